@@ -64,10 +64,10 @@ class Layout:
             Each part has shape ``theta.shape[:-1] + shape`` and shares memory
             with ``theta``.
         """
+        if theta.ndim == 1:  # the hot path: plain slices are twice as fast
+            return self._record(*[theta[w].reshape(s) for w, s in self._parts])
         lead = theta.shape[:-1]
-        return self._record._make(
-            theta[..., where].reshape(lead + shape) for where, shape in self._parts
-        )
+        return self._record(*[theta[..., w].reshape(lead + s) for w, s in self._parts])
 
     def pack(self, **parts: Any) -> Vector:
         """Return a new vector that holds the given parts."""

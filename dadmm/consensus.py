@@ -1,0 +1,139 @@
+"""Consensus ADMM algebra of one node: pure functions of vectors.
+
+Rows follow ``topology.neighbours[i]``. The paper keeps one multiplier per node; here
+each edge has its own and the paper's lambda_i (gamma_i, beta_i) is their sum, so that
+an edge can change or go without spoiling the others.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from dadmm.layout import Matrix, Vector
+
+
+def midpoint(theta: Vector, neighbours: Matrix, out: Matrix | None = None) -> Matrix:
+    """Return the middle of each edge, rho_ij = (theta_i + theta_j) / 2.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (size,)
+    neighbours : ndarray of shape (degree, size)
+    out : ndarray of shape (degree, size), optional
+    """
+    out = np.add(theta, neighbours, out=out)
+    return np.multiply(out, 0.5, out=out)
+
+
+def prox_point(
+    midpoints: Matrix, multiplier: Vector, eta: Vector
+) -> tuple[Vector, float]:
+    """Return centre and weight of the local problem's proximal term.
+
+    Parameters
+    ----------
+    midpoints : ndarray of shape (degree, size)
+    multiplier : ndarray of shape (size,)
+        Sum of the edge multipliers, the paper's lambda_i.
+    eta : ndarray of shape (degree,)
+
+    Returns
+    -------
+    centre : ndarray of shape (size,)
+        ``(sum_j eta_ij (theta_i + theta_j) - 2 lambda_i) / weight``.
+    weight : float
+        ``2 sum_j eta_ij``; zero for a node without neighbours, whose problem is the
+        centralised one.
+
+    Notes
+    -----
+    Completing the square in the paper's M-step: the terms ``- 2 gamma_i +
+    sum_j eta_ij (mu_i + mu_j)`` and ``2 sum_j eta_ij`` of its mu update, for all parts
+    of theta at once.
+    """
+    total = float(eta.sum())
+    if total == 0.0:
+        return np.zeros(midpoints.shape[1]), 0.0
+    centre = eta @ midpoints
+    centre -= multiplier
+    centre /= total
+    return centre, 2.0 * total
+
+
+def ascend(
+    multipliers: Matrix,
+    theta: Vector,
+    neighbours: Matrix,
+    eta: Vector,
+    out: Matrix | None = None,
+) -> Matrix:
+    """Return the edge multipliers after a dual step towards agreement.
+
+    Parameters
+    ----------
+    multipliers : ndarray of shape (degree, size)
+    theta : ndarray of shape (size,)
+        Parameters of this node.
+    neighbours : ndarray of shape (degree, size)
+        Parameters of the neighbours.
+    eta : ndarray of shape (degree,)
+        Penalty of each edge; the same number at both ends under symmetric coupling,
+        so that the multipliers of the two ends are exactly opposite.
+    out : ndarray of shape (degree, size), optional
+        May be ``multipliers`` itself.
+
+    Notes
+    -----
+    Song, Yoon and Pavlovic, section 4.3, one edge at a time:
+    ``gamma_ij + 1/2 eta_ij (mu_i - mu_j)``, for all parts at once.
+    """
+    step = theta - neighbours
+    step *= (0.5 * eta)[:, None]
+    return np.add(multipliers, step, out=out)
+
+
+def neighbour_mean(theta: Vector, neighbours: Matrix) -> Vector:
+    """Return the neighbours' mean, theta-bar_i; a node alone is its own mean.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (size,)
+    neighbours : ndarray of shape (degree, size)
+    """
+    if not len(neighbours):
+        return theta
+    mean = neighbours.sum(axis=0)
+    mean /= len(neighbours)
+    return mean
+
+
+def norm(vector: Vector) -> float:
+    """Return the Euclidean length of a contiguous vector."""
+    return math.sqrt(vector.dot(vector))
+
+
+def residuals(
+    theta: Vector, mean: Vector, mean_previous: Vector, eta: Vector
+) -> tuple[float, float]:
+    """Return the lengths of the primal and dual residual, |r_i| and |s_i|.
+
+    Parameters
+    ----------
+    theta, mean, mean_previous : ndarray of shape (size,)
+        Parameters of this node, and the neighbours' mean now and one iteration ago.
+    eta : ndarray of shape (degree,)
+        Penalties used in this iteration; eta_i is their mean.
+    """
+    eta_mean = float(eta.sum()) / max(len(eta), 1)
+    return norm(theta - mean), eta_mean * norm(mean - mean_previous)
+
+
+def couple(eta: Vector, eta_theirs: Vector) -> Vector:
+    """Return the one penalty per edge that both ends use: the mean of their proposals.
+
+    Without it the sum of all multipliers drifts by ``1/2 sum_edges (eta_ij - eta_ji)
+    (theta_i - theta_j)`` each iteration and the nodes agree on a wrong point.
+    """
+    return 0.5 * (eta + eta_theirs)

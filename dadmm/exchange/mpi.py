@@ -1,0 +1,205 @@
+"""The exchange over MPI, one node per rank. The only file that imports mpi4py."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import mpi4py
+import numpy as np
+
+mpi4py.rc.thread_level = "single"  # one thread talks; some MPIs are faster for it
+from mpi4py import MPI  # noqa: E402
+
+from dadmm.errors import ConfigError, TopologyError  # noqa: E402
+from dadmm.interfaces import Traffic  # noqa: E402
+from dadmm.layout import Matrix, Vector  # noqa: E402
+from dadmm.topology import Topology  # noqa: E402
+
+WAITS = ("auto", "block", "nap")
+
+
+class MPIExchange:
+    """One message per directed edge and swap, by persistent point-to-point requests.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+        Duplicated, so that no message of the caller's can be mistaken for ours.
+    topology : Topology
+        With as many nodes as the communicator has ranks.
+    width : int
+        Doubles per message.
+    wait : {"auto", "block", "nap"}
+        How to wait: inside MPI ("block"), which is quickest when every rank has a core
+        to itself, or by testing and sleeping in turns ("nap"), which leaves the core to
+        the ranks that are waited for. "auto" naps where ranks outnumber cores.
+    """
+
+    def __init__(
+        self, comm: Any, topology: Topology, width: int, wait: str = "auto"
+    ) -> None:
+        if topology.n_nodes != comm.size:
+            raise TopologyError(
+                f"the graph has {topology.n_nodes} nodes but MPI started {comm.size} "
+                f"processes; run mpiexec -n {topology.n_nodes}"
+            )
+        self._comm = comm.Dup()
+        self._wait = waiting(self._comm, wait)
+        rank = self._comm.rank
+        neighbours = topology.neighbours[rank]
+        out = np.zeros((len(neighbours), width))
+        box = np.zeros((len(neighbours), width))
+        self.hosted = (rank,)
+        self.outbox, self.inbox = {rank: out}, {rank: box}
+        self._requests = [
+            *(self._comm.Recv_init(box[k], j) for k, j in enumerate(neighbours)),
+            *(self._comm.Send_init(out[k], j) for k, j in enumerate(neighbours)),
+        ]
+        self._votes = np.zeros(self._comm.size)
+        self._vote = np.zeros(1)
+        self._poll: Any = MPI.REQUEST_NULL
+        self._swaps = self._polls = 0
+        self._n_edges, self._width = len(topology.edges), width
+
+    def swap(self) -> None:
+        """Send every outbox row and fill every inbox row."""
+        MPI.Prequest.Startall(self._requests)
+        self._wait(self._requests)
+        self._swaps += 1
+
+    def post(self, votes: Vector) -> None:
+        """Start to share one number with all nodes, without blocking."""
+        self._vote[:] = votes
+        self._poll = self._comm.Iallgather(self._vote, self._votes)
+        self._polls += 1
+
+    def read(self) -> Vector:
+        """Return the numbers posted last."""
+        self._wait([self._poll])
+        return self._votes
+
+    def collect(self, rows: Matrix) -> Matrix:
+        """Return the rows of all ranks in node order, on every rank."""
+        rows = np.ascontiguousarray(rows, dtype=np.float64)
+        counts = np.empty(self._comm.size, dtype=np.int64)
+        self._comm.Allgather(np.array([rows.size]), counts)
+        width = rows.shape[1]
+        everything = np.empty((int(counts.sum()) // width, width))
+        self._comm.Allgatherv(rows, [everything, counts.tolist()])
+        return everything
+
+    @property
+    def traffic(self) -> Traffic:
+        """What all ranks sent so far; every rank does the same, so no one is asked."""
+        return Traffic(
+            np.full(self._n_edges, self._swaps),
+            np.full(self._n_edges, self._swaps * 8 * self._width),
+            self._polls,
+            self._polls * self._votes.nbytes,
+        )
+
+    def close(self) -> None:
+        """Free the requests and the communicator."""
+        self._wait([self._poll])
+        for request in self._requests:
+            request.Free()
+        self._comm.Free()
+
+
+def waiting(comm: Any, wait: str) -> Callable[[list[Any]], None]:
+    """Return the function that waits for requests."""
+    if wait not in WAITS:
+        raise ConfigError(f"unknown wait {wait!r}; choose one of {', '.join(WAITS)}")
+    if wait == "auto":
+        wait = "nap" if crowded(comm) else "block"
+    return nap if wait == "nap" else MPI.Request.Waitall
+
+
+def crowded(comm: Any) -> bool:
+    """Return whether the ranks of this host outnumber its cores."""
+    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    ranks = host.size
+    host.Free()
+    return ranks > len(os.sched_getaffinity(0))
+
+
+def nap(requests: list[Any]) -> None:
+    """Wait for requests, sleeping between looks."""
+    done = MPI.Request.Testall
+    while not done(requests):
+        time.sleep(1e-5)
+
+
+class World:
+    """All ranks of a run, for set-up and for errors; never used inside the loop."""
+
+    def __init__(self) -> None:
+        self.comm = MPI.COMM_WORLD
+        self.rank, self.size = self.comm.rank, self.comm.size
+        self.library = MPI.Get_library_version().strip("\0").strip().splitlines()[0]
+
+    def share(self, text: str) -> str:
+        """Return rank 0's text on every rank."""
+        data = np.frombuffer(text.encode(), dtype=np.uint8)
+        return self.share_array(data).tobytes().decode()
+
+    def share_array(self, array: np.ndarray) -> np.ndarray:
+        """Return rank 0's one-dimensional array on every rank; types must agree."""
+        length = np.array([array.size])
+        self.comm.Bcast(length)
+        buffer = array.copy() if self.rank == 0 else np.empty(length[0], array.dtype)
+        self.comm.Bcast(buffer)
+        return buffer
+
+    def first(self, text: str | None) -> str | None:
+        """Return the text of the lowest rank that has one, on every rank."""
+        lacking = self.size
+        mine = np.array([lacking if text is None else self.rank])
+        lowest = np.empty_like(mine)
+        self.comm.Allreduce(mine, lowest, op=MPI.MIN)
+        if lowest[0] == lacking:
+            return None
+        data = np.frombuffer((text or "").encode(), dtype=np.uint8)
+        length = np.array([data.size])
+        self.comm.Bcast(length, root=lowest[0])
+        buffer = data.copy() if self.rank == lowest[0] else np.empty(length[0], np.uint8)
+        self.comm.Bcast(buffer, root=lowest[0])
+        return buffer.tobytes().decode()
+
+    def texts(self, text: str) -> list[str]:
+        """Return the texts of all ranks, in order, on every rank; short ones."""
+        mine = np.zeros(256, dtype=np.uint8)
+        data = np.frombuffer(text.encode()[:256], dtype=np.uint8)
+        mine[: data.size] = data
+        everything = np.empty((self.size, 256), dtype=np.uint8)
+        self.comm.Allgather(mine, everything)
+        return [row.tobytes().rstrip(b"\0").decode() for row in everything]
+
+    def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
+        """Return this rank's block of rows of those that rank 0 holds."""
+        shape = np.empty(2, dtype=np.int64)
+        shapes = None if blocks is None else np.array([b.shape for b in blocks])
+        self.comm.Scatter(shapes, shape)
+        block = np.empty(shape)
+        if blocks is None:
+            self.comm.Recv(block, source=0)
+            return block
+        for rank in range(1, self.size):
+            self.comm.Send(np.ascontiguousarray(blocks[rank]), dest=rank)
+        return blocks[0]
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.comm.Barrier()
+
+    def abort(self, error: BaseException) -> None:
+        """Print this rank's traceback and end the whole job at once."""
+        lines = "".join(traceback.format_exception(error))
+        sys.stderr.write(f"dadmm: rank {self.rank} failed:\n{lines}")
+        sys.stderr.flush()
+        self.comm.Abort(1)

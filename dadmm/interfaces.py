@@ -1,0 +1,119 @@
+"""The interfaces of dadmm and the records that pass between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from dadmm.layout import Layout, Matrix, Vector
+
+
+@runtime_checkable
+class Problem(Protocol):
+    """The objective f_i of one node over its own shard.
+
+    A problem never hears of graphs, multipliers or penalties.
+    """
+
+    layout: Layout
+
+    def init(self, rng: np.random.Generator) -> Vector:
+        """Return starting parameters of shape (size,)."""
+
+    def expect(self, theta: Vector) -> Any:
+        """Return what the E-step finds at ``theta``; None without latent variables."""
+
+    def prox(
+        self, theta: Vector, stats: Any, centre: Vector, weight: float
+    ) -> Vector:
+        """Return the argmin over x of ``f_i(x; stats) + weight/2 |x - centre|^2``.
+
+        A block sweep from ``theta`` that never raises this sum will do too.
+        """
+
+    def objectives(self, thetas: Matrix, stats: Any) -> Vector:
+        """Return ``f_i(.; stats)`` of each row of ``thetas`` (n, size), shape (n,)."""
+
+
+class PenaltyState(NamedTuple):
+    """What a penalty scheme remembers of a node's edges, each of shape (degree,)."""
+
+    eta: Vector  # eta_ij, as this end proposes it for the next iteration
+    spent: Vector  # sum of |tau_ij| so far
+    budget: Vector  # T_ij
+    growths: Vector  # how often T_ij was raised
+
+
+class Sighting(NamedTuple):
+    """What a node sees in one iteration, from which its penalties follow."""
+
+    t: int  # iteration, counted from 1
+    own: float  # f_i(theta_i)
+    own_previous: float  # the same, one iteration ago; inf at t = 1
+    tried: Vector  # f_i at each edge's probe, (degree,); empty if not probed
+    primal: float  # |r_i|
+    dual: float  # |s_i|
+
+
+class PenaltyScheme(Protocol):
+    """How eta_ij moves. Pure: the same state and sighting give the same new state."""
+
+    @property
+    def eta0(self) -> float: ...
+
+    @property
+    def probes(self) -> bool:
+        """Whether ``Sighting.tried`` is needed."""
+
+    def init(self, degree: int) -> PenaltyState: ...
+
+    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState: ...
+
+
+class Traffic(NamedTuple):
+    """What was sent, counted as it was sent; aligned with ``topology.edges``."""
+
+    edge_messages: np.ndarray  # (E,) point-to-point messages
+    edge_bytes: np.ndarray  # (E,) their payload
+    collectives: int  # collective calls inside the loop (agreement = "global")
+    collective_bytes: int  # payload that all nodes put into them
+
+    @property
+    def messages(self) -> int:
+        """Messages over all directed edges, the priming swap included."""
+        return int(self.edge_messages.sum())
+
+    @property
+    def bytes(self) -> int:
+        """Payload bytes of these messages."""
+        return int(self.edge_bytes.sum())
+
+
+class Exchange(Protocol):
+    """Moves outboxes into neighbours' inboxes.
+
+    Plans in the constructor, works in ``swap()``, releases in ``close()``.
+    """
+
+    hosted: tuple[int, ...]  # (rank,) under MPI; all nodes in one process
+    outbox: Mapping[int, Matrix]  # (degree, width), a row per neighbour
+    inbox: Mapping[int, Matrix]  # likewise; row k is what neighbour k put in for us
+
+    def swap(self) -> None:
+        """Send every outbox row and fill every inbox row."""
+
+    def post(self, votes: Vector) -> None:
+        """Start to share one number per hosted node with all nodes."""
+
+    def read(self) -> Vector:
+        """Return the numbers posted last, (n_nodes,) in node order."""
+
+    def collect(self, rows: Matrix) -> Matrix:
+        """Return the rows of all processes in node order, on every process."""
+
+    @property
+    def traffic(self) -> Traffic: ...
+
+    def close(self) -> None: ...

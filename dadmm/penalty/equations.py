@@ -1,0 +1,111 @@
+"""The penalty equations of Song, Yoon and Pavlovic, each once."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dadmm.layout import Vector
+
+
+def kappa(f: Vector | float, f_min: float, f_max: float) -> Vector | float:
+    """Rescale objectives to [1, 2]; ones when they agree, so that tau is zero.
+
+    The paper's formula is 0/0 when all objectives are equal, which means that nobody
+    is better. A span that is mere rounding noise counts as none.
+    """
+    span = f_max - f_min
+    if span <= 1e-12 * max(abs(f_min), abs(f_max)):
+        return np.ones_like(f)
+    return (f - f_min) / span + 1.0
+
+
+def tau(own: float, tried: Vector) -> Vector:
+    """Return how much better each neighbour's parameters suit this node's data.
+
+    Parameters
+    ----------
+    own : float
+        f_i(theta_i).
+    tried : ndarray of shape (degree,)
+        f_i at each edge's probe: rho_ij or theta_j.
+
+    Returns
+    -------
+    tau : ndarray of shape (degree,)
+        ``kappa_i(theta_i) / kappa_i(theta_j) - 1``, within [-1/2, 1]; positive where
+        the neighbour is better.
+    """
+    f_min = min(own, float(tried.min()))
+    f_max = max(own, float(tried.max()))
+    ratio = kappa(own, f_min, f_max) / kappa(tried, f_min, f_max)
+    return np.subtract(ratio, 1.0)
+
+
+def balance(primal: float, dual: float, ratio: float, step: float = 1.0) -> float:
+    """Return the factor by which residual balancing moves a penalty.
+
+    Equation (he2000) with this node's own residuals: ``1 + step`` when the primal
+    residual is more than ``ratio`` times the dual one, its inverse in the opposite
+    case, else 1. VP and the combined schemes use step 1, which is their 2 and 1/2.
+    """
+    if primal > ratio * dual:
+        return 1.0 + step
+    if dual > ratio * primal:
+        return 1.0 / (1.0 + step)
+    return 1.0
+
+
+def adapt(
+    eta0: float, tau: Vector, active: bool | np.ndarray
+) -> Vector:
+    """Return eta_ij of AP and NAP: ``eta0 (1 + tau_ij)`` while active, else eta0.
+
+    Equations (eta_update_ap) and (eta_update_nap), which differ only in what keeps an
+    edge active: ``t < t_max``, or ``spent_ij < budget_ij``.
+    """
+    return np.where(active, eta0 * (1.0 + tau), eta0)
+
+
+def combine(
+    eta: Vector, tau: Vector, factor: float, eta0: float, active: bool | np.ndarray
+) -> Vector:
+    """Return eta_ij of VP + AP and VP + NAP.
+
+    Equation (combined): ``eta_ij (1 + tau_ij) factor`` when the residuals are out of
+    balance (``factor`` is 2 or 1/2), unchanged when they are not (``factor`` is 1),
+    and eta0 once the edge is no longer active.
+    """
+    moved = eta if factor == 1.0 else eta * (1.0 + tau) * factor
+    return np.where(active, moved, eta0)
+
+
+def grow(
+    budget: Vector,
+    growths: Vector,
+    spent: Vector,
+    change: float,
+    budget0: float,
+    decay: float,
+    trigger: float,
+) -> tuple[Vector, Vector]:
+    """Return the budgets T_ij, and how often each was raised, after equation (T_update).
+
+    Parameters
+    ----------
+    budget, growths, spent : ndarray of shape (degree,)
+    change : float
+        ``|f_i(theta_i^t) - f_i(theta_i^(t-1))|``; zero where there is no t - 1.
+    budget0, decay, trigger : float
+        The paper's T, alpha and beta. The k-th raise adds ``alpha^k T``, so a budget
+        stays below ``T / (1 - alpha)``.
+    """
+    if not change > trigger:
+        return budget, growths
+    raised = spent >= budget
+    growths = growths + raised
+    return budget + np.where(raised, decay**growths * budget0, 0.0), growths
+
+
+def clamp(eta: Vector, eta0: float, span: float = 1e6) -> Vector:
+    """Keep penalties within a factor ``span`` of eta0, so that none overflows."""
+    return np.minimum(np.maximum(eta, eta0 / span), eta0 * span)
