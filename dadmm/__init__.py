@@ -1,3 +1,33 @@
 """Consensus ADMM with no centre: one node per process, talking to neighbours only."""
 
+from dadmm import metrics, problems
+from dadmm.errors import (
+    ConfigError,
+    DadmmError,
+    OutputError,
+    ProblemError,
+    ShardError,
+    TopologyError,
+)
+from dadmm.layout import Layout
+from dadmm.solver import Result, solve
+from dadmm.topology import Topology
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "ConfigError",
+    "DadmmError",
+    "Layout",
+    "OutputError",
+    "ProblemError",
+    "Result",
+    "ShardError",
+    "Topology",
+    "TopologyError",
+    "__version__",
+    "datasets",
+    "metrics",
+    "problems",
+    "solve",
+]

@@ -115,7 +115,7 @@ def norm(vector: Vector) -> float:
 
 
 def residuals(
-    theta: Vector, mean: Vector, mean_previous: Vector, eta: Vector
+    theta: Vector, mean: Vector, mean_previous: Vector, eta: float
 ) -> tuple[float, float]:
     """Return the lengths of the primal and dual residual, |r_i| and |s_i|.
 
@@ -123,11 +123,11 @@ def residuals(
     ----------
     theta, mean, mean_previous : ndarray of shape (size,)
         Parameters of this node, and the neighbours' mean now and one iteration ago.
-    eta : ndarray of shape (degree,)
-        Penalties used in this iteration; eta_i is their mean.
+    eta : float
+        The node's penalty eta_i: the mean over its edges of those used in this
+        iteration.
     """
-    eta_mean = float(eta.sum()) / max(len(eta), 1)
-    return norm(theta - mean), eta_mean * norm(mean - mean_previous)
+    return norm(theta - mean), eta * norm(mean - mean_previous)
 
 
 def couple(eta: Vector, eta_theirs: Vector) -> Vector:

@@ -75,13 +75,16 @@ class Node:
         self.multipliers = np.zeros((degree, size))
         self.multiplier = np.zeros(size)  # their sum, the paper's lambda_i
         self.midpoints = np.empty((degree, size))
+        self.mean = self.theta  # the neighbours', once they are met
         self.trial = np.empty((1 + degree * scheme.probes, size))
         self.penalty = scheme.init(degree)
         self.eta = self.penalty.eta  # what prox and dual step use
         self.accord = stopping.Accord()
         self.objective, self.primal, self.dual = math.inf, math.inf, math.inf
         self.satisfied = self.done = False
+        self.eta_mean = 0.0  # of the penalties used in this iteration, the paper's eta_i
         self.solve_seconds = self.exchange_seconds = self.observe_seconds = 0.0
+        self.seconds = [0.0, 0.0, 0.0]  # solve, exchange and observe, of the whole run
 
     def greet(self) -> None:
         """Write the starting parameters into the outbox."""
@@ -113,7 +116,10 @@ class Node:
         self.multiplier = self.multipliers.sum(axis=0)
         consensus.midpoint(theta, neighbours, out=self.midpoints)
         mean = consensus.neighbour_mean(theta, neighbours)
-        self.primal, self.dual = consensus.residuals(theta, mean, self.mean, self.eta)
+        self.eta_mean = float(self.eta.sum()) / max(len(self.eta), 1)
+        self.primal, self.dual = consensus.residuals(
+            theta, mean, self.mean, self.eta_mean
+        )
         self.mean = mean
 
         previous, tried = self.objective, self._evaluate(t)
@@ -121,6 +127,13 @@ class Node:
         self._judge(seen)
         self._adapt(seen)
         self.solve_seconds += perf_counter() - start
+
+    def tally(self, observe_seconds: float) -> None:
+        """Close the books on an iteration."""
+        self.observe_seconds = observe_seconds
+        self.seconds[0] += self.solve_seconds
+        self.seconds[1] += self.exchange_seconds
+        self.seconds[2] += observe_seconds
 
     def ask_to_stop(self, t: int, reason: str) -> None:
         """Want the whole network to stop as soon as all can know."""
@@ -224,7 +237,7 @@ def iterate(
                     node.ask_to_stop(t, reason)
         share = (perf_counter() - start) / len(nodes)
         for node in nodes:
-            node.observe_seconds = share
+            node.tally(share)
         if agreed:
             return t, "converged"
         if nodes[0].done:  # all nodes are done after the same iteration

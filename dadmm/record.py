@@ -1,0 +1,239 @@
+"""What a run remembers: one row per node and iteration, one per edge if asked."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any, Protocol
+
+import numpy as np
+
+from dadmm.interfaces import Exchange
+from dadmm.layout import Matrix, Vector
+from dadmm.node import Node, Watcher
+
+NODE_COLUMNS = (
+    "objective",
+    "primal",
+    "dual",
+    "eta",  # mean over the edges of the penalty used in this iteration
+    "quiet",
+    "solve_seconds",
+    "exchange_seconds",
+    "observe_seconds",  # of the iteration before: this row is part of this one's
+)
+EDGE_COLUMNS = ("eta", "spent", "budget")  # as set at the end of the iteration
+
+Observe = Mapping[str, Callable[[Vector], float]]
+
+
+class Sink(Protocol):
+    """Where full blocks of rows go."""
+
+    def append(self, first: int, block: np.ndarray) -> None:
+        """Take (iterations, rows, columns), the first of iteration ``first``."""
+
+
+class Table:
+    """Rows in a preallocated block, which goes to the sink when it is full or old.
+
+    Parameters
+    ----------
+    n_rows, n_columns : int
+        Of one iteration.
+    sink : Sink
+    seconds : float
+        A block older than this is passed on even if it is not full.
+    """
+
+    def __init__(
+        self, n_rows: int, n_columns: int, sink: Sink, seconds: float = 2.0
+    ) -> None:
+        capacity = max(1, min(4096, 2**18 // max(n_rows * n_columns, 1)))
+        self._block = np.empty((capacity, n_rows, n_columns))
+        self._sink, self._seconds = sink, seconds
+        self._used, self._first, self._flushed = 0, 1, monotonic()
+
+    def rows(self) -> Matrix:
+        """Return the rows (n_rows, n_columns) of the next iteration, to be filled."""
+        if self._used == len(self._block) or (
+            self._used and monotonic() - self._flushed > self._seconds
+        ):
+            self.flush()
+        self._used += 1
+        return self._block[self._used - 1]
+
+    def flush(self) -> None:
+        """Hand all rows to the sink."""
+        if self._used:
+            self._sink.append(self._first, self._block[: self._used])
+        self._first, self._used, self._flushed = self._first + self._used, 0, monotonic()
+
+
+class Memory:
+    """A sink that keeps everything."""
+
+    def __init__(self) -> None:
+        self._blocks: list[np.ndarray] = []
+
+    def append(self, first: int, block: np.ndarray) -> None:
+        self._blocks.append(block.copy())
+
+    def all(self, n_rows: int, n_columns: int) -> np.ndarray:
+        """Return all rows, (iterations, n_rows, n_columns)."""
+        return np.concatenate([np.empty((0, n_rows, n_columns)), *self._blocks])
+
+
+class PartFile:
+    """A sink that appends lines to one process's part of a CSV file.
+
+    Parameters
+    ----------
+    path : Path
+    keys : sequence of tuple of int
+        What identifies each row of an iteration: ``(node,)`` or ``(i, j)``.
+    """
+
+    def __init__(self, path: Path, keys: Sequence[tuple[int, ...]]) -> None:
+        self._keys = keys
+        self._file = open(path, "w", newline="")  # noqa: SIM115 (closed in close)
+        self._writer = csv.writer(self._file, lineterminator="\n")
+
+    def append(self, first: int, block: np.ndarray) -> None:
+        for t, rows in enumerate(block.tolist(), start=first):
+            lines = zip(self._keys, rows, strict=True)
+            self._writer.writerows((t, *key, *row) for key, row in lines)
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class NodeRows:
+    """A watcher that fills one row per hosted node and iteration."""
+
+    def __init__(self, n_hosted: int, sink: Sink, observe: Observe = {}) -> None:  # noqa: B006
+        self._observe = tuple(observe.values())
+        self.columns = NODE_COLUMNS + tuple(observe)
+        self.table = Table(n_hosted, len(self.columns), sink)
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        for row, node in zip(self.table.rows(), nodes, strict=True):
+            row[:] = (
+                node.objective,
+                node.primal,
+                node.dual,
+                node.eta_mean,
+                node.accord.quiet,
+                node.solve_seconds,
+                node.exchange_seconds,
+                node.observe_seconds,
+                *(look(node.theta) for look in self._observe),
+            )
+
+
+class EdgeRows:
+    """A watcher that fills one row per directed edge of the hosted nodes."""
+
+    columns = EDGE_COLUMNS
+
+    def __init__(self, n_edges: int, sink: Sink) -> None:
+        self.table = Table(n_edges, len(self.columns), sink)
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        rows, start = self.table.rows(), 0
+        for node in nodes:
+            state = node.penalty
+            stop = start + len(state.eta)
+            rows[start:stop, 0] = state.eta
+            rows[start:stop, 1] = state.spent
+            rows[start:stop, 2] = state.budget
+            start = stop
+
+
+class History:
+    """The rows of a run by column: ``history["primal"]`` is (iterations, n_nodes).
+
+    Edge columns, where recorded, are ``history.edges["eta"]``: (iterations, E).
+    """
+
+    def __init__(self, columns: Sequence[str], rows: np.ndarray) -> None:
+        self.columns, self.rows = tuple(columns), rows
+        self.edges: History | None = None
+
+    def __getitem__(self, column: str) -> Matrix:
+        if column not in self.columns:
+            raise KeyError(f"no column {column!r}; there are {', '.join(self.columns)}")
+        return self.rows[:, :, self.columns.index(column)]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Recorder:
+    """Keep the rows of a run in memory, for `History`.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Those of this process.
+    observe : dict of str to callable
+        Further columns, each a function of theta (size,).
+    by_node, by_edge : bool
+        What to keep.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node], observe: Observe, by_node: bool, by_edge: bool
+    ) -> None:
+        self._node_sink, self._edge_sink = Memory(), Memory()
+        self._shape = len(nodes), sum(len(node.eta) for node in nodes)
+        self._by_edge = by_edge
+        self._rows = NodeRows(self._shape[0], self._node_sink, observe)
+        self._edges = EdgeRows(self._shape[1], self._edge_sink)
+        self.watchers: list[Watcher] = [self._rows] * by_node + [self._edges] * by_edge
+
+    def history(self, exchange: Exchange) -> History:
+        """Return the rows of all processes."""
+        history = self._gather(self._rows, self._node_sink, self._shape[0], exchange)
+        if self._by_edge:
+            history.edges = self._gather(
+                self._edges, self._edge_sink, self._shape[1], exchange
+            )
+        return history
+
+    @staticmethod
+    def _gather(
+        source: NodeRows | EdgeRows, sink: Memory, n_rows: int, exchange: Exchange
+    ) -> History:
+        source.table.flush()
+        rows = sink.all(n_rows, len(source.columns))
+        n_iterations, _, n_columns = rows.shape
+        flat = rows.transpose(1, 0, 2).reshape(n_rows, n_iterations * n_columns)
+        whole = exchange.collect(flat).reshape(-1, n_iterations, n_columns)
+        return History(source.columns, whole.transpose(1, 0, 2))
+
+
+def merge(parts: Sequence[Path], header: Sequence[str], target: Path) -> None:
+    """Merge the part files of all processes into one CSV file, iteration by iteration.
+
+    Every part holds its rows in order of iteration, as many per iteration as it has
+    keys, and all parts end with the same iteration.
+    """
+    files: list[Any] = [open(part) for part in parts]  # noqa: SIM115
+    try:
+        with open(target, "w") as out:
+            out.write(",".join(header) + "\n")
+            lines = [file.readline() for file in files]
+            t = 1
+            while any(lines):
+                for k, file in enumerate(files):
+                    while lines[k].startswith(f"{t},"):
+                        out.write(lines[k])
+                        lines[k] = file.readline()
+                t += 1
+    finally:
+        for file in files:
+            file.close()

@@ -1,0 +1,283 @@
+"""Solve a consensus problem: the library's front door."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from dadmm import penalty
+from dadmm.errors import ConfigError, ProblemError, TopologyError
+from dadmm.exchange import InProcessExchange
+from dadmm.interfaces import Exchange, Problem, Traffic
+from dadmm.layout import Layout, Matrix, Vector
+from dadmm.node import Node, Watcher, iterate, message
+from dadmm.record import History, Observe, Recorder
+from dadmm.stopping import AGREEMENTS, Council, Rule
+from dadmm.topology import Topology
+
+INITS = ("shared", "independent")
+
+
+class Seconds(NamedTuple):
+    """Where each node's time went, each (n_nodes,)."""
+
+    solve: Vector
+    exchange: Vector
+    observe: Vector
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run found; the same on every rank."""
+
+    topology: Topology
+    layout: Layout
+    theta: Matrix  # (n_nodes, size)
+    eta: Vector  # (E,) as each end set it at the end, aligned with topology.edges
+    objectives: Vector  # (n_nodes,) f_i at theta_i, in the last iteration
+    reason: str  # one of stopping.REASONS
+    iterations: int
+    traffic: Traffic
+    seconds: Seconds
+    history: History
+
+    @property
+    def converged(self) -> bool:
+        """Whether the stopping rule ended the run."""
+        return self.reason == "converged"
+
+    def parts(self, i: int) -> Any:
+        """Return the named parts of node i's parameters."""
+        return self.layout.views(self.theta[i])
+
+
+def solve(
+    problems: Sequence[Problem] | Problem,
+    topology: Topology,
+    *,
+    comm: Any = None,
+    scheme: str = "nap",
+    eta0: float = 10.0,
+    t_max: int = 50,
+    residual_ratio: float = 10.0,
+    budget0: float = 5.0,
+    budget_decay: float = 0.5,
+    budget_trigger: float = 0.1,
+    probe: str = "midpoint",
+    coupling: str = "symmetric",
+    init: str = "shared",
+    stopping: str = "residuals",
+    agreement: str = "neighbours",
+    tolerance: float = 1e-3,
+    max_iter: int = 1000,
+    max_seconds: float | None = None,
+    theta0: Matrix | None = None,
+    seed: int = 0,
+    wait: str = "auto",
+    record: bool = True,
+    record_edges: bool = False,
+    observe: Observe | None = None,
+    watchers: Sequence[Watcher] = (),
+) -> Result:
+    """Minimise the sum of the nodes' objectives over one shared parameter vector.
+
+    Parameters
+    ----------
+    problems : sequence of Problem, or Problem
+        One per node; with ``comm``, the one problem of this rank.
+    topology : Topology
+        Who talks to whom.
+    comm : MPI.Comm, optional
+        One node per rank. Without it all nodes run in this process, with the same
+        result to the last bit.
+    scheme : str
+        How penalties adapt: `fixed`, `vp`, `ap`, `nap`, `vp_ap`, `vp_nap`.
+    eta0, t_max, residual_ratio, budget0, budget_decay, budget_trigger
+        Settings of the scheme, see `dadmm.penalty.schemes.Scheme`.
+    probe : {"midpoint", "neighbour"}
+        Where a node tries its neighbours' parameters: halfway, or at theirs.
+    coupling : {"symmetric", "own"}
+        One penalty per edge, which converges to the optimum; or each end its own, as
+        the paper prints it, which does not in general.
+    init : {"shared", "independent"}
+        All nodes draw the same starting parameters from the seed, or each its own.
+    stopping : {"residuals", "objective"}
+        What must be small for a node to be satisfied, 4 iterations in a row.
+    agreement : {"neighbours", "global"}
+        How the nodes agree that all are satisfied: by words in their messages, or by a
+        collective, for curves comparable with the paper's.
+    tolerance : float
+        Of the stopping rule; 0 runs exactly ``max_iter`` iterations.
+    max_iter : int
+    max_seconds : float, optional
+        Stop after the iteration in which some process has run this long.
+    theta0 : ndarray of shape (n_nodes, size), optional
+        Starting parameters, instead of ``init``.
+    seed : int
+        Of the starting parameters.
+    wait : {"auto", "block", "nap"}
+        How ranks wait, see `dadmm.exchange.mpi.MPIExchange`.
+    record, record_edges : bool
+        Keep a row per node, and per directed edge, and iteration in ``history``.
+    observe : dict of str to callable, optional
+        Further columns of the history: each a function of theta (size,).
+    watchers : sequence of callables
+        Each is shown ``(t, nodes)`` after every iteration; see `dadmm.node.iterate`.
+
+    Returns
+    -------
+    result : Result
+
+    Raises
+    ------
+    DadmmError
+        For anything a caller can mend; each message is one sentence.
+    """
+    rule = Rule(stopping, tolerance)
+    policy = penalty.build(
+        scheme,
+        eta0=eta0,
+        t_max=t_max,
+        residual_ratio=residual_ratio,
+        budget0=budget0,
+        budget_decay=budget_decay,
+        budget_trigger=budget_trigger,
+    )
+    _check(init=init, agreement=agreement, max_iter=max_iter, max_seconds=max_seconds)
+    hosted = _hosted(problems, topology, comm)
+    layout = next(iter(hosted.values())).layout
+    starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
+    with _one_thread(), _exchange(topology, layout.size, comm, wait) as exchange:
+        nodes = [
+            Node(
+                i,
+                hosted[i],
+                starts[i],
+                policy,
+                rule,
+                diameter=topology.diameter,
+                outbox=exchange.outbox[i],
+                inbox=exchange.inbox[i],
+                coupling=coupling,
+                probe=probe,
+                decentralised=agreement == "neighbours",
+            )
+            for i in exchange.hosted
+        ]
+        recorder = Recorder(nodes, observe or {}, record, record_edges)
+        watching = [*watchers, *recorder.watchers]
+        if max_seconds is not None:
+            watching.append(_deadline(max_seconds))
+        council = Council(rule) if agreement == "global" else None
+        iterations, reason = iterate(nodes, exchange, max_iter, council, watching)
+        own = [(*node.theta, node.objective, *node.seconds) for node in nodes]
+        table = exchange.collect(np.array(own))
+        eta = np.concatenate([node.penalty.eta for node in nodes])
+        return Result(
+            topology=topology,
+            layout=layout,
+            theta=table[:, : layout.size].copy(),
+            eta=exchange.collect(eta[:, None])[:, 0],
+            objectives=table[:, layout.size].copy(),
+            reason=reason,
+            iterations=iterations,
+            traffic=exchange.traffic,
+            seconds=Seconds(*table[:, layout.size + 1 :].T),
+            history=recorder.history(exchange),
+        )
+
+
+def _check(
+    *, init: str, agreement: str, max_iter: int, max_seconds: float | None
+) -> None:
+    if init not in INITS:
+        raise ConfigError(f"unknown init {init!r}; choose one of {', '.join(INITS)}")
+    if agreement not in AGREEMENTS:
+        allowed = ", ".join(AGREEMENTS)
+        raise ConfigError(f"unknown agreement {agreement!r}; choose one of {allowed}")
+    if max_iter < 1:
+        raise ConfigError(f"max_iter must be at least 1, got {max_iter!r}")
+    if max_seconds is not None and not max_seconds > 0:
+        raise ConfigError(f"max_seconds must be positive, got {max_seconds!r}")
+
+
+def _hosted(
+    problems: Sequence[Problem] | Problem, topology: Topology, comm: Any
+) -> dict[int, Problem]:
+    """Return the problems of this process by node."""
+    if comm is not None:
+        if not isinstance(problems, Problem):
+            raise ProblemError("with comm, pass the one problem of this rank")
+        return {comm.rank: problems}
+    if isinstance(problems, Problem):
+        raise ProblemError(
+            "without comm, pass a list with one problem per node; with one node per "
+            "rank, pass comm=MPI.COMM_WORLD"
+        )
+    if len(problems) != topology.n_nodes:
+        raise TopologyError(
+            f"the graph has {topology.n_nodes} nodes but {len(problems)} problems "
+            "were given; pass one per node"
+        )
+    for i, problem in enumerate(problems):
+        if problem.layout != problems[0].layout:
+            raise ProblemError(
+                f"all nodes must share one layout, but node 0 has {problems[0].layout} "
+                f"and node {i} has {problem.layout}"
+            )
+    return dict(enumerate(problems))
+
+
+def _starts(
+    hosted: dict[int, Problem],
+    n_nodes: int,
+    size: int,
+    init: str,
+    theta0: Matrix | None,
+    seed: int,
+) -> dict[int, Vector]:
+    """Return the starting parameters of the hosted nodes."""
+    if theta0 is not None:
+        if np.shape(theta0) != (n_nodes, size):
+            raise ProblemError(
+                f"theta0 must have shape ({n_nodes}, {size}), got {np.shape(theta0)}"
+            )
+        return {i: np.asarray(theta0[i], dtype=np.float64) for i in hosted}
+    if seed < 0:
+        raise ConfigError(f"seed must be at least 0, got {seed!r}")
+    # one stream for all nodes, or one per node: the same with and without MPI
+    key = {i: [seed, 0] if init == "shared" else [seed, 1, i] for i in hosted}
+    return {i: hosted[i].init(np.random.default_rng(key[i])) for i in hosted}
+
+
+@contextlib.contextmanager
+def _exchange(
+    topology: Topology, size: int, comm: Any, wait: str
+) -> Iterator[Exchange]:
+    width = message(size).size
+    exchange: Exchange
+    if comm is None:
+        exchange = InProcessExchange(topology, width)
+    else:
+        from dadmm.exchange.mpi import MPIExchange
+
+        exchange = MPIExchange(comm, topology, width, wait)
+    # On an error nothing is released: peers may still wait, and the job must end.
+    yield exchange
+    exchange.close()
+
+
+def _one_thread() -> Any:
+    """Keep BLAS to one thread: ranks share cores, and bits depend on the number."""
+    return threadpool_limits(limits=1, user_api="blas")
+
+
+def _deadline(seconds: float) -> Watcher:
+    end = monotonic() + seconds
+    return lambda t, nodes: "max_seconds" if monotonic() > end else None
