@@ -87,9 +87,9 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
         array = READERS[file.suffix](file, key or inner)
     except ShardError:
         raise
-    except OSError as error:
+    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise ShardError(
-            f"cannot read {file}: {error.strerror or error}; check the path"
+            f"cannot read {file}: {error.strerror}; check the path"
         ) from None
     except Exception as error:  # parsers fail in many ways on a broken file
         reason = str(error).partition("\n")[0].partition(";")[0].rstrip(".")
@@ -147,11 +147,12 @@ def _read_mat(file: Path, key: str) -> Array:
 def _read_text(file: Path, delimiter: str | None) -> Array:
     """Read rows of numbers; a first line without any number is a header."""
     with file.open(encoding="utf-8-sig") as lines:
-        header = not any(map(_is_number, lines.readline().split(delimiter)))
+        head = lines.readline().split(delimiter)
+        skip = 0 if any(map(_is_number, head)) else 1
         lines.seek(0)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of no data: an error follows
-            return np.loadtxt(lines, delimiter=delimiter, skiprows=header, ndmin=2)
+            return np.loadtxt(lines, delimiter=delimiter, skiprows=skip, ndmin=2)
 
 
 def _is_number(word: str) -> bool:

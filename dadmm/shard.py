@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dadmm.datasets import load_array, load_matrix, open_matrix
+from dadmm.datasets import load_array, open_matrix
 from dadmm.errors import ShardError
 from dadmm.layout import Matrix
 
@@ -78,9 +78,9 @@ def split(
                 f"labels have shape {np.shape(labels)} for {len(samples)} samples; "
                 "give one label per sample"
             )
-        return [samples[rows] for rows in by_label(labels, n_nodes)]
-    cuts = [bounds(len(samples), n_nodes, i) for i in range(n_nodes)]
-    return [samples[start:stop] for start, stop in cuts]
+        return [_own(samples[rows]) for rows in by_label(labels, n_nodes)]
+    cuts = [slice(*bounds(len(samples), n_nodes, i)) for i in range(n_nodes)]
+    return [_own(samples[cut]) for cut in cuts]
 
 
 def resolve_labels(
@@ -145,7 +145,7 @@ def read(
     matrix = open_matrix(source)
     _check_enough(len(matrix), n_nodes)
     cuts = {i: slice(*bounds(len(matrix), n_nodes, i)) for i in nodes}
-    return {i: np.array(matrix[cut], dtype=np.float64) for i, cut in cuts.items()}
+    return {i: _own(matrix[cut]) for i, cut in cuts.items()}
 
 
 def check(samples: NDArray[Any], node: int) -> None:
@@ -177,9 +177,14 @@ def check(samples: NDArray[Any], node: int) -> None:
 
 def _read_part(pattern: str, node: int) -> Matrix:
     try:
-        return np.array(load_matrix(pattern.replace("{rank}", str(node))))
+        return _own(open_matrix(pattern.replace("{rank}", str(node))))
     except ShardError as error:
         raise ShardError(f"node {node}: {error}") from None
+
+
+def _own(rows: NDArray[Any]) -> Matrix:
+    """Return rows as a new array; one order, as results depend on it bit by bit."""
+    return np.array(rows, dtype=np.float64, order="C")
 
 
 def _check_enough(n_samples: int, n_nodes: int) -> None:
