@@ -1,6 +1,6 @@
 """Consensus ADMM with no centre: one node per process, talking to neighbours only."""
 
-from dadmm import metrics, problems
+from dadmm import datasets, metrics, problems
 from dadmm.errors import (
     ConfigError,
     DadmmError,

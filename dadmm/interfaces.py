@@ -25,9 +25,7 @@ class Problem(Protocol):
     def expect(self, theta: Vector) -> Any:
         """Return what the E-step finds at ``theta``; None without latent variables."""
 
-    def prox(
-        self, theta: Vector, stats: Any, centre: Vector, weight: float
-    ) -> Vector:
+    def prox(self, theta: Vector, stats: Any, centre: Vector, weight: float) -> Vector:
         """Return the argmin over x of ``f_i(x; stats) + weight/2 |x - centre|^2``.
 
         A block sweep from ``theta`` that never raises this sum will do too.
@@ -97,9 +95,17 @@ class Exchange(Protocol):
     Plans in the constructor, works in ``swap()``, releases in ``close()``.
     """
 
-    hosted: tuple[int, ...]  # (rank,) under MPI; all nodes in one process
-    outbox: Mapping[int, Matrix]  # (degree, width), a row per neighbour
-    inbox: Mapping[int, Matrix]  # likewise; row k is what neighbour k put in for us
+    @property
+    def hosted(self) -> tuple[int, ...]:
+        """The nodes of this process: (rank,) under MPI, all of them without."""
+
+    @property
+    def outbox(self) -> Mapping[int, Matrix]:
+        """By hosted node, (degree, width): a row for each neighbour."""
+
+    @property
+    def inbox(self) -> Mapping[int, Matrix]:
+        """By hosted node, (degree, width): what each neighbour put in for it."""
 
     def swap(self) -> None:
         """Send every outbox row and fill every inbox row."""

@@ -49,7 +49,7 @@ class Layout:
 
     @cached_property
     def _record(self) -> Any:
-        return namedtuple("Parts", self.shapes)  # type: ignore[misc]
+        return namedtuple("Parts", self.shapes)
 
     def views(self, theta: NDArray[np.float64]) -> Any:
         """Return the parts of ``theta`` by name, as views.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,26 +52,41 @@ def reconstruction_error(samples: Matrix, W: Matrix, mu: Vector) -> float:
 
 
 class Pooled(NamedTuple):
-    """Sufficient statistics of samples: count, mean (D,), and scatter factor (k, D)."""
+    """Sufficient statistics of samples: number, mean (D,) and scatter factor (k, D)."""
 
-    count: int
+    n_samples: int
     mean: Vector
     factor: Matrix
 
 
-def pool(shards: Sequence[Pooled]) -> Pooled:
-    """Return the statistics of all shards together."""
-    count = sum(shard.count for shard in shards)
-    mean = sum(shard.count * shard.mean for shard in shards) / count
-    between = [math.sqrt(s.count) * (s.mean - mean)[None] for s in shards]
-    stacked = np.vstack([*(shard.factor for shard in shards), *between])
-    return Pooled(count, mean, np.linalg.qr(stacked, mode="r"))
+def triangular(rows: Matrix) -> Matrix:
+    """Return at most D rows R with the same ``R' R`` as the given rows (n, D)."""
+    if len(rows) <= rows.shape[1]:
+        return rows
+    return np.asarray(np.linalg.qr(rows, mode="r"))
+
+
+def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
+    """Return the statistics of all shards together.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_shards,)
+    means : ndarray of shape (n_shards, D)
+    factors : ndarray of shape (rows, D)
+        The scatter factors of all shards, stacked.
+    """
+    count = counts.sum()
+    mean = counts @ means / count
+    between = np.sqrt(counts)[:, None] * (means - mean)
+    stacked = np.vstack([factors, between])
+    return Pooled(int(count), mean, triangular(stacked))
 
 
 def summarise(samples: Matrix) -> Pooled:
     """Return the sufficient statistics of samples (n, D)."""
     mean = samples.mean(axis=0)
-    return Pooled(len(samples), mean, np.linalg.qr(samples - mean, mode="r"))
+    return Pooled(len(samples), mean, triangular(samples - mean))
 
 
 class MaximumLikelihood(NamedTuple):
@@ -103,9 +117,12 @@ def ppca_reference(
     data = data if isinstance(data, Pooled) else summarise(data)
     factor, mu = data.factor, data.mean
     if zero_mean:
-        factor, mu = np.vstack([factor, math.sqrt(data.count) * mu]), np.zeros_like(mu)
+        factor, mu = (
+            np.vstack([factor, math.sqrt(data.n_samples) * mu]),
+            np.zeros_like(mu),
+        )
     _, singular, axes = np.linalg.svd(factor, full_matrices=False)
-    variances = singular**2 / data.count
+    variances = singular**2 / data.n_samples
     noise = variances[n_components:].sum() / (len(mu) - n_components)
     signal = np.maximum(variances[:n_components] - noise, 0.0)
     W = axes[:n_components].T * np.sqrt(signal)
@@ -127,7 +144,7 @@ def ppca_log_likelihood(
     """
     data = data if isinstance(data, Pooled) else summarise(data)
     D, M = W.shape
-    shift = math.sqrt(data.count) * (data.mean - mu)
+    shift = math.sqrt(data.n_samples) * (data.mean - mu)
     rows = np.vstack([data.factor, shift])
     inner = W.T @ W + np.eye(M) / a
     logdet = np.linalg.slogdet(inner)[1] - (D - M) * math.log(a)
@@ -135,4 +152,4 @@ def ppca_log_likelihood(
     # |x|^2 - x' W inner^-1 W' x as a sum of squares, so that it cannot be negative
     left = rows.T - W @ fitted
     distance = a * (np.vdot(left, left) + np.vdot(fitted, fitted) / a)
-    return float(-0.5 * (data.count * (D * LOG_2PI + logdet) + distance))
+    return float(-0.5 * (data.n_samples * (D * LOG_2PI + logdet) + distance))

@@ -19,7 +19,7 @@ PROBES = ("midpoint", "neighbour")
 
 
 def message(size: int) -> Layout:
-    """Return the layout of a message: parameters, the edge's penalty, stopping words."""
+    """Return the layout of a message: parameters, penalty, and words on stopping."""
     return Layout.of(theta=(size,), eta=(), quiet=(), stop_at=(), reason=())
 
 
@@ -82,7 +82,7 @@ class Node:
         self.accord = stopping.Accord()
         self.objective, self.primal, self.dual = math.inf, math.inf, math.inf
         self.satisfied = self.done = False
-        self.eta_mean = 0.0  # of the penalties used in this iteration, the paper's eta_i
+        self.eta_mean = 0.0  # of the penalties just used, the paper's eta_i
         self.solve_seconds = self.exchange_seconds = self.observe_seconds = 0.0
         self.seconds = [0.0, 0.0, 0.0]  # solve, exchange and observe, of the whole run
 
@@ -99,9 +99,7 @@ class Node:
         """Solve the local problem and write its solution into the outbox."""
         start = perf_counter()
         self.stats = self.problem.expect(self.theta)
-        centre, weight = consensus.prox_point(
-            self.midpoints, self.multiplier, self.eta
-        )
+        centre, weight = consensus.prox_point(self.midpoints, self.multiplier, self.eta)
         self.theta = self.problem.prox(self.theta, self.stats, centre, weight)
         self._write()
         self.solve_seconds = perf_counter() - start

@@ -69,7 +69,8 @@ class Table:
         """Hand all rows to the sink."""
         if self._used:
             self._sink.append(self._first, self._block[: self._used])
-        self._first, self._used, self._flushed = self._first + self._used, 0, monotonic()
+        self._first += self._used
+        self._used, self._flushed = 0, monotonic()
 
 
 class Memory:
@@ -212,7 +213,8 @@ class Recorder:
         rows = sink.all(n_rows, len(source.columns))
         n_iterations, _, n_columns = rows.shape
         flat = rows.transpose(1, 0, 2).reshape(n_rows, n_iterations * n_columns)
-        whole = exchange.collect(flat).reshape(-1, n_iterations, n_columns)
+        whole = exchange.collect(flat)
+        whole = whole.reshape(len(whole), n_iterations, n_columns)
         return History(source.columns, whole.transpose(1, 0, 2))
 
 

@@ -87,9 +87,7 @@ class Accord(NamedTuple):
     reason: float = 0.0
 
 
-def agree(
-    mine: Accord, theirs: Any, t: int, satisfied: bool, diameter: int
-) -> Accord:
+def agree(mine: Accord, theirs: Any, t: int, satisfied: bool, diameter: int) -> Accord:
     """Return what a node knows after hearing its neighbours in iteration ``t``.
 
     Parameters
@@ -128,8 +126,8 @@ def request(mine: Accord, t: int, reason: str, diameter: int) -> Accord:
 class Council:
     """The verdict over the whole network, for curves comparable with the paper's.
 
-    Every node shares one number per iteration with all others; the numbers are read one
-    iteration later, so that nobody waits for them. Not decentralised, and counted apart.
+    Every node shares one number per iteration with all others. The numbers are read one
+    iteration later, so that nobody waits for them, and are counted apart.
     """
 
     def __init__(self, rule: Rule) -> None:

@@ -27,7 +27,7 @@ class InProcessExchange:
         self._votes = np.zeros(topology.n_nodes)
         self._swaps = self._polls = 0
         self.hosted = tuple(range(topology.n_nodes))
-        rows = [slice(*pair) for pair in zip(topology.offsets, topology.offsets[1:])]
+        rows = {i: slice(*topology.offsets[i : i + 2]) for i in self.hosted}
         self.outbox = {i: self._out[rows[i]] for i in self.hosted}
         self.inbox = {i: self._in[rows[i]] for i in self.hosted}
 

@@ -15,7 +15,7 @@ import numpy as np
 mpi4py.rc.thread_level = "single"  # one thread talks; some MPIs are faster for it
 from mpi4py import MPI  # noqa: E402
 
-from dadmm.errors import ConfigError, TopologyError  # noqa: E402
+from dadmm.errors import ConfigError, ProblemError, TopologyError  # noqa: E402
 from dadmm.interfaces import Traffic  # noqa: E402
 from dadmm.layout import Matrix, Vector  # noqa: E402
 from dadmm.topology import Topology  # noqa: E402
@@ -49,6 +49,13 @@ class MPIExchange:
                 f"processes; run mpiexec -n {topology.n_nodes}"
             )
         self._comm = comm.Dup()
+        widths = collect(self._comm, np.array([[float(width)]]))[:, 0]
+        if (widths != width).any():
+            other = int(np.flatnonzero(widths != widths[0])[0])
+            raise ProblemError(
+                f"all ranks must share one layout, but rank 0 sends {widths[0]:.0f} "
+                f"numbers and rank {other} sends {widths[other]:.0f}"
+            )
         self._wait = waiting(self._comm, wait)
         rank = self._comm.rank
         neighbours = topology.neighbours[rank]
@@ -85,13 +92,7 @@ class MPIExchange:
 
     def collect(self, rows: Matrix) -> Matrix:
         """Return the rows of all ranks in node order, on every rank."""
-        rows = np.ascontiguousarray(rows, dtype=np.float64)
-        counts = np.empty(self._comm.size, dtype=np.int64)
-        self._comm.Allgather(np.array([rows.size]), counts)
-        width = rows.shape[1]
-        everything = np.empty((int(counts.sum()) // width, width))
-        self._comm.Allgatherv(rows, [everything, counts.tolist()])
-        return everything
+        return collect(self._comm, rows)
 
     @property
     def traffic(self) -> Traffic:
@@ -111,13 +112,24 @@ class MPIExchange:
         self._comm.Free()
 
 
+def collect(comm: Any, rows: Matrix) -> Matrix:
+    """Return the rows of all ranks in order, on every rank."""
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    counts = np.empty(comm.size, dtype=np.int64)
+    comm.Allgather(np.array([len(rows)]), counts)
+    width = rows.shape[1]
+    everything = np.empty((int(counts.sum()), width))
+    comm.Allgatherv(rows, [everything, (counts * width).tolist()])
+    return everything
+
+
 def waiting(comm: Any, wait: str) -> Callable[[list[Any]], None]:
     """Return the function that waits for requests."""
     if wait not in WAITS:
         raise ConfigError(f"unknown wait {wait!r}; choose one of {', '.join(WAITS)}")
     if wait == "auto":
         wait = "nap" if crowded(comm) else "block"
-    return nap if wait == "nap" else MPI.Request.Waitall
+    return nap if wait == "nap" else block
 
 
 def crowded(comm: Any) -> bool:
@@ -126,6 +138,11 @@ def crowded(comm: Any) -> bool:
     ranks = host.size
     host.Free()
     return ranks > len(os.sched_getaffinity(0))
+
+
+def block(requests: list[Any]) -> None:
+    """Wait for requests inside MPI."""
+    MPI.Request.Waitall(requests)
 
 
 def nap(requests: list[Any]) -> None:
@@ -159,15 +176,16 @@ class World:
     def first(self, text: str | None) -> str | None:
         """Return the text of the lowest rank that has one, on every rank."""
         lacking = self.size
-        mine = np.array([lacking if text is None else self.rank])
-        lowest = np.empty_like(mine)
-        self.comm.Allreduce(mine, lowest, op=MPI.MIN)
+        bid = np.array([lacking if text is None else self.rank])
+        lowest = np.empty_like(bid)
+        self.comm.Allreduce(bid, lowest, op=MPI.MIN)
         if lowest[0] == lacking:
             return None
         data = np.frombuffer((text or "").encode(), dtype=np.uint8)
         length = np.array([data.size])
         self.comm.Bcast(length, root=lowest[0])
-        buffer = data.copy() if self.rank == lowest[0] else np.empty(length[0], np.uint8)
+        mine = self.rank == lowest[0]
+        buffer = data.copy() if mine else np.empty(length[0], np.uint8)
         self.comm.Bcast(buffer, root=lowest[0])
         return buffer.tobytes().decode()
 
@@ -192,6 +210,10 @@ class World:
         for rank in range(1, self.size):
             self.comm.Send(np.ascontiguousarray(blocks[rank]), dest=rank)
         return blocks[0]
+
+    def collect(self, rows: Matrix) -> Matrix:
+        """Return the rows of all ranks in order, on every rank."""
+        return collect(self.comm, rows)
 
     def barrier(self) -> None:
         """Wait for all ranks."""

@@ -20,5 +20,6 @@ SCHEMES: dict[str, type[Scheme]] = {
 def build(name: str, **settings: Any) -> Scheme:
     """Return the scheme of that name with the given settings."""
     if name not in SCHEMES:
-        raise ConfigError(f"unknown scheme {name!r}; choose one of {', '.join(SCHEMES)}")
+        allowed = ", ".join(SCHEMES)
+        raise ConfigError(f"unknown scheme {name!r}; choose one of {allowed}")
     return SCHEMES[name](**settings)

@@ -55,9 +55,7 @@ def balance(primal: float, dual: float, ratio: float, step: float = 1.0) -> floa
     return 1.0
 
 
-def adapt(
-    eta0: float, tau: Vector, active: bool | np.ndarray
-) -> Vector:
+def adapt(eta0: float, tau: Vector, active: bool | np.ndarray) -> Vector:
     """Return eta_ij of AP and NAP: ``eta0 (1 + tau_ij)`` while active, else eta0.
 
     Equations (eta_update_ap) and (eta_update_nap), which differ only in what keeps an
@@ -88,7 +86,7 @@ def grow(
     decay: float,
     trigger: float,
 ) -> tuple[Vector, Vector]:
-    """Return the budgets T_ij, and how often each was raised, after equation (T_update).
+    """Return the budgets T_ij, and how often each was raised; equation (T_update).
 
     Parameters
     ----------

@@ -101,9 +101,7 @@ class AP(Scheme):
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
         tau = equations.tau(seen.own, seen.tried)
-        return state._replace(
-            eta=equations.adapt(self.eta0, tau, seen.t < self.t_max)
-        )
+        return state._replace(eta=equations.adapt(self.eta0, tau, seen.t < self.t_max))
 
 
 class NAP(Scheme):

@@ -16,6 +16,7 @@ import numpy as np
 
 from dadmm.errors import ProblemError
 from dadmm.layout import Layout, Matrix, Vector
+from dadmm.metrics import triangular
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -69,7 +70,7 @@ class PPCA:
         self.n_components, self.zero_mean = int(n_components), bool(zero_mean)
         self.layout = Layout.of(W=(dimension, n_components), mu=(dimension,), a=())
         self.mean = samples.mean(axis=0)
-        self.factor = _compress(samples - self.mean)
+        self.factor = triangular(samples - self.mean)
         self._eye = np.eye(self.n_components)
 
     def init(self, rng: np.random.Generator) -> Vector:
@@ -165,12 +166,6 @@ def _precision(count: int, misfit: float, weight: float, centre: float) -> float
     b = 0.5 * misfit - weight * centre
     root = math.sqrt(b * b + 2.0 * weight * count)
     return count / (b + root) if b > 0.0 else (root - b) / (2.0 * weight)
-
-
-def _compress(centred: Matrix) -> Matrix:
-    """Return at most D rows with the same scatter."""
-    n, dimension = centred.shape
-    return np.linalg.qr(centred, mode="r") if n > dimension else centred
 
 
 def _checked(samples: Matrix, n_components: int) -> Matrix:

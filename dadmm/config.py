@@ -1,0 +1,251 @@
+"""The settings of a run: one source of flags, TOML keys, defaults, help and checks."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import math
+import tomllib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, NoReturn, get_args, get_type_hints
+
+from dadmm import penalty
+from dadmm.errors import ConfigError
+from dadmm.node import COUPLINGS, PROBES
+from dadmm.problems import PROBLEMS
+from dadmm.solver import INITS
+from dadmm.stopping import AGREEMENTS, RULES, Rule
+
+WAITS = ("auto", "block", "nap")
+
+
+def setting(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
+    """Return a dataclass field that carries its own documentation."""
+    return field(default=default, metadata={"help": help, "choices": tuple(choices)})
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that defines a run. The defaults are the paper's synthetic problem."""
+
+    problem: str = setting("ppca", "the local problem", tuple(PROBLEMS))
+    data: str | None = setting(
+        None,
+        "samples: .npy, .npz, .csv, .mat, or one file per rank as part-{rank}.npy; "
+        "without it, the paper's synthetic data",
+    )
+    labels: str | None = setting(
+        None, "which node holds each sample: a file of integers, or a column's number"
+    )
+    n_samples: int = setting(500, "synthetic data: samples in all")
+    dimension: int = setting(20, "synthetic data: dimension of a sample")
+    noise_variance: float = setting(0.2, "synthetic data: variance of the noise")
+    data_seed: int = setting(0, "synthetic data: seed")
+    n_components: int = setting(5, "dimension of the subspace")
+    zero_mean: bool = setting(False, "fix the mean at zero")
+
+    topology: str = setting(
+        "complete",
+        "complete, ring, cluster, star, chain, grid, random-geometric, erdos-renyi, "
+        "or a file (.edges, .graphml, .npy)",
+    )
+    topology_seed: int = setting(0, "seed of random graphs")
+    nodes: int | None = setting(
+        None, "nodes of the graph without mpiexec (20 by default; else the ranks)"
+    )
+
+    scheme: str = setting("nap", "how penalties adapt", tuple(penalty.SCHEMES))
+    eta0: float = setting(10.0, "penalty at the start")
+    t_max: int = setting(50, "vp, ap, vp_ap: adapt while t < t_max")
+    residual_ratio: float = setting(10.0, "vp*: residuals further apart are unbalanced")
+    budget0: float = setting(5.0, "nap, vp_nap: first budget of an edge")
+    budget_decay: float = setting(0.5, "nap, vp_nap: each raise is this times the last")
+    budget_trigger: float = setting(0.1, "nap, vp_nap: change of f that earns a raise")
+    probe: str = setting("midpoint", "where neighbours' parameters are tried", PROBES)
+    coupling: str = setting(
+        "symmetric", "one penalty per edge, or each end its own (as printed)", COUPLINGS
+    )
+
+    init: str = setting("shared", "all nodes start alike, or each by itself", INITS)
+    seed: int = setting(0, "seed of the starting parameters")
+
+    stopping: str = setting("residuals", "what must be small to stop", RULES)
+    agreement: str = setting(
+        "neighbours",
+        "how nodes agree to stop: by messages, or by a collective",
+        AGREEMENTS,
+    )
+    tolerance: float = setting(1e-3, "of the stopping rule; 0 never stops")
+    max_iter: int = setting(1000, "iterations at most")
+    max_seconds: float | None = setting(None, "stop, with results, after this long")
+    strict: bool = setting(False, "exit with code 3 when not converged")
+
+    wait: str = setting("auto", "how ranks wait for messages", WAITS)
+    out: str | None = setting(
+        None, "folder of the results (by default a new one in runs/)"
+    )
+    overwrite: bool = setting(False, "replace the results in --out")
+    record_edges: bool = setting(False, "also write edges.csv, a row per edge")
+    record_angle: bool = setting(False, "also record subspace angles every iteration")
+    reference: bool = setting(True, "compare with the centralised solution at the end")
+    quiet: bool = setting(False, "print nothing but errors")
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            choices = item.metadata["choices"]
+            value = getattr(self, item.name)
+            if choices and value not in choices:
+                raise ConfigError(
+                    f"unknown {item.name} {value!r}; choose one of {', '.join(choices)}"
+                )
+        penalty.build(self.scheme, **self._of(penalty.schemes.Scheme))
+        Rule(self.stopping, self.tolerance)
+        self._at_least(1, "n_samples", "n_components", "nodes", "max_iter")
+        self._at_least(2, "dimension")
+        self._at_least(0, "data_seed", "topology_seed", "seed", "noise_variance")
+        if self.max_seconds is not None and not self.max_seconds > 0:
+            raise ConfigError(f"max_seconds must be positive, got {self.max_seconds!r}")
+
+    def _at_least(self, least: int, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and not least <= value < math.inf:
+                raise ConfigError(f"{name} must be at least {least}, got {value!r}")
+
+    def _of(self, kind: Any) -> dict[str, Any]:
+        return {item.name: getattr(self, item.name) for item in fields(kind)}
+
+    def solver_settings(self) -> dict[str, Any]:
+        """Return the keyword arguments of `dadmm.solve` that are settings."""
+        names = (
+            "scheme", "probe", "coupling", "init", "seed", "stopping", "agreement",
+            "tolerance", "max_iter", "max_seconds", "wait",
+        )  # fmt: skip
+        chosen = {name: getattr(self, name) for name in names}
+        return chosen | self._of(penalty.schemes.Scheme)
+
+    @classmethod
+    def from_toml(cls, path: str | Path) -> dict[str, Any]:
+        """Return the checked settings of a TOML file."""
+        try:
+            table = tomllib.loads(Path(path).read_text())
+        except OSError as error:
+            raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not valid TOML: {error}") from None
+        return {name: _typed(name, value, str(path)) for name, value in table.items()}
+
+    @classmethod
+    def from_argv(cls, argv: Sequence[str]) -> tuple[RunConfig, bool]:
+        """Return the settings of a command line, and whether it is a dry run."""
+        parser = _parser()
+        given, unknown = parser.parse_known_args(argv)
+        if unknown:
+            raise ConfigError(_unknown(unknown[0], parser))
+        flags = vars(given)
+        config, dry = flags.pop("config", None), flags.pop("dry_run", False)
+        table = cls.from_toml(config) if config is not None else {}
+        return cls(**(table | flags)), dry
+
+    def to_toml(self) -> str:
+        """Return the settings as TOML; reading it back gives the same settings."""
+        given = asdict(self).items()
+        return "".join(f"{k} = {_toml(v)}\n" for k, v in given if v is not None)
+
+
+def _kinds() -> dict[str, type]:
+    """Return the plain type of each setting, None aside."""
+    hints = get_type_hints(RunConfig)
+    plain = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
+    return {name: kinds[0] for name, kinds in plain.items()}
+
+
+def _typed(name: str, value: Any, source: str) -> Any:
+    """Return a TOML value as its setting's type."""
+    kinds = _kinds()
+    if name not in kinds:
+        close = difflib.get_close_matches(name, kinds, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else ""
+        raise ConfigError(f"{source}: unknown setting {name!r}{hint}")
+    kind = kinds[name]
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        raise ConfigError(f"{source}: {name} must be {_a(kind)}, got {value!r}")
+    return value
+
+
+def _a(kind: type) -> str:
+    return {int: "an integer", float: "a number", bool: "true or false"}.get(
+        kind, "a string"
+    )
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    return repr(value)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours: one sentence, said once."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def _parser() -> argparse.ArgumentParser:
+    from dadmm import __version__
+
+    parser = _Parser(
+        prog="python -m dadmm.run",
+        description="Decentralised consensus optimisation: one MPI rank per node.",
+        argument_default=argparse.SUPPRESS,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"dadmm {__version__}")
+    parser.add_argument("--config", metavar="FILE", help="settings as TOML")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print the settings as TOML and stop"
+    )
+    kinds = _kinds()
+    for item in fields(RunConfig):
+        flag = "--" + item.name.replace("_", "-")
+        text = item.metadata["help"].replace("%", "%%")
+        if item.default not in (None, False, True):
+            text += f" (default: {item.default})"
+        if kinds[item.name] is bool:
+            action: Any = argparse.BooleanOptionalAction
+            parser.add_argument(flag, action=action, help=text)
+        else:
+            choices = item.metadata["choices"]
+            metavar = "{" + ",".join(choices) + "}" if choices else item.name.upper()
+            parser.add_argument(
+                flag, type=_reader(kinds[item.name]), metavar=metavar, help=text
+            )
+    return parser
+
+
+def _reader(kind: type) -> Any:
+    def read(text: str) -> Any:
+        try:
+            return kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"must be {_a(kind)}, got {text!r}"
+            ) from None
+
+    return read
+
+
+def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
+    flag = argument.partition("=")[0]
+    known = [name for action in parser._actions for name in action.option_strings]
+    close = difflib.get_close_matches(flag, known, 1)
+    hint = f"did you mean {close[0]}?" if close else "--help lists what is allowed"
+    return f"unknown argument {argument!r}; {hint}"

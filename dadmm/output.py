@@ -1,0 +1,195 @@
+"""The folder of a run: made anew, filled in parts, finished atomically."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dadmm.errors import OutputError
+from dadmm.node import Node
+from dadmm.record import EDGE_COLUMNS, EdgeRows, NodeRows, Observe, PartFile, merge
+
+PARTS = "parts"
+
+
+@contextmanager
+def writing(what: Any) -> Iterator[None]:
+    """Turn the operating system's refusals into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"cannot write to {what}: {error.strerror}; choose another --out"
+        ) from None
+
+
+def create(out: str | None, name: str, overwrite: bool) -> Path:
+    """Make the folder of a run and return its path.
+
+    Parameters
+    ----------
+    out : str or None
+        The folder that was asked for; None makes ``runs/<name>-<time>``.
+    name : str
+    overwrite : bool
+        Whether an ``out`` that holds results may be used again.
+    """
+    if out is None:
+        stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        with writing("runs"):
+            return _fresh(stem)
+    path = Path(out)
+    with writing(path):
+        if path.exists() and not path.is_dir():
+            raise OutputError(f"{path} is not a folder; choose another --out")
+        if path.is_dir() and any(path.iterdir()) and not overwrite:
+            raise OutputError(
+                f"{path} is not empty; choose another --out, or --overwrite to replace "
+                "its results"
+            )
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "summary.json").unlink(missing_ok=True)
+        if (path / PARTS).exists():
+            shutil.rmtree(path / PARTS)
+        (path / PARTS).mkdir()
+    return path
+
+
+def _fresh(stem: Path) -> Path:
+    """Make and return the first of stem, stem-2, stem-3, ... that is not there yet."""
+    for k in range(1, 10_000):
+        path = stem if k == 1 else stem.with_name(f"{stem.name}-{k}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        (path / PARTS).mkdir()
+        return path
+    raise OutputError(f"{stem} and ten thousand like it exist; clean up runs/")
+
+
+class Parts:
+    """A watcher that writes this process's rows as they come.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run; all ranks must see it.
+    rank : int
+    keys : sequence of tuple
+        The hosted nodes, ``(node,)``.
+    edges : sequence of tuple or None
+        Their directed edges ``(i, j)``, if these are to be recorded.
+    observe : dict of str to callable
+        Further columns of the history.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rank: int,
+        keys: Sequence[tuple[int, ...]],
+        edges: Sequence[tuple[int, ...]] | None,
+        observe: Observe,
+    ) -> None:
+        if not (folder / PARTS).is_dir():
+            raise OutputError(
+                f"{folder}, made by rank 0, is not there for this rank; --out must lie "
+                "on a file system that all ranks share"
+            )
+        self.failure: OutputError | None = None
+        self.by_edge = edges is not None
+        self._files: list[PartFile] = []
+        self._rows: list[NodeRows | EdgeRows] = []
+        self._folder = folder
+        with writing(folder):
+            rows = self._open(f"history-{rank:05d}.csv", keys)
+            self._rows.append(NodeRows(len(keys), rows, observe))
+            self.columns = self._rows[0].columns
+            if edges is not None:
+                rows = self._open(f"edges-{rank:05d}.csv", edges)
+                self._rows.append(EdgeRows(len(edges), rows))
+
+    def _open(self, name: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
+        self._files.append(PartFile(self._folder / PARTS / name, keys))
+        return self._files[-1]
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
+        """Record an iteration; a full disk ends the run in good order."""
+        if self.failure is None:
+            self._try(self._record, t, nodes)
+        return None if self.failure is None else "output"
+
+    def close(self) -> None:
+        """Write what is left; raise what went wrong."""
+        if self.failure is None:
+            self._try(self._flush)
+        if self.failure is not None:
+            raise self.failure
+
+    def _flush(self) -> None:
+        for rows in self._rows:
+            rows.table.flush()
+        for file in self._files:
+            file.close()
+
+    def _record(self, t: int, nodes: Sequence[Node]) -> None:
+        for rows in self._rows:
+            rows(t, nodes)
+
+    def _try(self, action: Callable[..., None], *args: Any) -> None:
+        try:
+            with writing(self._folder):
+                action(*args)
+        except OutputError as failure:
+            self.failure = failure
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file that appears whole or not at all."""
+    with writing(path.parent), _atomic(path) as draft:
+        draft.write_text(text)
+
+
+def finish(
+    folder: Path, summary: dict[str, Any], arrays: dict[str, np.ndarray],
+    columns: Sequence[str], by_edge: bool,
+) -> None:  # fmt: skip
+    """Merge the parts and write the results; each file appears whole or not at all."""
+    parts = folder / PARTS
+    with writing(folder):
+        with _atomic(folder / "history.csv") as draft:
+            header = ("iteration", "node", *columns)
+            merge(sorted(parts.glob("history-*.csv")), header, draft)
+        if by_edge:
+            with _atomic(folder / "edges.csv") as draft:
+                header = ("iteration", "i", "j", *EDGE_COLUMNS)
+                merge(sorted(parts.glob("edges-*.csv")), header, draft)
+        else:
+            (folder / "edges.csv").unlink(missing_ok=True)
+        with _atomic(folder / "result.npz") as draft, open(draft, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        # The summary comes last: a folder that has one is complete.
+        with _atomic(folder / "summary.json") as draft:
+            draft.write_text(json.dumps(summary, indent=2) + "\n")
+        shutil.rmtree(parts)
+
+
+@contextmanager
+def _atomic(path: Path) -> Iterator[Path]:
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        yield draft
+        with open(draft, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)

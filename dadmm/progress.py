@@ -1,0 +1,91 @@
+"""What a person sees of a run, and how a person ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+from dadmm.node import Node
+
+
+class ProgressLine:
+    """A watcher that shows how a run is going, as its first node sees it.
+
+    On a terminal one line is rewritten; elsewhere a line is added now and then. A rank
+    cannot see the terminal behind mpiexec, so ``launch/local`` says it by setting
+    ``DADMM_PROGRESS=live``.
+    """
+
+    def __init__(self, max_iter: int) -> None:
+        self._live = os.environ.get("DADMM_PROGRESS") == "live" or sys.stderr.isatty()
+        self._max_iter, self._start = max_iter, monotonic()
+        self._period = 0.2 if self._live else 10.0
+        self._next = self._start + self._period
+        self._width = 0
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        now = monotonic()
+        if now < self._next:
+            return
+        self._next = now + self._period
+        node, rate = nodes[0], t / (now - self._start)
+        left = (self._max_iter - t) / rate
+        self._show(
+            f"iteration {t} of at most {self._max_iter}: primal {node.primal:.1e}, "
+            f"dual {node.dual:.1e}, f {node.objective:.6g}; {rate:.0f} per second, "
+            f"at most {_duration(left)} left"
+        )
+
+    def _show(self, text: str) -> None:
+        end = "\r" if self._live else "\n"
+        sys.stderr.write(f"{text:<{self._width}}{end}")
+        sys.stderr.flush()
+        self._width = len(text) if self._live else 0
+
+    def close(self) -> None:
+        """Wipe the live line."""
+        if self._width:
+            self._show("")
+            self._width = 0
+
+
+class Signals:
+    """A watcher that turns the first INT, TERM or USR1 into a stop in good order.
+
+    A second INT or TERM, a second or more later, ends this process at once. (One
+    Ctrl-C may arrive twice: from the terminal and from mpiexec.)
+    """
+
+    CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        for number in self.CAUGHT:
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self._first is None:
+            self._first = monotonic()
+        elif number != signal.SIGUSR1 and monotonic() - self._first > 1.0:
+            os._exit(128 + number)
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
+        return None if self._first is None else "signal"
+
+    def close(self) -> None:
+        """Give the signals back."""
+        for number in self.CAUGHT:
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

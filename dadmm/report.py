@@ -1,0 +1,148 @@
+"""What a run found, in numbers and in words."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import dadmm
+from dadmm import metrics
+from dadmm.config import RunConfig
+from dadmm.errors import ShardError
+from dadmm.layout import Layout, Matrix, Vector
+from dadmm.problems import PPCA
+from dadmm.record import Observe
+from dadmm.solver import Result
+from dadmm.world import host
+
+PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
+ENDINGS = {
+    "converged": "converged",
+    "max_iter": "NOT converged: max_iter reached",
+    "max_seconds": "NOT converged: max_seconds reached",
+    "signal": "NOT converged: stopped by a signal",
+    "output": "NOT converged: results could not be written",
+}
+
+
+class Targets(NamedTuple):
+    """What the estimates can be compared with."""
+
+    layout: Layout
+    W: dict[str, Matrix]  # by the name of the angle to it
+    best: metrics.MaximumLikelihood | None  # the centralised solution
+    pooled: metrics.Pooled | None  # the statistics of all data
+
+    @property
+    def observe(self) -> Observe:
+        """Return functions of one node's theta (size,): its angle to each target."""
+
+        def angle_to(W: Matrix) -> Any:
+            views = self.layout.views
+            return lambda theta: metrics.subspace_angle(views(theta).W, W)
+
+        return {name: angle_to(W) for name, W in self.W.items()}
+
+
+def targets(
+    world: Any, config: RunConfig, own: list[PPCA], truth: Matrix | None
+) -> Targets:
+    """Return the truth, where known, and the centralised solution, where asked for.
+
+    The samples stay where they are: the ranks pool their sufficient statistics.
+    """
+    _check_dimensions(world.texts(str(own[0].dimension)))
+    W = {} if truth is None else {"angle_to_truth": truth}
+    layout = own[0].layout
+    if not config.reference:
+        return Targets(layout, W, None, None)
+    pooled = metrics.pool(
+        world.collect(np.array([[float(p.n_samples)] for p in own]))[:, 0],
+        world.collect(np.array([p.mean for p in own])),
+        world.collect(np.vstack([p.factor for p in own])),
+    )
+    best = metrics.ppca_reference(
+        pooled, config.n_components, zero_mean=config.zero_mean
+    )
+    return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)
+
+
+def _check_dimensions(dimensions: list[str]) -> None:
+    for rank, dimension in enumerate(dimensions):
+        if dimension != dimensions[0]:
+            raise ShardError(
+                f"rank {rank} has samples of dimension {dimension} but rank 0 of "
+                f"dimension {dimensions[0]}; all nodes must have the same columns"
+            )
+
+
+def summary(
+    world: Any, config: RunConfig, result: Result, targets: Targets, elapsed: float
+) -> dict[str, Any]:
+    """Return what goes into summary.json."""
+    hosts = world.texts(host())
+    seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
+    seeds = ("seed", "data_seed", "topology_seed")
+    return {
+        "converged": result.converged,
+        "reason": result.reason,
+        "iterations": result.iterations,
+        "n_nodes": result.topology.n_nodes,
+        "messages": result.traffic.messages,
+        "bytes": result.traffic.bytes,
+        "collectives": result.traffic.collectives,
+        "collective_bytes": result.traffic.collective_bytes,
+        "seconds": {"total": elapsed, **seconds},  # by phase: mean over the nodes
+        "metrics": _metrics(result, targets),
+        "seeds": {name: getattr(config, name) for name in seeds},
+        "versions": {
+            "dadmm": dadmm.__version__,
+            "python": sys.version.split()[0],
+            **{name: version(name) for name in PACKAGES},
+        },
+        "mpi_library": world.library,
+        "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
+    }
+
+
+def _metrics(result: Result, targets: Targets) -> dict[str, float]:
+    found = {
+        f"{name}_degrees": max(map(angle, result.theta))
+        for name, angle in targets.observe.items()
+    }
+    found["consensus_error"] = metrics.consensus_error(result.theta)
+    found["objective"] = float(result.objectives.sum())
+    if targets.pooled is not None and targets.best is not None:
+        mean: Vector = result.theta.mean(axis=0)
+        best = metrics.ppca_log_likelihood(targets.pooled, *targets.best)
+        reached = metrics.ppca_log_likelihood(
+            targets.pooled, *result.layout.views(mean)
+        )
+        found |= {"log_likelihood": reached, "log_likelihood_gap": best - reached}
+    return found
+
+
+def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
+    """Return the report that rank 0 prints."""
+    seconds, found = summary["seconds"], summary["metrics"]
+    lines = [
+        f"{config.problem} by {config.scheme} on {config.topology}, "
+        f"{summary['n_nodes']} nodes; MPI: {summary['mpi_library']}",
+        f"{ENDINGS[summary['reason']]} after {summary['iterations']} iterations, "
+        f"{seconds['total']:.2f} s (a node's loop: solve {seconds['solve']:.2f}, "
+        f"exchange {seconds['exchange']:.2f}, observe {seconds['observe']:.2f})",
+        f"{summary['messages']:,} messages, {summary['bytes']:,} bytes",
+        f"nodes agree to {found['consensus_error']:.1e} (relative)",
+    ]
+    for name, what in (
+        ("angle_to_truth_degrees", "the true subspace"),
+        ("angle_to_centralised_degrees", "the centralised solution"),
+    ):
+        if name in found:
+            lines.append(f"largest angle to {what}: {found[name]:.3f} degrees")
+    lines.append(f"results in {folder}")
+    return "\n".join(lines)

@@ -1,0 +1,144 @@
+"""Run the main job: ``mpiexec -n 20 python -m dadmm.run``, or without mpiexec.
+
+Exit codes: 0 done (converged or not), 1 a rank failed, 2 bad input or output that
+cannot be written, 3 not converged under ``--strict``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from dadmm import assemble, output, report
+from dadmm.config import RunConfig
+from dadmm.errors import DadmmError
+from dadmm.node import Watcher
+from dadmm.problems import PPCA
+from dadmm.progress import ProgressLine, Signals
+from dadmm.solver import Result, solve
+from dadmm.topology import Topology
+from dadmm.world import connect, together
+
+OK, BAD_INPUT, NOT_CONVERGED = 0, 2, 3
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job of a command line and return its exit code."""
+    world = None
+    try:
+        world = connect()
+        if world.rank:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (rank 0 speaks for all)
+        with threadpool_limits(limits=1, user_api="blas"):
+            return run(world, sys.argv[1:] if argv is None else argv)
+    except DadmmError as error:
+        if world is None or world.rank == 0:
+            print(f"dadmm: error: {error}", file=sys.stderr, flush=True)
+        return BAD_INPUT
+    except Exception as error:
+        if world is None or world.comm is None:
+            raise
+        world.abort(error)  # ends all ranks, so that none waits for this one
+        raise
+
+
+def run(world: Any, argv: Sequence[str]) -> int:
+    """Run the job on this rank of the world and return the exit code of all."""
+    started = monotonic()
+    config, dry_run = together(world, RunConfig.from_argv, argv)
+    if dry_run:
+        print(config.to_toml(), end="")
+        return OK
+    graph = assemble.graph(world, config)
+    samples, truth = assemble.shards(world, config, graph.n_nodes)
+    problems = together(world, assemble.problems, config, samples)
+    targets = report.targets(world, config, list(problems.values()), truth)
+    folder = make_folder(world, config)
+    parts = together(world, open_parts, world, config, folder, graph, targets)
+    result = solve_watched(world, config, graph, problems, parts)
+    together(world, parts.close)
+    summary = report.summary(world, config, result, targets, monotonic() - started)
+    arrays = result.layout.views(result.theta)._asdict()
+    arrays |= {"edges": graph.edges, "eta": result.eta}
+    together(world, finish, world, folder, summary, arrays, parts)
+    if not config.quiet:
+        print(report.words(config, summary, folder))
+    return NOT_CONVERGED if config.strict and not result.converged else OK
+
+
+def make_folder(world: Any, config: RunConfig) -> Path:
+    """Make the run's folder on rank 0, with the configuration in it."""
+
+    def create() -> str:
+        if world.rank:
+            return ""
+        graph = Path(config.topology).stem
+        name = f"{config.problem}-{graph}-{config.scheme}"
+        folder = output.create(config.out, name, config.overwrite)
+        output.write_text(folder / "config.toml", config.to_toml())
+        return str(folder)
+
+    return Path(world.share(together(world, create)))
+
+
+def open_parts(
+    world: Any,
+    config: RunConfig,
+    folder: Path,
+    graph: Topology,
+    targets: report.Targets,
+) -> output.Parts:
+    """Open the files into which this rank writes its rows."""
+    nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
+    edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
+    return output.Parts(
+        folder,
+        world.rank,
+        [(i,) for i in nodes],
+        edges if config.record_edges else None,
+        targets.observe if config.record_angle else {},
+    )
+
+
+def solve_watched(
+    world: Any,
+    config: RunConfig,
+    graph: Topology,
+    problems: dict[int, PPCA],
+    parts: output.Parts,
+) -> Result:
+    """Run the algorithm while recording it, showing it, and heeding signals."""
+    signals, line = Signals(), ProgressLine(config.max_iter)
+    watchers: list[Watcher] = [parts, signals]
+    if world.rank == 0 and not config.quiet:
+        watchers.append(line)
+    try:
+        return solve(
+            list(problems.values()) if world.comm is None else problems[world.rank],
+            graph,
+            comm=world.comm,
+            record=False,
+            watchers=watchers,
+            **config.solver_settings(),
+        )
+    finally:
+        line.close()
+        signals.close()
+
+
+def finish(
+    world: Any, folder: Path, summary: Any, arrays: Any, parts: output.Parts
+) -> None:
+    """Write the results, on rank 0."""
+    if world.rank == 0:
+        output.finish(folder, summary, arrays, parts.columns, parts.by_edge)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""The processes of a run: this one alone, or the ranks that a launcher started."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from dadmm.errors import ConfigError, DadmmError
+from dadmm.layout import Matrix
+
+T = TypeVar("T")
+
+# (rank, size) as the launchers of MPICH and Intel MPI, Open MPI, PMIx and Slurm say it
+_LAUNCHERS = (
+    ("PMI_RANK", "PMI_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMIX_RANK", "PMIX_SIZE"),
+    ("PMIX_RANK", "SLURM_NTASKS"),
+)
+
+
+class Alone:
+    """A world of one process, in which all nodes live; no MPI is started."""
+
+    rank, size, comm = 0, 1, None
+    library = "none (one process)"
+
+    def share(self, text: str) -> str:
+        return text
+
+    def share_array(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def first(self, text: str | None) -> str | None:
+        return text
+
+    def texts(self, text: str) -> list[str]:
+        return [text]
+
+    def scatter(self, blocks: Sequence[Matrix] | None) -> Any:
+        raise AssertionError("one process scatters nothing")
+
+    def collect(self, rows: Matrix) -> Matrix:
+        return rows
+
+    def barrier(self) -> None:
+        pass
+
+    def abort(self, error: BaseException) -> None:
+        raise error
+
+
+def launched() -> tuple[int, int] | None:
+    """Return rank and number of processes as a launcher says, None without one."""
+    for rank, size in _LAUNCHERS:
+        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
+            return int(os.environ[rank]), int(os.environ[size])
+    return None
+
+
+def connect() -> Any:
+    """Return the world of this process. MPI starts here, and only under a launcher."""
+    told = launched()
+    if told is None:
+        return Alone()
+    from dadmm.exchange.mpi import World
+
+    world = World()
+    rank, size = told
+    if world.size == 1 and size > 1:
+        if rank > 0:  # each process thinks it is alone, so only one may speak
+            raise SystemExit(2)
+        raise ConfigError(
+            f"mpiexec started {size} processes, but to mpi4py each is alone: it uses "
+            f"{world.library!r}, which is not this mpiexec's MPI; use the mpiexec of "
+            "that library, or set MPI4PY_LIBMPI to the libmpi of this mpiexec"
+        )
+    return world
+
+
+def together(world: Any, step: Callable[..., T], *args: Any) -> T:
+    """Return ``step(*args)`` of this rank, if it went well on every rank.
+
+    Raises
+    ------
+    DadmmError
+        On all ranks, with the message of the lowest rank on which the step failed.
+    """
+    value, mine = None, None
+    try:
+        value = step(*args)
+    except DadmmError as error:
+        mine = f"rank {world.rank}: {error}" if world.rank else str(error)
+    said = world.first(mine)
+    if said is not None:
+        raise DadmmError(said)
+    return value  # type: ignore[return-value]
+
+
+def host() -> str:
+    """Return the name of this machine."""
+    return socket.gethostname()
