@@ -1,9 +1,9 @@
-"""Frozen neighbour lists: builders, files and checks of connected graphs."""
+"""Frozen neighbour lists of connected graphs: builders and checks."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dadmm import graphfiles
+from dadmm.distance import closer, explore
 from dadmm.errors import TopologyError
 
 Integers = NDArray[np.int64]
@@ -107,9 +109,7 @@ class Topology:
         x, y = np.random.default_rng(seed).random((2, n))
         distance = np.hypot(x[:, None] - x, y[:, None] - y)
         usual = math.sqrt(2 * math.log(n) / (math.pi * n))
-        return cls.from_edges(
-            n, _closer(distance, usual, radius, f"{radius=}, {seed=}")
-        )
+        return cls.from_edges(n, closer(distance, usual, radius, f"{radius=}, {seed=}"))
 
     @classmethod
     def erdos_renyi(
@@ -122,7 +122,7 @@ class Topology:
         _check_count(n)
         draws = np.triu(np.random.default_rng(seed).random((n, n)), 1)
         usual, given = 2 * math.log(n) / n, f"{probability=}, {seed=}"
-        return cls.from_edges(n, _closer(draws + draws.T, usual, probability, given))
+        return cls.from_edges(n, closer(draws + draws.T, usual, probability, given))
 
     @classmethod
     def from_graph(cls, graph: Any) -> Topology:
@@ -130,36 +130,21 @@ class Topology:
 
         Directions and attributes are dropped, parallel edges merged.
         """
-        nodes = range(len(graph))
-        strange = [label for label in graph if label not in nodes]
-        if strange:
-            raise TopologyError(
-                f"node label {strange[0]!r} is not an integer in 0..{nodes[-1]}; "
-                "use networkx.convert_node_labels_to_integers"
-            )
-        return cls.from_edges(len(graph), graph.edges())
+        return cls.from_edges(*graphfiles.plain(graph))
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Topology:
         """Return the graph in a file; `topologies/README.md` has the formats."""
-        file = Path(path)
-        if file.suffix not in READERS:
-            known = ", ".join(READERS)
-            raise TopologyError(f"{file} is not a graph file; use one of {known}")
+        n_nodes, edges = graphfiles.read(Path(path))
         try:
-            return READERS[file.suffix](file)
+            return cls.from_edges(n_nodes, edges)
         except TopologyError as error:
-            raise TopologyError(f"{file}: {error}") from None
-        except OSError as error:
-            reason = f"{error.strerror}; check the path"
-        except Exception as error:  # parsers fail in many ways on a broken file
-            reason = f"not valid {file.suffix} ({str(error).partition(chr(10))[0]})"
-        raise TopologyError(f"cannot read the graph {file}: {reason}")
+            raise TopologyError(f"{path}: {error}") from None
 
     def write(self, path: str | PathLike[str]) -> None:
         """Write the graph as an edge list."""
         file = Path(path)
-        if READERS.get(file.suffix) is not _read_edges:
+        if file.suffix not in (".edges", ".edgelist", ".txt"):
             raise TopologyError(f"a graph is written as .edges or .txt, not {file}")
         once = [f"{i} {j}" for i, j in self.edges if i < j]
         header = f"# {self.n_nodes} nodes, {len(once)} edges"
@@ -207,7 +192,7 @@ class Topology:
     @cached_property
     def diameter(self) -> int:
         """Largest number of edges on a shortest path between two nodes."""
-        return max(_explore(self._masks, i)[0] for i in range(self.n_nodes))
+        return max(explore(self._masks, i)[0] for i in range(self.n_nodes))
 
     @cached_property
     def _masks(self) -> list[int]:
@@ -231,7 +216,7 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
         if n_nodes is None:
             raise TopologyError(f"a {name} graph needs a number of nodes; give --nodes")
         return GRAPHS[name](n_nodes, seed)
-    if Path(name).suffix not in READERS and not Path(name).exists():
+    if Path(name).suffix not in graphfiles.READERS and not Path(name).exists():
         raise TopologyError(
             f"unknown graph {name!r}; choose one of {sorted(GRAPHS)} "
             "or give the path of a graph file"
@@ -262,56 +247,6 @@ GRAPHS: dict[str, Callable[[int, int], Topology]] = {
 }
 
 
-def _read_edges(file: Path) -> Topology:
-    """Read an edge list; a line with one number is a node without edges."""
-    lines = [
-        line.split("#")[0].split()
-        for line in file.read_text(encoding="utf-8").splitlines()
-    ]
-    for number, words in enumerate(lines, 1):
-        if len(words) > 2 or not all(word.isdecimal() for word in words):
-            raise TopologyError(
-                f"line {number} is {' '.join(words)!r}, not two node numbers; "
-                "edges carry no weights"
-            )
-    rows = [[int(word) for word in words] for words in lines if words]
-    nodes = {node for row in rows for node in row}
-    return Topology.from_edges(len(nodes), [row for row in rows if len(row) == 2])
-
-
-def _read_graphml(file: Path) -> Topology:
-    import networkx as nx
-
-    graph = nx.read_graphml(file)
-    numbered = all(label.isdecimal() for label in graph)
-    return Topology.from_graph(nx.relabel_nodes(graph, int) if numbered else graph)
-
-
-def _read_adjacency(file: Path) -> Topology:
-    matrix = np.lib.format.open_memmap(file, mode="r")  # never unpickles
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise TopologyError(
-            f"an adjacency matrix is square, but this has shape {matrix.shape}"
-        )
-    if not np.isin(matrix, (0, 1)).all():
-        raise TopologyError("an adjacency matrix holds 0 and 1 only, and no weights")
-    if (matrix != matrix.T).any():
-        raise TopologyError(
-            f"an adjacency matrix is symmetric, but entry "
-            f"{_pair(np.argwhere(matrix != matrix.T)[0])} differs from its mirror"
-        )
-    return Topology.from_edges(len(matrix), np.argwhere(matrix))
-
-
-READERS: dict[str, Callable[[Path], Topology]] = {
-    ".edges": _read_edges,
-    ".edgelist": _read_edges,
-    ".txt": _read_edges,
-    ".graphml": _read_graphml,
-    ".npy": _read_adjacency,
-}
-
-
 def _check_count(n_nodes: int) -> None:
     if n_nodes < 1:
         raise TopologyError(f"a graph needs at least one node, got {n_nodes}")
@@ -338,64 +273,13 @@ def _check_connected(topology: Topology) -> None:
     alone = np.flatnonzero(topology.degrees == 0)
     if len(alone) and len(topology) > 1:
         raise TopologyError(f"node {alone[0]} has no neighbours; give it an edge")
-    _, seen = _explore(topology._masks, 0)
+    _, seen = explore(topology._masks, 0)
     for i in range(len(topology)):
         if not seen >> i & 1:
             raise TopologyError(
                 f"the graph is not connected: no path leads from node 0 to node {i}; "
                 "add an edge between the parts"
             )
-
-
-def _explore(masks: list[int], source: int) -> tuple[int, int]:
-    """Return how far the farthest node is from the source, and all seen, as bits."""
-    radius, seen, frontier = 0, 1 << source, 1 << source
-    everyone = (1 << len(masks)) - 1
-    while seen != everyone:
-        reached = 0
-        for i in _bits(frontier):
-            reached |= masks[i]
-        frontier = reached & ~seen
-        if not frontier:
-            break
-        seen |= frontier
-        radius += 1
-    return radius, seen
-
-
-def _bits(mask: int) -> Iterator[int]:
-    """Yield the positions of the ones of a mask."""
-    while mask:
-        low = mask & -mask
-        yield low.bit_length() - 1
-        mask ^= low
-
-
-def _closer(
-    distance: NDArray[np.float64], usual: float, level: float | None, given: str
-) -> Integers:
-    """Return the pairs whose (n, n) distance is at most a level that connects them."""
-    least = _least_level(distance)
-    if level is None:
-        level = max(usual, least)
-    elif not level >= least:
-        raise TopologyError(
-            f"{given} leaves the graph of {len(distance)} nodes disconnected; "
-            f"use at least {math.ceil(least * 1e4) / 1e4} or another seed"
-        )
-    return np.argwhere(np.triu(distance <= level, 1))
-
-
-def _least_level(distance: NDArray[np.float64]) -> float:
-    """Return the longest edge of the minimum spanning tree, by Prim's algorithm."""
-    level, nearest = 0.0, distance[0].copy()
-    outside = np.arange(len(distance)) > 0
-    while outside.any():
-        i = np.where(outside, nearest, np.inf).argmin()
-        level = max(level, float(nearest[i]))
-        outside[i] = False
-        np.minimum(nearest, distance[i], out=nearest)
-    return level
 
 
 def _as_pairs(edges: Iterable[Any]) -> Integers:
