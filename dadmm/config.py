@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
-import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_type_hints
@@ -129,6 +127,8 @@ class RunConfig:
     @classmethod
     def from_toml(cls, path: str | Path) -> dict[str, Any]:
         """Return the checked settings of a TOML file."""
+        import tomllib  # most runs have none
+
         try:
             table = tomllib.loads(Path(path).read_text())
         except OSError as error:
@@ -166,9 +166,8 @@ def _typed(name: str, value: Any, source: str) -> Any:
     """Return a TOML value as its setting's type."""
     kinds = _kinds()
     if name not in kinds:
-        close = difflib.get_close_matches(name, kinds, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
-        raise ConfigError(f"{source}: unknown setting {name!r}{hint}")
+        hint = _closest(name, kinds, "TOML keys are the flags, with underscores")
+        raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
     kind = kinds[name]
     if kind is float and type(value) is int:
         return float(value)
@@ -246,6 +245,12 @@ def _reader(kind: type) -> Any:
 def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
     flag = argument.partition("=")[0]
     known = [name for action in parser._actions for name in action.option_strings]
-    close = difflib.get_close_matches(flag, known, 1)
-    hint = f"did you mean {close[0]}?" if close else "--help lists what is allowed"
+    hint = _closest(flag, known, "--help lists what is allowed")
     return f"unknown argument {argument!r}; {hint}"
+
+
+def _closest(word: str, known: Iterable[str], otherwise: str) -> str:
+    import difflib  # only where something is wrong
+
+    close = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {close[0]}?" if close else otherwise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -109,6 +108,8 @@ def _read_npy(file: Path, key: str) -> Array:
 
 
 def _read_npz(file: Path, key: str) -> Array:
+    import zipfile  # slow to import, and rarely needed
+
     with file.open("rb") as stream:
         if not zipfile.is_zipfile(stream):
             raise ValueError("it is not an archive of arrays")

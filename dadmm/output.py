@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -57,8 +56,7 @@ def create(out: str | None, name: str, overwrite: bool) -> Path:
             )
         path.mkdir(parents=True, exist_ok=True)
         (path / "summary.json").unlink(missing_ok=True)
-        if (path / PARTS).exists():
-            shutil.rmtree(path / PARTS)
+        _remove(path / PARTS)
         (path / PARTS).mkdir()
     return path
 
@@ -180,7 +178,15 @@ def finish(
         # The summary comes last: a folder that has one is complete.
         with _atomic(folder / "summary.json") as draft:
             draft.write_text(json.dumps(summary, indent=2) + "\n")
-        shutil.rmtree(parts)
+        _remove(parts)
+
+
+def _remove(parts: Path) -> None:
+    """Remove the part files of a run, and their folder."""
+    if parts.is_dir():
+        for part in parts.iterdir():
+            part.unlink()
+        parts.rmdir()
 
 
 @contextmanager

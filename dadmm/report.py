@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -84,6 +83,8 @@ def summary(
     world: Any, config: RunConfig, result: Result, targets: Targets, elapsed: float
 ) -> dict[str, Any]:
     """Return what goes into summary.json."""
+    from importlib.metadata import version  # slow to import
+
     hosts = world.texts(host())
     seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
     seeds = ("seed", "data_seed", "topology_seed")

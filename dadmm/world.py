@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -103,4 +102,4 @@ def together(world: Any, step: Callable[..., T], *args: Any) -> T:
 
 def host() -> str:
     """Return the name of this machine."""
-    return socket.gethostname()
+    return os.uname().nodename

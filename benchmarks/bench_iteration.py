@@ -1,0 +1,245 @@
+"""What does an iteration cost beyond what it must?
+
+    python benchmarks/bench_iteration.py [--quick] [--json FILE]
+
+Prints ratios, each measured within one run: timings of a busy machine move together, so
+candidates are interleaved and medians compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+
+import numpy as np
+
+from dadmm.datasets import synthetic
+from dadmm.exchange import InProcessExchange
+from dadmm.interfaces import Exchange
+from dadmm.node import Node, iterate, message
+from dadmm.penalty import build
+from dadmm.problems import PPCA
+from dadmm.shard import split
+from dadmm.stopping import Rule
+from dadmm.topology import Topology
+
+RANKS = 20
+COMPILED_STEP = 8.3  # microseconds, DESIGN.md: the same step in numba, other machine
+GRAPHS = {"ring": Topology.ring, "complete": Topology.complete}
+WAITS = ("block", "nap")
+
+
+def nodes_of(exchange: Exchange, topology: Topology, problems: dict) -> list[Node]:
+    """Return fresh nodes that never stop, under the scheme `nap`."""
+    starts = {i: problems[i].init(np.random.default_rng(0)) for i in exchange.hosted}
+    return [
+        Node(
+            i,
+            problems[i],
+            starts[i],
+            build("nap"),
+            Rule("residuals", 0.0),
+            diameter=topology.diameter,
+            outbox=exchange.outbox[i],
+            inbox=exchange.inbox[i],
+        )
+        for i in exchange.hosted
+    ]
+
+
+def interleaved(tasks: dict[str, Callable[[], float]], repeats: int) -> dict:
+    """Return the median of each task's own timing, taken in turns."""
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for _ in range(repeats):
+        for name, task in tasks.items():
+            times[name].append(task())
+    return {name: median(values) for name, values in times.items()}
+
+
+def on_ranks(iterations: int, repeats: int) -> list[dict]:
+    """Return, on rank 0, the cost of an iteration over its floor for each graph."""
+    from mpi4py import MPI
+
+    from dadmm.exchange.mpi import MPIExchange
+
+    comm = MPI.COMM_WORLD
+    samples = split(synthetic()[0], comm.size)[comm.rank]
+    problem = PPCA(samples, 5)
+
+    def timed(work: Callable[[], None]) -> float:
+        comm.Barrier()
+        start = perf_counter()
+        work()
+        comm.Barrier()
+        return (perf_counter() - start) / iterations * 1e6
+
+    rows = []
+    for graph, make in GRAPHS.items():
+        topology, width = make(comm.size), message(problem.layout.size).size
+        exchanges = {
+            wait: MPIExchange(comm, topology, width, wait) for wait in ("auto", *WAITS)
+        }
+        (node,) = nodes_of(exchanges["auto"], topology, {comm.rank: problem})
+
+        def whole(node: Node = node, exchange: Exchange = exchanges["auto"]) -> None:
+            iterate([node], exchange, iterations)
+
+        def local(node: Node = node) -> None:
+            for t in range(1, iterations + 1):
+                node.propose()
+                node.absorb(t)
+
+        def bare(exchange: Exchange) -> Callable[[], None]:
+            def swaps() -> None:
+                for _ in range(iterations):
+                    exchange.swap()
+
+            return swaps
+
+        tasks = {"iteration": whole, "local": local}
+        tasks |= {f"bare {wait}": bare(exchanges[wait]) for wait in WAITS}
+        times = interleaved(
+            {name: lambda work=work: timed(work) for name, work in tasks.items()},
+            repeats,
+        )
+        best = min(WAITS, key=lambda wait: times[f"bare {wait}"])
+        floor = times["local"] + times[f"bare {best}"]
+        rows.append(
+            {
+                "what": f"iteration over its floor, {graph}, {comm.size} ranks",
+                "ratio": times["iteration"] / floor,
+                "aim": 1.25,
+                "microseconds": {k: round(v, 1) for k, v in times.items()},
+                "best_wait": best,
+            }
+        )
+        for exchange in exchanges.values():
+            exchange.close()
+    return rows
+
+
+def start_up(repeats: int) -> dict:
+    """Compare the start of the main job with a bare import of mpi4py and numpy."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = ("-m", "dadmm.run", "--max-iter", "1", "--no-reference", "--quiet")
+        job = (*job, "--overwrite", "--out", f"{folder}/run")
+        tasks = {
+            "bare": lambda: seconds(mpi("-c", "import mpi4py.MPI, numpy")),
+            "job": lambda: seconds(mpi(*job)),
+        }
+        times = interleaved(tasks, repeats)
+    return {
+        "what": f"start-up of {RANKS} ranks over a bare import of mpi4py and numpy",
+        "ratio": times["job"] / times["bare"],
+        "aim": 1.5,
+        "seconds": {k: round(v, 2) for k, v in times.items()},
+    }
+
+
+def sample_count(iterations: int, repeats: int, most: int) -> dict:
+    """Compare iterations on many samples with iterations on 100, two nodes in process."""
+    rng = np.random.default_rng(0)
+    tasks = {}
+    for n in (100, most):
+        problems = {i: PPCA(rng.standard_normal((n, 20)), 5) for i in range(2)}
+        topology = Topology.chain(2)
+        exchange = InProcessExchange(topology, message(problems[0].layout.size).size)
+        nodes = nodes_of(exchange, topology, problems)
+
+        def task(nodes: list[Node] = nodes, exchange: Exchange = exchange) -> float:
+            start = perf_counter()
+            iterate(nodes, exchange, iterations)
+            return (perf_counter() - start) / iterations * 1e6
+
+        tasks[str(n)] = task
+    times = interleaved(tasks, repeats)
+    return {
+        "what": f"iteration with {most:,} samples a node over one with 100",
+        "ratio": times[str(most)] / times["100"],
+        "aim": 1.2,
+        "microseconds": {k: round(v, 1) for k, v in times.items()},
+    }
+
+
+def local_step(iterations: int, repeats: int) -> dict:
+    """Time expect, prox and three objectives of one node against compiled code."""
+    problem = PPCA(split(synthetic()[0], RANKS)[0], 5)
+    theta = problem.init(np.random.default_rng(0))
+    trial = np.array([theta, theta, theta])
+
+    def task() -> float:
+        start = perf_counter()
+        for _ in range(iterations):
+            stats = problem.expect(theta)
+            problem.prox(theta, stats, theta, 40.0)
+            problem.objectives(trial, stats)
+        return (perf_counter() - start) / iterations * 1e6
+
+    step = interleaved({"step": task}, repeats)["step"]
+    return {
+        "what": f"local D-PPCA step over {COMPILED_STEP} us, compiled (DESIGN.md)",
+        "ratio": step / COMPILED_STEP,
+        "aim": None,
+        "microseconds": {"step": round(step, 1)},
+    }
+
+
+def mpi(*arguments: str) -> list[str]:
+    """Return the command that starts Python on all ranks."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = os.environ.get("DADMM_MPIEXEC", str(beside))
+    return [launcher, "-n", str(RANKS), sys.executable, *arguments]
+
+
+def seconds(command: list[str]) -> float:
+    """Return how long a command takes."""
+    start = perf_counter()
+    subprocess.run(command, check=True, timeout=300, stdin=subprocess.DEVNULL)
+    return perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer repeats")
+    parser.add_argument("--json", help="also write the rows to this file")
+    parser.add_argument("--on-ranks", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    iterations, repeats = (50, 3) if chosen.quick else (200, 9)
+    if chosen.on_ranks:
+        rows = on_ranks(iterations, repeats)
+        from mpi4py import MPI
+
+        if MPI.COMM_WORLD.rank == 0:
+            print(json.dumps(rows))
+        return
+    child = mpi(__file__, "--on-ranks", *["--quick"] * chosen.quick)
+    found = subprocess.run(
+        child, check=True, timeout=900, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
+    )
+    rows = json.loads(found.stdout)
+    rows.append(start_up(max(3, repeats // 2)))
+    rows.append(sample_count(iterations, repeats, 10**4 if chosen.quick else 10**6))
+    rows.append(local_step(iterations * 10, repeats))
+    for row in rows:
+        aim = f"aim {row['aim']}" if row["aim"] else "no aim"
+        detail = row.get("microseconds") or row.get("seconds")
+        unit = "us" if "microseconds" in row else "s"
+        parts = ", ".join(f"{k} {v}" for k, v in detail.items())
+        print(f"{row['ratio']:7.2f}  ({aim})  {row['what']}  [{unit}: {parts}]")
+    if chosen.json:
+        Path(chosen.json).write_text(json.dumps(rows, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
