@@ -39,13 +39,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             return run(world, sys.argv[1:] if argv is None else argv)
     except DadmmError as error:
         if world is None or world.rank == 0:
-            print(f"dadmm: error: {error}", file=sys.stderr, flush=True)
+            say(str(error))
         return BAD_INPUT
     except Exception as error:
         if world is None or world.comm is None:
             raise
         world.abort(error)  # ends all ranks, so that none waits for this one
         raise
+
+
+def say(sentence: str) -> None:
+    """Tell the user what to mend."""
+    print(f"dadmm: error: {sentence}", file=sys.stderr, flush=True)
 
 
 def run(world: Any, argv: Sequence[str]) -> int:
@@ -127,6 +132,13 @@ def solve_watched(
             watchers=watchers,
             **config.solver_settings(),
         )
+    except DadmmError as error:
+        if world.comm is None:
+            raise
+        # Inside the loop an error is this rank's alone, and the others wait for it.
+        say(f"rank {world.rank}: {error}")
+        world.comm.Abort(BAD_INPUT)
+        raise
     finally:
         line.close()
         signals.close()
