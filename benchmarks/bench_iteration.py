@@ -19,10 +19,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
-for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
-
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from dadmm.datasets import synthetic
 from dadmm.exchange import InProcessExchange
@@ -148,7 +146,7 @@ def start_up(repeats: int) -> dict:
 
 
 def sample_count(iterations: int, repeats: int, most: int) -> dict:
-    """Compare iterations on many samples with iterations on 100, two nodes in process."""
+    """Compare iterations on many samples with those on 100, two nodes in process."""
     rng = np.random.default_rng(0)
     tasks = {}
     for n in (100, most):
@@ -242,4 +240,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(variable, "1")  # for the ranks
+    with threadpool_limits(limits=1, user_api="blas"):
+        main()
