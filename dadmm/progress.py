@@ -56,16 +56,16 @@ class ProgressLine:
 class Signals:
     """A watcher that turns the first INT, TERM or USR1 into a stop in good order.
 
-    A second INT or TERM, a second or more later, ends this process at once. (One
-    Ctrl-C may arrive twice: from the terminal and from mpiexec.)
+    It listens from the start of a run until its results are written. A second INT or
+    TERM, a second or more later, ends this process at once. (One Ctrl-C may arrive
+    twice: from the terminal and from mpiexec.)
     """
 
     CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
     def __init__(self) -> None:
         self._first: float | None = None
-        for number in self.CAUGHT:
-            signal.signal(number, self._handle)
+        self._before = {n: signal.signal(n, self._handle) for n in self.CAUGHT}
 
     def _handle(self, number: int, frame: Any) -> None:
         if self._first is None:
@@ -76,11 +76,12 @@ class Signals:
     def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
         return None if self._first is None else "signal"
 
-    def close(self) -> None:
-        """Give the signals back."""
-        for number in self.CAUGHT:
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    def close(self, ranked: bool = False) -> None:
+        """Give the signals back; a rank ignores the USR1 that mpiexec may send late."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if ranked:
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def _duration(seconds: float) -> str:

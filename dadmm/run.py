@@ -30,13 +30,13 @@ OK, BAD_INPUT, NOT_CONVERGED = 0, 2, 3
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return its exit code."""
-    world = None
+    world, signals = None, Signals()
     try:
         world = connect()
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (rank 0 speaks for all)
         with threadpool_limits(limits=1, user_api="blas"):
-            return run(world, sys.argv[1:] if argv is None else argv)
+            return run(world, sys.argv[1:] if argv is None else argv, signals)
     except DadmmError as error:
         if world is None or world.rank == 0:
             say(str(error))
@@ -46,6 +46,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         world.abort(error)  # ends all ranks, so that none waits for this one
         raise
+    finally:
+        signals.close(ranked=world is not None and world.comm is not None)
 
 
 def say(sentence: str) -> None:
@@ -53,7 +55,7 @@ def say(sentence: str) -> None:
     print(f"dadmm: error: {sentence}", file=sys.stderr, flush=True)
 
 
-def run(world: Any, argv: Sequence[str]) -> int:
+def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     """Run the job on this rank of the world and return the exit code of all."""
     started = monotonic()
     config, dry_run = together(world, RunConfig.from_argv, argv)
@@ -66,7 +68,7 @@ def run(world: Any, argv: Sequence[str]) -> int:
     targets = report.targets(world, config, list(problems.values()), truth)
     folder = make_folder(world, config)
     parts = together(world, open_parts, world, config, folder, graph, targets)
-    result = solve_watched(world, config, graph, problems, parts)
+    result = solve_watched(world, config, graph, problems, [parts, signals])
     together(world, parts.close)
     summary = report.summary(world, config, result, targets, monotonic() - started)
     arrays = result.layout.views(result.theta)._asdict()
@@ -116,13 +118,12 @@ def solve_watched(
     config: RunConfig,
     graph: Topology,
     problems: dict[int, PPCA],
-    parts: output.Parts,
+    watchers: list[Watcher],
 ) -> Result:
     """Run the algorithm while recording it, showing it, and heeding signals."""
-    signals, line = Signals(), ProgressLine(config.max_iter)
-    watchers: list[Watcher] = [parts, signals]
+    line = ProgressLine(config.max_iter)
     if world.rank == 0 and not config.quiet:
-        watchers.append(line)
+        watchers = [*watchers, line]
     try:
         return solve(
             list(problems.values()) if world.comm is None else problems[world.rank],
@@ -141,7 +142,6 @@ def solve_watched(
         raise
     finally:
         line.close()
-        signals.close()
 
 
 def finish(
