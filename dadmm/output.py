@@ -154,7 +154,7 @@ class Parts:
 def write_text(path: Path, text: str) -> None:
     """Write a file that appears whole or not at all."""
     with writing(path.parent), _atomic(path) as draft:
-        draft.write_text(text)
+        draft.write_text(text, "utf-8")
 
 
 def finish(

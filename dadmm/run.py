@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -66,7 +67,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     samples, truth = assemble.shards(world, config, graph.n_nodes)
     problems = together(world, assemble.problems, config, samples)
     targets = report.targets(world, config, list(problems.values()), truth)
-    folder = make_folder(world, config)
+    folder = make_folder(world, config, graph.n_nodes)
     parts = together(world, open_parts, world, config, folder, graph, targets)
     result = solve_watched(world, config, graph, problems, [parts, signals])
     together(world, parts.close)
@@ -79,8 +80,11 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     return NOT_CONVERGED if config.strict and not result.converged else OK
 
 
-def make_folder(world: Any, config: RunConfig) -> Path:
-    """Make the run's folder on rank 0, with the configuration in it."""
+def make_folder(world: Any, config: RunConfig, n_nodes: int) -> Path:
+    """Make the run's folder on rank 0, with what repeats the run in it.
+
+    That is the configuration with its number of nodes, but not where the results went.
+    """
 
     def create() -> str:
         if world.rank:
@@ -88,7 +92,8 @@ def make_folder(world: Any, config: RunConfig) -> Path:
         graph = Path(config.topology).stem
         name = f"{config.problem}-{graph}-{config.scheme}"
         folder = output.create(config.out, name, config.overwrite)
-        output.write_text(folder / "config.toml", config.to_toml())
+        again = replace(config, nodes=n_nodes, out=None, overwrite=False)
+        output.write_text(folder / "config.toml", again.to_toml())
         return str(folder)
 
     return Path(world.share(together(world, create)))
