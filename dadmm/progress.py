@@ -26,6 +26,12 @@ class ProgressLine:
         self._period = 0.2 if self._live else 10.0
         self._next = self._start + self._period
         self._width = 0
+        self._columns: int | None = None
+        if self._live:
+            from shutil import get_terminal_size  # slow to import
+
+            # a line that wraps cannot be rewritten
+            self._columns = get_terminal_size().columns - 1
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         now = monotonic()
@@ -42,6 +48,7 @@ class ProgressLine:
 
     def _show(self, text: str) -> None:
         end = "\r" if self._live else "\n"
+        text = text[: self._columns]
         sys.stderr.write(f"{text:<{self._width}}{end}")
         sys.stderr.flush()
         self._width = len(text) if self._live else 0
