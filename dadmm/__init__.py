@@ -1,6 +1,6 @@
 """Consensus ADMM with no centre: one node per process, talking to neighbours only."""
 
-from dadmm import datasets, metrics, problems
+from dadmm import datasets, metrics, problems, shard
 from dadmm.errors import (
     ConfigError,
     DadmmError,
@@ -29,5 +29,6 @@ __all__ = [
     "datasets",
     "metrics",
     "problems",
+    "shard",
     "solve",
 ]
