@@ -74,6 +74,8 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     summary = report.summary(world, config, result, targets, monotonic() - started)
     arrays = result.layout.views(result.theta)._asdict()
     arrays |= {"edges": graph.edges, "eta": result.eta}
+    traffic = result.traffic
+    arrays |= {"edge_messages": traffic.edge_messages, "edge_bytes": traffic.edge_bytes}
     together(world, finish, world, folder, summary, arrays, parts)
     if not config.quiet:
         print(report.words(config, summary, folder))
