@@ -11,10 +11,10 @@ from dadmm import datasets, shard, topology
 from dadmm.config import RunConfig
 from dadmm.errors import ConfigError, ShardError
 from dadmm.layout import Matrix
-from dadmm.problems import PPCA
+from dadmm.problems import PPCA, StructureFromMotion
 from dadmm.world import together
 
-DEFAULT_NODES = 20
+DEFAULT_NODES = {"ppca": 20, "sfm": 5}  # as in the paper
 
 
 def graph(world: Any, config: RunConfig) -> topology.Topology:
@@ -30,7 +30,7 @@ def graph(world: Any, config: RunConfig) -> topology.Topology:
             )
         if world.rank and not named:
             return None
-        count = (n_nodes or DEFAULT_NODES) if named else n_nodes
+        count = (n_nodes or DEFAULT_NODES[config.problem]) if named else n_nodes
         return topology.build(config.topology, count, config.topology_seed)
 
     built = together(world, build)
@@ -49,14 +49,17 @@ def shards(
     hosted = range(n_nodes) if world.comm is None else (world.rank,)
     if config.data is None:
         return together(world, _synthetic, config, n_nodes, hosted)
-    if shard.is_local(config.data) and config.labels is None:
+    sfm = config.problem == "sfm"
+    if shard.is_local(config.data) and config.labels is None and not sfm:
         return together(world, shard.read, config.data, n_nodes, hosted), None
 
     def load() -> list[Matrix] | None:
         if world.rank:
             return None
-        if config.labels is not None and "{rank}" in str(config.data):
-            raise ShardError("labels cannot be combined with one file per rank")
+        if config.labels is not None and (sfm or "{rank}" in str(config.data)):
+            raise ShardError("labels go neither with one file per rank nor with sfm")
+        if sfm:
+            return shard.split_frames(datasets.load_tracks(str(config.data)), n_nodes)
         samples = datasets.load_matrix(str(config.data))
         if config.labels is None:
             return shard.split(samples, n_nodes)
@@ -71,6 +74,12 @@ def shards(
 
 
 def problems(config: RunConfig, samples: dict[int, Matrix]) -> dict[int, PPCA]:
+    """Return the local problems of the hosted nodes."""
+    if config.problem == "sfm":
+        made = (
+            (i, StructureFromMotion(x, start=config.start)) for i, x in samples.items()
+        )
+        return dict(made)
     for i, block in samples.items():
         shard.check(block, i)
     return {
@@ -82,6 +91,10 @@ def problems(config: RunConfig, samples: dict[int, Matrix]) -> dict[int, PPCA]:
 def _synthetic(
     config: RunConfig, n_nodes: int, hosted: Sequence[int]
 ) -> tuple[dict[int, Matrix], Matrix]:
+    if config.problem == "sfm":
+        tracks, W = datasets.turntable(seed=config.data_seed)
+        blocks = shard.split_frames(tracks, n_nodes)
+        return {i: blocks[i] for i in hosted}, W - W.mean(axis=0)
     samples, W = datasets.synthetic(
         config.n_samples,
         config.dimension,

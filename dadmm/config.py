@@ -14,6 +14,7 @@ from dadmm import penalty
 from dadmm.errors import ConfigError
 from dadmm.node import COUPLINGS, PROBES
 from dadmm.problems import PROBLEMS
+from dadmm.problems.sfm import STARTS
 from dadmm.solver import INITS
 from dadmm.stopping import AGREEMENTS, RULES, Rule
 
@@ -29,11 +30,13 @@ def setting(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
 class RunConfig:
     """Everything that defines a run. The defaults are the paper's synthetic problem."""
 
-    problem: str = setting("ppca", "the local problem", tuple(PROBLEMS))
+    problem: str = setting(
+        "ppca", "the local problem: PPCA, or structure from motion", tuple(PROBLEMS)
+    )
     data: str | None = setting(
         None,
         "samples: .npy, .npz, .csv, .mat, or one file per rank as part-{rank}.npy; "
-        "without it, the paper's synthetic data",
+        "without it, the paper's synthetic data or, for sfm, a synthetic turntable",
     )
     labels: str | None = setting(
         None, "which node holds each sample: a file of integers, or a column's number"
@@ -42,8 +45,9 @@ class RunConfig:
     dimension: int = setting(20, "synthetic data: dimension of a sample")
     noise_variance: float = setting(0.2, "synthetic data: variance of the noise")
     data_seed: int = setting(0, "synthetic data: seed")
-    n_components: int = setting(5, "dimension of the subspace")
-    zero_mean: bool = setting(False, "fix the mean at zero")
+    n_components: int = setting(0, "dimension of the subspace (default: 5; sfm: 3)")
+    zero_mean: bool = setting(False, "fix the mean at zero (sfm: always)")
+    start: str = setting("random", "sfm: start of the structure", STARTS)
 
     topology: str = setting(
         "complete",
@@ -92,6 +96,9 @@ class RunConfig:
     quiet: bool = setting(False, "print nothing but errors")
 
     def __post_init__(self) -> None:
+        if self.n_components == 0:
+            usual = 3 if self.problem == "sfm" else 5
+            object.__setattr__(self, "n_components", usual)
         for item in fields(self):
             choices = item.metadata["choices"]
             value = getattr(self, item.name)
@@ -103,6 +110,10 @@ class RunConfig:
         Rule(self.stopping, self.tolerance)
         self._at_least(1, "n_samples", "n_components", "nodes", "max_iter")
         self._at_least(2, "dimension")
+        if self.problem == "sfm" and self.n_components != 3:
+            raise ConfigError(
+                f"n_components must be 3 for sfm, got {self.n_components!r}"
+            )
         self._at_least(0, "data_seed", "topology_seed", "seed", "noise_variance")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ConfigError(f"max_seconds must be positive, got {self.max_seconds!r}")
@@ -216,7 +227,7 @@ def _parser() -> argparse.ArgumentParser:
     for item in fields(RunConfig):
         flag = "--" + item.name.replace("_", "-")
         text = item.metadata["help"].replace("%", "%%")
-        if item.default not in (None, False, True):
+        if item.default not in (None, False, True, 0) or item.name.endswith("seed"):
             text += f" (default: {item.default})"
         if kinds[item.name] is bool:
             action: Any = argparse.BooleanOptionalAction

@@ -44,6 +44,73 @@ def synthetic(
     return latent @ W.T + np.sqrt(noise_variance) * noise, W
 
 
+def turntable(
+    n_frames: int = 30, n_points: int = 100, noise: float = 0.5, seed: int = 0
+) -> tuple[Matrix, Matrix]:
+    """Film a cube of random points on a turntable by an affine camera.
+
+    Parameters
+    ----------
+    n_frames, n_points : int
+        The table turns by 3 degrees from frame to frame and is seen from above.
+    noise : float
+        Standard deviation of the tracking error, in pixels.
+    seed : int
+
+    Returns
+    -------
+    measurements : ndarray of shape (2 n_frames, n_points)
+        x and y of one frame after the other, in pixels.
+    structure : ndarray of shape (n_points, 3)
+        The points, on the faces of a cube of 200 pixels.
+    """
+    rng = np.random.default_rng(seed)
+    points = rng.uniform(-100.0, 100.0, (n_points, 3))
+    face = rng.integers(0, 3, n_points)
+    points[np.arange(n_points), face] = rng.choice([-100.0, 100.0], n_points)
+    turn, tilt = np.radians(3.0) * np.arange(n_frames), np.radians(25.0)
+    x = np.column_stack([np.cos(turn), np.sin(turn), np.zeros(n_frames)])
+    back = np.column_stack([-np.sin(turn), np.cos(turn), np.zeros(n_frames)])
+    y = np.cos(tilt) * np.array([0.0, 0.0, 1.0]) - np.sin(tilt) * back
+    cameras = np.stack([x, y], axis=1).reshape(2 * n_frames, 3)
+    centre = np.tile([320.0, 240.0], n_frames)[:, None]
+    error = noise * rng.standard_normal((2 * n_frames, n_points))
+    return cameras @ points.T + centre + error, points
+
+
+def load_tracks(path: str | PathLike[str]) -> Matrix:
+    """Return the image coordinates of tracked points, for structure from motion.
+
+    Parameters
+    ----------
+    path : path-like
+        A file as `load_matrix` reads it. One with several arrays, such as those of
+        Caltech Turntable and Hopkins 155, must call this one ``measurement_matrix``.
+
+    Returns
+    -------
+    measurements : ndarray of shape (2 F, N)
+        x and y of one frame after the other, one column per point.
+    """
+    key = "measurement_matrix" if "::" not in str(path) else None
+    several = Path(str(path)).suffix in (".mat", ".npz")
+    matrix = np.array(open_matrix(path, key if several else None), dtype=np.float64)
+    if len(matrix) % 2:
+        raise ShardError(
+            f"{path} has {len(matrix)} rows; tracks need an even number, x and y of "
+            "each frame"
+        )
+    if matrix.shape[1] < 4:
+        raise ShardError(f"{path} has {matrix.shape[1]} points; use at least 4")
+    if not np.isfinite(matrix).all():
+        row, point = np.argwhere(~np.isfinite(matrix))[0]
+        raise ShardError(
+            f"{path}: row {row}, point {point} is {matrix[row, point]}; drop points "
+            "that are not tracked through all frames"
+        )
+    return matrix
+
+
 def load_matrix(path: str | PathLike[str], key: str | None = None) -> Matrix:
     """Return the samples in a file, one per row.
 

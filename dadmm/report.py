@@ -65,7 +65,7 @@ def targets(
         world.collect(np.vstack([p.factor for p in own])),
     )
     best = metrics.ppca_reference(
-        pooled, config.n_components, zero_mean=config.zero_mean
+        pooled, own[0].n_components, zero_mean=own[0].zero_mean
     )
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)
 

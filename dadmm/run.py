@@ -14,13 +14,14 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm import assemble, output, report
+from dadmm import assemble, motion, output, report
 from dadmm.config import RunConfig
 from dadmm.errors import DadmmError
 from dadmm.node import Watcher
-from dadmm.problems import PPCA
+from dadmm.problems import PPCA, StructureFromMotion
 from dadmm.progress import ProgressLine, Signals
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
@@ -74,6 +75,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     summary = report.summary(world, config, result, targets, monotonic() - started)
     arrays = result.layout.views(result.theta)._asdict()
     arrays |= {"edges": graph.edges, "eta": result.eta}
+    arrays |= together(world, reconstruct, world, problems, result)
     traffic = result.traffic
     arrays |= {"edge_messages": traffic.edge_messages, "edge_bytes": traffic.edge_bytes}
     together(world, finish, world, folder, summary, arrays, parts)
@@ -149,6 +151,18 @@ def solve_watched(
         raise
     finally:
         line.close()
+
+
+def reconstruct(
+    world: Any, problems: dict[int, PPCA], result: Result
+) -> dict[str, Any]:
+    """Return structure and motion after the metric upgrade, of a run that has any."""
+    cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
+    if not cameras:
+        return {}
+    own = np.vstack([p.motion(result.theta[i]) for i, p in cameras.items()])
+    structure = result.layout.views(result.theta.mean(axis=0)).W
+    return motion.upgrade(world.collect(own), structure)._asdict()
 
 
 def finish(

@@ -83,6 +83,29 @@ def split(
     return [_own(samples[cut]) for cut in cuts]
 
 
+def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
+    """Return the rows of each camera, whole frames split as evenly as they go.
+
+    Parameters
+    ----------
+    tracks : ndarray of shape (2 F, N)
+        x and y of one frame after the other.
+    n_nodes : int
+
+    Returns
+    -------
+    shards : list of ndarray, each of shape (2 F_i, N)
+    """
+    n_frames = len(tracks) // 2
+    if n_frames < n_nodes:
+        raise ShardError(
+            f"{n_frames} frames are too few for {n_nodes} cameras; use at most "
+            f"{n_frames} nodes"
+        )
+    cuts = [bounds(n_frames, n_nodes, i) for i in range(n_nodes)]
+    return [np.ascontiguousarray(tracks[2 * a : 2 * b]) for a, b in cuts]
+
+
 def resolve_labels(
     samples: Matrix, labels: str | PathLike[str] | int
 ) -> tuple[Matrix, NDArray[Any]]:

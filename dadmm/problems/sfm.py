@@ -1,0 +1,55 @@
+"""Affine structure from motion of one camera's frames, as PPCA of image coordinates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dadmm.errors import ProblemError
+from dadmm.layout import Matrix, Vector
+from dadmm.problems.ppca import PPCA
+
+STARTS = ("random", "frame")
+
+
+class StructureFromMotion(PPCA):
+    """PPCA in which every image coordinate of a frame is one sample of all points.
+
+    A node is a camera with some frames. W (N, 3) is the structure, which all cameras
+    share; the latent means of a camera's rows are its motion; mu is fixed at zero.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (2 F_i, N)
+        Image coordinates of N points, x and y of one frame after the other; the mean
+        over the points is removed from each row.
+    start : {"random", "frame"}
+        Random orthonormal W, or the authors' start from the camera's first frame,
+        W = [x + 0.1, y + 0.1, 1], with 1/a drawn from [1/2, 1].
+    """
+
+    def __init__(self, rows: Matrix, *, start: str = "random") -> None:
+        rows = np.asarray(rows, dtype=np.float64)
+        if rows.ndim != 2 or len(rows) % 2 or not len(rows):
+            raise ProblemError(
+                "structure from motion needs x and y of each frame, rows of shape "
+                f"(2 F, N), got {rows.shape}"
+            )
+        if start not in STARTS:
+            raise ProblemError(
+                f"unknown start {start!r}; choose one of {', '.join(STARTS)}"
+            )
+        self.rows = rows - rows.mean(axis=1, keepdims=True)
+        self.start = start
+        super().__init__(self.rows, 3, zero_mean=True)
+
+    def init(self, rng: np.random.Generator) -> Vector:
+        """Return starting parameters (size,)."""
+        if self.start == "random":
+            return super().init(rng)
+        x, y = self.rows[:2]
+        W = np.column_stack([x + 0.1, y + 0.1, np.ones_like(x)])
+        return self.layout.pack(W=W, mu=0.0, a=1.0 / (0.5 * rng.random() + 0.5))
+
+    def motion(self, theta: Vector) -> Matrix:
+        """Return the affine camera of each row, E[z], shape (2 F_i, 3)."""
+        return self.latent(theta, self.rows)
