@@ -27,7 +27,7 @@ from dadmm.solver import Result, solve
 from dadmm.topology import Topology
 from dadmm.world import connect, together
 
-OK, BAD_INPUT, NOT_CONVERGED = 0, 2, 3
+OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if world is None or world.comm is None:
             raise
         world.abort(error)  # ends all ranks, so that none waits for this one
-        raise
+        os._exit(FAILED)  # MPICH's Abort may return first, and all has been said
     finally:
         signals.close(ranked=world is not None and world.comm is not None)
 
@@ -148,7 +148,7 @@ def solve_watched(
         # Inside the loop an error is this rank's alone, and the others wait for it.
         say(f"rank {world.rank}: {error}")
         world.comm.Abort(BAD_INPUT)
-        raise
+        os._exit(BAD_INPUT)
     finally:
         line.close()
 
