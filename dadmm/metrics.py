@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,12 +12,17 @@ from dadmm.layout import Matrix, Vector
 LOG_2PI = math.log(2.0 * math.pi)
 
 
-def subspace_angle(A: Matrix, B: Matrix) -> float:
-    """Return the largest principal angle between two column spaces, in degrees.
+def subspace_angle(A: Matrix, B: Matrix) -> Any:
+    """Return the largest principal angle between column spaces, in degrees.
 
     Parameters
     ----------
-    A, B : ndarray of shape (D, M)
+    A : ndarray of shape (..., D, M)
+    B : ndarray of shape (D, M)
+
+    Returns
+    -------
+    angle : float, or ndarray of shape (...)
 
     Notes
     -----
@@ -25,10 +30,11 @@ def subspace_angle(A: Matrix, B: Matrix) -> float:
     angles keep all their digits (Knyazev and Argentati, 2002).
     """
     A, B = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
-    inside = A.T @ B
-    sine = np.linalg.norm(B - A @ inside, 2)
-    cosine = np.linalg.svd(inside, compute_uv=False)[-1]
-    return math.degrees(math.atan2(sine, cosine))
+    inside = B.T @ A
+    sine = np.linalg.svd(A - B @ inside, compute_uv=False)[..., 0]
+    cosine = np.linalg.svd(inside, compute_uv=False)[..., -1]
+    angle = np.degrees(np.arctan2(sine, cosine))
+    return float(angle) if A.ndim == 2 else angle
 
 
 def consensus_error(theta: Matrix) -> float:

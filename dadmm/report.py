@@ -38,7 +38,7 @@ class Targets(NamedTuple):
 
     @property
     def observe(self) -> Observe:
-        """Return functions of one node's theta (size,): its angle to each target."""
+        """Return functions of theta (..., size): the angle to each target, (...)."""
 
         def angle_to(W: Matrix) -> Any:
             views = self.layout.views
@@ -112,8 +112,8 @@ def summary(
 
 def _metrics(result: Result, targets: Targets) -> dict[str, float]:
     found = {
-        f"{name}_degrees": max(map(angle, result.theta))
-        for name, angle in targets.observe.items()
+        f"{name}_degrees": float(angles(result.theta).max())
+        for name, angles in targets.observe.items()
     }
     found["consensus_error"] = metrics.consensus_error(result.theta)
     found["objective"] = float(result.objectives.sum())
