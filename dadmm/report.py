@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,13 +118,14 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float]:
     }
     found["consensus_error"] = metrics.consensus_error(result.theta)
     found["objective"] = float(result.objectives.sum())
-    if targets.pooled is not None and targets.best is not None:
+    best = targets.best  # unbounded likelihood where the data have no noise at all
+    if targets.pooled is not None and best is not None and best.a < math.inf:
         mean: Vector = result.theta.mean(axis=0)
-        best = metrics.ppca_log_likelihood(targets.pooled, *targets.best)
+        most = metrics.ppca_log_likelihood(targets.pooled, *best)
         reached = metrics.ppca_log_likelihood(
             targets.pooled, *result.layout.views(mean)
         )
-        found |= {"log_likelihood": reached, "log_likelihood_gap": best - reached}
+        found |= {"log_likelihood": reached, "log_likelihood_gap": most - reached}
     return found
 
 
