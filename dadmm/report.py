@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,15 +38,14 @@ class Targets(NamedTuple):
     best: metrics.MaximumLikelihood | None  # the centralised solution
     pooled: metrics.Pooled | None  # the statistics of all data
 
+    def angles(self, name: str, theta: Vector | Matrix) -> Any:
+        """Return the angle of theta (..., size) to a target in degrees, (...)."""
+        return metrics.subspace_angle(self.layout.views(theta).W, self.W[name])
+
     @property
     def observe(self) -> Observe:
-        """Return functions of theta (..., size): the angle to each target, (...)."""
-
-        def angle_to(W: Matrix) -> Any:
-            views = self.layout.views
-            return lambda theta: metrics.subspace_angle(views(theta).W, W)
-
-        return {name: angle_to(W) for name, W in self.W.items()}
+        """Return the angles as functions of one node's theta (size,)."""
+        return {name: partial(self.angles, name) for name in self.W}
 
 
 def targets(
@@ -113,8 +113,8 @@ def summary(
 
 def _metrics(result: Result, targets: Targets) -> dict[str, float]:
     found = {
-        f"{name}_degrees": float(angles(result.theta).max())
-        for name, angles in targets.observe.items()
+        f"{name}_degrees": float(targets.angles(name, result.theta).max())
+        for name in targets.W
     }
     found["consensus_error"] = metrics.consensus_error(result.theta)
     found["objective"] = float(result.objectives.sum())
