@@ -40,7 +40,7 @@ GRAPHS = (
 
 @cache
 def samples_and_truth(data: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return samples (500, 20) and true W (20, 5), by seed or from the authors' file."""
+    """Return samples (500, 20) and true W (20, 5): drawn, or the authors' own."""
     if data.startswith("seed"):
         return datasets.synthetic(seed=int(data.removeprefix("seed")))
     samples = datasets.load_matrix(f"{data}::X").T.copy()
