@@ -55,7 +55,7 @@ def targets(
 
     The samples stay where they are: the ranks pool their sufficient statistics.
     """
-    _check_dimensions(world.texts(str(own[0].dimension)))
+    _check_dimensions(world, [problem.dimension for problem in own])
     W = {} if truth is None else {"angle_to_truth": truth}
     layout = own[0].layout
     if not config.reference:
@@ -71,11 +71,13 @@ def targets(
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)
 
 
-def _check_dimensions(dimensions: list[str]) -> None:
-    for rank, dimension in enumerate(dimensions):
+def _check_dimensions(world: Any, own: list[int]) -> None:
+    who = "node" if world.comm is None else "rank"
+    dimensions = " ".join(world.texts(" ".join(map(str, own)))).split()
+    for i, dimension in enumerate(dimensions):
         if dimension != dimensions[0]:
             raise ShardError(
-                f"rank {rank} has samples of dimension {dimension} but rank 0 of "
+                f"{who} {i} has samples of dimension {dimension} but {who} 0 of "
                 f"dimension {dimensions[0]}; all nodes must have the same columns"
             )
 
