@@ -1,0 +1,1 @@
+"""Programs that tests run under mpiexec, and what starts them."""

@@ -1,0 +1,48 @@
+"""Run the main job once for each command line of a JSON file, all in one start.
+
+Usage: each.py CASES.json REPORT.json. The report has, for each case, the exit code of
+every rank and what every rank wrote to stderr, and what rank 0 printed.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import redirect_stderr
+from pathlib import Path
+
+from mpi4py import MPI
+
+from dadmm.run import main
+
+
+def run(arguments: list[str]) -> tuple[int, str, str]:
+    """Return the exit code, stdout and stderr of one job on this rank."""
+    out, err, before = io.StringIO(), io.StringIO(), sys.stdout
+    sys.stdout = out  # ranks other than 0 replace it
+    try:
+        with redirect_stderr(err):
+            code = main(arguments)
+    except SystemExit as leaving:
+        code = leaving.code
+    finally:
+        sys.stdout = before
+    return code, out.getvalue(), err.getvalue()
+
+
+if __name__ == "__main__":
+    comm = MPI.COMM_WORLD
+    cases = json.loads(Path(sys.argv[1]).read_text())
+    ended = {name: run(arguments) for name, arguments in cases.items()}
+    everyone = comm.gather(ended)
+    if comm.rank == 0:
+        report = {
+            name: {
+                "codes": [rank[name][0] for rank in everyone],
+                "out": everyone[0][name][1],
+                "err": [rank[name][2] for rank in everyone],
+            }
+            for name in cases
+        }
+        Path(sys.argv[2]).write_text(json.dumps(report))

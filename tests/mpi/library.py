@@ -1,0 +1,134 @@
+"""What a library user sees who passes a communicator: four ranks."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from keystone import build, compare
+from mpi4py import MPI
+from numpy.testing import assert_allclose, assert_array_equal
+
+import dadmm
+from dadmm import Topology
+
+COMM = MPI.COMM_WORLD
+PROBLEMS = build(COMM.size)
+OWN, RING = PROBLEMS[COMM.rank], Topology.ring(COMM.size)
+
+
+def same_everywhere(value: object) -> bool:
+    """Return whether all ranks hold the same value."""
+    return len(set(COMM.allgather(value))) == 1
+
+
+def check_every_rank_has_the_whole_result() -> None:
+    """To the bit, the seconds of the nodes included."""
+    ours = dadmm.solve(OWN, RING, comm=COMM, max_iter=12, record_edges=True)
+
+    arrays = [ours.theta, ours.eta, ours.objectives, *ours.seconds, ours.history.rows]
+    arrays += [ours.history.edges.rows, *ours.traffic[:2]]
+    digest = hashlib.sha256(b"".join(a.tobytes() for a in arrays)).hexdigest()
+    assert same_everywhere((digest, ours.iterations, ours.reason))
+    assert ours.theta.shape == (COMM.size, OWN.layout.size)
+    assert ours.traffic.messages == len(RING.edges) * (ours.iterations + 1)
+
+
+def check_mistakes_are_told_on_every_rank() -> None:
+    """One sentence, the same on all; and the communicator can be used afterwards."""
+    width = 7 if COMM.rank == 2 else 6
+    samples = np.random.default_rng(0).standard_normal((9, width))
+    wider = dadmm.problems.PPCA(samples, 2)
+    for kind, words, call in (
+        (dadmm.ProblemError, "the one problem of this rank", (PROBLEMS, RING)),
+        (dadmm.TopologyError, "has 5 nodes but MPI started 4", (OWN, Topology.ring(5))),
+        (dadmm.ProblemError, "and rank 2 sends 26", (wider, RING)),
+    ):
+        said = None
+        try:
+            dadmm.solve(*call, comm=COMM)
+        except kind as error:
+            said = str(error)
+        assert said is not None
+        assert words in said
+        assert "\n" not in said
+        assert same_everywhere(said)
+    compare(*both(scheme="vp", max_iter=5))
+
+
+def check_any_communicator_serves() -> None:
+    """Two pairs of ranks, counted backwards, solve two problems at the same time."""
+    pair = COMM.Split(COMM.rank % 2, key=-COMM.rank)
+    graph, offset = Topology.chain(2), COMM.rank % 2
+    problems = PROBLEMS[offset : offset + 2]
+    ours = dadmm.solve(problems[pair.rank], graph, comm=pair, max_iter=9)
+
+    compare(ours, dadmm.solve(problems, graph, max_iter=9))
+    pair.Free()
+
+
+def check_one_rank_stops_all() -> None:
+    """A wish of rank 3 at t = 5 is known everywhere after `diameter` iterations."""
+    chain = Topology.chain(COMM.size)
+    wish = {"tolerance": 0.0, "max_iter": 50}
+    mine = [lambda t, nodes: "signal" if t == 5 else None] * (COMM.rank == 3)
+    ours = dadmm.solve(OWN, chain, comm=COMM, watchers=mine, **wish)
+
+    assert (ours.iterations, ours.reason) == (5 + chain.diameter, "signal")
+    deadline = 1e-9 if COMM.rank == 1 else None
+    ours = dadmm.solve(OWN, chain, comm=COMM, max_seconds=deadline, **wish)
+    assert (ours.iterations, ours.reason) == (1 + chain.diameter, "max_seconds")
+
+
+class Quadratic:
+    """A user's own problem, 1/2 |x - target|^2."""
+
+    def __init__(self, target: float) -> None:
+        self.layout = dadmm.Layout.of(x=(3,))
+        self.target = np.full(3, target)
+
+    def init(self, rng: np.random.Generator) -> np.ndarray:
+        return rng.standard_normal(3)
+
+    def expect(self, theta: np.ndarray) -> None:
+        return None
+
+    def prox(self, theta, stats, centre, weight):
+        return (self.target + weight * centre) / (1.0 + weight)
+
+    def objectives(self, thetas, stats):
+        return 0.5 * ((thetas - self.target) ** 2).sum(axis=1)
+
+
+def check_a_users_own_problem_is_solved() -> None:
+    """The mean of the targets, on every node, from whatever starting point."""
+    own, theta0 = Quadratic(COMM.rank), np.zeros((COMM.size, 3))
+    settings = {"eta0": 1.0, "tolerance": 0.0, "max_iter": 120, "theta0": theta0}
+    ours = dadmm.solve(own, RING, comm=COMM, **settings)
+
+    assert_allclose(ours.theta, np.full((COMM.size, 3), 1.5), atol=1e-6)
+    everyone = [Quadratic(i) for i in range(COMM.size)]
+    compare(ours, dadmm.solve(everyone, RING, **settings))
+
+
+def check_other_graphs_and_columns() -> None:
+    """A star, whose centre has three neighbours, and a column of the user's."""
+    seen = {"size": lambda theta: float(np.abs(theta).sum())}
+    ours, alone = both(Topology.star(COMM.size), observe=seen, max_iter=8)
+
+    compare(ours, alone)
+    assert_array_equal(ours.history["size"][-1], np.abs(ours.theta).sum(axis=1))
+
+
+def both(graph: Topology = RING, **settings) -> tuple[dadmm.Result, dadmm.Result]:
+    """Return the same run over MPI and in this process."""
+    ours = dadmm.solve(OWN, graph, comm=COMM, **settings)
+    return ours, dadmm.solve(PROBLEMS, graph, **settings)
+
+
+if __name__ == "__main__":
+    for name, check in list(globals().items()):
+        if name.startswith("check_"):
+            check()
+            if COMM.rank == 0:
+                print(name)

@@ -1,0 +1,40 @@
+"""Run the main job and let something happen to one rank in its seventh iteration.
+
+Usage: misfortune.py RANK EVENT [arguments of dadmm.run], where EVENT is "raise",
+"diverge", or the name of a signal.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from itertools import count
+
+import dadmm.run
+from dadmm.errors import ProblemError
+from dadmm.problems import PPCA
+from dadmm.world import launched
+
+
+def befall(event: str) -> None:
+    """Let it happen."""
+    if event == "raise":
+        raise RuntimeError("this was to be expected")
+    if event == "diverge":
+        raise ProblemError("there is no minimum")
+    os.kill(os.getpid(), getattr(signal, event))
+
+
+if __name__ == "__main__":
+    rank, event = int(sys.argv[1]), sys.argv[2]
+    numbers, prox = count(1), PPCA.prox
+
+    def prox_until(self, *arguments):
+        if next(numbers) == 7:
+            befall(event)
+        return prox(self, *arguments)
+
+    if launched()[0] == rank:
+        PPCA.prox = prox_until
+    sys.exit(dadmm.run.main(sys.argv[3:]))
