@@ -22,10 +22,11 @@ from time import perf_counter
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from dadmm.algorithm import iterate
 from dadmm.datasets import synthetic
 from dadmm.exchange import InProcessExchange
 from dadmm.interfaces import Exchange
-from dadmm.node import Node, iterate, message
+from dadmm.node import Node, message
 from dadmm.penalty import build
 from dadmm.problems import PPCA
 from dadmm.shard import split

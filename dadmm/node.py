@@ -1,17 +1,16 @@
-"""One node and its iteration, in the order of the paper's Algorithm 1."""
+"""One node: its parameters, multipliers, penalties, and its part of an iteration."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from time import perf_counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from dadmm import consensus, stopping
 from dadmm.errors import ConfigError, ProblemError
-from dadmm.interfaces import Exchange, PenaltyScheme, Problem, Sighting
+from dadmm.interfaces import PenaltyScheme, Problem, Sighting
 from dadmm.layout import Layout, Matrix, Vector
 
 COUPLINGS = ("symmetric", "own")
@@ -27,6 +26,7 @@ class Node:
     """The state of one node; it does no I/O.
 
     An iteration is ``propose()``, a swap of messages by the exchange, ``absorb(t)``.
+    The smaller steps of which these consist are for `dadmm.crew`.
 
     Parameters
     ----------
@@ -97,16 +97,26 @@ class Node:
 
     def propose(self) -> None:
         """Solve the local problem and write its solution into the outbox."""
-        start = perf_counter()
         self.stats = self.problem.expect(self.theta)
-        centre, weight = consensus.prox_point(self.midpoints, self.multiplier, self.eta)
-        self.theta = self.problem.prox(self.theta, self.stats, centre, weight)
-        self._write()
-        self.solve_seconds = perf_counter() - start
+        centre, weight = self.prox_point()
+        self.accept(self.problem.prox(self.theta, self.stats, centre, weight))
 
     def absorb(self, t: int) -> None:
         """Move multipliers, verdict and penalties by what the neighbours sent."""
-        start = perf_counter()
+        self.hear()
+        self.conclude(t, self.problem.objectives(self.trial, self.stats))
+
+    def prox_point(self) -> tuple[Vector, float]:
+        """Return centre and weight of the local problem's proximal term."""
+        return consensus.prox_point(self.midpoints, self.multiplier, self.eta)
+
+    def accept(self, theta: Vector) -> None:
+        """Take the solution of the local problem and write it into the outbox."""
+        self.theta = theta
+        self._write()
+
+    def hear(self) -> None:
+        """Move the multipliers, measure the residuals, and lay out what to try."""
         theta, neighbours = self.theta, self.heard.theta
         consensus.ascend(
             self.multipliers, theta, neighbours, self.eta, out=self.multipliers
@@ -119,12 +129,27 @@ class Node:
             theta, mean, self.mean, self.eta_mean
         )
         self.mean = mean
+        self.trial[0] = theta
+        if self.scheme.probes:
+            self.trial[1:] = self.midpoints if self.at_midpoint else neighbours
 
-        previous, tried = self.objective, self._evaluate(t)
-        seen = Sighting(t, self.objective, previous, tried, self.primal, self.dual)
+    def conclude(self, t: int, values: Vector) -> None:
+        """Judge the iteration and move the penalties, given f_i of what was tried."""
+        previous, self.objective = self.objective, float(values[0])
+        if not math.isfinite(self.objective):
+            raise ProblemError(
+                f"node {self.index}: the objective is {self.objective} in iteration "
+                f"{t}; the local problem has no finite minimum here (are the data free "
+                "of noise, or the penalty far too small?)"
+            )
+        seen = Sighting(t, self.objective, previous, values[1:], self.primal, self.dual)
         self._judge(seen)
         self._adapt(seen)
-        self.solve_seconds += perf_counter() - start
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """This node; so that one node is worked on as a crew is."""
+        return (self,)
 
     def tally(self, observe_seconds: float) -> None:
         """Close the books on an iteration."""
@@ -132,6 +157,7 @@ class Node:
         self.seconds[0] += self.solve_seconds
         self.seconds[1] += self.exchange_seconds
         self.seconds[2] += observe_seconds
+        self.solve_seconds = 0.0
 
     def ask_to_stop(self, t: int, reason: str) -> None:
         """Want the whole network to stop as soon as all can know."""
@@ -144,21 +170,6 @@ class Node:
         self.sent.quiet[:] = self.accord.quiet
         self.sent.stop_at[:] = self.accord.stop_at
         self.sent.reason[:] = self.accord.reason
-
-    def _evaluate(self, t: int) -> Vector:
-        """Set f_i at the new parameters and return it at each edge's probe."""
-        self.trial[0] = self.theta
-        if self.scheme.probes:
-            self.trial[1:] = self.midpoints if self.at_midpoint else self.heard.theta
-        values = self.problem.objectives(self.trial, self.stats)
-        self.objective = float(values[0])
-        if not math.isfinite(self.objective):
-            raise ProblemError(
-                f"node {self.index}: the objective is {self.objective} in iteration "
-                f"{t}; the local problem has no finite minimum here (are the data free "
-                "of noise, or the penalty far too small?)"
-            )
-        return values[1:]
 
     def _judge(self, seen: Sighting) -> None:
         now = stopping.Progress(
@@ -186,72 +197,6 @@ class Node:
             self.eta = consensus.couple(told, self.heard.eta)
         else:
             self.eta = self.penalty.eta
-
-
-Watcher = Callable[[int, Sequence[Node]], str | None]
-
-
-def iterate(
-    nodes: Sequence[Node],
-    exchange: Exchange,
-    max_iter: int,
-    council: stopping.Council | None = None,
-    watchers: Sequence[Watcher] = (),
-) -> tuple[int, str]:
-    """Run the algorithm; return the number of iterations and why it ended.
-
-    Parameters
-    ----------
-    nodes : sequence of Node
-        Those that the exchange hosts, in its order.
-    exchange : Exchange
-    max_iter : int
-    council : Council, optional
-        Agreement over the whole network instead of between neighbours.
-    watchers : sequence of callables
-        Each is shown ``(t, nodes)`` after every iteration and may return a reason to
-        stop. Their time is counted apart.
-    """
-    for node in nodes:
-        node.greet()
-    exchange.swap()
-    for node in nodes:
-        node.meet()
-    for t in range(1, max_iter + 1):
-        for node in nodes:
-            node.propose()
-        start = perf_counter()
-        exchange.swap()
-        share = (perf_counter() - start) / len(nodes)
-        for node in nodes:
-            node.exchange_seconds = share
-            node.absorb(t)
-        start = perf_counter()
-        agreed = council is not None and _consult(council, exchange, nodes, t)
-        for watcher in watchers:
-            reason = watcher(t, nodes)
-            if reason is not None:
-                for node in nodes:
-                    node.ask_to_stop(t, reason)
-        share = (perf_counter() - start) / len(nodes)
-        for node in nodes:
-            node.tally(share)
-        if agreed:
-            return t, "converged"
-        if nodes[0].done:  # all nodes are done after the same iteration
-            return t, stopping.REASONS[int(nodes[0].accord.reason)]
-    return max_iter, "max_iter"
-
-
-def _consult(
-    council: stopping.Council, exchange: Exchange, nodes: Sequence[Node], t: int
-) -> bool:
-    """Hear the votes of the last iteration, then share those of this one."""
-    agreed = t > 1 and council.hear(exchange.read())
-    if not agreed:
-        votes = [council.vote(node.objective, node.satisfied) for node in nodes]
-        exchange.post(np.array(votes))
-    return agreed
 
 
 def _chosen(name: str, value: str, allowed: Sequence[str]) -> str:

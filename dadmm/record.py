@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dadmm.algorithm import Watcher
 from dadmm.interfaces import Exchange
 from dadmm.layout import Matrix, Vector
-from dadmm.node import Node, Watcher
+from dadmm.node import Node
 
 NODE_COLUMNS = (
     "objective",

@@ -18,9 +18,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dadmm import assemble, motion, output, report
+from dadmm.algorithm import Watcher
 from dadmm.config import RunConfig
 from dadmm.errors import DadmmError
-from dadmm.node import Watcher
 from dadmm.problems import PPCA, StructureFromMotion
 from dadmm.progress import ProgressLine, Signals
 from dadmm.solver import Result, solve

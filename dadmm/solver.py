@@ -12,11 +12,12 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dadmm import penalty
+from dadmm.algorithm import Watcher, iterate
 from dadmm.errors import ConfigError, ProblemError, TopologyError
 from dadmm.exchange import InProcessExchange
 from dadmm.interfaces import Exchange, Problem, Traffic
 from dadmm.layout import Layout, Matrix, Vector
-from dadmm.node import Node, Watcher, iterate, message
+from dadmm.node import Node, message
 from dadmm.record import History, Observe, Recorder
 from dadmm.stopping import AGREEMENTS, Council, Rule
 from dadmm.topology import Topology
@@ -128,7 +129,7 @@ def solve(
     observe : dict of str to callable, optional
         Further columns of the history: each a function of theta (size,).
     watchers : sequence of callables
-        Each is shown ``(t, nodes)`` after every iteration; see `dadmm.node.iterate`.
+        Each is shown ``(t, nodes)`` after every iteration; see `algorithm.iterate`.
 
     Returns
     -------

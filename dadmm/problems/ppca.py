@@ -10,6 +10,7 @@ every residual is a sum of squares, so data far from zero lose no digits.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,18 +23,18 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Expected(NamedTuple):
-    """The E-step's view of the latent variables of a shard.
+    """The E-step's view of the latent variables of a shard, or of a stack of shards.
 
     ``E sum |x - mu - W z|^2`` is a quadratic in (W, mu). About the latent mean it is
     ``floor + tr((W - best) spread (W - best)') + N |m - mu - W z_mean|^2``.
     """
 
-    z_mean: Vector  # (M,) mean of E[z_n]
-    spread: Matrix  # (M, M) sum of E[(z_n - z_mean)(z_n - z_mean)']
-    cross: Matrix  # (M, D) sum of E[z_n] (x_n - m)'
-    best: Matrix  # (M, D) the transposed W that minimises the quadratic
-    floor: float  # its minimum
-    prior: float  # -E sum log p(z_n)
+    z_mean: Vector  # (..., M) mean of E[z_n]
+    spread: Matrix  # (..., M, M) sum of E[(z_n - z_mean)(z_n - z_mean)']
+    cross: Matrix  # (..., M, D) sum of E[z_n] (x_n - m)'
+    best: Matrix  # (..., M, D) the transposed W that minimises the quadratic
+    floor: Vector  # (...) its minimum
+    prior: Vector  # (...) -E sum log p(z_n)
 
 
 class PPCA:
@@ -65,13 +66,36 @@ class PPCA:
         self, samples: Matrix, n_components: int, *, zero_mean: bool = False
     ) -> None:
         samples = _checked(samples, n_components)
-        n, dimension = samples.shape
-        self.n_samples, self.dimension = n, dimension
+        self.n_samples, self.dimension = samples.shape
         self.n_components, self.zero_mean = int(n_components), bool(zero_mean)
-        self.layout = Layout.of(W=(dimension, n_components), mu=(dimension,), a=())
+        shapes = {"W": (self.dimension, self.n_components), "mu": (self.dimension,)}
+        self.layout = Layout(shapes | {"a": ()})
         self.mean = samples.mean(axis=0)
         self.factor = triangular(samples - self.mean)
+        self._count: Any = float(self.n_samples)  # (n,) in a stack
         self._eye = np.eye(self.n_components)
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What problems must have in common to be stacked."""
+        return self.factor.shape, self.n_components, self.zero_mean
+
+    @classmethod
+    def stack(cls, problems: Sequence[PPCA]) -> PPCA:
+        """Return n problems of one kind as one problem.
+
+        Its `expect`, `prox` and `objectives` take and return arrays with a leading
+        axis of n, and give each problem the bits that it would get alone.
+        """
+        first = problems[0]
+        stacked = object.__new__(PPCA)
+        stacked.layout, stacked.dimension = first.layout, first.dimension
+        stacked.n_components, stacked.zero_mean = first.n_components, first.zero_mean
+        stacked.mean = np.array([p.mean for p in problems])
+        stacked.factor = np.array([p.factor for p in problems])
+        stacked._count = np.array([p._count for p in problems])
+        stacked._eye = first._eye
+        return stacked
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return a random orthonormal W, mu = 0 and a = 1."""
@@ -87,45 +111,50 @@ class PPCA:
         ``M^-1 / a`` and ``M = W' W + I / a``.
         """
         W, mu, a = self.layout.views(theta)
-        n = self.n_samples
-        inner = np.linalg.inv(W.T @ W + self._eye / a)
-        z_mean = inner @ ((self.mean - mu) @ W)
-        latent = (self.factor @ W) @ inner  # E[z] of the factor's rows, about z_mean
-        shared = (n / a) * inner  # the posterior covariances of all samples
-        spread = latent.T @ latent
+        n, a, factor = self._count, _plain(a), self.factor
+        inner = np.linalg.inv(W.mT @ W + self._eye / _deep(a))
+        z_mean = (((self.mean - mu)[..., None, :] @ W) @ inner)[..., 0, :]
+        latent = (factor @ W) @ inner  # E[z] of the factor's rows, about z_mean
+        shared = _deep(n / a) * inner  # the posterior covariances of all samples
+        spread = latent.mT @ latent
         spread += shared
-        cross = latent.T @ self.factor
+        cross = latent.mT @ factor
         best = np.linalg.solve(spread, cross)
-        misfit = self.factor - latent @ best
-        floor = np.vdot(misfit, misfit) + np.vdot(shared @ best, best)
-        energy = np.vdot(spread, self._eye) + n * z_mean.dot(z_mean)
+        misfit = factor - latent @ best
+        floor = _inner(misfit, misfit) + _inner(shared @ best, best)
+        energy = _inner(spread, self._eye) + n * np.vecdot(z_mean, z_mean)
         prior = 0.5 * (energy + n * self.n_components * LOG_2PI)
-        return Expected(z_mean, spread, cross, best, float(floor), float(prior))
+        return Expected(z_mean, spread, cross, best, floor, prior)
 
     def prox(
-        self, theta: Vector, stats: Expected, centre: Vector, weight: float
+        self, theta: Vector, stats: Expected, centre: Vector, weight: Any
     ) -> Vector:
         """Return one block sweep from ``theta``: W, then mu, then a."""
         _, mu, a = self.layout.views(theta)
         centre_W, centre_mu, centre_a = self.layout.views(centre)
         out = np.empty_like(theta)
         W_new, mu_new, a_new = self.layout.views(out)
-        n, z_mean, pull = self.n_samples, stats.z_mean, weight / float(a)
+        n, z_mean, pull = self._count, stats.z_mean, weight / _plain(a)
 
-        scaled = (n * z_mean)[:, None]
-        total = stats.spread + scaled * z_mean + pull * self._eye
-        moment = stats.cross + scaled * (self.mean - mu) + pull * centre_W.T
-        W_new[...] = np.linalg.solve(total, moment).T
+        scaled = (_wide(n) * z_mean)[..., None]
+        total = stats.spread + scaled * z_mean[..., None, :]
+        total += _deep(pull) * self._eye
+        moment = stats.cross + scaled * (self.mean - mu)[..., None, :]
+        moment += _deep(pull) * centre_W.mT
+        W_new[...] = np.linalg.solve(total, moment).mT
 
         if self.zero_mean:
             mu_new[...] = 0.0
         else:
-            np.subtract(self.mean, W_new @ z_mean, out=mu_new)
-            mu_new *= n / (n + pull)
-            mu_new += (pull / (n + pull)) * centre_mu
+            share = _wide(n / (n + pull))
+            np.subtract(self.mean, (W_new @ z_mean[..., None])[..., 0], out=mu_new)
+            mu_new *= share
+            mu_new += (1.0 - share) * centre_mu
 
-        misfit = float(self._misfit(W_new, mu_new, stats))
-        a_new[...] = _precision(n * self.dimension, misfit, weight, float(centre_a))
+        misfit = self._misfit(W_new[..., None, :, :], mu_new[..., None, :], stats)
+        known = (n * self.dimension, misfit[..., 0], weight, centre_a)
+        cases = zip(*map(_listed, known), strict=True)
+        a_new.flat = [_precision(*case) for case in cases]
         return out
 
     def objectives(self, thetas: Matrix, stats: Expected) -> Vector:
@@ -133,35 +162,60 @@ class PPCA:
 
         Parameters
         ----------
-        thetas : ndarray of shape (n, size)
+        thetas : ndarray of shape (k, size)
         stats : Expected
             This node's own posterior, held fixed while others' parameters are tried.
 
         Returns
         -------
-        objectives : ndarray of shape (n,)
+        objectives : ndarray of shape (k,)
         """
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
-        entropy = 0.5 * self.n_samples * self.dimension * (LOG_2PI - np.log(a))
-        return fit + entropy + stats.prior
+        half = _wide(0.5 * self._count * self.dimension)
+        return fit + half * (LOG_2PI - np.log(a)) + _wide(stats.prior)
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:
         """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""
         W, mu, a = self.layout.views(theta)
         return np.linalg.solve(W.T @ W + self._eye / a, W.T @ (samples - mu).T).T
 
-    def _misfit(self, W: Matrix, mu: Vector, stats: Expected) -> Any:
-        """Return ``E sum |x - mu - W z|^2`` for W (..., D, M), mu (..., D)."""
-        shift = self.mean - mu
-        shift -= W @ stats.z_mean
-        off = W - stats.best.T
-        flat = (*mu.shape[:-1], -1)
-        drift = np.vecdot((off @ stats.spread).reshape(flat), off.reshape(flat))
-        return stats.floor + drift + self.n_samples * np.vecdot(shift, shift)
+    def _misfit(self, W: Matrix, mu: Matrix, stats: Expected) -> Vector:
+        """Return ``E sum |x - mu - W z|^2`` for W (..., k, D, M) and mu (..., k, D)."""
+        shift = self.mean[..., None, :] - mu
+        shift -= (W @ stats.z_mean[..., None, :, None])[..., 0]
+        off = W - stats.best.mT[..., None, :, :]
+        drift = _inner(off @ stats.spread[..., None, :, :], off)
+        return _wide(stats.floor) + drift + _wide(self._count) * np.vecdot(shift, shift)
 
 
-def _precision(count: int, misfit: float, weight: float, centre: float) -> float:
+def _plain(scalars: Any) -> Any:
+    """Return a single scalar as a float, which is quicker to compute with."""
+    return scalars if scalars.ndim else scalars.item()
+
+
+def _listed(scalars: Any) -> list[float]:
+    return np.atleast_1d(scalars).tolist()
+
+
+def _deep(scalars: Any) -> Any:
+    """Return scalars (...) as matrices of one entry (..., 1, 1)."""
+    return scalars if isinstance(scalars, float) else scalars[..., None, None]
+
+
+def _wide(scalars: Any) -> Any:
+    """Return scalars (...) as vectors of one entry (..., 1)."""
+    return scalars if isinstance(scalars, float) else scalars[..., None]
+
+
+def _inner(A: Matrix, B: Matrix) -> Any:
+    """Return the sum of products of entries of matrices (..., m, n), shape (...)."""
+    flat = A.shape[-2] * A.shape[-1]
+    lead, other = A.shape[:-2], B.shape[:-2]
+    return np.vecdot(A.reshape(*lead, flat), B.reshape(*other, flat))
+
+
+def _precision(count: float, misfit: float, weight: float, centre: float) -> float:
     """Return the positive root of the a update, without cancellation."""
     b = 0.5 * misfit - weight * centre
     root = math.sqrt(b * b + 2.0 * weight * count)

@@ -1,0 +1,97 @@
+"""The algorithm: all nodes of a process, iteration by iteration (Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+import numpy as np
+
+from dadmm.crew import Crew, crews
+from dadmm.interfaces import Exchange
+from dadmm.node import Node
+from dadmm.stopping import REASONS, Council
+
+Watcher = Callable[[int, Sequence[Node]], str | None]
+
+
+def iterate(
+    nodes: Sequence[Node],
+    exchange: Exchange,
+    max_iter: int,
+    council: Council | None = None,
+    watchers: Sequence[Watcher] = (),
+) -> tuple[int, str]:
+    """Run the algorithm; return the number of iterations and why it ended.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Those that the exchange hosts, in its order.
+    exchange : Exchange
+    max_iter : int
+    council : Council, optional
+        Agreement over the whole network instead of between neighbours.
+    watchers : sequence of callables
+        Each is shown ``(t, nodes)`` after every iteration and may return a reason to
+        stop. Their time is counted apart.
+    """
+    workers = crews(nodes)
+    prime(nodes, exchange)
+    for t in range(1, max_iter + 1):
+        for worker in workers:
+            _timed(worker, worker.propose)
+        start = perf_counter()
+        exchange.swap()
+        share = (perf_counter() - start) / len(nodes)
+        for worker in workers:
+            _timed(worker, worker.absorb, t)
+        for node in nodes:
+            node.exchange_seconds = share
+        start = perf_counter()
+        agreed = council is not None and _consult(council, exchange, nodes, t)
+        _watch(watchers, t, nodes)
+        share = (perf_counter() - start) / len(nodes)
+        for node in nodes:
+            node.tally(share)
+        if agreed:
+            return t, "converged"
+        if nodes[0].done:  # all nodes are done after the same iteration
+            return t, REASONS[int(nodes[0].accord.reason)]
+    return max_iter, "max_iter"
+
+
+def prime(nodes: Sequence[Node], exchange: Exchange) -> None:
+    """Let all nodes know their neighbours' starting parameters."""
+    for node in nodes:
+        node.greet()
+    exchange.swap()
+    for node in nodes:
+        node.meet()
+
+
+def _timed(worker: Node | Crew, step: Callable[..., None], *args: int) -> None:
+    start = perf_counter()
+    step(*args)
+    share = (perf_counter() - start) / len(worker.nodes)
+    for node in worker.nodes:
+        node.solve_seconds += share
+
+
+def _watch(watchers: Sequence[Watcher], t: int, nodes: Sequence[Node]) -> None:
+    for watcher in watchers:
+        reason = watcher(t, nodes)
+        if reason is not None:
+            for node in nodes:
+                node.ask_to_stop(t, reason)
+
+
+def _consult(
+    council: Council, exchange: Exchange, nodes: Sequence[Node], t: int
+) -> bool:
+    """Hear the votes of the last iteration, then share those of this one."""
+    agreed = t > 1 and council.hear(exchange.read())
+    if not agreed:
+        votes = [council.vote(node.objective, node.satisfied) for node in nodes]
+        exchange.post(np.array(votes))
+    return agreed
