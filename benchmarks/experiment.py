@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 import dadmm
 from dadmm import metrics
 from dadmm.node import Node
+from dadmm.stopping import Council, Rule
 from dadmm.topology import GRAPHS
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
@@ -84,6 +85,26 @@ class Angles:
             self.curves[name].append(metrics.subspace_angle(W, target).max())
 
 
+class PaperRule:
+    """A watcher that says when the paper's rule stops, and lets the run go on.
+
+    It is `--stopping objective --agreement global`; going on shows how far from the
+    solution it stopped.
+    """
+
+    def __init__(self, tolerance: float = 1e-3) -> None:
+        self._council = Council(Rule("objective", tolerance))
+        self._votes: np.ndarray | None = None
+        self.stop: int | None = None
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        # votes are read one iteration after they were cast, as in dadmm.algorithm
+        heard = self._votes is not None and self._council.hear(self._votes)
+        if heard and self.stop is None:
+            self.stop = t
+        self._votes = np.array([node.objective for node in nodes])
+
+
 class SecondRule:
     """A watcher that says when the authors' undocumented second rule would stop.
 
@@ -129,12 +150,13 @@ def run_case(
     max_iter: int = 1000,
 ) -> dict[str, Any]:
     """Run one case and return its row, with the curves of its angles."""
-    settings = SETTINGS[case.setting]
+    settings = dict(SETTINGS[case.setting])
     topology = GRAPHS[case.graph](case.n_nodes, 0)
     layout = problems[0].layout
     angles = Angles(layout, targets)
-    second = SecondRule(shards)
-    watchers = [angles, second] if case.setting == "printed" else [angles]
+    paper, second = PaperRule(), SecondRule(shards)
+    watched = case.setting == "printed"
+    watchers = [angles, paper, second] if watched else [angles]
     result = dadmm.solve(
         problems,
         topology,
@@ -142,17 +164,17 @@ def run_case(
         t_max=case.t_max,
         seed=case.start,
         max_iter=max_iter,
+        tolerance=0.0 if watched else 1e-3,
         record=False,
         watchers=watchers,
         **settings,
     )
     row = asdict(case) | settings
-    row |= {"iterations": result.iterations, "reason": result.reason}
-    row["second_rule"] = second.stop
+    row |= _ending(result, watched, paper.stop, second.stop)
     for name, curve in angles.curves.items():
-        row[f"angle_{name}"] = curve[-1]
-        if second.stop is not None:
-            row[f"angle_{name}_second_rule"] = curve[second.stop - 1]
+        row[f"angle_{name}"] = curve[row["iterations"] - 1]
+        row[f"angle_{name}_both_rules"] = curve[row["both_rules"] - 1]
+        row[f"angle_{name}_last"] = curve[-1]
         for level in THRESHOLDS:
             below = np.flatnonzero(np.array(curve) < level)
             row[f"first_{name}_{level:g}"] = int(below[0]) + 1 if len(below) else None
@@ -161,6 +183,21 @@ def run_case(
     row["eta_span"] = float(result.eta.max() / result.eta.min())
     row |= {"dadmm": dadmm.__version__, "numpy": np.__version__}
     return row | {"curves": angles.curves}
+
+
+def _ending(
+    result: dadmm.Result, watched: bool, paper: int | None, second: int | None
+) -> dict[str, Any]:
+    """Return when the run was over, by its own rule and with the authors' second."""
+    stop = paper if watched else result.iterations
+    reason = "converged" if watched and paper else result.reason
+    iterations = stop or result.iterations
+    return {
+        "iterations": iterations,
+        "reason": reason,
+        "both_rules": min(iterations, second or iterations),
+        "length": result.iterations,
+    }
 
 
 def _gap(shards: Sequence[np.ndarray], problem: Any, result: dadmm.Result) -> float:

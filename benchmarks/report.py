@@ -33,20 +33,25 @@ def middle(rows: Sequence[Row], column: str) -> float:
     return median(float("inf") if v in (None, "") else float(v) for v in values)
 
 
-def print_table(rows: Sequence[Row], setting: str) -> None:
+def print_table(
+    rows: Sequence[Row], setting: str, target: str = "truth", title: str = ""
+) -> None:
     """Print medians over the starts: iterations, angle, and first below 5 degrees."""
-    print(f"\n{setting}: median iterations / angle to truth / first below 5 degrees")
-    print(f"{'':24}" + "".join(f"{scheme:>20}" for scheme in SCHEMES))
-    for title, schemes in grouped(rows, setting).items():
+    print(f"\n{title or setting}: median of", end=" ")
+    print(f"iterations (both rules) / angle to {target} / first below 5 degrees")
+    print(f"{'':24}" + "".join(f"{scheme:>26}" for scheme in SCHEMES))
+    for name, schemes in grouped(rows, setting).items():
         cells = (
-            f"{middle(of, 'iterations'):.0f} / {middle(of, 'angle_truth'):.2f} / "
-            f"{middle(of, 'first_truth_5'):.0f}"
+            f"{middle(of, 'iterations'):.0f} ({middle(of, 'both_rules'):.0f}) / {middle(of, f'angle_{target}'):.2f} / "
+            f"{middle(of, f'first_{target}_5'):.0f}"
             for of in schemes.values()
         )
-        print(f"{title:24}" + "".join(f"{cell:>20}" for cell in cells))
+        print(f"{name:24}" + "".join(f"{cell:>26}" for cell in cells))
 
 
-def draw_angles(rows: Sequence[Row], setting: str, target: str, out: Path) -> None:
+def draw_angles(
+    rows: Sequence[Row], setting: str, target: str, out: Path, name: str = ""
+) -> None:
     """Draw angle against iteration in the paper's form, if matplotlib is there."""
     try:
         from dadmm import plot
@@ -58,4 +63,4 @@ def draw_angles(rows: Sequence[Row], setting: str, target: str, out: Path) -> No
         for title, schemes in grouped(rows, setting).items()
     }
     figure = plot.angles(panels, ylabel=f"largest angle to the {target} (degrees)")
-    plot.save(figure, out / f"angle-{target}-{setting}")
+    plot.save(figure, out / f"angle-{target}-{name or setting}")

@@ -1,0 +1,39 @@
+"""One run of distributed structure from motion on a file of tracks."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from experiment import Case, run_case
+
+from dadmm import datasets, metrics
+from dadmm.problems import StructureFromMotion
+from dadmm.shard import split_frames
+
+CAMERAS = 5
+# As printed, the authors' start from each camera's first frame; by default, random.
+STARTS = {"printed": "frame", "dadmm": "random"}
+
+
+@lru_cache(maxsize=4)
+def cameras(file: Path, start: str) -> list[StructureFromMotion]:
+    """Return the local problems of a file's frames, split over the cameras."""
+    frames = split_frames(datasets.load_tracks(file), CAMERAS)
+    return [StructureFromMotion(rows, start=start) for rows in frames]
+
+
+class Work:
+    """Run a case on the file of its data; in a form that another process can get."""
+
+    def __init__(self, folder: Path, most: int = 1000) -> None:
+        self.folder, self.most = folder, most
+
+    def __call__(self, case: Case) -> dict:
+        problems = cameras(self.folder / f"{case.data}.mat", STARTS[case.setting])
+        shards = [problem.rows for problem in problems]
+        best = metrics.ppca_reference(np.vstack(shards), 3, zero_mean=True)
+        targets = {"centralised": best.W}
+        longest = 300 if case.setting == "printed" else 1000
+        return run_case(case, problems, shards, targets, min(longest, self.most))
