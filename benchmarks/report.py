@@ -41,11 +41,12 @@ def print_table(
     print(f"iterations (both rules) / angle to {target} / first below 5 degrees")
     print(f"{'':24}" + "".join(f"{scheme:>26}" for scheme in SCHEMES))
     for name, schemes in grouped(rows, setting).items():
-        cells = (
-            f"{middle(of, 'iterations'):.0f} ({middle(of, 'both_rules'):.0f}) / {middle(of, f'angle_{target}'):.2f} / "
+        cells = [
+            f"{middle(of, 'iterations'):.0f} ({middle(of, 'both_rules'):.0f}) / "
+            f"{middle(of, f'angle_{target}'):.2f} / "
             f"{middle(of, f'first_{target}_5'):.0f}"
             for of in schemes.values()
-        )
+        ]
         print(f"{name:24}" + "".join(f"{cell:>26}" for cell in cells))
 
 

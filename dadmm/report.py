@@ -86,8 +86,6 @@ def summary(
     world: Any, config: RunConfig, result: Result, targets: Targets, elapsed: float
 ) -> dict[str, Any]:
     """Return what goes into summary.json."""
-    from importlib.metadata import version  # slow to import
-
     hosts = world.texts(host())
     seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
     seeds = ("seed", "data_seed", "topology_seed")
@@ -106,11 +104,23 @@ def summary(
         "versions": {
             "dadmm": dadmm.__version__,
             "python": sys.version.split()[0],
-            **{name: version(name) for name in PACKAGES},
+            **_versions(),
         },
         "mpi_library": world.library,
         "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
     }
+
+
+def _versions() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
+
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:  # no reason to lose the results
+            found[name] = "not installed"
+    return found
 
 
 def _metrics(result: Result, targets: Targets) -> dict[str, float]:

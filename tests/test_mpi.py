@@ -258,7 +258,7 @@ GOOD = {
 }
 SPEAKING = {
     "strict": ("--max-iter", 3, "--strict", "--out", "strict"),
-    "in time": ("--tolerance", 0, "--max-seconds", 0.3, "--out", "in-time"),
+    "in time": (*FOREVER, "--max-seconds", 0.3, "--out", "in-time"),
     "dry": ("--dry-run", "--scheme", "ap"),
     "version": ("--version",),
 }

@@ -18,7 +18,7 @@ from mpi.launcher import Job, python, variables
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm import progress, shard, world
+from dadmm import progress, report, shard, world
 from dadmm.errors import DadmmError
 from dadmm.problems import PPCA
 from dadmm.progress import ProgressLine, Signals
@@ -210,6 +210,15 @@ def test_the_summary_says_what_happened():
     assert summary["versions"]["dadmm"] == dadmm.__version__
     assert summary["mpi_library"] == "none (one process)"
     assert list(summary["hosts"].values()) == [1]
+
+
+def test_a_package_that_nobody_needed_may_be_missing(monkeypatch):
+    """The summary says so, after a run that did well without it."""
+    monkeypatch.setattr(report, "PACKAGES", ("numpy", "no-such-package"))
+    versions = summary_of(run(*SHORT))["versions"]
+
+    assert versions["numpy"] == np.__version__
+    assert versions["no-such-package"] == "not installed"
 
 
 def test_collectives_are_counted_apart():
