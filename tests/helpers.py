@@ -1,0 +1,72 @@
+"""Small problems and graphs that several tests share."""
+
+from __future__ import annotations
+
+import networkx as nx
+import numpy as np
+
+from dadmm import Layout, Topology
+
+
+class Quadratic:
+    """f(x) = 1/2 (x - b)' A (x - b) + floor, whose proximal step is exact."""
+
+    def __init__(self, A, b, floor=0.0):
+        self.layout = Layout.of(x=np.shape(b))
+        self.A, self.b, self.floor = A, b, floor
+        self._curvature, self._axes = np.linalg.eigh(A)
+        self._pull = self._curvature * (b @ self._axes)
+
+    def init(self, rng):
+        """Return a random point."""
+        return rng.standard_normal(self.layout.size)
+
+    def expect(self, theta):
+        """Return None: nothing is latent here."""
+
+    def prox(self, theta, stats, centre, weight):
+        """Return the minimum of ``f(x) + weight/2 |x - centre|^2``."""
+        pull = self._pull + weight * (centre @ self._axes)
+        return self._axes @ (pull / (self._curvature + weight))
+
+    def objectives(self, thetas, stats):
+        """Return f of each row."""
+        off = thetas - self.b
+        return 0.5 * np.vecdot(off @ self.A, off) + self.floor
+
+
+def quadratics(n, size=2, curvature=(5.0, 20.0), seed=0, floor=0.0):
+    """Return n random quadratics, each with axes, curvatures and centre of its own."""
+    rng = np.random.default_rng(seed)
+    problems = []
+    for _ in range(n):
+        axes = np.linalg.qr(rng.standard_normal((size, size)))[0]
+        values = np.exp(rng.uniform(*np.log(curvature), size))
+        A = (axes * values) @ axes.T
+        problems.append(Quadratic(A, 1.0 + rng.standard_normal(size), floor))
+    return problems
+
+
+def optimum(problems):
+    """Return the minimum of the sum of quadratics, from its normal equations."""
+    rhs = sum(problem.A @ problem.b for problem in problems)
+    return np.linalg.solve(sum(problem.A for problem in problems), rhs)
+
+
+def distance(theta, best):
+    """Return how far the worst node is from the best point, relative to its length."""
+    return np.linalg.norm(theta - best, axis=1).max() / np.linalg.norm(best)
+
+
+def random_graph(rng, n):
+    """Return a random tree over n nodes with a few more edges."""
+    edges = [(int(rng.integers(i)), i) for i in range(1, n)]
+    extra = rng.integers(n, size=(int(rng.integers(n + 1)), 2))
+    return Topology.from_edges(n, edges + [(i, j) for i, j in extra.tolist() if i != j])
+
+
+def distances(topology):
+    """Return the number of edges between any two nodes, (n_nodes, n_nodes)."""
+    paths = dict(nx.all_pairs_shortest_path_length(topology.to_graph()))
+    nodes = range(len(topology))
+    return np.array([[paths[i][j] for j in nodes] for i in nodes])
