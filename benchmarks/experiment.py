@@ -110,11 +110,14 @@ class SecondRule:
 
     Their program also counts the iterations, after a bound, in which the reprojection
     error rises, and stops at the tenth (AUTHORS_PROGRAM.md, section 6). It ends most
-    of the published curves, so it is measured, but it never stops a run here.
+    of the published curves, so it is measured while the paper's rule goes on, but it
+    never stops a run here.
     """
 
-    def __init__(self, shards: Sequence[np.ndarray], patience: int = 10) -> None:
-        n = len(shards)
+    def __init__(
+        self, shards: Sequence[np.ndarray], paper: PaperRule, patience: int = 10
+    ) -> None:
+        n, self._paper = len(shards), paper
         self._shards, self._patience = shards, patience
         self._bound = 2 * n if n < 10 else n
         self._previous, self._rises = np.inf, 0
@@ -122,8 +125,10 @@ class SecondRule:
         self.stop: int | None = None
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        if self.stop or self._paper.stop:
+            return
         thetas = [node.theta for node in nodes]
-        if self._thetas is not None and self.stop is None:
+        if self._thetas is not None:
             error = self._error(nodes)
             self._rises += t > self._bound and error > self._previous
             self._previous = error
@@ -154,7 +159,8 @@ def run_case(
     topology = GRAPHS[case.graph](case.n_nodes, 0)
     layout = problems[0].layout
     angles = Angles(layout, targets)
-    paper, second = PaperRule(), SecondRule(shards)
+    paper = PaperRule()
+    second = SecondRule(shards, paper)
     watched = case.setting == "printed"
     watchers = [angles, paper, second] if watched else [angles]
     result = dadmm.solve(
