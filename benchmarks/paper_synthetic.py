@@ -54,7 +54,7 @@ def outcome(case: Case, data: str | None = None) -> dict:
     problems = [PPCA(shard, 5) for shard in shards]
     best = metrics.ppca_reference(samples, 5)
     targets = {"truth": truth, "centralised": best.W}
-    longest = 400 if case.setting == "printed" else 1000
+    longest = 300 if case.setting == "printed" else 1000
     return run_case(case, problems, shards, targets, longest)
 
 

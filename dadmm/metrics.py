@@ -31,8 +31,11 @@ def subspace_angle(A: Matrix, B: Matrix) -> Any:
     """
     A, B = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
     inside = B.T @ A
-    sine = np.linalg.svd(A - B @ inside, compute_uv=False)[..., 0]
-    cosine = np.linalg.svd(inside, compute_uv=False)[..., -1]
+    outside = A - B @ inside
+    # squares of the singular values of both, from matrices that are only M by M
+    squares = np.stack([outside.mT @ outside, inside.mT @ inside])
+    squares = np.maximum(np.linalg.eigvalsh(squares), 0.0)
+    sine, cosine = np.sqrt(squares[0, ..., -1]), np.sqrt(squares[1, ..., 0])
     angle = np.degrees(np.arctan2(sine, cosine))
     return float(angle) if A.ndim == 2 else angle
 
