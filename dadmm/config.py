@@ -45,7 +45,9 @@ class RunConfig:
     dimension: int = setting(20, "synthetic data: dimension of a sample")
     noise_variance: float = setting(0.2, "synthetic data: variance of the noise")
     data_seed: int = setting(0, "synthetic data: seed")
-    n_components: int = setting(0, "dimension of the subspace (default: 5; sfm: 3)")
+    n_components: int = setting(
+        None, "dimension of the subspace (5 by default; sfm: always 3)"
+    )
     zero_mean: bool = setting(False, "fix the mean at zero (sfm: always)")
     start: str = setting("random", "sfm: start of the structure", STARTS)
 
@@ -96,7 +98,7 @@ class RunConfig:
     quiet: bool = setting(False, "print nothing but errors")
 
     def __post_init__(self) -> None:
-        if self.n_components == 0:
+        if self.n_components is None:
             usual = 3 if self.problem == "sfm" else 5
             object.__setattr__(self, "n_components", usual)
         for item in fields(self):
@@ -227,7 +229,7 @@ def _parser() -> argparse.ArgumentParser:
     for item in fields(RunConfig):
         flag = "--" + item.name.replace("_", "-")
         text = item.metadata["help"].replace("%", "%%")
-        if item.default not in (None, False, True, 0) or item.name.endswith("seed"):
+        if item.default not in (None, False, True) or item.name.endswith("seed"):
             text += f" (default: {item.default})"
         if kinds[item.name] is bool:
             action: Any = argparse.BooleanOptionalAction

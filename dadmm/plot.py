@@ -10,7 +10,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from dadmm.errors import ConfigError, DadmmError
 
@@ -81,17 +81,17 @@ def draw(given: argparse.Namespace) -> int:
     folder = Path(given.out) if given.out else runs[0].folder
     prefix = "compare-" if len(runs) > 1 else ""
     for kind in KINDS if given.kind == "all" else [given.kind]:
-        if given.kind == "all" and kind in ("eta", "network") and not _by_edge(runs):
+        if (
+            given.kind == "all"
+            and kind in ("eta", "network")
+            and not all(run.by_edge for run in runs)
+        ):
             print(f"dadmm: no {kind}: not every run has edges.csv (--record-edges)")
             continue
         figure = DRAW[kind](runs, given.at)
         for path in save(figure, folder / (prefix + kind), given.format):
             print(path)
     return 0
-
-
-def _by_edge(runs: Sequence[Any]) -> bool:
-    return all((run.folder / "edges.csv").is_file() for run in runs)
 
 
 if __name__ == "__main__":

@@ -225,6 +225,7 @@ def merge(parts: Sequence[Path], header: Sequence[str], target: Path) -> None:
     Every part holds its rows in order of iteration, as many per iteration as it has
     keys, and all parts end with the same iteration.
     """
+    _allow_files(len(parts) + 64)
     files: list[Any] = [open(part) for part in parts]  # noqa: SIM115
     try:
         with open(target, "w") as out:
@@ -240,3 +241,13 @@ def merge(parts: Sequence[Path], header: Sequence[str], target: Path) -> None:
     finally:
         for file in files:
             file.close()
+
+
+def _allow_files(n: int) -> None:
+    """Raise the limit on open files, which is often 1024, as far as is needed."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard > soft:
+        wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))

@@ -144,9 +144,10 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float]:
 def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     """Return the report that rank 0 prints."""
     seconds, found = summary["seconds"], summary["metrics"]
+    nodes = summary["n_nodes"]
     lines = [
         f"{config.problem} by {config.scheme} on {config.topology}, "
-        f"{summary['n_nodes']} nodes; MPI: {summary['mpi_library']}",
+        f"{nodes} node{'s' * (nodes != 1)}; MPI: {summary['mpi_library']}",
         f"{ENDINGS[summary['reason']]} after {summary['iterations']} iterations, "
         f"{seconds['total']:.2f} s (a node's loop: solve {seconds['solve']:.2f}, "
         f"exchange {seconds['exchange']:.2f}, observe {seconds['observe']:.2f})",

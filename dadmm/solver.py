@@ -154,7 +154,7 @@ def solve(
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
     starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
-    with _one_thread(), _exchange(topology, layout.size, comm, wait) as exchange:
+    with _one_thread(), _exchange(topology, layout, comm, wait) as exchange:
         nodes = [
             Node(
                 i,
@@ -259,15 +259,16 @@ def _starts(
 
 @contextlib.contextmanager
 def _exchange(
-    topology: Topology, size: int, comm: Any, wait: str
+    topology: Topology, layout: Layout, comm: Any, wait: str
 ) -> Iterator[Exchange]:
-    width = message(size).size
+    width = message(layout.size).size
     exchange: Exchange
     if comm is None:
         exchange = InProcessExchange(topology, width)
     else:
-        from dadmm.exchange.mpi import MPIExchange
+        from dadmm.exchange.mpi import MPIExchange, check_layout
 
+        check_layout(comm, layout)
         exchange = MPIExchange(comm, topology, width, wait)
     # On an error nothing is released: peers may still wait, and the job must end.
     yield exchange

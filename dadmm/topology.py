@@ -218,8 +218,8 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
         return GRAPHS[name](n_nodes, seed)
     if Path(name).suffix not in graphfiles.READERS and not Path(name).exists():
         raise TopologyError(
-            f"unknown graph {name!r}; choose one of {sorted(GRAPHS)} "
-            "or give the path of a graph file"
+            f"unknown graph {name!r}; choose one of {', '.join(sorted(GRAPHS))}, or "
+            "give the path of a graph file"
         )
     topology = Topology.read(name)
     if n_nodes not in (None, len(topology)):

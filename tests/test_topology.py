@@ -332,7 +332,7 @@ def test_a_file_must_fit_the_run():
 
 def test_unknown_graphs_are_told_the_names(tmp_path):
     """A path is allowed as well, if its format is known."""
-    with pytest.raises(TopologyError, match=r"'rnig'; choose .*'ring'.* path of a"):
+    with pytest.raises(TopologyError, match=r"'rnig'; choose .* ring, .* path of a"):
         build("rnig", 5)
     with pytest.raises(TopologyError, match=r"is not a graph file; use one of \.edges"):
         build(str(tmp_path), 5)

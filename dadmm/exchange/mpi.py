@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
+from zlib import crc32
 
 import mpi4py
 import numpy as np
@@ -19,7 +20,7 @@ from mpi4py import MPI  # noqa: E402
 
 from dadmm.errors import ConfigError, ProblemError, TopologyError  # noqa: E402
 from dadmm.interfaces import Traffic  # noqa: E402
-from dadmm.layout import Matrix, Vector  # noqa: E402
+from dadmm.layout import Layout, Matrix, Vector  # noqa: E402
 from dadmm.topology import Topology  # noqa: E402
 
 WAITS = ("auto", "block", "nap")
@@ -52,13 +53,6 @@ class MPIExchange:
                 f"processes; run mpiexec -n {topology.n_nodes}"
             )
         self._comm = comm.Dup()
-        widths = collect(self._comm, np.array([[float(width)]]))[:, 0]
-        if (widths != width).any():
-            other = int(np.flatnonzero(widths != widths[0])[0])
-            raise ProblemError(
-                f"all ranks must share one layout, but rank 0 sends {widths[0]:.0f} "
-                f"numbers and rank {other} sends {widths[other]:.0f}"
-            )
         self._wait = waiting(self._comm, wait)
         rank = self._comm.rank
         neighbours = topology.neighbours[rank]
@@ -115,6 +109,17 @@ class MPIExchange:
         self._comm.Free()
 
 
+def check_layout(comm: Any, layout: Layout) -> None:
+    """Raise, on all ranks, if they do not share one layout."""
+    mine = float(crc32(repr(layout).encode()))
+    codes = collect(comm, np.array([[mine]]))[:, 0]
+    for rank in np.flatnonzero(codes != codes[0]):
+        raise ProblemError(
+            f"all ranks must share one layout, but those of rank 0 and rank {rank} "
+            "differ; give every rank data of the same shape"
+        )
+
+
 def collect(comm: Any, rows: Matrix) -> Matrix:
     """Return the rows of all ranks in order, on every rank."""
     rows = np.ascontiguousarray(rows, dtype=np.float64)
@@ -168,13 +173,19 @@ def nap(requests: list[Any]) -> None:
         time.sleep(NAP)
 
 
+def _short_name(version: str) -> str:
+    """Return name and number of an MPI library from its many words."""
+    line = version.strip("\0").strip().splitlines()[0].partition(",")[0]
+    return " ".join(line.replace("Version:", "").split())
+
+
 class World:
     """All ranks of a run, for set-up and for errors; never used inside the loop."""
 
     def __init__(self) -> None:
         self.comm = MPI.COMM_WORLD
         self.rank, self.size = self.comm.rank, self.comm.size
-        self.library = MPI.Get_library_version().strip("\0").strip().splitlines()[0]
+        self.library = _short_name(MPI.Get_library_version())
 
     def share(self, text: str) -> str:
         """Return rank 0's text on every rank."""
