@@ -65,11 +65,9 @@ def penalties() -> None:
         edges = recorded(scheme).history.edges
         assert edges is not None
         eta = edges["eta"]
-        step = eta[1:] / eta[:-1]
-        print(
-            f"{scheme}: eta / eta0 within [{eta.min() / 10:.2f}, {eta.max() / 10:.2f}], "
-            f"eta(t+1) / eta(t) within [{step.min():.2f}, {step.max():.2f}]"
-        )
+        for name, values in (("eta0", eta / 10.0), ("eta(t)", eta[1:] / eta[:-1])):
+            low, high = values.min(), values.max()
+            print(f"{scheme}: eta(t+1) / {name} within [{low:.2f}, {high:.2f}]")
     for trigger in (0.1, 0.0):
         edges = recorded("nap", budget0=0.5, budget_trigger=trigger).history.edges
         assert edges is not None
