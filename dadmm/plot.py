@@ -15,6 +15,7 @@ from typing import NoReturn
 from dadmm.errors import ConfigError, DadmmError
 
 KINDS = ("convergence", "eta", "network", "traffic")
+BY_EDGE = ("eta", "network")
 FORMATS = ("png", "svg", "pdf")
 
 
@@ -43,7 +44,9 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def _iterations(text: str) -> list[int]:
     if not all(word.isdecimal() for word in text.split(",")):
-        raise ConfigError(f"--at must be iterations such as 1,10,50, got {text!r}")
+        raise argparse.ArgumentTypeError(
+            f"must be iterations such as 1,10,50, got {text!r}"
+        )
     return sorted({int(word) for word in text.split(",")})
 
 
@@ -51,7 +54,9 @@ def _formats(text: str) -> list[str]:
     for word in text.split(","):
         if word not in FORMATS:
             allowed = ", ".join(FORMATS)
-            raise ConfigError(f"unknown format {word!r}; choose from {allowed}")
+            raise argparse.ArgumentTypeError(
+                f"unknown format {word!r}; choose from {allowed}"
+            )
     return list(dict.fromkeys(text.split(",")))
 
 
@@ -71,7 +76,7 @@ def draw(given: argparse.Namespace) -> int:
         from dadmm.drawing.house import save
         from dadmm.drawing.kinds import DRAW
     except ModuleNotFoundError as error:
-        if error.name != "matplotlib":
+        if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise ConfigError(
             "drawing needs matplotlib; pip install 'dadmm[plot]', or use the "
@@ -79,14 +84,13 @@ def draw(given: argparse.Namespace) -> int:
         ) from None
     runs = [Run.read(folder) for folder in given.runs]
     folder = Path(given.out) if given.out else runs[0].folder
+    by_edge = all(run.by_edge for run in runs)
     prefix = "compare-" if len(runs) > 1 else ""
     for kind in KINDS if given.kind == "all" else [given.kind]:
-        if (
-            given.kind == "all"
-            and kind in ("eta", "network")
-            and not all(run.by_edge for run in runs)
-        ):
-            print(f"dadmm: no {kind}: not every run has edges.csv (--record-edges)")
+        if given.kind == "all" and kind in BY_EDGE and not by_edge:
+            print(
+                f"dadmm: no {kind}: it needs a run with --record-edges", file=sys.stderr
+            )
             continue
         figure = DRAW[kind](runs, given.at)
         for path in save(figure, folder / (prefix + kind), given.format):

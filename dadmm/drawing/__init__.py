@@ -1,0 +1,30 @@
+"""Figures: pure functions from arrays to matplotlib figures, and how to save them.
+
+No function opens a window or touches matplotlib's global state. Colours are those of
+Okabe and Ito; a second sign (dash, marker, width, hatch) says the same in greyscale.
+"""
+
+from __future__ import annotations
+
+from dadmm.drawing.graph import Network, moments, network, places
+from dadmm.drawing.house import CYCLE, SCHEME_STYLE, save
+from dadmm.drawing.paper import angles, bars, points3d
+from dadmm.drawing.runs import Load, Penalties, convergence, eta, traffic
+
+__all__ = [
+    "CYCLE",
+    "SCHEME_STYLE",
+    "Load",
+    "Network",
+    "Penalties",
+    "angles",
+    "bars",
+    "convergence",
+    "eta",
+    "moments",
+    "network",
+    "places",
+    "points3d",
+    "save",
+    "traffic",
+]

@@ -1,0 +1,126 @@
+"""The folder of a finished run, read back."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dadmm.config import RunConfig
+from dadmm.errors import ConfigError
+from dadmm.layout import Matrix
+from dadmm.topology import Topology
+
+
+@dataclass(frozen=True)
+class Run:
+    """The folder of a finished run, read as it is needed.
+
+    Parameters
+    ----------
+    folder : Path
+    config : RunConfig
+    summary : dict
+    """
+
+    folder: Path
+    config: RunConfig
+    summary: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Run:
+        """Return the run in a folder."""
+        folder = Path(folder)
+        if not (folder / "config.toml").is_file():
+            raise ConfigError(
+                f"{folder} is not the folder of a run: it has no config.toml; give the "
+                "folder that dadmm.run names in its last line"
+            )
+        if not (folder / "summary.json").is_file():
+            raise ConfigError(
+                f"the run in {folder} has not finished: it has no summary.json; wait "
+                f"for it, or repeat it with --config {folder / 'config.toml'}"
+            )
+        config = RunConfig(**RunConfig.from_toml(folder / "config.toml"))
+        try:
+            summary = json.loads((folder / "summary.json").read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise _unreadable(folder / "summary.json", error) from None
+        return cls(folder, config, summary)
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays in result.npz."""
+        try:
+            with np.load(self.folder / "result.npz") as file:
+                arrays = dict(file)
+        except (OSError, ValueError, zipfile.BadZipFile) as error:
+            raise _unreadable(self.folder / "result.npz", error) from None
+        if "edges" not in arrays:
+            raise ConfigError(f"{self.folder / 'result.npz'} has no array 'edges'")
+        return arrays
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The graph."""
+        return Topology.from_edges(self.config.nodes or 1, self.arrays["edges"])
+
+    @cached_property
+    def history(self) -> dict[str, Matrix]:
+        """The columns of history.csv, each (iterations, n_nodes)."""
+        return _columns(self.folder / "history.csv", 2, self.topology.n_nodes)
+
+    @cached_property
+    def eta(self) -> Matrix:
+        """What each end set for the next iteration, (iterations, E)."""
+        file = self.folder / "edges.csv"
+        if not len(self.topology.edges):
+            raise ConfigError(f"the run in {self.folder} has one node and no edges")
+        if not file.is_file():
+            raise ConfigError(
+                f"the run in {self.folder} has no edges.csv; repeat it with "
+                f"--config {self.folder / 'config.toml'} --record-edges"
+            )
+        return _column(_columns(file, 3, len(self.topology.edges)), "eta", file)
+
+    @property
+    def by_edge(self) -> bool:
+        """Whether the penalties of its edges were recorded."""
+        return (self.folder / "edges.csv").is_file() and len(self.topology.edges) > 0
+
+    def column(self, name: str) -> Matrix:
+        """Return a column of the history, (iterations, n_nodes)."""
+        return _column(self.history, name, self.folder / "history.csv")
+
+
+def _unreadable(file: Path, error: Exception) -> ConfigError:
+    reason = getattr(error, "strerror", None) or error
+    return ConfigError(f"cannot read {file}: {reason}")
+
+
+def _columns(file: Path, n_keys: int, n_rows: int) -> dict[str, Matrix]:
+    """Return the columns after the keys, each (iterations, n_rows)."""
+    try:
+        with open(file, encoding="utf-8") as lines:
+            header = lines.readline().strip().split(",")
+            table = np.loadtxt(lines, delimiter=",", ndmin=2)
+    except (OSError, ValueError) as error:
+        raise _unreadable(file, error) from None
+    if not len(table) or len(table) % n_rows or table.shape[1] != len(header):
+        raise ConfigError(
+            f"{file} has {len(table)} rows, not {n_rows} for each iteration; it was "
+            "cut short or belongs to another run"
+        )
+    cube = table.reshape(-1, n_rows, len(header))
+    return {name: cube[:, :, k] for k, name in enumerate(header) if k >= n_keys}
+
+
+def _column(columns: dict[str, Matrix], name: str, file: Path) -> Matrix:
+    if name not in columns:
+        raise ConfigError(f"{file} has no column {name!r}; it has {', '.join(columns)}")
+    return columns[name]
