@@ -82,7 +82,7 @@ def draw(given: argparse.Namespace) -> int:
             "drawing needs matplotlib; pip install 'dadmm[plot]', or use the "
             "environment that ./launch/test makes"
         ) from None
-    runs = [Run.read(folder) for folder in given.runs]
+    runs = [Run.read(folder) for folder in dict.fromkeys(map(Path, given.runs))]
     folder = Path(given.out) if given.out else runs[0].folder
     by_edge = all(run.by_edge for run in runs)
     prefix = "compare-" if len(runs) > 1 else ""

@@ -103,40 +103,43 @@ def eta(runs: Mapping[str, Penalties], title: str = "") -> Figure:
     figure, axes = sheet(len(runs), 4.6, 3.0, legends=True)
     figure.suptitle(title)
     for axis, (name, run) in zip(axes, runs.items(), strict=False):
-        t, values = np.arange(1, len(run.eta) + 1), run.eta
-        faint = max(0.12, min(0.8, 40 / values.shape[1]))
-        light = [_corners(t, column) for column in values.T]
-        axis.add_collection(
-            LineCollection(light, colors="0.5", linewidths=0.4, alpha=faint)
-        )
-        axis.axhline(run.eta0, color=BLACK, linewidth=0.9, linestyle=":")
-        for style, e in zip(CYCLE, _widest(values, 4), strict=False):
-            i, j = run.edges[e]
-            look = {**style, "marker": "", "linewidth": 1.0, "label": f"{i}→{j}"}
-            axis.plot(*_corners(t, values[:, e]).T, **look)
-        axis.plot(*_corners(t, np.median(values, axis=1)).T, color=BLACK, linewidth=2)
         axis.set_title(name if len(runs) > 1 else "")
-        axis.set_ylabel(r"Penalty $\eta_{ij}$")
-        axis.set(xscale="log", xlim=(1, max(len(t), 2)))
-        axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axis.xaxis.set_major_formatter("{x:g}")
-        axis.xaxis.set_minor_locator(NullLocator())
-        room = 1.1 if values.max() > values.min() else 2.0
-        limits = (values.min() / room, max(values.max(), run.eta0) * room)
-        log_axis(axis, limits, base=run.eta0)
-        if axis.get_legend_handles_labels()[1]:
-            beside = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
-            axis.legend(title="Widest range", title_fontsize=8, **beside)
+        _penalties(axis, run)
     start = {f"{run.eta0:g}" for run in runs.values()}
+    known = f" = {start.pop()}" if len(start) == 1 else ""
     handles = {
         "one directed edge": Line2D([], [], color="0.5", linewidth=0.6),
         "median": Line2D([], [], color=BLACK, linewidth=2),
-        "$\\eta_0$" + (f" = {start.pop()}" if len(start) == 1 else ""): Line2D(
-            [], [], color=BLACK, linewidth=0.9, linestyle=":"
-        ),
+        f"$\\eta_0${known}": Line2D([], [], color=BLACK, linewidth=0.9, linestyle=":"),
     }
     legend(figure, axes[len(runs) :], handles)
     return figure
+
+
+def _penalties(axis: Any, run: Penalties) -> None:
+    """Draw every edge faintly, the widest in colour, and the median over all."""
+    t, values = np.arange(1, len(run.eta) + 1), run.eta
+    faint = max(0.12, min(0.8, 40 / values.shape[1]))
+    light = [_corners(t, column) for column in values.T]
+    axis.add_collection(
+        LineCollection(light, colors="0.5", linewidths=0.4, alpha=faint)
+    )
+    axis.axhline(run.eta0, color=BLACK, linewidth=0.9, linestyle=":")
+    for style, e in zip(CYCLE, _widest(values, 4), strict=False):
+        i, j = run.edges[e]
+        look = {**style, "marker": "", "linewidth": 1.0, "label": f"{i}→{j}"}
+        axis.plot(*_corners(t, values[:, e]).T, **look)
+    axis.plot(*_corners(t, np.median(values, axis=1)).T, color=BLACK, linewidth=2)
+    axis.set(ylabel=r"Penalty $\eta_{ij}$", xscale="log", xlim=(1, max(len(t), 2)))
+    axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_locator(NullLocator())
+    room = 1.1 if values.max() > values.min() else 2.0
+    limits = (values.min() / room, max(values.max(), run.eta0) * room)
+    log_axis(axis, limits, base=run.eta0)
+    if axis.get_legend_handles_labels()[1]:
+        beside = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+        axis.legend(title="Widest range", title_fontsize=8, **beside)
 
 
 def _corners(t: np.ndarray, values: Vector) -> Matrix:
