@@ -55,7 +55,7 @@ def draw_angles(
 ) -> None:
     """Draw angle against iteration in the paper's form, if matplotlib is there."""
     try:
-        from dadmm import plot
+        from dadmm import drawing
     except ImportError:
         say("no figures: pip install 'dadmm[plot]'")
         return
@@ -63,5 +63,6 @@ def draw_angles(
         title: {scheme: curves(of, target) for scheme, of in schemes.items() if of}
         for title, schemes in grouped(rows, setting).items()
     }
-    figure = plot.angles(panels, ylabel=f"largest angle to the {target} (degrees)")
-    plot.save(figure, out / f"angle-{target}-{name or setting}")
+    goal = {"truth": "true subspace", "centralised": "centralised solution"}[target]
+    figure = drawing.angles(panels, ylabel=f"Largest angle to the {goal} (degrees)")
+    drawing.save(figure, out / f"angle-{target}-{name or setting}")

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from dadmm.errors import ConfigError, DadmmError
 
-KINDS = ("convergence", "eta", "network", "traffic")
+KINDS = ("convergence", "eta", "network", "traffic", "structure")
 BY_EDGE = ("eta", "network")
 FORMATS = ("png", "svg", "pdf")
 
@@ -85,12 +85,15 @@ def draw(given: argparse.Namespace) -> int:
     runs = [Run.read(folder) for folder in dict.fromkeys(map(Path, given.runs))]
     folder = Path(given.out) if given.out else runs[0].folder
     by_edge = all(run.by_edge for run in runs)
+    solid = len(runs) == 1 and "structure" in runs[0].arrays
     prefix = "compare-" if len(runs) > 1 else ""
     for kind in KINDS if given.kind == "all" else [given.kind]:
         if given.kind == "all" and kind in BY_EDGE and not by_edge:
             print(
                 f"dadmm: no {kind}: it needs a run with --record-edges", file=sys.stderr
             )
+            continue
+        if given.kind == "all" and kind == "structure" and not solid:
             continue
         figure = DRAW[kind](runs, given.at)
         for path in save(figure, folder / (prefix + kind), given.format):

@@ -209,3 +209,20 @@ def test_an_unknown_start_is_refused():
     """The sentence lists what is allowed."""
     with pytest.raises(dadmm.ProblemError, match="random, frame"):
         StructureFromMotion(np.ones((4, 6)), start="middle")
+
+
+def test_the_structure_is_drawn(tmp_path, monkeypatch, capsys):
+    """`dadmm.plot` adds the points of a run of structure from motion, and only there."""
+    pytest.importorskip("matplotlib", reason="drawing needs the extra 'plot'")
+    from dadmm import plot
+
+    monkeypatch.chdir(tmp_path)
+    run.main(["--problem", "sfm", "--out", "cube", "--quiet", "--max-iter", "5"])
+    run.main(["--out", "plain", "--quiet", "--max-iter", "5"])
+
+    assert plot.main(["cube", "--kind", "all"]) == 0
+    assert (tmp_path / "cube" / "structure.png").stat().st_size > 10_000
+    assert plot.main(["plain", "--kind", "structure"]) == 2
+    assert "use one with --problem sfm" in capsys.readouterr().err
+    assert plot.main(["cube", "plain", "--kind", "structure"]) == 2
+    assert "one at a time" in capsys.readouterr().err

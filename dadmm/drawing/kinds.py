@@ -164,9 +164,23 @@ def _sent(run: Run) -> Matrix | None:
     return sent
 
 
+def draw_structure(runs: Sequence[Run], at: Sequence[int]) -> Figure:
+    """Draw the points that a run of structure from motion found."""
+    if len(runs) > 1:
+        raise ConfigError("structures are drawn one at a time; give one run")
+    run = runs[0]
+    if "structure" not in run.arrays:
+        raise ConfigError(
+            f"the run in {run.folder} has no structure; use one with --problem sfm"
+        )
+    frame = "metric" if run.arrays["metric"] else "affine: too few different views"
+    return drawing.points3d(run.arrays["structure"], f"Structure ({frame})")
+
+
 DRAW = {
     "convergence": draw_convergence,
     "eta": draw_eta,
     "network": draw_network,
     "traffic": draw_traffic,
+    "structure": draw_structure,
 }
