@@ -14,8 +14,7 @@ from dadmm import Topology, stopping
 from dadmm.errors import ConfigError
 from dadmm.stopping import PATIENCE, REASONS, Accord, Council, Progress, Rule
 
-# An iteration with which a node is content at tolerance 0.1: every length is well below
-# a tenth of its measure.
+# At tolerance 0.1 a node is content with this: all lengths are half of their limits.
 CALM = Progress(
     10.0, 10.5, primal=0.5, dual=0.5, theta=10.0, mean=10.0, multipliers=10.0
 )
@@ -138,11 +137,10 @@ def moody(rng, n_nodes):
 
 def impatient(rng, n_nodes):
     """Return up to three wishes to stop, at about the same time."""
-    start = int(rng.integers(5, 40))
-    return [
-        (start + int(rng.integers(3)), int(rng.integers(n_nodes)), str(reason))
-        for reason in rng.choice(REASONS[2:], size=rng.integers(4))
-    ]
+    reasons = rng.choice(REASONS[2:], size=rng.integers(4)).tolist()
+    times = rng.integers(5, 40) + rng.integers(3, size=len(reasons))
+    nodes = rng.integers(n_nodes, size=len(reasons))
+    return list(zip(times.tolist(), nodes.tolist(), reasons, strict=True))
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -231,9 +229,9 @@ def test_the_council_of_the_paper_looks_at_the_sum_of_objectives():
     council = Council(Rule("objective", 0.1))
     votes = [[50, 50], [70, 31], [20, 82], [60, 41], [10, 91], [0, 150]]
 
-    assert [council.hear(np.array(row, dtype=float)) for row in votes] == [
-        False, False, False, False, True, False,
-    ]  # fmt: skip
+    heard = [council.hear(np.array(row, dtype=float)) for row in votes]
+
+    assert heard == [False] * 4 + [True, False]
 
 
 @pytest.mark.parametrize("name", ["residuals", "objective"])
@@ -241,8 +239,8 @@ def test_the_council_never_agrees_at_tolerance_zero(name):
     """Equal sums are not less than zero apart."""
     rule = Rule(name, 0.0)
     council = Council(rule)
-    still = rule.holds(CALM._replace(objective_previous=10.0, primal=0.0, dual=0.0))
-    votes = np.full(3, council.vote(10.0, still))
+    calmest = CALM._replace(objective_previous=10.0, primal=0.0, dual=0.0)
+    votes = np.full(3, council.vote(10.0, rule.holds(calmest)))
 
     assert not any(council.hear(votes) for _ in range(20))
 

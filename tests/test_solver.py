@@ -1,0 +1,250 @@
+"""The front door: when a run ends, where it starts, and what it gives back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import distance, optimum, quadratics
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Layout, Topology, solve
+from dadmm.penalty import SCHEMES
+from dadmm.problems import PPCA
+
+RING = Topology.ring(5)
+CHAIN = Topology.chain(4)  # its diameter is 3
+
+
+# --- when a run ends ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agreement", ["neighbours", "global"])
+@pytest.mark.parametrize("stopping", ["residuals", "objective"])
+def test_a_run_ends_when_all_are_satisfied(stopping, agreement):
+    """The smaller the tolerance, the later and the closer."""
+    problems = quadratics(5)
+    settings = {"scheme": "fixed", "stopping": stopping, "agreement": agreement}
+    loose = solve(problems, RING, tolerance=1e-3, **settings)
+    tight = solve(problems, RING, tolerance=1e-8, **settings)
+
+    assert loose.converged
+    assert tight.reason == "converged"
+    assert loose.iterations < tight.iterations < 300
+    assert len(tight.history) == tight.iterations
+    assert distance(tight.theta, optimum(problems)) < 1e-5
+
+
+@pytest.mark.parametrize("agreement", ["neighbours", "global"])
+@pytest.mark.parametrize("stopping", ["residuals", "objective"])
+def test_tolerance_zero_runs_exactly_max_iter_iterations(stopping, agreement):
+    """Even long after nothing moves any more, and that is not called convergence."""
+    settings = {"stopping": stopping, "agreement": agreement}
+    result = solve(
+        quadratics(2), Topology.chain(2), tolerance=0, max_iter=400, **settings
+    )
+
+    assert result.iterations == 400
+    assert (result.reason, result.converged) == ("max_iter", False)
+
+
+def test_a_watcher_sees_every_iteration_and_can_end_the_run():
+    """Its word takes a diameter to get round, in one process as over MPI."""
+    seen = []
+
+    def watch(t, nodes):
+        seen.append((t, [node.index for node in nodes]))
+        return "signal" if t == 7 else None
+
+    result = solve(quadratics(4), CHAIN, tolerance=0, watchers=[watch])
+
+    assert result.iterations == 7 + CHAIN.diameter
+    assert result.reason == "signal"
+    assert seen == [(t, [0, 1, 2, 3]) for t in range(1, 11)]
+
+
+def test_a_time_limit_ends_the_run():
+    """After the iteration in which it is up, and a diameter more."""
+    result = solve(quadratics(4), CHAIN, tolerance=0, max_seconds=1e-9)
+
+    assert (result.reason, result.iterations) == ("max_seconds", 1 + CHAIN.diameter)
+
+
+# --- where it starts ------------------------------------------------------------------
+
+
+def starts(**settings):
+    """Return the parameters that five nodes start from, as their E-steps see them."""
+    seen, problems = [], quadratics(5)
+    for problem in problems:
+        problem.expect = lambda theta: seen.append(theta.copy())
+    solve(problems, RING, max_iter=1, **settings)
+    return np.array(seen)
+
+
+def test_a_shared_start_is_the_same_for_all_nodes():
+    """Drawn from the seed by each of them, with no message."""
+    shared = starts(seed=3)
+
+    assert_array_equal(shared, shared[:1].repeat(5, axis=0))
+    assert_array_equal(shared, starts(seed=3))
+    assert np.all(shared != starts(seed=4))
+
+
+def test_independent_starts_differ_between_nodes():
+    """Each node has a stream of its own, of the run's seed."""
+    drawn = starts(seed=3, init="independent")
+
+    assert len(np.unique(drawn)) == drawn.size
+    assert_array_equal(drawn, starts(seed=3, init="independent"))
+    assert np.all(drawn != starts(seed=4, init="independent"))
+
+
+def test_given_starts_are_used_and_left_alone():
+    """The first iteration is the proximal step of the paper from there."""
+    problems, theta0 = quadratics(4), np.arange(8.0).reshape(4, 2)
+    kept = theta0.copy()
+
+    result = solve(problems, CHAIN, theta0=theta0, max_iter=1, eta0=2.0)
+
+    assert_array_equal(theta0, kept)
+    assert_array_equal(starts(theta0=np.eye(5, 2)), np.eye(5, 2))
+    for i, near in enumerate(CHAIN.neighbours):
+        pull = sum(2.0 * (theta0[i] + theta0[j]) for j in near)
+        A, b = problems[i].A, problems[i].b
+        step = np.linalg.solve(A + 4.0 * len(near) * np.eye(2), A @ b + pull)
+        assert_allclose(result.theta[i], step, rtol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_same_run_has_the_same_bits(scheme):
+    """Nothing depends on the clock or on an order of dictionaries."""
+    one, other = (solve(quadratics(5), RING, scheme=scheme, seed=1) for _ in range(2))
+
+    assert_array_equal(one.theta, other.theta)
+    assert_array_equal(one.eta, other.eta)
+
+
+# --- what it gives back ---------------------------------------------------------------
+
+
+def test_the_result_names_its_parts():
+    """theta by node and part, f_i, and a penalty for every directed edge."""
+    problems = quadratics(5)
+    result = solve(problems, RING, max_iter=20)
+
+    assert result.theta.shape == (5, 2)
+    assert result.layout == Layout.of(x=(2,))
+    assert_array_equal(result.parts(3).x, result.theta[3])
+    assert result.eta.shape == (len(RING.edges),)
+    values = [p.objectives(result.theta[[i]], None)[0] for i, p in enumerate(problems)]
+    assert_allclose(result.objectives, values, rtol=1e-14)
+    assert all(seconds.shape == (5,) for seconds in result.seconds)
+    assert min(result.seconds.solve) > 0
+
+
+def test_the_history_has_a_row_per_node_and_iteration():
+    """By column, with those that the caller asks for; none of edges unless asked."""
+    sums = {"sum": lambda theta: theta.sum(), "first": lambda theta: theta[0]}
+    result = solve(quadratics(5), RING, max_iter=30, tolerance=0, observe=sums)
+    history = result.history
+
+    assert len(history) == 30
+    assert history.columns[:5] == ("objective", "primal", "dual", "eta", "quiet")
+    assert history.columns[-2:] == ("sum", "first")
+    assert all(history[column].shape == (30, 5) for column in history.columns)
+    assert_array_equal(history["objective"][-1], result.objectives)
+    assert_allclose(history["sum"][-1], result.theta.sum(axis=1))
+    assert_array_equal(history["first"][-1], result.theta[:, 0])
+    assert history.edges is None
+    with pytest.raises(
+        KeyError, match="no column 'angle'; there are objective, primal"
+    ):
+        history["angle"]
+
+
+def test_a_run_without_record_has_an_empty_history():
+    """The columns are there, and no rows."""
+    history = solve(quadratics(5), RING, max_iter=30, record=False).history
+
+    assert len(history) == 0
+    assert history["primal"].shape == (0, 5)
+
+
+def test_the_history_of_edges_shows_how_one_penalty_comes_about():
+    """What both ends set after iteration t, its mean is used in t + 2 by both."""
+    settings = {"scheme": "ap", "max_iter": 12, "tolerance": 0, "record_edges": True}
+    result = solve(quadratics(5), RING, **settings)
+    own = solve(quadratics(5), RING, **settings, coupling="own")
+
+    def by_node(eta):
+        return np.add.reduceat(eta, RING.offsets[:-1], axis=1) / RING.degrees
+
+    edges = result.history.edges
+    assert edges.columns == ("eta", "spent", "budget")
+    assert edges["eta"].shape == (12, 10)
+    assert_array_equal(edges["eta"][-1], result.eta)
+    coupled = 0.5 * (edges["eta"] + edges["eta"][:, RING.reverse])
+    assert_allclose(result.history["eta"][2:], by_node(coupled)[:-2], rtol=1e-14)
+    assert_array_equal(result.history["eta"][:2], np.full((2, 5), 10.0))
+    assert_allclose(own.history["eta"][1:], by_node(own.history.edges["eta"])[:-1])
+
+
+@pytest.mark.parametrize("topology", [RING, CHAIN, Topology.complete(5)])
+def test_traffic_is_one_message_per_directed_edge_and_iteration(topology):
+    """And one to begin with; theta, the penalty and three words, 8 bytes each."""
+    result = solve(quadratics(len(topology)), topology, max_iter=17, tolerance=0)
+
+    assert result.traffic.messages == len(topology.edges) * 18
+    assert result.traffic.bytes == result.traffic.messages * 8 * (2 + 4)
+    assert_array_equal(result.traffic.edge_messages, np.full(len(topology.edges), 18))
+    assert result.traffic.collectives == result.traffic.collective_bytes == 0
+
+
+def test_global_agreement_is_counted_apart():
+    """One double per node and iteration; the last iteration only reads."""
+    result = solve(quadratics(5), RING, agreement="global")
+
+    assert result.traffic.messages == len(RING.edges) * (result.iterations + 1)
+    assert result.traffic.collectives == result.iterations - 1
+    assert result.traffic.collective_bytes == result.traffic.collectives * 5 * 8
+
+
+@pytest.mark.parametrize(("scheme", "n_probes"), [("fixed", 0), ("vp", 0), ("nap", 2)])
+@pytest.mark.parametrize("probe", ["midpoint", "neighbour"])
+def test_objectives_are_asked_for_once_and_only_where_needed(scheme, n_probes, probe):
+    """At the node's own parameters first, then at each probe; all in one call."""
+    tried, problems = [], quadratics(5)
+    ask = problems[0].objectives
+
+    def note(rows, stats):
+        tried.append(rows.copy())
+        return ask(rows, stats)
+
+    problems[0].objectives = note
+    result = solve(problems, RING, scheme=scheme, probe=probe, max_iter=1)
+
+    ((own, *others),) = tried
+    near = result.theta[[1, 4]][:n_probes]
+    assert_array_equal(own, result.theta[0])
+    assert len(others) == n_probes
+    for row, theta in zip(others, near, strict=True):
+        assert_array_equal(row, theta if probe == "neighbour" else (own + theta) / 2)
+
+
+@pytest.mark.parametrize("scheme", ["fixed", "vp_nap"])
+def test_problems_that_are_solved_together_give_the_same_bits(scheme):
+    """In one process, PPCA of equal shape is stacked; a run must not show it."""
+
+    class Alone(PPCA):
+        kind = property(lambda self: id(self))  # unlike any other
+
+    rng, topology = np.random.default_rng(0), Topology.cluster(6)
+    shards = [rng.normal(size=(n, 4)) * [3, 2, 1, 1] for n in (9, 9, 9, 3, 3, 8)]
+    together, alone = (
+        solve([kind(x, 2) for x in shards], topology, scheme=scheme, max_iter=70)
+        for kind in (PPCA, Alone)
+    )
+
+    assert_array_equal(together.theta, alone.theta)
+    assert_array_equal(together.eta, alone.eta)
+    assert_array_equal(together.history["objective"], alone.history["objective"])
