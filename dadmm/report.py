@@ -85,8 +85,10 @@ def _check_dimensions(world: Any, own: list[int]) -> None:
 def summary(
     world: Any, config: RunConfig, result: Result, targets: Targets, elapsed: float
 ) -> dict[str, Any]:
-    """Return what goes into summary.json."""
+    """Return what goes into summary.json; complete on rank 0, which writes it."""
     hosts = world.texts(host())
+    if world.rank:
+        return {}
     seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
     seeds = ("seed", "data_seed", "topology_seed")
     return {

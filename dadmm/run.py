@@ -79,7 +79,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     traffic = result.traffic
     arrays |= {"edge_messages": traffic.edge_messages, "edge_bytes": traffic.edge_bytes}
     together(world, finish, world, folder, summary, arrays, parts)
-    if not config.quiet:
+    if world.rank == 0 and not config.quiet:
         print(report.words(config, summary, folder))
     return NOT_CONVERGED if config.strict and not result.converged else OK
 
