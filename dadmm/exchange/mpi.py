@@ -179,6 +179,16 @@ def _short_name(version: str) -> str:
     return " ".join(line.replace("Version:", "").split())
 
 
+def assemble(comm: Any) -> None:
+    """Wait for all ranks, asleep: those that still import need the cores.
+
+    A blocking collective would keep a core busy until the last rank comes.
+    """
+    arrival = comm.Ibarrier()
+    while not arrival.Test():
+        time.sleep(2e-3)
+
+
 class World:
     """All ranks of a run, for set-up and for errors; never used inside the loop."""
 
@@ -194,6 +204,7 @@ class World:
 
     def share_array(self, array: np.ndarray) -> np.ndarray:
         """Return rank 0's one-dimensional array on every rank; types must agree."""
+        assemble(self.comm)
         length = np.array([array.size])
         self.comm.Bcast(length)
         buffer = array.copy() if self.rank == 0 else np.empty(length[0], array.dtype)
@@ -202,6 +213,7 @@ class World:
 
     def first(self, text: str | None) -> str | None:
         """Return the text of the lowest rank that has one, on every rank."""
+        assemble(self.comm)
         lacking = self.size
         bid = np.array([lacking if text is None else self.rank])
         lowest = np.empty_like(bid)
@@ -218,6 +230,7 @@ class World:
 
     def texts(self, text: str) -> list[str]:
         """Return the texts of all ranks, in order, on every rank; short ones."""
+        assemble(self.comm)
         mine = np.zeros(256, dtype=np.uint8)
         data = np.frombuffer(text.encode()[:256], dtype=np.uint8)
         mine[: data.size] = data
@@ -227,6 +240,7 @@ class World:
 
     def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
         """Return this rank's block of rows of those that rank 0 holds."""
+        assemble(self.comm)
         shape = np.empty(2, dtype=np.int64)
         shapes = None if blocks is None else np.array([b.shape for b in blocks])
         self.comm.Scatter(shapes, shape)
@@ -244,7 +258,7 @@ class World:
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        self.comm.Barrier()
+        assemble(self.comm)
 
     def abort(self, error: BaseException) -> None:
         """Print this rank's traceback and end the whole job at once."""
