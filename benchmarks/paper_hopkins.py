@@ -96,7 +96,7 @@ def main() -> None:
     sequences = sequences[:6] if chosen.quick else sequences
     starts = chosen.starts or (2 if chosen.quick else 5)
     out = chosen.out or Path(__file__).parent / "out" / "hopkins"
-    work = Work(chosen.data, 200 if chosen.quick else 1000)
+    work = Work(chosen.data, 300, patient=False)
     everything = []
     for setting in SETTINGS:
         # By default all cameras start from one random W: one tells enough.

@@ -27,8 +27,8 @@ def cameras(file: Path, start: str) -> list[StructureFromMotion]:
 class Work:
     """Run a case on the file of its data; in a form that another process can get."""
 
-    def __init__(self, folder: Path, most: int = 1000) -> None:
-        self.folder, self.most = folder, most
+    def __init__(self, folder: Path, most: int = 1000, patient: bool = True) -> None:
+        self.folder, self.most, self.patient = folder, most, patient
 
     def __call__(self, case: Case) -> dict:
         problems = cameras(self.folder / f"{case.data}.mat", STARTS[case.setting])
@@ -36,4 +36,5 @@ class Work:
         best = metrics.ppca_reference(np.vstack(shards), 3, zero_mean=True)
         targets = {"centralised": best.W}
         longest = 300 if case.setting == "printed" else 1000
-        return run_case(case, problems, shards, targets, min(longest, self.most))
+        longest = min(longest, self.most)
+        return run_case(case, problems, shards, targets, longest, self.patient)
