@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout, Topology, solve
 from dadmm.penalty import SCHEMES
-from dadmm.problems import PPCA
 
 RING = Topology.ring(5)
 CHAIN = Topology.chain(4)  # its diameter is 3
@@ -113,6 +112,20 @@ def test_given_starts_are_used_and_left_alone():
         A, b = problems[i].A, problems[i].b
         step = np.linalg.solve(A + 4.0 * len(near) * np.eye(2), A @ b + pull)
         assert_allclose(result.theta[i], step, rtol=1e-12)
+
+
+def test_a_problem_that_works_in_place_does_not_reach_the_given_starts():
+    """Each node has parameters of its own from the beginning."""
+    problems, theta0 = quadratics(4), np.ones((4, 2))
+    for problem in problems:
+        problem.prox = lambda theta, stats, centre, weight: np.multiply(
+            theta, 0.5, out=theta
+        )
+
+    result = solve(problems, CHAIN, theta0=theta0, max_iter=2)
+
+    assert_array_equal(theta0, np.ones((4, 2)))
+    assert_array_equal(result.theta, np.full((4, 2), 0.25))
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -229,22 +242,3 @@ def test_objectives_are_asked_for_once_and_only_where_needed(scheme, n_probes, p
     assert len(others) == n_probes
     for row, theta in zip(others, near, strict=True):
         assert_array_equal(row, theta if probe == "neighbour" else (own + theta) / 2)
-
-
-@pytest.mark.parametrize("scheme", ["fixed", "vp_nap"])
-def test_problems_that_are_solved_together_give_the_same_bits(scheme):
-    """In one process, PPCA of equal shape is stacked; a run must not show it."""
-
-    class Alone(PPCA):
-        kind = property(lambda self: id(self))  # unlike any other
-
-    rng, topology = np.random.default_rng(0), Topology.cluster(6)
-    shards = [rng.normal(size=(n, 4)) * [3, 2, 1, 1] for n in (9, 9, 9, 3, 3, 8)]
-    together, alone = (
-        solve([kind(x, 2) for x in shards], topology, scheme=scheme, max_iter=70)
-        for kind in (PPCA, Alone)
-    )
-
-    assert_array_equal(together.theta, alone.theta)
-    assert_array_equal(together.eta, alone.eta)
-    assert_array_equal(together.history["objective"], alone.history["objective"])
