@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from time import perf_counter
+
 import numpy as np
 import pytest
 from helpers import quadratics
@@ -97,8 +99,17 @@ def test_the_result_names_its_parts():
     assert result.eta.shape == (len(RING.edges),)
     values = [p.objectives(result.theta[[i]], None)[0] for i, p in enumerate(problems)]
     assert_allclose(result.objectives, values, rtol=1e-14)
-    assert all(seconds.shape == (5,) for seconds in result.seconds)
-    assert min(result.seconds.solve) > 0
+
+
+def test_the_seconds_of_all_nodes_fit_into_those_of_the_run():
+    """In one process they share the clock, and no time is counted twice."""
+    start = perf_counter()
+    seconds = solve(quadratics(5), RING, max_iter=100, tolerance=0).seconds
+    elapsed = perf_counter() - start
+
+    assert all(phase.shape == (5,) for phase in seconds)
+    assert min(map(np.min, seconds)) > 0
+    assert np.sum(seconds) < elapsed
 
 
 def test_the_history_has_a_row_per_node_and_iteration():
