@@ -26,6 +26,7 @@ from threadpoolctl import threadpool_limits
 import dadmm
 from dadmm import metrics
 from dadmm.node import Node
+from dadmm.problems import PPCA
 from dadmm.stopping import Council, Rule
 from dadmm.topology import GRAPHS
 
@@ -131,35 +132,49 @@ class SecondRule:
     """
 
     def __init__(
-        self, shards: Sequence[np.ndarray], paper: PaperRule, patience: int = 10
+        self, problems: Sequence[PPCA], paper: PaperRule, patience: int = 10
     ) -> None:
-        n, self._paper = len(shards), paper
-        self._shards, self._patience = shards, patience
+        n, self._paper = len(problems), paper
+        self._patience = patience
         self._bound = 2 * n if n < 10 else n
         self._previous, self._rises = np.inf, 0
-        self._thetas: list[Any] | None = None
+        self._thetas: np.ndarray | None = None
         self.stop: int | None = None
+        kinds: dict[Any, list[int]] = {}
+        for i, problem in enumerate(problems):
+            kinds.setdefault(problem.kind, []).append(i)
+        self._groups = [
+            (group, PPCA.stack([problems[i] for i in group]))
+            for group in kinds.values()
+        ]
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         if self.stop or self._paper.stop:
             return
-        thetas = [node.theta for node in nodes]
+        thetas = np.array([node.theta for node in nodes])
         if self._thetas is not None:
-            error = self._error(nodes)
+            error = self._error(self._thetas, thetas)
             self._rises += t > self._bound and error > self._previous
             self._previous = error
             if self._rises >= self._patience:
                 self.stop = t
         self._thetas = thetas
 
-    def _error(self, nodes: Sequence[Node]) -> float:
+    def _error(self, old: np.ndarray, new: np.ndarray) -> float:
         """Return the squared error of new W and mu with the E-step's old latents."""
         total = 0.0
-        for node, old, samples in zip(nodes, self._thetas, self._shards, strict=True):
-            latent = node.problem.latent(old, samples)  # type: ignore[attr-defined]
-            W, mu, _ = node.problem.layout.views(node.theta)
-            left = samples - mu - latent @ W.T
-            total += float(np.vdot(left, left))
+        for group, stacked in self._groups:
+            stats = stacked.expect(old[group])
+            # the expected misfit, less the part that is the latents' own variance
+            W, mu, _ = stacked.layout.views(new[group])
+            misfit = stacked._misfit(W[:, None], mu[:, None], stats)[:, 0]
+            old_W, _, a = stacked.layout.views(old[group])
+            inner = np.linalg.inv(
+                old_W.mT @ old_W + np.eye(W.shape[2]) / a[:, None, None]
+            )
+            shared = (stacked._count / a)[:, None, None] * inner
+            variance = np.einsum("ndm,nmk,ndk->n", W, shared, W)
+            total += float((misfit - variance).sum())
         return total
 
 
@@ -177,7 +192,7 @@ def run_case(
     layout = problems[0].layout
     angles = Angles(layout, targets)
     paper = PaperRule()
-    second = SecondRule(shards, paper)
+    second = SecondRule(problems, paper)
     watched = case.setting == "printed"
     observers = [angles, paper, second, Enough(paper, angles, patient)]
     watchers = observers if watched else [angles]
