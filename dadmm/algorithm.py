@@ -8,6 +8,7 @@ from time import perf_counter
 import numpy as np
 
 from dadmm.crew import Crew, crews
+from dadmm.errors import ProblemError
 from dadmm.interfaces import Exchange
 from dadmm.node import Node
 from dadmm.stopping import REASONS, Council
@@ -72,7 +73,14 @@ def prime(nodes: Sequence[Node], exchange: Exchange) -> None:
 
 def _timed(worker: Node | Crew, step: Callable[..., None], *args: int) -> None:
     start = perf_counter()
-    step(*args)
+    try:
+        step(*args)
+    except (np.linalg.LinAlgError, ZeroDivisionError) as error:
+        nodes = ", ".join(str(node.index) for node in worker.nodes)
+        raise ProblemError(
+            f"the local problem of node {nodes} broke down ({error}); are its samples "
+            "all alike, or fewer than two?"
+        ) from error
     share = (perf_counter() - start) / len(worker.nodes)
     for node in worker.nodes:
         node.solve_seconds += share

@@ -58,8 +58,9 @@ def crews(nodes: Sequence[Node]) -> list[Node | Crew]:
     """
     groups: dict[Any, list[Node]] = {}
     for node in nodes:
-        kind = getattr(node.problem, "kind", node.index)
-        groups.setdefault((type(node.problem), kind, node.trial.shape), []).append(node)
+        problem = type(node.problem)
+        kind = getattr(node.problem, "kind", None) if _stacks(problem) else node.index
+        groups.setdefault((problem, kind, node.trial.shape), []).append(node)
     workers: list[Node | Crew] = []
     for (problem, *_), group in groups.items():
         if len(group) == 1:
@@ -68,3 +69,12 @@ def crews(nodes: Sequence[Node]) -> list[Node | Crew]:
             stacked = problem.stack([node.problem for node in group])
             workers.append(Crew(group, stacked))
     return workers
+
+
+def _stacks(problem: type) -> bool:
+    """Return whether a class stacks its own methods, not those it has overridden."""
+    owners = [kind for kind in problem.__mro__ if "stack" in vars(kind)]
+    names = ("expect", "prox", "objectives")
+    return bool(owners) and all(
+        getattr(problem, name) is getattr(owners[0], name) for name in names
+    )

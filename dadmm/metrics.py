@@ -134,7 +134,8 @@ def ppca_reference(
     variances = singular**2 / data.n_samples
     noise = variances[n_components:].sum() / (len(mu) - n_components)
     signal = np.maximum(variances[:n_components] - noise, 0.0)
-    W = axes[:n_components].T * np.sqrt(signal)
+    W = np.zeros((len(mu), n_components))  # columns without data stay zero
+    W[:, : len(signal)] = axes[:n_components].T * np.sqrt(signal)
     return MaximumLikelihood(W, mu, 1.0 / noise if noise > 0 else math.inf)
 
 

@@ -249,6 +249,9 @@ def _starts(
             raise ProblemError(
                 f"theta0 must have shape ({n_nodes}, {size}), got {np.shape(theta0)}"
             )
+        if not np.isfinite(theta0).all():
+            node = int(np.argwhere(~np.isfinite(theta0))[0, 0])
+            raise ProblemError(f"theta0 must be finite, but that of node {node} is not")
         return {i: np.asarray(theta0[i], dtype=np.float64) for i in hosted}
     if seed < 0:
         raise ConfigError(f"seed must be at least 0, got {seed!r}")

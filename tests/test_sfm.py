@@ -212,7 +212,7 @@ def test_an_unknown_start_is_refused():
 
 
 def test_the_structure_is_drawn(tmp_path, monkeypatch, capsys):
-    """`dadmm.plot` adds the points of a run of structure from motion, and only there."""
+    """`dadmm.plot` adds the points of structure from motion, and only there."""
     pytest.importorskip("matplotlib", reason="drawing needs the extra 'plot'")
     from dadmm import plot
 

@@ -131,14 +131,17 @@ class VPAP(Scheme):
 class VPNAP(Scheme):
     """VP and NAP together, each edge until its budget is spent.
 
-    The budget is charged |tau_ij| only, not the doublings and halvings.
+    The budget is charged |tau_ij| only, not the doublings and halvings. An edge whose
+    ends agree has no tau to pay and could double and halve for ever, which may diverge;
+    so all edges reset after the last iteration that may adapt, whatever is left.
     """
 
     probes = True
+    LAST: ClassVar[int] = 500
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
         tau, spent, budget, growths = self._spend(state, seen)
         factor = equations.balance(seen.primal, seen.dual, self.residual_ratio)
-        active = spent < state.budget
+        active = (spent < state.budget) & (seen.t < self.LAST)
         eta = equations.combine(state.eta, tau, factor, self.eta0, active)
         return PenaltyState(equations.clamp(eta, self.eta0), spent, budget, growths)
