@@ -27,7 +27,7 @@ NETWORKS = (("ring", 50), ("complete", 50), ("complete", 5))
 
 def cases(objects: list[str], starts: int) -> list[Case]:
     """Return all runs of the experiment."""
-    # By default all cameras start from one random W: a few tell enough.
+    # By default all cameras draw the same noise precision: a few tell enough.
     counts = {"printed": starts, "dadmm": min(starts, 5)}
     return [
         Case("caltech", name, setting, graph, CAMERAS, scheme, t_max, start)

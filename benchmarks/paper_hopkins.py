@@ -99,7 +99,7 @@ def main() -> None:
     work = Work(chosen.data, 300, patient=False)
     everything = []
     for setting in SETTINGS:
-        # By default all cameras start from one random W: one tells enough.
+        # By default all cameras draw the same noise precision: one tells enough.
         count = starts if setting == "printed" else 1
         todo = cases(sequences, count, setting)
         rows = run_all(todo, work, out / "runs", chosen.jobs)

@@ -13,15 +13,13 @@ from dadmm.problems import StructureFromMotion
 from dadmm.shard import split_frames
 
 CAMERAS = 5
-# As printed, the authors' start from each camera's first frame; by default, random.
-STARTS = {"printed": "frame", "dadmm": "random"}
 
 
 @lru_cache(maxsize=4)
-def cameras(file: Path, start: str) -> list[StructureFromMotion]:
+def cameras(file: Path) -> list[StructureFromMotion]:
     """Return the local problems of a file's frames, split over the cameras."""
     frames = split_frames(datasets.load_tracks(file), CAMERAS)
-    return [StructureFromMotion(rows, start=start) for rows in frames]
+    return [StructureFromMotion(rows) for rows in frames]
 
 
 class Work:
@@ -31,7 +29,7 @@ class Work:
         self.folder, self.most, self.patient = folder, most, patient
 
     def __call__(self, case: Case) -> dict:
-        problems = cameras(self.folder / f"{case.data}.mat", STARTS[case.setting])
+        problems = cameras(self.folder / f"{case.data}.mat")
         shards = [problem.rows for problem in problems]
         best = metrics.ppca_reference(np.vstack(shards), 3, zero_mean=True)
         targets = {"centralised": best.W}

@@ -49,7 +49,9 @@ class RunConfig:
         None, "dimension of the subspace (5 by default; sfm: always 3)"
     )
     zero_mean: bool = setting(False, "fix the mean at zero (sfm: always)")
-    start: str = setting("random", "sfm: start of the structure", STARTS)
+    start: str = setting(
+        "frame", "sfm: start from each camera's first frame, or at random", STARTS
+    )
 
     topology: str = setting(
         "complete",

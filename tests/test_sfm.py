@@ -65,7 +65,7 @@ def test_too_few_views_leave_the_affine_frame():
 def test_the_problem_is_ppca_of_centred_rows_with_zero_mean():
     """Row means go, mu stays at zero, and three components are kept."""
     tracks, _ = datasets.turntable(4, 10)
-    problem = StructureFromMotion(tracks)
+    problem = StructureFromMotion(tracks, start="random")
     plain = PPCA(tracks - tracks.mean(axis=1, keepdims=True), 3, zero_mean=True)
     theta = plain.init(np.random.default_rng(1))
 
@@ -207,7 +207,7 @@ def test_rows_that_are_not_frames_are_refused(rows):
 
 def test_an_unknown_start_is_refused():
     """The sentence lists what is allowed."""
-    with pytest.raises(dadmm.ProblemError, match="random, frame"):
+    with pytest.raises(dadmm.ProblemError, match="frame, random"):
         StructureFromMotion(np.ones((4, 6)), start="middle")
 
 

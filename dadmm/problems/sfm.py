@@ -8,7 +8,7 @@ from dadmm.errors import ProblemError
 from dadmm.layout import Matrix, Vector
 from dadmm.problems.ppca import PPCA
 
-STARTS = ("random", "frame")
+STARTS = ("frame", "random")
 
 
 class StructureFromMotion(PPCA):
@@ -22,12 +22,12 @@ class StructureFromMotion(PPCA):
     rows : ndarray of shape (2 F_i, N)
         Image coordinates of N points, x and y of one frame after the other; the mean
         over the points is removed from each row.
-    start : {"random", "frame"}
-        Random orthonormal W, or the authors' start from the camera's first frame,
-        W = [x + 0.1, y + 0.1, 1], with 1/a drawn from [1/2, 1].
+    start : {"frame", "random"}
+        The authors' start from the camera's first frame, W = [x + 0.1, y + 0.1, 1],
+        with 1/a drawn from [1/2, 1]; or a random orthonormal W, which is much slower.
     """
 
-    def __init__(self, rows: Matrix, *, start: str = "random") -> None:
+    def __init__(self, rows: Matrix, *, start: str = "frame") -> None:
         rows = np.asarray(rows, dtype=np.float64)
         if rows.ndim != 2 or len(rows) % 2 or not len(rows):
             raise ProblemError(
