@@ -28,7 +28,7 @@ NETWORKS = (("ring", 50), ("complete", 50), ("complete", 5))
 def cases(objects: list[str], starts: int) -> list[Case]:
     """Return all runs of the experiment."""
     # By default all cameras draw the same noise precision: a few tell enough.
-    counts = {"printed": starts, "dadmm": min(starts, 5)}
+    counts = {"printed": starts, "dadmm": min(starts, 2)}
     return [
         Case("caltech", name, setting, graph, CAMERAS, scheme, t_max, start)
         for name, setting, (graph, t_max), scheme in product(
