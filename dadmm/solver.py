@@ -154,7 +154,11 @@ def solve(
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
     starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
-    with _one_thread(), _exchange(topology, layout, comm, wait) as exchange:
+    with (
+        _one_thread(),
+        np.errstate(all="ignore"),  # an objective that is not finite is told in words
+        _exchange(topology, layout, comm, wait) as exchange,
+    ):
         nodes = [
             Node(
                 i,
