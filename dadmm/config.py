@@ -12,13 +12,12 @@ from typing import Any, NoReturn, get_args, get_type_hints
 
 from dadmm import penalty
 from dadmm.errors import ConfigError
+from dadmm.exchange import WAITS
 from dadmm.node import COUPLINGS, PROBES
 from dadmm.problems import PROBLEMS
 from dadmm.problems.sfm import STARTS
 from dadmm.solver import INITS
 from dadmm.stopping import AGREEMENTS, RULES, Rule
-
-WAITS = ("auto", "block", "nap")
 
 
 def setting(default: Any, help: str, choices: Sequence[str] = ()) -> Any:

@@ -46,9 +46,6 @@ class Alone:
     def collect(self, rows: Matrix) -> Matrix:
         return rows
 
-    def barrier(self) -> None:
-        pass
-
     def abort(self, error: BaseException) -> None:
         raise error
 

@@ -2,4 +2,6 @@
 
 from dadmm.exchange.inprocess import InProcessExchange
 
-__all__ = ["InProcessExchange"]
+WAITS = ("auto", "block", "nap")  # how ranks wait, see `dadmm.exchange.mpi`
+
+__all__ = ["WAITS", "InProcessExchange"]

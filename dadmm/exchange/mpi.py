@@ -19,11 +19,11 @@ os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
 from mpi4py import MPI  # noqa: E402
 
 from dadmm.errors import ConfigError, ProblemError, TopologyError  # noqa: E402
+from dadmm.exchange import WAITS  # noqa: E402
 from dadmm.interfaces import Traffic  # noqa: E402
 from dadmm.layout import Layout, Matrix, Vector  # noqa: E402
 from dadmm.topology import Topology  # noqa: E402
 
-WAITS = ("auto", "block", "nap")
 NAP = 50e-6  # seconds asked for; about 100 with the usual timer. 50 to 200 are alike
 
 
@@ -255,10 +255,6 @@ class World:
     def collect(self, rows: Matrix) -> Matrix:
         """Return the rows of all ranks in order, on every rank."""
         return collect(self.comm, rows)
-
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-        assemble(self.comm)
 
     def abort(self, error: BaseException) -> None:
         """Print this rank's traceback and end the whole job at once."""
