@@ -10,6 +10,7 @@ import numpy as np
 from dadmm.crew import Crew, crews
 from dadmm.errors import ProblemError
 from dadmm.interfaces import Exchange
+from dadmm.layout import Matrix
 from dadmm.node import Node
 from dadmm.stopping import REASONS, Council
 
@@ -38,19 +39,27 @@ def iterate(
         stop. Their time is counted apart.
     """
     workers = crews(nodes)
+    reduces = nodes[0].scheme.reduces
+    posts, posted = reduces or council is not None, np.empty((0, 0))
     prime(nodes, exchange)
     for t in range(1, max_iter + 1):
         for worker in workers:
             _timed(worker, worker.propose)
         start = perf_counter()
         exchange.swap()
+        if posts and t > 1:
+            posted = exchange.read()
         share = (perf_counter() - start) / len(nodes)
+        if reduces and t > 1:
+            _tell(nodes, posted)
         for worker in workers:
             _timed(worker, worker.absorb, t)
         for node in nodes:
             node.exchange_seconds = share
         start = perf_counter()
-        agreed = council is not None and _consult(council, exchange, nodes, t)
+        agreed = council is not None and t > 1 and council.hear(posted[:, 0])
+        if posts and not agreed:
+            exchange.post(_shared(nodes, council))
         _watch(watchers, t, nodes)
         share = (perf_counter() - start) / len(nodes)
         for node in nodes:
@@ -94,12 +103,18 @@ def _watch(watchers: Sequence[Watcher], t: int, nodes: Sequence[Node]) -> None:
                 node.ask_to_stop(t, reason)
 
 
-def _consult(
-    council: Council, exchange: Exchange, nodes: Sequence[Node], t: int
-) -> bool:
-    """Hear the votes of the last iteration, then share those of this one."""
-    agreed = t > 1 and council.hear(exchange.read())
-    if not agreed:
-        votes = [council.vote(node.objective, node.satisfied) for node in nodes]
-        exchange.post(np.array(votes))
-    return agreed
+def _shared(nodes: Sequence[Node], council: Council | None) -> Matrix:
+    """Return what each node lets all others know, read one iteration later."""
+    rows = []
+    for node in nodes:
+        vote = council and council.vote(node.objective, node.satisfied)
+        lengths = (node.primal, node.dual) if node.scheme.reduces else ()
+        rows.append((*([] if vote is None else [vote]), *lengths))
+    return np.array(rows)
+
+
+def _tell(nodes: Sequence[Node], posted: Matrix) -> None:
+    """Let the nodes know the residuals of the whole network."""
+    primal, dual = np.sqrt(np.sum(posted[:, -2:] ** 2, axis=0)).tolist()
+    for node in nodes:
+        node.network = primal, dual

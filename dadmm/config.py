@@ -62,10 +62,15 @@ class RunConfig:
         None, "nodes of the graph without mpiexec (20 by default; else the ranks)"
     )
 
-    scheme: str = setting("nap", "how penalties adapt", tuple(penalty.SCHEMES))
-    eta0: float = setting(10.0, "penalty at the start")
-    t_max: int = setting(50, "vp, ap, vp_ap: adapt while t < t_max")
-    residual_ratio: float = setting(10.0, "vp*: residuals further apart are unbalanced")
+    scheme: str = setting("auto", "how penalties adapt", tuple(penalty.SCHEMES))
+    relaxation: float | None = setting(
+        None, "over-relax every step: between 0 and 2 (1.6 for auto, else 1)"
+    )
+    eta0: float = setting(10.0, "penalty at the start; auto finds its own")
+    t_max: int = setting(50, "vp, ap, vp_ap, global_balance: adapt while t < t_max")
+    residual_ratio: float = setting(
+        10.0, "vp*, global_balance: residuals further apart are unbalanced"
+    )
     budget0: float = setting(5.0, "nap, vp_nap: first budget of an edge")
     budget_decay: float = setting(0.5, "nap, vp_nap: each raise is this times the last")
     budget_trigger: float = setting(0.1, "nap, vp_nap: change of f that earns a raise")
@@ -77,13 +82,16 @@ class RunConfig:
     init: str = setting("shared", "all nodes start alike, or each by itself", INITS)
     seed: int = setting(0, "seed of the starting parameters")
 
-    stopping: str = setting("residuals", "what must be small to stop", RULES)
+    stopping: str = setting("optimality", "what must be small to stop", RULES)
     agreement: str = setting(
         "neighbours",
         "how nodes agree to stop: by messages, or by a collective",
         AGREEMENTS,
     )
     tolerance: float = setting(1e-3, "of the stopping rule; 0 never stops")
+    absolute_tolerance: float = setting(
+        1e-6, "stopping by optimality: the same per entry, where the optimum is zero"
+    )
     max_iter: int = setting(1000, "iterations at most")
     max_seconds: float | None = setting(None, "stop, with results, after this long")
     strict: bool = setting(False, "exit with code 3 when not converged")
@@ -110,7 +118,7 @@ class RunConfig:
                     f"unknown {item.name} {value!r}; choose one of {', '.join(choices)}"
                 )
         penalty.build(self.scheme, **self._of(penalty.schemes.Scheme))
-        Rule(self.stopping, self.tolerance)
+        Rule(self.stopping, self.tolerance, self.absolute_tolerance)
         self._at_least(1, "n_samples", "n_components", "nodes", "max_iter")
         self._at_least(2, "dimension")
         if self.problem == "sfm" and self.n_components != 3:
@@ -134,7 +142,7 @@ class RunConfig:
         """Return the keyword arguments of `dadmm.solve` that are settings."""
         names = (
             "scheme", "probe", "coupling", "init", "seed", "stopping", "agreement",
-            "tolerance", "max_iter", "max_seconds", "wait",
+            "tolerance", "absolute_tolerance", "max_iter", "max_seconds", "wait",
         )  # fmt: skip
         chosen = {name: getattr(self, name) for name in names}
         return chosen | self._of(penalty.schemes.Scheme)

@@ -27,14 +27,32 @@ def midpoint(theta: Vector, neighbours: Matrix, out: Matrix | None = None) -> Ma
     return np.multiply(out, 0.5, out=out)
 
 
+def relax(anchors: Matrix, midpoints: Matrix, alpha: float) -> None:
+    """Move each edge's anchor z_ij to its midpoint, and beyond if over-relaxed.
+
+    ``z_ij <- alpha rho_ij + (1 - alpha) z_ij``, in place; ``alpha = 1`` is the paper,
+    where z_ij is rho_ij itself (Eckstein and Bertsekas, 1992; `ascend` then takes
+    ``alpha eta``).
+
+    Parameters
+    ----------
+    anchors, midpoints : ndarray of shape (degree, size)
+    alpha : float
+        Between 0 and 2.
+    """
+    anchors *= 1.0 - alpha
+    anchors += alpha * midpoints
+
+
 def prox_point(
-    midpoints: Matrix, multiplier: Vector, eta: Vector
+    anchors: Matrix, multiplier: Vector, eta: Vector
 ) -> tuple[Vector, float]:
     """Return centre and weight of the local problem's proximal term.
 
     Parameters
     ----------
-    midpoints : ndarray of shape (degree, size)
+    anchors : ndarray of shape (degree, size)
+        z_ij: the edges' midpoints, unless steps are over-relaxed.
     multiplier : ndarray of shape (size,)
         Sum of the edge multipliers, the paper's lambda_i.
     eta : ndarray of shape (degree,)
@@ -42,7 +60,7 @@ def prox_point(
     Returns
     -------
     centre : ndarray of shape (size,)
-        ``(sum_j eta_ij (theta_i + theta_j) - 2 lambda_i) / weight``.
+        ``(sum_j 2 eta_ij z_ij - 2 lambda_i) / weight``.
     weight : float
         ``2 sum_j eta_ij``; zero for a node without neighbours, whose problem is the
         centralised one.
@@ -55,8 +73,8 @@ def prox_point(
     """
     total = float(eta.sum())
     if total == 0.0:
-        return np.zeros(midpoints.shape[1]), 0.0
-    centre = eta @ midpoints
+        return np.zeros(anchors.shape[1]), 0.0
+    centre = eta @ anchors
     centre -= multiplier
     centre /= total
     return centre, 2.0 * total
@@ -128,6 +146,33 @@ def residuals(
         iteration.
     """
     return norm(theta - mean), eta * norm(mean - mean_previous)
+
+
+def optimality(drift: Matrix, eta: Vector) -> Vector:
+    """Return how far a node is from minimising its Lagrangian, (size,).
+
+    Parameters
+    ----------
+    drift : ndarray of shape (degree, size)
+        How far each midpoint has come from the anchor of the proximal step,
+        ``rho_ij - z_ij``.
+    eta : ndarray of shape (degree,)
+
+    Notes
+    -----
+    With ``y_ij = 2 lambda_ij`` after an unrelaxed dual step, the proximal step leaves
+    ``grad f_i(theta_i) + sum_j y_ij = -sum_j 2 eta_ij (rho_ij - z_ij)``. The y_ij of an
+    edge's two ends cancel, so these vectors sum to minus the gradient of the whole sum.
+    """
+    return 2.0 * (eta @ drift)
+
+
+def disagreement(theta: Vector, neighbours: Matrix) -> float:
+    """Return the root mean square distance from the neighbours; 0 for a node alone."""
+    if not len(neighbours):
+        return 0.0
+    gaps = (neighbours - theta).ravel()
+    return norm(gaps) / math.sqrt(len(neighbours))
 
 
 def couple(eta: Vector, eta_theirs: Vector) -> Vector:

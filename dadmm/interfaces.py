@@ -42,6 +42,23 @@ class PenaltyState(NamedTuple):
     spent: Vector  # sum of |tau_ij| so far
     budget: Vector  # T_ij
     growths: Vector  # how often T_ij was raised
+    memory: Any = None  # what else a scheme keeps, in arrays of its own
+
+
+class Edges(NamedTuple):
+    """Where a node and its edges stand; the arrays are the node's, so copy to keep.
+
+    Both ends of an edge know all but the last two, the multiplier with opposite sign.
+    """
+
+    theta: Vector  # (size,)
+    neighbours: Matrix  # (degree, size)
+    anchors: Matrix  # (degree, size) z_ij
+    drift: Matrix  # (degree, size) rho_ij - z_ij as it was before
+    multipliers: Matrix  # (degree, size)
+    eta: Vector  # (degree,) as used in this iteration
+    centre: Vector  # (size,) of the proximal term just used
+    weight: float  # of the proximal term just used
 
 
 class Sighting(NamedTuple):
@@ -53,6 +70,8 @@ class Sighting(NamedTuple):
     tried: Vector  # f_i at each edge's probe, (degree,); empty if not probed
     primal: float  # |r_i|
     dual: float  # |s_i|
+    edges: Edges | None = None
+    network: tuple[float, float] | None = None  # |r| and |s| of all nodes at t - 1
 
 
 class PenaltyScheme(Protocol):
@@ -62,10 +81,34 @@ class PenaltyScheme(Protocol):
     def eta0(self) -> float: ...
 
     @property
+    def alpha(self) -> float:
+        """By how much steps are over-relaxed; 1 is not at all."""
+
+    @property
     def probes(self) -> bool:
         """Whether ``Sighting.tried`` is needed."""
 
-    def init(self, degree: int) -> PenaltyState: ...
+    @property
+    def surveys(self) -> bool:
+        """Whether ``init`` wants to know the curvature of f_i."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether both ends of an edge come to the same eta by themselves."""
+
+    @property
+    def reduces(self) -> bool:
+        """Whether ``Sighting.network`` is needed, which takes a collective."""
+
+    def init(
+        self, degree: int, curvature: float = ..., diameter: int = ...
+    ) -> PenaltyState:
+        """Return the state that a node proposes to its neighbours."""
+
+    def settle(
+        self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
+    ) -> PenaltyState:
+        """Return the state for iteration 1, given what the neighbours proposed."""
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState: ...
 
@@ -110,11 +153,11 @@ class Exchange(Protocol):
     def swap(self) -> None:
         """Send every outbox row and fill every inbox row."""
 
-    def post(self, votes: Vector) -> None:
-        """Start to share one number per hosted node with all nodes."""
+    def post(self, rows: Matrix) -> None:
+        """Start to share rows, one per hosted node, with all nodes."""
 
-    def read(self) -> Vector:
-        """Return the numbers posted last, (n_nodes,) in node order."""
+    def read(self) -> Matrix:
+        """Return the rows posted last, of all nodes in order."""
 
     def collect(self, rows: Matrix) -> Matrix:
         """Return the rows of all processes in node order, on every process."""

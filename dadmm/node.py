@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from dadmm import consensus, stopping
+from dadmm.curvature import curvature
 from dadmm.errors import ConfigError, ProblemError
-from dadmm.interfaces import PenaltyScheme, Problem, Sighting
+from dadmm.interfaces import Edges, PenaltyScheme, Problem, Sighting
 from dadmm.layout import Layout, Matrix, Vector
 
 COUPLINGS = ("symmetric", "own")
@@ -75,12 +76,18 @@ class Node:
         self.multipliers = np.zeros((degree, size))
         self.multiplier = np.zeros(size)  # their sum, the paper's lambda_i
         self.midpoints = np.empty((degree, size))
+        self.anchors = np.empty((degree, size))  # z_ij
+        self.drift = np.empty((degree, size))
+        self.centre, self.weight = self.theta, 0.0  # of the last proximal term
         self.mean = self.theta  # the neighbours', once they are met
         self.trial = np.empty((1 + degree * scheme.probes, size))
-        self.penalty = scheme.init(degree)
+        bend = curvature(problem, self.theta) if scheme.surveys else math.nan
+        self.penalty = scheme.init(degree, bend, diameter)
         self.eta = self.penalty.eta  # what prox and dual step use
+        self.network: tuple[float, float] | None = None
         self.accord = stopping.Accord()
         self.objective, self.primal, self.dual = math.inf, math.inf, math.inf
+        self.disagreement = self.residual = math.inf
         self.satisfied = self.done = False
         self.eta_mean = 0.0  # of the penalties just used, the paper's eta_i
         self.solve_seconds = self.exchange_seconds = self.observe_seconds = 0.0
@@ -92,8 +99,10 @@ class Node:
 
     def meet(self) -> None:
         """Take in the neighbours' starting parameters."""
-        consensus.midpoint(self.theta, self.heard.theta, out=self.midpoints)
+        consensus.midpoint(self.theta, self.heard.theta, out=self.anchors)
         self.mean = consensus.neighbour_mean(self.theta, self.heard.theta)
+        self.penalty = self.scheme.settle(self.penalty, self.heard.eta, self.anchors)
+        self.eta = self.penalty.eta
 
     def propose(self) -> None:
         """Solve the local problem and write its solution into the outbox."""
@@ -108,7 +117,10 @@ class Node:
 
     def prox_point(self) -> tuple[Vector, float]:
         """Return centre and weight of the local problem's proximal term."""
-        return consensus.prox_point(self.midpoints, self.multiplier, self.eta)
+        self.centre, self.weight = consensus.prox_point(
+            self.anchors, self.multiplier, self.eta
+        )
+        return self.centre, self.weight
 
     def accept(self, theta: Vector) -> None:
         """Take the solution of the local problem and write it into the outbox."""
@@ -117,18 +129,22 @@ class Node:
 
     def hear(self) -> None:
         """Move the multipliers, measure the residuals, and lay out what to try."""
-        theta, neighbours = self.theta, self.heard.theta
+        theta, neighbours, alpha = self.theta, self.heard.theta, self.scheme.alpha
         consensus.ascend(
-            self.multipliers, theta, neighbours, self.eta, out=self.multipliers
+            self.multipliers, theta, neighbours, alpha * self.eta, out=self.multipliers
         )
         self.multiplier = self.multipliers.sum(axis=0)
         consensus.midpoint(theta, neighbours, out=self.midpoints)
+        np.subtract(self.midpoints, self.anchors, out=self.drift)
+        consensus.relax(self.anchors, self.midpoints, alpha)
         mean = consensus.neighbour_mean(theta, neighbours)
         self.eta_mean = float(self.eta.sum()) / max(len(self.eta), 1)
         self.primal, self.dual = consensus.residuals(
             theta, mean, self.mean, self.eta_mean
         )
         self.mean = mean
+        self.disagreement = consensus.disagreement(theta, neighbours)
+        self.residual = consensus.norm(consensus.optimality(self.drift, self.eta))
         self.trial[0] = theta
         if self.scheme.probes:
             self.trial[1:] = self.midpoints if self.at_midpoint else neighbours
@@ -142,7 +158,14 @@ class Node:
                 f"{t}; the local problem has no finite minimum here (are the data free "
                 "of noise, or the penalty far too small?)"
             )
-        seen = Sighting(t, self.objective, previous, values[1:], self.primal, self.dual)
+        edges = Edges(
+            self.theta, self.heard.theta, self.anchors, self.drift, self.multipliers,
+            self.eta, self.centre, self.weight,
+        )  # fmt: skip
+        seen = Sighting(
+            t, self.objective, previous, values[1:], self.primal, self.dual,
+            edges, self.network,
+        )  # fmt: skip
         self._judge(seen)
         self._adapt(seen)
 
@@ -177,9 +200,12 @@ class Node:
             seen.own_previous,
             seen.primal,
             seen.dual,
+            self.disagreement,
+            self.residual,
             consensus.norm(self.theta),
             consensus.norm(self.mean),
             2.0 * consensus.norm(self.multiplier),
+            self.theta.size,
         )
         self.satisfied = self.rule.holds(now)
         vote = self.satisfied and self.decentralised
@@ -193,7 +219,7 @@ class Node:
             return
         told = self.penalty.eta  # what the neighbours know by now
         self.penalty = self.scheme.update(self.penalty, seen)
-        if self.symmetric:
+        if self.symmetric and not self.scheme.agrees:
             self.eta = consensus.couple(told, self.heard.eta)
         else:
             self.eta = self.penalty.eta

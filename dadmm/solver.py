@@ -63,19 +63,21 @@ def solve(
     topology: Topology,
     *,
     comm: Any = None,
-    scheme: str = "nap",
+    scheme: str = "auto",
     eta0: float = 10.0,
     t_max: int = 50,
     residual_ratio: float = 10.0,
     budget0: float = 5.0,
     budget_decay: float = 0.5,
     budget_trigger: float = 0.1,
+    relaxation: float | None = None,
     probe: str = "midpoint",
     coupling: str = "symmetric",
     init: str = "shared",
-    stopping: str = "residuals",
+    stopping: str = "optimality",
     agreement: str = "neighbours",
     tolerance: float = 1e-3,
+    absolute_tolerance: float = 1e-6,
     max_iter: int = 1000,
     max_seconds: float | None = None,
     theta0: Matrix | None = None,
@@ -98,8 +100,9 @@ def solve(
         One node per rank. Without it all nodes run in this process, with the same
         result to the last bit.
     scheme : str
-        How penalties adapt: `fixed`, `vp`, `ap`, `nap`, `vp_ap`, `vp_nap`.
-    eta0, t_max, residual_ratio, budget0, budget_decay, budget_trigger
+        How penalties adapt. `auto` needs no settings; the paper's are `fixed`, `vp`,
+        `ap`, `nap`, `vp_ap`, `vp_nap`; others in `dadmm.penalty.beyond`.
+    eta0, t_max, residual_ratio, budget0, budget_decay, budget_trigger, relaxation
         Settings of the scheme, see `dadmm.penalty.schemes.Scheme`.
     probe : {"midpoint", "neighbour"}
         Where a node tries its neighbours' parameters: halfway, or at theirs.
@@ -108,13 +111,14 @@ def solve(
         the paper prints it, which does not in general.
     init : {"shared", "independent"}
         All nodes draw the same starting parameters from the seed, or each its own.
-    stopping : {"residuals", "objective"}
+    stopping : {"optimality", "residuals", "objective"}
         What must be small for a node to be satisfied, 4 iterations in a row.
     agreement : {"neighbours", "global"}
         How the nodes agree that all are satisfied: by words in their messages, or by a
         collective, for curves comparable with the paper's.
-    tolerance : float
-        Of the stopping rule; 0 runs exactly ``max_iter`` iterations.
+    tolerance, absolute_tolerance : float
+        Of the stopping rule, see `dadmm.stopping.Rule`; a ``tolerance`` of 0 runs
+        exactly ``max_iter`` iterations.
     max_iter : int
     max_seconds : float, optional
         Stop after the iteration in which some process has run this long.
@@ -140,7 +144,7 @@ def solve(
     DadmmError
         For anything a caller can mend; each message is one sentence.
     """
-    rule = Rule(stopping, tolerance)
+    rule = Rule(stopping, tolerance, absolute_tolerance)
     policy = penalty.build(
         scheme,
         eta0=eta0,
@@ -149,6 +153,7 @@ def solve(
         budget0=budget0,
         budget_decay=budget_decay,
         budget_trigger=budget_trigger,
+        relaxation=relaxation,
     )
     _check(init=init, agreement=agreement, max_iter=max_iter, max_seconds=max_seconds)
     hosted = _hosted(problems, topology, comm)

@@ -21,7 +21,7 @@ from dadmm.layout import Vector
 
 # Why a run ended; a code travels as a number, and the largest wins a tie.
 REASONS = ("max_iter", "converged", "max_seconds", "signal", "output")
-RULES = ("residuals", "objective")
+RULES = ("optimality", "residuals", "objective")
 AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # iterations in a row before a verdict counts
 
@@ -31,11 +31,14 @@ class Progress(NamedTuple):
 
     objective: float
     objective_previous: float  # inf at t = 1, which satisfies nobody
-    primal: float
-    dual: float
+    primal: float  # |r_i| of the paper
+    dual: float  # |s_i| of the paper
+    disagreement: float  # root mean square distance from the neighbours
+    residual: float  # |grad f_i + 2 sum_j lambda_ij|
     theta: float  # |theta_i|
     mean: float  # |theta-bar_i|
     multipliers: float  # |2 sum_j lambda_ij|
+    size: int  # of theta
 
 
 @dataclass(frozen=True)
@@ -44,15 +47,21 @@ class Rule:
 
     Parameters
     ----------
-    name : {"residuals", "objective"}
-        "objective" is the paper's test, the relative change of f alone; "residuals"
-        asks for small primal and dual residuals as well.
+    name : {"optimality", "residuals", "objective"}
+        "objective" is the paper's test, the relative change of f alone. The others also
+        ask that the node agrees with its neighbours and stands at a minimum of its
+        Lagrangian: "optimality" by measures that bound the distance from the optimum
+        (see `dadmm.certificate`), "residuals" by the paper's primal and dual residual.
     tolerance : float
-        All comparisons are strict, so that 0 never stops a run.
+        Relative to |theta| and to the multipliers; 0 never stops a run.
+    absolute_tolerance : float
+        Of "optimality": per entry of theta and of the gradient, in their own units;
+        it decides where the optimum or the multipliers are zero.
     """
 
-    name: str = "residuals"
+    name: str = "optimality"
     tolerance: float = 1e-3
+    absolute_tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
         if self.name not in RULES:
@@ -61,6 +70,11 @@ class Rule:
             )
         if not 0 <= self.tolerance < math.inf:
             raise ConfigError(f"tolerance must be at least 0, got {self.tolerance!r}")
+        if not 0 <= self.absolute_tolerance < math.inf:
+            raise ConfigError(
+                "absolute_tolerance must be at least 0, got "
+                f"{self.absolute_tolerance!r}"
+            )
 
     def steady(self, objective: float, previous: float) -> bool:
         """Return whether an objective has stopped moving."""
@@ -73,9 +87,13 @@ class Rule:
             return False
         if self.name == "objective":
             return True
-        tol = self.tolerance
-        agreed = now.primal < tol * max(now.theta, now.mean)
-        return agreed and now.dual < tol * max(now.multipliers, 1.0)
+        tol, length = self.tolerance, max(now.theta, now.mean)
+        if self.name == "residuals":
+            agreed = now.primal < tol * length
+            return agreed and now.dual < tol * max(now.multipliers, 1.0)
+        least = self.absolute_tolerance * math.sqrt(now.size)
+        agreed = now.disagreement < least + tol * length
+        return agreed and now.residual < least + tol * now.multipliers
 
 
 class Accord(NamedTuple):

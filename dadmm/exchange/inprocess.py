@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.interfaces import Traffic
-from dadmm.layout import Matrix, Vector
+from dadmm.layout import Matrix
 from dadmm.topology import Topology
 
 
@@ -24,7 +24,7 @@ class InProcessExchange:
         self._out = np.zeros((n_edges, width))
         self._in = np.zeros((n_edges, width))
         self._reverse = topology.reverse
-        self._votes = np.zeros(topology.n_nodes)
+        self._posted = np.empty((0, 0))
         self._swaps = self._polls = 0
         self.hosted = tuple(range(topology.n_nodes))
         rows = {i: slice(*topology.offsets[i : i + 2]) for i in self.hosted}
@@ -37,14 +37,14 @@ class InProcessExchange:
         np.take(self._out, self._reverse, axis=0, out=self._in, mode="clip")
         self._swaps += 1
 
-    def post(self, votes: Vector) -> None:
-        """Start to share one number per node with all nodes."""
-        self._votes[:] = votes
+    def post(self, rows: Matrix) -> None:
+        """Start to share rows, one per node, with all nodes."""
+        self._posted = rows
         self._polls += 1
 
-    def read(self) -> Vector:
-        """Return the numbers posted last."""
-        return self._votes
+    def read(self) -> Matrix:
+        """Return the rows posted last."""
+        return self._posted
 
     def collect(self, rows: Matrix) -> Matrix:
         """Return the rows of all nodes, which are all here."""
@@ -58,7 +58,7 @@ class InProcessExchange:
             np.full(n_edges, self._swaps),
             np.full(n_edges, self._swaps * 8 * width),
             self._polls,
-            self._polls * self._votes.nbytes,
+            self._polls * self._posted.nbytes,
         )
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from mpi4py import MPI  # noqa: E402
 from dadmm.errors import ConfigError, ProblemError, TopologyError  # noqa: E402
 from dadmm.exchange import WAITS  # noqa: E402
 from dadmm.interfaces import Traffic  # noqa: E402
-from dadmm.layout import Layout, Matrix, Vector  # noqa: E402
+from dadmm.layout import Layout, Matrix  # noqa: E402
 from dadmm.topology import Topology  # noqa: E402
 
 NAP = 50e-6  # seconds asked for; about 100 with the usual timer. 50 to 200 are alike
@@ -64,8 +64,7 @@ class MPIExchange:
             *(self._comm.Recv_init(box[k], j) for k, j in enumerate(neighbours)),
             *(self._comm.Send_init(out[k], j) for k, j in enumerate(neighbours)),
         ]
-        self._votes = np.zeros(self._comm.size)
-        self._vote = np.zeros(1)
+        self._posted = np.empty((self._comm.size, 0))
         self._poll: Any = MPI.REQUEST_NULL
         self._swaps = self._polls = 0
         self._n_edges, self._width = len(topology.edges), width
@@ -76,16 +75,18 @@ class MPIExchange:
         self._wait(self._requests)
         self._swaps += 1
 
-    def post(self, votes: Vector) -> None:
-        """Start to share one number with all nodes, without blocking."""
-        self._vote[:] = votes
-        self._poll = self._comm.Iallgather(self._vote, self._votes)
+    def post(self, rows: Matrix) -> None:
+        """Start to share this node's row with all nodes, without blocking."""
+        if self._posted.shape[1] != rows.shape[1]:
+            self._posted = np.empty((self._comm.size, rows.shape[1]))
+        self._row = rows  # kept until it is sent
+        self._poll = self._comm.Iallgather(rows, self._posted)
         self._polls += 1
 
-    def read(self) -> Vector:
-        """Return the numbers posted last."""
+    def read(self) -> Matrix:
+        """Return the rows posted last."""
         self._wait([self._poll])
-        return self._votes
+        return self._posted
 
     def collect(self, rows: Matrix) -> Matrix:
         """Return the rows of all ranks in node order, on every rank."""
@@ -98,7 +99,7 @@ class MPIExchange:
             np.full(self._n_edges, self._swaps),
             np.full(self._n_edges, self._swaps * 8 * self._width),
             self._polls,
-            self._polls * self._votes.nbytes,
+            self._polls * self._posted.nbytes,
         )
 
     def close(self) -> None:

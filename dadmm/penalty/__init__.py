@@ -5,6 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from dadmm.errors import ConfigError
+from dadmm.penalty.beyond import (
+    Auto,
+    EdgeBalance,
+    EdgeRatio,
+    GlobalBalance,
+    NodeSpectral,
+)
 from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, Scheme
 
 SCHEMES: dict[str, type[Scheme]] = {
@@ -14,6 +21,11 @@ SCHEMES: dict[str, type[Scheme]] = {
     "nap": NAP,
     "vp_ap": VPAP,
     "vp_nap": VPNAP,
+    "edge_balance": EdgeBalance,
+    "edge_ratio": EdgeRatio,
+    "node_spectral": NodeSpectral,
+    "global_balance": GlobalBalance,
+    "auto": Auto,
 }
 
 

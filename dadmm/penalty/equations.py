@@ -104,6 +104,6 @@ def grow(
     return budget + np.where(raised, decay**growths * budget0, 0.0), growths
 
 
-def clamp(eta: Vector, eta0: float, span: float = 1e6) -> Vector:
-    """Keep penalties within a factor ``span`` of eta0, so that none overflows."""
+def clamp(eta: Vector, eta0: Vector | float, span: float = 1e6) -> Vector:
+    """Keep penalties within a factor ``span`` of their start: none overflows."""
     return np.minimum(np.maximum(eta, eta0 / span), eta0 * span)

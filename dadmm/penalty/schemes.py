@@ -10,12 +10,13 @@ import numpy as np
 
 from dadmm.errors import ConfigError
 from dadmm.interfaces import PenaltyState, Sighting
+from dadmm.layout import Matrix, Vector
 from dadmm.penalty import equations
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """The settings that the paper's schemes choose from.
+    """The settings that schemes choose from, and what a scheme is by default.
 
     Parameters
     ----------
@@ -28,6 +29,8 @@ class Scheme:
     budget0, budget_decay, budget_trigger : float
         First budget of an edge (T), how raises shrink (alpha), and the change of f_i
         that still earns one (beta).
+    relaxation : float, optional
+        Over-relaxation of every step, between 0 and 2; by default the scheme's own.
     """
 
     eta0: float = 10.0
@@ -36,8 +39,13 @@ class Scheme:
     budget0: float = 5.0
     budget_decay: float = 0.5
     budget_trigger: float = 0.1
+    relaxation: float | None = None
 
+    RELAXATION: ClassVar[float] = 1.0
     probes: ClassVar[bool] = False
+    surveys: ClassVar[bool] = False
+    agrees: ClassVar[bool] = False
+    reduces: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         rules = {
@@ -47,19 +55,33 @@ class Scheme:
             "budget0": (self.budget0 >= 0, "at least 0"),
             "budget_decay": (0 <= self.budget_decay < 1, "within [0, 1)"),
             "budget_trigger": (self.budget_trigger >= 0, "at least 0 (inf is allowed)"),
+            "relaxation": (0 < self.alpha < 2, "between 0 and 2, both excluded"),
         }
         for name, (holds, rule) in rules.items():
             if not holds:
                 raise ConfigError(f"{name} must be {rule}, got {getattr(self, name)!r}")
 
-    def init(self, degree: int) -> PenaltyState:
-        """Return the state before iteration 1."""
+    @property
+    def alpha(self) -> float:
+        """By how much steps are over-relaxed; 1 is not at all."""
+        return self.RELAXATION if self.relaxation is None else self.relaxation
+
+    def init(
+        self, degree: int, curvature: float = math.nan, diameter: int = 1
+    ) -> PenaltyState:
+        """Return the state that a node proposes to its neighbours."""
         return PenaltyState(
             eta=np.full(degree, float(self.eta0)),
             spent=np.zeros(degree),
             budget=np.full(degree, float(self.budget0)),
             growths=np.zeros(degree),
         )
+
+    def settle(
+        self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
+    ) -> PenaltyState:
+        """Return the state for iteration 1, given what the neighbours proposed."""
+        return state
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
         """Return the state for the next iteration."""
