@@ -1,0 +1,214 @@
+"""Logistic regression of one node's rows, by Newton's method.
+
+Everything inside has a leading axis of problems, of length one for a problem alone, and
+a row per vector: one code serves a problem and a stack, so that both give the same
+bits. A problem that has arrived stays where it is while others of its stack go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.errors import ProblemError
+from dadmm.layout import Layout, Matrix, Vector
+from dadmm.problems.least_squares import checked, checked_number
+
+MAX_STEPS, MAX_HALVINGS = 100, 200
+TOLERANCE = 2e-13  # of the gradient, relative to its terms
+EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
+
+
+class Anchor(NamedTuple):
+    """What holds theta of m problems: ``1/2 sum stiffness (theta - centre)^2``."""
+
+    stiffness: Matrix  # (m, 1, p) weight plus penalty, positive
+    centre: Matrix  # (m, 1, p)
+    grain: Matrix  # (m, 1) error of its gradient by rounding
+
+
+class Look(NamedTuple):
+    """The proximal objective around a point of each of m problems."""
+
+    value: Matrix  # (m, 1)
+    gradient: Matrix  # (m, 1, p)
+    far: NDArray[np.bool_]  # (m, 1) whether the gradient exceeds its tolerance
+    curvature: Matrix  # (m, 1, n) of each row's loss
+    trace: Matrix  # (m, 1) of their hessian
+
+
+class LogisticRegression:
+    """f = sum over rows of log(1 + exp(-s (x' coef + intercept))) + alpha/2 |coef|^2.
+
+    ``theta`` holds ``coef`` (d,) and ``intercept`` (), which is not penalised. A node
+    may have rows of one class only. With weight 0 and alpha 0, `prox` returns the
+    minimum of least norm; where the classes can be separated f has none, and the last
+    of `MAX_STEPS` Newton steps towards infinity is returned.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        This node's rows.
+    y : ndarray of shape (n,)
+        Labels, 0 and 1 or -1 and 1; s is -1 for the lower and 1 for the upper.
+    alpha : float
+        This node's own share of the penalty; not negative.
+    intercept : bool
+        Without it, ``theta`` holds ``coef`` only.
+    """
+
+    def __init__(
+        self, X: Matrix, y: Vector, alpha: float = 1.0, *, intercept: bool = True
+    ) -> None:
+        X, y = checked(self, X, y)
+        self.alpha, self.intercept = checked_number("alpha", alpha), bool(intercept)
+        (n, d), shapes = X.shape, {"coef": X.shape[1:]}
+        self.layout = Layout(shapes | {"intercept": ()} if intercept else shapes)
+        rows = np.hstack([X, np.ones((n, 1))]) if intercept else X
+        rows = rows * -_signs(y)[:, None]
+        penalty = np.full(self.layout.size, self.alpha)
+        penalty[d:] = 0.0
+        self._plan(rows[None], penalty[None, None])
+
+    def _plan(self, rows: Matrix, penalty: Matrix) -> None:
+        self._rows, self._penalty = rows, penalty  # (m, n, p) and (m, 1, p)
+        self._squares = np.vecdot(rows, rows)[:, None, :]  # (m, 1, n)
+        self._lengths = np.sqrt(self._squares)
+        self._least = EPS**2 * self._squares.sum(axis=2) + TINY  # (m, 1)
+        self._eye = np.eye(self.layout.size)
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What problems must have in common to be stacked."""
+        return self._rows.shape, self.intercept
+
+    @classmethod
+    def stack(cls, problems: Sequence[LogisticRegression]) -> LogisticRegression:
+        """Return m problems of one kind as one problem.
+
+        Its `prox` and `objectives` take and return arrays with a leading axis of m,
+        and give each problem the bits that it would get alone.
+        """
+        stacked = object.__new__(LogisticRegression)
+        stacked.layout = problems[0].layout
+        rows = np.concatenate([p._rows for p in problems])
+        stacked._plan(rows, np.concatenate([p._penalty for p in problems]))
+        return stacked
+
+    def init(self, rng: np.random.Generator) -> Vector:
+        """Return zeros (p,)."""
+        return np.zeros(self.layout.size)
+
+    def expect(self, theta: Vector) -> None:
+        """Return None: nothing is latent here."""
+
+    def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
+        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
+        here = theta.reshape(len(self._rows), 1, -1)
+        weight = np.reshape(weight, (-1, 1, 1))
+        stiffness = np.maximum(self._penalty + weight, TINY)
+        pull = weight * centre.reshape(here.shape)
+        grain = 4.0 * EPS * _norm(pull)
+        anchor = Anchor(stiffness, pull / stiffness, grain)
+        here = self._descend(here, anchor)
+        here = here if weight.all() else self._shortest(here, weight)
+        return here.reshape(theta.shape)
+
+    def objectives(self, thetas: Matrix, stats: None) -> Vector:
+        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
+        rows = thetas.reshape(len(self._rows), -1, self.layout.size)
+        losses = np.logaddexp(0.0, rows @ self._rows.mT).sum(axis=2)
+        values = losses + 0.5 * np.vecdot(self._penalty * rows, rows)
+        return values.reshape(thetas.shape[:-1])
+
+    def _descend(self, here: Matrix, anchor: Anchor) -> Matrix:
+        """Return the minimum of the proximal objective near ``here`` (m, 1, p)."""
+        here, seen = here.copy(), self._look(here, anchor)
+        moving = seen.far
+        for _ in range(MAX_STEPS):
+            if not moving.any():
+                break
+            step = self._newton(seen, anchor)
+            step *= moving[..., None]
+            new = self._look(here + step, anchor)
+            enough = 1e-4 * np.vecdot(seen.gradient, step) + 1e-14 * seen.value
+            worse = new.value > seen.value + enough
+            if worse.any():
+                step *= self._length(here, step, anchor, worse)[..., None]
+                new = self._look(here + step, anchor)
+            here += step
+            seen, moving = new, moving & new.far
+        return here
+
+    def _length(
+        self, here: Matrix, step: Matrix, anchor: Anchor, worse: NDArray[np.bool_]
+    ) -> Matrix:
+        """Return what part of a step to take, (m, 1): of a worse one, while f falls."""
+        start, along = here @ self._rows.mT, step @ self._rows.mT
+        pull = anchor.stiffness * step
+        slope, bend = np.vecdot(pull, here - anchor.centre), np.vecdot(pull, step)
+        length = np.ones_like(slope)
+        for _ in range(MAX_HALVINGS):
+            chances = _chances(start + length[..., None] * along)
+            rising = np.vecdot(chances, along) + slope + length * bend > 0.0
+            worse = worse & rising
+            if not worse.any():
+                break
+            length[worse] *= 0.5
+        return length
+
+    def _look(self, here: Matrix, anchor: Anchor) -> Look:
+        logits = here @ self._rows.mT
+        chances = _chances(logits)
+        curvature = chances * (1.0 - chances)
+        trace = np.vecdot(curvature, self._squares)
+        off = here - anchor.centre
+        pull = anchor.stiffness * off
+        gradient = pull + chances @ self._rows
+        value = np.logaddexp(0.0, logits).sum(axis=2) + 0.5 * np.vecdot(pull, off)
+        terms = np.vecdot(chances, self._lengths) + _norm(pull)
+        # logits are rounded too, and the curvature passes that on
+        grain = 4.0 * EPS * (trace * _norm(here)) + anchor.grain
+        far = _norm(gradient) > TOLERANCE * terms + grain
+        return Look(value, gradient, far, curvature, trace)
+
+    def _newton(self, seen: Look, anchor: Anchor) -> Matrix:
+        hessian = (self._rows * seen.curvature.mT).mT @ self._rows
+        # what rounding would not notice keeps a singular system solvable
+        least = 4.0 * EPS * seen.trace + self._least
+        hessian += (anchor.stiffness + least[..., None]) * self._eye
+        return np.asarray(-np.linalg.solve(hessian, seen.gradient.mT).mT)
+
+    def _shortest(self, here: Matrix, weight: Matrix) -> Matrix:
+        """Return the shortest points of the same f, without penalty and weight."""
+        here = here.copy()
+        free = (weight == 0.0) & (self._penalty[..., :1] == 0.0)
+        for k in np.flatnonzero(free):
+            rows = self._rows[k]
+            here[k, 0] = np.linalg.lstsq(rows, rows @ here[k, 0])[0]
+        return here
+
+
+def _norm(rows: Matrix) -> Matrix:
+    """Return the length of each vector (m, 1, p), shape (m, 1)."""
+    return np.asarray(np.sqrt(np.vecdot(rows, rows)))
+
+
+def _chances(logits: Matrix) -> Matrix:
+    """Return ``1 / (1 + exp(-logit))`` with all its digits, however small."""
+    return np.asarray(1.0 / (1.0 + np.exp(-np.maximum(logits, -700.0))))
+
+
+def _signs(y: Vector) -> Vector:
+    """Return labels as -1 and 1, or say what is wrong."""
+    found = np.unique(y)
+    if not (np.isin(found, (0.0, 1.0)).all() or np.isin(found, (-1.0, 1.0)).all()):
+        shown = ", ".join(f"{label:g}" for label in found[:5])
+        raise ProblemError(
+            "LogisticRegression needs labels 0 and 1 or -1 and 1, got "
+            f"{shown}{', ...' if len(found) > 5 else ''}"
+        )
+    return np.where(y > 0.0, 1.0, -1.0)
