@@ -1,8 +1,22 @@
 """Local problems. A new one is a file and a line here."""
 
+from dadmm.problems.huber import Huber
+from dadmm.problems.lasso import ElasticNet, Lasso
+from dadmm.problems.least_squares import LeastSquares, Ridge
+from dadmm.problems.logistic import LogisticRegression
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import StructureFromMotion
 
 PROBLEMS = {"ppca": PPCA, "sfm": StructureFromMotion}
 
-__all__ = ["PPCA", "PROBLEMS", "StructureFromMotion"]
+__all__ = [
+    "PPCA",
+    "PROBLEMS",
+    "ElasticNet",
+    "Huber",
+    "Lasso",
+    "LeastSquares",
+    "LogisticRegression",
+    "Ridge",
+    "StructureFromMotion",
+]
