@@ -170,6 +170,13 @@ class Node:
         self._adapt(seen)
 
     @property
+    def gap(self) -> float:
+        """This node's share of the estimated objective gap, see `Certificate.gap`."""
+        apart = self.theta - self.heard.theta
+        across = abs(float(np.vdot(self.multipliers, apart)))
+        return across + self.residual * consensus.norm(self.theta)
+
+    @property
     def nodes(self) -> Sequence[Node]:
         """This node; so that one node is worked on as a crew is."""
         return (self,)

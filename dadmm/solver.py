@@ -13,6 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from dadmm import penalty
 from dadmm.algorithm import Watcher, iterate
+from dadmm.certificate import Certificate, distance_bound
 from dadmm.errors import ConfigError, ProblemError, TopologyError
 from dadmm.exchange import InProcessExchange
 from dadmm.interfaces import Exchange, Problem, Traffic
@@ -44,6 +45,7 @@ class Result:
     objectives: Vector  # (n_nodes,) f_i at theta_i, in the last iteration
     reason: str  # one of stopping.REASONS
     iterations: int
+    certificate: Certificate  # what the last iteration proves about the optimum
     traffic: Traffic
     seconds: Seconds
     history: History
@@ -52,6 +54,18 @@ class Result:
     def converged(self) -> bool:
         """Whether the stopping rule ended the run."""
         return self.reason == "converged"
+
+    def distance_bound(self, strong: float, smooth: float) -> float:
+        """Return a bound on every node's distance from the optimum of a convex sum.
+
+        Parameters
+        ----------
+        strong : float
+            Smallest curvature of the whole sum.
+        smooth : float
+            Largest curvature of any one f_i.
+        """
+        return distance_bound(self.certificate, self.topology, strong, smooth)
 
     def parts(self, i: int) -> Any:
         """Return the named parts of node i's parameters."""
@@ -186,8 +200,13 @@ def solve(
             watching.append(_deadline(max_seconds))
         council = Council(rule) if agreement == "global" else None
         iterations, reason = iterate(nodes, exchange, max_iter, council, watching)
-        own = [(*node.theta, node.objective, *node.seconds) for node in nodes]
+        own = [
+            (*node.theta, node.objective, *node.seconds,
+             node.disagreement, node.residual, node.gap)
+            for node in nodes
+        ]  # fmt: skip
         table = exchange.collect(np.array(own))
+        measured = table[:, layout.size + 1 :].T.copy()
         eta = np.concatenate([node.penalty.eta for node in nodes])
         return Result(
             topology=topology,
@@ -197,8 +216,9 @@ def solve(
             objectives=table[:, layout.size].copy(),
             reason=reason,
             iterations=iterations,
+            certificate=Certificate(*measured[3:]),
             traffic=exchange.traffic,
-            seconds=Seconds(*table[:, layout.size + 1 :].T),
+            seconds=Seconds(*measured[:3]),
             history=recorder.history(exchange),
         )
 
