@@ -19,6 +19,8 @@ NODE_COLUMNS = (
     "objective",
     "primal",
     "dual",
+    "disagreement",  # and `residual`: by these the rule "optimality" judges
+    "residual",
     "eta",  # mean over the edges of the penalty used in this iteration
     "quiet",
     "solve_seconds",
@@ -127,6 +129,8 @@ class NodeRows:
                 node.objective,
                 node.primal,
                 node.dual,
+                node.disagreement,
+                node.residual,
                 node.eta_mean,
                 node.accord.quiet,
                 node.solve_seconds,

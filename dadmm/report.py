@@ -132,6 +132,8 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float]:
     }
     found["consensus_error"] = metrics.consensus_error(result.theta)
     found["objective"] = float(result.objectives.sum())
+    found["disagreement"] = float(result.certificate.disagreement.max())
+    found["residual"] = float(result.certificate.residual.max())
     best = targets.best  # unbounded likelihood where the data have no noise at all
     if targets.pooled is not None and best is not None and best.a < math.inf:
         mean: Vector = result.theta.mean(axis=0)

@@ -97,6 +97,7 @@ def node(i, t, degree=1):
     eta = np.full(degree, float(t))
     return SimpleNamespace(
         objective=100.0 * t + i, primal=1.0, dual=1.0, eta_mean=1.0,
+        disagreement=1.0, residual=1.0,
         accord=SimpleNamespace(quiet=0.0), solve_seconds=0.0, exchange_seconds=0.0,
         observe_seconds=0.0, theta=np.array([t + i / 8]),
         penalty=PenaltyState(eta, eta, eta, eta),
@@ -134,7 +135,7 @@ def test_parts_become_one_table(folder):
 
     assert names(folder) == ["edges.csv", "history.csv", "result.npz", "summary.json"]
     header, *lines = (folder / "history.csv").read_text().splitlines()
-    assert header.startswith("iteration,node,objective,primal,dual,eta,quiet,")
+    assert header.startswith("iteration,node,objective,primal,dual,disagreement,")
     assert header.endswith(",first")
     rows = np.array([line.split(",") for line in lines], dtype=float)
     assert_array_equal(rows[:, 0], np.repeat([1, 2, 3, 4], 3))

@@ -161,10 +161,11 @@ def node(i, eta=(1.0, 2.0)):
     """Return what the recorders look at."""
     state = PenaltyState(np.array(eta), np.array(eta) + 10, np.array(eta) + 20, None)
     return SimpleNamespace(
-        objective=1.0 + i, primal=2.0 + i, dual=3.0 + i, eta_mean=4.0 + i,
-        accord=SimpleNamespace(quiet=5.0 + i), solve_seconds=6.0 + i,
-        exchange_seconds=7.0 + i, observe_seconds=8.0 + i,
-        theta=np.array([9.0 + i]), penalty=state,
+        objective=1.0 + i, primal=2.0 + i, dual=3.0 + i,
+        disagreement=4.0 + i, residual=5.0 + i, eta_mean=6.0 + i,
+        accord=SimpleNamespace(quiet=7.0 + i), solve_seconds=8.0 + i,
+        exchange_seconds=9.0 + i, observe_seconds=10.0 + i,
+        theta=np.array([11.0 + i]), penalty=state,
     )  # fmt: skip
 
 
@@ -176,8 +177,8 @@ def test_a_row_per_node_holds_the_named_columns():
     rows.table.flush()
 
     assert rows.columns == (*record.NODE_COLUMNS, "first")
-    assert_array_equal(sink.rows[0, 0], np.arange(1.0, 10.0))
-    assert_array_equal(sink.rows[0, 1], np.arange(11.0, 20.0))
+    assert_array_equal(sink.rows[0, 0], np.arange(1.0, 12.0))
+    assert_array_equal(sink.rows[0, 1], np.arange(11.0, 22.0))
 
 
 def test_a_row_per_edge_holds_the_penalty_state():

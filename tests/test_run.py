@@ -156,8 +156,8 @@ def test_the_history_has_a_row_per_node_and_iteration():
     history = table_of(run(*SHORT) / "history.csv")
 
     assert list(history) == [
-        "iteration", "node", "objective", "primal", "dual", "eta", "quiet",
-        "solve_seconds", "exchange_seconds", "observe_seconds",
+        "iteration", "node", "objective", "primal", "dual", "disagreement", "residual", "eta",
+        "quiet", "solve_seconds", "exchange_seconds", "observe_seconds",
     ]  # fmt: skip
     assert_array_equal(history["iteration"], np.repeat(np.arange(1, 13), 4))
     assert_array_equal(history["node"], np.tile(np.arange(4), 12))
