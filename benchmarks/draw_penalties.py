@@ -1,0 +1,147 @@
+"""The pictures of docs/penalties.md: what eta does, and why its ends must agree.
+
+    python benchmarks/draw_penalties.py [--out docs/img]
+
+Least squares on 20 nodes; some minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+import dadmm
+from dadmm import drawing, topology
+from dadmm.drawing.house import BLUE, GREY, ORANGE, VERMILLION, in_house_style
+from dadmm.problems import LeastSquares
+
+NODES, SIZE, ROWS, CAP = 20, 10, 25, 3000
+GRAPHS = {"complete": (BLUE, "-"), "cluster": (ORANGE, "--"), "ring": (VERMILLION, ":")}
+ETAS = np.logspace(-1, 3, 17)
+
+
+def regression(seed: int = 0) -> tuple[list[LeastSquares], np.ndarray]:
+    """Return one least-squares problem per node, and the optimum of them all."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((NODES, ROWS, SIZE))
+    scale = 10.0 ** rng.uniform(-0.25, 0.25, NODES)
+    X *= scale[:, None, None]
+    y = X @ rng.standard_normal(SIZE) + rng.standard_normal((NODES, ROWS))
+    best = np.linalg.lstsq(np.vstack(X), y.ravel(), rcond=None)[0]
+    return [LeastSquares(*pair) for pair in zip(X, y, strict=True)], best
+
+
+def errors(graph: str, most: int = CAP, least: float = 0.0, **settings) -> np.ndarray:
+    """Return the worst node's relative distance from the optimum, by iteration."""
+    problems, best = regression()
+    found: list[float] = []
+
+    def watch(t, nodes):
+        off = max(np.linalg.norm(node.theta - best) for node in nodes)
+        found.append(float(off / np.linalg.norm(best)))
+        return "max_seconds" if found[-1] < least else None
+
+    dadmm.solve(
+        problems, topology.build(graph, NODES), tolerance=0, max_iter=most,
+        record=False, watchers=[watch], **settings,
+    )  # fmt: skip
+    return np.array(found)
+
+
+def iterations(graph: str, **settings) -> float:
+    """Return the iterations to 1e-6, infinite if more than the cap."""
+    below = np.flatnonzero(errors(graph, least=1e-6, **settings) < 1e-6)
+    return below[0] + 1.0 if len(below) else np.inf
+
+
+@in_house_style
+def sweep(fixed: dict[str, list[float]], auto: dict[str, float]) -> Figure:
+    """Draw iterations against a fixed penalty, with auto's as levels."""
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    axis = figure.subplots()
+    for graph, (colour, dash) in GRAPHS.items():
+        axis.plot(ETAS, fixed[graph], color=colour, linestyle=dash, marker="o", ms=3)
+        axis.axhline(
+            auto[graph], color=colour, linestyle=dash, linewidth=2.4, alpha=0.4
+        )
+        low = int(np.argmin(fixed[graph]))
+        axis.annotate(
+            graph, (ETAS[low], fixed[graph][low]), xytext=(0, -14),
+            textcoords="offset points", color=colour, ha="center",
+        )  # fmt: skip
+        axis.annotate(
+            f"auto: {auto[graph]:.0f}", (ETAS[0] * 0.8, auto[graph]), color=colour,
+            va="top" if graph == "complete" else "bottom", ha="left", fontsize=8,
+        )  # fmt: skip
+    axis.set(
+        xscale="log", yscale="log", ylim=(15, CAP), xlabel="eta, kept fixed",
+        ylabel="iterations to 1e-6 of the optimum",
+        title="A fixed penalty, good or bad (dots), and auto (levels)",
+    )  # fmt: skip
+    axis.set_yticks([20, 50, 100, 200, 500, 1000, 2000], minor=False)
+    axis.yaxis.set_major_formatter("{x:g}")
+    axis.minorticks_off()
+    axis.grid()
+    return figure
+
+
+@in_house_style
+def bias(curves: dict[str, np.ndarray]) -> Figure:
+    """Draw the distance from the optimum with own and with common penalties."""
+    figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+    axis = figure.subplots()
+    styles = {
+        "ap, own": (VERMILLION, ":"),
+        "nap, own": (VERMILLION, "--"),
+        "vp_ap, own": (VERMILLION, "-."),
+        "fixed": (GREY, "-"),
+        "nap, one per edge": (ORANGE, "--"),
+        "auto": (BLUE, "-"),
+    }
+    for name, values in curves.items():
+        colour, dash = styles[name]
+        t = np.arange(1, len(values) + 1)
+        axis.plot(
+            t, np.maximum(values, 1e-12), color=colour, linestyle=dash, label=name
+        )
+    axis.set(
+        yscale="log", ylim=(1e-10, 3), xlim=(0, 250), xlabel="iteration",
+        ylabel="worst node's distance from the optimum",
+        title="Penalties that differ at an edge's two ends agree on a wrong point",
+    )  # fmt: skip
+    axis.grid()
+    axis.legend(loc="lower right")
+    return figure
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("docs/img"))
+    out = parser.parse_args().out
+    fixed = {
+        graph: [iterations(graph, scheme="fixed", eta0=float(eta)) for eta in ETAS]
+        for graph in GRAPHS
+    }
+    auto = {graph: iterations(graph, scheme="auto") for graph in GRAPHS}
+    for graph in GRAPHS:
+        print(f"{graph}: best fixed {min(fixed[graph]):g}, auto {auto[graph]:g}")
+    drawing.save(sweep(fixed, auto), out / "penalty-sweep", ("png",))
+    own = {"coupling": "own", "most": 250}
+    curves = {
+        "ap, own": errors("complete", scheme="ap", **own),
+        "nap, own": errors("complete", scheme="nap", **own),
+        "vp_ap, own": errors("complete", scheme="vp_ap", **own),
+        "fixed": errors("complete", 250, scheme="fixed"),
+        "nap, one per edge": errors("complete", 250, scheme="nap"),
+        "auto": errors("complete", 250, scheme="auto"),
+    }
+    for name, values in curves.items():
+        print(f"{name}: {values[-1]:.1e} from the optimum after 250 iterations")
+    drawing.save(bias(curves), out / "penalty-bias", ("png",))
+
+
+if __name__ == "__main__":
+    main()
