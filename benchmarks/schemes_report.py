@@ -1,0 +1,252 @@
+"""Tables and performance profiles of `bench_schemes.py`, from its rows.
+
+python benchmarks/schemes_report.py benchmarks/results/schemes.csv [--out DIR]
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cases import CONVEX
+from experiment import read_rows, say
+
+from dadmm.penalty import SCHEMES
+
+Row = Mapping[str, Any]
+CASE = ("problem", "graph", "n_nodes", "seed", "init")
+NUMBERS = ("n_nodes", "seed", "iterations", "messages", "bytes", "collectives", "cap")
+# Lines of the profiles, the oracle last; all schemes are in the tables.
+SHOWN = ("auto", "edge_ratio 1.6", "edge_balance 1.6", "global_balance", "fixed",
+         "vp", "nap", "oracle")  # fmt: skip
+TITLES = {"dppca": "D-PPCA", "caltech": "Caltech"}
+Table = dict[tuple[Any, ...], dict[str, float]]  # iterations by case, then by label
+
+
+def load(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a file, numbers as numbers and None where there is none."""
+    rows: list[dict[str, Any]] = [dict(row) for row in read_rows(path)]
+    for row in rows:
+        for name in NUMBERS:
+            row[name] = int(row[name]) if row[name] else None
+        row["eta0"] = float(row["eta0"])
+    return rows
+
+
+def case_of(row: Row) -> tuple[Any, ...]:
+    """Return what schemes are compared on."""
+    return tuple(row[name] for name in CASE)
+
+
+def kinds(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Return the rows by kind of problem."""
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        name = row["problem"]
+        kind = "convex" if name in CONVEX else name.partition("-")[0]
+        groups.setdefault(TITLES.get(kind, kind), []).append(row)
+    return groups
+
+
+def table(rows: Sequence[Row], column: str = "iterations") -> Table:
+    """Return a column by case with eta0, then by scheme; infinite where not reached.
+
+    `auto` and the oracle have no eta0, so theirs holds for each.
+    """
+    free, tied, etas = {}, {}, {}
+    for row in rows:
+        case, value = case_of(row), row[column]
+        value = float("inf") if row["iterations"] is None else float(value)
+        if row["scheme"] in ("auto", "oracle"):
+            free.setdefault(case, {})[row["label"]] = value
+        else:
+            etas.setdefault(case, {})[row["eta0"]] = None
+            tied.setdefault((*case, row["eta0"]), {})[row["label"]] = value
+    return {
+        (*case, eta0): tied[*case, eta0] | free[case]
+        for case, each in etas.items()
+        for eta0 in each
+    }
+
+
+def ratios(of: Table, label: str, to: str | None = None) -> np.ndarray:
+    """Return a scheme's iterations over those of another, or of the best scheme."""
+    found = []
+    for each in of.values():
+        rivals = [n for name, n in each.items() if not name.startswith("oracle")]
+        base = each.get(to, np.inf) if to else min(rivals)
+        if label in each and base < np.inf:
+            found.append(each[label] / base)
+    return np.array(found)
+
+
+def spreads(of: Table, label: str) -> np.ndarray:
+    """Return the slowest over the fastest eta0 of each case that has five."""
+    found = []
+    for _, group in groupby(sorted(of, key=str), key=lambda name: name[:-1]):
+        each = [of[name][label] for name in group]
+        if len(each) >= 5 and min(each) < np.inf:
+            found.append(max(each) / min(each))
+    return np.array(found)
+
+
+def labels(of: Table) -> list[str]:
+    """Return all schemes: `auto`, in the library's order, the oracles."""
+    every = {name for each in of.values() for name in each}
+    order = ["auto", *SCHEMES, "oracle"]
+    return sorted(every, key=lambda name: (order.index(name.split()[0]), name))
+
+
+def number(value: float) -> str:
+    return f"{value:.2f}" if value < np.inf else "-"
+
+
+def middle(values: np.ndarray, level: float = 0.5) -> str:
+    """Return a quantile in words; infinite ones are dashes."""
+    if not len(values):
+        return ""
+    if level == 0.5:
+        return number(float(np.median(values)))
+    return number(float(np.quantile(values, level, method="higher")))
+
+
+def print_schemes(rows: Sequence[Row], title: str) -> None:
+    """Print how each scheme compares with the oracle, the best, and itself."""
+    of = table(rows)
+    cases = len({name[:-1] for name in of})
+    print(f"\n{title}: {cases} cases, {len(of)} with their eta0\n")
+    print("| scheme | reached | median / oracle | 90 % / oracle | within 1.2 of best "
+          "| within 2 | slowest / fastest eta0, median | worst |")  # fmt: skip
+    print("|---" * 8 + "|")
+    for label in labels(of):
+        all_of = np.array([each.get(label, np.nan) for each in of.values()])
+        all_of = all_of[~np.isnan(all_of)]
+        best, oracle = ratios(of, label), ratios(of, label, "oracle")
+        own = spreads(of, label) if label != "oracle 1" else np.array([])
+        cells = [
+            label,
+            f"{np.isfinite(all_of).mean():.0%}",
+            middle(oracle),
+            middle(oracle, 0.9),
+            f"{(best <= 1.2).mean():.0%}",
+            f"{(best <= 2.0).mean():.0%}",
+            middle(own) if label[:6] != "oracle" else "",
+            middle(own, 1.0) if label[:6] != "oracle" else "",
+        ]
+        print("| " + " | ".join(cells) + " |")
+
+
+def one_each(rows: Sequence[Row]) -> dict[tuple[Any, ...], dict[str, float]]:
+    """Return the iterations of `auto` and of the oracles by case, without eta0."""
+    return {
+        name[:-1]: {k: v for k, v in each.items() if k[:6] in ("auto", "oracle")}
+        for name, each in table(rows).items()
+    }
+
+
+def print_headline(rows: Sequence[Row]) -> None:
+    """Print what was asked of `auto`, over cases without their eta0."""
+    each = one_each(rows).values()
+    for oracle in ("oracle", "oracle 1"):
+        ratio = np.array([e["auto"] / e[oracle] for e in each
+                          if e.get(oracle, np.inf) < np.inf])  # fmt: skip
+        if len(ratio):
+            print(f"\nauto over {oracle}: median {middle(ratio)}, 90 % "
+                  f"{middle(ratio, 0.9)}, worst {middle(ratio, 1.0)}, at most 1.2 in "
+                  f"{(ratio <= 1.2).mean():.0%} of {len(ratio)} cases")  # fmt: skip
+
+
+def print_where(rows: Sequence[Row]) -> None:
+    """Print `auto` over the oracle by problem and graph, and its worst cases."""
+    cases = one_each(rows)
+    ratio = {
+        name: each["auto"] / each["oracle"]
+        for name, each in cases.items()
+        if each["oracle"] < np.inf
+    }
+    for n_nodes in sorted({name[2] for name in ratio}):
+        own = {name: r for name, r in ratio.items() if name[2] == n_nodes}
+        graphs = list(dict.fromkeys(name[1] for name in own))
+        print(f"\nauto over the oracle, {n_nodes} nodes, median over seeds\n")
+        print("| | " + " | ".join(graphs) + " |")
+        print("|---" * (1 + len(graphs)) + "|")
+        for problem, init in dict.fromkeys((name[0], name[4]) for name in own):
+            cells = [
+                middle(np.array([r for name, r in own.items()
+                                 if (name[0], name[4], name[1]) == (problem, init, g)]))
+                for g in graphs
+            ]  # fmt: skip
+            start = ", independent" * (init == "independent")
+            print(f"| {problem}{start} | " + " | ".join(cells) + " |")
+    print("\nthe cases in which auto is furthest from the oracle\n")
+    print("| case | auto | oracle | ratio |\n|---|---|---|---|")
+    for name in sorted(ratio, key=lambda name: -ratio[name])[:10]:
+        each, (problem, graph, n, seed, init) = cases[name], name
+        words = f"{problem}, {graph} {n}, seed {seed}, {init}"
+        print(f"| {words} | {each['auto']:g} | {each['oracle']:g} "
+              f"| {number(ratio[name])} |")  # fmt: skip
+
+
+def typical(of: Table, graph: str, label: str) -> float:
+    """Return the median of a scheme over the cases on a graph."""
+    own = [each for name, each in of.items() if name[1] == graph]
+    return float(np.median([each[label] for each in own if label in each]))
+
+
+def print_traffic(rows: Sequence[Row]) -> None:
+    """Print the median of what is sent until the goal, 20 nodes."""
+    rows = [row for row in rows if row["n_nodes"] == 20]
+    sent, size = table(rows, "messages"), table(rows, "bytes")
+    graphs = list(dict.fromkeys(name[1] for name in sent))
+    print("\nmedian messages (MB) until the goal, 20 nodes, over problems and eta0\n")
+    print("| scheme | " + " | ".join(graphs) + " |")
+    print("|---" * (1 + len(graphs)) + "|")
+    for label in labels(sent):
+        cells = []
+        for graph in graphs:
+            count, volume = typical(sent, graph, label), typical(size, graph, label)
+            known = count < np.inf
+            cells.append(f"{count:.0f} ({volume / 1e6:.2f})" if known else "-")
+        print(f"| {label} | " + " | ".join(cells) + " |")
+
+
+def print_tables(rows: Sequence[Row]) -> None:
+    """Print all tables, as Markdown."""
+    groups = kinds(rows)
+    for title, own in groups.items():
+        print_schemes(own, title)
+        print_headline(own)
+        print_where(own)
+    print_traffic(groups["convex"])
+
+
+def draw_profiles(rows: Sequence[Row], out: Path) -> None:
+    """Draw the profiles of convex problems and of D-PPCA, if matplotlib is there."""
+    try:
+        from profiles import draw, save
+    except ImportError:
+        say("no figures: pip install 'dadmm[plot]'")
+        return
+    for kind, own in kinds(rows).items():
+        of = table(own)
+        figure = draw({name: np.sort(ratios(of, name)) for name in SHOWN})
+        save(figure, out / f"schemes-{kind.lower()}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", type=Path, help="schemes.csv")
+    parser.add_argument("--out", type=Path, help="folder of figures")
+    chosen = parser.parse_args()
+    rows = load(chosen.rows)
+    print_tables(rows)
+    if chosen.out:
+        draw_profiles(rows, chosen.out)
+
+
+if __name__ == "__main__":
+    main()
