@@ -28,7 +28,8 @@ class Problem(Protocol):
     def prox(self, theta: Vector, stats: Any, centre: Vector, weight: float) -> Vector:
         """Return the argmin over x of ``f_i(x; stats) + weight/2 |x - centre|^2``.
 
-        A block sweep from ``theta`` that never raises this sum will do too.
+        A block sweep from ``theta`` that never raises this sum will do too. Where parts
+        are private or scaled, the weight of each entry is ``weight * layout.pull``.
         """
 
     def objectives(self, thetas: Matrix, stats: Any) -> Vector:
@@ -51,7 +52,7 @@ class Edges(NamedTuple):
     Both ends of an edge know all but the last two, the multiplier with opposite sign.
     """
 
-    theta: Vector  # (size,)
+    theta: Vector  # (size,) what is shared of it
     neighbours: Matrix  # (degree, size)
     anchors: Matrix  # (degree, size) z_ij
     drift: Matrix  # (degree, size) rho_ij - z_ij as it was before

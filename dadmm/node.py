@@ -65,7 +65,8 @@ class Node:
         probe: str = "midpoint",
         decentralised: bool = True,
     ) -> None:
-        degree, size = len(outbox), problem.layout.size
+        self.layout = problem.layout
+        degree, size = len(outbox), self.layout.shared_size
         self.index, self.problem, self.scheme, self.rule = index, problem, scheme, rule
         self.diameter, self.decentralised = diameter, decentralised
         self.symmetric = _chosen("coupling", coupling, COUPLINGS) == "symmetric"
@@ -73,14 +74,15 @@ class Node:
         self.sent: Any = message(size).views(outbox)
         self.heard: Any = message(size).views(inbox)
         self.theta = np.array(theta, dtype=np.float64)
+        self.shared = self.layout.shared(self.theta)  # what neighbours agree on
         self.multipliers = np.zeros((degree, size))
         self.multiplier = np.zeros(size)  # their sum, the paper's lambda_i
         self.midpoints = np.empty((degree, size))
         self.anchors = np.empty((degree, size))  # z_ij
         self.drift = np.empty((degree, size))
-        self.centre, self.weight = self.theta, 0.0  # of the last proximal term
-        self.mean = self.theta  # the neighbours', once they are met
-        self.trial = np.empty((1 + degree * scheme.probes, size))
+        self.centre, self.weight = self.shared, 0.0  # of the last proximal term
+        self.mean = self.shared  # the neighbours', once they are met
+        self.trial = np.empty((1 + degree * scheme.probes, self.layout.size))
         bend = curvature(problem, self.theta) if scheme.surveys else math.nan
         self.penalty = scheme.init(degree, bend, diameter)
         self.eta = self.penalty.eta  # what prox and dual step use
@@ -99,8 +101,8 @@ class Node:
 
     def meet(self) -> None:
         """Take in the neighbours' starting parameters."""
-        consensus.midpoint(self.theta, self.heard.theta, out=self.anchors)
-        self.mean = consensus.neighbour_mean(self.theta, self.heard.theta)
+        consensus.midpoint(self.shared, self.heard.theta, out=self.anchors)
+        self.mean = consensus.neighbour_mean(self.shared, self.heard.theta)
         self.penalty = self.scheme.settle(self.penalty, self.heard.eta, self.anchors)
         self.eta = self.penalty.eta
 
@@ -120,34 +122,35 @@ class Node:
         self.centre, self.weight = consensus.prox_point(
             self.anchors, self.multiplier, self.eta
         )
-        return self.centre, self.weight
+        return self.layout.whole(self.centre, self.theta), self.weight
 
     def accept(self, theta: Vector) -> None:
         """Take the solution of the local problem and write it into the outbox."""
-        self.theta = theta
+        self.theta, self.shared = theta, self.layout.shared(theta)
         self._write()
 
     def hear(self) -> None:
         """Move the multipliers, measure the residuals, and lay out what to try."""
-        theta, neighbours, alpha = self.theta, self.heard.theta, self.scheme.alpha
+        shared, neighbours, alpha = self.shared, self.heard.theta, self.scheme.alpha
         consensus.ascend(
-            self.multipliers, theta, neighbours, alpha * self.eta, out=self.multipliers
+            self.multipliers, shared, neighbours, alpha * self.eta, out=self.multipliers
         )
         self.multiplier = self.multipliers.sum(axis=0)
-        consensus.midpoint(theta, neighbours, out=self.midpoints)
+        consensus.midpoint(shared, neighbours, out=self.midpoints)
         np.subtract(self.midpoints, self.anchors, out=self.drift)
         consensus.relax(self.anchors, self.midpoints, alpha)
-        mean = consensus.neighbour_mean(theta, neighbours)
+        mean = consensus.neighbour_mean(shared, neighbours)
         self.eta_mean = float(self.eta.sum()) / max(len(self.eta), 1)
         self.primal, self.dual = consensus.residuals(
-            theta, mean, self.mean, self.eta_mean
+            shared, mean, self.mean, self.eta_mean
         )
         self.mean = mean
-        self.disagreement = consensus.disagreement(theta, neighbours)
+        self.disagreement = consensus.disagreement(shared, neighbours)
         self.residual = consensus.norm(consensus.optimality(self.drift, self.eta))
-        self.trial[0] = theta
+        self.trial[0] = self.theta
         if self.scheme.probes:
-            self.trial[1:] = self.midpoints if self.at_midpoint else neighbours
+            tried = self.midpoints if self.at_midpoint else neighbours
+            self.trial[1:] = self.layout.whole(tried, self.theta)
 
     def conclude(self, t: int, values: Vector) -> None:
         """Judge the iteration and move the penalties, given f_i of what was tried."""
@@ -159,7 +162,7 @@ class Node:
                 "of noise, or the penalty far too small?)"
             )
         edges = Edges(
-            self.theta, self.heard.theta, self.anchors, self.drift, self.multipliers,
+            self.shared, self.heard.theta, self.anchors, self.drift, self.multipliers,
             self.eta, self.centre, self.weight,
         )  # fmt: skip
         seen = Sighting(
@@ -172,9 +175,9 @@ class Node:
     @property
     def gap(self) -> float:
         """This node's share of the estimated objective gap, see `Certificate.gap`."""
-        apart = self.theta - self.heard.theta
+        apart = self.shared - self.heard.theta
         across = abs(float(np.vdot(self.multipliers, apart)))
-        return across + self.residual * consensus.norm(self.theta)
+        return across + self.residual * consensus.norm(self.shared)
 
     @property
     def nodes(self) -> Sequence[Node]:
@@ -195,7 +198,7 @@ class Node:
         self.done = t >= self.accord.stop_at
 
     def _write(self) -> None:
-        self.sent.theta[:] = self.theta
+        self.sent.theta[:] = self.shared
         self.sent.eta[:] = self.penalty.eta
         self.sent.quiet[:] = self.accord.quiet
         self.sent.stop_at[:] = self.accord.stop_at
@@ -209,10 +212,10 @@ class Node:
             seen.dual,
             self.disagreement,
             self.residual,
-            consensus.norm(self.theta),
+            consensus.norm(self.shared),
             consensus.norm(self.mean),
             2.0 * consensus.norm(self.multiplier),
-            self.theta.size,
+            self.shared.size,
         )
         self.satisfied = self.rule.holds(now)
         vote = self.satisfied and self.decentralised

@@ -130,7 +130,8 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float]:
         f"{name}_degrees": float(targets.angles(name, result.theta).max())
         for name in targets.W
     }
-    found["consensus_error"] = metrics.consensus_error(result.theta)
+    shared = result.theta[:, : result.layout.shared_size]
+    found["consensus_error"] = metrics.consensus_error(shared)
     found["objective"] = float(result.objectives.sum())
     found["disagreement"] = float(result.certificate.disagreement.max())
     found["residual"] = float(result.certificate.residual.max())

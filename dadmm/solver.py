@@ -293,7 +293,7 @@ def _starts(
 def _exchange(
     topology: Topology, layout: Layout, comm: Any, wait: str
 ) -> Iterator[Exchange]:
-    width = message(layout.size).size
+    width = message(layout.shared_size).size
     exchange: Exchange
     if comm is None:
         exchange = InProcessExchange(topology, width)
