@@ -22,8 +22,9 @@ def curvature(problem: Problem, theta: Vector) -> float:
 
     A proximal step from c with weight w ends at an x where the gradient is w (c - x).
     Two steps of different weight give two gradients, and so the curvature between
-    their ends. It is in the units of a penalty, whatever those are, needs nobody else,
-    and is NaN where nothing can be learnt: ``theta`` is optimal, or f_i breaks down.
+    their ends, in what is shared of theta. It is in the units of a penalty, whatever
+    those are, needs nobody else, and is NaN where nothing can be learnt: ``theta`` is
+    optimal, or f_i breaks down.
     """
     try:
         stats = problem.expect(theta)
@@ -55,10 +56,10 @@ def _light(problem: Problem, theta: Vector, stats: Any) -> float:
 
 def _bend(problem: Problem, theta: Vector, stats: Any, weight: float) -> float:
     """Return the curvature between two steps' ends; NaN where both stay at theta."""
-    # a problem may work in place, hence the copies
-    near = problem.prox(theta.copy(), stats, theta.copy(), 2.0 * weight)
-    far = problem.prox(theta.copy(), stats, theta.copy(), weight)
-    way, turn = norm(far - near), norm(2.0 * near - far - theta)
-    if max(way, turn) <= NOISE * max(norm(theta), norm(far)):
+    share, place = problem.layout.shared, theta.copy  # for a problem may work in place
+    near = share(problem.prox(place(), stats, place(), 2.0 * weight))
+    far, start = share(problem.prox(place(), stats, place(), weight)), share(theta)
+    way, turn = norm(far - near), norm(2.0 * near - far - start)
+    if max(way, turn) <= NOISE * max(norm(start), norm(far)):
         return math.nan
     return weight * turn / way if way > 0.0 else math.inf
