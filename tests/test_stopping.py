@@ -12,11 +12,23 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Topology, stopping
 from dadmm.errors import ConfigError
-from dadmm.stopping import PATIENCE, REASONS, Accord, Council, Progress, Rule
+from dadmm.stopping import PATIENCE, REASONS, RULES, Accord, Council, Progress, Rule
 
 # At tolerance 0.1 a node is content with this: all lengths are half of their limits.
 CALM = Progress(
-    10.0, 10.5, primal=0.5, dual=0.5, theta=10.0, mean=10.0, multipliers=10.0
+    objective=10.0,
+    objective_previous=10.5,
+    primal=0.5,
+    dual=0.5,
+    disagreement=0.5,
+    residual=0.5,
+    theta=10.0,
+    mean=10.0,
+    multipliers=10.0,
+    size=4,
+)
+STILL = CALM._replace(
+    objective_previous=10.0, primal=0.0, dual=0.0, disagreement=0.0, residual=0.0
 )
 
 
@@ -50,13 +62,56 @@ def test_each_clause_counts_and_is_strict(change, residuals, objective):
     assert Rule("objective", 0.1).holds(now) is objective
 
 
-@pytest.mark.parametrize("name", ["residuals", "objective"])
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        ({}, True),
+        ({"objective_previous": 11.0}, False),  # |change| = 0.1 |f| exactly
+        ({"objective_previous": math.inf}, False),  # there is none at t = 1
+        ({"disagreement": 1.0}, False),
+        ({"disagreement": 1.0, "theta": 10.1}, True),
+        ({"disagreement": 1.0, "mean": 10.1}, True),
+        ({"residual": 1.0}, False),
+        ({"residual": 1.0, "multipliers": 10.1}, True),
+        ({"residual": 0.0, "multipliers": 0.0}, False),  # 0 is not below 0
+        ({"primal": 99.0, "dual": 99.0}, True),  # the paper's lengths do not count
+    ],
+)
+def test_each_clause_of_optimality_counts_and_is_strict(change, holds):
+    """Relative to theta and to the multipliers; with no absolute part."""
+    assert Rule("optimality", 0.1, 0.0).holds(CALM._replace(**change)) is holds
+
+
+@pytest.mark.parametrize("name", ["disagreement", "residual"])
+@pytest.mark.parametrize("length", [0.0, 10.0])
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_the_absolute_tolerance_is_per_entry_and_adds_to_the_relative(
+    name, length, size
+):
+    """Its limit is the root of the size; alone it decides where the optimum is zero."""
+    lengths = {"theta": length, "mean": length, "multipliers": length, "size": size}
+    now = STILL._replace(**lengths)
+    rule, limit = Rule("optimality", 0.1, 0.01), 0.01 * math.sqrt(size) + 0.1 * length
+
+    assert rule.holds(now._replace(**{name: 0.999 * limit}))
+    assert not rule.holds(now._replace(**{name: 1.001 * limit}))
+
+
+def test_the_absolute_tolerance_is_of_optimality_alone():
+    """The other rules are as they were before there was one."""
+    for name in ("residuals", "objective"):
+        large, none = Rule(name, 0.1, 1e9), Rule(name, 0.1, 0.0)
+        for change in ({}, {"primal": 1.0}, {"dual": 1.0}, {"objective": 12.0}):
+            now = CALM._replace(**change)
+            assert large.holds(now) is none.holds(now)
+
+
+@pytest.mark.parametrize("name", RULES)
 def test_tolerance_zero_never_holds(name):
     """Not even when nothing moves at all, so that all of max_iter is run."""
-    still = CALM._replace(objective_previous=10.0, primal=0.0, dual=0.0)
-
-    assert not Rule(name, 0.0).holds(still)
-    assert Rule(name, 1e-300).holds(still)
+    assert not Rule(name, 0.0).holds(STILL)
+    assert not Rule(name, 0.0, 1e9).holds(STILL)
+    assert Rule(name, 1e-300).holds(STILL)
 
 
 @pytest.mark.parametrize("tolerance", [-1e-3, math.inf, math.nan])
@@ -66,9 +121,18 @@ def test_a_tolerance_out_of_range_is_refused(tolerance):
         Rule("residuals", tolerance)
 
 
+@pytest.mark.parametrize("tolerance", [-1e-9, math.inf, math.nan])
+def test_an_absolute_tolerance_out_of_range_is_refused(tolerance):
+    """Whatever the rule."""
+    sentence = f"^absolute_tolerance must be at least 0, got {tolerance!r}$"
+    for name in RULES:
+        with pytest.raises(ConfigError, match=sentence):
+            Rule(name, 0.1, tolerance)
+
+
 def test_an_unknown_rule_is_refused():
     """With the known ones."""
-    sentence = r"^unknown stopping 'never'; choose one of residuals, objective$"
+    sentence = f"^unknown stopping 'never'; choose one of {', '.join(RULES)}$"
     with pytest.raises(ConfigError, match=sentence):
         Rule("never")
 
@@ -234,19 +298,19 @@ def test_the_council_of_the_paper_looks_at_the_sum_of_objectives():
     assert heard == [False] * 4 + [True, False]
 
 
-@pytest.mark.parametrize("name", ["residuals", "objective"])
+@pytest.mark.parametrize("name", RULES)
 def test_the_council_never_agrees_at_tolerance_zero(name):
     """Equal sums are not less than zero apart."""
     rule = Rule(name, 0.0)
     council = Council(rule)
-    calmest = CALM._replace(objective_previous=10.0, primal=0.0, dual=0.0)
-    votes = np.full(3, council.vote(10.0, rule.holds(calmest)))
+    votes = np.full(3, council.vote(10.0, rule.holds(STILL)))
 
     assert not any(council.hear(votes) for _ in range(20))
 
 
 def test_a_node_votes_with_what_its_rule_needs():
-    """The objective for the paper's rule, its verdict for the other."""
+    """The objective for the paper's rule, its verdict for the others."""
     assert Council(Rule("objective")).vote(2.5, True) == 2.5
-    assert Council(Rule("residuals")).vote(2.5, True) == 1.0
-    assert Council(Rule("residuals")).vote(2.5, False) == 0.0
+    for name in ("optimality", "residuals"):
+        assert Council(Rule(name)).vote(2.5, True) == 1.0
+        assert Council(Rule(name)).vote(2.5, False) == 0.0
