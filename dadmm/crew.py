@@ -59,7 +59,7 @@ def crews(nodes: Sequence[Node]) -> list[Node | Crew]:
     groups: dict[Any, list[Node]] = {}
     for node in nodes:
         problem = type(node.problem)
-        kind = getattr(node.problem, "kind", None) if _stacks(problem) else node.index
+        kind = getattr(node.problem, "kind", None) if stacks(problem) else node.index
         groups.setdefault((problem, kind, node.trial.shape), []).append(node)
     workers: list[Node | Crew] = []
     for (problem, *_), group in groups.items():
@@ -71,7 +71,7 @@ def crews(nodes: Sequence[Node]) -> list[Node | Crew]:
     return workers
 
 
-def _stacks(problem: type) -> bool:
+def stacks(problem: type) -> bool:
     """Return whether a class stacks its own methods, not those it has overridden."""
     owners = [kind for kind in problem.__mro__ if "stack" in vars(kind)]
     names = ("expect", "prox", "objectives")

@@ -22,12 +22,14 @@ ORDER = (
     ("distance", "graphfiles", "datasets", "consensus", "stopping"),
     ("topology", "shard"),  # where, and what
     ("problems",),  # solve
+    ("plugins",),
     ("exchange",),  # talk
-    ("penalty",),  # adapt
+    ("penalty", "curvature"),  # adapt
     ("node",),
     ("crew",),
+    ("testing",),
     ("algorithm",),
-    ("record",),
+    ("record", "certificate"),
     ("solver",),
     ("dadmm",),  # the library's front door
     ("config",),

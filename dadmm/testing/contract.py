@@ -1,0 +1,216 @@
+"""A check that a problem keeps its contract.
+
+It calls the methods as a node would, at a few points and with a few weights, and raises
+with one sentence at the first promise that is not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dadmm.crew import stacks
+from dadmm.errors import ProblemError
+from dadmm.interfaces import Problem
+from dadmm.layout import Layout, Matrix, Vector
+from dadmm.plugins import absent
+from dadmm.testing.minimum import check_descent, check_hold, check_optimality
+from dadmm.testing.trial import Trial, check_shape, check_vector, differ, fail
+
+WEIGHTS = (1.0, 100.0, 0.01, 0.0)
+
+
+def check_problem(
+    problem: Problem, *, fixed: Sequence[str] = (), seed: int = 0, rtol: float = 1e-4
+) -> None:
+    """Raise ProblemError unless a problem keeps the contract of `Problem`.
+
+    Parameters
+    ----------
+    problem : Problem
+        With some data; a few rows are enough, and quick.
+    fixed : sequence of str
+        Parts that `prox` holds at their values in `init`, as PPCA does with mu if
+        ``zero_mean``; all others must be optimal.
+    seed : int
+        Of the points at which the problem is tried.
+    rtol : float
+        How exact `prox` must be: the slope that is left, relative to the slopes that
+        cancel there.
+
+    Notes
+    -----
+    Slopes are taken from `objectives` by finite differences, one-sided, in coordinate
+    and random directions and towards other points that the problem has visited. None
+    may lead downhill, which is the same as a gradient of zero where f is smooth, and
+    also holds at corners of f and at the border of its domain, where f is infinite.
+    The parts may be optimal together, or one after the other in any order, each with
+    those that come later at their old values.
+
+    Examples
+    --------
+    >>> from dadmm.problems import Ridge
+    >>> check_problem(Ridge(np.eye(3), np.ones(3), alpha=0.5))
+    """
+    _members(problem, fixed)
+    rng = np.random.default_rng(seed)
+    with np.errstate(all="ignore"):
+        theta = _init(problem, seed)
+        visited = [theta, problem.init(np.random.default_rng(seed + 1))]
+        for weight in WEIGHTS:
+            centre = _nearby(problem.layout, theta, fixed, rng)
+            trial = _prox(problem, theta, centre, weight, fixed)
+            _objectives(problem, trial, np.array([*visited, trial.result]))
+            check_descent(problem, trial, weight)
+            check_optimality(problem, trial, weight, visited, fixed, rng, rtol)
+            theta = trial.result
+            visited.append(theta)
+        check_hold(problem, visited)
+        if stacks(type(problem)):
+            _stack(problem, visited, rng)
+
+
+def _members(problem: Problem, fixed: Sequence[str]) -> None:
+    lacking = absent(problem)
+    if lacking is not None:
+        raise ProblemError(f"{type(problem).__name__} has no {lacking}")
+    if not isinstance(problem.layout, Layout) or problem.layout.size < 1:
+        fail(
+            problem, "layout", "expected a dadmm.Layout with at least one entry, found "
+            f"{problem.layout!r}; set it to Layout.of(coef=(d,)) or the like",
+        )  # fmt: skip
+    for name in fixed:
+        if name not in problem.layout.shapes:
+            parts = ", ".join(problem.layout.shapes)
+            raise ProblemError(f"there is no part {name!r} to be fixed, but {parts}")
+
+
+def _init(problem: Problem, seed: int) -> Vector:
+    theta = problem.init(np.random.default_rng(seed))
+    check_vector(problem, "init", theta)
+    if differ(theta, problem.init(np.random.default_rng(seed))):
+        fail(
+            problem, "init", "expected the same point from the same seed, found "
+            "another; draw from the rng that is passed, and from nothing else",
+        )  # fmt: skip
+    return theta
+
+
+def _nearby(
+    layout: Layout, theta: Vector, fixed: Sequence[str], rng: np.random.Generator
+) -> Vector:
+    """Return a point about as far from theta as theta is from zero, or by 1."""
+    centre = theta.copy()
+    for name, part in layout.views(centre)._asdict().items():
+        if name not in fixed and part.size:
+            size = np.sqrt(np.mean(part**2))
+            part += (size if size > 0.0 else 1.0) * rng.standard_normal(part.shape)
+    return centre
+
+
+def _prox(
+    problem: Problem,
+    theta: Vector,
+    centre: Vector,
+    weight: float,
+    fixed: Sequence[str],
+) -> Trial:
+    """Take a step, and check what can be said of it without knowing f."""
+    old, aim = theta.copy(), centre.copy()
+    stats = problem.expect(theta)
+    _untouched(problem, "expect", "theta", theta, old)
+    result = problem.prox(theta, stats, centre, weight)
+    _untouched(problem, "prox", "theta", theta, old)
+    _untouched(problem, "prox", "centre", centre, aim)
+    check_vector(problem, f"prox with weight {weight:g}", result)
+    _own(problem, result, theta, centre)
+    kept = result.copy()
+    if differ(problem.prox(theta, problem.expect(theta), centre, weight), kept):
+        fail(
+            problem, "prox", "expected the same bits from the same arguments, found "
+            "others the second time; keep no state and draw nothing at random",
+        )  # fmt: skip
+    problem.prox(kept.copy(), stats, 2.0 * centre, weight + 1.0)
+    if differ(result, kept):
+        fail(
+            problem, "prox", "expected a result of its own, found one that changed "
+            "when prox was called again; return a new array each time",
+        )  # fmt: skip
+    views, before = problem.layout.views(result), problem.layout.views(old)
+    for name in fixed:
+        if differ(getattr(views, name), getattr(before, name)):
+            fail(
+                problem, "prox", f"expected the fixed part {name} to stay, found it "
+                "moved; hold it, or leave it out of fixed",
+            )  # fmt: skip
+    return Trial(theta, stats, centre, weight * problem.layout.pull, result)
+
+
+def _untouched(
+    problem: Problem, method: str, name: str, now: Matrix, before: Matrix
+) -> None:
+    if differ(now, before):
+        fail(
+            problem, method, f"expected {name} as it was, found it modified; work on "
+            f"{name}.copy()",
+        )  # fmt: skip
+
+
+def _own(problem: Problem, result: Vector, theta: Vector, centre: Vector) -> None:
+    for name, array in (("theta", theta), ("centre", centre)):
+        if np.shares_memory(result, array):
+            fail(
+                problem, "prox", "expected a new array, found one that shares memory "
+                f"with {name}; return a copy",
+            )  # fmt: skip
+
+
+def _objectives(problem: Problem, trial: Trial, rows: Matrix) -> None:
+    """Check that each row has a value, which is its own."""
+    given, n = rows.copy(), len(rows)
+    values = problem.objectives(rows, trial.stats)
+    _untouched(problem, "objectives", "thetas", rows, given)
+    check_shape(problem, "objectives", values, (n,), "return f of each row of thetas")
+    if not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values))[0])
+        fail(
+            problem, "objectives", "expected finite values where init and prox lead, "
+            f"found {values[row]}; look for a logarithm or a division",
+        )  # fmt: skip
+    companies: dict[str, Callable[[], Any]] = {
+        "alone": lambda: [problem.objectives(r[None], trial.stats)[0] for r in rows],
+        "in another order": lambda: problem.objectives(rows[::-1], trial.stats)[::-1],
+        "when asked again": lambda: problem.objectives(rows, trial.stats),
+    }
+    for company, ask in companies.items():
+        again = np.array(ask())
+        far = np.abs(again - values) > 1e-9 * (1.0 + np.abs(values))
+        if far.any():
+            row = int(np.flatnonzero(far)[0])
+            fail(
+                problem, "objectives", f"expected the value {values[row]:.6g} of a row "
+                f"whatever its company, found {again[row]:.6g} {company}; sum over the "
+                "last axis only, and keep no state",
+            )  # fmt: skip
+
+
+def _stack(problem: Any, visited: Sequence[Vector], rng: np.random.Generator) -> None:
+    """Check that a stack of two gives each the bits that it would get alone."""
+    thetas, weights = np.array(visited[-2:]), np.array([0.5, 3.0])
+    centres = thetas + rng.standard_normal(thetas.shape)
+    stacked = type(problem).stack([problem, problem])
+    stats = stacked.expect(thetas)
+    results = stacked.prox(thetas, stats, centres, weights)
+    rows = np.stack([thetas, results], axis=1)
+    values = stacked.objectives(rows, stats)
+    for k in range(2):
+        stats = problem.expect(thetas[k])
+        alone = problem.prox(thetas[k], stats, centres[k], weights[k])
+        if differ(results[k], alone):
+            fail(problem, "stack", "expected the same bits from prox of a stack and "
+                  "of a problem alone, found others")  # fmt: skip
+        if differ(values[k], problem.objectives(rows[k], stats)):
+            fail(problem, "stack", "expected the same bits from objectives of a stack "
+                  "and of a problem alone, found others")  # fmt: skip

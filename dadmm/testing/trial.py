@@ -1,0 +1,76 @@
+"""A step that is on trial, and how its faults are told."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from dadmm.errors import ProblemError
+from dadmm.interfaces import Problem
+from dadmm.layout import Vector
+
+
+class Trial(NamedTuple):
+    """A proximal step, and where it went."""
+
+    theta: Vector
+    stats: Any
+    centre: Vector
+    weights: Vector  # (size,) of each entry
+    result: Vector
+
+
+def fail(problem: Problem, method: str, sentence: str) -> NoReturn:
+    """Raise with one sentence on a method."""
+    raise ProblemError(f"{type(problem).__name__}.{method}: {sentence}")
+
+
+def check_vector(problem: Problem, method: str, found: Any) -> None:
+    """Check that a method returned parameters."""
+    size = problem.layout.size
+    check_shape(
+        problem, method, found, (size,), "layout.pack(...) makes it of named parts"
+    )
+    if found.dtype != np.float64:
+        fail(problem, method, f"expected float64, found {found.dtype}; convert it")
+    if not np.isfinite(found).all():
+        entry = int(np.flatnonzero(~np.isfinite(found))[0])
+        fail(
+            problem, method, f"expected finite numbers, found {found[entry]} in part "
+            f"{part_of(problem, entry)}; guard the division or logarithm there",
+        )  # fmt: skip
+
+
+def check_shape(
+    problem: Problem, method: str, found: Any, shape: tuple[int, ...], advice: str
+) -> None:
+    """Check that a method returned an array of some shape."""
+    if not isinstance(found, np.ndarray) or found.shape != shape:
+        has = getattr(found, "shape", None)
+        what = type(found).__name__ if has is None else f"shape {has}"
+        fail(
+            problem, method,
+            f"expected an array of shape {shape}, found {what}; {advice}",
+        )  # fmt: skip
+
+
+def part_of(problem: Problem, entry: int) -> str:
+    """Return the name of the part that holds an entry of theta."""
+    found = spans(problem).items()
+    return next(name for name, span in found if span.start <= entry < span.stop)
+
+
+def differ(one: Any, other: Any) -> bool:
+    """Return whether two arrays have other bits, or one is none."""
+    return not np.array_equal(one, other, equal_nan=True)
+
+
+def spans(problem: Problem) -> dict[str, slice]:
+    """Return where each part lies in theta."""
+    numbers = problem.layout.views(np.arange(problem.layout.size, dtype=np.float64))
+    return {
+        name: slice(int(part.min()), int(part.max()) + 1)
+        for name, part in numbers._asdict().items()
+        if part.size
+    }
