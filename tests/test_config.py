@@ -60,12 +60,20 @@ def test_defaults_of_the_schemes_agree():
 
 
 def test_the_default_run_is_the_papers_synthetic_problem():
-    """500 samples in 20 dimensions around a subspace of 5, complete graph, eta 10."""
+    """500 samples in 20 dimensions around a subspace of 5, complete graph."""
     config = RunConfig()
 
     assert (config.n_samples, config.dimension, config.n_components) == (500, 20, 5)
-    assert (config.topology, config.scheme, config.eta0) == ("complete", "nap", 10.0)
-    assert config.noise_variance == 0.2
+    assert (config.topology, config.noise_variance) == ("complete", 0.2)
+
+
+def test_the_defaults_need_no_tuning():
+    """The scheme that finds its own penalty, and a rule that means something."""
+    config = RunConfig()
+
+    assert (config.scheme, config.relaxation) == ("auto", None)
+    assert (config.stopping, config.tolerance) == ("optimality", 1e-3)
+    assert config.absolute_tolerance == 1e-6
 
 
 @pytest.mark.parametrize("item", fields(RunConfig), ids=lambda item: item.name)
@@ -84,8 +92,8 @@ def test_help_names_choices_and_defaults(capsys):
         parse("--help")
     text = " ".join(capsys.readouterr().out.split())
 
-    assert "{fixed,vp,ap,nap,vp_ap,vp_nap}" in text
-    assert "penalty at the start (default: 10.0)" in text
+    assert "{" + ",".join(penalty.SCHEMES) + "}" in text
+    assert "penalty at the start; auto finds its own (default: 10.0)" in text
     assert "--strict, --no-strict" in text
 
 
@@ -217,7 +225,7 @@ def test_flags_are_not_abbreviated():
         ({"coupling": "both"}, "unknown coupling 'both'; choose one of symmetric, own"),
         ({"probe": "far"}, "unknown probe 'far'; choose one of midpoint, neighbour"),
         ({"init": "same"}, "unknown init 'same'; choose one of shared, independent"),
-        ({"stopping": "never"}, "unknown stopping 'never'; choose one of residuals"),
+        ({"stopping": "never"}, "unknown stopping 'never'; choose one of optimality"),
         ({"agreement": "all"}, "unknown agreement 'all'; choose one of neighbours"),
         ({"wait": "spin"}, "unknown wait 'spin'; choose one of auto, block, nap"),
         ({"eta0": 0.0}, "eta0 must be positive and finite, got 0.0"),
@@ -231,6 +239,9 @@ def test_flags_are_not_abbreviated():
         ({"budget_trigger": -0.1}, "budget_trigger must be at least 0"),
         ({"tolerance": -1.0}, "tolerance must be at least 0, got -1.0"),
         ({"tolerance": math.nan}, "tolerance must be at least 0, got nan"),
+        ({"absolute_tolerance": -1.0}, "absolute_tolerance must be at least 0, got -1"),
+        ({"relaxation": 0.0}, "relaxation must be between 0 and 2, both excluded, got"),
+        ({"relaxation": 2.0}, "relaxation must be between 0 and 2, both excluded, got"),
         ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
         ({"max_seconds": 0.0}, "max_seconds must be positive, got 0.0"),
         ({"max_seconds": math.nan}, "max_seconds must be positive, got nan"),

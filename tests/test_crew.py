@@ -85,6 +85,6 @@ def test_a_problem_of_ones_own_need_not_be_stacked():
     for i, problem in enumerate(problems):
         problem.expect = lambda theta, i=i: asked.append(i)
 
-    solve(problems, Topology.complete(4), tolerance=0, max_iter=2)
+    solve(problems, Topology.complete(4), scheme="nap", tolerance=0, max_iter=2)
 
     assert asked == [0, 1, 2, 3] * 2

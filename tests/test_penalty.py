@@ -221,6 +221,7 @@ REFUSED = {
     "budget0 must be at least 0": (-0.5, math.nan),
     "budget_decay must be within [0, 1)": (1.0, -0.1, math.nan),
     "budget_trigger must be at least 0 (inf is allowed)": (-0.1, math.nan),
+    "relaxation must be between 0 and 2, both excluded": (0.0, 2.0, -1.0, math.nan),
 }
 
 
@@ -235,6 +236,6 @@ def test_a_setting_out_of_range_is_refused(name, rule):
 
 def test_an_unknown_scheme_is_refused_with_the_known_ones():
     """The sentence lists what can be chosen."""
-    known = "fixed, vp, ap, nap, vp_ap, vp_nap"
+    known = ", ".join(SCHEMES)
     with pytest.raises(ConfigError, match=f"^unknown scheme 'npa'; choose .*{known}$"):
         build("npa")

@@ -156,8 +156,8 @@ def test_the_history_has_a_row_per_node_and_iteration():
     history = table_of(run(*SHORT) / "history.csv")
 
     assert list(history) == [
-        "iteration", "node", "objective", "primal", "dual", "disagreement", "residual", "eta",
-        "quiet", "solve_seconds", "exchange_seconds", "observe_seconds",
+        "iteration", "node", "objective", "primal", "dual", "disagreement", "residual",
+        "eta", "quiet", "solve_seconds", "exchange_seconds", "observe_seconds",
     ]  # fmt: skip
     assert_array_equal(history["iteration"], np.repeat(np.arange(1, 13), 4))
     assert_array_equal(history["node"], np.tile(np.arange(4), 12))
@@ -204,7 +204,7 @@ def test_the_summary_says_what_happened():
     assert set(summary["seconds"]) == {"total", "solve", "exchange", "observe"}
     assert set(summary["metrics"]) == {
         "angle_to_truth_degrees", "angle_to_centralised_degrees", "consensus_error",
-        "objective", "log_likelihood", "log_likelihood_gap",
+        "disagreement", "residual", "objective", "log_likelihood", "log_likelihood_gap",
     }  # fmt: skip
     assert summary["metrics"]["log_likelihood_gap"] > 0
     assert summary["versions"]["dadmm"] == dadmm.__version__
@@ -234,7 +234,10 @@ def test_the_reference_may_be_left_out():
     """With large dimensions it costs more than the run."""
     found = summary_of(run(*SHORT, "--no-reference"))["metrics"]
 
-    assert set(found) == {"angle_to_truth_degrees", "consensus_error", "objective"}
+    assert set(found) == {
+        "angle_to_truth_degrees", "consensus_error", "disagreement", "residual",
+        "objective",
+    }  # fmt: skip
 
 
 def test_data_without_noise_are_no_reason_to_lose_the_results():
@@ -275,7 +278,7 @@ def test_without_a_name_results_go_to_a_new_folder(capsys):
     folders = sorted(str(path) for path in Path("runs").iterdir())
 
     assert len(folders) == 2
-    assert all(re.match(r"runs/ppca-ring-nap-\d{8}-\d{6}", name) for name in folders)
+    assert all(re.match(r"runs/ppca-ring-auto-\d{8}-\d{6}", name) for name in folders)
     said = capsys.readouterr().out.splitlines()
     assert sorted(line for line in said if "results in" in line) == [
         f"results in {name}" for name in folders
@@ -423,7 +426,7 @@ def test_a_converged_run_says_so(capsys):
     out, err = capsys.readouterr()
     lines = out.splitlines()
 
-    assert lines[0].startswith("ppca by nap on complete, 4 nodes; MPI: none")
+    assert lines[0].startswith("ppca by auto on complete, 4 nodes; MPI: none")
     assert re.match(r"converged after \d+ iterations, \d+\.\d\d s \(", lines[1])
     assert re.match(r"[\d,]+ messages, [\d,]+ bytes$", lines[2])
     assert lines[3].startswith("nodes agree to ")

@@ -24,7 +24,7 @@ def starts(**settings):
     seen, problems = [], quadratics(5)
     for problem in problems:
         problem.expect = lambda theta: seen.append(theta.copy())
-    solve(problems, RING, max_iter=1, **settings)
+    solve(problems, RING, max_iter=1, scheme="nap", **settings)  # surveys nothing
     return np.array(seen)
 
 
@@ -51,7 +51,8 @@ def test_given_starts_are_used_and_left_alone():
     problems, theta0 = quadratics(4), np.arange(8.0).reshape(4, 2)
     kept = theta0.copy()
 
-    result = solve(problems, CHAIN, theta0=theta0, max_iter=1, eta0=2.0)
+    settings = {"theta0": theta0, "max_iter": 1}
+    result = solve(problems, CHAIN, scheme="nap", eta0=2.0, **settings)
 
     assert_array_equal(theta0, kept)
     assert_array_equal(starts(theta0=np.eye(5, 2)), np.eye(5, 2))
@@ -62,15 +63,16 @@ def test_given_starts_are_used_and_left_alone():
         assert_allclose(result.theta[i], step, rtol=1e-12)
 
 
-def test_a_problem_that_works_in_place_does_not_reach_the_given_starts():
-    """Each node has parameters of its own from the beginning."""
+@pytest.mark.parametrize("scheme", ["nap", "auto"])
+def test_a_problem_that_works_in_place_does_not_reach_the_given_starts(scheme):
+    """Each node has parameters of its own from the beginning; a survey has copies."""
     problems, theta0 = quadratics(4), np.ones((4, 2))
     for problem in problems:
         problem.prox = lambda theta, stats, centre, weight: np.multiply(
             theta, 0.5, out=theta
         )
 
-    result = solve(problems, CHAIN, theta0=theta0, max_iter=2)
+    result = solve(problems, CHAIN, scheme=scheme, theta0=theta0, max_iter=2)
 
     assert_array_equal(theta0, np.ones((4, 2)))
     assert_array_equal(result.theta, np.full((4, 2), 0.25))
@@ -119,7 +121,8 @@ def test_the_history_has_a_row_per_node_and_iteration():
     history = result.history
 
     assert len(history) == 30
-    assert history.columns[:5] == ("objective", "primal", "dual", "eta", "quiet")
+    columns = "objective", "primal", "dual", "disagreement", "residual", "eta", "quiet"
+    assert history.columns[:7] == columns
     assert history.columns[-2:] == ("sum", "first")
     assert all(history[column].shape == (30, 5) for column in history.columns)
     assert_array_equal(history["objective"][-1], result.objectives)
