@@ -89,7 +89,7 @@ def relative_balance(
     """
     above = gap * multipliers
     below = math.sqrt(2.0) * size * eta * drift
-    idle = (gap <= NOISE * size) | (below == 0.0)
+    idle = (gap <= NOISE * size) | (above == 0.0) | (below == 0.0)
     return np.where(idle, 1.0, above / np.where(idle, 1.0, below))
 
 
