@@ -4,8 +4,8 @@
 
 Runs every scheme until all nodes are as near the known solution as `cases` says, and
 searches the best fixed penalty of each case (the oracle). The default is a balanced
-sample: all problems on all graphs with 20 nodes, some with 10, 50 and 100; --all is the
-whole grid, which takes days. Writes schemes.csv and, with matplotlib, profiles.
+sample, see `sample`; --all is the whole grid, which takes days. Writes schemes.csv and,
+with matplotlib, performance profiles.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import random
 from collections.abc import Iterable, Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from cases import CONVEX
 from experiment import run_all, say, write_rows
@@ -25,15 +25,29 @@ from trials import Trial, Work
 
 from dadmm.penalty import SCHEMES
 
-RELAXED = ("fixed", "nap", "edge_balance", "edge_ratio")  # also with 1.6
 GRAPHS = ("ring", "chain", "star", "grid", "cluster", "random-geometric", "complete")
 SIZES = (10, 20, 50, 100)
 ETAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FEW_ETAS = (1.0, 100.0)
 OBJECTS = ("001", "002", "003", "004", "005")
+EDGE = [
+    (name, alpha) for name in ("edge_balance", "edge_ratio") for alpha in (1.0, 1.6)
+]
+ALL = [
+    *((name, kind.RELAXATION) for name, kind in SCHEMES.items() if name != "auto"),
+    *((name, 1.6) for name in ("fixed", "nap", "edge_balance", "edge_ratio")),
+]
 # A run that is this many times slower than the oracle is given up.
-PATIENCE, LEAST_CAP = 10, 200
+PATIENCE, LEAST_CAP = 5, 100
 Case = dict[str, Any]  # the fields of a Trial that say on what schemes are compared
+
+
+class Plan(NamedTuple):
+    """Cases, and which schemes to run on each besides `auto` and the oracle."""
+
+    cases: list[Case]
+    schemes: list[tuple[str, float]] = []  # noqa: RUF012 with their relaxation
+    etas: Sequence[float] = ()
 
 
 def cases_of(
@@ -49,38 +63,48 @@ def cases_of(
     return [dict(zip(names, one, strict=True), init=init) for one in every]
 
 
-def quick() -> list[tuple[list[Case], Sequence[float]]]:
+def quick() -> list[Plan]:
     """Return a slice that takes less than a minute."""
-    return [(cases_of(["quadratic-0.5", "dppca"], ["complete"], [10], [0]), FEW_ETAS)]
+    cases = cases_of(["quadratic-0.5", "dppca"], ["complete"], [10], [0])
+    return [Plan(cases, ALL, FEW_ETAS)]
 
 
-def sample() -> list[tuple[list[Case], Sequence[float]]]:
-    """Return the default: groups of cases, each with its eta0, the first first."""
+def sample() -> list[Plan]:
+    """Return the default: a balanced part of the grid.
+
+    With 20 nodes and one seed, every scheme on every problem and graph. Each convex
+    case has two of the five eta0, in turn, so that each is used equally often; the edge
+    schemes have all, to see how much they depend on it. More seeds and other sizes are
+    for `auto` against the oracle.
+    """
+    convex = cases_of(CONVEX, GRAPHS, [20], [0])
     some = ("ring", "grid", "random-geometric")
+    turns = [(ETAS[k % 5], ETAS[(k + 2) % 5]) for k in range(len(convex))]
+    pairs = zip(convex, turns, strict=True)
     return [
-        (cases_of(CONVEX, GRAPHS, [20], [0]), ETAS),
-        (cases_of(["dppca"], GRAPHS, [20], [0]), ETAS),
-        (cases_of(["dppca"], GRAPHS, [20], [0], "independent"), FEW_ETAS),
-        (cases_of(["quadratic-0.5", "logistic", "dppca"], some, [10, 50], [0]),
-         FEW_ETAS),
-        (cases_of(["quadratic-0.5", "dppca"], some[1:], [100], [0]), FEW_ETAS),
-        (cases_of(CONVEX, GRAPHS, [20], [1]), FEW_ETAS),
-    ]  # fmt: skip
+        *(Plan([case], ALL, pair) for case, pair in pairs),
+        Plan(convex, EDGE, ETAS),
+        Plan(cases_of(["dppca"], GRAPHS, [20], [0]), ALL, ETAS),
+        Plan(cases_of(["dppca"], GRAPHS, [20], [0], "independent"), ALL, FEW_ETAS),
+        Plan(cases_of(["quadratic-0.5", "logistic", "dppca"], some, [10, 50], [0])),
+        Plan(cases_of(["quadratic-0.5", "dppca"], some[1:], [100], [0])),
+        Plan(cases_of(CONVEX, GRAPHS, [20], [1])),
+    ]
 
 
-def whole() -> list[tuple[list[Case], Sequence[float]]]:
+def whole() -> list[Plan]:
     """Return the whole grid."""
     convex = cases_of(CONVEX, GRAPHS, SIZES, range(5))
-    return [(convex, ETAS)] + [
-        (cases_of(["dppca"], GRAPHS, SIZES, range(5), init), ETAS)
+    return [Plan(convex, ALL, ETAS)] + [
+        Plan(cases_of(["dppca"], GRAPHS, SIZES, range(5), init), ALL, ETAS)
         for init in ("shared", "independent")
     ]
 
 
-def caltech(etas: Sequence[float]) -> list[tuple[list[Case], Sequence[float]]]:
+def caltech() -> Plan:
     """Return structure from motion by five cameras."""
     objects = [f"caltech-{name}" for name in OBJECTS]
-    return [(cases_of(objects, ["ring", "complete"], [5], [0]), etas)]
+    return Plan(cases_of(objects, ["ring", "complete"], [5], [0]), ALL, FEW_ETAS)
 
 
 def first_searches(cases: Sequence[Case]) -> list[Trial]:
@@ -103,34 +127,29 @@ def more_searches(cases: Sequence[Case], found: Sequence[dict]) -> list[Trial]:
     ]
 
 
-def trials(
-    groups: list[tuple[list[Case], Sequence[float]]], found: list[dict[str, Any]]
-) -> list[Trial]:
+def trials(plans: Sequence[Plan], found: Sequence[dict]) -> list[Trial]:
     """Return the runs of all schemes; `auto` once a case, for it ignores eta0."""
     best = {key(row): row["iterations"] for row in found if row["relaxation"] == 1.6}
-    every = []
-    for cases, etas in groups:
+    every: dict[Trial, None] = {}
+    for plan in plans:
         group = [
             Trial(**case, scheme="auto", relaxation=SCHEMES["auto"].RELAXATION)
-            for case in cases
+            for case in plan.cases
         ]
-        for case, (scheme, relaxation), eta0 in product(cases, contenders(), etas):
-            oracle = best[key(case)]
-            limit = 600 if key(case)[0] not in CONVEX else 2000
-            cap = min(limit, max(LEAST_CAP, PATIENCE * oracle)) if oracle else limit
-            one = Trial(
-                **case, scheme=scheme, relaxation=relaxation, eta0=eta0, cap=cap
-            )
-            group.append(one)
+        group += [
+            Trial(**case, scheme=scheme, relaxation=relaxation, eta0=eta0,
+                  cap=cap_of(case, best[key(case)]))
+            for case, (scheme, relaxation), eta0 in product(*plan)
+        ]  # fmt: skip
         random.Random(0).shuffle(group)  # so that the time left is told well
-        every += group
-    return every
+        every |= dict.fromkeys(group)
+    return list(every)
 
 
-def contenders() -> list[tuple[str, float]]:
-    """Return every scheme but `auto` at its relaxation, and some with 1.6."""
-    own = [(name, kind.RELAXATION) for name, kind in SCHEMES.items() if name != "auto"]
-    return own + [(name, 1.6) for name in RELAXED]
+def cap_of(case: Case, oracle: int | None) -> int:
+    """Return after how many iterations a run is given up."""
+    most = 2000 if case["problem"] in CONVEX else 600
+    return min(most, max(LEAST_CAP, PATIENCE * oracle)) if oracle else most
 
 
 def key(row: Case) -> tuple[Any, ...]:
@@ -139,14 +158,14 @@ def key(row: Case) -> tuple[Any, ...]:
 
 
 def benchmark(
-    groups: list[tuple[list[Case], Sequence[float]]], out: Path, jobs: int, data: str
+    plans: Sequence[Plan], out: Path, jobs: int, data: str
 ) -> list[dict[str, Any]]:
     """Return the rows of all runs, case by case."""
     work = Work(data)
-    cases = [case for group, _ in groups for case in group]
+    cases = list({key(c): c for plan in plans for c in plan.cases}.values())
     found = run_all(first_searches(cases), work, out / "runs", jobs)
     found += run_all(more_searches(cases, found), work, out / "runs", jobs)
-    rows = found + run_all(trials(groups, found), work, out / "runs", jobs)
+    rows = found + run_all(trials(plans, found), work, out / "runs", jobs)
     order = {key(row): k for k, row in reversed([*enumerate(found)])}
     return sorted(rows, key=lambda row: (order[key(row)], row["label"], row["eta0"]))
 
@@ -161,12 +180,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder of outcomes and figures")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     chosen = parser.parse_args()
-    groups = quick() if chosen.quick else whole() if chosen.all else sample()
+    plans = quick() if chosen.quick else whole() if chosen.all else sample()
     if chosen.caltech:
-        groups += caltech(FEW_ETAS if chosen.quick else ETAS)
+        plans.append(caltech())
     out = chosen.out or Path(__file__).parent / "out" / "schemes"
     data = str(chosen.caltech.resolve()) if chosen.caltech else ""
-    rows = benchmark(groups, out, chosen.jobs, data)
+    rows = benchmark(plans, out, chosen.jobs, data)
     write_rows(rows, out / "schemes.csv")
     print_tables(rows)
     draw_profiles(rows, out)

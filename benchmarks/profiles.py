@@ -23,7 +23,7 @@ from dadmm.drawing.house import (
 )
 
 __all__ = ["draw", "save"]
-TAUS = (1, 1.2, 1.5, 2, 3, 5, 8)
+TAUS = (1, 1.2, 1.5, 2, 3, 4)
 STYLE: dict[str, dict[str, Any]] = {
     "auto": {"color": VERMILLION, "linewidth": 2.4},
     "edge_ratio 1.6": {"color": ORANGE, "linestyle": "--"},

@@ -52,25 +52,36 @@ def kinds(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return groups
 
 
+def value(row: Row, column: str = "iterations") -> float:
+    """Return a number of a row, infinite where its goal was not reached."""
+    return float("inf") if row["iterations"] is None else float(row[column])
+
+
+def without_eta0(rows: Sequence[Row], column: str = "iterations") -> Table:
+    """Return a column of `auto` and of the oracles by case."""
+    found: Table = {}
+    for row in rows:
+        if row["scheme"] in ("auto", "oracle"):
+            found.setdefault(case_of(row), {})[row["label"]] = value(row, column)
+    return found
+
+
 def table(rows: Sequence[Row], column: str = "iterations") -> Table:
-    """Return a column by case with eta0, then by scheme; infinite where not reached.
+    """Return a column by case and eta0, then by scheme.
 
     `auto` and the oracle have no eta0, so theirs holds for each.
     """
-    free, tied, etas = {}, {}, {}
+    free, tied = without_eta0(rows, column), {}
     for row in rows:
-        case, value = case_of(row), row[column]
-        value = float("inf") if row["iterations"] is None else float(value)
-        if row["scheme"] in ("auto", "oracle"):
-            free.setdefault(case, {})[row["label"]] = value
-        else:
-            etas.setdefault(case, {})[row["eta0"]] = None
-            tied.setdefault((*case, row["eta0"]), {})[row["label"]] = value
-    return {
-        (*case, eta0): tied[*case, eta0] | free[case]
-        for case, each in etas.items()
-        for eta0 in each
-    }
+        if row["scheme"] not in ("auto", "oracle"):
+            case = (*case_of(row), row["eta0"])
+            tied.setdefault(case, {})[row["label"]] = value(row, column)
+    return {case: each | free[case[:-1]] for case, each in tied.items()}
+
+
+def full(of: Table) -> Table:
+    """Return the cases that all schemes took part in."""
+    return {case: each for case, each in of.items() if "fixed" in each}
 
 
 def ratios(of: Table, label: str, to: str | None = None) -> np.ndarray:
@@ -88,7 +99,7 @@ def spreads(of: Table, label: str) -> np.ndarray:
     """Return the slowest over the fastest eta0 of each case that has five."""
     found = []
     for _, group in groupby(sorted(of, key=str), key=lambda name: name[:-1]):
-        each = [of[name][label] for name in group]
+        each = [of[name][label] for name in group if label in of[name]]
         if len(each) >= 5 and min(each) < np.inf:
             found.append(max(each) / min(each))
     return np.array(found)
@@ -116,9 +127,10 @@ def middle(values: np.ndarray, level: float = 0.5) -> str:
 
 def print_schemes(rows: Sequence[Row], title: str) -> None:
     """Print how each scheme compares with the oracle, the best, and itself."""
-    of = table(rows)
+    every = table(rows)
+    of = full(every)
     cases = len({name[:-1] for name in of})
-    print(f"\n{title}: {cases} cases, {len(of)} with their eta0\n")
+    print(f"\n{title}: all schemes on {cases} cases, {len(of)} with their eta0\n")
     print("| scheme | reached | median / oracle | 90 % / oracle | within 1.2 of best "
           "| within 2 | slowest / fastest eta0, median | worst |")  # fmt: skip
     print("|---" * 8 + "|")
@@ -126,7 +138,7 @@ def print_schemes(rows: Sequence[Row], title: str) -> None:
         all_of = np.array([each.get(label, np.nan) for each in of.values()])
         all_of = all_of[~np.isnan(all_of)]
         best, oracle = ratios(of, label), ratios(of, label, "oracle")
-        own = spreads(of, label) if label != "oracle 1" else np.array([])
+        own = np.array([]) if label[:6] == "oracle" else spreads(every, label)
         cells = [
             label,
             f"{np.isfinite(all_of).mean():.0%}",
@@ -134,23 +146,15 @@ def print_schemes(rows: Sequence[Row], title: str) -> None:
             middle(oracle, 0.9),
             f"{(best <= 1.2).mean():.0%}",
             f"{(best <= 2.0).mean():.0%}",
-            middle(own) if label[:6] != "oracle" else "",
-            middle(own, 1.0) if label[:6] != "oracle" else "",
+            middle(own),
+            middle(own, 1.0),
         ]
         print("| " + " | ".join(cells) + " |")
 
 
-def one_each(rows: Sequence[Row]) -> dict[tuple[Any, ...], dict[str, float]]:
-    """Return the iterations of `auto` and of the oracles by case, without eta0."""
-    return {
-        name[:-1]: {k: v for k, v in each.items() if k[:6] in ("auto", "oracle")}
-        for name, each in table(rows).items()
-    }
-
-
 def print_headline(rows: Sequence[Row]) -> None:
     """Print what was asked of `auto`, over cases without their eta0."""
-    each = one_each(rows).values()
+    each = without_eta0(rows).values()
     for oracle in ("oracle", "oracle 1"):
         ratio = np.array([e["auto"] / e[oracle] for e in each
                           if e.get(oracle, np.inf) < np.inf])  # fmt: skip
@@ -162,7 +166,7 @@ def print_headline(rows: Sequence[Row]) -> None:
 
 def print_where(rows: Sequence[Row]) -> None:
     """Print `auto` over the oracle by problem and graph, and its worst cases."""
-    cases = one_each(rows)
+    cases = without_eta0(rows)
     ratio = {
         name: each["auto"] / each["oracle"]
         for name, each in cases.items()
@@ -200,7 +204,9 @@ def typical(of: Table, graph: str, label: str) -> float:
 def print_traffic(rows: Sequence[Row]) -> None:
     """Print the median of what is sent until the goal, 20 nodes."""
     rows = [row for row in rows if row["n_nodes"] == 20]
-    sent, size = table(rows, "messages"), table(rows, "bytes")
+    if not rows:
+        return
+    sent, size = (full(table(rows, column)) for column in ("messages", "bytes"))
     graphs = list(dict.fromkeys(name[1] for name in sent))
     print("\nmedian messages (MB) until the goal, 20 nodes, over problems and eta0\n")
     print("| scheme | " + " | ".join(graphs) + " |")
@@ -232,7 +238,7 @@ def draw_profiles(rows: Sequence[Row], out: Path) -> None:
         say("no figures: pip install 'dadmm[plot]'")
         return
     for kind, own in kinds(rows).items():
-        of = table(own)
+        of = full(table(own))
         figure = draw({name: np.sort(ratios(of, name)) for name in SHOWN})
         save(figure, out / f"schemes-{kind.lower()}")
 
