@@ -20,13 +20,15 @@ RECORD = ("--record-edges", "--record-angle")
 SHORT = ("--quiet", "--max-iter", "12", "--n-samples", "60", "--dimension", "6")
 SMALL = (*SHORT, "--n-components", "2")
 
+LOOKS = drawing.SCHEME_STYLE
+
 # a structure is drawn of structure from motion only, see test_sfm.py
 OF_ALL = [kind for kind in plot.KINDS if kind != "structure"]
 
 
 def make(folder, *flags):
-    """Make a tiny run and return its folder."""
-    assert run.main([*SMALL, "--out", str(folder), *flags]) == 0
+    """Make a tiny run, of nap unless said, and return its folder."""
+    assert run.main([*SMALL, "--scheme", "nap", "--out", str(folder), *flags]) == 0
     return str(folder)
 
 
@@ -41,6 +43,7 @@ def runs(tmp_path_factory):
         "ring": make(root / "ring", *RECORD, "--topology", "ring", *six),
         "bare": make(root / "bare", *six),
         "one": make(root / "one", *RECORD, "--nodes", "1"),
+        "auto": make(root / "auto", *RECORD, *cluster, *six, "--scheme", "auto"),
     }
 
 
@@ -54,7 +57,7 @@ def sentence(capsys, *argv):
 
 
 @pytest.mark.parametrize("kind", OF_ALL)
-@pytest.mark.parametrize("names", [("nap",), ("nap", "vp", "ring")])
+@pytest.mark.parametrize("names", [("nap",), ("nap", "vp", "ring"), ("nap", "auto")])
 def test_every_kind_is_drawn(kind, names, runs, tmp_path, capsys):
     """As PNG and SVG, of one run and of several; the paths are printed."""
     folders = [runs[name] for name in names]
@@ -147,10 +150,21 @@ def test_runs_are_named_by_what_differs(runs, tmp_path):
 
 def test_every_scheme_has_its_own_look():
     """Colour, dash and marker differ, each alone enough; solid lines by marker."""
-    assert set(drawing.SCHEME_STYLE) == set(SCHEMES)
+    assert set(LOOKS) == set(SCHEMES)
+    styles = list(LOOKS.values())
     for sign in ("color", "marker"):
-        looks = {style[sign] for style in drawing.SCHEME_STYLE.values()}
-        assert len(looks) == len(SCHEMES)
+        assert len({style[sign] for style in styles}) == len(SCHEMES)
+    dashes = [style["linestyle"] for style in styles if style["linestyle"] != "-"]
+    assert len(set(dashes)) == len(dashes)
+
+
+def test_the_default_scheme_stands_out():
+    """A solid line, wider than all others."""
+    widths = {name: look.get("linewidth", 1.4) for name, look in LOOKS.items()}
+
+    assert LOOKS["auto"]["linestyle"] == "-"
+    assert max(widths, key=widths.get) == "auto"
+    assert sorted(widths.values())[-2] < 1.5
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -18,6 +18,7 @@ from dadmm.output import writing
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
+BROWN, WINE, INDIGO, ULTRAMARINE = "#702802", "#882255", "#332288", "#2B2BF5"
 SCHEME_STYLE: dict[str, dict[str, Any]] = {
     "fixed": {"color": BLACK, "linestyle": "-", "marker": "o"},
     "vp": {"color": ORANGE, "linestyle": "--", "marker": "s"},
@@ -25,7 +26,17 @@ SCHEME_STYLE: dict[str, dict[str, Any]] = {
     "nap": {"color": BLUE, "linestyle": "-", "marker": "D"},
     "vp_ap": {"color": GREEN, "linestyle": (0, (6, 1, 1, 1, 1, 1)), "marker": "v"},
     "vp_nap": {"color": PURPLE, "linestyle": (0, (2, 1)), "marker": "P"},
-}
+    "edge_balance": {"color": WINE, "linestyle": (0, (8, 2)), "marker": "<"},
+    "edge_ratio": {"color": BROWN, "linestyle": (0, (5, 1, 2, 1)), "marker": ">"},
+    "node_spectral": {"color": INDIGO, "linestyle": (0, (1, 2)), "marker": "p"},
+    "global_balance": {
+        "color": ULTRAMARINE, "linestyle": (0, (4, 1, 1, 1, 1, 1, 1, 1)), "marker": "d",
+    },
+    "auto": {
+        "color": VERMILLION, "linestyle": "-", "marker": "*",
+        "linewidth": 2.2, "markersize": 9.0,
+    },
+}  # fmt: skip
 SPARE = {"color": VERMILLION, "linestyle": (0, (1, 1)), "marker": "X"}
 CYCLE = (*(SCHEME_STYLE[s] for s in ("nap", "vp", "vp_ap", "vp_nap")), SPARE,
          *(SCHEME_STYLE[s] for s in ("ap", "fixed")))  # fmt: skip
@@ -123,9 +134,10 @@ def legend(figure: Figure, free: Sequence[Any], handles: Mapping[str, Any]) -> N
     if free:
         free[0].legend(handles.values(), handles, loc="center", fontsize=9)
     else:
+        width = 0.49 + 0.067 * max(map(len, handles), default=0)  # inches, of a column
         figure.legend(
             handles.values(), handles, loc="outside lower center",
-            ncols=min(len(handles), int(figure.get_figwidth() / 0.9)),
+            ncols=max(1, min(len(handles), int(figure.get_figwidth() / width))),
         )  # fmt: skip
 
 
