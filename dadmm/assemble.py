@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dadmm import datasets, shard, topology
+from dadmm import builder, datasets, shard, tables, topology
 from dadmm.config import RunConfig
 from dadmm.errors import ConfigError, ShardError
 from dadmm.layout import Matrix
-from dadmm.problems import PPCA, StructureFromMotion
 from dadmm.world import together
 
-DEFAULT_NODES = {"ppca": 20, "sfm": 5}  # as in the paper
+USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
 
 
 def graph(world: Any, config: RunConfig) -> topology.Topology:
@@ -30,7 +29,8 @@ def graph(world: Any, config: RunConfig) -> topology.Topology:
             )
         if world.rank and not named:
             return None
-        count = (n_nodes or DEFAULT_NODES[config.problem]) if named else n_nodes
+        usual = USUAL_CAMERAS if config.problem == "sfm" else USUAL_NODES
+        count = (n_nodes or usual) if named else n_nodes
         return topology.build(config.topology, count, config.topology_seed)
 
     built = together(world, build)
@@ -45,56 +45,83 @@ def graph(world: Any, config: RunConfig) -> topology.Topology:
 def shards(
     world: Any, config: RunConfig, n_nodes: int
 ) -> tuple[dict[int, Matrix], Matrix | None]:
-    """Return the samples of the hosted nodes, and the true W where it is known."""
+    """Return the rows of the hosted nodes, and the true W where it is known.
+
+    Where the problem has a target, it is their last column.
+    """
     hosted = range(n_nodes) if world.comm is None else (world.rank,)
     if config.data is None:
         return together(world, _synthetic, config, n_nodes, hosted)
     sfm = config.problem == "sfm"
     if shard.is_local(config.data) and config.labels is None and not sfm:
-        return together(world, shard.read, config.data, n_nodes, hosted), None
-
-    def load() -> list[Matrix] | None:
-        if world.rank:
-            return None
-        if config.labels is not None and (sfm or "{rank}" in str(config.data)):
-            raise ShardError("labels go neither with one file per rank nor with sfm")
-        if sfm:
-            return shard.split_frames(datasets.load_tracks(str(config.data)), n_nodes)
-        samples = datasets.load_matrix(str(config.data))
-        if config.labels is None:
-            return shard.split(samples, n_nodes)
-        samples, labels = shard.resolve_labels(samples, config.labels)
-        return shard.split(samples, n_nodes, labels)
-
-    blocks = together(world, load)
+        return together(world, _read, config, n_nodes, hosted), None
+    load = _load if world.rank == 0 else lambda config, n_nodes: None
+    blocks = together(world, load, config, n_nodes)
     if world.comm is None:
         assert blocks is not None
         return dict(enumerate(blocks)), None
     return {world.rank: world.scatter(blocks)}, None
 
 
-def problems(config: RunConfig, samples: dict[int, Matrix]) -> dict[int, PPCA]:
+def _read(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> dict[int, Matrix]:
+    """Return the rows of the hosted nodes, reading no others."""
+    source = str(config.data)
+    if has_target(config):
+        return tables.read(source, config.target, n_nodes, hosted)
+    return shard.read(source, n_nodes, hosted)
+
+
+def _load(config: RunConfig, n_nodes: int) -> list[Matrix]:
+    """Return the rows of all nodes."""
+    source, sfm = str(config.data), config.problem == "sfm"
+    if config.labels is not None and (sfm or "{rank}" in source):
+        raise ShardError("labels go neither with one file per rank nor with sfm")
+    if sfm:
+        return shard.split_frames(datasets.load_tracks(source), n_nodes)
+    if has_target(config):
+        rows, nodes = tables.load(source, config.target, config.labels)
+        return shard.split(rows, n_nodes, nodes)
+    samples = datasets.load_matrix(source)
+    if config.labels is None:
+        return shard.split(samples, n_nodes)
+    samples, labels = shard.resolve_labels(samples, config.labels)
+    return shard.split(samples, n_nodes, labels)
+
+
+def has_target(config: RunConfig) -> bool:
+    """Return whether the problem is one of X and y."""
+    return builder.arguments(builder.find(config.problem)).takes("y")
+
+
+def problems(
+    config: RunConfig, samples: dict[int, Matrix], n_nodes: int
+) -> dict[int, Any]:
     """Return the local problems of the hosted nodes."""
-    if config.problem == "sfm":
-        made = (
-            (i, StructureFromMotion(x, start=config.start)) for i, x in samples.items()
-        )
-        return dict(made)
     for i, block in samples.items():
         shard.check(block, i)
-    return {
-        i: PPCA(block, config.n_components, zero_mean=config.zero_mean)
-        for i, block in samples.items()
-    }
+    flags = config.problem_flags(n_nodes)
+    built = (builder.build(config.problem, x, flags, {}) for x in samples.values())
+    return dict(zip(samples, built, strict=True))
 
 
 def _synthetic(
     config: RunConfig, n_nodes: int, hosted: Sequence[int]
-) -> tuple[dict[int, Matrix], Matrix]:
+) -> tuple[dict[int, Matrix], Matrix | None]:
     if config.problem == "sfm":
         tracks, W = datasets.turntable(seed=config.data_seed)
         blocks = shard.split_frames(tracks, n_nodes)
         return {i: blocks[i] for i in hosted}, W - W.mean(axis=0)
+    if has_target(config):
+        draw = (
+            datasets.classification
+            if config.problem == "logistic"
+            else datasets.regression
+        )
+        X, y, _ = draw(
+            config.n_samples, config.dimension, config.noise_variance, config.data_seed
+        )
+        blocks = shard.split(np.column_stack([X, y]), n_nodes)
+        return {i: blocks[i] for i in hosted}, None
     samples, W = datasets.synthetic(
         config.n_samples,
         config.dimension,

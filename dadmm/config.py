@@ -10,14 +10,22 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn, get_args, get_type_hints
 
-from dadmm import penalty
+from dadmm import builder, penalty
 from dadmm.errors import ConfigError
 from dadmm.exchange import WAITS
 from dadmm.node import COUPLINGS, PROBES
-from dadmm.problems import PROBLEMS
+from dadmm.problems import PPCA, PROBLEMS
 from dadmm.problems.sfm import STARTS
 from dadmm.solver import INITS
 from dadmm.stopping import AGREEMENTS, RULES, Rule
+
+# settings that only some problems have, and the argument that tells which
+OF_PROBLEMS = {
+    "target": "y",
+    "alpha": "alpha",
+    "l1_ratio": "l1_ratio",
+    "delta": "delta",
+}
 
 
 def setting(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
@@ -30,12 +38,17 @@ class RunConfig:
     """Everything that defines a run. The defaults are the paper's synthetic problem."""
 
     problem: str = setting(
-        "ppca", "the local problem: PPCA, or structure from motion", tuple(PROBLEMS)
+        "ppca", "the local problem, by the name of its class", tuple(PROBLEMS)
     )
     data: str | None = setting(
         None,
         "samples: .npy, .npz, .csv, .mat, or one file per rank as part-{rank}.npy; "
-        "without it, the paper's synthetic data or, for sfm, a synthetic turntable",
+        "without it, the paper's synthetic data, or others that suit the problem",
+    )
+    target: str | None = setting(
+        None,
+        "column of the data that holds y, by number or name (the last by default), or "
+        "its array in a .npz or .mat file (y by default, beside X)",
     )
     labels: str | None = setting(
         None, "which node holds each sample: a file of integers, or a column's number"
@@ -50,6 +63,15 @@ class RunConfig:
     zero_mean: bool = setting(False, "fix the mean at zero (sfm: always)")
     start: str = setting(
         "frame", "sfm: start from each camera's first frame, or at random", STARTS
+    )
+    alpha: float | None = setting(
+        None, "regularisation of the whole problem, of which each node takes its share"
+    )
+    l1_ratio: float | None = setting(
+        None, "elastic_net: share of the absolute values in the penalty"
+    )
+    delta: float | None = setting(
+        None, "huber: errors above it count linearly, in the unit of y"
     )
 
     topology: str = setting(
@@ -110,6 +132,7 @@ class RunConfig:
         if self.n_components is None:
             usual = 3 if self.problem == "sfm" else 5
             object.__setattr__(self, "n_components", usual)
+        self._suit_the_problem()
         for item in fields(self):
             choices = item.metadata["choices"]
             value = getattr(self, item.name)
@@ -128,6 +151,34 @@ class RunConfig:
         self._at_least(0, "data_seed", "topology_seed", "seed", "noise_variance")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ConfigError(f"max_seconds must be positive, got {self.max_seconds!r}")
+
+    def _suit_the_problem(self) -> None:
+        """Fill in what the problem's class has as its defaults; refuse the rest."""
+        takes = builder.arguments(builder.find(self.problem))
+        for name, argument in OF_PROBLEMS.items():
+            value = getattr(self, name)
+            if value is None and argument in takes.usual:
+                object.__setattr__(self, name, takes.usual[argument])
+            if value is not None and not takes.takes(argument):
+                kinds = PROBLEMS.items()
+                suited = [k for k, v in kinds if builder.arguments(v).takes(argument)]
+                raise ConfigError(
+                    f"{name} does not go with {self.problem}; it is for "
+                    f"{', '.join(suited)}"
+                )
+        if self.record_angle and not issubclass(PROBLEMS[self.problem], PPCA):
+            raise ConfigError(
+                f"record_angle does not go with {self.problem}, which has no subspace"
+            )
+
+    def problem_flags(self, n_nodes: int) -> dict[str, Any]:
+        """Return the settings that go to a problem's constructor, if it has them.
+
+        The regularisation is that of the whole problem, of which a node has its share.
+        """
+        names = ("n_components", "zero_mean", "start", "l1_ratio", "delta")
+        chosen = {name: getattr(self, name) for name in names}
+        return chosen | {"alpha": None if self.alpha is None else self.alpha / n_nodes}
 
     def _at_least(self, least: int, *names: str) -> None:
         for name in names:

@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 from dadmm.errors import ShardError
 from dadmm.layout import Matrix
+from dadmm.simulations import classification as classification
+from dadmm.simulations import regression as regression
 
 Array = NDArray[Any]
 

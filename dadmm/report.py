@@ -37,6 +37,7 @@ class Targets(NamedTuple):
     W: dict[str, Matrix]  # by the name of the angle to it
     best: metrics.MaximumLikelihood | None  # the centralised solution
     pooled: metrics.Pooled | None  # the statistics of all data
+    convex: bool = False  # whether the run itself tells how far the optimum may be
 
     def angles(self, name: str, theta: Vector | Matrix) -> Any:
         """Return the angle of theta (..., size) to a target in degrees, (...)."""
@@ -49,12 +50,16 @@ class Targets(NamedTuple):
 
 
 def targets(
-    world: Any, config: RunConfig, own: list[PPCA], truth: Matrix | None
+    world: Any, config: RunConfig, own: list[Any], truth: Matrix | None
 ) -> Targets:
     """Return the truth, where known, and the centralised solution, where asked for.
 
     The samples stay where they are: the ranks pool their sufficient statistics.
     """
+    if not isinstance(own[0], PPCA):
+        _check_layouts(world, [repr(problem.layout) for problem in own])
+        convex = config.coupling == "symmetric" and getattr(own[0], "convex", False)
+        return Targets(own[0].layout, {}, None, None, convex)
     _check_dimensions(world, [problem.dimension for problem in own])
     W = {} if truth is None else {"angle_to_truth": truth}
     layout = own[0].layout
@@ -79,6 +84,17 @@ def _check_dimensions(world: Any, own: list[int]) -> None:
             raise ShardError(
                 f"{who} {i} has samples of dimension {dimension} but {who} 0 of "
                 f"dimension {dimensions[0]}; all nodes must have the same columns"
+            )
+
+
+def _check_layouts(world: Any, own: list[str]) -> None:
+    who = "node" if world.comm is None else "rank"
+    layouts = "\n".join(world.texts("\n".join(own))).split("\n")
+    for i, layout in enumerate(layouts):
+        if layout != layouts[0]:
+            raise ShardError(
+                f"{who} {i} has parameters {layout} but {who} 0 {layouts[0]}; all "
+                "nodes must have the same columns"
             )
 
 
@@ -135,6 +151,8 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float]:
     found["objective"] = float(result.objectives.sum())
     found["disagreement"] = float(result.certificate.disagreement.max())
     found["residual"] = float(result.certificate.residual.max())
+    if targets.convex:
+        found["objective_gap"] = result.certificate.gap
     best = targets.best  # unbounded likelihood where the data have no noise at all
     if targets.pooled is not None and best is not None and best.a < math.inf:
         mean: Vector = result.theta.mean(axis=0)
@@ -165,5 +183,10 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     ):
         if name in found:
             lines.append(f"largest angle to {what}: {found[name]:.3f} degrees")
+    if "objective_gap" in found:
+        lines.append(
+            f"objective {found['objective']:.6g}, within about "
+            f"{found['objective_gap']:.1e} of the optimum"
+        )
     lines.append(f"results in {folder}")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ from dadmm import assemble, motion, output, report
 from dadmm.algorithm import Watcher
 from dadmm.config import RunConfig
 from dadmm.errors import DadmmError
-from dadmm.problems import PPCA, StructureFromMotion
+from dadmm.problems import StructureFromMotion
 from dadmm.progress import ProgressLine, Signals
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
@@ -66,7 +66,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
         return OK
     graph = assemble.graph(world, config)
     samples, truth = assemble.shards(world, config, graph.n_nodes)
-    problems = together(world, assemble.problems, config, samples)
+    problems = together(world, assemble.problems, config, samples, graph.n_nodes)
     targets = report.targets(world, config, list(problems.values()), truth)
     folder = make_folder(world, config, graph.n_nodes)
     parts = together(world, open_parts, world, config, folder, graph, targets)
@@ -126,7 +126,7 @@ def solve_watched(
     world: Any,
     config: RunConfig,
     graph: Topology,
-    problems: dict[int, PPCA],
+    problems: dict[int, Any],
     watchers: list[Watcher],
 ) -> Result:
     """Run the algorithm while recording it, showing it, and heeding signals."""
@@ -153,9 +153,7 @@ def solve_watched(
         line.close()
 
 
-def reconstruct(
-    world: Any, problems: dict[int, PPCA], result: Result
-) -> dict[str, Any]:
+def reconstruct(world: Any, problems: dict[int, Any], result: Result) -> dict[str, Any]:
     """Return structure and motion after the metric upgrade, of a run that has any."""
     cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
     if not cameras:

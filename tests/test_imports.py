@@ -19,10 +19,12 @@ ORDER = (
     ("errors",),
     ("layout",),
     ("interfaces", "metrics", "motion"),
+    ("simulations",),
     ("distance", "graphfiles", "datasets", "consensus", "stopping"),
     ("topology", "shard"),  # where, and what
+    ("tables",),
     ("problems",),  # solve
-    ("plugins",),
+    ("builder",),
     ("exchange",),  # talk
     ("penalty", "curvature"),  # adapt
     ("node",),

@@ -225,12 +225,12 @@ class NoProx:
     prox = None
 
 
-@fault("has no layout; set it in the constructor, to Layout.of")
+@fault("has no layout, a dadmm.Layout with at least one entry; set it in the constr")
 class NoLayout:
     layout = property(lambda self: None, lambda self, value: None)
 
 
-@fault(".layout: expected a dadmm.Layout with at least one entry, found {'coef': 3}")
+@fault("has no layout, a dadmm.Layout with at least one entry; set it in the constr")
 class PlainLayout:
     layout = property(lambda self: {"coef": 3}, lambda self, value: None)
 

@@ -7,7 +7,16 @@ from dadmm.problems.logistic import LogisticRegression
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import StructureFromMotion
 
-PROBLEMS = {"ppca": PPCA, "sfm": StructureFromMotion}
+PROBLEMS: dict[str, type] = {
+    "ppca": PPCA,
+    "sfm": StructureFromMotion,
+    "least_squares": LeastSquares,
+    "ridge": Ridge,
+    "lasso": Lasso,
+    "elastic_net": ElasticNet,
+    "logistic": LogisticRegression,
+    "huber": Huber,
+}
 
 __all__ = [
     "PPCA",

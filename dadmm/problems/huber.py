@@ -47,6 +47,8 @@ class Huber:
         This node's own share of the penalty; not negative.
     """
 
+    convex = True
+
     def __init__(
         self, X: Matrix, y: Vector, delta: float = 1.35, alpha: float = 0.0
     ) -> None:

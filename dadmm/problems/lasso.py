@@ -37,6 +37,8 @@ class ElasticNet:
         Share of the absolute values in the penalty, from 0 to 1.
     """
 
+    convex = True
+
     def __init__(
         self, X: Matrix, y: Vector, alpha: float = 1.0, l1_ratio: float = 0.5
     ) -> None:

@@ -33,6 +33,8 @@ class LeastSquares:
     y : ndarray of shape (n,)
     """
 
+    convex = True
+
     def __init__(self, X: Matrix, y: Vector) -> None:
         self._plan(X, y, 0.0)
 

@@ -60,6 +60,8 @@ class LogisticRegression:
         Without it, ``theta`` holds ``coef`` only.
     """
 
+    convex = True
+
     def __init__(
         self, X: Matrix, y: Vector, alpha: float = 1.0, *, intercept: bool = True
     ) -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from dadmm.builder import absent
 from dadmm.crew import stacks
 from dadmm.errors import ProblemError
 from dadmm.interfaces import Problem
 from dadmm.layout import Layout, Matrix, Vector
-from dadmm.plugins import absent
 from dadmm.testing.minimum import check_descent, check_hold, check_optimality
 from dadmm.testing.trial import Trial, check_shape, check_vector, differ, fail
 
@@ -76,11 +76,6 @@ def _members(problem: Problem, fixed: Sequence[str]) -> None:
     lacking = absent(problem)
     if lacking is not None:
         raise ProblemError(f"{type(problem).__name__} has no {lacking}")
-    if not isinstance(problem.layout, Layout) or problem.layout.size < 1:
-        fail(
-            problem, "layout", "expected a dadmm.Layout with at least one entry, found "
-            f"{problem.layout!r}; set it to Layout.of(coef=(d,)) or the like",
-        )  # fmt: skip
     for name in fixed:
         if name not in problem.layout.shapes:
             parts = ", ".join(problem.layout.shapes)
