@@ -90,18 +90,27 @@ def _load(config: RunConfig, n_nodes: int) -> list[Matrix]:
 
 def has_target(config: RunConfig) -> bool:
     """Return whether the problem is one of X and y."""
-    return builder.arguments(builder.find(config.problem)).takes("y")
+    takes = builder.arguments(builder.find(config.problem)).takes("y")
+    if config.target is not None and not takes:
+        raise ConfigError(
+            f"target does not go with {config.problem}, whose constructor has no "
+            "argument y"
+        )
+    return takes
 
 
 def problems(
     config: RunConfig, samples: dict[int, Matrix], n_nodes: int
 ) -> dict[int, Any]:
     """Return the local problems of the hosted nodes."""
-    for i, block in samples.items():
-        shard.check(block, i)
-    flags = config.problem_flags(n_nodes)
-    built = (builder.build(config.problem, x, flags, {}) for x in samples.values())
-    return dict(zip(samples, built, strict=True))
+    flags, settings = config.problem_flags(n_nodes), config.settings
+    if config.is_plugin:  # must take what it is given, and may take any rows
+        flags, settings = {}, flags | settings
+    else:
+        for i, block in samples.items():
+            shard.check(block, i)
+    name, rows = config.problem, samples.items()
+    return {i: builder.build(name, x, flags, settings) for i, x in rows}
 
 
 def _synthetic(
@@ -125,7 +134,7 @@ def _synthetic(
     samples, W = datasets.synthetic(
         config.n_samples,
         config.dimension,
-        config.n_components,
+        config.n_components or 5,
         config.noise_variance,
         config.data_seed,
     )

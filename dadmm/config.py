@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any
 
-from dadmm import builder, penalty
+from dadmm import builder, flags, penalty
 from dadmm.errors import ConfigError
 from dadmm.exchange import WAITS
 from dadmm.node import COUPLINGS, PROBES
@@ -38,7 +37,12 @@ class RunConfig:
     """Everything that defines a run. The defaults are the paper's synthetic problem."""
 
     problem: str = setting(
-        "ppca", "the local problem, by the name of its class", tuple(PROBLEMS)
+        "ppca",
+        "the local problem, also one of your own as package.module:Class",
+        tuple(PROBLEMS),
+    )
+    problem_settings: str | None = setting(
+        None, "arguments of the problem's constructor, as JSON: '{\"name\": value}'"
     )
     data: str | None = setting(
         None,
@@ -129,14 +133,11 @@ class RunConfig:
     quiet: bool = setting(False, "print nothing but errors")
 
     def __post_init__(self) -> None:
-        if self.n_components is None:
-            usual = 3 if self.problem == "sfm" else 5
-            object.__setattr__(self, "n_components", usual)
         self._suit_the_problem()
         for item in fields(self):
             choices = item.metadata["choices"]
             value = getattr(self, item.name)
-            if choices and value not in choices:
+            if choices and value not in choices and item.name != "problem":
                 raise ConfigError(
                     f"unknown {item.name} {value!r}; choose one of {', '.join(choices)}"
                 )
@@ -154,7 +155,19 @@ class RunConfig:
 
     def _suit_the_problem(self) -> None:
         """Fill in what the problem's class has as its defaults; refuse the rest."""
-        takes = builder.arguments(builder.find(self.problem))
+        builder.check_name(self.problem)
+        _ = self.settings  # or an error
+        kind = PROBLEMS.get(self.problem, object)
+        if self.record_angle and not issubclass(kind, PPCA):
+            raise ConfigError(
+                f"record_angle does not go with {self.problem}, which has no subspace"
+            )
+        if self.is_plugin:  # which is not imported yet
+            return
+        if self.n_components is None:
+            usual = 3 if self.problem == "sfm" else 5
+            object.__setattr__(self, "n_components", usual)
+        takes = builder.arguments(kind)
         for name, argument in OF_PROBLEMS.items():
             value = getattr(self, name)
             if value is None and argument in takes.usual:
@@ -166,19 +179,36 @@ class RunConfig:
                     f"{name} does not go with {self.problem}; it is for "
                     f"{', '.join(suited)}"
                 )
-        if self.record_angle and not issubclass(PROBLEMS[self.problem], PPCA):
+
+    @property
+    def is_plugin(self) -> bool:
+        """Whether the problem is none of this package's."""
+        return self.problem not in PROBLEMS
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments of the problem's constructor that were given as such."""
+        try:
+            found = json.loads(self.problem_settings or "{}")
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
             raise ConfigError(
-                f"record_angle does not go with {self.problem}, which has no subspace"
+                "problem_settings must be a JSON object such as '{\"alpha\": 0.1}', "
+                f"got {self.problem_settings!r}"
             )
+        return found
 
     def problem_flags(self, n_nodes: int) -> dict[str, Any]:
         """Return the settings that go to a problem's constructor, if it has them.
 
         The regularisation is that of the whole problem, of which a node has its share.
         """
-        names = ("n_components", "zero_mean", "start", "l1_ratio", "delta")
+        names = ["n_components", "l1_ratio", "delta"]
+        names += [] if self.is_plugin else ["zero_mean", "start"]
         chosen = {name: getattr(self, name) for name in names}
-        return chosen | {"alpha": None if self.alpha is None else self.alpha / n_nodes}
+        chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
+        return {name: value for name, value in chosen.items() if value is not None}
 
     def _at_least(self, least: int, *names: str) -> None:
         for name in names:
@@ -209,121 +239,17 @@ class RunConfig:
             raise ConfigError(f"cannot read {path}: {error.strerror}") from None
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} is not valid TOML: {error}") from None
-        return {name: _typed(name, value, str(path)) for name, value in table.items()}
+        return {k: flags.typed(cls, k, v, str(path)) for k, v in table.items()}
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> tuple[RunConfig, bool]:
         """Return the settings of a command line, and whether it is a dry run."""
-        parser = _parser()
-        given, unknown = parser.parse_known_args(argv)
-        if unknown:
-            raise ConfigError(_unknown(unknown[0], parser))
-        flags = vars(given)
-        config, dry = flags.pop("config", None), flags.pop("dry_run", False)
+        given = flags.parse(cls, argv)
+        config, dry = given.pop("config", None), given.pop("dry_run", False)
         table = cls.from_toml(config) if config is not None else {}
-        return cls(**(table | flags)), dry
+        return cls(**(table | given)), dry
 
     def to_toml(self) -> str:
         """Return the settings as TOML; reading it back gives the same settings."""
         given = asdict(self).items()
-        return "".join(f"{k} = {_toml(v)}\n" for k, v in given if v is not None)
-
-
-def _kinds() -> dict[str, type]:
-    """Return the plain type of each setting, None aside."""
-    hints = get_type_hints(RunConfig)
-    plain = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
-    return {name: kinds[0] for name, kinds in plain.items()}
-
-
-def _typed(name: str, value: Any, source: str) -> Any:
-    """Return a TOML value as its setting's type."""
-    kinds = _kinds()
-    if name not in kinds:
-        hint = _closest(name, kinds, "TOML keys are the flags, with underscores")
-        raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
-    kind = kinds[name]
-    if kind is float and type(value) is int:
-        return float(value)
-    if type(value) is not kind:
-        raise ConfigError(f"{source}: {name} must be {_a(kind)}, got {value!r}")
-    return value
-
-
-def _a(kind: type) -> str:
-    return {int: "an integer", float: "a number", bool: "true or false"}.get(
-        kind, "a string"
-    )
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):  # TOML's escapes are JSON's, and one more
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
-
-
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours: one sentence, said once."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
-def _parser() -> argparse.ArgumentParser:
-    from dadmm import __version__
-
-    parser = _Parser(
-        prog="python -m dadmm.run",
-        description="Decentralised consensus optimisation: one MPI rank per node.",
-        argument_default=argparse.SUPPRESS,
-        allow_abbrev=False,
-    )
-    parser.add_argument("--version", action="version", version=f"dadmm {__version__}")
-    parser.add_argument("--config", metavar="FILE", help="settings as TOML")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="print the settings as TOML and stop"
-    )
-    kinds = _kinds()
-    for item in fields(RunConfig):
-        flag = "--" + item.name.replace("_", "-")
-        text = item.metadata["help"].replace("%", "%%")
-        if item.default not in (None, False, True) or item.name.endswith("seed"):
-            text += f" (default: {item.default})"
-        if kinds[item.name] is bool:
-            action: Any = argparse.BooleanOptionalAction
-            parser.add_argument(flag, action=action, help=text)
-        else:
-            choices = item.metadata["choices"]
-            metavar = "{" + ",".join(choices) + "}" if choices else item.name.upper()
-            parser.add_argument(
-                flag, type=_reader(kinds[item.name]), metavar=metavar, help=text
-            )
-    return parser
-
-
-def _reader(kind: type) -> Any:
-    def read(text: str) -> Any:
-        try:
-            return kind(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"must be {_a(kind)}, got {text!r}"
-            ) from None
-
-    return read
-
-
-def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
-    flag = argument.partition("=")[0]
-    known = [name for action in parser._actions for name in action.option_strings]
-    hint = _closest(flag, known, "--help lists what is allowed")
-    return f"unknown argument {argument!r}; {hint}"
-
-
-def _closest(word: str, known: Iterable[str], otherwise: str) -> str:
-    import difflib  # only where something is wrong
-
-    close = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {close[0]}?" if close else otherwise
+        return "".join(f"{k} = {flags.toml(v)}\n" for k, v in given if v is not None)

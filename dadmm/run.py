@@ -94,7 +94,8 @@ def make_folder(world: Any, config: RunConfig, n_nodes: int) -> Path:
         if world.rank:
             return ""
         graph = Path(config.topology).stem
-        name = f"{config.problem}-{graph}-{config.scheme}"
+        problem = config.problem.rpartition(":")[2]
+        name = f"{problem}-{graph}-{config.scheme}"
         folder = output.create(config.out, name, config.overwrite)
         again = replace(config, nodes=n_nodes, out=None, overwrite=False)
         output.write_text(folder / "config.toml", again.to_toml())

@@ -34,6 +34,7 @@ ORDER = (
     ("record", "certificate"),
     ("solver",),
     ("dadmm",),  # the library's front door
+    ("flags",),
     ("config",),
     ("world", "output", "progress"),
     ("assemble", "report"),
