@@ -11,9 +11,8 @@ from dadmm.consensus import norm
 from dadmm.interfaces import Problem
 from dadmm.layout import Vector
 
-LIGHT = 1e-3  # the first weight is this times the curvature that it meets
-SEARCH, LEAP = 20, 1e6  # how many weights are tried to find it, and how far apart
-ROUNDS = 3  # from there on, each weight is the last curvature
+HEAVY = 10.0  # the weight is this times the curvature: steps stay near theta
+ROUNDS, LEAP = 20, 1e6  # weights tried to find it, and how far apart two may be
 NOISE = 1e-13  # steps this short, relative to theta, are rounding
 
 
@@ -22,36 +21,25 @@ def curvature(problem: Problem, theta: Vector) -> float:
 
     A proximal step from c with weight w ends at an x where the gradient is w (c - x).
     Two steps of different weight give two gradients, and so the curvature between
-    their ends, in what is shared of theta. It is in the units of a penalty, whatever
-    those are, needs nobody else, and is NaN where nothing can be learnt: ``theta`` is
-    optimal, or f_i breaks down.
+    their ends. It is in the units of a penalty, whatever those are, needs nobody else,
+    and is NaN where nothing can be learnt: ``theta`` is optimal, or f_i breaks down.
+
+    Where f_i bends differently in different directions the result depends on the
+    weight, so that is made the same in all units: ten times the curvature that it
+    finds. Lighter steps would see the far side of f_i, which may be flat.
     """
+    weight, found = 1.0, math.nan
     try:
         stats = problem.expect(theta)
-        weight = _light(problem, theta, stats)
         for _ in range(ROUNDS):
-            weight = _bend(problem, theta, stats, weight)
-            if not 0.0 < weight < math.inf:
-                return math.nan
+            found, before = _bend(problem, theta, stats, weight), weight
+            least, most = before / LEAP, before * LEAP
+            weight = min(HEAVY * found, most) if HEAVY * found > least else least
+            if abs(weight - before) <= 1e-6 * before:
+                break
     except (np.linalg.LinAlgError, ZeroDivisionError):
         return math.nan
-    return weight
-
-
-def _light(problem: Problem, theta: Vector, stats: Any) -> float:
-    """Return a weight that is LIGHT times the curvature it meets.
-
-    Where f_i bends differently in different directions the curvature depends on the
-    weight; a start that is the same in all units makes the result so too.
-    """
-    weight = 1.0
-    for _ in range(SEARCH):
-        wanted, least = LIGHT * _bend(problem, theta, stats, weight), weight / LEAP
-        before = weight
-        weight = min(wanted, LEAP * before) if wanted > least else least
-        if abs(weight - before) <= 1e-6 * before:
-            break
-    return weight
+    return found if 0.0 < found < math.inf else math.nan
 
 
 def _bend(problem: Problem, theta: Vector, stats: Any, weight: float) -> float:

@@ -47,7 +47,7 @@ def test_other_units_of_the_objective_scale_the_curvature(seed, c):
 
     want = c * curvature(problem, start(5))
 
-    assert_allclose(curvature(scaled, start(5)), want, rtol=1e-7)
+    assert_allclose(curvature(scaled, start(5)), want, rtol=1e-5)
 
 
 @pytest.mark.parametrize("c", [2.0**-15, 0.1, 3.0, 2.0**15])
@@ -58,7 +58,7 @@ def test_other_units_of_the_parameters_scale_the_curvature(c):
 
     want = curvature(problem, start(5)) / c**2
 
-    assert_allclose(curvature(scaled, c * start(5)), want, rtol=1e-7)
+    assert_allclose(curvature(scaled, c * start(5)), want, rtol=1e-5)
 
 
 def test_flat_directions_do_not_count():
@@ -77,7 +77,7 @@ def test_at_an_optimum_nothing_is_learnt(seed):
 
 
 @pytest.mark.parametrize("error", [np.linalg.LinAlgError, ZeroDivisionError])
-@pytest.mark.parametrize("after", [0, 1, 9])
+@pytest.mark.parametrize("after", [0, 1, 5])
 def test_a_problem_that_breaks_down_has_no_curvature(error, after):
     """At the first step, or at a later one."""
     (problem,) = quadratics(1)
