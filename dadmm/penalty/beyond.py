@@ -78,8 +78,8 @@ class Auto(EdgeRatio):
     """The spectral ratio, started from curvature and graph; eta0 is not needed.
 
     Each node measures the curvature of its own objective and proposes a penalty with
-    its starting parameters; an edge starts from the geometric mean of both proposals.
-    eta0 takes the place of a curvature that cannot be measured.
+    its starting parameters; an edge starts from the geometric mean of both proposals,
+    from one of them if the other end found no curvature, else from eta0.
     """
 
     surveys = True
@@ -88,17 +88,20 @@ class Auto(EdgeRatio):
     def init(
         self, degree: int, curvature: float = math.nan, diameter: int = 1
     ) -> PenaltyState:
-        state = super().init(degree)
-        if math.isnan(curvature) or not degree:
-            return state
-        eta = rules.opening(curvature, degree, diameter)
-        return state._replace(eta=np.full(degree, eta))
+        eta = rules.opening(curvature, max(degree, 1), diameter)
+        return super().init(degree)._replace(eta=np.full(degree, eta))
 
     def settle(
         self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
     ) -> PenaltyState:
-        agreed = np.sqrt(state.eta) * np.sqrt(eta_theirs)
-        return super().settle(state._replace(eta=agreed), eta_theirs, anchors)
+        mine, theirs = state.eta, eta_theirs
+        mine, theirs = (
+            np.where(np.isnan(mine), theirs, mine),
+            np.where(np.isnan(theirs), mine, theirs),
+        )
+        eta = np.sqrt(mine) * np.sqrt(theirs)
+        eta[np.isnan(eta)] = self.eta0
+        return super().settle(state._replace(eta=eta), eta_theirs, anchors)
 
 
 class NodeSpectral(Scheme):
