@@ -2,7 +2,8 @@
 
 It is slow and meant to be read next to Song, Yoon and Pavlovic, "Fast ADMM Algorithm
 for Distributed Optimization with Adaptive Penalty". It shares no code with the
-library, which is tested against it. What the paper leaves open follows DESIGN.md.
+library, which is tested against it. What the paper leaves open follows DESIGN.md, and
+the penalties beyond the paper, in `reference_beyond`, their docstrings.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+import reference_beyond as beyond
 from numpy.typing import NDArray
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
@@ -45,6 +47,8 @@ class Settings:
     coupling: str = "symmetric"  # or "own", the paper as printed
     probe: str = "midpoint"  # or "neighbour", as in the authors' program
     zero_mean: bool = False
+    relaxation: float = 1.0
+    curvature: tuple[float, ...] = ()  # of each node, for auto
 
 
 # --- the model: probabilistic PCA ------------------------------------------------
@@ -81,34 +85,37 @@ def objective(theta: Theta, samples: NDArray, beliefs: Sequence[Posterior]) -> f
 # --- one node's M-step -----------------------------------------------------------
 
 
-def update_W(old, samples, beliefs, others, multipliers, eta):
-    """Return W from the samples, the multipliers and the neighbours' old W."""
+def update_W(old, samples, beliefs, anchors, multipliers, eta):
+    """Return W from the samples, the multipliers and the edges' anchors.
+
+    The paper's ``eta (W_i + W_j)`` is ``2 eta z_ij``, z_ij the old midpoint.
+    """
     M = old.W.shape[1]
     left = np.zeros_like(old.W)
     right = np.zeros((M, M))
     for x, z in zip(samples, beliefs, strict=True):
         left = left + old.a * np.outer(x - old.mu, z.mean)
         right = right + old.a * (z.covariance + np.outer(z.mean, z.mean))
-    for j in others:
-        left = left - 2 * multipliers[j].W + eta[j] * (old.W + others[j].W)
+    for j in anchors:
+        left = left - 2 * multipliers[j].W + 2 * eta[j] * anchors[j].W
         right = right + 2 * eta[j] * np.eye(M)
     return np.linalg.solve(right, left.T).T
 
 
-def update_mu(old, W, samples, beliefs, others, multipliers, eta):
+def update_mu(old, W, samples, beliefs, anchors, multipliers, eta):
     """Return mu, equation (mu) of section 4.3, with the new W."""
     top = np.zeros_like(old.mu)
     bottom = 0.0
     for x, z in zip(samples, beliefs, strict=True):
         top = top + old.a * (x - W @ z.mean)
         bottom = bottom + old.a
-    for j in others:
-        top = top - 2 * multipliers[j].mu + eta[j] * (old.mu + others[j].mu)
+    for j in anchors:
+        top = top - 2 * multipliers[j].mu + 2 * eta[j] * anchors[j].mu
         bottom = bottom + 2 * eta[j]
     return top / bottom
 
 
-def update_a(old, W, mu, samples, beliefs, others, multipliers, eta):
+def update_a(old, W, mu, samples, beliefs, anchors, multipliers, eta):
     """Return a, the positive root of ``w a^2 + b a - N D / 2 = 0``, with new W, mu."""
     weight = 0.0
     b = 0.0
@@ -116,17 +123,17 @@ def update_a(old, W, mu, samples, beliefs, others, multipliers, eta):
     for x, z in zip(samples, beliefs, strict=True):
         b = b + misfit(Theta(W, mu, old.a), x, z) / 2
         constant = constant + len(mu) / 2
-    for j in others:
+    for j in anchors:
         weight = weight + 2 * eta[j]
-        b = b + 2 * multipliers[j].a - eta[j] * (old.a + others[j].a)
+        b = b + 2 * multipliers[j].a - 2 * eta[j] * anchors[j].a
     root = np.sqrt(b * b + 4 * weight * constant)
     # The same root twice: the form that adds numbers of one sign loses no digits.
     return 2 * constant / (b + root) if b > 0 else (root - b) / (2 * weight)
 
 
-def maximise(old, samples, beliefs, others, multipliers, eta, zero_mean):
+def maximise(old, samples, beliefs, anchors, multipliers, eta, zero_mean):
     """Return the new parameters of one node: W, then mu, then a (the M-step)."""
-    given = (samples, beliefs, others, multipliers, eta)
+    given = (samples, beliefs, anchors, multipliers, eta)
     W = update_W(old, *given)
     mu = np.zeros_like(old.mu) if zero_mean else update_mu(old, W, *given)
     return Theta(W, mu, update_a(old, W, mu, *given))
@@ -158,6 +165,15 @@ def midpoint(mine: Theta, other: Theta) -> Theta:
     """Return rho_ij, halfway between the two ends of an edge."""
     return Theta(
         (mine.W + other.W) / 2, (mine.mu + other.mu) / 2, (mine.a + other.a) / 2
+    )
+
+
+def relax(old: Theta, new: Theta, alpha: float) -> Theta:
+    """Return z_ij, over-relaxed: beyond the new midpoint, or short of it."""
+    return Theta(
+        old.W + alpha * (new.W - old.W),
+        old.mu + alpha * (new.mu - old.mu),
+        old.a + alpha * (new.a - old.a),
     )
 
 
@@ -229,6 +245,7 @@ class Node:
     eta: dict[int, float]  # eta_ij^t as this node set it
     used: dict[int, float]  # penalty of this iteration's M-step and dual step
     multipliers: dict[int, Theta]
+    anchors: dict[int, Theta]  # z_ij; without over-relaxation the midpoints
     spent: dict[int, float]
     budget: dict[int, float]
     growths: dict[int, int]
@@ -238,6 +255,7 @@ class Node:
     dual: float = 0.0
     tau: dict[int, float] = field(default_factory=dict)
     balance: float = 1.0
+    memory: dict = field(default_factory=dict)  # of the schemes beyond the paper
 
 
 def prime(i, shards, neighbours, theta0, settings) -> Node:
@@ -250,6 +268,7 @@ def prime(i, shards, neighbours, theta0, settings) -> Node:
         eta=dict.fromkeys(neighbours[i], settings.eta0),
         used=dict.fromkeys(neighbours[i], settings.eta0),
         multipliers=dict.fromkeys(neighbours[i], nothing),
+        anchors={j: midpoint(theta0[i], theta0[j]) for j in neighbours[i]},
         spent=dict.fromkeys(neighbours[i], 0.0),
         budget=dict.fromkeys(neighbours[i], settings.budget0),
         growths=dict.fromkeys(neighbours[i], 0),
@@ -260,17 +279,25 @@ def solve_locally(node: Node, settings: Settings) -> None:
     """E-step with the old parameters, then M-step."""
     node.beliefs = [expect(node.theta, x) for x in node.samples]
     node.theta = maximise(
-        node.theta, node.samples, node.beliefs, node.others, node.multipliers,
+        node.theta, node.samples, node.beliefs, node.anchors, node.multipliers,
         node.used, settings.zero_mean,
     )  # fmt: skip
+    node.memory["slope"] = beyond.slope(
+        stack(node.theta),
+        {j: stack(z) for j, z in node.anchors.items()},
+        {j: stack(pull) for j, pull in node.multipliers.items()},
+        node.used,
+    )
 
 
-def receive(node: Node, new: Mapping[int, Theta]) -> None:
-    """Dual step and residuals, from the new parameters of the neighbours."""
+def receive(node: Node, new: Mapping[int, Theta], alpha: float) -> None:
+    """Dual step, anchors and residuals, from the new parameters of the neighbours."""
+    node.memory["anchors before"] = dict(node.anchors)
     for j in new:
         node.multipliers[j] = ascend(
-            node.multipliers[j], node.theta, new[j], node.used[j]
+            node.multipliers[j], node.theta, new[j], alpha * node.used[j]
         )
+        node.anchors[j] = relax(node.anchors[j], midpoint(node.theta, new[j]), alpha)
     if new:
         eta_i = sum(node.used.values()) / len(node.used)
         mean, mean_before = neighbour_mean(new), neighbour_mean(node.others)
@@ -282,6 +309,8 @@ def receive(node: Node, new: Mapping[int, Theta]) -> None:
 def adapt(node: Node, t: int, scheme: str, settings: Settings) -> None:
     """Objectives, tau, eta, then budget."""
     before, node.f = node.f, objective(node.theta, node.samples, node.beliefs)
+    if scheme in beyond.SCHEMES:
+        return
     tried = {}
     for j, theta in node.others.items():
         at = midpoint(node.theta, theta) if settings.probe == "midpoint" else theta
@@ -319,7 +348,7 @@ def run(
     theta0 : sequence of Theta
         Initial parameters of each node.
     scheme : str
-        One of ``SCHEMES``.
+        One of ``SCHEMES`` or ``beyond.SCHEMES``.
     settings : Settings
     n_iterations : int
 
@@ -333,6 +362,9 @@ def run(
     """
     ids = range(len(shards))
     nodes = [prime(i, shards, neighbours, theta0, settings) for i in ids]
+    network: list[tuple[float, float]] = []  # residuals of all nodes, by iteration
+    if scheme in beyond.SCHEMES:
+        beyond.prime(nodes, neighbours, scheme, settings)
     rows = []
     for t in range(1, n_iterations + 1):
         for node in nodes:
@@ -345,11 +377,14 @@ def run(
             for i in ids
         }
         for i in ids:
-            receive(nodes[i], sent_theta[i])
+            receive(nodes[i], sent_theta[i], settings.relaxation)
             adapt(nodes[i], t, scheme, settings)
+            if scheme in beyond.SCHEMES and neighbours[i]:
+                beyond.adapt(nodes[i], t, scheme, settings, network)
+        network.append(beyond.together(nodes))
         rows.append(snapshot(nodes))
         for i in ids:
-            own = settings.coupling == "own"
+            own = settings.coupling == "own" or scheme in beyond.AGREEING
             nodes[i].used = dict(nodes[i].eta) if own else agreed[i]
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 

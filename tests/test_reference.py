@@ -77,7 +77,7 @@ def follow(case, scheme, settings, n_iterations=LAST):
 def solve(case, scheme, settings, n_iterations, **more):
     """Return the library's result after some iterations."""
     keywords = asdict(settings)
-    zero_mean = keywords.pop("zero_mean")
+    zero_mean, _ = keywords.pop("zero_mean"), keywords.pop("curvature")
     edges = [(i, j) for i, around in enumerate(case.neighbours) for j in around]
     return dadmm.solve(
         [
