@@ -1,0 +1,124 @@
+"""Ten hospitals learn one classifier without sharing a patient.
+
+    python examples/hospitals.py [--out DIR]
+
+Breast cancer data of scikit-learn (569 patients, 30 measurements). Every hospital sees
+its own mix of patients, one has a single diagnosis only. They agree on the scaling of
+the measurements and then on a logistic regression; messages go to neighbours and hold
+31 numbers, never a patient. Needs the extras `sklearn` and `plot`.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression as Pooled
+from sklearn.model_selection import train_test_split
+
+import dadmm
+from dadmm import Topology
+from dadmm.problems import LeastSquares, LogisticRegression
+
+HOSPITALS, ALPHA = 10, 1.0
+
+
+def patients(seed: int = 0):
+    """Return each hospital's rows and labels, and a test set that none has."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X, X_test, y, y_test = train_test_split(X, y, test_size=0.3, random_state=seed)
+    # the sicker a patient looks, the later the hospital: mixes differ strongly
+    rng = np.random.default_rng(seed)
+    severity = X[:, 0] / X[:, 0].std() + 0.7 * rng.standard_normal(len(X))
+    parts = np.array_split(np.argsort(severity), HOSPITALS)
+    return [(X[rows], y[rows]) for rows in parts], X_test, y_test
+
+
+def common_scale(shards, topology):
+    """Return mean and standard deviation of all rows, agreed upon by consensus.
+
+    A hospital's f_i(m) = n_i/2 |m - own moments|^2; the optimum is the overall mean.
+    """
+    problems = []
+    for X, _ in shards:
+        moments = np.concatenate([X.mean(axis=0), (X**2).mean(axis=0)])
+        root = np.sqrt(len(X)) * np.eye(len(moments))
+        problems.append(LeastSquares(root, root @ moments))
+    result = dadmm.solve(problems, topology, tolerance=1e-9, max_iter=5000)
+    mean, square = np.split(result.theta[0], 2)
+    return mean, np.sqrt(square - mean**2), result.iterations
+
+
+def accuracy(coef, intercept, X, y) -> float:
+    return float(np.mean((X @ coef + intercept > 0) == y))
+
+
+def run(seed: int = 0) -> dict:
+    """Return test accuracies: each hospital alone, all together, and pooled."""
+    shards, X_test, y_test = patients(seed)
+    topology = Topology.random_geometric(HOSPITALS, seed=1)
+    mean, spread, scaling = common_scale(shards, topology)
+    scaled = [((X - mean) / spread, y) for X, y in shards]
+    X_test = (X_test - mean) / spread
+
+    problems = [LogisticRegression(X, y, ALPHA / HOSPITALS) for X, y in scaled]
+    result = dadmm.solve(problems, topology, tolerance=1e-5, max_iter=5000)
+
+    pooled = Pooled(C=1.0 / ALPHA, tol=1e-10, max_iter=10_000)
+    pooled.fit(np.vstack([X for X, _ in scaled]), np.concatenate([y for _, y in scaled]))
+    best = np.append(pooled.coef_, pooled.intercept_)
+    alone = []
+    for X, y in scaled:
+        own = LogisticRegression(X, y, ALPHA / HOSPITALS)
+        theta = own.prox(own.init(np.random.default_rng(0)), None, np.zeros(31), 0.0)
+        alone.append(accuracy(*own.layout.views(theta), X_test, y_test))
+    return {
+        "patients": [len(y) for _, y in shards],
+        "benign": [float(y.mean()) for _, y in shards],
+        "alone": alone,
+        "together": accuracy(*result.parts(0), X_test, y_test),
+        "pooled": accuracy(best[:30], best[30], X_test, y_test),
+        "off": float(np.abs(result.theta - best).max() / np.abs(best).max()),
+        "iterations": (scaling, result.iterations),
+        "bytes": result.traffic.bytes,
+    }
+
+
+def draw(found: dict, out: Path) -> Path:
+    """Draw the accuracies."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.2), layout="constrained")
+    axis = figure.subplots()
+    axis.bar(range(HOSPITALS), found["alone"], color="#56B4E9", label="alone")
+    axis.axhline(found["together"], color="#D55E00", label="together (dadmm)")
+    axis.axhline(found["pooled"], color="black", linestyle=":", label="all data pooled")
+    names = [f"{n}\n{100 * b:.0f} %" for n, b in zip(*map(found.get, ("patients", "benign")))]
+    axis.set_xticks(range(HOSPITALS), names)
+    axis.set(
+        ylim=(0.0, 1.0), ylabel="accuracy on unseen patients",
+        xlabel="patients of the hospital, and how many of them are benign",
+    )  # fmt: skip
+    figure.legend(loc="outside upper center", ncols=3, frameon=False)
+    path = out / "hospitals.png"
+    figure.savefig(path, dpi=150)
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path())
+    out = parser.parse_args().out
+    found = run()
+    print("hospital  patients  benign  accuracy alone")
+    for i, row in enumerate(zip(*map(found.get, ("patients", "benign", "alone")))):
+        print(f"{i:8d}  {row[0]:8d}  {100 * row[1]:4.0f} %  {100 * row[2]:6.1f} %")
+    print(f"together: {100 * found['together']:.1f} %; pooled: {100 * found['pooled']:.1f} %")
+    print(f"coefficients within {found['off']:.0e} of the pooled ones, {found['bytes']:,} bytes")
+    print(f"picture: {draw(found, out)}")
+
+
+if __name__ == "__main__":
+    main()
