@@ -67,7 +67,9 @@ def run(seed: int = 0) -> dict:
     result = dadmm.solve(problems, topology, tolerance=1e-5, max_iter=5000)
 
     pooled = Pooled(C=1.0 / ALPHA, tol=1e-10, max_iter=10_000)
-    pooled.fit(np.vstack([X for X, _ in scaled]), np.concatenate([y for _, y in scaled]))
+    pooled.fit(
+        np.vstack([X for X, _ in scaled]), np.concatenate([y for _, y in scaled])
+    )
     best = np.append(pooled.coef_, pooled.intercept_)
     alone = []
     for X, y in scaled:
@@ -95,7 +97,8 @@ def draw(found: dict, out: Path) -> Path:
     axis.bar(range(HOSPITALS), found["alone"], color="#56B4E9", label="alone")
     axis.axhline(found["together"], color="#D55E00", label="together (dadmm)")
     axis.axhline(found["pooled"], color="black", linestyle=":", label="all data pooled")
-    names = [f"{n}\n{100 * b:.0f} %" for n, b in zip(*map(found.get, ("patients", "benign")))]
+    mixes = zip(found["patients"], found["benign"], strict=True)
+    names = [f"{n}\n{100 * b:.0f} %" for n, b in mixes]
     axis.set_xticks(range(HOSPITALS), names)
     axis.set(
         ylim=(0.0, 1.0), ylabel="accuracy on unseen patients",
@@ -113,10 +116,17 @@ def main() -> None:
     out = parser.parse_args().out
     found = run()
     print("hospital  patients  benign  accuracy alone")
-    for i, row in enumerate(zip(*map(found.get, ("patients", "benign", "alone")))):
+    rows = zip(found["patients"], found["benign"], found["alone"], strict=True)
+    for i, row in enumerate(rows):
         print(f"{i:8d}  {row[0]:8d}  {100 * row[1]:4.0f} %  {100 * row[2]:6.1f} %")
-    print(f"together: {100 * found['together']:.1f} %; pooled: {100 * found['pooled']:.1f} %")
-    print(f"coefficients within {found['off']:.0e} of the pooled ones, {found['bytes']:,} bytes")
+    print(
+        f"together: {100 * found['together']:.1f} %; "
+        f"pooled: {100 * found['pooled']:.1f} %"
+    )
+    print(
+        f"coefficients within {found['off']:.0e} of the pooled ones, "
+        f"{found['bytes']:,} bytes"
+    )
     print(f"picture: {draw(found, out)}")
 
 

@@ -29,7 +29,7 @@ def features(place: np.ndarray) -> np.ndarray:
 
 
 def network(seed: int = 3):
-    """Return places, readings (SENSORS, READINGS), the true field, and who is broken."""
+    """Return places, readings (SENSORS, READINGS), the true field, who is broken."""
     rng = np.random.default_rng(seed)
     places = rng.random((SENSORS, READINGS, 2)) * 0.3  # a sensor moves about a little
     places += rng.random((SENSORS, 1, 2)) * 0.7
@@ -46,7 +46,9 @@ def reach(places: np.ndarray) -> Topology:
     home = places.mean(axis=1)
     apart = np.linalg.norm(home[:, None] - home, axis=-1)
     for radius in np.linspace(0.1, 1.5, 141):
-        near = [(i, j) for i in range(SENSORS) for j in range(i) if apart[i, j] < radius]
+        near = [
+            (i, j) for i in range(SENSORS) for j in range(i) if apart[i, j] < radius
+        ]
         try:
             return Topology.from_edges(SENSORS, near)
         except dadmm.TopologyError:  # not connected yet
@@ -87,7 +89,12 @@ def draw(found: dict, out: Path) -> Path:
     low, high = (f(found["fields"]["true field"]) for f in (np.min, np.max))
     for axis, (name, field) in zip(axes, found["fields"].items(), strict=True):
         image = axis.imshow(
-            field, origin="lower", extent=(0, 1, 0, 1), vmin=low, vmax=high, cmap="cividis"
+            field,
+            origin="lower",
+            extent=(0, 1, 0, 1),
+            vmin=low,
+            vmax=high,
+            cmap="cividis",
         )
         error = found["errors"].get(name)
         axis.set_xticks([0, 0.5, 1])
@@ -110,7 +117,9 @@ def main() -> None:
     out = parser.parse_args().out
     found = run()
     for name, error in found["errors"].items():
-        print(f"{name}: off by {error:.3f} after {found['iterations'][name]} iterations")
+        print(
+            f"{name}: off by {error:.3f} after {found['iterations'][name]} iterations"
+        )
     print(f"picture: {draw(found, out)}")
 
 
