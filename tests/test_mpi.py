@@ -43,7 +43,7 @@ def test_mpi_and_one_process_give_the_same_bits():
 
     assert ended.code == 0, ended.err
     assert ended.out.splitlines() == [
-        f"{name}: 19 agree, 4 stopped by a rule" for name in graphs
+        f"{name}: 30 agree, 7 stopped by a rule" for name in graphs
     ]
 
 

@@ -28,13 +28,13 @@ def befall(event: str) -> None:
 
 if __name__ == "__main__":
     rank, event = int(sys.argv[1]), sys.argv[2]
-    numbers, prox = count(1), PPCA.prox
+    iterations, objectives = count(1), PPCA.objectives  # asked for once in each
 
-    def prox_until(self, *arguments):
-        if next(numbers) == 7:
+    def objectives_until(self, *arguments):
+        if next(iterations) == 7:
             befall(event)
-        return prox(self, *arguments)
+        return objectives(self, *arguments)
 
     if launched()[0] == rank:
-        PPCA.prox = prox_until
+        PPCA.objectives = objectives_until
     sys.exit(dadmm.run.main(sys.argv[3:]))
