@@ -116,27 +116,21 @@ def problems(
 def _synthetic(
     config: RunConfig, n_nodes: int, hosted: Sequence[int]
 ) -> tuple[dict[int, Matrix], Matrix | None]:
+    """Return rows that suit the problem, and the true W where there is one."""
+    seed, truth = config.data_seed, None
+    size = config.n_samples, config.dimension
+    noise, several = config.noise_variance, config.n_components or 5
     if config.problem == "sfm":
-        tracks, W = datasets.turntable(seed=config.data_seed)
+        tracks, W = datasets.turntable(seed=seed)
         blocks = shard.split_frames(tracks, n_nodes)
         return {i: blocks[i] for i in hosted}, W - W.mean(axis=0)
     if has_target(config):
-        draw = (
-            datasets.classification
-            if config.problem == "logistic"
-            else datasets.regression
-        )
-        X, y, _ = draw(
-            config.n_samples, config.dimension, config.noise_variance, config.data_seed
-        )
-        blocks = shard.split(np.column_stack([X, y]), n_nodes)
-        return {i: blocks[i] for i in hosted}, None
-    samples, W = datasets.synthetic(
-        config.n_samples,
-        config.dimension,
-        config.n_components or 5,
-        config.noise_variance,
-        config.data_seed,
-    )
-    blocks = shard.split(samples, n_nodes)
-    return {i: blocks[i] for i in hosted}, W
+        binary = config.problem == "logistic"
+        draw = datasets.classification if binary else datasets.regression
+        rows = np.column_stack(draw(*size, noise, seed)[:2])
+    elif config.problem == "mixture":
+        rows, _ = datasets.clusters(*size, several, noise, seed)
+    else:
+        rows, truth = datasets.synthetic(*size, several, noise, seed)
+    blocks = shard.split(rows, n_nodes)
+    return {i: blocks[i] for i in hosted}, truth

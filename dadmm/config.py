@@ -62,7 +62,7 @@ class RunConfig:
     noise_variance: float = setting(0.2, "synthetic data: variance of the noise")
     data_seed: int = setting(0, "synthetic data: seed")
     n_components: int = setting(
-        None, "dimension of the subspace (5 by default; sfm: always 3)"
+        None, "dimension of the subspace (5 by default; sfm: always 3), or clusters (3)"
     )
     zero_mean: bool = setting(False, "fix the mean at zero (sfm: always)")
     start: str = setting(
@@ -165,7 +165,7 @@ class RunConfig:
         if self.is_plugin:  # which is not imported yet
             return
         if self.n_components is None:
-            usual = 3 if self.problem == "sfm" else 5
+            usual = 3 if self.problem in ("sfm", "mixture") else 5
             object.__setattr__(self, "n_components", usual)
         takes = builder.arguments(kind)
         for name, argument in OF_PROBLEMS.items():

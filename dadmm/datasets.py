@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from dadmm.errors import ShardError
 from dadmm.layout import Matrix
 from dadmm.simulations import classification as classification
+from dadmm.simulations import clusters as clusters
 from dadmm.simulations import regression as regression
 
 Array = NDArray[Any]
@@ -92,7 +93,8 @@ def load_tracks(path: str | PathLike[str]) -> Matrix:
     Returns
     -------
     measurements : ndarray of shape (2 F, N)
-        x and y of one frame after the other, one column per point.
+        x and y of one frame after the other, one column per point; NaN where a point
+        is lost.
     """
     key = "measurement_matrix" if "::" not in str(path) else None
     several = Path(str(path)).suffix in (".mat", ".npz")
@@ -104,11 +106,11 @@ def load_tracks(path: str | PathLike[str]) -> Matrix:
         )
     if matrix.shape[1] < 4:
         raise ShardError(f"{path} has {matrix.shape[1]} points; use at least 4")
-    if not np.isfinite(matrix).all():
-        row, point = np.argwhere(~np.isfinite(matrix))[0]
+    if np.isinf(matrix).any():
+        row, point = np.argwhere(np.isinf(matrix))[0]
         raise ShardError(
-            f"{path}: row {row}, point {point} is {matrix[row, point]}; drop points "
-            "that are not tracked through all frames"
+            f"{path}: row {row}, point {point} is {matrix[row, point]}; coordinates "
+            "must be finite, or NaN where a point is lost"
         )
     return matrix
 

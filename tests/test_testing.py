@@ -7,9 +7,9 @@ import pytest
 from helpers import quadratics
 from linear_cases import NAMES, SIZES, make
 
-from dadmm import Layout, datasets
+from dadmm import Layout, builder, datasets
 from dadmm.errors import ProblemError
-from dadmm.problems import PPCA, StructureFromMotion
+from dadmm.problems import PPCA, PROBLEMS, StructureFromMotion
 from dadmm.testing import check_problem
 
 SAMPLES = datasets.synthetic(40, 5, 2)[0]
@@ -39,6 +39,17 @@ def test_ppca_passes(zero_mean, seed):
 def test_structure_from_motion_passes(start):
     """It is PPCA with mu at zero, from a start of its own."""
     check_problem(StructureFromMotion(TRACKS, start=start), fixed=["mu"])
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_problem_of_the_command_line_passes(name):
+    """Built as a run builds it; a new line of `PROBLEMS` is checked here by itself."""
+    rows = TRACKS if name == "sfm" else SAMPLES
+    if builder.arguments(PROBLEMS[name]).takes("y"):
+        rows = np.column_stack(datasets.classification(40, 4)[:2])
+    problem = builder.build(name, rows, {"n_components": 2}, {})
+
+    check_problem(problem, fixed=["mu"] if name == "sfm" else [])
 
 
 def test_a_quadratic_passes():

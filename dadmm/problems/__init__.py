@@ -4,6 +4,7 @@ from dadmm.problems.huber import Huber
 from dadmm.problems.lasso import ElasticNet, Lasso
 from dadmm.problems.least_squares import LeastSquares, Ridge
 from dadmm.problems.logistic import LogisticRegression
+from dadmm.problems.mixture import GaussianMixture
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import StructureFromMotion
 
@@ -16,12 +17,14 @@ PROBLEMS: dict[str, type] = {
     "elastic_net": ElasticNet,
     "logistic": LogisticRegression,
     "huber": Huber,
+    "mixture": GaussianMixture,
 }
 
 __all__ = [
     "PPCA",
     "PROBLEMS",
     "ElasticNet",
+    "GaussianMixture",
     "Huber",
     "Lasso",
     "LeastSquares",

@@ -11,7 +11,10 @@ from dadmm.interfaces import Problem
 from dadmm.layout import Matrix, Vector
 from dadmm.testing.trial import Trial
 
-STEPS = (1e-3, 1e-5)  # relative to the size of what is moved
+# Relative to the size of what is moved, and of which order. A parabola through two
+# steps is exact where f is smooth; a straight line is never too low where f is convex,
+# also if the border of the domain is nearer than the step.
+STEPS = ((1e-3, 2), (1e-5, 2), (1e-6, 1))
 MOST = 40  # directions of a kind, in parts with more entries
 ROUNDING = 64.0 * float(np.finfo(float).eps)
 
@@ -44,16 +47,23 @@ def directions(
 
 
 def slopes(
-    problem: Problem, trial: Trial, point: Vector, ways: Matrix, step: float
+    problem: Problem,
+    trial: Trial,
+    point: Vector,
+    ways: Matrix,
+    step: float,
+    order: int = 2,
 ) -> tuple[Vector, Vector, Vector]:
     """Return the slopes of f along some ways, of the proximal term, and their noise.
 
-    One-sided, and exact for parabolas; infinite where a way leads out of the domain.
+    One-sided; infinite where a way leads out of the domain.
     """
     rows = np.vstack([point, point + 0.5 * step * ways, point + step * ways])
     values = problem.objectives(rows, trial.stats)
     here, (half, full) = values[0], values[1:].reshape(2, -1)
-    of_f = (4.0 * (half - here) - (full - here)) / step
+    of_f = (full - here) / step
+    if order == 2:
+        of_f = 4.0 * (half - here) / step - of_f
     of_f[~np.isfinite(of_f)] = np.inf
     pull = ways @ (trial.weights * (point - trial.centre))
     size = np.abs(values[np.isfinite(values)]).max(initial=abs(here))
@@ -83,10 +93,10 @@ def steepest(
     )
     worst = np.full(len(ways), -np.inf)
     excess = np.full(len(ways), -np.inf)
-    for step in STEPS:
-        step *= length if length > 0.0 else 1.0
-        of_f, pull, noise = slopes(problem, trial, point, ways, step)
-        before = np.add(*slopes(problem, trial, trial.theta, ways, step)[:2])
+    for size, order in STEPS:
+        step = size * (length if length > 0.0 else 1.0)
+        of_f, pull, noise = slopes(problem, trial, point, ways, step, order)
+        before = np.add(*slopes(problem, trial, trial.theta, ways, step, order)[:2])
         terms = np.concatenate([np.abs(of_f) + np.abs(pull), np.abs(before)])
         allowed = rtol * terms[np.isfinite(terms)].max(initial=0.0) + noise
         worst = np.maximum(worst, of_f + pull)
@@ -107,8 +117,8 @@ def hint(problem: Problem, trial: Trial, point: Vector, span: slice) -> str:
     ways[:, span][:, : len(ways)] = np.eye(len(ways))
     entries = slice(span.start, span.start + len(ways))
     size = float(np.abs(point[span]).max(initial=0.0)) or 1.0
-    up = slopes(problem, trial, point, ways, STEPS[1] * size)[0]
-    down = slopes(problem, trial, point, -ways, STEPS[1] * size)[0]
+    up = slopes(problem, trial, point, ways, 1e-5 * size)[0]
+    down = slopes(problem, trial, point, -ways, 1e-5 * size)[0]
     force = 0.5 * (up - down)
     weights = trial.weights[entries]
     pull = weights * (point - trial.centre)[entries]
