@@ -14,6 +14,7 @@ from dadmm import drawing
 from dadmm.drawing.folder import Run
 from dadmm.errors import ConfigError
 from dadmm.layout import Matrix
+from dadmm.penalty import SCHEMES
 
 ANGLES = {
     "angle_to_truth": "Angle to the true subspace (degrees)",
@@ -108,7 +109,7 @@ def _change(objective: Matrix) -> Matrix:
 
 def draw_eta(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     """Draw the penalty of each directed edge over time."""
-    found = [drawing.Penalties(run.topology.edges, run.eta, run.config.eta0)
+    found = [drawing.Penalties(run.topology.edges, run.eta, _start(run))
              for run in runs]  # fmt: skip
     named = dict(zip(labels(runs), found, strict=True))
     return drawing.eta(named, f"Penalty of each directed edge\n{title(runs)}")
@@ -139,7 +140,14 @@ def _network(run: Run, at: Sequence[int]) -> Any:
     else:
         where = drawing.places(graph)
     frames = {t: mean[t - 1] for t in at or drawing.moments(mean)}
-    return drawing.Network(where, graph.edges[once], frames, run.config.eta0)
+    return drawing.Network(where, graph.edges[once], frames, _start(run))
+
+
+def _start(run: Run) -> float:
+    """Return the penalty to which others are compared: eta0, or the median found."""
+    if SCHEMES[run.config.scheme].surveys:
+        return float(np.median(run.eta[0]))
+    return run.config.eta0
 
 
 def draw_traffic(runs: Sequence[Run], at: Sequence[int]) -> Figure:
