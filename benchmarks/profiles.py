@@ -3,38 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from dadmm.drawing.house import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILLION,
-    in_house_style,
-    save,
-)
+from dadmm.drawing import SCHEME_STYLE, save
+from dadmm.drawing.house import GREY, in_house_style
 
 __all__ = ["draw", "save"]
 TAUS = (1, 1.2, 1.5, 2, 3, 4)
-STYLE: dict[str, dict[str, Any]] = {
-    "auto": {"color": VERMILLION, "linewidth": 2.4},
-    "edge_ratio 1.6": {"color": ORANGE, "linestyle": "--"},
-    "edge_balance 1.6": {"color": GREEN, "linestyle": "-."},
-    "global_balance": {"color": PURPLE, "linestyle": (0, (5, 1, 1, 1, 1, 1))},
-    "fixed": {"color": BLACK, "linestyle": "-"},
-    "vp": {"color": SKY, "linestyle": "--"},
-    "nap": {"color": BLUE, "linestyle": "-."},
-    "oracle": {"color": GREY, "linestyle": (0, (1, 1)), "linewidth": 2.0},
-}
-NAMES = {"oracle": "oracle: best fixed, 1.6", "fixed": "fixed, any eta0"}
+ORACLE = {"color": GREY, "linestyle": (0, (1, 1)), "linewidth": 2.0}
 
 
 @in_house_style
@@ -55,8 +34,9 @@ def draw(ratios: Mapping[str, np.ndarray], xlabel: str = "") -> Figure:
         at_one = float((values <= 1.0).mean())
         x = np.concatenate([[1.0], np.maximum(values[known], 1.0), [TAUS[-1]]])
         y = np.concatenate([[at_one], share[known], [float(known.mean())]])
-        look = {"linewidth": 1.4} | STYLE[name]
-        axis.plot(x, y, drawstyle="steps-post", label=NAMES.get(name, name), **look)
+        look = ORACLE if name == "oracle" else SCHEME_STYLE[name.split()[0]]
+        look = {k: v for k, v in look.items() if not k.startswith("marker")}
+        axis.plot(x, y, drawstyle="steps-post", label=name.replace("_", " "), **look)
     axis.set_xscale("log")
     axis.xaxis.set_major_locator(FixedLocator(TAUS))
     axis.xaxis.set_minor_locator(NullLocator())

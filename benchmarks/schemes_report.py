@@ -129,6 +129,8 @@ def print_schemes(rows: Sequence[Row], title: str) -> None:
     """Print how each scheme compares with the oracle, the best, and itself."""
     every = table(rows)
     of = full(every)
+    if not of:
+        return
     cases = len({name[:-1] for name in of})
     print(f"\n{title}: all schemes on {cases} cases, {len(of)} with their eta0\n")
     print("| scheme | reached | median / oracle | 90 % / oracle | within 1.2 of best "
@@ -238,7 +240,8 @@ def draw_profiles(rows: Sequence[Row], out: Path) -> None:
         say("no figures: pip install 'dadmm[plot]'")
         return
     for kind, own in kinds(rows).items():
-        of = full(table(own))
+        if not (of := full(table(own))):
+            continue
         figure = draw({name: np.sort(ratios(of, name)) for name in SHOWN})
         save(figure, out / f"schemes-{kind.lower()}")
 
