@@ -146,7 +146,7 @@ def _network(run: Run, at: Sequence[int]) -> Any:
 def _start(run: Run) -> float:
     """Return the penalty to which others are compared: eta0, or the median found."""
     if SCHEMES[run.config.scheme].surveys:
-        return float(np.median(run.eta[0]))
+        return float(f"{np.median(run.eta[0]):.1g}")
     return run.config.eta0
 
 
