@@ -11,6 +11,7 @@ from dadmm import builder, datasets, shard, tables, topology
 from dadmm.config import RunConfig
 from dadmm.errors import ConfigError, ShardError
 from dadmm.layout import Matrix
+from dadmm.patterns import remove
 from dadmm.world import together
 
 USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
@@ -107,8 +108,9 @@ def problems(
     if config.is_plugin:  # must take what it is given, and may take any rows
         flags, settings = {}, flags | settings
     else:
+        gaps = hasattr(builder.find(config.problem), "with_gaps")
         for i, block in samples.items():
-            shard.check(block, i)
+            shard.check(block, i, gaps=gaps)
     name, rows = config.problem, samples.items()
     return {i: builder.build(name, x, flags, settings) for i, x in rows}
 
@@ -122,6 +124,7 @@ def _synthetic(
     noise, several = config.noise_variance, config.n_components or 5
     if config.problem == "sfm":
         tracks, W = datasets.turntable(seed=seed)
+        tracks = remove(tracks, config.missing, seed, together=2)
         blocks = shard.split_frames(tracks, n_nodes)
         return {i: blocks[i] for i in hosted}, W - W.mean(axis=0)
     if has_target(config):
@@ -132,5 +135,6 @@ def _synthetic(
         rows, _ = datasets.clusters(*size, several, noise, seed)
     else:
         rows, truth = datasets.synthetic(*size, several, noise, seed)
+        rows = remove(rows, config.missing, seed)
     blocks = shard.split(rows, n_nodes)
     return {i: blocks[i] for i in hosted}, truth

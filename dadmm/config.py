@@ -60,6 +60,7 @@ class RunConfig:
     n_samples: int = setting(500, "synthetic data: samples in all")
     dimension: int = setting(20, "synthetic data: dimension of a sample")
     noise_variance: float = setting(0.2, "synthetic data: variance of the noise")
+    missing: float = setting(0.0, "synthetic data: fraction of entries removed")
     data_seed: int = setting(0, "synthetic data: seed")
     n_components: int = setting(
         None, "dimension of the subspace (5 by default; sfm: always 3), or clusters (3)"
@@ -150,6 +151,8 @@ class RunConfig:
                 f"n_components must be 3 for sfm, got {self.n_components!r}"
             )
         self._at_least(0, "data_seed", "topology_seed", "seed", "noise_variance")
+        if not 0 <= self.missing < 1:
+            raise ConfigError(f"missing must be within [0, 1), got {self.missing!r}")
         if self.max_seconds is not None and not self.max_seconds > 0:
             raise ConfigError(f"max_seconds must be positive, got {self.max_seconds!r}")
 
@@ -161,6 +164,11 @@ class RunConfig:
         if self.record_angle and not issubclass(kind, PPCA):
             raise ConfigError(
                 f"record_angle does not go with {self.problem}, which has no subspace"
+            )
+        if self.missing and (self.data is not None or not issubclass(kind, PPCA)):
+            raise ConfigError(
+                "missing is for the synthetic data of ppca and sfm; in data of your "
+                "own, NaN stands for a missing entry"
             )
         if self.is_plugin:  # which is not imported yet
             return

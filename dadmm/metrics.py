@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.layout import Matrix, Vector
+from dadmm.patterns import posterior
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -147,12 +148,16 @@ def ppca_log_likelihood(
     Parameters
     ----------
     data : ndarray of shape (n, D), or Pooled
+        With NaN, the likelihood is that of the observed entries.
     W : ndarray of shape (D, M)
     mu : ndarray of shape (D,)
     a : float
         Noise precision.
     """
-    data = data if isinstance(data, Pooled) else summarise(data)
+    if not isinstance(data, Pooled):
+        if np.isnan(data).any():
+            return _observed_log_likelihood(data, W, mu, float(a))
+        data = summarise(data)
     D, M = W.shape
     shift = math.sqrt(data.n_samples) * (data.mean - mu)
     rows = np.vstack([data.factor, shift])
@@ -163,3 +168,12 @@ def ppca_log_likelihood(
     left = rows.T - W @ fitted
     distance = a * (np.vdot(left, left) + np.vdot(fitted, fitted) / a)
     return float(-0.5 * (data.n_samples * (D * LOG_2PI + logdet) + distance))
+
+
+def _observed_log_likelihood(samples: Matrix, W: Matrix, mu: Vector, a: float) -> float:
+    z, covariances, found = posterior(samples, W, mu, a, np.eye(W.shape[1]))
+    left = np.where(np.isnan(samples), 0.0, samples - mu - z @ W.T)
+    entries = found.mask.sum(axis=1)
+    logdet = -np.linalg.slogdet(covariances)[1] - entries * math.log(a)
+    distance = a * np.vdot(left, left) + np.vdot(z, z)
+    return float(-0.5 * (found.counts @ (entries * LOG_2PI + logdet) + distance))

@@ -55,7 +55,8 @@ def create(out: str | None, name: str, overwrite: bool) -> Path:
                 "its results"
             )
         path.mkdir(parents=True, exist_ok=True)
-        (path / "summary.json").unlink(missing_ok=True)
+        for stale in (path / "summary.json", *path.glob("imputed-*.npz")):
+            stale.unlink(missing_ok=True)
         _remove(path / PARTS)
         (path / PARTS).mkdir()
     return path
@@ -157,6 +158,12 @@ def write_text(path: Path, text: str) -> None:
         draft.write_text(text, "utf-8")
 
 
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write a .npz file that appears whole or not at all."""
+    with writing(path.parent), _atomic(path) as draft, open(draft, "wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
 def finish(
     folder: Path, summary: dict[str, Any], arrays: dict[str, np.ndarray],
     columns: Sequence[str], by_edge: bool,
@@ -173,8 +180,7 @@ def finish(
                 merge(sorted(parts.glob("edges-*.csv")), header, draft)
         else:
             (folder / "edges.csv").unlink(missing_ok=True)
-        with _atomic(folder / "result.npz") as draft, open(draft, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+        write_arrays(folder / "result.npz", arrays)
         # The summary comes last: a folder that has one is complete.
         with _atomic(folder / "summary.json") as draft:
             draft.write_text(json.dumps(summary, indent=2) + "\n")

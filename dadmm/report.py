@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from dadmm import metrics
 from dadmm.config import RunConfig
 from dadmm.errors import ShardError
 from dadmm.layout import Layout, Matrix, Vector
-from dadmm.problems import PPCA
+from dadmm.problems import PPCA, IncompletePPCA
 from dadmm.record import Observe
 from dadmm.solver import Result
 from dadmm.world import host
@@ -38,10 +39,14 @@ class Targets(NamedTuple):
     best: metrics.MaximumLikelihood | None  # the centralised solution
     pooled: metrics.Pooled | None  # the statistics of all data
     convex: bool = False  # whether the run itself tells how far the optimum may be
+    gaps: bool = False  # whether entries are missing, on any node
+    adrift: bool = False  # whether structure is known up to a translation only
 
     def angles(self, name: str, theta: Vector | Matrix) -> Any:
         """Return the angle of theta (..., size) to a target in degrees, (...)."""
-        return metrics.subspace_angle(self.layout.views(theta).W, self.W[name])
+        W = self.layout.views(theta).W
+        W = W - W.mean(axis=-2, keepdims=True) if self.adrift else W
+        return metrics.subspace_angle(W, self.W[name])
 
     @property
     def observe(self) -> Observe:
@@ -54,17 +59,19 @@ def targets(
 ) -> Targets:
     """Return the truth, where known, and the centralised solution, where asked for.
 
-    The samples stay where they are: the ranks pool their sufficient statistics.
+    The samples stay where they are: the ranks pool their sufficient statistics. There
+    are none, and no closed form, where entries are missing.
     """
     if not isinstance(own[0], PPCA):
         _check_layouts(world, [repr(problem.layout) for problem in own])
         convex = config.coupling == "symmetric" and getattr(own[0], "convex", False)
         return Targets(own[0].layout, {}, None, None, convex)
-    _check_dimensions(world, [problem.dimension for problem in own])
+    gaps = _survey(world, own)
     W = {} if truth is None else {"angle_to_truth": truth}
     layout = own[0].layout
-    if not config.reference:
-        return Targets(layout, W, None, None)
+    if gaps or not config.reference:
+        adrift = gaps and config.problem == "sfm"
+        return Targets(layout, W, None, None, gaps=gaps, adrift=adrift)
     pooled = metrics.pool(
         world.collect(np.array([[float(p.n_samples)] for p in own]))[:, 0],
         world.collect(np.array([p.mean for p in own])),
@@ -76,15 +83,28 @@ def targets(
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)
 
 
-def _check_dimensions(world: Any, own: list[int]) -> None:
+def _survey(world: Any, own: list[PPCA]) -> bool:
+    """Check that the nodes' columns fit together; return whether some have gaps."""
     who = "node" if world.comm is None else "rank"
-    dimensions = " ".join(world.texts(" ".join(map(str, own)))).split()
+    gappy = [isinstance(problem, IncompletePPCA) for problem in own]
+    words = [f"{p.dimension} {has:d}" for p, has in zip(own, gappy, strict=True)]
+    found = " ".join(world.texts(" ".join(words))).split()
+    dimensions, gaps = found[::2], "1" in found[1::2]
     for i, dimension in enumerate(dimensions):
         if dimension != dimensions[0]:
             raise ShardError(
                 f"{who} {i} has samples of dimension {dimension} but {who} 0 of "
                 f"dimension {dimensions[0]}; all nodes must have the same columns"
             )
+    if gaps:
+        seen = [getattr(p, "seen", np.ones(p.dimension)) for p in own]
+        lost = ~world.collect(np.array(seen)).any(axis=0)
+        if lost.any():
+            raise ShardError(
+                f"column {np.flatnonzero(lost)[0]} is missing in all samples of all "
+                "nodes; drop it from the data"
+            )
+    return gaps
 
 
 def _check_layouts(world: Any, own: list[str]) -> None:
@@ -99,10 +119,16 @@ def _check_layouts(world: Any, own: list[str]) -> None:
 
 
 def summary(
-    world: Any, config: RunConfig, result: Result, targets: Targets, elapsed: float
+    world: Any,
+    config: RunConfig,
+    result: Result,
+    targets: Targets,
+    samples: Iterable[Matrix],
+    elapsed: float,
 ) -> dict[str, Any]:
     """Return what goes into summary.json; complete on rank 0, which writes it."""
     hosts = world.texts(host())
+    observed = _observed(world, result, targets, samples)
     if world.rank:
         return {}
     seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
@@ -117,7 +143,7 @@ def summary(
         "collectives": result.traffic.collectives,
         "collective_bytes": result.traffic.collective_bytes,
         "seconds": {"total": elapsed, **seconds},  # by phase: mean over the nodes
-        "metrics": _metrics(result, targets),
+        "metrics": _metrics(result, targets) | observed,
         "seeds": {name: getattr(config, name) for name in seeds},
         "versions": {
             "dadmm": dadmm.__version__,
@@ -164,6 +190,26 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float]:
     return found
 
 
+def _observed(
+    world: Any, result: Result, targets: Targets, samples: Iterable[Matrix]
+) -> dict[str, float]:
+    """Return how much is missing, and the likelihood of what is not.
+
+    Each rank finds that of its own samples at the mean of the nodes. Rows with free
+    offsets have none.
+    """
+    if not targets.gaps:
+        return {}
+    parts = result.layout.views(result.theta.mean(axis=0))
+    own = [
+        (np.isnan(x).sum(), x.size, metrics.ppca_log_likelihood(x, *parts))
+        for x in samples
+    ]
+    missing, entries, likelihood = world.collect(np.array(own)).sum(axis=0).tolist()
+    found = {"missing": missing / entries}
+    return found if targets.adrift else found | {"log_likelihood": likelihood}
+
+
 def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     """Return the report that rank 0 prints."""
     seconds, found = summary["seconds"], summary["metrics"]
@@ -183,6 +229,11 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     ):
         if name in found:
             lines.append(f"largest angle to {what}: {found[name]:.3f} degrees")
+    if "missing" in found:
+        lines.append(
+            f"{found['missing']:.1%} of the entries are missing: filled in by node in "
+            "imputed-*.npz; there is no centralised solution to compare with"
+        )
     if "objective_gap" in found:
         lines.append(
             f"objective {found['objective']:.6g}, within about "

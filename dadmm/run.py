@@ -21,7 +21,8 @@ from dadmm import assemble, motion, output, report
 from dadmm.algorithm import Watcher
 from dadmm.config import RunConfig
 from dadmm.errors import DadmmError
-from dadmm.problems import StructureFromMotion
+from dadmm.layout import Matrix
+from dadmm.problems import IncompletePPCA, StructureFromMotion
 from dadmm.progress import ProgressLine, Signals
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
@@ -72,12 +73,15 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     parts = together(world, open_parts, world, config, folder, graph, targets)
     result = solve_watched(world, config, graph, problems, [parts, signals])
     together(world, parts.close)
-    summary = report.summary(world, config, result, targets, monotonic() - started)
+    rows, elapsed = samples.values(), monotonic() - started
+    summary = report.summary(world, config, result, targets, rows, elapsed)
     arrays = result.layout.views(result.theta)._asdict()
     arrays |= {"edges": graph.edges, "eta": result.eta}
-    arrays |= together(world, reconstruct, world, problems, result)
+    arrays |= together(world, reconstruct, world, problems, result, targets.adrift)
     traffic = result.traffic
     arrays |= {"edge_messages": traffic.edge_messages, "edge_bytes": traffic.edge_bytes}
+    if targets.gaps:
+        together(world, impute, folder, problems, samples, result)
     together(world, finish, world, folder, summary, arrays, parts)
     if world.rank == 0 and not config.quiet:
         print(report.words(config, summary, folder))
@@ -154,14 +158,37 @@ def solve_watched(
         line.close()
 
 
-def reconstruct(world: Any, problems: dict[int, Any], result: Result) -> dict[str, Any]:
-    """Return structure and motion after the metric upgrade, of a run that has any."""
+def reconstruct(
+    world: Any, problems: dict[int, Any], result: Result, adrift: bool
+) -> dict[str, Any]:
+    """Return structure and motion after the metric upgrade, of a run that has any.
+
+    A structure that is adrift, known up to a translation, is put about the origin.
+    """
     cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
     if not cameras:
         return {}
     own = np.vstack([p.motion(result.theta[i]) for i, p in cameras.items()])
     structure = result.layout.views(result.theta.mean(axis=0)).W
+    if adrift:
+        structure = structure - structure.mean(axis=0)
     return motion.upgrade(world.collect(own), structure)._asdict()
+
+
+def impute(
+    folder: Path, problems: dict[int, Any], samples: dict[int, Matrix], result: Result
+) -> None:
+    """Write what a node makes of its missing entries; its samples stay with its rank.
+
+    That is ``imputed-00000.npz`` and so on by node: the filled ``samples``, the
+    ``variances`` of what was filled in, and the ``latent`` means.
+    """
+    for i, problem in problems.items():
+        if isinstance(problem, IncompletePPCA):
+            filled, variances = problem.impute(result.theta[i], samples[i])
+            latent = problem.latent(result.theta[i], samples[i])
+            found = {"samples": filled, "variances": variances, "latent": latent}
+            output.write_arrays(folder / f"imputed-{i:05d}.npz", found)
 
 
 def finish(

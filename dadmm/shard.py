@@ -171,7 +171,7 @@ def read(
     return {i: _own(matrix[cut]) for i, cut in cuts.items()}
 
 
-def check(samples: NDArray[Any], node: int) -> None:
+def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
     """Check that a node's samples are a matrix of finite floats with a row.
 
     Parameters
@@ -179,6 +179,8 @@ def check(samples: NDArray[Any], node: int) -> None:
     samples : ndarray of shape (n_samples_i, dimension)
     node : int
         Named in the error.
+    gaps : bool
+        Allow NaN, where an entry is missing, but not in place of all entries.
     """
     if samples.ndim != 2 or samples.size == 0:
         raise ShardError(
@@ -189,12 +191,20 @@ def check(samples: NDArray[Any], node: int) -> None:
         raise ShardError(
             f"node {node}: samples have type {samples.dtype}; convert them to float64"
         )
-    finite = np.isfinite(samples)
-    if not finite.all():
-        row, column = np.argwhere(~finite)[0]
+    bad = np.isinf(samples) if gaps else ~np.isfinite(samples)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        advice = (
+            ", or NaN where an entry is missing" if gaps else ", so fill or drop it"
+        )
         raise ShardError(
             f"node {node}: row {row}, column {column} is {samples[row, column]}; "
-            "samples must be finite, so fill or drop it"
+            f"samples must be finite{advice}"
+        )
+    if np.isnan(samples).all():
+        raise ShardError(
+            f"node {node}: all entries of its {len(samples)} samples are missing; "
+            "give it one at least, or leave the node out"
         )
 
 

@@ -18,6 +18,7 @@ PACKAGE = Path(dadmm.__file__).parent
 ORDER = (
     ("errors",),
     ("layout",),
+    ("patterns",),
     ("interfaces", "metrics", "motion"),
     ("simulations",),
     ("distance", "graphfiles", "datasets", "consensus", "stopping"),

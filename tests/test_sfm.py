@@ -145,14 +145,14 @@ def test_frames_are_split_whole_and_evenly():
         (lambda f: np.savez(f, measurement_matrix=np.ones((4, 3))), "3 points"),
         (
             lambda f: np.savez(
-                f, measurement_matrix=np.where(np.eye(4, 6), np.nan, 1.0)
+                f, measurement_matrix=np.where(np.eye(4, 6), np.inf, 1.0)
             ),
-            "row 0, point 0 is nan; drop points",
+            "row 0, point 0 is inf; coordinates must be finite, or NaN",
         ),
     ],
 )
 def test_bad_tracks_are_refused_in_one_sentence(make, sentence, tmp_path, capsys):
-    """No such array, an odd number of rows, too few points, or lost tracks."""
+    """No such array, an odd number of rows, too few points, or one at infinity."""
     make(tmp_path / "tracks.npz")
 
     code = run.main(["--problem", "sfm", "--data", str(tmp_path / "tracks.npz")])

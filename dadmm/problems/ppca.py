@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from dadmm.errors import ProblemError
 from dadmm.layout import Layout, Matrix, Vector
 from dadmm.metrics import triangular
+from dadmm.problems.stacking import deep, listed, plain, product, wide
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -45,7 +46,7 @@ class PPCA:
     Parameters
     ----------
     samples : ndarray of shape (n_samples, D)
-        This node's rows.
+        This node's rows; with NaN among them this is an `IncompletePPCA`.
     n_components : int
         M, the dimension of the subspace; less than D.
     zero_mean : bool
@@ -62,6 +63,14 @@ class PPCA:
       ``Q = E sum |x - mu - W z|^2`` at the new W and mu.
     """
 
+    with_gaps: ClassVar[type[PPCA]]  # what a NaN makes of this very class
+
+    def __new__(cls, samples: Any = (), *_: Any, **__: Any) -> Self:
+        """Make an object of the class that can cope with the samples."""
+        gaps = np.isnan(np.asarray(samples, dtype=np.float64)).any()
+        able: Any = vars(cls).get("with_gaps", cls) if gaps else cls
+        return super().__new__(able)
+
     def __init__(
         self, samples: Matrix, n_components: int, *, zero_mean: bool = False
     ) -> None:
@@ -70,10 +79,14 @@ class PPCA:
         self.n_components, self.zero_mean = int(n_components), bool(zero_mean)
         shapes = {"W": (self.dimension, self.n_components), "mu": (self.dimension,)}
         self.layout = Layout(shapes | {"a": ()})
+        self._eye = np.eye(self.n_components)
+        self._read(samples)
+
+    def _read(self, samples: Matrix) -> None:
+        refuse(~np.isfinite(samples), samples)
         self.mean = samples.mean(axis=0)
         self.factor = triangular(samples - self.mean)
         self._count: Any = float(self.n_samples)  # (n,) in a stack
-        self._eye = np.eye(self.n_components)
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -111,18 +124,18 @@ class PPCA:
         ``M^-1 / a`` and ``M = W' W + I / a``.
         """
         W, mu, a = self.layout.views(theta)
-        n, a, factor = self._count, _plain(a), self.factor
-        inner = np.linalg.inv(W.mT @ W + self._eye / _deep(a))
+        n, a, factor = self._count, plain(a), self.factor
+        inner = np.linalg.inv(W.mT @ W + self._eye / deep(a))
         z_mean = (((self.mean - mu)[..., None, :] @ W) @ inner)[..., 0, :]
         latent = (factor @ W) @ inner  # E[z] of the factor's rows, about z_mean
-        shared = _deep(n / a) * inner  # the posterior covariances of all samples
+        shared = deep(n / a) * inner  # the posterior covariances of all samples
         spread = latent.mT @ latent
         spread += shared
         cross = latent.mT @ factor
         best = np.linalg.solve(spread, cross)
         misfit = factor - latent @ best
-        floor = _inner(misfit, misfit) + _inner(shared @ best, best)
-        energy = _inner(spread, self._eye) + n * np.vecdot(z_mean, z_mean)
+        floor = product(misfit, misfit) + product(shared @ best, best)
+        energy = product(spread, self._eye) + n * np.vecdot(z_mean, z_mean)
         prior = 0.5 * (energy + n * self.n_components * LOG_2PI)
         return Expected(z_mean, spread, cross, best, floor, prior)
 
@@ -134,26 +147,26 @@ class PPCA:
         centre_W, centre_mu, centre_a = self.layout.views(centre)
         out = np.empty_like(theta)
         W_new, mu_new, a_new = self.layout.views(out)
-        n, z_mean, pull = self._count, stats.z_mean, weight / _plain(a)
+        n, z_mean, pull = self._count, stats.z_mean, weight / plain(a)
 
-        scaled = (_wide(n) * z_mean)[..., None]
+        scaled = (wide(n) * z_mean)[..., None]
         total = stats.spread + scaled * z_mean[..., None, :]
-        total += _deep(pull) * self._eye
+        total += deep(pull) * self._eye
         moment = stats.cross + scaled * (self.mean - mu)[..., None, :]
-        moment += _deep(pull) * centre_W.mT
+        moment += deep(pull) * centre_W.mT
         W_new[...] = np.linalg.solve(total, moment).mT
 
         if self.zero_mean:
             mu_new[...] = 0.0
         else:
-            share = _wide(n / (n + pull))
+            share = wide(n / (n + pull))
             np.subtract(self.mean, (W_new @ z_mean[..., None])[..., 0], out=mu_new)
             mu_new *= share
             mu_new += (1.0 - share) * centre_mu
 
         misfit = self._misfit(W_new[..., None, :, :], mu_new[..., None, :], stats)
         known = (n * self.dimension, misfit[..., 0], weight, centre_a)
-        cases = zip(*map(_listed, known), strict=True)
+        cases = zip(*map(listed, known), strict=True)
         a_new.flat = [_precision(*case) for case in cases]
         return out
 
@@ -172,8 +185,8 @@ class PPCA:
         """
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
-        half = _wide(0.5 * self._count * self.dimension)
-        return fit + half * (LOG_2PI - np.log(a)) + _wide(stats.prior)
+        half = wide(0.5 * self._count * self.dimension)
+        return fit + half * (LOG_2PI - np.log(a)) + wide(stats.prior)
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:
         """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""
@@ -185,34 +198,8 @@ class PPCA:
         shift = self.mean[..., None, :] - mu
         shift -= (W @ stats.z_mean[..., None, :, None])[..., 0]
         off = W - stats.best.mT[..., None, :, :]
-        drift = _inner(off @ stats.spread[..., None, :, :], off)
-        return _wide(stats.floor) + drift + _wide(self._count) * np.vecdot(shift, shift)
-
-
-def _plain(scalars: Any) -> Any:
-    """Return a single scalar as a float, which is quicker to compute with."""
-    return scalars if scalars.ndim else scalars.item()
-
-
-def _listed(scalars: Any) -> list[float]:
-    return np.atleast_1d(scalars).tolist()
-
-
-def _deep(scalars: Any) -> Any:
-    """Return scalars (...) as matrices of one entry (..., 1, 1)."""
-    return scalars if isinstance(scalars, float) else scalars[..., None, None]
-
-
-def _wide(scalars: Any) -> Any:
-    """Return scalars (...) as vectors of one entry (..., 1)."""
-    return scalars if isinstance(scalars, float) else scalars[..., None]
-
-
-def _inner(A: Matrix, B: Matrix) -> Any:
-    """Return the sum of products of entries of matrices (..., m, n), shape (...)."""
-    flat = A.shape[-2] * A.shape[-1]
-    lead, other = A.shape[:-2], B.shape[:-2]
-    return np.vecdot(A.reshape(*lead, flat), B.reshape(*other, flat))
+        drift = product(off @ stats.spread[..., None, :, :], off)
+        return wide(stats.floor) + drift + wide(self._count) * np.vecdot(shift, shift)
 
 
 def _precision(count: float, misfit: float, weight: float, centre: float) -> float:
@@ -233,10 +220,14 @@ def _checked(samples: Matrix, n_components: int) -> Matrix:
             f"n_components must be at least 1 and less than the {samples.shape[1]} "
             f"dimensions of the samples, got {n_components}"
         )
-    if not np.isfinite(samples).all():
-        row, column = np.argwhere(~np.isfinite(samples))[0]
+    return samples
+
+
+def refuse(bad: Any, samples: Matrix) -> None:
+    """Name the first entry of the samples that is bad, if any is."""
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
         raise ProblemError(
             f"PPCA needs finite samples, but row {row}, column {column} is "
             f"{samples[row, column]}"
         )
-    return samples

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import numpy as np
 
 from dadmm.errors import ProblemError
 from dadmm.layout import Matrix, Vector
+from dadmm.patterns import observed_means
 from dadmm.problems.ppca import PPCA
 
 STARTS = ("frame", "random")
@@ -21,11 +24,16 @@ class StructureFromMotion(PPCA):
     ----------
     rows : ndarray of shape (2 F_i, N)
         Image coordinates of N points, x and y of one frame after the other; the mean
-        over the points is removed from each row.
+        over the points is removed from each row. With NaN among them, where a point
+        is lost, this is a `LostTracks`.
     start : {"frame", "random"}
         The authors' start from the camera's first frame, W = [x + 0.1, y + 0.1, 1],
         with 1/a drawn from [1/2, 1]; or a random orthonormal W, which is much slower.
     """
+
+    def __new__(cls, rows: Any = (), **_: Any) -> Self:
+        """Make an object of the class that can cope with the rows."""
+        return super().__new__(cls, rows)
 
     def __init__(self, rows: Matrix, *, start: str = "frame") -> None:
         rows = np.asarray(rows, dtype=np.float64)
@@ -38,7 +46,7 @@ class StructureFromMotion(PPCA):
             raise ProblemError(
                 f"unknown start {start!r}; choose one of {', '.join(STARTS)}"
             )
-        self.rows = rows - rows.mean(axis=1, keepdims=True)
+        self.rows = rows - observed_means(rows, axis=1)
         self.start = start
         super().__init__(self.rows, 3, zero_mean=True)
 

@@ -1,0 +1,290 @@
+"""Probabilistic PCA of one node's shard in which entries are missing (NaN).
+
+The model is that of `dadmm.problems.ppca`, of the observed entries only: with O_n the
+columns that sample n observes, ``x_nd = w_d' z_n + mu_d + noise`` for d in O_n. Samples
+are grouped by O_n. After one pass over the shard each pattern is a mean and at most as
+many rows as it observes columns, so an iteration costs O(P M^3) for the P patterns and
+O(D M) for each of these rows, however many samples repeat a pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.errors import ProblemError
+from dadmm.layout import Matrix, Vector
+from dadmm.patterns import (
+    Condensed,
+    Patterns,
+    condense,
+    observed_means,
+    patterns,
+    posterior,
+    precisions,
+)
+from dadmm.problems.ppca import LOG_2PI, PPCA, _precision, refuse
+from dadmm.problems.stacking import (
+    block,
+    deep,
+    fold,
+    listed,
+    plain,
+    product,
+    solve,
+    wide,
+)
+
+
+class Observed(NamedTuple):
+    """The E-step's view of a shard with missing entries, column by column.
+
+    ``E sum (x_d - mu_d - w_d' z)^2`` over the N_d samples that observe column d is
+    ``floor_d + (w_d - best_d)' spread_d (w_d - best_d) + N_d gap_d^2`` with
+    ``gap_d = m_d - mu_d - w_d' z_d``, where m_d and z_d are means over these samples.
+    K is M, or M + 1 with free offsets.
+    """
+
+    z_mean: Matrix  # (D, K) z_d
+    spread: Any  # (D, K, K) sum of E[(z_n - z_d)(z_n - z_d)']
+    cross: Matrix  # (D, K) sum of E[z_n] (x_nd - m_d)
+    best: Matrix  # (D, K) the w_d that minimise the quadratics
+    floor: float  # the sum of their minima
+    prior: float  # -E sum log p(z_n)
+
+
+class IncompletePPCA(PPCA):
+    """Expected negative log likelihood of observed entries and latent variables.
+
+    ``PPCA(samples, n_components)`` makes one where the samples have a NaN. The layout
+    is the same, so that nodes with and without missing entries work in one network.
+    A sample without any observed entry says nothing and is left out. Where this node
+    never observes a column, W's row and mu's entry are those of the proximal centre,
+    and stay as they are with weight 0.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n_samples, D)
+        This node's rows, NaN where an entry is missing.
+    n_components : int
+    zero_mean : bool
+
+    Notes
+    -----
+    E-step, for each sample over its observed columns O: covariance ``M_O^-1 / a`` and
+    mean ``M_O^-1 W_O' (x_O - mu_O)``, with ``M_O = W_O' W_O + I / a``. The objective is
+
+        ``a/2 sum_n sum_{d in O_n} E (x_nd - mu_d - w_d' z_n)^2
+        + 1/2 |O| (log 2 pi - log a) + sum_n E (|z_n|^2 + M log 2 pi) / 2``
+
+    with ``|O|`` the number of observed entries. With w the weight and c the centre of
+    the proximal term, and sums over the N_d samples that observe column d, a sweep is
+
+    * ``w_d = [a sum E[z z'] + w I]^-1 [a sum (x_d - mu_d) E[z] + w c_d]``
+    * ``mu_d = [a sum (x_d - w_d' E[z]) + w c_mu_d] / (N_d a + w)`` with the new W
+    * ``w a^2 + (Q / 2 - w c_a) a - |O| / 2 = 0``, the positive root, with
+      ``Q = sum_n sum_{d in O_n} E (x_nd - mu_d - w_d' z_n)^2`` at the new W and mu.
+
+    With free offsets the model is ``x_nd = w_d' z_n + mu_d + t_n + noise`` with a flat
+    prior of t_n: a latent variable more, whose loading is one.
+    """
+
+    free_offsets = False
+
+    def _read(self, samples: Matrix) -> None:
+        refuse(np.isinf(samples), samples)
+        samples = samples[~np.isnan(samples).all(axis=1)]
+        if not len(samples):
+            raise ProblemError(
+                f"PPCA needs an observed entry, but all of the {self.n_samples} x "
+                f"{self.dimension} samples are missing; leave this node out"
+            )
+        found = patterns(samples)
+        self.mean = observed_means(samples, axis=0)[0]
+        self._seen = found.mask.T @ found.counts[:, None]  # (D, 1) samples of a column
+        self._idle = (self._seen == 0.0).astype(np.float64)
+        self._count = float(len(samples))
+        self._entry_count: Any = float(self._seen.sum())
+        self._ridge = np.diag([1.0] * self.n_components + [0.0] * self.free_offsets)
+        self._set(condense(samples - self.mean, found))
+
+    def _set(self, data: Condensed) -> None:
+        self._data = data
+        self._heads = (..., slice(None, None, data.height), slice(None))
+
+    @property
+    def seen(self) -> Vector:
+        """How many samples observe each column, (D,)."""
+        return np.asarray(self._seen[..., 0])
+
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What problems must have in common to be stacked."""
+        shapes = self._data.rows.shape, self._data.mask.shape
+        return *shapes, self.n_components, self.zero_mean
+
+    @classmethod
+    def stack(cls, problems: Sequence[Any]) -> IncompletePPCA:
+        """Return n problems of one kind as one problem, as `PPCA.stack` does."""
+        stacked = object.__new__(cls)
+        vars(stacked).update(vars(problems[0]))
+        for name in ("mean", "_seen", "_idle", "_count", "_entry_count"):
+            setattr(stacked, name, np.array([getattr(p, name) for p in problems]))
+        fields = zip(*(p._data for p in problems), strict=True)
+        stacked._set(Condensed(*map(np.array, fields)))
+        return stacked
+
+    def expect(self, theta: Vector) -> Observed:  # type: ignore[override]
+        """Return the posterior of the latent variables at ``theta`` (size,)."""
+        W, mu, a = self.layout.views(theta)
+        H, M, n, a = self._loadings(W), self.n_components, self._count, plain(a)
+        data = self._data
+        inner = np.linalg.inv(precisions(data.mask, H) + self._ridge / block(a))
+        z_mean, z = self._latent(H, mu, inner)
+        covariances = inner * (data.counts / deep(a))[..., None]
+        squares = product(z[..., :M], z[..., :M])
+        squares += n * product(z_mean[..., :M], z_mean[..., :M])
+        squares += product(covariances.sum(axis=-3), self._ridge)
+        prior = 0.5 * (squares + n * M * LOG_2PI)
+        return self._columns(z_mean, z, covariances, prior)
+
+    def _latent(self, H: Matrix, mu: Vector, inner: Any) -> tuple[Matrix, Matrix]:
+        """Return the mean of E[z] over the samples (1, K), and the rows E[z] - mean.
+
+        The rows (R, K) are rotated as those of the samples are; the first of a block
+        is the mean of its pattern, or has no root of a number.
+        """
+        data, heads, blocks = self._data, self._heads, (*inner.shape[:-2], -1)
+        z = data.rows @ H
+        z[heads] += data.roots * (data.mask @ ((self.mean - mu)[..., None] * H))
+        z = (z.reshape(*blocks, z.shape[-1]) @ inner).reshape(z.shape)
+        z_mean = (data.roots.mT @ z[heads]) / deep(self._count)
+        z[heads] -= data.roots * z_mean
+        return z_mean, z
+
+    def _columns(
+        self, z_mean: Matrix, z: Matrix, covariances: Any, prior: Any
+    ) -> Observed:
+        """Return what the rows and covariances say about each column."""
+        data, heads, seen = self._data, self._heads, self._seen
+        by_column = data.mask.mT
+        blocks = z.reshape(*covariances.shape[:-2], -1, z.shape[-1])
+        shared = fold(by_column, covariances)
+        shift = by_column @ (data.roots * z[heads])
+        shift /= seen + self._idle
+        spread = fold(by_column, blocks.mT.copy() @ blocks)  # uncopied: twice as slow
+        spread += shared
+        spread -= (seen * shift)[..., None] * shift[..., None, :]
+        cross = data.rows.mT @ z
+        best = solve(spread + self._idle[..., None] * np.eye(z.shape[-1]), cross)
+        misfit = z @ best.mT
+        misfit[heads] -= data.roots * np.vecdot(shift, best)[..., None, :]
+        np.subtract(data.rows, misfit, out=misfit)
+        misfit *= data.entries
+        floor = product(misfit, misfit)
+        floor += product((best[..., None, :] @ shared)[..., 0, :], best)
+        return Observed(z_mean + shift, spread, cross, best, floor, prior)
+
+    def prox(  # type: ignore[override]
+        self, theta: Vector, stats: Observed, centre: Vector, weight: Any
+    ) -> Vector:
+        """Return one block sweep from ``theta``: W, then mu, then a."""
+        _, mu, a = self.layout.views(theta)
+        held = np.where(np.asarray(weight)[..., None] > 0.0, centre, theta)
+        held_W, held_mu, _ = self.layout.views(held)
+        out = np.empty_like(theta)
+        W_new, mu_new, a_new = self.layout.views(out)
+        M, seen, z_mean = self.n_components, self._seen, stats.z_mean
+        pull = deep(weight / plain(a)) + self._idle  # (..., D, 1)
+
+        scaled = seen * z_mean
+        total = stats.spread + scaled[..., None] * z_mean[..., None, :]
+        moment = stats.cross + scaled * (self.mean - mu)[..., None]
+        if self.free_offsets:
+            moment = moment[..., :M] - total[..., :M, M]
+            total = total[..., :M, :M]
+        total = total + pull[..., None] * self._eye
+        W_new[...] = solve(total, moment + pull * held_W)
+
+        if self.zero_mean:
+            mu_new[...] = 0.0
+        else:
+            share = (seen / (seen + pull))[..., 0]
+            own = self.mean - np.vecdot(self._loadings(W_new), z_mean)
+            mu_new[...] = share * own + (1.0 - share) * held_mu
+
+        misfit = self._misfit(W_new[..., None, :, :], mu_new[..., None, :], stats)
+        centre_a = self.layout.views(centre).a
+        known = (self._entry_count, misfit[..., 0], weight, centre_a)
+        cases = zip(*map(listed, known), strict=True)
+        a_new.flat = [_precision(*case) for case in cases]
+        return out
+
+    def objectives(self, thetas: Matrix, stats: Observed) -> Vector:  # type: ignore[override]
+        """Return the expected negative log likelihood of each row, (k,)."""
+        W, mu, a = self.layout.views(thetas)
+        fit = 0.5 * a * self._misfit(W, mu, stats)
+        half = wide(0.5 * self._entry_count)
+        return fit + half * (LOG_2PI - np.log(a)) + wide(stats.prior)
+
+    def latent(self, theta: Vector, samples: Matrix) -> Matrix:
+        """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""
+        return self._infer(theta, samples)[0][:, : self.n_components]
+
+    def impute(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Matrix]:
+        """Return the samples with missing entries filled in, and how sure that is.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (size,)
+        samples : ndarray of shape (n, D)
+            NaN where an entry is missing; not necessarily those of this node.
+
+        Returns
+        -------
+        filled : ndarray of shape (n, D)
+            ``mu_d + w_d' E[z_n]`` where an entry was missing; mu in a row of NaN.
+        variances : ndarray of shape (n, D)
+            Of what is filled in, ``w_d' Cov[z_n] w_d + 1 / a``: the entry's own noise
+            included. Zero where an entry was observed.
+
+        Notes
+        -----
+        With free offsets a row of NaN has no offset: it stays NaN, its variance inf.
+        """
+        means, covariances, found = self._infer(theta, samples)
+        W, mu, a = self.layout.views(theta)
+        H, lost = self._loadings(W), np.isnan(samples)
+        filled = np.where(lost, mu + means @ H.T, samples)
+        by_pattern = np.vecdot(H @ covariances, H) + 1.0 / a
+        variances = np.where(lost, by_pattern[found.which], 0.0)
+        if self.free_offsets:
+            empty = lost.all(axis=1)
+            filled[empty], variances[empty] = np.nan, np.inf
+        return filled, variances
+
+    def _infer(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Any, Patterns]:
+        W, mu, a = self.layout.views(theta)
+        samples = np.asarray(samples, dtype=np.float64)
+        return posterior(samples, self._loadings(W), mu, a.item(), self._ridge)
+
+    def _loadings(self, W: Matrix) -> Matrix:
+        """Return W (..., D, M), with a column of ones where offsets are free."""
+        if not self.free_offsets:
+            return W
+        return np.concatenate([W, np.ones((*W.shape[:-1], 1))], axis=-1)
+
+    def _misfit(self, W: Matrix, mu: Matrix, stats: Observed) -> Vector:  # type: ignore[override]
+        """Return ``Q`` for W (..., k, D, M) and mu (..., k, D), shape (..., k)."""
+        H = self._loadings(W)
+        off = (H - stats.best[..., None, :, :]).swapaxes(-2, -3)  # (..., D, k, K)
+        drift = np.vecdot(off @ stats.spread, off).sum(axis=-2)
+        shift = self.mean[..., None, :] - mu
+        shift -= np.vecdot(H, stats.z_mean[..., None, :, :])
+        between = ((shift * shift) @ self._seen)[..., 0]
+        return wide(stats.floor) + drift + between
+
+
+PPCA.with_gaps = IncompletePPCA

@@ -1,0 +1,53 @@
+"""Arithmetic of one problem, or of a stack of problems: the same bits of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from dadmm.layout import Matrix
+
+
+def plain(scalars: Any) -> Any:
+    """Return a single scalar as a float, which is quicker to compute with."""
+    return scalars if scalars.ndim else scalars.item()
+
+
+def listed(scalars: Any) -> list[float]:
+    """Return scalars (...) as a list, of one number where there is no stack."""
+    return np.atleast_1d(scalars).tolist()
+
+
+def deep(scalars: Any) -> Any:
+    """Return scalars (...) as matrices of one entry (..., 1, 1)."""
+    return scalars if isinstance(scalars, float) else scalars[..., None, None]
+
+
+def wide(scalars: Any) -> Any:
+    """Return scalars (...) as vectors of one entry (..., 1)."""
+    return scalars if isinstance(scalars, float) else scalars[..., None]
+
+
+def product(A: Matrix, B: Matrix) -> Any:
+    """Return the sum of products of entries of matrices (..., m, n), shape (...)."""
+    flat = A.shape[-2] * A.shape[-1]
+    lead, other = A.shape[:-2], B.shape[:-2]
+    return np.vecdot(A.reshape(*lead, flat), B.reshape(*other, flat))
+
+
+def fold(weights: Matrix, matrices: Any) -> Any:
+    """Return sums of matrices (..., B, k, k) by weights (..., D, B), (..., D, k, k)."""
+    *lead, B, k, _ = matrices.shape
+    flat = weights @ matrices.reshape(*lead, B, k * k)
+    return flat.reshape(*lead, -1, k, k)
+
+
+def solve(A: Any, b: Matrix) -> Matrix:
+    """Return the solutions of systems (..., k, k) for the rows of b (..., k)."""
+    return np.asarray(np.linalg.solve(A, b[..., None])[..., 0])
+
+
+def block(scalars: Any) -> Any:
+    """Return scalars (...) as stacked matrices of one entry (..., 1, 1, 1)."""
+    return scalars if isinstance(scalars, float) else scalars[..., None, None, None]
