@@ -1,6 +1,6 @@
 """Consensus ADMM with no centre: one node per process, talking to neighbours only."""
 
-from dadmm import datasets, metrics, problems, shard
+from dadmm import datasets, metrics, problems, shard, testing
 from dadmm.errors import (
     ConfigError,
     DadmmError,
@@ -31,4 +31,5 @@ __all__ = [
     "problems",
     "shard",
     "solve",
+    "testing",
 ]

@@ -35,10 +35,10 @@ def directions(
     """
     size, whole = span.stop - span.start, len(point)
     axes = np.arange(size) if size <= MOST else rng.choice(size, MOST, replace=False)
-    inner = [np.eye(size)[axes]]
-    if size > 1:
-        inner.append(rng.standard_normal((min(size, MOST // 4), size)))
-    rows = np.vstack(inner)
+    n_mixed = min(size, MOST // 4) if size > 1 else 0
+    rows = np.zeros((len(axes) + n_mixed, size))
+    rows[np.arange(len(axes)), axes] = 1.0
+    rows[len(axes) :] = rng.standard_normal((n_mixed, size))
     rows = np.vstack([rows, -rows, *[(v - point)[None, span] for v in visited]])
     lengths = np.linalg.norm(rows, axis=1)
     found = np.zeros((len(rows), whole))
