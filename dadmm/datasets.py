@@ -40,7 +40,8 @@ def synthetic(
     Song, Yoon and Pavlovic, section 5.1: ``x = W z + e``, the entries of W and z
     from N(0, 1), those of e from N(0, noise_variance).
     """
-    rng = np.random.default_rng(seed)
+    # `solve` draws starts from [seed, 0], to numpy the same as seed: not from here too
+    rng = np.random.default_rng([seed, 3])
     W = rng.standard_normal((dimension, n_components))
     latent = rng.standard_normal((n_samples, n_components))
     noise = rng.standard_normal((n_samples, dimension))

@@ -12,6 +12,8 @@ from scipy import io
 
 from dadmm.datasets import load_array, load_matrix, open_matrix, synthetic
 from dadmm.errors import ShardError
+from dadmm.metrics import subspace_angle
+from dadmm.problems import PPCA
 
 MATRIX = np.arange(12.0).reshape(4, 3) / 7
 
@@ -241,3 +243,11 @@ def test_datasets_load_no_scipy():
     code = "import sys, dadmm.datasets, dadmm.shard; sys.exit('scipy' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_starts_and_samples_of_one_seed_are_unrelated():
+    """A shared start drawn from the samples' stream would be the true subspace."""
+    samples, W = synthetic(seed=4)
+    start = PPCA(samples, 5).init(np.random.default_rng([4, 0]))
+
+    assert subspace_angle(start[:100].reshape(20, 5), W) > 45

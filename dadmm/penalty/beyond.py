@@ -49,7 +49,7 @@ class EdgeRatio(Scheme):
     agrees = True
     PERIOD: ClassVar[int] = 3
     BOUND: ClassVar[float] = 10.0
-    SCALE: ClassVar[float] = 150.0
+    SCALE: ClassVar[float] = 200.0
 
     def settle(
         self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
