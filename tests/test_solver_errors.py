@@ -25,7 +25,7 @@ SETTINGS = {
     "budget0 must be at least 0, got -1": {"budget0": -1},
     "budget_decay must be within [0, 1), got 1": {"budget_decay": 1},
     "budget_trigger must be at least 0 (inf is allowed)": {"budget_trigger": -1},
-    "unknown stopping 'x'; choose one of residuals,": {"stopping": "x"},
+    "unknown stopping 'x'; choose one of optimality,": {"stopping": "x"},
     "tolerance must be at least 0, got -1": {"tolerance": -1},
     "unknown init 'x'; choose one of shared, independent": {"init": "x"},
     "unknown agreement 'x'; choose one of neighbours,": {"agreement": "x"},
