@@ -88,12 +88,12 @@ def adapt(node, t, scheme, settings, network):
     if scheme == "edge_balance":
         moved = {j: balanced(node, j) for j in node.eta}
         step = {j: min(max(moved[j] ** 0.5, 1 / 2), 2) for j in moved}
-        node.eta = {j: node.eta[j] * step[j] ** calm(t) for j in step}
+        node.eta = {j: node.eta[j] * step[j] ** calm(t, 150) for j in step}
     elif scheme in ("edge_ratio", "auto"):
         if t % 3 == 0:
             moved = {j: ratio(node, j) / node.eta[j] for j in node.eta}
             step = {j: min(max(moved[j], 1 / 10), 10) for j in moved}
-            node.eta = {j: node.eta[j] * step[j] ** calm(t) for j in step}
+            node.eta = {j: node.eta[j] * step[j] ** calm(t, 200) for j in step}
             remember(node)
     elif scheme == "node_spectral":
         factor = spectral(node, t)
@@ -108,9 +108,9 @@ def adapt(node, t, scheme, settings, network):
         node.eta[j] = min(max(node.eta[j], 1e-6 * start), 1e6 * start)
 
 
-def calm(t):
+def calm(t, scale):
     """Return how much of a step is taken."""
-    return 1 / (1 + t / 150) ** 2
+    return 1 / (1 + t / scale) ** 2
 
 
 def balanced(node, j):
