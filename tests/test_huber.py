@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from linear_cases import Case, data, make
 from numpy.testing import assert_allclose
 
@@ -67,3 +68,21 @@ def test_make_gives_errors_on_both_sides_of_delta():
     x = case.problem.prox(centre, None, centre, 1.0)
 
     assert 3 < np.count_nonzero(np.abs(case.X @ x - case.y) > 0.7) < 27
+
+
+@pytest.mark.parametrize("weight", [0.0, 1e-3, 1.0])
+def test_an_intercept_is_a_column_of_ones_without_penalty(weight):
+    """However large the penalty of the others."""
+    X, y, centre = data(30, 4)
+    problem, centre = Huber(X, y, 0.7, 5.0, intercept=True), np.append(centre, 2.0)
+
+    x = problem.prox(0 * centre, None, centre, weight)
+
+    assert problem.layout.views(x).intercept == x[-1]
+    pull = np.append(5.0 * x[:-1], 0.0) + weight * (x - centre)
+    rows = np.column_stack([X, np.ones(30)])
+    force = np.clip(rows @ x - y, -0.7, 0.7)
+    assert_allclose(force @ rows, -pull, atol=1e-12)
+    loss = Huber(rows, y, 0.7).objectives(x[None], None)
+    value = problem.objectives(x[None], None)
+    assert_allclose(value, loss + 2.5 * (x[:-1] @ x[:-1]))

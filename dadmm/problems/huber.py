@@ -25,16 +25,17 @@ class Look(NamedTuple):
     misfit: Vector  # (n,) X theta - y
     force: Vector  # (n,) the same, cut off at delta
     inside: NDArray[np.bool_]  # (n,) which rows are within delta
-    pull: Vector  # (d,) gradient of what is not in the rows
-    gradient: Vector  # (d,)
+    pull: Vector  # (p,) gradient of what is not in the rows
+    gradient: Vector  # (p,)
 
 
 class Huber:
-    """f(theta) = sum over rows of h(x' theta - y) + alpha/2 |theta|^2.
+    """f = sum over rows of h(x' coef + intercept - y) + alpha/2 |coef|^2.
 
     h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. ``theta``
-    holds ``coef`` (d,). With weight 0 and alpha 0, where several points minimise f,
-    `prox` returns one of them, without any part that the rows do not see.
+    holds ``coef`` (d,) and, if wanted, ``intercept`` (), which is not penalised. With
+    weight 0 and alpha 0, where several points minimise f, `prox` returns one of them,
+    without any part that the rows do not see.
 
     Parameters
     ----------
@@ -45,17 +46,28 @@ class Huber:
         From where on errors count linearly; positive, in the unit of y.
     alpha : float
         This node's own share of the penalty; not negative.
+    intercept : bool
     """
 
     convex = True
 
     def __init__(
-        self, X: Matrix, y: Vector, delta: float = 1.35, alpha: float = 0.0
+        self,
+        X: Matrix,
+        y: Vector,
+        delta: float = 1.35,
+        alpha: float = 0.0,
+        *,
+        intercept: bool = False,
     ) -> None:
         X, y = checked(self, X, y)
         self.delta = checked_number("delta", delta, positive=True)
         self.alpha = checked_number("alpha", alpha)
-        self.layout = Layout.of(coef=X.shape[1:])
+        shapes = {"coef": X.shape[1:]}
+        self.layout = Layout(shapes | {"intercept": ()} if intercept else shapes)
+        self._penalty = np.full(self.layout.size, self.alpha)
+        self._penalty[X.shape[1] :] = 0.0
+        X = np.hstack([X, np.ones((len(X), 1))]) if intercept else X
         self._X, self._y = X.copy(), y.copy()
         self._eye = np.eye(X.shape[1])
         self._lengths = np.sqrt(np.vecdot(X, X))
@@ -63,15 +75,15 @@ class Huber:
         self._terms = self._lengths @ np.abs(y), self._lengths @ self._lengths
 
     def init(self, rng: np.random.Generator) -> Vector:
-        """Return zeros (d,)."""
+        """Return zeros (p,)."""
         return np.zeros(self.layout.size)
 
     def expect(self, theta: Vector) -> None:
         """Return None: nothing is latent here."""
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
-        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (d,)."""
-        here, stiffness = theta.copy(), self.alpha + weight
+        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
+        here, stiffness = theta.copy(), self._penalty + weight
         now, reach = self._look(here, centre, weight), weight * centre
         kept = 0  # steps in a row that changed no side: a second only mends rounding
         for _ in range(MAX_STEPS):
@@ -85,7 +97,7 @@ class Huber:
             same = (now.force == new.force)[~(now.inside & new.inside)].all()
             kept = kept + 1 if same and whole else 0
             here, now = here + step, new
-        if stiffness == 0.0:
+        if not stiffness.any():
             return np.asarray(np.linalg.lstsq(self._X, self._X @ here)[0])
         return here
 
@@ -94,21 +106,21 @@ class Huber:
         errors = np.abs(thetas @ self._X.T - self._y)
         counted = np.minimum(errors, self.delta)
         losses = np.vecdot(counted, errors - 0.5 * counted)
-        return np.asarray(losses + 0.5 * self.alpha * np.vecdot(thetas, thetas))
+        return np.asarray(losses + 0.5 * np.vecdot(self._penalty * thetas, thetas))
 
     def _look(self, here: Vector, centre: Vector, weight: float) -> Look:
         misfit = self._X @ here - self._y
         force = np.clip(misfit, -self.delta, self.delta)
-        pull = self.alpha * here + weight * (here - centre)
+        pull = self._penalty * here + weight * (here - centre)
         return Look(misfit, force, force == misfit, pull, force @ self._X + pull)
 
-    def _step(self, now: Look, stiffness: float) -> tuple[Vector, bool]:
+    def _step(self, now: Look, stiffness: Vector) -> tuple[Vector, bool]:
         """Return a step downhill, and whether it ends at the least of the parabola."""
         rows = self._X[now.inside]
         hessian = rows.T @ rows
         trace = float(hessian.trace())
         hessian += stiffness * self._eye
-        if stiffness > EPS * len(hessian) * trace:
+        if stiffness.min() > EPS * len(hessian) * trace:
             return np.asarray(-np.linalg.solve(hessian, now.gradient)), True
         values, axes = np.linalg.eigh(hessian)
         slopes = now.gradient @ axes
@@ -119,7 +131,7 @@ class Huber:
         slopes[~flat] /= values[~flat]
         return -axes[:, ~flat] @ slopes[~flat], True
 
-    def _length(self, now: Look, step: Vector, stiffness: float) -> float:
+    def _length(self, now: Look, step: Vector, stiffness: Vector) -> float:
         """Return which multiple of a step leads to the least f along it.
 
         The slope along the step rises in straight pieces, from corner to corner, where
@@ -135,7 +147,7 @@ class Huber:
         order = np.argsort(corners, kind="stable")
         corners = np.concatenate([[0.0], corners[order]])
         changes = np.concatenate([bend, -bend])[order]
-        bends = np.concatenate([[0.0], changes.cumsum()]) + stiffness * (step @ step)
+        bends = np.concatenate([[0.0], changes.cumsum()]) + (stiffness * step) @ step
         rises = np.concatenate([[0.0], (bends[:-1] * np.diff(corners)).cumsum()])
         slopes = now.gradient @ step + rises
         last = max(int(np.searchsorted(slopes, 0.0)) - 1, 0)
