@@ -129,6 +129,9 @@ class Layout:
     def __hash__(self) -> int:
         return hash(self._key)
 
+    def __reduce__(self) -> Any:
+        return Layout, (self.shapes, self.private, self.scales)
+
     @property
     def _key(self) -> tuple[Any, ...]:
         scales = tuple(sorted(self.scales.items()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -134,3 +136,15 @@ def test_the_given_shapes_are_copied():
     shapes.clear()
 
     assert layout == Layout(PPCA)
+
+
+def test_a_layout_is_pickled_after_use_too():
+    """With all that it says about its parts; results and estimators hold one."""
+    layout = Layout(PPCA, private=("a",), scales={"W": 2.0})
+    layout.views(np.zeros(13))
+
+    twin = pickle.loads(pickle.dumps(layout))
+
+    assert twin == layout
+    assert twin.shared_size == 12
+    assert twin.views(np.arange(13.0)).a == 12

@@ -193,8 +193,8 @@ def assemble(comm: Any) -> None:
 class World:
     """All ranks of a run, for set-up and for errors; never used inside the loop."""
 
-    def __init__(self) -> None:
-        self.comm = MPI.COMM_WORLD
+    def __init__(self, comm: Any = None) -> None:
+        self.comm = MPI.COMM_WORLD if comm is None else comm
         self.rank, self.size = self.comm.rank, self.comm.size
         self.library = _short_name(MPI.Get_library_version())
 
@@ -230,14 +230,15 @@ class World:
         return buffer.tobytes().decode()
 
     def texts(self, text: str) -> list[str]:
-        """Return the texts of all ranks, in order, on every rank; short ones."""
+        """Return the texts of all ranks, in order, on every rank."""
         assemble(self.comm)
-        mine = np.zeros(256, dtype=np.uint8)
-        data = np.frombuffer(text.encode()[:256], dtype=np.uint8)
-        mine[: data.size] = data
-        everything = np.empty((self.size, 256), dtype=np.uint8)
-        self.comm.Allgather(mine, everything)
-        return [row.tobytes().rstrip(b"\0").decode() for row in everything]
+        mine = np.frombuffer(text.encode(), dtype=np.uint8)
+        counts = np.empty(self.size, dtype=np.int64)
+        self.comm.Allgather(np.array([mine.size]), counts)
+        everything = np.empty(counts.sum(), dtype=np.uint8)
+        self.comm.Allgatherv(mine, [everything, counts.tolist()])
+        parts = np.split(everything, counts.cumsum()[:-1])
+        return [part.tobytes().decode() for part in parts]
 
     def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
         """Return this rank's block of rows of those that rank 0 holds."""
