@@ -40,9 +40,9 @@ ORDER = (
     ("world", "output", "progress"),
     ("assemble", "report"),
     ("run", "drawing"),
-    ("plot",),
+    ("plot", "sklearn"),
 )
-HEAVY = {"scipy", "networkx", "matplotlib"}
+HEAVY = {"scipy", "networkx", "matplotlib", "sklearn"}
 
 
 def sources() -> dict[str, Path]:

@@ -1,0 +1,18 @@
+"""Estimators for scikit-learn, fitted over a network; an extra of the package.
+
+In one process ``fit(X)`` splits the rows over ``n_nodes``; under MPI every rank passes
+its own rows and ``comm=MPI.COMM_WORLD``, and all end with the same fitted estimator.
+"""
+
+from dadmm.sklearn.linear import ElasticNet, HuberRegressor, Lasso, Ridge
+from dadmm.sklearn.logistic import LogisticRegression
+from dadmm.sklearn.ppca import PPCA
+
+__all__ = [
+    "PPCA",
+    "ElasticNet",
+    "HuberRegressor",
+    "Lasso",
+    "LogisticRegression",
+    "Ridge",
+]

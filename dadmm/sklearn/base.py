@@ -1,0 +1,245 @@
+"""What all estimators share: a network to fit over, and ranks that fit alike."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from numbers import Integral, Real
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from dadmm import shard, topology
+from dadmm.errors import ConfigError, ProblemError, ShardError, TopologyError
+from dadmm.interfaces import Problem
+from dadmm.layout import Matrix, Vector
+from dadmm.solver import Result, solve
+from dadmm.topology import Topology
+from dadmm.world import Alone, together
+
+T = TypeVar("T")
+NODES = 4
+OWN = ("comm", "random_state")  # settings in which ranks may differ
+
+
+class Team(NamedTuple):
+    """Those who fit together, and the rows of each node of this process."""
+
+    world: Any
+    graph: Topology
+    shards: list[tuple[NDArray[Any], ...]]
+
+    def problems(self, build: Callable[..., Problem]) -> list[Problem]:
+        """Return the problem of each node of this process."""
+        return agreed(self.world, lambda: [build(*own) for own in self.shards])
+
+    def means(self, n_arrays: int | None = None) -> tuple[Vector, Vector]:
+        """Return the number and the mean of the observed entries of every column.
+
+        Of all nodes together, and of the first arrays side by side, or of all.
+        """
+        rows = [np.column_stack(own[:n_arrays]) for own in self.shards]
+        lost = [np.isnan(own) for own in rows]
+        sums = [
+            [*(~gaps).sum(axis=0), *np.where(gaps, 0.0, own).sum(axis=0)]
+            for own, gaps in zip(rows, lost, strict=True)
+        ]
+        counts, total = np.split(self.world.collect(np.array(sums)).sum(axis=0), 2)
+        return counts, total / np.maximum(counts, 1.0)
+
+
+class Consensus(BaseEstimator):
+    """An estimator that is fitted by the nodes of a network, without a centre.
+
+    Parameters
+    ----------
+    n_nodes : int, optional
+        In one process, over how many nodes the rows are spread, evenly and in order:
+        4 by default, as many as a given graph has, and fewer where rows are too few.
+        With ``comm`` there is one node per rank.
+    topology : str or Topology
+        Who talks to whom: a name in `dadmm.topology.GRAPHS`, a file, or a graph.
+    scheme : str
+        How penalties adapt, see `dadmm.solve`.
+    tolerance : float
+        At which disagreement and gradient, relative to the solution, nodes stop. The
+        absolute tolerance is a thousandth of it.
+    max_iter : int
+    options : dict, optional
+        Further settings of `dadmm.solve`.
+    comm : MPI.Comm, optional
+        Every rank passes its own rows to `fit`, and has the same attributes afterwards.
+        It is shared with clones, and no part of a pickled estimator.
+    """
+
+    _advice = "bring the columns of X to one scale, or raise max_iter or the tolerance"
+
+    def __init__(
+        self,
+        n_nodes: int | None,
+        topology: str | Topology,
+        scheme: str,
+        tolerance: float,
+        max_iter: int,
+        options: dict[str, Any] | None,
+        comm: Any,
+    ) -> None:
+        self.n_nodes, self.topology, self.scheme = n_nodes, topology, scheme
+        self.tolerance, self.max_iter = tolerance, max_iter
+        self.options, self.comm = options, comm
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "comm": None}
+
+    def __sklearn_clone__(self) -> Consensus:
+        cloned = super(Consensus, copy.copy(self)).__sklearn_clone__()
+        cloned.comm = self.comm
+        return cloned
+
+    def _assemble(
+        self, check: Callable[[], tuple[NDArray[Any], ...]], *, least: int = 1
+    ) -> Team:
+        """Return the team of a fit.
+
+        Parameters
+        ----------
+        check : callable
+            Returns the arrays that were passed to `fit`, or raises.
+        least : int
+            Rows that a node should have.
+        """
+        world = connect(self.comm)
+        arrays = agreed(world, check)
+        self._compare(world)
+        graph = agreed(world, self._graph, world, len(arrays[0]) // least)
+        if world.comm is not None:
+            return Team(world, graph, [arrays])
+        parts = [shard.split(arrays[0], len(graph))]
+        parts += [np.array_split(other, len(graph)) for other in arrays[1:]]
+        return Team(world, graph, list(zip(*parts, strict=True)))
+
+    def _compare(self, world: Any) -> None:
+        """Raise, on all ranks, if they do not fit one model to the same columns."""
+        settings = self.get_params(deep=False)
+        mine: dict[str, Any] = {
+            name: repr(settings[name]) for name in settings if name not in OWN
+        }
+        mine["the number of features"] = self.n_features_in_
+        names = getattr(self, "feature_names_in_", None)
+        mine["the names of features"] = None if names is None else names.tolist()
+        first, *others = map(json.loads, world.texts(json.dumps(mine)))
+        for rank, other in enumerate(others, start=1):
+            for name in first:
+                if other[name] != first[name]:
+                    raise ShardError(
+                        f"all ranks must fit alike, but {name} is {first[name]} on "
+                        f"rank 0 and {other[name]} on rank {rank}"
+                    )
+
+    def _graph(self, world: Any, most: int) -> Topology:
+        """Return who talks to whom; in one process, ``most`` nodes at most."""
+        wanted, graph = self.n_nodes, self.topology
+        if wanted is not None and not (isinstance(wanted, Integral) and wanted > 0):
+            raise ConfigError(f"n_nodes must be a positive integer, got {wanted!r}")
+        if world.comm is not None and wanted not in (None, world.size):
+            raise ConfigError(
+                f"n_nodes is {wanted} but there are {world.size} ranks; one rank is "
+                "one node, so leave n_nodes away"
+            )
+        wanted = wanted if world.comm is None else world.size
+        if isinstance(graph, Topology):
+            if wanted not in (None, len(graph)):
+                raise TopologyError(
+                    f"the graph has {len(graph)} nodes but the fit has {wanted}"
+                )
+            return graph
+        if world.comm is None and topology.is_named(str(graph)):
+            wanted = max(1, min(wanted or NODES, most))
+        return topology.build(str(graph), wanted)
+
+    def _solve(self, team: Team, problems: Sequence[Problem], **more: Any) -> Result:
+        """Return what the nodes agree on; warn if they did not."""
+        alone = team.world.comm is None
+        settings: dict[str, Any] = {
+            "scheme": self.scheme,
+            "tolerance": self.tolerance,
+            "absolute_tolerance": 1e-3 * self.tolerance,
+            "max_iter": self.max_iter,
+            **more,
+            **(self.options or {}),
+        }
+        result = solve(
+            problems if alone else problems[0],
+            team.graph,
+            comm=team.world.comm,
+            **settings,
+        )
+        if not result.converged and team.world.rank == 0:
+            warnings.warn(
+                f"{type(self).__name__} ended by {result.reason} after "
+                f"{result.iterations} iterations, before all nodes were satisfied; "
+                f"{self._advice}",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        return result
+
+
+def connect(comm: Any) -> Any:
+    """Return the world of a fit: this process alone, or the ranks of a communicator."""
+    if comm is None:
+        return Alone()
+    from dadmm.exchange.mpi import World
+
+    return World(comm)
+
+
+def agreed(world: Any, step: Callable[..., T], *args: Any) -> T:
+    """Return ``step(*args)``; where it fails on one rank, it fails on all.
+
+    In one process errors are those of scikit-learn, which raises some TypeErrors.
+    """
+    if world.comm is None:
+        return step(*args)
+
+    def told() -> T:
+        try:
+            return step(*args)
+        except (TypeError, ValueError) as error:
+            raise ProblemError(str(error)) from error
+
+    return together(world, told)
+
+
+def one_thread(fit: Callable[..., T]) -> Callable[..., T]:
+    """Keep BLAS to one thread during a fit: its bits depend on their number."""
+
+    @functools.wraps(fit)
+    def quietly(self: Any, *args: Any, **more: Any) -> T:
+        with threadpool_limits(limits=1, user_api="blas"):
+            return fit(self, *args, **more)
+
+    return quietly
+
+
+def positive(name: str, value: Any, *, zero: bool = False) -> float:
+    """Return a setting as a float, or say what is wrong; infinity is a number here."""
+    number = float(value) if isinstance(value, Real) else math.nan
+    if number > 0.0 or (zero and number == 0.0):
+        return number
+    rule = "not negative" if zero else "positive"
+    raise ConfigError(f"{name} must be a number, {rule}, got {value!r}")
+
+
+def consensus(result: Result) -> Any:
+    """Return the named parts of the mean of all nodes' solutions."""
+    mean: Matrix = result.theta.mean(axis=0)
+    return result.layout.views(mean)

@@ -1,0 +1,224 @@
+"""Linear regressions over a network: ridge, lasso, elastic net, Huber."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dadmm import problems
+from dadmm.interfaces import Problem
+from dadmm.layout import Matrix, Vector
+from dadmm.sklearn.base import Consensus, Team, consensus, one_thread, positive
+from dadmm.topology import Topology
+
+
+class Linear(RegressorMixin, Consensus):
+    """Predict ``X coef_ + intercept_``; the base of the regressors.
+
+    Attributes
+    ----------
+    coef_ : ndarray of shape (n_features,)
+    intercept_ : float
+    n_iter_ : int
+    result_ : Result
+        What the nodes found, with its history; of rows less the mean of all, unless
+        ``fit_intercept`` is false.
+    n_features_in_, feature_names_in_
+        As always in scikit-learn.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        n_nodes: int | None = None,
+        topology: str | Topology = "ring",
+        scheme: str = "auto",
+        tolerance: float = 1e-4,
+        max_iter: int = 1000,
+        options: dict[str, Any] | None = None,
+        comm: Any = None,
+    ) -> None:
+        super().__init__(n_nodes, topology, scheme, tolerance, max_iter, options, comm)
+        self.alpha, self.fit_intercept = alpha, fit_intercept
+
+    @one_thread
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to rows X (n, d) and targets y (n,); with ``comm``, this rank's own."""
+
+        def check() -> tuple[Matrix, Vector]:
+            return validate_data(
+                self, X, y, dtype=np.float64, order="C", y_numeric=True
+            )
+
+        team = self._assemble(check)
+        self._fit(team, positive("alpha", self.alpha, zero=True))
+        return self
+
+    def predict(self, X: ArrayLike) -> Vector:
+        """Return a prediction for each row of X (n, d)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        return np.asarray(X @ self.coef_ + self.intercept_)
+
+    def _fit(self, team: Team, alpha: float) -> None:
+        """Remove the means, which a free intercept makes up for; then solve."""
+        counts, means = team.means()
+        if not self.fit_intercept:
+            means = np.zeros_like(means)
+        middle, level, nodes = means[:-1], means[-1], len(team.graph)
+        result = self._solve(
+            team,
+            team.problems(
+                lambda X, y: self._problem(
+                    X - middle, y - level, alpha, nodes, int(counts[0])
+                )
+            ),
+        )
+        found = consensus(result)
+        rest = float(getattr(found, "intercept", 0.0))  # where means are not enough
+        self.coef_ = found.coef
+        self.intercept_ = float(level - middle @ self.coef_ + rest)
+        self.result_, self.n_iter_ = result, result.iterations
+
+    def _problem(
+        self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
+    ) -> Problem:
+        """Return a node's problem, of the n_samples of all nodes."""
+        raise NotImplementedError
+
+
+class Ridge(Linear):
+    """Minimise ``|y - X w - b|^2 + alpha |w|^2``, as scikit-learn's `Ridge` does.
+
+    Parameters
+    ----------
+    alpha : float
+    fit_intercept : bool
+    n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+    """
+
+    def _problem(
+        self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
+    ) -> Problem:
+        return problems.Ridge(X, y, alpha / n_nodes)
+
+
+class Lasso(Linear):
+    """Minimise ``|y - X w - b|^2 / (2 n) + alpha |w|_1``, as scikit-learn's does.
+
+    n is the number of rows of all nodes. `dadmm.problems.Lasso` and the command line
+    have no 1/n: there this alpha is n alpha.
+
+    Parameters
+    ----------
+    alpha : float
+    fit_intercept : bool
+    n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+    """
+
+    def _problem(
+        self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
+    ) -> Problem:
+        return problems.Lasso(X, y, alpha * n_samples / n_nodes)
+
+
+class ElasticNet(Linear):
+    """Minimise ``|y - X w - b|^2 / (2 n) + alpha (r |w|_1 + (1 - r)/2 |w|^2)``.
+
+    As scikit-learn's `ElasticNet` does; r is ``l1_ratio`` and n the number of rows of
+    all nodes. In `dadmm.problems.ElasticNet` this alpha is n alpha.
+
+    Parameters
+    ----------
+    alpha : float
+    l1_ratio : float
+        From 0 to 1.
+    fit_intercept : bool
+    n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        fit_intercept: bool = True,
+        n_nodes: int | None = None,
+        topology: str | Topology = "ring",
+        scheme: str = "auto",
+        tolerance: float = 1e-4,
+        max_iter: int = 1000,
+        options: dict[str, Any] | None = None,
+        comm: Any = None,
+    ) -> None:
+        Consensus.__init__(
+            self, n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        )
+        self.alpha, self.l1_ratio, self.fit_intercept = alpha, l1_ratio, fit_intercept
+
+    def _problem(
+        self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
+    ) -> Problem:
+        return problems.ElasticNet(X, y, alpha * n_samples / n_nodes, self.l1_ratio)
+
+
+class HuberRegressor(Linear):
+    """Minimise the sum of h(x' w + b - y) and ``alpha/2 |w|^2``.
+
+    h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. Unlike
+    scikit-learn's, it does not estimate a scale: that one's solution, whose ``scale_``
+    is s, is this one's with ``delta = epsilon s`` and s times its alpha.
+
+    Parameters
+    ----------
+    delta : float
+        From where on errors count linearly, in the unit of y.
+    alpha : float
+    fit_intercept : bool
+    n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+
+    Attributes
+    ----------
+    outliers_ : ndarray of bool, shape (n,)
+        Which of the rows passed to `fit` are further than delta from their target.
+    """
+
+    def __init__(
+        self,
+        delta: float = 1.35,
+        *,
+        alpha: float = 1e-4,
+        fit_intercept: bool = True,
+        n_nodes: int | None = None,
+        topology: str | Topology = "ring",
+        scheme: str = "auto",
+        tolerance: float = 1e-4,
+        max_iter: int = 1000,
+        options: dict[str, Any] | None = None,
+        comm: Any = None,
+    ) -> None:
+        Consensus.__init__(
+            self, n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        )
+        self.delta, self.alpha, self.fit_intercept = delta, alpha, fit_intercept
+
+    def _fit(self, team: Team, alpha: float) -> None:
+        super()._fit(team, alpha)
+        off = [X @ self.coef_ + self.intercept_ - y for X, y in team.shards]
+        self.outliers_ = np.abs(np.concatenate(off)) > self.delta
+
+    def _problem(
+        self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
+    ) -> Problem:
+        free = bool(self.fit_intercept)
+        return problems.Huber(X, y, self.delta, alpha / n_nodes, intercept=free)

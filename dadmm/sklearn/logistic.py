@@ -1,0 +1,148 @@
+"""Logistic regression over a network, whose nodes may have some classes only."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dadmm import problems
+from dadmm.errors import ProblemError
+from dadmm.layout import Matrix
+from dadmm.sklearn.base import Consensus, consensus, one_thread, positive
+from dadmm.topology import Topology
+
+
+class LogisticRegression(ClassifierMixin, Consensus):
+    """Minimise ``C sum log(1 + exp(-s (x' w + b))) + 1/2 |w|^2``, s = -1 or 1.
+
+    As scikit-learn's `LogisticRegression` does for two classes: the sum is over the
+    rows of all nodes. With more classes there is one such fit for each against all
+    others, as in its `OneVsRestClassifier`. A node may lack classes.
+
+    Parameters
+    ----------
+    C : float
+        Inverse of the strength of the penalty; `dadmm.problems.LogisticRegression` has
+        ``alpha = 1 / C`` of the whole problem. Infinite for no penalty.
+    fit_intercept : bool
+        The intercept is not penalised.
+    n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Of all nodes together, sorted.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+    n_iter_ : ndarray of int, shape (1,) or (n_classes,)
+    result_ : Result, or list of Result
+        What the nodes found, for each class if there are more than two; of rows less
+        the mean of all, unless ``fit_intercept`` is false.
+    n_features_in_, feature_names_in_
+        As always in scikit-learn.
+    """
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        n_nodes: int | None = None,
+        topology: str | Topology = "ring",
+        scheme: str = "auto",
+        tolerance: float = 1e-4,
+        max_iter: int = 1000,
+        options: dict[str, Any] | None = None,
+        comm: Any = None,
+    ) -> None:
+        super().__init__(n_nodes, topology, scheme, tolerance, max_iter, options, comm)
+        self.C, self.fit_intercept = C, fit_intercept
+
+    @one_thread
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+        """Fit to rows X (n, d) and labels y (n,); with ``comm``, this rank's own."""
+
+        def check() -> tuple[Matrix, NDArray[Any]]:
+            rows, labels = validate_data(self, X, y, dtype=np.float64, order="C")
+            check_classification_targets(labels)
+            return rows, labels
+
+        team = self._assemble(check)
+        alpha, free = 1.0 / positive("C", self.C), bool(self.fit_intercept)
+        present = np.unique(np.concatenate([own for _, own in team.shards]))
+        self.classes_ = classes = everybodys(team.world, present)
+        if len(classes) < 2:
+            raise ProblemError(
+                "LogisticRegression needs at least two classes, but all labels are of "
+                f"one class, {classes[0]!s}"
+            )
+        share, middle = alpha / len(team.graph), free * team.means(1)[1]
+
+        def against_others(k: int) -> list[problems.LogisticRegression]:
+            return team.problems(  # type: ignore[return-value]
+                lambda X, y: problems.LogisticRegression(
+                    X - middle, y == classes[k], share, intercept=free
+                )
+            )
+
+        runs = range(len(classes)) if len(classes) > 2 else [1]
+        results = [self._solve(team, against_others(k)) for k in runs]
+        found = [consensus(result) for result in results]
+        self.coef_ = np.array([p.coef for p in found])
+        self.intercept_ = np.array([p.intercept if free else 0.0 for p in found])
+        self.intercept_ -= self.coef_ @ middle
+        self.n_iter_ = np.array([result.iterations for result in results])
+        self.result_ = results if len(results) > 1 else results[0]
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Matrix:
+        """Return how far each row of X is on the side of a class.
+
+        Shape (n,) for two classes, positive for ``classes_[1]``, or (n, n_classes).
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=np.float64)
+        scores = np.asarray(X @ self.coef_.T + self.intercept_)
+        return scores if len(self.coef_) > 1 else scores[:, 0]
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the most probable class of each row of X (n, d)."""
+        scores = self.decision_function(X)
+        best = scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(int)
+        return np.asarray(self.classes_[best])
+
+    def predict_proba(self, X: ArrayLike) -> Matrix:
+        """Return the probability of each class, (n, n_classes).
+
+        With more than two classes, those of each against all others, scaled to sum up
+        to one.
+        """
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.column_stack([-scores, scores])
+        chances = 1.0 / (1.0 + np.exp(-np.maximum(scores, -700.0)))
+        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+
+    def predict_log_proba(self, X: ArrayLike) -> Matrix:
+        """Return the logarithm of `predict_proba`."""
+        return np.asarray(np.log(self.predict_proba(X)))
+
+
+def everybodys(world: Any, labels: NDArray[Any]) -> NDArray[Any]:
+    """Return the labels (n_classes,) of all ranks together, given this one's own."""
+    mine = json.dumps([labels.dtype.str, labels.tolist()])
+    found = [np.array(k, dtype=kind) for kind, k in map(json.loads, world.texts(mine))]
+    for rank, other in enumerate(found):
+        if isinstance(other[0], str) != isinstance(found[0][0], str):
+            raise ProblemError(
+                "labels must be all numbers or all text, but those of rank 0 and rank "
+                f"{rank} differ in that"
+            )
+    return np.unique(np.concatenate(found))

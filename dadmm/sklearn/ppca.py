@@ -1,0 +1,242 @@
+"""Probabilistic PCA over a network, with the face of scikit-learn's `PCA`."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from dadmm import problems
+from dadmm.errors import ConfigError, ProblemError
+from dadmm.layout import Matrix, Vector
+from dadmm.patterns import posterior
+from dadmm.sklearn.base import Consensus, Team, consensus, one_thread
+from dadmm.sklearn.units import scale, spectrum, start, stretched, variances
+from dadmm.solver import Result
+from dadmm.topology import Topology
+
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
+    """Principal components as the maximum likelihood of ``x = W z + mu + noise``.
+
+    Entries of X may be missing (NaN): they are left out of the likelihood.
+
+    Parameters
+    ----------
+    n_components : int, optional
+        Less than the number of features; 2 by default, or 1 of two features.
+    n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`.
+    random_state : int, RandomState or None
+        Of a small shake of the start; with ``comm``, that of rank 0 counts.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Orthonormal axes of the subspace of W, by falling variance; the largest entry
+        of each is positive.
+    mean_ : ndarray of shape (n_features,)
+    explained_variance_ : ndarray of shape (n_components,)
+        Variance along each component in the model, where scikit-learn's `PCA` has
+        n / (n - 1) times as much: a maximum likelihood divides by n.
+    explained_variance_ratio_ : ndarray of shape (n_components,)
+        The same over the variance of all features in the model.
+    noise_variance_ : float
+        Variance along every other direction, n_features - n_components of them also
+        where samples are fewer. Without missing entries this and the variances above
+        are pooled over the rows of all nodes, given the subspace they agreed on.
+    n_components_, n_iter_ : int
+    result_ : Result
+        What the nodes found, with its history. Its W, mu and a are those of rows less
+        their mean, in units of ``scale_``.
+    scale_ : float
+    n_features_in_, feature_names_in_
+        As always in scikit-learn.
+    """
+
+    _advice = (
+        "raise max_iter or the tolerance (where noise is low, the subspace is found "
+        "long before that)"
+    )
+
+    def __init__(
+        self,
+        n_components: int | None = None,
+        *,
+        n_nodes: int | None = None,
+        topology: str | Topology = "ring",
+        scheme: str = "auto",
+        tolerance: float = 1e-3,
+        max_iter: int = 1000,
+        random_state: Any = 0,
+        options: dict[str, Any] | None = None,
+        comm: Any = None,
+    ) -> None:
+        super().__init__(n_nodes, topology, scheme, tolerance, max_iter, options, comm)
+        self.n_components, self.random_state = n_components, random_state
+
+    @one_thread
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Fit to rows X (n, d), which may have NaN; with ``comm``, this rank's own."""
+
+        def check() -> tuple[Matrix]:
+            rows = 2 if self.comm is None else 1
+            return (self._rows(X, order="C", ensure_min_samples=rows),)
+
+        team = self._assemble(check, least=2)
+        counts, mean = team.means()
+        if not counts.all():
+            raise ProblemError(
+                f"feature {np.flatnonzero(counts == 0)[0]} is missing in all rows of "
+                "all nodes; leave it out"
+            )
+        n_samples = team.world.collect(
+            np.array([[len(own)] for (own,) in team.shards], dtype=np.float64)
+        ).sum()
+        self.n_components_ = self._count(int(n_samples))
+        whole = bool((counts == n_samples).all())
+        rows = [own - mean for (own,) in team.shards]
+        self.result_ = self._run(team, rows, whole)
+        self.n_iter_ = self.result_.iterations
+        self._keep(team, mean, rows, whole)
+        return self
+
+    def transform(self, X: ArrayLike) -> Matrix:
+        """Return the projections of rows X (n, d) on the components, (n, n_components).
+
+        As `PCA` does. What the model expects of ``W z`` is shorter along a component,
+        by the factor ``1 - noise_variance_ / explained_variance_``. Missing entries are
+        first filled in with their expectation given the others.
+        """
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        return np.asarray((self._filled(rows) - self.mean_) @ self.components_.T)
+
+    def inverse_transform(self, X: ArrayLike) -> Matrix:
+        """Return the rows (n, d) that have these projections (n, n_components)."""
+        check_is_fitted(self)
+        return np.asarray(X) @ self.components_ + self.mean_
+
+    def score_samples(self, X: ArrayLike) -> Vector:
+        """Return the log likelihood of each row's observed entries, (n,)."""
+        check_is_fitted(self)
+        rows = self._rows(X, reset=False)
+        means, covariances, found = self._posterior(rows)
+        left = np.nan_to_num(rows - self.mean_ - means @ self._loadings.T)
+        distance = np.vecdot(left, left) / self.noise_variance_
+        distance += np.vecdot(means, means)
+        widths = found.mask.sum(axis=1)
+        constants = widths * (LOG_2PI + math.log(self.noise_variance_))
+        constants -= np.linalg.slogdet(covariances)[1]
+        return np.asarray(-0.5 * (distance + constants[found.which]))
+
+    def score(self, X: ArrayLike, y: Any = None) -> float:
+        """Return the mean log likelihood of rows X (n, d)."""
+        return float(self.score_samples(X).mean())
+
+    def get_covariance(self) -> Matrix:
+        """Return the covariance of a row in the model, (d, d)."""
+        check_is_fitted(self)
+        signal = self._loadings @ self._loadings.T
+        return np.asarray(signal + self.noise_variance_ * np.eye(len(signal)))
+
+    def get_precision(self) -> Matrix:
+        """Return the inverse of `get_covariance`."""
+        check_is_fitted(self)
+        share = 1.0 - self.noise_variance_ / self.explained_variance_
+        inside = (self.components_.T * share) @ self.components_
+        return np.asarray((np.eye(len(inside)) - inside) / self.noise_variance_)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_components_)
+
+    @property
+    def _loadings(self) -> Matrix:
+        """W (d, n_components), in the axes of the components."""
+        signal = np.maximum(self.explained_variance_ - self.noise_variance_, 0.0)
+        return np.asarray(self.components_.T * np.sqrt(signal))
+
+    def _rows(self, X: ArrayLike, **rules: Any) -> Matrix:
+        rules |= {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
+        return validate_data(self, X, **rules)
+
+    def _count(self, n_samples: int) -> int:
+        """Return n_components, or say why the data do not allow it."""
+        D, wanted = self.n_features_in_, self.n_components
+        if not (wanted is None or isinstance(wanted, Integral)):
+            raise ConfigError(f"n_components must be an integer, got {wanted!r}")
+        M = min(2, max(D - 1, 1)) if wanted is None else int(wanted)
+        if not 1 <= M < D:
+            raise ConfigError(
+                f"n_components must be at least 1 and less than n_features = {D}, "
+                f"got {M}"
+            )
+        if n_samples < M + 2:
+            raise ConfigError(
+                f"{M} components leave no noise in n_samples = {n_samples}; PPCA needs "
+                "two samples more than components"
+            )
+        return M
+
+    def _run(self, team: Team, rows: list[Matrix], whole: bool) -> Result:
+        """Return what the nodes find in rows about the mean of all."""
+        M, seed = self.n_components_, self.random_state
+        if not isinstance(seed, Integral):
+            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
+        seed = team.world.share_array(np.array([seed], dtype=np.int64)).tolist()
+        draw = np.random.default_rng(seed).standard_normal((self.n_features_in_, M))
+        known = [np.nan_to_num(own) for own in rows]
+        spectra = [spectrum(own) for own in known]
+        self.scale_ = scale(team.world, known, spectra, M)
+        jitter, sizes = np.linalg.qr(draw)[0], [len(own) for own in rows]
+        W = start(team.world, sizes, spectra, self.scale_, jitter)
+        centred = team._replace(shards=[(own / self.scale_,) for own in rows])
+        # of whole rows the best mu is their mean, which is zero here
+        nodes = centred.problems(lambda own: problems.PPCA(own, M, zero_mean=whole))
+        theta = nodes[0].layout.pack(W=W, mu=0.0, a=1.0)
+        theta0 = np.tile(theta, (len(team.graph), 1))
+        return self._solve(team, nodes, theta0=theta0)
+
+    def _keep(self, team: Team, mean: Vector, rows: list[Matrix], whole: bool) -> None:
+        """Set the fitted attributes, in the units of the data."""
+        W, mu, a = consensus(self.result_)
+        unit, noise = self.scale_, float(self.scale_**2 / a)
+        self.mean_ = mean + unit * mu
+        if not whole:
+            W = stretched(team.world, [own / unit for own in rows], W, mu, float(a))
+        axes, lengths, _ = np.linalg.svd(W, full_matrices=False)
+        variance = (unit * lengths) ** 2 + noise
+        if whole:
+            axes, variance, noise = variances(team.world, rows, axes)
+        largest = np.abs(axes).argmax(axis=0)
+        signs = np.sign(axes[largest, np.arange(len(variance))])
+        self.components_ = np.ascontiguousarray((axes * signs).T)
+        self.explained_variance_, self.noise_variance_ = variance, noise
+        others = (self.n_features_in_ - len(variance)) * noise
+        self.explained_variance_ratio_ = variance / (variance.sum() + others)
+
+    def _posterior(self, rows: Matrix) -> Any:
+        precision, prior = 1.0 / self.noise_variance_, np.eye(self.n_components_)
+        return posterior(rows, self._loadings, self.mean_, precision, prior)
+
+    def _filled(self, rows: Matrix) -> Matrix:
+        """Return rows with the expectation of each missing entry."""
+        lost = np.isnan(rows)
+        if not lost.any():
+            return rows
+        expected = self.mean_ + self._posterior(rows)[0] @ self._loadings.T
+        return np.where(lost, expected, rows)

@@ -1,0 +1,162 @@
+"""In which unit PPCA is solved, where it starts, and which variances it ends with.
+
+EM is slow, and the nodes' parts are of unlike size, unless the noise is about one and
+the columns have mean zero. So rows are centred and measured in units of the noise,
+and the start is the closed-form solution of one node's rows, which all nodes hear of.
+Where the noise is small, EM finds the subspace long before the variances inside, which
+have a closed form given the subspace, or nearly so where entries are missing. All of
+this takes a few small collectives, outside of the iteration.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.errors import ProblemError
+from dadmm.layout import Matrix, Vector
+from dadmm.metrics import triangular
+from dadmm.patterns import posterior
+
+JITTER = 1e-3  # of the start, in units of the noise: what a node never saw can grow
+
+
+class Spectrum(NamedTuple):
+    """Principal axes (k, D) of one node's rows, and their sums of squares (k,)."""
+
+    squares: Vector
+    axes: Matrix
+
+
+def spectrum(rows: Matrix) -> Spectrum:
+    """Return the spectrum of rows (n, D) about their mean."""
+    factor = triangular(rows - rows.mean(axis=0))
+    _, singular, axes = np.linalg.svd(factor, full_matrices=False)
+    return Spectrum(singular**2, axes)
+
+
+def scale(
+    world: Any, rows: list[Matrix], spectra: list[Spectrum], n_components: int
+) -> float:
+    """Return the standard deviation of the noise, about.
+
+    What the best subspaces of the single nodes leave, per degree of freedom; or the
+    root mean square of all entries where nodes have too few rows to leave anything.
+
+    Parameters
+    ----------
+    world : World or Alone
+    rows : list of ndarray of shape (n_i, D)
+        Of the nodes of this process, centred.
+    spectra : list of Spectrum
+    n_components : int
+    """
+    table = []
+    for own, (squares, _) in zip(rows, spectra, strict=True):
+        n, D = own.shape
+        freedom = max(n - 1 - n_components, 0) * (D - n_components)
+        left = squares[n_components:].sum() if freedom else 0.0
+        table.append([freedom, left, own.size, np.vdot(own, own)])
+    freedom, left, size, total = world.collect(np.array(table)).sum(axis=0).tolist()
+    if total == 0.0:
+        raise ProblemError("all samples are alike, so PPCA finds no variance in them")
+    if freedom > 0.0 and left / freedom > 1e-14 * total / size:
+        return float(np.sqrt(left / freedom))
+    return float(np.sqrt(total / size))
+
+
+def variances(
+    world: Any, rows: list[Matrix], basis: Matrix
+) -> tuple[Matrix, Vector, float]:
+    """Return the maximum likelihood given the subspace.
+
+    Parameters
+    ----------
+    world : World or Alone
+    rows : list of ndarray of shape (n_i, D)
+        Of the nodes of this process, about the mean of all nodes.
+    basis : ndarray of shape (D, M)
+        Orthonormal columns.
+
+    Returns
+    -------
+    axes : ndarray of shape (D, M)
+        Principal axes of all rows inside the subspace.
+    inside : ndarray of shape (M,)
+        Variances along them, falling.
+    outside : float
+        Variance along every other direction.
+    """
+    D, M = basis.shape
+    table = []
+    for own in rows:
+        inner = own @ basis
+        left = own - inner @ basis.T
+        table.append([len(own), np.vdot(left, left), *(inner.T @ inner).ravel()])
+    n, left, *squares = world.collect(np.array(table)).sum(axis=0).tolist()
+    inside, turn = np.linalg.eigh(np.reshape(squares, (M, M)) / n)
+    return basis @ turn[:, ::-1], inside[::-1].copy(), left / (n * (D - M))
+
+
+def stretched(
+    world: Any, rows: list[Matrix], W: Matrix, mu: Vector, a: float
+) -> Matrix:
+    """Return W (D, M) such that the latent variables of all rows have covariance one.
+
+    Parameters
+    ----------
+    world : World or Alone
+    rows : list of ndarray of shape (n_i, D)
+        Of the nodes of this process, with NaN where an entry is missing.
+    W, mu, a
+        As in `dadmm.problems.PPCA`, of shapes (D, M), (D,) and ().
+
+    Notes
+    -----
+    The step in which parameter-expanded EM is ahead of EM (Liu, Rubin and Wu, 1998).
+    """
+    M = W.shape[1]
+    table = []
+    for own in rows:
+        means, covariances, found = posterior(own, W, mu, a, np.eye(M))
+        squares = means.T @ means + np.tensordot(found.counts, covariances, axes=1)
+        table.append([len(own), *squares.ravel()])
+    n, *squares = world.collect(np.array(table)).sum(axis=0).tolist()
+    return np.asarray(W @ np.linalg.cholesky(np.reshape(squares, (M, M)) / n))
+
+
+def start(
+    world: Any,
+    counts: list[int],
+    spectra: list[Spectrum],
+    unit: float,
+    jitter: Matrix,
+) -> Matrix:
+    """Return the W (D, M) of the node with most rows, shaken a little, to all nodes.
+
+    Parameters
+    ----------
+    world : World or Alone
+    counts : list of int
+        Rows of the nodes of this process.
+    spectra : list of Spectrum
+    unit : float
+        Of the rows that will be fitted.
+    jitter : ndarray of shape (D, M)
+        Orthonormal columns, the same on all ranks. They stand in for axes along which
+        the node has no signal, where EM would never leave zero.
+    """
+    D, M = jitter.shape
+    everyone = world.collect(np.array(counts, dtype=np.float64)[:, None])[:, 0]
+    chosen = int(everyone.argmax())
+    mine = chosen if world.comm is None else 0
+    W = np.zeros((D, M))
+    if world.comm is None or world.rank == chosen:
+        squares, axes = spectra[mine]
+        signal = squares[:M] / (everyone[chosen] * unit**2) - 1.0
+        W[:, : len(signal)] = axes[:M].T * np.sqrt(np.maximum(signal, 0.0))
+    else:
+        W = W[:0]
+    W = world.collect(W)
+    return np.asarray(W + np.where(W.any(axis=0), JITTER, 1.0) * jitter)

@@ -1,0 +1,145 @@
+"""What users of scikit-learn see who pass a communicator: four ranks."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from mpi4py import MPI
+from numpy.testing import assert_array_equal
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from dadmm.sklearn import (
+    PPCA,
+    ElasticNet,
+    HuberRegressor,
+    Lasso,
+    LogisticRegression,
+    Ridge,
+)
+
+COMM = MPI.COMM_WORLD
+FITTED = (
+    "coef_", "intercept_", "classes_", "components_", "mean_", "noise_variance_",
+    "explained_variance_", "explained_variance_ratio_", "n_components_", "n_iter_",
+    "n_features_in_",
+)  # fmt: skip
+
+
+def data(n: int = 42) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows of all ranks, and targets; shares differ by a row."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((n, 5)) @ rng.standard_normal((5, 5)) + 7.0
+    return X, X[:, 0] - X[:, 2] + rng.standard_normal(n)
+
+
+def own(rows: np.ndarray) -> np.ndarray:
+    """Return the share of this rank."""
+    return np.array_split(rows, COMM.size)[COMM.rank]
+
+
+def compare(estimator, X, y) -> None:
+    """Fit over MPI and in this process, and assert that all bits agree."""
+    estimator.set_params(tolerance=3e-3)
+    ours = clone(estimator).set_params(comm=COMM).fit(own(X), own(y))
+    alone = clone(estimator).set_params(n_nodes=COMM.size).fit(X, y)
+    assert ours.comm is COMM
+    for name in FITTED:
+        assert hasattr(ours, name) == hasattr(alone, name), name
+        if hasattr(ours, name):
+            mine, other = getattr(ours, name), getattr(alone, name)
+            assert_array_equal(mine, other, err_msg=name)
+            assert np.asarray(mine).dtype == np.asarray(other).dtype
+
+
+def check_every_estimator_has_the_same_bits() -> None:
+    """On other graphs too, and with missing entries."""
+    X, y = data()
+    for kind in (PPCA, Ridge, Lasso, ElasticNet, HuberRegressor):
+        compare(kind(), X, y)
+    compare(Lasso(0.1, topology="star", fit_intercept=False), X, y)
+    holed = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
+    holed[:13] = X[:13]  # nothing is missing on one rank
+    compare(PPCA(2, topology="complete", random_state=4), holed, y)
+
+
+def check_classes_are_those_of_all_ranks() -> None:
+    """A rank may have one class only, and another names of another length."""
+    X, y = data()
+    order = np.argsort(y)
+    compare(LogisticRegression(), X[order], np.sort(y) > 0.0)
+    labels = np.array(["a", "bee", "sea urchin"])[np.arange(42) // 15]
+    compare(LogisticRegression(), X[order], labels)
+    compare(LogisticRegression(), X[order], labels.astype(object))
+    compare(LogisticRegression(C=5.0), X[order], 3 - np.arange(42) // 15)
+
+
+def check_a_mistake_of_one_rank_is_told_by_all() -> None:
+    """In the same sentence; and the communicator can be used afterwards."""
+    X, y = data()
+    X, y, odd = own(X), own(y), COMM.rank == 2
+    gap = np.where(np.arange(5) == 1, np.inf if odd else 1.0, X)
+    many = LogisticRegression(comm=COMM)
+    for estimator, rows, targets, words in (
+        (
+            Ridge(),
+            X[:, : 4 if odd else 5],
+            y,
+            "features is 5 on rank 0 and 4 on rank 2",
+        ),
+        (Ridge(2.0 if odd else 1.0), X, y, "alpha is 1.0 on rank 0 and 2.0 on rank 2"),
+        (Ridge(), gap, y, "rank 2: Input X contains infinity"),
+        (PPCA(), X[:0] if odd else X, y, "rank 2: Found array with 0 sample(s)"),
+        (Ridge(), X, y[:3] if odd else y, "rank 2: Found input variables with inconsi"),
+        (Ridge(n_nodes=3), X, y, "n_nodes is 3 but there are 4 ranks"),
+        (many, X, y, "Unknown label type: continuous"),
+        (
+            many,
+            X,
+            y > 0 if odd else np.array(["a", "b"])[(y > 0) * 1],
+            "all numbers or",
+        ),
+        (many, X, np.ones(len(X)), "all labels are of one class, 1.0"),
+        (PPCA(), 0 * X, y, "all samples are alike"),
+        (PPCA(), X + np.where(np.arange(5) == 3, np.nan, 0), y, "feature 3 is missing"),
+    ):
+        said = None
+        try:
+            clone(estimator).set_params(comm=COMM).fit(rows, targets)
+        except ValueError as error:
+            said = str(error)
+        assert said is not None, words
+        assert words in said, said
+        assert len(set(COMM.allgather(said))) == 1
+    Ridge(comm=COMM).fit(X, y)
+
+
+def check_any_communicator_serves() -> None:
+    """Two pairs of ranks fit two models at the same time."""
+    pair = COMM.Split(COMM.rank % 2, key=-COMM.rank)
+    X, y = data()
+    halves = (slice(21), slice(21, 42))
+    ours = Ridge(comm=pair).fit(X[halves[pair.rank]], y[halves[pair.rank]])
+
+    assert_array_equal(ours.coef_, Ridge(n_nodes=2).fit(X, y).coef_)
+    assert clone(ours).comm is pair
+    pair.Free()
+
+
+def check_only_rank_0_warns() -> None:
+    """Once for all."""
+    X, y = data()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        Ridge(comm=COMM, max_iter=2).fit(own(X), own(y))
+
+    assert [w.category for w in seen] == [ConvergenceWarning] * (COMM.rank == 0)
+
+
+if __name__ == "__main__":
+    for name, check in list(globals().items()):
+        if name.startswith("check_"):
+            check()
+            if COMM.rank == 0:
+                print(name)
