@@ -19,7 +19,7 @@ AGREEING = [name for name in SCHEMES if SCHEMES[name].agrees or name == "fixed"]
 DIFFERING = [name for name in SCHEMES if name not in AGREEING]
 # graph: curvatures of its nodes, and iterations until 1e-9 with some to spare
 TWENTY = {
-    "ring": ((5.0, 20.0), 400),
+    "ring": ((5.0, 20.0), 600),
     "complete": ((30.0, 100.0), 250),
     "cluster": ((20.0, 60.0), 550),
 }
