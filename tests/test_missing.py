@@ -520,6 +520,23 @@ def test_blocks_are_at_their_optimum_with_free_offsets_too(weight):
         assert np.abs(steps).max() < 1e-6 * np.abs(getattr(views(new), block)).max()
 
 
+def test_cameras_start_from_where_points_are_seen_first_and_last():
+    """In their own frames; where a camera never sees a point, at zero."""
+    rows, _ = tracks(0.0)
+    rows[:4, 3] = rows[-2:, 5] = rows[:, 7] = np.nan
+    problem = StructureFromMotion(rows)
+    W = problem.layout.views(problem.init(np.random.default_rng(0))).W
+    centred = rows - np.nanmean(rows, axis=1, keepdims=True)
+
+    ends = np.column_stack([centred[0] + 0.1, centred[1] + 0.1, centred[-2]])
+    assert_allclose(np.delete(W, [3, 5, 7], axis=0), np.delete(ends, [3, 5, 7], axis=0))
+    assert_allclose(W[3, :2], centred[4:6, 3] + 0.1)
+    assert_allclose(W[5, 2], centred[-4, 5])
+    assert_allclose(W[7], [0.1, 0.1, 0.0])
+    one = StructureFromMotion(rows[:2])
+    assert_array_equal(one.layout.views(one.init(np.random.default_rng(0))).W[:, 2], 1)
+
+
 def test_a_frame_without_points_has_no_place():
     """Its coordinates stay unknown, with infinite variance; its camera is the prior."""
     rows, _ = tracks()

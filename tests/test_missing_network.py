@@ -30,11 +30,16 @@ def gappy(missing):
         holed = np.where(lost, np.nan, samples)
     else:
         holed = remove(samples, missing, seed=1)
-    pooled = PPCA(holed, 2)
+    return samples, holed, centralised(holed)
+
+
+def centralised(samples):
+    """Return what EM finds of all samples in one place."""
+    pooled = PPCA(samples, 2)
     theta = pooled.init(np.random.default_rng([0, 0]))
     for _ in range(600):
         theta = pooled.prox(theta, pooled.expect(theta), theta, 0.0)
-    return samples, holed, theta
+    return theta
 
 
 def error(samples, holed, theta):
@@ -82,6 +87,7 @@ def test_nodes_with_and_without_missing_entries_work_together():
     samples, _ = dadmm.datasets.synthetic(200, 8, 2)
     holed = samples.copy()
     holed[:50, 0] = np.nan
+    central = centralised(holed)
     problems = [PPCA(rows, 2) for rows in split(holed, 4)]
 
     result = dadmm.solve(problems, dadmm.Topology.ring(4), record=False)
@@ -89,9 +95,10 @@ def test_nodes_with_and_without_missing_entries_work_together():
     assert [type(problem) for problem in problems] == [IncompletePPCA, *[PPCA] * 3]
     assert result.converged
     assert metrics.consensus_error(result.theta) < 1e-2
-    best = metrics.ppca_reference(samples, 2)
-    assert metrics.subspace_angle(result.parts(0).W, best.W) < 2.0
-    assert error(samples, holed, result.theta[0]) < 1.2 * 0.2**0.5  # the noise alone
+    W = result.layout.views(central).W
+    assert metrics.subspace_angle(result.parts(0).W, W) < 0.2
+    best = error(samples, holed, central)
+    assert error(samples, holed, result.theta[0]) < 1.01 * best
 
 
 class Alone(IncompletePPCA):
@@ -128,12 +135,11 @@ def test_cameras_that_lose_tracks_agree_on_the_cube(lost):
         holed[8:16, 10:30] = np.nan
     cameras = [StructureFromMotion(rows) for rows in split_frames(holed, 5)]
 
-    result = dadmm.solve(
-        cameras, dadmm.Topology.ring(5), scheme="vp", max_iter=700, record=False
-    )
+    result = dadmm.solve(cameras, dadmm.Topology.ring(5), max_iter=2000, record=False)
 
     count = sum(isinstance(camera, LostTracks) for camera in cameras)
     assert count == (1 if lost == "block" else 5)
+    assert result.converged
     for i, rows in enumerate(split_frames(tracks, 5)):
         W = result.parts(i).W
         assert metrics.subspace_angle(W - W.mean(axis=0), points - points.mean(0)) < 0.5

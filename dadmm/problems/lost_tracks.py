@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadmm.layout import Vector
+from dadmm.layout import Matrix, Vector
 from dadmm.problems.missing import IncompletePPCA
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import StructureFromMotion
@@ -21,6 +21,10 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
     does not remove the row's translation. Here the translation is a free offset of the
     row, and what is removed is a start that keeps numbers small: the result does not
     depend on it. The structure is then known up to a translation.
+
+    The start "frame" is W = [x + 0.1, y + 0.1, x'], each point as it is first seen, and
+    x' as it is last seen; zero if never. (A column of ones, as with all tracks, would
+    be one more translation.)
     """
 
     free_offsets = True
@@ -29,9 +33,17 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
         """Return starting parameters (size,)."""
         if self.start == "random":
             return PPCA.init(self, rng)
-        x, y, *_, later, _ = np.where(np.isnan(self.rows), 0.0, self.rows)
-        W = np.column_stack([x + 0.1, y + 0.1, later if len(self.rows) > 2 else 1.0])
+        x, y = _first_seen(self.rows[0::2]), _first_seen(self.rows[1::2])
+        third = _first_seen(self.rows[-2::-2]) if len(self.rows) > 2 else 1.0 + 0.0 * x
+        W = np.column_stack([x + 0.1, y + 0.1, third])
         return self.layout.pack(W=W, mu=0.0, a=1.0 / (0.5 * rng.random() + 0.5))
+
+
+def _first_seen(rows: Matrix) -> Vector:
+    """Return the first coordinate of each point that is not lost; else zero, (N,)."""
+    first = np.argmin(np.isnan(rows), axis=0)
+    found = np.take_along_axis(rows, first[None], axis=0)[0]
+    return np.where(np.isnan(found), 0.0, found)
 
 
 StructureFromMotion.with_gaps = LostTracks

@@ -111,7 +111,9 @@ class IncompletePPCA(PPCA):
         self._set(condense(samples - self.mean, found))
 
     def _set(self, data: Condensed) -> None:
-        self._data = data
+        self._data, self._blind = data, bool(self._idle.any())
+        self._divisor = self._seen + self._idle
+        self._idle_eye = self._idle[..., None] * np.eye(len(self._ridge))
         self._heads = (..., slice(None, None, data.height), slice(None))
 
     @property
@@ -146,7 +148,7 @@ class IncompletePPCA(PPCA):
         covariances = inner * (data.counts / deep(a))[..., None]
         squares = product(z[..., :M], z[..., :M])
         squares += n * product(z_mean[..., :M], z_mean[..., :M])
-        squares += product(covariances.sum(axis=-3), self._ridge)
+        squares += product(fold(data.counts.mT, inner)[..., 0, :, :], self._ridge) / a
         prior = 0.5 * (squares + n * M * LOG_2PI)
         return self._columns(z_mean, z, covariances, prior)
 
@@ -173,12 +175,12 @@ class IncompletePPCA(PPCA):
         blocks = z.reshape(*covariances.shape[:-2], -1, z.shape[-1])
         shared = fold(by_column, covariances)
         shift = by_column @ (data.roots * z[heads])
-        shift /= seen + self._idle
+        shift /= self._divisor
         spread = fold(by_column, blocks.mT.copy() @ blocks)  # uncopied: twice as slow
         spread += shared
         spread -= (seen * shift)[..., None] * shift[..., None, :]
         cross = data.rows.mT @ z
-        best = solve(spread + self._idle[..., None] * np.eye(z.shape[-1]), cross)
+        best = solve(spread + self._idle_eye, cross)
         misfit = z @ best.mT
         misfit[heads] -= data.roots * np.vecdot(shift, best)[..., None, :]
         np.subtract(data.rows, misfit, out=misfit)
@@ -192,7 +194,9 @@ class IncompletePPCA(PPCA):
     ) -> Vector:
         """Return one block sweep from ``theta``: W, then mu, then a."""
         _, mu, a = self.layout.views(theta)
-        held = np.where(np.asarray(weight)[..., None] > 0.0, centre, theta)
+        held = centre
+        if self._blind:
+            held = np.where(np.asarray(weight)[..., None] > 0.0, centre, theta)
         held_W, held_mu, _ = self.layout.views(held)
         out = np.empty_like(theta)
         W_new, mu_new, a_new = self.layout.views(out)
