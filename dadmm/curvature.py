@@ -11,7 +11,7 @@ from dadmm.consensus import norm
 from dadmm.interfaces import Problem
 from dadmm.layout import Vector
 
-HEAVY = 10.0  # the weight is this times the curvature: steps stay near theta
+LIGHT = 0.1  # the weight is this times the curvature: steps end near a minimum
 ROUNDS, LEAP = 20, 1e6  # weights tried to find it, and how far apart two may be
 NOISE = 1e-13  # steps this short, relative to theta, are rounding
 
@@ -24,18 +24,28 @@ def curvature(problem: Problem, theta: Vector) -> float:
     their ends. It is in the units of a penalty, whatever those are, needs nobody else,
     and is NaN where nothing can be learnt: ``theta`` is optimal, or f_i breaks down.
 
-    Where f_i bends differently in different directions the result depends on the
-    weight, so that is made the same in all units: ten times the curvature that it
-    finds. Lighter steps would see the far side of f_i, which may be flat.
+    Where f_i bends differently in different directions and places the result depends
+    on the weight, so that is made the same in all units: a tenth of the curvature that
+    it finds. Such steps end near the minimum of f_i, as the solution will; heavier ones
+    would see the start, which may be anywhere, and lighter ones get lost where f_i has
+    no minimum of its own.
     """
     weight, found = 1.0, math.nan
+    slope, last = 0.0, (math.nan, math.nan)  # of log curvature by log weight
     try:
         stats = problem.expect(theta)
         for _ in range(ROUNDS):
             found, before = _bend(problem, theta, stats, weight), weight
-            least, most = before / LEAP, before * LEAP
-            weight = min(HEAVY * found, most) if HEAVY * found > least else least
-            if abs(weight - before) <= 1e-6 * before:
+            if not 0.0 < found < math.inf:  # too heavy or too light to tell
+                weight *= LEAP if found == math.inf else 1.0 / LEAP
+                continue
+            rise, run = math.log(found / last[0]), math.log(before / last[1])
+            if 0.0 < rise < 0.9 * run or 0.9 * run < rise < 0.0:
+                slope = rise / run
+            step = math.log(LIGHT * found / weight) / (1.0 - slope)
+            weight *= math.exp(min(max(step, -math.log(LEAP)), math.log(LEAP)))
+            last = found, before
+            if abs(step) <= 1e-8:
                 break
     except (np.linalg.LinAlgError, ZeroDivisionError):
         return math.nan

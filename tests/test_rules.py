@@ -74,7 +74,7 @@ def test_the_opening_is_in_the_units_of_the_curvature():
     """Shared evenly by the edges, and the more of it the wider the graph."""
     plain = rules.opening(1.0, 1, 0)
 
-    assert 0 < plain < 0.5  # less than what is best for one edge
+    assert plain == 0.5
     assert rules.opening(2.0**60, 1, 0) == 2.0**60 * plain
     assert rules.opening(1.0, 4, 0) == plain / 4
     assert_allclose(rules.opening(1.0, 1, 8), plain * math.hypot(1.0, 8 / 3.2))
@@ -104,8 +104,8 @@ def iterations(topology, eta):
     [Topology.complete(8), Topology.ring(5), Topology.ring(14), Topology.chain(9)],
     ids=["complete 8", "ring 5", "ring 14", "chain 9"],
 )
-def test_the_opening_is_a_tenth_of_the_best_fixed_penalty(topology):
-    """Give or take a factor of four, by a grid, for equal curvatures on any graph.
+def test_the_opening_is_near_the_best_fixed_penalty(topology):
+    """Within a factor of four, by a grid, for equal curvatures on any graph.
 
     The middle of a chain has two neighbours, its ends one.
     """
@@ -115,7 +115,7 @@ def test_the_opening_is_a_tenth_of_the_best_fixed_penalty(topology):
     taken = [iterations(topology, eta) for eta in grid / degree]
 
     best = grid[int(np.argmin(taken))] / degree
-    assert 2.5 < best / rules.opening(1.0, degree, topology.diameter) < 40.0
+    assert 0.25 < best / rules.opening(1.0, degree, topology.diameter) < 4.0
     assert min(taken) < 0.5 * min(taken[0], taken[-1])  # the grid is wide enough
 
 

@@ -42,12 +42,10 @@ def opening(curvature: float, degree: int, diameter: int) -> float:
 
     For equal curvature h at all nodes of a regular graph the best fixed penalty is
     near ``h / (2 degree sqrt(1 - s^2))``, s the second eigenvalue of the random walk
-    (Ghadimi, Teixeira, Shames and Johansson, 2015); ``sqrt(1 - s^2)`` is about
-    ``1 / sqrt(1 + (diameter / 3.2)^2)`` on complete graphs, rings and chains. A tenth
-    of it is a good start: `curvature` sees the steepest directions, and a penalty that
-    is too small costs less than one that is too large.
+    (Ghadimi, Teixeira, Shames and Johansson, 2015), and ``sqrt(1 - s^2)`` is about
+    ``1 / sqrt(1 + (diameter / 3.2)^2)`` on complete graphs, rings and chains.
     """
-    return 0.05 * curvature / degree * math.sqrt(1.0 + (diameter / 3.2) ** 2)
+    return 0.5 * curvature / degree * math.sqrt(1.0 + (diameter / 3.2) ** 2)
 
 
 def spectral_ratio(
