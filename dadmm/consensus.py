@@ -167,12 +167,15 @@ def optimality(drift: Matrix, eta: Vector) -> Vector:
     return 2.0 * (eta @ drift)
 
 
-def disagreement(theta: Vector, neighbours: Matrix) -> float:
-    """Return the root mean square distance from the neighbours; 0 for a node alone."""
+def disagreement(theta: Vector, neighbours: Matrix) -> Vector:
+    """Return the root mean square difference from the neighbours by entry, (size,).
+
+    Its length is the root mean square distance; zero for a node alone.
+    """
     if not len(neighbours):
-        return 0.0
-    gaps = (neighbours - theta).ravel()
-    return norm(gaps) / math.sqrt(len(neighbours))
+        return np.zeros_like(theta)
+    gaps = neighbours - theta
+    return np.sqrt(np.square(gaps).sum(axis=0) / len(neighbours))
 
 
 def couple(eta: Vector, eta_theirs: Vector) -> Vector:

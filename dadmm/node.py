@@ -145,8 +145,10 @@ class Node:
             shared, mean, self.mean, self.eta_mean
         )
         self.mean = mean
-        self.disagreement = consensus.disagreement(shared, neighbours)
-        self.residual = consensus.norm(consensus.optimality(self.drift, self.eta))
+        self.apart = consensus.disagreement(shared, neighbours)
+        self.slope = consensus.optimality(self.drift, self.eta)
+        self.disagreement = consensus.norm(self.apart)
+        self.residual = consensus.norm(self.slope)
         self.trial[0] = self.theta
         if self.scheme.probes:
             tried = self.midpoints if self.at_midpoint else neighbours
@@ -210,12 +212,10 @@ class Node:
             seen.own_previous,
             seen.primal,
             seen.dual,
-            self.disagreement,
-            self.residual,
             consensus.norm(self.shared),
             consensus.norm(self.mean),
             2.0 * consensus.norm(self.multiplier),
-            self.shared.size,
+            self._parts() if self.rule.name == "optimality" else (),
         )
         self.satisfied = self.rule.holds(now)
         vote = self.satisfied and self.decentralised
@@ -223,6 +223,15 @@ class Node:
             self.accord, self.heard, seen.t, vote, self.diameter
         )
         self.done = seen.t >= self.accord.stop_at
+
+    def _parts(self) -> list[stopping.Part]:
+        """Return the lengths of each shared part of theta."""
+        rows = (self.apart, self.slope, self.shared, self.mean, 2.0 * self.multiplier)
+        squares = np.square(rows)
+        lengths = np.sqrt(np.add.reduceat(squares, self.layout.starts, axis=1))
+        sizes = self.layout.sizes
+        columns = zip(*lengths.tolist(), sizes, strict=True)
+        return [stopping.Part(*column) for column in columns]
 
     def _adapt(self, seen: Sighting) -> None:
         if not len(self.eta):

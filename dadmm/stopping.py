@@ -11,6 +11,7 @@ enters the same flood.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -26,6 +27,17 @@ AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # iterations in a row before a verdict counts
 
 
+class Part(NamedTuple):
+    """The same of one part of theta, which may be in units of its own."""
+
+    disagreement: float  # root mean square distance from the neighbours
+    residual: float  # |grad f_i + 2 sum_j lambda_ij|
+    theta: float
+    mean: float
+    multipliers: float
+    size: int  # entries
+
+
 class Progress(NamedTuple):
     """The lengths by which a node judges its own iteration."""
 
@@ -33,12 +45,10 @@ class Progress(NamedTuple):
     objective_previous: float  # inf at t = 1, which satisfies nobody
     primal: float  # |r_i| of the paper
     dual: float  # |s_i| of the paper
-    disagreement: float  # root mean square distance from the neighbours
-    residual: float  # |grad f_i + 2 sum_j lambda_ij|
     theta: float  # |theta_i|
     mean: float  # |theta-bar_i|
     multipliers: float  # |2 sum_j lambda_ij|
-    size: int  # of theta
+    parts: Sequence[Part] = ()
 
 
 @dataclass(frozen=True)
@@ -50,8 +60,9 @@ class Rule:
     name : {"optimality", "residuals", "objective"}
         "objective" is the paper's test, the relative change of f alone. The others also
         ask that the node agrees with its neighbours and stands at a minimum of its
-        Lagrangian: "optimality" by measures that bound the distance from the optimum
-        (see `dadmm.certificate`), "residuals" by the paper's primal and dual residual.
+        Lagrangian: "optimality" in every part of theta, by measures that bound the
+        distance from the optimum (see `dadmm.certificate`); "residuals" by the paper's
+        primal and dual residual.
     tolerance : float
         Relative to |theta| and to the multipliers; 0 never stops a run.
     absolute_tolerance : float
@@ -87,13 +98,16 @@ class Rule:
             return False
         if self.name == "objective":
             return True
-        tol, length = self.tolerance, max(now.theta, now.mean)
-        if self.name == "residuals":
-            agreed = now.primal < tol * length
-            return agreed and now.dual < tol * max(now.multipliers, 1.0)
-        least = self.absolute_tolerance * math.sqrt(now.size)
-        agreed = now.disagreement < least + tol * length
-        return agreed and now.residual < least + tol * now.multipliers
+        if self.name == "optimality":
+            return all(map(self._optimal, now.parts))
+        agreed = now.primal < self.tolerance * max(now.theta, now.mean)
+        return agreed and now.dual < self.tolerance * max(now.multipliers, 1.0)
+
+    def _optimal(self, part: Part) -> bool:
+        least = self.absolute_tolerance * math.sqrt(part.size)
+        allowed = least + self.tolerance * max(part.theta, part.mean)
+        agreed = part.disagreement < allowed
+        return agreed and part.residual < least + self.tolerance * part.multipliers
 
 
 class Accord(NamedTuple):

@@ -12,7 +12,16 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Topology, stopping
 from dadmm.errors import ConfigError
-from dadmm.stopping import PATIENCE, REASONS, RULES, Accord, Council, Progress, Rule
+from dadmm.stopping import (
+    PATIENCE,
+    REASONS,
+    RULES,
+    Accord,
+    Council,
+    Part,
+    Progress,
+    Rule,
+)
 
 # At tolerance 0.1 a node is content with this: all lengths are half of their limits.
 CALM = Progress(
@@ -20,15 +29,22 @@ CALM = Progress(
     objective_previous=10.5,
     primal=0.5,
     dual=0.5,
-    disagreement=0.5,
-    residual=0.5,
     theta=10.0,
     mean=10.0,
     multipliers=10.0,
-    size=4,
+    parts=(Part(0.5, 0.5, theta=10.0, mean=10.0, multipliers=10.0, size=4),),
 )
-STILL = CALM._replace(
-    objective_previous=10.0, primal=0.0, dual=0.0, disagreement=0.0, residual=0.0
+
+
+def changed(now, **change):
+    """Return the progress with other lengths, of the whole and of its one part."""
+    whole = {k: v for k, v in change.items() if k in Progress._fields}
+    part = {k: v for k, v in change.items() if k in Part._fields}
+    return now._replace(**whole, parts=(now.parts[0]._replace(**part),))
+
+
+STILL = changed(
+    CALM, objective_previous=10.0, primal=0.0, dual=0.0, disagreement=0.0, residual=0.0
 )
 
 
@@ -56,7 +72,7 @@ STILL = CALM._replace(
 )
 def test_each_clause_counts_and_is_strict(change, residuals, objective):
     """A length at its limit is too long, though the paper looks at f only."""
-    now = CALM._replace(**change)
+    now = changed(CALM, **change)
 
     assert Rule("residuals", 0.1).holds(now) is residuals
     assert Rule("objective", 0.1).holds(now) is objective
@@ -79,7 +95,7 @@ def test_each_clause_counts_and_is_strict(change, residuals, objective):
 )
 def test_each_clause_of_optimality_counts_and_is_strict(change, holds):
     """Relative to theta and to the multipliers; with no absolute part."""
-    assert Rule("optimality", 0.1, 0.0).holds(CALM._replace(**change)) is holds
+    assert Rule("optimality", 0.1, 0.0).holds(changed(CALM, **change)) is holds
 
 
 @pytest.mark.parametrize("name", ["disagreement", "residual"])
@@ -90,11 +106,22 @@ def test_the_absolute_tolerance_is_per_entry_and_adds_to_the_relative(
 ):
     """Its limit is the root of the size; alone it decides where the optimum is zero."""
     lengths = {"theta": length, "mean": length, "multipliers": length, "size": size}
-    now = STILL._replace(**lengths)
+    now = changed(STILL, **lengths)
     rule, limit = Rule("optimality", 0.1, 0.01), 0.01 * math.sqrt(size) + 0.1 * length
 
-    assert rule.holds(now._replace(**{name: 0.999 * limit}))
-    assert not rule.holds(now._replace(**{name: 1.001 * limit}))
+    assert rule.holds(changed(now, **{name: 0.999 * limit}))
+    assert not rule.holds(changed(now, **{name: 1.001 * limit}))
+
+
+def test_every_part_counts_by_itself():
+    """A large mean must not hide that the directions still disagree."""
+    (calm,) = CALM.parts
+    large = calm._replace(theta=1e6, mean=1e6, disagreement=1.0)
+    small = calm._replace(theta=1.0, mean=1.0, disagreement=1.0)
+    rule = Rule("optimality", 0.1)
+
+    assert rule.holds(CALM._replace(parts=(calm, large)))
+    assert not rule.holds(CALM._replace(parts=(calm, large, small)))
 
 
 def test_the_absolute_tolerance_is_of_optimality_alone():
