@@ -53,9 +53,8 @@ def diameter(neighbours):
 
 
 def opening(curvature, degree, wide):
-    """Return a tenth of the best fixed penalty for equal curvatures."""
-    best = curvature / (2 * degree) * math.sqrt(1 + wide**2 / 3.2**2)
-    return best / 10
+    """Return the best fixed penalty for equal curvatures, nearly."""
+    return curvature / (2 * degree) * math.sqrt(1 + wide**2 / 3.2**2)
 
 
 def prime(nodes, neighbours, scheme, settings):

@@ -96,14 +96,14 @@ def test_one_neighbour_or_none(scheme, graph):
 
 
 def test_a_curvature_is_that_between_two_steps_of_the_reference():
-    """With a weight of ten times the result, found by halving an interval."""
+    """With a weight of a tenth of the result, found by halving an interval."""
     case = make_case("cluster")
     nodes = zip(case.shards, case.theta0, bends(case), strict=True)
     for samples, theta, found in nodes:
-        low, high = 1e-3, 1e9
+        low, high = 1e-4, 1e6
         while high / low > 1 + 1e-7:
             middle = math.sqrt(low * high)
-            too_light = 10 * bend(samples, theta, middle) > middle
+            too_light = 0.1 * bend(samples, theta, middle) > middle
             low, high = (middle, high) if too_light else (low, middle)
 
         assert_allclose(found, bend(samples, theta, low), rtol=1e-5)
