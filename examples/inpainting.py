@@ -99,7 +99,7 @@ def draw(found: dict, out: Path) -> Path:
     """Draw the image before, between and after."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(9, 2.1), layout="constrained")
+    figure = Figure(figsize=(9, 2.0), layout="constrained")
     axes = figure.subplots(1, 3)
     titles = {
         "image": "the photograph",
