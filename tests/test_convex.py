@@ -66,13 +66,13 @@ def test_every_scheme_reaches_the_optimum_of_twenty_nodes(graph, scheme, relaxat
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_scheme_is_at_the_optimum_after_5000_iterations(scheme):
+def test_every_scheme_stays_at_the_optimum(scheme):
     """Nothing that it still does by then drives it away again."""
     problems = quadratics(3, curvature=(1.0, 50.0), seed=3)
 
-    result = run(problems, Topology.chain(3), scheme, 5000)
+    result = run(problems, Topology.chain(3), scheme, 1500)
 
-    assert result.iterations == 5000
+    assert result.iterations == 1500
     assert distance(result.theta, optimum(problems)) < 1e-12
 
 
