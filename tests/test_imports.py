@@ -18,6 +18,9 @@ PACKAGE = Path(dadmm.__file__).parent
 ORDER = (
     ("errors",),
     ("layout",),
+    ("trace", "tomltable"),
+    ("network", "waiting"),  # what a run's messages cost, here and elsewhere
+    ("replay", "calibrate"),
     ("patterns",),
     ("interfaces", "metrics", "motion"),
     ("simulations",),

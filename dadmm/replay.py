@@ -1,0 +1,310 @@
+"""Predict a run on another network: ``python -m dadmm.replay RUN --network wan``.
+
+The work of the nodes and the sizes of their messages are those of the recorded run, and
+so is the order of things: node i posts iteration t when it has worked on it, to all its
+neighbours in their order, and its exchange ends when all their messages are in.
+
+    post_i(t) = end_i(t - 1) + work_i(t)
+    end_i(t)  = max(post_i(t), max_j arrival_ji(t))
+
+A message that leaves its host goes through the host's interface, in the order in which
+messages of all its nodes were posted, and through its link while it is still doing so:
+
+    start   = max(post, interface free)
+    left    = max(start + wire / egress, max(start, link free) + wire / bandwidth)
+    arrival = left + latency
+
+``work`` is the solve of t and the update of t - 1, times the node's straggler factor;
+what watchers took is left out. Exit codes: 0 done, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from dadmm.errors import ConfigError, DadmmError, OutputError
+from dadmm.layout import Matrix, Vector
+from dadmm.network import CLASSES, Network, Wires
+from dadmm.trace import Integers, Trace
+
+
+class Breakdown(NamedTuple):
+    """Where the seconds of the critical path went; they add up to all of them.
+
+    The critical path leads back from the last exchange to the first: from the end of an
+    exchange to the post of the message that came last, and from there to the end of
+    the sender's exchange before.
+    """
+
+    compute: float  # what a node has to do on average
+    stragglers: float  # what the nodes on the path did beyond that
+    transmission: float  # bytes on the wire
+    queueing: float  # behind other messages of the same interface or link
+    latency: float
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A recorded run on a modelled network; row 0 is the swap before iteration 1."""
+
+    trace: Trace
+    network: Network
+    wires: Wires
+    work: Matrix  # (iterations + 2, n_nodes) before each post, and after the last
+    posts: Matrix  # (iterations + 1, n_nodes)
+    ends: Matrix  # (iterations + 1, n_nodes)
+    last: Integers  # (iterations + 1, n_nodes) edge of the last message in, or -1
+    queued: Matrix  # (iterations + 1, n_nodes) of that message
+    sending: Matrix  # (iterations + 1, n_nodes) of that message
+
+    @property
+    def seconds(self) -> float:
+        """What the run takes, the first swap included."""
+        return float((self.ends[-1] + self.work[-1]).max())
+
+    @property
+    def loop_seconds(self) -> float:
+        """What the iterations take, of the node for which they take longest."""
+        return float((self.ends[-1] + self.work[-1] - self.ends[0]).max())
+
+    @property
+    def bytes(self) -> int:
+        """Payload of all messages."""
+        return int(self.trace.bytes.sum() + self.trace.prime.sum())
+
+    @property
+    def wire_bytes(self) -> int:
+        """What leaves the hosts, headers included."""
+        sizes = _sizes(self.trace)[:, self.wires.leaves]
+        return int(self.network.overhead.wire(sizes).sum())
+
+    @cached_property
+    def path(self) -> tuple[Breakdown, Vector]:
+        """The critical path by cause, and its network seconds by edge, (E,)."""
+        by_edge = np.zeros((3, len(self.trace.edges)))
+        i = int((self.ends[-1] + self.work[-1]).argmax())
+        work = self.work[-1, i]
+        for t in range(len(self.ends) - 1, -1, -1):
+            e = self.last[t, i]
+            if e >= 0:
+                parts = self.sending[t, i], self.queued[t, i], self.wires.latency[e]
+                by_edge[:, e] += parts
+                i = self.trace.edges[e, 0]
+            work += self.work[t, i]
+        compute = min(float(self.work.mean(axis=1).sum()), work)
+        network = by_edge.sum(axis=1).tolist()
+        return Breakdown(compute, work - compute, *network), by_edge.sum(axis=0)
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """Where the seconds went."""
+        return self.path[0]
+
+    @property
+    def slowest(self) -> tuple[int, int] | None:
+        """The link on which the critical path spends most, None if it uses none."""
+        by_edge = self.path[1]
+        if not by_edge.any():
+            return None
+        i, j = self.trace.edges[by_edge.argmax()].tolist()
+        return i, j
+
+
+def replay(trace: Trace, network: Network, observe: bool = False) -> Replay:
+    """Return a recorded run as it would be on a network.
+
+    Parameters
+    ----------
+    trace : Trace
+    network : Network
+    observe : bool
+        Whether what watchers took counts as work.
+    """
+    wires = network.wires(trace.edges, trace.n_nodes, trace.hosts)
+    factors = network.stragglers.factors(len(trace.solve), trace.n_nodes)
+    first = np.zeros((1, trace.n_nodes))
+    work = trace.compute(observe) * factors
+    after = trace.update[-1:] * factors[-1:]
+    work = np.concatenate([first, work, after])
+    return Replay(trace, network, wires, work, *_play(trace, network, wires, work))
+
+
+def _sizes(trace: Trace) -> Matrix:
+    """Return the payload of all messages, the first swap's included."""
+    return np.concatenate([trace.prime[None], trace.bytes])
+
+
+class _Sender:
+    """Interfaces and links, and when each will be free again."""
+
+    def __init__(self, trace: Trace, network: Network, wires: Wires, sizes: Matrix):
+        wire = np.where(wires.leaves, network.overhead.wire(sizes), sizes)
+        self._hold = np.where(wires.leaves, wire / network.egress, 0.0)
+        self._carry = wire / wires.bandwidth
+        self._leaves, self._host = wires.leaves, wires.host
+        self._interface = np.zeros(int(wires.host.max()) + 1)
+        self._link = np.zeros(len(trace.edges))
+
+    def send(self, t: int, i: int, row: slice, post: float) -> tuple[Vector, Vector]:
+        """Return when i's messages have left, and how long each was on the wire."""
+        hold, carry = self._hold[t, row], self._carry[t, row]
+        leaves, host = self._leaves[row], self._host[i]
+        free = max(post, self._interface[host])
+        start = np.where(leaves, free + np.cumsum(hold) - hold, post)
+        if leaves.any():
+            self._interface[host] = free + hold.sum()
+        done = np.maximum(start + hold, np.maximum(start, self._link[row]) + carry)
+        self._link[row] = done
+        return done, np.maximum(hold, carry)
+
+
+def _play(
+    trace: Trace, network: Network, wires: Wires, work: Matrix
+) -> tuple[Matrix, Matrix, Integers, Matrix, Matrix]:
+    """Let the nodes post, one after the other; return what `Replay` keeps of it.
+
+    Posts come in the order of time: none can cause an earlier one. So interfaces serve
+    in that order, also where the nodes of a host are iterations apart.
+    """
+    sizes = _sizes(trace)
+    sender, sent = _Sender(trace, network, wires, sizes), sizes > 0
+    bins = [*trace.starts.tolist(), len(trace.edges)]
+    due = np.ones((len(sizes), trace.n_nodes), dtype=np.int64)  # one: its own post
+    np.add.at(due.T, trace.edges[:, 1], sent.T)
+    posts, ends = np.zeros(due.shape), np.zeros(due.shape)
+    came, last = np.full(due.shape, -np.inf), np.full(due.shape, -1)
+    queued, sending = np.zeros(due.shape), np.zeros(due.shape)
+    heap = [(work[0, i], i, 0) for i in range(trace.n_nodes)]
+    while heap:
+        post, i, t = heapq.heappop(heap)
+        posts[t, i] = post
+        row = slice(bins[i], bins[i + 1])
+        done, wired = sender.send(t, i, row, post)
+        arrival = np.where(sent[t, row], done + wires.latency[row], -np.inf)
+        to = trace.edges[row, 1]
+        later = arrival > came[t, to]
+        late = to[later]
+        came[t, late], last[t, late] = arrival[later], np.flatnonzero(later) + bins[i]
+        queued[t, late] = np.maximum(done - wired - post, 0.0)[later]
+        sending[t, late] = wired[later]
+        due[t, to] -= sent[t, row]
+        due[t, i] -= 1
+        for j in (i, *to[sent[t, row]].tolist()):
+            if not due[t, j]:
+                ends[t, j] = max(posts[t, j], came[t, j])
+                if t + 1 < len(sizes):
+                    heapq.heappush(heap, (ends[t, j] + work[t + 1, j], j, t + 1))
+    last[came <= posts] = -1  # nobody was waited for
+    return posts, ends, last, queued, sending
+
+
+def table(replays: Sequence[Replay]) -> str:
+    """Return a few lines: a row for each network."""
+    head = ("network", "seconds", *Breakdown._fields, "bytes on wire", "slowest link")
+    rows = [head, *(_row(found) for found in replays)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *cells, link in rows:
+        middle = [c.rjust(w) for c, w in zip(cells, widths[1:-1], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *middle, link]))
+    return "\n".join(lines)
+
+
+def _row(found: Replay) -> tuple[str, ...]:
+    numbers = [f"{x:.4g}" for x in (found.seconds, *found.breakdown)]
+    wire = f"{found.wire_bytes:,}"
+    return found.network.name, *numbers, wire, _name(found)
+
+
+def _name(found: Replay) -> str:
+    """Return the slowest link in words."""
+    if found.slowest is None:
+        return "none"
+    by_edge = found.path[1]
+    e = by_edge.argmax()
+    share = by_edge[e] / max(found.seconds, 1e-300)
+    i, j = found.slowest
+    return f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
+
+
+def as_dict(found: Replay) -> dict[str, Any]:
+    """Return the numbers of a prediction, for JSON."""
+    return {
+        "network": found.network.name,
+        "seconds": found.seconds,
+        "loop_seconds": found.loop_seconds,
+        **found.breakdown._asdict(),
+        "bytes": found.bytes,
+        "wire_bytes": found.wire_bytes,
+        "slowest_link": found.slowest,
+        "iterations": len(found.trace.solve),
+    }
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(message)
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(
+        prog="python -m dadmm.replay",
+        description="Predict the time of a recorded run on other networks.",
+    )
+    parser.add_argument("run", metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "--network", action="append", required=True, metavar="NAME",
+        help="a preset (host, lan, wan, wireless) or a TOML file; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--out", metavar="FILE", help="write the numbers as JSON")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print what a run would take on each network; return the exit code."""
+    try:
+        given = _arguments(sys.argv[1:] if argv is None else argv)
+        networks = [Network.read(name) for name in given.network]
+        trace = Trace.read(given.run)
+        found = [replay(trace, network) for network in networks]
+        if given.out:
+            _write(Path(given.out), [as_dict(item) for item in found])
+    except DadmmError as error:
+        print(f"dadmm: error: {error}", file=sys.stderr)
+        return 2
+    if trace.collectives:
+        print(
+            f"dadmm: warning: the {trace.collectives} collectives of this run are not "
+            "modelled; use --agreement neighbours",
+            file=sys.stderr,
+        )
+    print(
+        f"{trace.n_nodes} nodes, {len(trace.edges)} directed edges, "
+        f"{len(trace.solve)} iterations, {found[0].bytes:,} bytes; recorded in "
+        f"{trace.seconds:.4g} s"
+    )
+    print(table(found))
+    return 0
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    try:
+        path.write_text(json.dumps(rows, indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+
+
+if __name__ == "__main__":
+    sys.exit(main())
