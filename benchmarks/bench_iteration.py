@@ -26,12 +26,14 @@ from dadmm.algorithm import iterate, prime
 from dadmm.datasets import synthetic
 from dadmm.exchange import InProcessExchange
 from dadmm.interfaces import Exchange
-from dadmm.node import Node, message
+from dadmm.links import Links
+from dadmm.node import Node
 from dadmm.penalty import build
 from dadmm.problems import PPCA
 from dadmm.shard import split
 from dadmm.stopping import Rule
 from dadmm.topology import Topology
+from dadmm.wire import width
 
 RANKS = 20
 COMPILED_STEP = 8.3  # microseconds, DESIGN.md: the same step in numba, other machine
@@ -50,8 +52,7 @@ def nodes_of(exchange: Exchange, topology: Topology, problems: dict) -> list[Nod
             build("nap"),
             Rule("residuals", 0.0),
             diameter=topology.diameter,
-            outbox=exchange.outbox[i],
-            inbox=exchange.inbox[i],
+            links=Links(exchange, i, problems[i].layout),
         )
         for i in exchange.hosted
     ]
@@ -85,9 +86,10 @@ def on_ranks(iterations: int, repeats: int) -> list[dict]:
 
     rows = []
     for graph, make in GRAPHS.items():
-        topology, width = make(comm.size), message(problem.layout.size).size
+        topology, longest = make(comm.size), width(problem.layout.size)
         exchanges = {
-            wait: MPIExchange(comm, topology, width, wait) for wait in ("auto", *WAITS)
+            wait: MPIExchange(comm, topology, longest, wait)
+            for wait in ("auto", *WAITS)
         }
         (node,) = nodes_of(exchanges["auto"], topology, {comm.rank: problem})
 
@@ -170,7 +172,7 @@ def sample_count(iterations: int, repeats: int, most: int) -> dict:
     for n in (100, most):
         problems = {i: PPCA(rng.standard_normal((n, 20)), 5) for i in range(2)}
         topology = Topology.chain(2)
-        exchange = InProcessExchange(topology, message(problems[0].layout.size).size)
+        exchange = InProcessExchange(topology, width(problems[0].layout.size))
         nodes = nodes_of(exchange, topology, problems)
 
         def task(nodes: list[Node] = nodes, exchange: Exchange = exchange) -> float:

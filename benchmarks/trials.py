@@ -13,9 +13,10 @@ import numpy as np
 from cases import Goal, instance
 
 import dadmm
+from dadmm import wire
 from dadmm.curvature import curvature
 from dadmm.errors import ProblemError
-from dadmm.node import Node, message
+from dadmm.node import Node
 from dadmm.penalty import SCHEMES
 from dadmm.penalty.rules import opening
 from dadmm.topology import GRAPHS, Topology
@@ -130,13 +131,13 @@ def row(
     outcome |= {"label": replace(trial, scheme=scheme).label}
     outcome |= {"iterations": iterations, "ended": ended}
     if iterations is not None:
-        messages = len(graph.edges) * (iterations + 1)
-        width = message(case.problems[0].layout.size).size
-        reduces = scheme != "oracle" and SCHEMES[scheme].reduces
+        size = case.problems[0].layout.shared_size
+        rule = SCHEMES["fixed" if scheme == "oracle" else scheme]
+        each = iterations * wire.length(size, with_eta=not rule.agrees)
         outcome |= {
-            "messages": messages,
-            "bytes": 8 * width * messages,
-            "collectives": iterations * reduces,
+            "messages": len(graph.edges) * (iterations + 1),
+            "bytes": len(graph.edges) * (wire.width(size) + each),
+            "collectives": iterations * rule.reduces,
         }
     return outcome | {"dadmm": dadmm.__version__, "numpy": np.__version__}
 

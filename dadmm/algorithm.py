@@ -11,7 +11,7 @@ from dadmm.crew import Crew, crews
 from dadmm.errors import ProblemError
 from dadmm.interfaces import Exchange
 from dadmm.layout import Matrix
-from dadmm.node import Node
+from dadmm.node import EXCHANGE, OBSERVE, PHASES, SOLVE, UPDATE, Node
 from dadmm.stopping import REASONS, Council
 
 Watcher = Callable[[int, Sequence[Node]], str | None]
@@ -44,7 +44,7 @@ def iterate(
     prime(nodes, exchange)
     for t in range(1, max_iter + 1):
         for worker in workers:
-            _timed(worker, worker.propose)
+            _timed(SOLVE, worker, worker.propose)
         start = perf_counter()
         exchange.swap()
         if posts and t > 1:
@@ -53,9 +53,9 @@ def iterate(
         if reduces and t > 1:
             _tell(nodes, posted)
         for worker in workers:
-            _timed(worker, worker.absorb, t)
+            _timed(UPDATE, worker, worker.absorb, t)
         for node in nodes:
-            node.exchange_seconds = share
+            node.seconds[EXCHANGE] = share
         start = perf_counter()
         agreed = council is not None and t > 1 and council.hear(posted[:, 0])
         if posts and not agreed:
@@ -63,7 +63,7 @@ def iterate(
         _watch(watchers, t, nodes)
         share = (perf_counter() - start) / len(nodes)
         for node in nodes:
-            node.tally(share)
+            _tally(node, share)
         if agreed:
             return t, "converged"
         if nodes[0].done:  # all nodes are done after the same iteration
@@ -80,7 +80,9 @@ def prime(nodes: Sequence[Node], exchange: Exchange) -> None:
         node.meet()
 
 
-def _timed(worker: Node | Crew, step: Callable[..., None], *args: int) -> None:
+def _timed(
+    phase: int, worker: Node | Crew, step: Callable[..., None], *args: int
+) -> None:
     start = perf_counter()
     try:
         step(*args)
@@ -92,7 +94,14 @@ def _timed(worker: Node | Crew, step: Callable[..., None], *args: int) -> None:
         ) from error
     share = (perf_counter() - start) / len(worker.nodes)
     for node in worker.nodes:
-        node.solve_seconds += share
+        node.seconds[phase] = share
+
+
+def _tally(node: Node, observe_seconds: float) -> None:
+    """Close a node's books on an iteration."""
+    node.seconds[OBSERVE] = observe_seconds
+    for phase in PHASES:
+        node.total_seconds[phase] += node.seconds[phase]
 
 
 def _watch(watchers: Sequence[Watcher], t: int, nodes: Sequence[Node]) -> None:

@@ -12,17 +12,22 @@ from dadmm.config import RunConfig
 from dadmm.errors import ConfigError, ShardError
 from dadmm.layout import Matrix
 from dadmm.patterns import remove
+from dadmm.schedule import Schedule
 from dadmm.world import together
 
 USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
 
 
-def graph(world: Any, config: RunConfig) -> topology.Topology:
-    """Return the graph: a named one built by each rank, others read once by rank 0."""
-    n_nodes = world.size if world.comm is not None else config.nodes
-    named = topology.is_named(config.topology)
+def graph(world: Any, config: RunConfig) -> tuple[topology.Topology, Schedule | None]:
+    """Return the graph, and its schedule where not all of it is there always.
 
-    def build() -> topology.Topology | None:
+    Named graphs are built by each rank, files read once by rank 0.
+    """
+    n_nodes = world.size if world.comm is not None else config.nodes
+    names = config.topology.split(",")
+    named = all(map(topology.is_named, names))
+
+    def build() -> Schedule | topology.Topology | None:
         if world.comm is not None and config.nodes not in (None, world.size):
             raise ConfigError(
                 f"nodes is {config.nodes} but MPI started {world.size} processes; one "
@@ -31,16 +36,36 @@ def graph(world: Any, config: RunConfig) -> topology.Topology:
         if world.rank and not named:
             return None
         usual = USUAL_CAMERAS if config.problem == "sfm" else USUAL_NODES
+        if len(names) > 1:
+            return Schedule.build(names, n_nodes or usual, config.topology_seed)
         count = (n_nodes or usual) if named else n_nodes
         return topology.build(config.topology, count, config.topology_seed)
 
     built = together(world, build)
-    if world.comm is None or named:
-        assert built is not None
-        return built
-    edges = np.empty(0, np.int64) if built is None else built.edges.ravel()
-    edges = world.share_array(edges).reshape(-1, 2)
-    return topology.Topology.from_edges(world.size, edges)
+    if world.comm is not None and not named:
+        built = _share(world, built, len(names))
+    if isinstance(built, Schedule):
+        return built.union, built
+    assert built is not None
+    turns = config.schedule == "matchings"
+    return built, Schedule.matchings(built) if turns else None
+
+
+def _share(
+    world: Any, built: Schedule | topology.Topology | None, n_rounds: int
+) -> Schedule | topology.Topology:
+    """Return on every rank what rank 0 has read."""
+    rows = np.empty((0, 3), np.int64)
+    if isinstance(built, Schedule):
+        turns = enumerate(built.rounds)
+        rows = np.array([(k, *edge) for k, edges in turns for edge in sorted(edges)])
+    elif built is not None:
+        rows = np.insert(built.edges, 0, 0, axis=1)
+    rows = world.share_array(rows.astype(np.int64).ravel()).reshape(-1, 3)
+    if n_rounds > 1:
+        rounds = [rows[rows[:, 0] == k, 1:].tolist() for k in range(n_rounds)]
+        return Schedule(world.size, rounds)
+    return topology.Topology.from_edges(world.size, rows[:, 1:])
 
 
 def shards(

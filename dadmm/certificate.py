@@ -21,9 +21,10 @@ from dadmm.topology import Topology
 class Certificate(NamedTuple):
     """Lengths that each node knows by itself, each (n_nodes,)."""
 
-    disagreement: Vector  # root mean square distance from the neighbours
+    disagreement: Vector  # root mean square distance from the neighbours, as heard
     residual: Vector  # |s_i|
     gaps: Vector  # each node's share of the estimated gap
+    lag: Vector  # root mean square distance from what the neighbours know of it
 
     @property
     def gap(self) -> float:
@@ -69,12 +70,14 @@ def distance_bound(
     Notes
     -----
     With P the nodes' distance from their mean m, ``P^2 <= sum_edges |theta_i -
-    theta_j|^2 / connectivity``; then ``|sum_i grad f_i(m)| <= sum_i |s_i| + smooth
+    theta_j|^2 / connectivity``, where theta_j may be as far as its lag from what i has
+    heard; then ``|sum_i grad f_i(m)| <= sum_i |s_i| + smooth
     sqrt(n) P`` and ``|theta_i - x*| <= P + |sum_i grad f_i(m)| / strong``.
     """
     degrees = np.diff(topology.offsets)
-    across = 0.5 * float(degrees @ certificate.disagreement**2)
-    spread = math.sqrt(across / connectivity(topology))
+    across = math.sqrt(0.5 * float(degrees @ certificate.disagreement**2))
+    across += math.sqrt(0.5 * float(degrees @ certificate.lag**2))
+    spread = across / math.sqrt(connectivity(topology))
     n = topology.n_nodes
     gradient = float(certificate.residual.sum()) + smooth * math.sqrt(n) * spread
     return spread + gradient / strong

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from dadmm import builder, flags, penalty
+from dadmm.codec import PAYLOADS
 from dadmm.errors import ConfigError
 from dadmm.exchange import WAITS
 from dadmm.node import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS
 from dadmm.problems.sfm import STARTS
+from dadmm.schedule import TURNS
+from dadmm.sending import Sending, check_loss
 from dadmm.solver import INITS
 from dadmm.stopping import AGREEMENTS, RULES, Rule
 
@@ -82,7 +85,10 @@ class RunConfig:
     topology: str = setting(
         "complete",
         "complete, ring, cluster, star, chain, grid, random-geometric, erdos-renyi, "
-        "or a file (.edges, .graphml, .npy)",
+        "or a file (.edges, .graphml, .npy); several, with commas, take turns",
+    )
+    schedule: str = setting(
+        "all", "talk to all neighbours, or in matchings: one neighbour a turn", TURNS
     )
     topology_seed: int = setting(0, "seed of random graphs")
     nodes: int | None = setting(
@@ -123,6 +129,19 @@ class RunConfig:
     max_seconds: float | None = setting(None, "stop, with results, after this long")
     strict: bool = setting(False, "exit with code 3 when not converged")
 
+    payload: str = setting("float64", "how parameters are sent", PAYLOADS)
+    bits: int = setting(8, "quantised: bits per entry, 1 to 16")
+    censor: float = setting(
+        0.0, "send only changes of more than this part of theta (times the decay)"
+    )
+    censor_decay: float = setting(0.98, "censor: by which it shrinks every iteration")
+    every: int = setting(1, "send every so many iterations, solve in all")
+    sleep: float = setting(
+        0.0, "let edges sleep that move their ends by less than this part of the most"
+    )
+    loss: float = setting(0.0, "scheme fixed: probability that a payload gets lost")
+    loss_seed: int = setting(0, "seed of the losses")
+
     wait: str = setting("auto", "how ranks wait for messages", WAITS)
     out: str | None = setting(
         None, "folder of the results (by default a new one in runs/)"
@@ -144,6 +163,7 @@ class RunConfig:
                 )
         penalty.build(self.scheme, **self._of(penalty.schemes.Scheme))
         Rule(self.stopping, self.tolerance, self.absolute_tolerance)
+        check_loss(Sending(**self._of(Sending)), self.scheme)
         self._at_least(1, "n_samples", "n_components", "nodes", "max_iter")
         self._at_least(2, "dimension")
         if self.problem == "sfm" and self.n_components != 3:
@@ -234,6 +254,7 @@ class RunConfig:
             "tolerance", "absolute_tolerance", "max_iter", "max_seconds", "wait",
         )  # fmt: skip
         chosen = {name: getattr(self, name) for name in names}
+        chosen["sending"] = Sending(**self._of(Sending))
         return chosen | self._of(penalty.schemes.Scheme)
 
     @classmethod

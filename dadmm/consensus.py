@@ -14,12 +14,14 @@ import numpy as np
 from dadmm.layout import Matrix, Vector
 
 
-def midpoint(theta: Vector, neighbours: Matrix, out: Matrix | None = None) -> Matrix:
+def midpoint(
+    theta: Vector | Matrix, neighbours: Matrix, out: Matrix | None = None
+) -> Matrix:
     """Return the middle of each edge, rho_ij = (theta_i + theta_j) / 2.
 
     Parameters
     ----------
-    theta : ndarray of shape (size,)
+    theta : ndarray of shape (size,) or (degree, size)
     neighbours : ndarray of shape (degree, size)
     out : ndarray of shape (degree, size), optional
     """
@@ -27,7 +29,7 @@ def midpoint(theta: Vector, neighbours: Matrix, out: Matrix | None = None) -> Ma
     return np.multiply(out, 0.5, out=out)
 
 
-def relax(anchors: Matrix, midpoints: Matrix, alpha: float) -> None:
+def relax(anchors: Matrix, midpoints: Matrix, alpha: float | Vector) -> None:
     """Move each edge's anchor z_ij to its midpoint, and beyond if over-relaxed.
 
     ``z_ij <- alpha rho_ij + (1 - alpha) z_ij``, in place; ``alpha = 1`` is the paper,
@@ -37,9 +39,11 @@ def relax(anchors: Matrix, midpoints: Matrix, alpha: float) -> None:
     Parameters
     ----------
     anchors, midpoints : ndarray of shape (degree, size)
-    alpha : float
-        Between 0 and 2.
+    alpha : float or ndarray of shape (degree,)
+        Between 0 and 2; an edge with 0 stays as it is.
     """
+    if isinstance(alpha, np.ndarray):
+        alpha = alpha[:, None]
     anchors *= 1.0 - alpha
     anchors += alpha * midpoints
 
@@ -82,7 +86,7 @@ def prox_point(
 
 def ascend(
     multipliers: Matrix,
-    theta: Vector,
+    theta: Vector | Matrix,
     neighbours: Matrix,
     eta: Vector,
     out: Matrix | None = None,
@@ -92,10 +96,10 @@ def ascend(
     Parameters
     ----------
     multipliers : ndarray of shape (degree, size)
-    theta : ndarray of shape (size,)
-        Parameters of this node.
+    theta : ndarray of shape (size,) or (degree, size)
+        Parameters of this node, as the neighbours have them.
     neighbours : ndarray of shape (degree, size)
-        Parameters of the neighbours.
+        Parameters of the neighbours, as heard.
     eta : ndarray of shape (degree,)
         Penalty of each edge; the same number at both ends under symmetric coupling,
         so that the multipliers of the two ends are exactly opposite.
@@ -110,6 +114,41 @@ def ascend(
     step = theta - neighbours
     step *= (0.5 * eta)[:, None]
     return np.add(multipliers, step, out=out)
+
+
+def influence(drift: Matrix, said: Matrix, heard: Matrix, eta: Vector) -> Vector:
+    """Return by how much each edge moved its two ends, the same number at both.
+
+    ``eta_ij (|rho_ij - z_ij| + |theta_i - theta_j| / 2)``: how far the edge's pull at
+    either end can have turned, in the units of a gradient.
+
+    Parameters
+    ----------
+    drift, said, heard : ndarray of shape (degree, size)
+    eta : ndarray of shape (degree,)
+    """
+    gap = said - heard
+    moved = np.sqrt(np.vecdot(drift, drift)) + 0.5 * np.sqrt(np.vecdot(gap, gap))
+    return eta * moved
+
+
+def reflect(theta: Vector, anchors: Matrix) -> Matrix:
+    """Return what a node sends over links that lose messages, ``2 theta_i - c_ij``.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (size,)
+    anchors : ndarray of shape (degree, size)
+        c_ij, each end's own: ``z_ij - lambda_ij / eta_ij`` as long as nothing was lost.
+
+    Notes
+    -----
+    R-ADMM (Bastianello, Carli, Schenato and Todescato, arXiv 1901.09252): the receiver
+    moves ``c_ji <- (1 - alpha/2) c_ji + alpha/2 (2 theta_i - c_ij)`` if the message
+    arrives and keeps c_ji if not. An edge's two directions then need not agree on what
+    was lost, which the multipliers of `ascend` would: these drift, and stay wrong.
+    """
+    return 2.0 * theta - anchors
 
 
 def neighbour_mean(theta: Vector, neighbours: Matrix) -> Vector:

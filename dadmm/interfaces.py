@@ -49,11 +49,13 @@ class PenaltyState(NamedTuple):
 class Edges(NamedTuple):
     """Where a node and its edges stand; the arrays are the node's, so copy to keep.
 
-    Both ends of an edge know all but the last two, the multiplier with opposite sign.
+    Both ends of an edge know all but the first and the last two, with ``said`` and
+    ``neighbours`` in turn and the multiplier with opposite sign.
     """
 
     theta: Vector  # (size,) what is shared of it
-    neighbours: Matrix  # (degree, size)
+    said: Matrix  # (degree, size) theta as each neighbour has it
+    neighbours: Matrix  # (degree, size) theirs, as heard
     anchors: Matrix  # (degree, size) z_ij
     drift: Matrix  # (degree, size) rho_ij - z_ij as it was before
     multipliers: Matrix  # (degree, size)
@@ -118,19 +120,31 @@ class Traffic(NamedTuple):
     """What was sent, counted as it was sent; aligned with ``topology.edges``."""
 
     edge_messages: np.ndarray  # (E,) point-to-point messages
-    edge_bytes: np.ndarray  # (E,) their payload
+    edge_bytes: np.ndarray  # (E,) their bytes, headers included
+    edge_silent: np.ndarray  # (E,) messages that were a header without payload
+    edge_lost: np.ndarray  # (E,) payloads that did not arrive (`Sending.loss`)
     collectives: int  # collective calls inside the loop (agreement = "global")
     collective_bytes: int  # payload that all nodes put into them
 
     @property
     def messages(self) -> int:
-        """Messages over all directed edges, the priming swap included."""
+        """Messages over all directed edges, the opening ones included."""
         return int(self.edge_messages.sum())
 
     @property
     def bytes(self) -> int:
-        """Payload bytes of these messages."""
+        """Bytes of these messages."""
         return int(self.edge_bytes.sum())
+
+    @property
+    def silent(self) -> int:
+        """Messages without payload."""
+        return int(self.edge_silent.sum())
+
+    @property
+    def lost(self) -> int:
+        """Payloads that did not arrive."""
+        return int(self.edge_lost.sum())
 
 
 class Exchange(Protocol):
@@ -144,15 +158,26 @@ class Exchange(Protocol):
         """The nodes of this process: (rank,) under MPI, all of them without."""
 
     @property
-    def outbox(self) -> Mapping[int, Matrix]:
-        """By hosted node, (degree, width): a row for each neighbour."""
+    def outbox(self) -> Mapping[int, np.ndarray]:
+        """By hosted node, bytes (degree, width): a row for each neighbour."""
 
     @property
-    def inbox(self) -> Mapping[int, Matrix]:
-        """By hosted node, (degree, width): what each neighbour put in for it."""
+    def inbox(self) -> Mapping[int, np.ndarray]:
+        """By hosted node, bytes (degree, width): what each neighbour put in for it."""
+
+    @property
+    def lengths(self) -> Mapping[int, np.ndarray]:
+        """By hosted node, (degree,): how many bytes of each outbox row to send.
+
+        Where it is 0 nothing is sent and nothing awaited: both ends must have it so.
+        """
+
+    @property
+    def sent(self) -> Mapping[int, np.ndarray]:
+        """By hosted node, (degree, 2): messages and bytes sent so far."""
 
     def swap(self) -> None:
-        """Send every outbox row and fill every inbox row."""
+        """Send every outbox row that has a length; fill the inbox rows of these."""
 
     def post(self, rows: Matrix) -> None:
         """Start to share rows, one per hosted node, with all nodes."""
@@ -164,6 +189,7 @@ class Exchange(Protocol):
         """Return the rows of all processes in node order, on every process."""
 
     @property
-    def traffic(self) -> Traffic: ...
+    def collectives(self) -> tuple[int, int]:
+        """How many rows were posted, and the bytes of all nodes in them."""
 
     def close(self) -> None: ...

@@ -12,15 +12,12 @@ from dadmm import consensus, stopping
 from dadmm.curvature import curvature
 from dadmm.errors import ConfigError, ProblemError
 from dadmm.interfaces import Edges, PenaltyScheme, Problem, Sighting
-from dadmm.layout import Layout, Matrix, Vector
+from dadmm.layout import Vector
+from dadmm.links import Links
 
 COUPLINGS = ("symmetric", "own")
 PROBES = ("midpoint", "neighbour")
-
-
-def message(size: int) -> Layout:
-    """Return the layout of a message: parameters, penalty, and words on stopping."""
-    return Layout.of(theta=(size,), eta=(), quiet=(), stop_at=(), reason=())
+SOLVE, EXCHANGE, UPDATE, OBSERVE = PHASES = range(4)  # of an iteration, in this order
 
 
 class Node:
@@ -38,10 +35,12 @@ class Node:
         Starting parameters.
     scheme : PenaltyScheme
     rule : stopping.Rule
+    links : Links
+        The node's edges.
     diameter : int
         Of the graph.
-    outbox, inbox : ndarray of shape (degree, width)
-        The exchange's rows, one per neighbour; see `message`.
+    reach : int, optional
+        How many iterations a word takes to all nodes; the diameter by default.
     coupling : {"symmetric", "own"}
         One penalty per edge, or each end its own as the paper prints it.
     probe : {"midpoint", "neighbour"}
@@ -58,21 +57,20 @@ class Node:
         scheme: PenaltyScheme,
         rule: stopping.Rule,
         *,
+        links: Links,
         diameter: int,
-        outbox: Matrix,
-        inbox: Matrix,
+        reach: int | None = None,
         coupling: str = "symmetric",
         probe: str = "midpoint",
         decentralised: bool = True,
     ) -> None:
-        self.layout = problem.layout
-        degree, size = len(outbox), self.layout.shared_size
+        self.layout, self.links = problem.layout, links
+        degree, size = links.said.shape
         self.index, self.problem, self.scheme, self.rule = index, problem, scheme, rule
-        self.diameter, self.decentralised = diameter, decentralised
+        self.reach = diameter if reach is None else reach
+        self.decentralised = decentralised
         self.symmetric = _chosen("coupling", coupling, COUPLINGS) == "symmetric"
         self.at_midpoint = _chosen("probe", probe, PROBES) == "midpoint"
-        self.sent: Any = message(size).views(outbox)
-        self.heard: Any = message(size).views(inbox)
         self.theta = np.array(theta, dtype=np.float64)
         self.shared = self.layout.shared(self.theta)  # what neighbours agree on
         self.multipliers = np.zeros((degree, size))
@@ -90,20 +88,23 @@ class Node:
         self.accord = stopping.Accord()
         self.objective, self.primal, self.dual = math.inf, math.inf, math.inf
         self.disagreement = self.residual = math.inf
+        self.behind, self.lag = np.zeros(size), 0.0  # of the neighbours' knowledge
         self.satisfied = self.done = False
         self.eta_mean = 0.0  # of the penalties just used, the paper's eta_i
-        self.solve_seconds = self.exchange_seconds = self.observe_seconds = 0.0
-        self.seconds = [0.0, 0.0, 0.0]  # solve, exchange and observe, of the whole run
+        self.seconds = [0.0] * len(PHASES)  # of this iteration, by phase
+        self.total_seconds = [0.0] * len(PHASES)
 
     def greet(self) -> None:
         """Write the starting parameters into the outbox."""
-        self._write()
+        self.links.greet(self.shared, self.penalty.eta, self.accord)
 
     def meet(self) -> None:
         """Take in the neighbours' starting parameters."""
-        consensus.midpoint(self.shared, self.heard.theta, out=self.anchors)
-        self.mean = consensus.neighbour_mean(self.shared, self.heard.theta)
-        self.penalty = self.scheme.settle(self.penalty, self.heard.eta, self.anchors)
+        links = self.links
+        links.meet()
+        consensus.midpoint(links.said, links.heard, out=self.anchors)
+        self.mean = consensus.neighbour_mean(self.shared, links.heard)
+        self.penalty = self.scheme.settle(self.penalty, links.eta_heard, self.anchors)
         self.eta = self.penalty.eta
 
     def propose(self) -> None:
@@ -127,32 +128,69 @@ class Node:
     def accept(self, theta: Vector) -> None:
         """Take the solution of the local problem and write it into the outbox."""
         self.theta, self.shared = theta, self.layout.shared(theta)
-        self._write()
+        word: Any = self.shared
+        if self.links.sending.loss:
+            word = consensus.reflect(self.shared, self.anchors)
+        self.links.send(word, self.penalty.eta, self.accord)
 
     def hear(self) -> None:
-        """Move the multipliers, measure the residuals, and lay out what to try."""
-        shared, neighbours, alpha = self.shared, self.heard.theta, self.scheme.alpha
-        consensus.ascend(
-            self.multipliers, shared, neighbours, alpha * self.eta, out=self.multipliers
-        )
-        self.multiplier = self.multipliers.sum(axis=0)
-        consensus.midpoint(shared, neighbours, out=self.midpoints)
-        np.subtract(self.midpoints, self.anchors, out=self.drift)
-        consensus.relax(self.anchors, self.midpoints, alpha)
-        mean = consensus.neighbour_mean(shared, neighbours)
+        """Move the edges, measure the residuals, and lay out what to try."""
+        self.words = self.links.receive()
         self.eta_mean = float(self.eta.sum()) / max(len(self.eta), 1)
-        self.primal, self.dual = consensus.residuals(
-            shared, mean, self.mean, self.eta_mean
-        )
-        self.mean = mean
-        self.apart = consensus.disagreement(shared, neighbours)
-        self.slope = consensus.optimality(self.drift, self.eta)
+        if self.links.sending.loss:
+            self._arrive()
+        else:
+            self._meet_halfway()
         self.disagreement = consensus.norm(self.apart)
         self.residual = consensus.norm(self.slope)
         self.trial[0] = self.theta
         if self.scheme.probes:
-            tried = self.midpoints if self.at_midpoint else neighbours
+            tried = self.midpoints if self.at_midpoint else self.links.heard
             self.trial[1:] = self.layout.whole(tried, self.theta)
+
+    def _meet_halfway(self) -> None:
+        """Move multipliers and anchors by what was said and heard on live edges."""
+        links, shared = self.links, self.shared
+        said, heard = links.said, links.heard
+        step: Any = self.scheme.alpha
+        if links.live is not None:
+            step = step * links.live  # an edge that is not live stays as it is
+        consensus.ascend(
+            self.multipliers, said, heard, step * self.eta, out=self.multipliers
+        )
+        self.multiplier = self.multipliers.sum(axis=0)
+        consensus.midpoint(said, heard, out=self.midpoints)
+        np.subtract(self.midpoints, self.anchors, out=self.drift)
+        consensus.relax(self.anchors, self.midpoints, step)
+        mean = consensus.neighbour_mean(shared, heard)
+        self.primal, self.dual = consensus.residuals(
+            shared, mean, self.mean, self.eta_mean
+        )
+        self.mean = mean
+        self.apart = consensus.disagreement(shared, heard)
+        self.slope = consensus.optimality(self.drift, self.eta)
+        lag = links.lag(shared)
+        if lag is not None:
+            self.slope += consensus.optimality(lag, self.eta)
+            self.behind = consensus.disagreement(shared, said)
+            self.lag = consensus.norm(self.behind)
+        if links.sending.sleep:
+            links.rest(consensus.influence(self.drift, said, heard, self.eta))
+
+    def _arrive(self) -> None:
+        """Move the anchors, here c_ij, of the edges on which a message arrived.
+
+        Multipliers are within the anchors, and stay zero. What the neighbours' own
+        parameters are, and how far the optimum is, a node cannot tell.
+        """
+        consensus.midpoint(self.anchors, self.links.heard, out=self.midpoints)
+        np.subtract(self.midpoints, self.anchors, out=self.drift)
+        arrived: Any = self.links.live
+        consensus.relax(self.anchors, self.midpoints, self.scheme.alpha * arrived)
+        still = np.zeros_like(self.shared)
+        self.apart = consensus.disagreement(still, self.drift)
+        self.slope = np.full_like(self.shared, math.nan)
+        self.primal, self.dual = consensus.norm(self.apart), math.nan
 
     def conclude(self, t: int, values: Vector) -> None:
         """Judge the iteration and move the penalties, given f_i of what was tried."""
@@ -164,8 +202,8 @@ class Node:
                 "of noise, or the penalty far too small?)"
             )
         edges = Edges(
-            self.shared, self.heard.theta, self.anchors, self.drift, self.multipliers,
-            self.eta, self.centre, self.weight,
+            self.shared, self.links.said, self.links.heard, self.anchors, self.drift,
+            self.multipliers, self.eta, self.centre, self.weight,
         )  # fmt: skip
         seen = Sighting(
             t, self.objective, previous, values[1:], self.primal, self.dual,
@@ -177,7 +215,7 @@ class Node:
     @property
     def gap(self) -> float:
         """This node's share of the estimated objective gap, see `Certificate.gap`."""
-        apart = self.shared - self.heard.theta
+        apart = self.shared - self.links.heard
         across = abs(float(np.vdot(self.multipliers, apart)))
         return across + self.residual * consensus.norm(self.shared)
 
@@ -186,25 +224,10 @@ class Node:
         """This node; so that one node is worked on as a crew is."""
         return (self,)
 
-    def tally(self, observe_seconds: float) -> None:
-        """Close the books on an iteration."""
-        self.observe_seconds = observe_seconds
-        self.seconds[0] += self.solve_seconds
-        self.seconds[1] += self.exchange_seconds
-        self.seconds[2] += observe_seconds
-        self.solve_seconds = 0.0
-
     def ask_to_stop(self, t: int, reason: str) -> None:
         """Want the whole network to stop as soon as all can know."""
-        self.accord = stopping.request(self.accord, t, reason, self.diameter)
+        self.accord = stopping.request(self.accord, t, reason, self.reach)
         self.done = t >= self.accord.stop_at
-
-    def _write(self) -> None:
-        self.sent.theta[:] = self.shared
-        self.sent.eta[:] = self.penalty.eta
-        self.sent.quiet[:] = self.accord.quiet
-        self.sent.stop_at[:] = self.accord.stop_at
-        self.sent.reason[:] = self.accord.reason
 
     def _judge(self, seen: Sighting) -> None:
         now = stopping.Progress(
@@ -219,14 +242,13 @@ class Node:
         )
         self.satisfied = self.rule.holds(now)
         vote = self.satisfied and self.decentralised
-        self.accord = stopping.agree(
-            self.accord, self.heard, seen.t, vote, self.diameter
-        )
+        self.accord = stopping.agree(self.accord, self.words, seen.t, vote, self.reach)
         self.done = seen.t >= self.accord.stop_at
 
     def _parts(self) -> list[stopping.Part]:
         """Return the lengths of each shared part of theta."""
-        rows = (self.apart, self.slope, self.shared, self.mean, 2.0 * self.multiplier)
+        apart = self.apart + self.behind
+        rows = (apart, self.slope, self.shared, self.mean, 2.0 * self.multiplier)
         squares = np.square(rows)
         lengths = np.sqrt(np.add.reduceat(squares, self.layout.starts, axis=1))
         sizes = self.layout.sizes
@@ -236,10 +258,9 @@ class Node:
     def _adapt(self, seen: Sighting) -> None:
         if not len(self.eta):
             return
-        told = self.penalty.eta  # what the neighbours know by now
         self.penalty = self.scheme.update(self.penalty, seen)
         if self.symmetric and not self.scheme.agrees:
-            self.eta = consensus.couple(told, self.heard.eta)
+            self.eta = consensus.couple(self.links.eta_said, self.links.eta_heard)
         else:
             self.eta = self.penalty.eta
 

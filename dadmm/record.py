@@ -23,11 +23,15 @@ NODE_COLUMNS = (
     "residual",
     "eta",  # mean over the edges of the penalty used in this iteration
     "quiet",
+    "messages",  # sent by the node in this iteration, and their bytes
+    "bytes",
     "solve_seconds",
     "exchange_seconds",
+    "update_seconds",  # of multipliers, verdict and penalties
     "observe_seconds",  # of the iteration before: this row is part of this one's
 )
-EDGE_COLUMNS = ("eta", "spent", "budget")  # as set at the end of the iteration
+# the penalty's as set at the end of the iteration; the bytes of its message, 0 for none
+EDGE_COLUMNS = ("eta", "spent", "budget", "bytes")
 
 Observe = Mapping[str, Callable[[Vector], float]]
 
@@ -133,9 +137,9 @@ class NodeRows:
                 node.residual,
                 node.eta_mean,
                 node.accord.quiet,
-                node.solve_seconds,
-                node.exchange_seconds,
-                node.observe_seconds,
+                np.count_nonzero(node.links.lengths),
+                node.links.lengths.sum(),
+                *node.seconds,
                 *(look(node.theta) for look in self._observe),
             )
 
@@ -156,6 +160,7 @@ class EdgeRows:
             rows[start:stop, 0] = state.eta
             rows[start:stop, 1] = state.spent
             rows[start:stop, 2] = state.budget
+            rows[start:stop, 3] = node.links.lengths
             start = stop
 
 

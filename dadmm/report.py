@@ -132,14 +132,17 @@ def summary(
     if world.rank:
         return {}
     seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
-    seeds = ("seed", "data_seed", "topology_seed")
+    seeds = ("seed", "data_seed", "topology_seed", "loss_seed")
+    n_nodes = result.topology.n_nodes
     return {
         "converged": result.converged,
         "reason": result.reason,
         "iterations": result.iterations,
-        "n_nodes": result.topology.n_nodes,
+        "n_nodes": n_nodes,
         "messages": result.traffic.messages,
         "bytes": result.traffic.bytes,
+        "silent_messages": result.traffic.silent,  # a header without payload
+        "lost_payloads": result.traffic.lost,
         "collectives": result.traffic.collectives,
         "collective_bytes": result.traffic.collective_bytes,
         "seconds": {"total": elapsed, **seconds},  # by phase: mean over the nodes
@@ -152,6 +155,7 @@ def summary(
         },
         "mpi_library": world.library,
         "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
+        "node_hosts": hosts if world.comm is not None else hosts * n_nodes,
     }
 
 
@@ -176,8 +180,10 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float]:
     found["consensus_error"] = metrics.consensus_error(shared)
     found["objective"] = float(result.objectives.sum())
     found["disagreement"] = float(result.certificate.disagreement.max())
-    found["residual"] = float(result.certificate.residual.max())
-    if targets.convex:
+    residual = float(result.certificate.residual.max())
+    if math.isfinite(residual):  # nobody knows it where messages get lost
+        found["residual"] = residual
+    if targets.convex and math.isfinite(result.certificate.gap):
         found["objective_gap"] = result.certificate.gap
     best = targets.best  # unbounded likelihood where the data have no noise at all
     if targets.pooled is not None and best is not None and best.a < math.inf:
@@ -210,6 +216,16 @@ def _observed(
     return found if targets.adrift else found | {"log_likelihood": likelihood}
 
 
+def _sent(summary: dict[str, Any]) -> str:
+    """Return what was sent, in words."""
+    text = f"{summary['messages']:,} messages, {summary['bytes']:,} bytes"
+    if summary["silent_messages"]:
+        text += f"; {summary['silent_messages']:,} without payload"
+    if summary["lost_payloads"]:
+        text += f"; {summary['lost_payloads']:,} payloads lost"
+    return text
+
+
 def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     """Return the report that rank 0 prints."""
     seconds, found = summary["seconds"], summary["metrics"]
@@ -219,8 +235,9 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         f"{nodes} node{'s' * (nodes != 1)}; MPI: {summary['mpi_library']}",
         f"{ENDINGS[summary['reason']]} after {summary['iterations']} iterations, "
         f"{seconds['total']:.2f} s (a node's loop: solve {seconds['solve']:.2f}, "
-        f"exchange {seconds['exchange']:.2f}, observe {seconds['observe']:.2f})",
-        f"{summary['messages']:,} messages, {summary['bytes']:,} bytes",
+        f"exchange {seconds['exchange']:.2f}, update {seconds['update']:.2f}, observe "
+        f"{seconds['observe']:.2f})",
+        _sent(summary),
         f"nodes agree to {found['consensus_error']:.1e} (relative)",
     ]
     for name, what in (

@@ -24,6 +24,7 @@ from dadmm.errors import DadmmError
 from dadmm.layout import Matrix
 from dadmm.problems import IncompletePPCA, StructureFromMotion
 from dadmm.progress import ProgressLine, Signals
+from dadmm.schedule import Schedule
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
 from dadmm.world import connect, together
@@ -65,13 +66,13 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     if dry_run:
         print(config.to_toml(), end="")
         return OK
-    graph = assemble.graph(world, config)
+    graph, schedule = assemble.graph(world, config)
     samples, truth = assemble.shards(world, config, graph.n_nodes)
     problems = together(world, assemble.problems, config, samples, graph.n_nodes)
     targets = report.targets(world, config, list(problems.values()), truth)
     folder = make_folder(world, config, graph.n_nodes)
     parts = together(world, open_parts, world, config, folder, graph, targets)
-    result = solve_watched(world, config, graph, problems, [parts, signals])
+    result = solve_watched(world, config, graph, schedule, problems, [parts, signals])
     together(world, parts.close)
     rows, elapsed = samples.values(), monotonic() - started
     summary = report.summary(world, config, result, targets, rows, elapsed)
@@ -79,7 +80,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     arrays |= {"edges": graph.edges, "eta": result.eta}
     arrays |= together(world, reconstruct, world, problems, result, targets.adrift)
     traffic = result.traffic
-    arrays |= {"edge_messages": traffic.edge_messages, "edge_bytes": traffic.edge_bytes}
+    arrays |= {k: v for k, v in traffic._asdict().items() if k.startswith("edge_")}
     if targets.gaps:
         together(world, impute, folder, problems, samples, result)
     together(world, finish, world, folder, summary, arrays, parts)
@@ -97,7 +98,7 @@ def make_folder(world: Any, config: RunConfig, n_nodes: int) -> Path:
     def create() -> str:
         if world.rank:
             return ""
-        graph = Path(config.topology).stem
+        graph = "-".join(Path(name).stem for name in config.topology.split(","))
         problem = config.problem.rpartition(":")[2]
         name = f"{problem}-{graph}-{config.scheme}"
         folder = output.create(config.out, name, config.overwrite)
@@ -131,6 +132,7 @@ def solve_watched(
     world: Any,
     config: RunConfig,
     graph: Topology,
+    schedule: Schedule | None,
     problems: dict[int, Any],
     watchers: list[Watcher],
 ) -> Result:
@@ -143,6 +145,7 @@ def solve_watched(
             list(problems.values()) if world.comm is None else problems[world.rank],
             graph,
             comm=world.comm,
+            schedule=schedule,
             record=False,
             watchers=watchers,
             **config.solver_settings(),

@@ -18,10 +18,14 @@ from dadmm.errors import ConfigError, ProblemError, TopologyError
 from dadmm.exchange import InProcessExchange
 from dadmm.interfaces import Exchange, Problem, Traffic
 from dadmm.layout import Layout, Matrix, Vector
-from dadmm.node import Node, message
+from dadmm.links import Links
+from dadmm.node import PHASES, Node
 from dadmm.record import History, Observe, Recorder
+from dadmm.schedule import Schedule
+from dadmm.sending import EVERYTHING, Sending, check_loss
 from dadmm.stopping import AGREEMENTS, Council, Rule
 from dadmm.topology import Topology
+from dadmm.wire import width
 
 INITS = ("shared", "independent")
 
@@ -31,6 +35,7 @@ class Seconds(NamedTuple):
 
     solve: Vector
     exchange: Vector
+    update: Vector  # of multipliers, verdict and penalties
     observe: Vector
 
 
@@ -97,6 +102,8 @@ def solve(
     theta0: Matrix | None = None,
     seed: int = 0,
     wait: str = "auto",
+    sending: Sending = EVERYTHING,
+    schedule: Schedule | None = None,
     record: bool = True,
     record_edges: bool = False,
     observe: Observe | None = None,
@@ -142,6 +149,11 @@ def solve(
         Of the starting parameters.
     wait : {"auto", "block", "nap"}
         How ranks wait, see `dadmm.exchange.mpi.MPIExchange`.
+    sending : Sending
+        How to send less, see `dadmm.sending.Sending`.
+    schedule : Schedule, optional
+        Which edges of the graph there are when, see `dadmm.schedule`; all, always, by
+        default.
     record, record_edges : bool
         Keep a row per node, and per directed edge, and iteration in ``history``.
     observe : dict of str to callable, optional
@@ -170,6 +182,7 @@ def solve(
         relaxation=relaxation,
     )
     _check(init=init, agreement=agreement, max_iter=max_iter, max_seconds=max_seconds)
+    check_loss(sending, scheme)
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
     starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
@@ -185,9 +198,16 @@ def solve(
                 starts[i],
                 policy,
                 rule,
+                links=Links(
+                    exchange,
+                    i,
+                    layout,
+                    sending,
+                    agrees=policy.agrees,
+                    schedule=None if schedule is None else schedule.of(topology, i),
+                ),
                 diameter=topology.diameter,
-                outbox=exchange.outbox[i],
-                inbox=exchange.inbox[i],
+                reach=topology.diameter * (1 if schedule is None else schedule.period),
                 coupling=coupling,
                 probe=probe,
                 decentralised=agreement == "neighbours",
@@ -201,8 +221,8 @@ def solve(
         council = Council(rule) if agreement == "global" else None
         iterations, reason = iterate(nodes, exchange, max_iter, council, watching)
         own = [
-            (*node.theta, node.objective, *node.seconds,
-             node.disagreement, node.residual, node.gap)
+            (*node.theta, node.objective, *node.total_seconds,
+             node.disagreement, node.residual, node.gap, node.lag)
             for node in nodes
         ]  # fmt: skip
         table = exchange.collect(np.array(own))
@@ -216,11 +236,25 @@ def solve(
             objectives=table[:, layout.size].copy(),
             reason=reason,
             iterations=iterations,
-            certificate=Certificate(*measured[3:]),
-            traffic=exchange.traffic,
-            seconds=Seconds(*measured[:3]),
+            certificate=Certificate(*measured[len(PHASES) :]),
+            traffic=_traffic(nodes, exchange, topology),
+            seconds=Seconds(*measured[: len(PHASES)]),
             history=recorder.history(exchange),
         )
+
+
+def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> Traffic:
+    """Return what all nodes have sent."""
+    own = [
+        np.column_stack([exchange.sent[i], node.links.silent, node.links.lost])
+        for i, node in zip(exchange.hosted, nodes, strict=True)
+    ]
+    counts = exchange.collect(np.vstack(own)).astype(np.int64)
+    messages, data, silent, lost = counts.T.copy()
+    # a receiver counts what was lost, its sender's row is the reverse one
+    return Traffic(
+        messages, data, silent, lost[topology.reverse], *exchange.collectives
+    )
 
 
 def _check(
@@ -293,15 +327,15 @@ def _starts(
 def _exchange(
     topology: Topology, layout: Layout, comm: Any, wait: str
 ) -> Iterator[Exchange]:
-    width = message(layout.shared_size).size
+    longest = width(layout.shared_size)
     exchange: Exchange
     if comm is None:
-        exchange = InProcessExchange(topology, width)
+        exchange = InProcessExchange(topology, longest)
     else:
         from dadmm.exchange.mpi import MPIExchange, check_layout
 
         check_layout(comm, layout)
-        exchange = MPIExchange(comm, topology, width, wait)
+        exchange = MPIExchange(comm, topology, longest, wait)
     # On an error nothing is released: peers may still wait, and the job must end.
     yield exchange
     exchange.close()

@@ -37,7 +37,7 @@ def poisoned(monkeypatch):
 
     def spoil(node, theta):
         accept(node, theta)
-        node.sent.eta[:] = math.nan
+        node.links.eta_heard[:] = node.links.eta_said[:] = math.nan
 
     monkeypatch.setattr(Node, "accept", spoil)
 
@@ -128,6 +128,7 @@ def edges(**changes):
     """Return one edge of two entries: gap 1, |theta| 1, drift 1, |lambda| sqrt(2)."""
     standing = Edges(
         theta=np.array([1.0, 0.0]),
+        said=np.array([[1.0, 0.0]]),
         neighbours=np.array([[0.0, 0.0]]),
         anchors=np.array([[2.0, 0.0]]),
         drift=np.array([[0.0, 1.0]]),
@@ -309,7 +310,9 @@ def test_collectives_are_counted_and_messages_are_as_ever(stopping):
     assert plain.traffic.collectives == 0
     for result in (alone, voted, plain):
         assert result.traffic.messages == len(topology.edges) * (result.iterations + 1)
-        assert result.traffic.bytes == result.traffic.messages * 8 * (2 + 4)
+        eta = result is plain  # both ends of the others find the same by themselves
+        each = 8 * (2 + 2) + result.iterations * 8 * (1 + eta + 2)
+        assert result.traffic.bytes == len(topology.edges) * each
 
 
 def test_agreement_does_not_change_what_global_balance_does():

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import dadmm
-from dadmm import metrics
+from dadmm import metrics, wire
 from dadmm.crew import Crew, crews
 from dadmm.exchange import InProcessExchange
-from dadmm.node import Node, message
+from dadmm.links import Links
+from dadmm.node import Node
 from dadmm.penalty import build
 from dadmm.problems import PPCA
 from dadmm.stopping import Rule
@@ -20,10 +21,10 @@ RNG = np.random.default_rng(0)
 def nodes_of(problems):
     """Return the nodes of a ring with these problems."""
     topology = dadmm.Topology.ring(len(problems))
-    exchange = InProcessExchange(topology, message(problems[0].layout.size).size)
+    exchange = InProcessExchange(topology, wire.width(problems[0].layout.size))
     return [
         Node(i, p, p.init(RNG), build("fixed"), Rule(), diameter=topology.diameter,
-             outbox=exchange.outbox[i], inbox=exchange.inbox[i])
+             links=Links(exchange, i, p.layout))
         for i, p in enumerate(problems)
     ]  # fmt: skip
 

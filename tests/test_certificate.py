@@ -64,6 +64,7 @@ def test_the_verdicts_alone_imply_a_bound(graph):
                 least + tolerance * np.array(sizes),
                 least + tolerance * np.array(pulls),
                 np.zeros(10),
+                np.zeros(10),
             )
             theta = np.array([node.theta for node in nodes])
             off = np.linalg.norm(theta - best, axis=1).max()

@@ -45,7 +45,7 @@ def test_defaults_are_those_of_solve():
 def test_every_setting_of_solve_is_a_setting_of_a_run():
     """Aside from what is data, or what the main job decides."""
     others = {"problems", "topology", "comm", "theta0", "record", "record_edges"}
-    others |= {"observe", "watchers"}
+    others |= {"observe", "watchers", "schedule"}
 
     known = set(inspect.signature(dadmm.solve).parameters) - others
     assert set(RunConfig().solver_settings()) == known

@@ -84,7 +84,7 @@ def optimal_clauses(node, before, tolerance):
     The slope is that of the quadratic itself, not of the proximal step, and meets the
     multipliers as they would be without over-relaxation.
     """
-    apart = np.linalg.norm(node.theta - node.heard.theta, axis=1)
+    apart = np.linalg.norm(node.theta - node.links.heard, axis=1)
     unrelaxed = before + (node.multipliers - before) / node.scheme.alpha
     slope = node.problem.A @ (node.theta - node.problem.b)
     pull = np.linalg.norm(2 * node.multipliers.sum(axis=0))

@@ -25,7 +25,10 @@ ORDER = (
     ("interfaces", "metrics", "motion"),
     ("simulations",),
     ("distance", "graphfiles", "datasets", "consensus", "stopping"),
-    ("topology", "shard"),  # where, and what
+    ("topology", "shard", "wire"),  # where, and what
+    ("schedule", "codec"),
+    ("sending",),
+    ("links",),
     ("tables",),
     ("problems",),  # solve
     ("builder",),

@@ -98,8 +98,8 @@ def node(i, t, degree=1):
     return SimpleNamespace(
         objective=100.0 * t + i, primal=1.0, dual=1.0, eta_mean=1.0,
         disagreement=1.0, residual=1.0,
-        accord=SimpleNamespace(quiet=0.0), solve_seconds=0.0, exchange_seconds=0.0,
-        observe_seconds=0.0, theta=np.array([t + i / 8]),
+        accord=SimpleNamespace(quiet=0.0), seconds=[0.0] * 4,
+        links=SimpleNamespace(lengths=np.full(degree, 8)), theta=np.array([t + i / 8]),
         penalty=PenaltyState(eta, eta, eta, eta),
     )  # fmt: skip
 
@@ -143,7 +143,7 @@ def test_parts_become_one_table(folder):
     assert_array_equal(rows[:, 2], 100 * rows[:, 0] + rows[:, 1])
     assert_array_equal(rows[:, -1], rows[:, 0] + rows[:, 1] / 8)
     header, *lines = (folder / "edges.csv").read_text().splitlines()
-    assert header == "iteration,i,j,eta,spent,budget"
+    assert header == "iteration,i,j,eta,spent,budget,bytes"
     keys = [line.split(",")[:3] for line in lines]
     assert keys[:5] == [list(key) for key in ("101", "110", "112", "121", "201")]
     assert json.loads((folder / "summary.json").read_text()) == {"converged": True}

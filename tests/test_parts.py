@@ -69,15 +69,15 @@ def test_private_parts_stay_private_and_optimal(scheme):
 
 
 def test_private_parts_are_never_sent():
-    """A message holds the shared parts and four words, and nothing of the offset."""
+    """A message holds a header and the shared parts, and nothing of the offset."""
     X, y, _ = panel()
     problems = [Varying(*pair) for pair in zip(X, y, strict=True)]
     seen = []
 
     def watch(t, nodes):
         for node in nodes:
-            assert node.sent.theta.shape == (2, D)
-            assert_array_equal(node.sent.theta, np.tile(node.theta[:D], (2, 1)))
+            assert node.links.said.shape == (2, D)
+            assert_array_equal(node.links.said, np.tile(node.theta[:D], (2, 1)))
             seen.append(node.theta[D])
 
     result = dadmm.solve(
@@ -85,7 +85,7 @@ def test_private_parts_are_never_sent():
     )
 
     assert len(seen) == 5 * N
-    assert result.traffic.bytes == 6 * 2 * N * 8 * (D + 4)
+    assert result.traffic.bytes == 2 * N * (8 * (D + 2) + 5 * 8 * (D + 1))
 
 
 @pytest.mark.parametrize("scheme", ["auto", "nap", "fixed"])

@@ -163,9 +163,10 @@ def node(i, eta=(1.0, 2.0)):
     return SimpleNamespace(
         objective=1.0 + i, primal=2.0 + i, dual=3.0 + i,
         disagreement=4.0 + i, residual=5.0 + i, eta_mean=6.0 + i,
-        accord=SimpleNamespace(quiet=7.0 + i), solve_seconds=8.0 + i,
-        exchange_seconds=9.0 + i, observe_seconds=10.0 + i,
-        theta=np.array([11.0 + i]), penalty=state,
+        accord=SimpleNamespace(quiet=7.0 + i),
+        links=SimpleNamespace(lengths=np.array([9, 0] if len(eta) == 2 else eta)),
+        seconds=[10.0 + i, 11.0 + i, 12.0 + i, 13.0 + i],
+        theta=np.array([14.0 + i]), penalty=state,
     )  # fmt: skip
 
 
@@ -177,8 +178,11 @@ def test_a_row_per_node_holds_the_named_columns():
     rows.table.flush()
 
     assert rows.columns == (*record.NODE_COLUMNS, "first")
-    assert_array_equal(sink.rows[0, 0], np.arange(1.0, 12.0))
-    assert_array_equal(sink.rows[0, 1], np.arange(11.0, 22.0))
+    sent = [1.0, 9.0]  # one of two messages, of nine bytes
+    for row, first in zip(sink.rows[0], (1.0, 11.0), strict=True):
+        assert_array_equal(row[:7], np.arange(first, first + 7))
+        assert_array_equal(row[7:9], sent)
+        assert_array_equal(row[9:], np.arange(first + 9, first + 14))
 
 
 def test_a_row_per_edge_holds_the_penalty_state():
@@ -188,8 +192,8 @@ def test_a_row_per_edge_holds_the_penalty_state():
     rows(1, [node(0), node(1, eta=()), node(2, eta=(3.0,))])
     rows.table.flush()
 
-    assert rows.columns == ("eta", "spent", "budget")
-    assert_array_equal(sink.rows[0], [[1, 11, 21], [2, 12, 22], [3, 13, 23]])
+    assert rows.columns == ("eta", "spent", "budget", "bytes")
+    assert_array_equal(sink.rows[0], [[1, 11, 21, 9], [2, 12, 22, 0], [3, 13, 23, 3]])
 
 
 # Histories

@@ -147,6 +147,7 @@ def test_results_are_stacked_by_node():
     assert {name: array.shape for name, array in found.items()} == {
         "W": (4, 6, 2), "mu": (4, 6), "a": (4,),
         "edges": (8, 2), "eta": (8,), "edge_messages": (8,), "edge_bytes": (8,),
+        "edge_silent": (8,), "edge_lost": (8,),
     }  # fmt: skip
     assert_array_equal(found["edges"], dadmm.Topology.ring(4).edges)
 
@@ -157,7 +158,8 @@ def test_the_history_has_a_row_per_node_and_iteration():
 
     assert list(history) == [
         "iteration", "node", "objective", "primal", "dual", "disagreement", "residual",
-        "eta", "quiet", "solve_seconds", "exchange_seconds", "observe_seconds",
+        "eta", "quiet", "messages", "bytes", "solve_seconds", "exchange_seconds",
+        "update_seconds", "observe_seconds",
     ]  # fmt: skip
     assert_array_equal(history["iteration"], np.repeat(np.arange(1, 13), 4))
     assert_array_equal(history["node"], np.tile(np.arange(4), 12))
@@ -178,7 +180,7 @@ def test_edges_are_recorded_on_request():
     folder = run(*SHORT, "--topology", "chain", "--record-edges")
     edges, found = table_of(folder / "edges.csv"), arrays_of(folder)
 
-    assert list(edges) == ["iteration", "i", "j", "eta", "spent", "budget"]
+    assert list(edges) == ["iteration", "i", "j", "eta", "spent", "budget", "bytes"]
     assert_array_equal(edges["iteration"], np.repeat(np.arange(1, 13), 6))
     ends = np.column_stack([edges["i"], edges["j"]])
     assert_array_equal(ends, np.tile(found["edges"], (12, 1)))
@@ -194,14 +196,16 @@ def test_the_summary_says_what_happened():
     assert set(summary) == {
         "converged", "reason", "iterations", "n_nodes", "messages", "bytes",
         "collectives", "collective_bytes", "seconds", "metrics", "seeds", "versions",
-        "mpi_library", "hosts",
+        "mpi_library", "hosts", "node_hosts", "silent_messages", "lost_payloads",
     }  # fmt: skip
     assert (summary["converged"], summary["reason"]) == (False, "max_iter")
     assert (summary["iterations"], summary["n_nodes"]) == (12, 4)
     assert summary["messages"] == 8 * 13  # one swap carries the starting parameters
     assert summary["messages"] == arrays_of(folder)["edge_messages"].sum()
-    assert summary["bytes"] == summary["messages"] * 8 * (6 * 2 + 6 + 1 + 4)
-    assert set(summary["seconds"]) == {"total", "solve", "exchange", "observe"}
+    size = 6 * 2 + 6 + 1
+    assert summary["bytes"] == 8 * (8 * (2 + size) + 12 * 8 * (1 + size))
+    phases = {"solve", "exchange", "update", "observe"}
+    assert set(summary["seconds"]) == {"total", *phases}
     assert set(summary["metrics"]) == {
         "angle_to_truth_degrees", "angle_to_centralised_degrees", "consensus_error",
         "disagreement", "residual", "objective", "log_likelihood", "log_likelihood_gap",
@@ -210,6 +214,7 @@ def test_the_summary_says_what_happened():
     assert summary["versions"]["dadmm"] == dadmm.__version__
     assert summary["mpi_library"] == "none (one process)"
     assert list(summary["hosts"].values()) == [1]
+    assert summary["node_hosts"] == 4 * list(summary["hosts"])
 
 
 def test_a_package_that_nobody_needed_may_be_missing(monkeypatch):

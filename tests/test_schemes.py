@@ -26,7 +26,7 @@ def agreeing(degree, size=4):
     """Return edges whose ends agree and have never pulled at each other."""
     theta, calm = np.ones(size), np.zeros((degree, size))
     rows, eta = np.ones((degree, size)), np.full(degree, 10.0)
-    return Edges(theta, rows, rows, calm, calm, eta, theta, 20.0 * degree)
+    return Edges(theta, rows, rows, rows, calm, calm, eta, theta, 20.0 * degree)
 
 
 def sight(t=2, own=2.0, before=2.0, tried=WORSE_AND_BETTER, primal=1.0, dual=1.0):
@@ -41,7 +41,8 @@ def jump(rng, degree, size=4):
     rows = far * rng.normal(size=(4, degree, size))
     theta, centre = rng.normal(size=(2, size))
     eta, weight = np.exp(rng.normal(size=degree)), np.exp(rng.normal())
-    return Edges(theta, *rows, eta, centre, weight)
+    said = np.tile(theta, (degree, 1))
+    return Edges(theta, said, *rows, eta, centre, weight)
 
 
 def wander(seed, degree=3, n=80):

@@ -156,7 +156,7 @@ def test_the_history_of_edges_shows_how_one_penalty_comes_about():
         return np.add.reduceat(eta, RING.offsets[:-1], axis=1) / RING.degrees
 
     edges = result.history.edges
-    assert edges.columns == ("eta", "spent", "budget")
+    assert edges.columns == ("eta", "spent", "budget", "bytes")
     assert edges["eta"].shape == (12, 10)
     assert_array_equal(edges["eta"][-1], result.eta)
     coupled = 0.5 * (edges["eta"] + edges["eta"][:, RING.reverse])
@@ -167,11 +167,12 @@ def test_the_history_of_edges_shows_how_one_penalty_comes_about():
 
 @pytest.mark.parametrize("topology", [RING, CHAIN, Topology.complete(5)])
 def test_traffic_is_one_message_per_directed_edge_and_iteration(topology):
-    """And one to begin with; theta, the penalty and three words, 8 bytes each."""
+    """And one to begin with, which has the penalty beside header and theta."""
     result = solve(quadratics(len(topology)), topology, max_iter=17, tolerance=0)
 
     assert result.traffic.messages == len(topology.edges) * 18
-    assert result.traffic.bytes == result.traffic.messages * 8 * (2 + 4)
+    each = 8 * (1 + 1 + 2) + 17 * 8 * (1 + 2)
+    assert result.traffic.bytes == len(topology.edges) * each
     assert_array_equal(result.traffic.edge_messages, np.full(len(topology.edges), 18))
     assert result.traffic.collectives == result.traffic.collective_bytes == 0
 

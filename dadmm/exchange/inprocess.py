@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadmm.interfaces import Traffic
 from dadmm.layout import Matrix
 from dadmm.topology import Topology
 
@@ -16,26 +15,32 @@ class InProcessExchange:
     ----------
     topology : Topology
     width : int
-        Doubles per message.
+        Bytes of the longest message.
     """
 
     def __init__(self, topology: Topology, width: int) -> None:
         n_edges = len(topology.edges)
-        self._out = np.zeros((n_edges, width))
-        self._in = np.zeros((n_edges, width))
+        self._out = np.zeros((n_edges, width), dtype=np.uint8)
+        self._in = np.zeros((n_edges, width), dtype=np.uint8)
+        self._lengths = np.zeros(n_edges, dtype=np.int64)
+        self._sent = np.zeros((n_edges, 2), dtype=np.int64)
         self._reverse = topology.reverse
         self._posted = np.empty((0, 0))
-        self._swaps = self._polls = 0
+        self._polls = 0
         self.hosted = tuple(range(topology.n_nodes))
         rows = {i: slice(*topology.offsets[i : i + 2]) for i in self.hosted}
         self.outbox = {i: self._out[rows[i]] for i in self.hosted}
         self.inbox = {i: self._in[rows[i]] for i in self.hosted}
+        self.lengths = {i: self._lengths[rows[i]] for i in self.hosted}
+        self.sent = {i: self._sent[rows[i]] for i in self.hosted}
 
     def swap(self) -> None:
-        """Send every outbox row and fill every inbox row."""
-        # mode="clip" lets take write straight into the inbox, without a buffer
+        """Send every outbox row that has a length."""
+        # mode="clip" lets take write straight into the inbox, without a buffer; what
+        # lies beyond a message's length is copied too, and nobody reads it
         np.take(self._out, self._reverse, axis=0, out=self._in, mode="clip")
-        self._swaps += 1
+        self._sent[:, 0] += self._lengths > 0
+        self._sent[:, 1] += self._lengths
 
     def post(self, rows: Matrix) -> None:
         """Start to share rows, one per node, with all nodes."""
@@ -51,15 +56,9 @@ class InProcessExchange:
         return rows
 
     @property
-    def traffic(self) -> Traffic:
-        """What was sent so far."""
-        n_edges, width = self._out.shape
-        return Traffic(
-            np.full(n_edges, self._swaps),
-            np.full(n_edges, self._swaps * 8 * width),
-            self._polls,
-            self._polls * self._posted.nbytes,
-        )
+    def collectives(self) -> tuple[int, int]:
+        """How many rows were posted, and the bytes of all nodes in them."""
+        return self._polls, self._polls * self._posted.nbytes
 
     def close(self) -> None:
         """Release nothing: the buffers are ordinary memory."""

@@ -20,7 +20,6 @@ from mpi4py import MPI  # noqa: E402
 
 from dadmm.errors import ConfigError, ProblemError, TopologyError  # noqa: E402
 from dadmm.exchange import WAITS  # noqa: E402
-from dadmm.interfaces import Traffic  # noqa: E402
 from dadmm.layout import Layout, Matrix  # noqa: E402
 from dadmm.topology import Topology  # noqa: E402
 
@@ -37,7 +36,7 @@ class MPIExchange:
     topology : Topology
         With as many nodes as the communicator has ranks.
     width : int
-        Doubles per message.
+        Bytes of the longest message.
     wait : {"auto", "block", "nap"}
         How to wait: inside MPI ("block"), which is quickest when every rank has a core
         to itself, or by testing and sleeping in turns ("nap"), which leaves the core to
@@ -56,24 +55,43 @@ class MPIExchange:
         self._wait = waiting(self._comm, wait)
         rank = self._comm.rank
         neighbours = topology.neighbours[rank]
-        out = np.zeros((len(neighbours), width))
-        box = np.zeros((len(neighbours), width))
+        shape = len(neighbours), width
+        out, box = np.zeros(shape, dtype=np.uint8), np.zeros(shape, dtype=np.uint8)
+        self._lengths = np.zeros(len(neighbours), dtype=np.int64)
+        self._sent = np.zeros((len(neighbours), 2), dtype=np.int64)
         self.hosted = (rank,)
         self.outbox, self.inbox = {rank: out}, {rank: box}
-        self._requests = [
-            *(self._comm.Recv_init(box[k], j) for k, j in enumerate(neighbours)),
-            *(self._comm.Send_init(out[k], j) for k, j in enumerate(neighbours)),
+        self.lengths, self.sent = {rank: self._lengths}, {rank: self._sent}
+        self._neighbours, self._out = neighbours, out
+        self._receives = [
+            self._comm.Recv_init(box[k], j) for k, j in enumerate(neighbours)
         ]
+        self._sends: dict[tuple[int, int], Any] = {}  # by row and length
+        self._planned = b""
+        self._plan: list[Any] = []  # the requests of the lengths planned for
         self._posted = np.empty((self._comm.size, 0))
         self._poll: Any = MPI.REQUEST_NULL
-        self._swaps = self._polls = 0
-        self._n_edges, self._width = len(topology.edges), width
+        self._polls = 0
 
     def swap(self) -> None:
-        """Send every outbox row and fill every inbox row."""
-        MPI.Prequest.Startall(self._requests)
-        self._wait(self._requests)
-        self._swaps += 1
+        """Send every outbox row that has a length, and receive one in return."""
+        lengths = self._lengths.tobytes()
+        if lengths != self._planned:
+            self._planned, self._plan = lengths, self._requests()
+        MPI.Prequest.Startall(self._plan)
+        self._wait(self._plan)
+        self._sent[:, 0] += self._lengths > 0
+        self._sent[:, 1] += self._lengths
+
+    def _requests(self) -> list[Any]:
+        """Return the requests of these lengths; a row's are made once per length."""
+        due = [(k, n) for k, n in enumerate(self._lengths.tolist()) if n]
+        for k, n in due:
+            if (k, n) not in self._sends:
+                row, j = self._out[k, :n], self._neighbours[k]
+                self._sends[k, n] = self._comm.Send_init(row, j)
+        receives = [self._receives[k] for k, _ in due]
+        return receives + [self._sends[key] for key in due]
 
     def post(self, rows: Matrix) -> None:
         """Start to share this node's row with all nodes, without blocking."""
@@ -93,19 +111,14 @@ class MPIExchange:
         return collect(self._comm, rows)
 
     @property
-    def traffic(self) -> Traffic:
-        """What all ranks sent so far; every rank does the same, so no one is asked."""
-        return Traffic(
-            np.full(self._n_edges, self._swaps),
-            np.full(self._n_edges, self._swaps * 8 * self._width),
-            self._polls,
-            self._polls * self._posted.nbytes,
-        )
+    def collectives(self) -> tuple[int, int]:
+        """How many rows were posted, and the bytes of all nodes in them."""
+        return self._polls, self._polls * self._posted.nbytes
 
     def close(self) -> None:
         """Free the requests and the communicator."""
         self._wait([self._poll])
-        for request in self._requests:
+        for request in (*self._receives, *self._sends.values()):
             request.Free()
         self._comm.Free()
 

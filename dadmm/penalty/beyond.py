@@ -32,8 +32,8 @@ class EdgeBalance(Scheme):
         edges = _edges(seen)
         size = rules.lengths(edges.neighbours)
         ratio = rules.relative_balance(
-            rules.lengths(edges.neighbours - edges.theta),
-            np.maximum(size, rules.lengths(edges.theta[None])),
+            rules.lengths(edges.neighbours - edges.said),
+            np.maximum(size, rules.lengths(edges.said)),
             self.alpha * rules.lengths(edges.drift),
             rules.lengths(edges.multipliers),
             state.eta,
