@@ -54,6 +54,7 @@ class Overhead:
     message: float = 0.0
     packet: float = 0.0
     payload: float = 1448.0  # of a full packet: 1500 less the headers of IP and TCP
+    confirmation: float = 16.0  # in a packet of its own, where messages are confirmed
 
     def wire(self, sizes: Any) -> Any:
         """Return the bytes on the wire of messages with this payload, 0 for none."""
@@ -125,6 +126,11 @@ class Network:
         The same of hosts as ``hosts`` of nodes.
     egress : float
         Bytes/s of a host's interface, which the messages of all its nodes share.
+    burst : float
+        Bytes that an interface lets pass at once after a rest: it is a token bucket.
+    confirm_above : float
+        Sends of more bytes than this to another host are over when the receiver has
+        confirmed them, as with MPICH over TCP, so that an exchange takes two latencies.
     overhead : Overhead
         Of messages that leave their host.
     override : tuple of Override
@@ -137,6 +143,8 @@ class Network:
     sockets: Any = 1
     sites: Any = 1
     egress: float = math.inf
+    burst: float = 0.0
+    confirm_above: float = math.inf
     overhead: Overhead = field(default_factory=Overhead)
     override: tuple[Override, ...] = ()
     stragglers: Stragglers = field(default_factory=Stragglers)
@@ -158,9 +166,15 @@ class Network:
             check_positive(f"override {k}: bandwidth", rule.bandwidth)
             check_finite(f"override {k}: latency", rule.latency)
         check_positive("egress", self.egress)
+        check_finite("burst", self.burst)
         check_positive("overhead: payload", self.overhead.payload)
         check_finite("overhead: message", self.overhead.message)
         check_finite("overhead: packet", self.overhead.packet)
+        check_finite("overhead: confirmation", self.overhead.confirmation)
+        if not self.confirm_above >= 0:
+            raise ConfigError(
+                f"confirm_above must not be negative, got {self.confirm_above!r}"
+            )
         check_positive("stragglers: factor", self.stragglers.factor)
         if not 0 <= self.stragglers.share <= 1:
             raise ConfigError(
@@ -202,7 +216,8 @@ class Network:
 
     def to_toml(self) -> str:
         """Return what `read` reads back as this network."""
-        plain = ("name", "hosts", "sockets", "sites", "egress")
+        rates = ("egress", "burst", "confirm_above")
+        plain = ("name", "hosts", "sockets", "sites", *rates)
         lines = [f"{name} = {toml(getattr(self, name))}" for name in plain]
         tables: list[tuple[str, Any]] = [
             (f"[links.{name}]", link) for name, link in self.links.items()
@@ -281,8 +296,8 @@ def _spread(rule: Any, count: int, name: str, of: str) -> Integers:
     """Return the place of each of so many nodes or hosts."""
     if rule == "each":
         return np.arange(count)
-    if type(rule) is int and rule > 0:  # in blocks, the first ones larger
-        return np.sort(np.arange(count) % rule)
+    if type(rule) is int and rule > 0:  # in blocks, as launch/netem places ranks
+        return np.arange(count) * rule // count
     if isinstance(rule, tuple) and len(rule) == count and min(rule, default=0) >= 0:
         return np.array(rule, dtype=np.int64)
     raise ConfigError(

@@ -1,27 +1,14 @@
 """Predict a run on another network: ``python -m dadmm.replay RUN --network wan``.
 
 The work of the nodes and the sizes of their messages are those of the recorded run, and
-so is the order of things: node i posts iteration t when it has worked on it, to all its
-neighbours in their order, and its exchange ends when all their messages are in.
-
-    post_i(t) = end_i(t - 1) + work_i(t)
-    end_i(t)  = max(post_i(t), max_j arrival_ji(t))
-
-A message that leaves its host goes through the host's interface, in the order in which
-messages of all its nodes were posted, and through its link while it is still doing so:
-
-    start   = max(post, interface free)
-    left    = max(start + wire / egress, max(start, link free) + wire / bandwidth)
-    arrival = left + latency
-
-``work`` is the solve of t and the update of t - 1, times the node's straggler factor;
-what watchers took is left out. Exit codes: 0 done, 2 bad input.
+so is the order of things, see `dadmm.playback`. A node's work before it posts iteration
+t is the solve of t and the update of t - 1, times its straggler factor; what watchers
+took is left out. Exit codes: 0 done, 2 bad input.
 """
 
 from __future__ import annotations
 
 import argparse
-import heapq
 import json
 import sys
 from collections.abc import Sequence
@@ -35,15 +22,16 @@ import numpy as np
 from dadmm.errors import ConfigError, DadmmError, OutputError
 from dadmm.layout import Matrix, Vector
 from dadmm.network import CLASSES, Network, Wires
-from dadmm.trace import Integers, Trace
+from dadmm.playback import Played, play
+from dadmm.trace import Trace
 
 
 class Breakdown(NamedTuple):
     """Where the seconds of the critical path went; they add up to all of them.
 
     The critical path leads back from the last exchange to the first: from the end of an
-    exchange to the post of the message that came last, and from there to the end of
-    the sender's exchange before.
+    exchange to the post of the message that came last (or was confirmed last), and
+    from there to the end of the sender's exchange before.
     """
 
     compute: float  # what a node has to do on average
@@ -61,11 +49,17 @@ class Replay:
     network: Network
     wires: Wires
     work: Matrix  # (iterations + 2, n_nodes) before each post, and after the last
-    posts: Matrix  # (iterations + 1, n_nodes)
-    ends: Matrix  # (iterations + 1, n_nodes)
-    last: Integers  # (iterations + 1, n_nodes) edge of the last message in, or -1
-    queued: Matrix  # (iterations + 1, n_nodes) of that message
-    sending: Matrix  # (iterations + 1, n_nodes) of that message
+    played: Played
+
+    @property
+    def posts(self) -> Matrix:
+        """When nodes post their messages, (iterations + 1, n_nodes)."""
+        return self.played.posts
+
+    @property
+    def ends(self) -> Matrix:
+        """When their exchanges end, (iterations + 1, n_nodes)."""
+        return self.played.ends
 
     @property
     def seconds(self) -> float:
@@ -85,22 +79,25 @@ class Replay:
     @property
     def wire_bytes(self) -> int:
         """What leaves the hosts, headers included."""
-        sizes = _sizes(self.trace)[:, self.wires.leaves]
-        return int(self.network.overhead.wire(sizes).sum())
+        sizes = np.concatenate([self.trace.prime[None], self.trace.bytes])
+        sizes = sizes[:, self.wires.leaves]
+        overhead = self.network.overhead
+        confirmed = np.count_nonzero(sizes > self.network.confirm_above)
+        replies = confirmed * (overhead.confirmation + overhead.packet)
+        return int(overhead.wire(sizes).sum() + replies)
 
     @cached_property
     def path(self) -> tuple[Breakdown, Vector]:
         """The critical path by cause, and its network seconds by edge, (E,)."""
         by_edge = np.zeros((3, len(self.trace.edges)))
         i = int((self.ends[-1] + self.work[-1]).argmax())
-        work = self.work[-1, i]
+        work = float(self.work[-1, i])
         for t in range(len(self.ends) - 1, -1, -1):
-            e = self.last[t, i]
+            e = self.played.edge[t, i]
             if e >= 0:
-                parts = self.sending[t, i], self.queued[t, i], self.wires.latency[e]
-                by_edge[:, e] += parts
-                i = self.trace.edges[e, 0]
-            work += self.work[t, i]
+                by_edge[:, e] += self.played.parts[t, i]
+                i = self.played.origin[t, i]
+            work += float(self.work[t, i])
         compute = min(float(self.work.mean(axis=1).sum()), work)
         network = by_edge.sum(axis=1).tolist()
         return Breakdown(compute, work - compute, *network), by_edge.sum(axis=0)
@@ -135,77 +132,10 @@ def replay(trace: Trace, network: Network, observe: bool = False) -> Replay:
     first = np.zeros((1, trace.n_nodes))
     work = trace.compute(observe) * factors
     after = trace.update[-1:] * factors[-1:]
-    work = np.concatenate([first, work, after])
-    return Replay(trace, network, wires, work, *_play(trace, network, wires, work))
-
-
-def _sizes(trace: Trace) -> Matrix:
-    """Return the payload of all messages, the first swap's included."""
-    return np.concatenate([trace.prime[None], trace.bytes])
-
-
-class _Sender:
-    """Interfaces and links, and when each will be free again."""
-
-    def __init__(self, trace: Trace, network: Network, wires: Wires, sizes: Matrix):
-        wire = np.where(wires.leaves, network.overhead.wire(sizes), sizes)
-        self._hold = np.where(wires.leaves, wire / network.egress, 0.0)
-        self._carry = wire / wires.bandwidth
-        self._leaves, self._host = wires.leaves, wires.host
-        self._interface = np.zeros(int(wires.host.max()) + 1)
-        self._link = np.zeros(len(trace.edges))
-
-    def send(self, t: int, i: int, row: slice, post: float) -> tuple[Vector, Vector]:
-        """Return when i's messages have left, and how long each was on the wire."""
-        hold, carry = self._hold[t, row], self._carry[t, row]
-        leaves, host = self._leaves[row], self._host[i]
-        free = max(post, self._interface[host])
-        start = np.where(leaves, free + np.cumsum(hold) - hold, post)
-        if leaves.any():
-            self._interface[host] = free + hold.sum()
-        done = np.maximum(start + hold, np.maximum(start, self._link[row]) + carry)
-        self._link[row] = done
-        return done, np.maximum(hold, carry)
-
-
-def _play(
-    trace: Trace, network: Network, wires: Wires, work: Matrix
-) -> tuple[Matrix, Matrix, Integers, Matrix, Matrix]:
-    """Let the nodes post, one after the other; return what `Replay` keeps of it.
-
-    Posts come in the order of time: none can cause an earlier one. So interfaces serve
-    in that order, also where the nodes of a host are iterations apart.
-    """
-    sizes = _sizes(trace)
-    sender, sent = _Sender(trace, network, wires, sizes), sizes > 0
-    bins = [*trace.starts.tolist(), len(trace.edges)]
-    due = np.ones((len(sizes), trace.n_nodes), dtype=np.int64)  # one: its own post
-    np.add.at(due.T, trace.edges[:, 1], sent.T)
-    posts, ends = np.zeros(due.shape), np.zeros(due.shape)
-    came, last = np.full(due.shape, -np.inf), np.full(due.shape, -1)
-    queued, sending = np.zeros(due.shape), np.zeros(due.shape)
-    heap = [(work[0, i], i, 0) for i in range(trace.n_nodes)]
-    while heap:
-        post, i, t = heapq.heappop(heap)
-        posts[t, i] = post
-        row = slice(bins[i], bins[i + 1])
-        done, wired = sender.send(t, i, row, post)
-        arrival = np.where(sent[t, row], done + wires.latency[row], -np.inf)
-        to = trace.edges[row, 1]
-        later = arrival > came[t, to]
-        late = to[later]
-        came[t, late], last[t, late] = arrival[later], np.flatnonzero(later) + bins[i]
-        queued[t, late] = np.maximum(done - wired - post, 0.0)[later]
-        sending[t, late] = wired[later]
-        due[t, to] -= sent[t, row]
-        due[t, i] -= 1
-        for j in (i, *to[sent[t, row]].tolist()):
-            if not due[t, j]:
-                ends[t, j] = max(posts[t, j], came[t, j])
-                if t + 1 < len(sizes):
-                    heapq.heappush(heap, (ends[t, j] + work[t + 1, j], j, t + 1))
-    last[came <= posts] = -1  # nobody was waited for
-    return posts, ends, last, queued, sending
+    played = play(trace, network, wires, np.concatenate([first, work]))
+    return Replay(
+        trace, network, wires, np.concatenate([first, work, after]), played
+    )
 
 
 def table(replays: Sequence[Replay]) -> str:

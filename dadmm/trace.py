@@ -93,7 +93,7 @@ class Trace:
         rows = _columns(folder / "history.csv", 2, int(summary["n_nodes"]))
         names = ("solve", "exchange", "update", "observe")
         times = {k: _column(rows, f"{k}_seconds", folder) for k in names}
-        payload = _payload(folder, edges, rows)
+        payload = _payload(folder, edges, rows, bool(summary.get("silent_messages")))
         return cls(
             edges,
             **times,
@@ -128,17 +128,21 @@ def _edges(folder: Path) -> Integers:
         raise _unreadable(file, error) from None
 
 
-def _payload(folder: Path, edges: Integers, rows: dict[str, Matrix]) -> Matrix:
+def _payload(
+    folder: Path, edges: Integers, rows: dict[str, Matrix], silent: bool
+) -> Matrix:
     """Return the payload of each message, (iterations, E), 0 where none was sent.
 
-    Without edges.csv a node's bytes are spread evenly, if it sent to all neighbours.
+    Without edges.csv a node's bytes are spread evenly, if it sent to all neighbours and
+    none of its messages is ``silent``, a header only.
     """
     file = folder / "edges.csv"
     if file.is_file() and len(edges):
         return _column(_columns(file, 3, len(edges)), "bytes", folder)
     messages, sent = _column(rows, "messages", folder), _column(rows, "bytes", folder)
     degrees = np.bincount(edges[:, 0], minlength=messages.shape[1])
-    if (messages != degrees).any() or (sent % np.maximum(messages, 1)).any():
+    uneven = (messages != degrees).any() or (sent % np.maximum(messages, 1)).any()
+    if silent or uneven:
         raise ConfigError(
             f"the messages of the run in {folder} differ from edge to edge, and it has "
             "no edges.csv; run it again with --record-edges"

@@ -20,7 +20,8 @@ ORDER = (
     ("layout",),
     ("trace", "tomltable"),
     ("network", "waiting"),  # what a run's messages cost, here and elsewhere
-    ("replay", "calibrate"),
+    ("playback", "calibrate"),
+    ("replay",),
     ("patterns",),
     ("interfaces", "metrics", "motion"),
     ("simulations",),

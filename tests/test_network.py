@@ -147,6 +147,8 @@ FULL = Network(
     sockets=2,
     sites="each",
     egress=1.25e6,
+    burst=3000.0,
+    confirm_above=128.0,
     overhead=Overhead(40.0, 66.0, 1448.0),
     override=(Override(0.1, None, nodes=(0, 3)), Override(None, 1e3, hosts=(0, 1))),
     stragglers=Stragglers(2.0, (3,), 0.5, 7, True),

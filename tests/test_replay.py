@@ -47,6 +47,7 @@ def simulate(trace, network):
     factors = network.stragglers.factors(len(trace.solve), trace.n_nodes)
     events, order = [], count()
     queues, busy, free = defaultdict(deque), set(), defaultdict(float)
+    lying = defaultdict(list)
     inbox, posted, ends = defaultdict(int), {}, np.zeros((len(sizes), trace.n_nodes))
 
     def at(time, action, *args):
@@ -56,34 +57,55 @@ def simulate(trace, network):
         posted[i, t] = now
         for e, (source, _) in enumerate(trace.edges.tolist()):
             if source == i and sizes[t, e] > 0 and wires.leaves[e]:
-                queues[wires.host[i]].append((e, t))
+                size = float(network.overhead.wire(sizes[t, e]))
+                queues[wires.host[i]].append((e, t, size, arrive))
             elif source == i and sizes[t, e] > 0:
-                travel(now, e, t, sizes[t, e], now)
+                travel(now, e, t, sizes[t, e], now, arrive)
         serve(now, wires.host[i])
+        for e in sorted(lying.pop((i, t), [])):
+            confirm(now, e, t)
         finish(now, i, t)
 
     def serve(now, host):
         if host not in busy and queues[host]:
-            e, t = queues[host].popleft()
-            size = float(network.overhead.wire(sizes[t, e]))
+            e, t, size, action = queues[host].popleft()
             busy.add(host)
             at(now + size / network.egress, release, host)
-            travel(now, e, t, size, now + size / network.egress)
+            travel(now, e, t, size, now + size / network.egress, action)
 
     def release(now, host):
         busy.remove(host)
         serve(now, host)
 
-    def travel(now, e, t, size, sent):
+    def travel(now, e, t, size, sent, action):
         free[e] = max(max(now, free[e]) + size / wires.bandwidth[e], sent)
-        at(free[e] + wires.latency[e], arrive, e, t)
+        at(free[e] + wires.latency[e], action, e, t)
 
     def arrive(now, e, t):
+        j = trace.edges[e, 1]
+        if (j, t) in posted:
+            confirm(now, e, t)
+        else:
+            lying[j, t].append(e)
+        confirmed(now, e, t)
+
+    def confirm(now, e, t):
+        if wires.leaves[e] and sizes[t, e] > network.confirm_above:
+            host, back = wires.host[trace.edges[e, 1]], trace.reverse[e]
+            size = network.overhead.confirmation + network.overhead.packet
+            queues[host].append((back, t, size, confirmed))
+            serve(now, host)
+
+    def confirmed(now, e, t):
         inbox[trace.edges[e, 1], t] += 1
         finish(now, trace.edges[e, 1], t)
 
     def finish(now, i, t):
-        due = sum(sizes[t, e] > 0 for e in np.flatnonzero(trace.edges[:, 1] == i))
+        heard, said = (np.flatnonzero(trace.edges[:, k] == i) for k in (1, 0))
+        due = sum(sizes[t, e] > 0 for e in heard)
+        due += sum(
+            wires.leaves[e] and sizes[t, e] > network.confirm_above for e in said
+        )
         if (i, t) in posted and inbox[i, t] == due:
             ends[t, i] = now
             if t + 1 < len(sizes):
@@ -106,8 +128,10 @@ def simulate(trace, network):
         MIXED,
         replace(MIXED, stragglers=Stragglers(8.0, share=0.3)),
         replace(MIXED, hosts=4, egress=2e5),
+        replace(MIXED, confirm_above=1000.0),
+        replace(MIXED, hosts="each", egress=2e5, confirm_above=0.0),
     ],
-    ids=["lan", "mixed", "stragglers", "narrow"],
+    ids=["lan", "mixed", "stragglers", "narrow", "confirmed", "all confirmed"],
 )
 def test_a_replay_is_the_simulation_of_its_events(seed, network):
     """With several nodes per host, slow links, silent edges and stragglers."""
@@ -124,7 +148,8 @@ def test_the_parts_of_the_critical_path_add_up(seed):
     """To the time of the whole run; each part is at least zero."""
     rule = Stragglers(5.0, share=0.2, seed=seed, anew=True)
     trace = random_run(np.random.default_rng(seed))
-    found = replay(trace, replace(MIXED, stragglers=rule))
+    above = 1000.0 if seed % 2 else np.inf
+    found = replay(trace, replace(MIXED, stragglers=rule, confirm_above=above))
 
     assert_allclose(sum(found.breakdown), found.seconds, rtol=1e-12)
     assert min(found.breakdown) >= 0
@@ -143,6 +168,19 @@ def test_equal_nodes_on_a_ring_take_the_sum_of_all_parts():
     assert_allclose(primed.loop_seconds, found.seconds)
 
 
+def test_confirmed_sends_take_two_latencies():
+    """There with the message, back with a few bytes; not for short messages."""
+    trace = trace_of(Topology.ring(6), np.full((T, 6), 2e-3), SIZE)
+    long = replace(LAN, confirm_above=SIZE - 1)
+    short = replace(LAN, confirm_above=SIZE)
+    found = replay(trace, long)
+
+    assert_allclose(found.seconds, T * (2e-3 + 2e-3 + (SIZE + 16) / 1e6))
+    assert_allclose(found.breakdown.latency, T * 2e-3)
+    assert found.wire_bytes == T * 12 * (SIZE + 16)
+    assert replay(trace, short).seconds == replay(trace, LAN).seconds
+
+
 def test_an_interface_takes_one_message_after_the_other():
     """On a complete graph of n hosts the last of n - 1 messages counts."""
     trace = trace_of(Topology.complete(5), np.full((T, 5), 2e-3), SIZE)
@@ -151,6 +189,19 @@ def test_an_interface_takes_one_message_after_the_other():
     assert_allclose(found.seconds, T * (2e-3 + 1e-3 + 4 * SIZE / 1e6))
     assert_allclose(found.breakdown.queueing, T * 3 * SIZE / 1e6)
     assert_allclose(found.breakdown.transmission, T * SIZE / 1e6)
+
+
+def test_a_burst_passes_at_once_after_a_rest():
+    """Once per iteration if the work between them is long enough, else once in all."""
+    trace = trace_of(Topology.complete(5), np.full((T, 5), 1.0), SIZE)
+    network = replace(LAN, links={"lan": Link()}, egress=1e6, burst=1500.0)
+    assert_allclose(replay(trace, network).seconds, T * (1.0 + 2500 / 1e6))
+
+    idle = replace(trace, solve=np.zeros((T, 5)))
+    found = replay(idle, network)
+    assert_allclose(found.seconds, (T * 4 * SIZE - 1500) / 1e6)
+    assert_allclose(sum(found.breakdown), found.seconds)
+    assert replay(idle, replace(network, burst=1e9)).seconds == 0
 
 
 def test_nodes_of_a_host_share_its_interface_in_the_order_of_posting():
@@ -162,7 +213,7 @@ def test_nodes_of_a_host_share_its_interface_in_the_order_of_posting():
 
     # node 1 sends from 0 to 2 ms; node 0 posts at 1 ms and sends from 2 to 4 ms
     assert_allclose(found.ends[1], [2e-3, 4e-3, 4e-3, 2e-3])
-    assert_allclose(found.queued[1], [0, 2e-3, 1e-3, 0])
+    assert_allclose(found.played.parts[1, [1, 2], 1], [2e-3, 1e-3])
 
 
 def test_a_late_node_does_not_hold_the_interface_that_it_does_not_use():
@@ -261,8 +312,13 @@ def test_silent_edges_need_their_file(tmp_path):
     trace = trace_of(Topology.ring(5), np.ones((T, 5)), sizes)
 
     assert_array_equal(Trace.read(write(tmp_path / "a", trace)).bytes, sizes)
-    with pytest.raises(ConfigError, match="run it again with --record-edges"):
-        Trace.read(write(tmp_path / "b", trace, by_edge=False))
+    even = replace(trace, bytes=np.full((T, 10), 80.0))
+    for run in (
+        write(tmp_path / "b", trace, by_edge=False),
+        write(tmp_path / "c", even, by_edge=False, silent_messages=3),
+    ):
+        with pytest.raises(ConfigError, match="run it again with --record-edges"):
+            Trace.read(run)
 
 
 def test_the_command_prints_a_row_for_each_network(tmp_path, capsys):
