@@ -20,7 +20,7 @@ ANGLES = {
     "angle_to_truth": "Angle to the true subspace (degrees)",
     "angle_to_centralised": "Angle to the centralised solution (degrees)",
 }
-PHASES = ("solve", "exchange", "observe")
+PHASES = ("solve", "exchange", "update", "observe")
 # What says how a run was watched, not what it computed.
 ASIDE = {"out", "overwrite", "quiet", "record_angle", "record_edges", "reference",
          "strict", "wait"}  # fmt: skip

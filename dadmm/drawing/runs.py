@@ -20,6 +20,7 @@ from dadmm.drawing.house import (
     GREY,
     LOAD,
     ORANGE,
+    SKY,
     curve,
     in_house_style,
     legend,
@@ -214,7 +215,7 @@ def _every(n_nodes: int) -> np.ndarray:
 def _phases(axis: Any, seconds: Mapping[str, Vector]) -> None:
     """Draw a bar per node, made of its phases."""
     bottom: Any = 0.0
-    looks = ((BLUE, ""), (ORANGE, "////"), ("0.85", ""))
+    looks = ((BLUE, ""), (ORANGE, "////"), (SKY, "...."), ("0.85", ""))
     for (phase, values), (colour, hatch) in zip(seconds.items(), looks, strict=False):
         axis.bar(
             range(len(values)), values, bottom=bottom, color=colour, hatch=hatch,

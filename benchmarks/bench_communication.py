@@ -1,0 +1,207 @@
+"""What does accuracy cost: bytes, messages and modelled seconds, by scheme and sending.
+
+    python benchmarks/bench_communication.py [--quick] [--out DIR] [--jobs N]
+
+Two problems on 20 nodes, on ring and complete graph: logistic regression of the breast
+cancer data (569 rows, 31 parameters; every node within 1e-6, relative, of the optimum)
+and D-PPCA of the paper's synthetic data (121 parameters; every node within 1 degree of
+the centralised subspace and 1e-2 of the mean). `fixed` has its best eta, found by a
+search without compression; `nap` and `auto` have their defaults. Seconds are those of
+`dadmm.replay` on three networks with 0.1 ms of work per node and iteration.
+
+Writes results/communication.csv and figures/communication-*.png beside this file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cases import Goal, Near, instance
+from communication_report import draw_pareto, print_tables
+from experiment import arguments, run_all, write_rows
+
+import dadmm
+from dadmm.interfaces import Problem
+from dadmm.network import Network
+from dadmm.problems import LogisticRegression
+from dadmm.replay import replay
+from dadmm.sending import Sending
+from dadmm.shard import split
+from dadmm.topology import GRAPHS
+from dadmm.trace import Trace
+
+NODES, CAP = 20, 3000
+NETWORKS = ("lan", "wan", "wireless")
+WORK = 1e-4  # seconds of a node's local problem, for the modelled time
+HERE = Path(__file__).parent
+SENDINGS: dict[str, dict[str, Any]] = {
+    "float64": {},
+    "float32": {"payload": "float32"},
+    "float16": {"payload": "float16"},
+    "8 bits": {"payload": "quantised", "bits": 8},
+    "4 bits": {"payload": "quantised", "bits": 4},
+    "3 bits": {"payload": "quantised", "bits": 3},
+    "2 bits": {"payload": "quantised", "bits": 2},
+    "censored": {"censor": 0.03, "censor_decay": 0.95},
+    "every 2": {"every": 2},
+    "sleeping": {"sleep": 0.3},
+    "4 bits, censored": {
+        "payload": "quantised", "bits": 4, "censor": 0.03, "censor_decay": 0.95,
+    },
+}  # fmt: skip
+ETAS = tuple(10.0 ** (k / 4) for k in range(-4, 9))
+
+
+@dataclass(frozen=True)
+class Talk:
+    """One run."""
+
+    problem: str
+    graph: str
+    scheme: str
+    eta0: float
+    sending: str
+
+    @property
+    def name(self) -> str:
+        """A name that no other run has."""
+        settings = asdict(self) | SENDINGS[self.sending]
+        return hashlib.sha1(repr(sorted(settings.items())).encode()).hexdigest()[:16]
+
+
+@lru_cache(maxsize=4)
+def setting(problem: str) -> tuple[Sequence[Problem], Goal, Any]:
+    """Return the nodes' problems, the goal, and a measure of the error."""
+    if problem == "ppca":
+        case = instance("dppca", NODES, 1)
+        return case.problems, case.goal, _angle(case.goal)
+    from sklearn.datasets import load_breast_cancer
+
+    X, y = load_breast_cancer(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    order = np.random.default_rng(0).permutation(len(X))
+    blocks = split(np.column_stack([X, y])[order], NODES)
+    nodes = [LogisticRegression(b[:, :-1], b[:, -1], alpha=1 / NODES) for b in blocks]
+    pooled = LogisticRegression(X, y, alpha=1.0)
+    zero = np.zeros(pooled.layout.size)
+    optimum = pooled.prox(zero, None, zero, 0.0)
+    size = np.linalg.norm(optimum)
+
+    def error(theta: np.ndarray) -> float:
+        return float(np.linalg.norm(theta - optimum, axis=1).max() / size)
+
+    return nodes, Near(optimum), error
+
+
+def _angle(goal: Any) -> Any:
+    """Return the largest angle to the centralised subspace, in degrees."""
+
+    def error(theta: np.ndarray) -> float:
+        own = goal.layout.views(theta).W
+        return float(dadmm.metrics.subspace_angle(own, goal.W).max())
+
+    return error
+
+
+class Watch:
+    """Note the error and what was sent, until the goal."""
+
+    def __init__(self, goal: Goal, error: Any) -> None:
+        self.goal, self.error = goal, error
+        self.errors: list[float] = []
+        self.sent: list[np.ndarray] = []
+
+    def __call__(self, t: int, nodes: Any) -> None:
+        theta = np.array([node.theta for node in nodes])
+        self.errors.append(self.error(theta))
+        self.sent.append(np.concatenate([node.links.lengths for node in nodes]))
+        if self.goal(theta):
+            nodes[0].done = True  # all nodes are here, and the loop asks the first
+
+
+def work(talk: Talk) -> dict[str, Any]:
+    """Run until the goal and return what it took."""
+    problems, goal, error = setting(talk.problem)
+    graph = GRAPHS[talk.graph](NODES, 0)
+    watch = Watch(goal, error)
+    result = dadmm.solve(
+        problems,
+        graph,
+        scheme=talk.scheme,
+        eta0=talk.eta0,
+        sending=Sending(**SENDINGS[talk.sending]),
+        tolerance=0,
+        max_iter=CAP,
+        seed=1,
+        record=False,
+        watchers=[watch],
+    )
+    reached = bool(goal(result.theta))
+    outcome = asdict(talk) | {
+        "reached": reached,
+        "iterations": result.iterations,
+        "messages": result.traffic.messages,
+        "bytes": result.traffic.bytes,
+        "silent": result.traffic.silent,
+        "error": watch.errors[-1],
+    }
+    trace = traced(graph, np.array(watch.sent, dtype=float), result)
+    for name in NETWORKS:
+        outcome[f"{name}_seconds"] = replay(trace, Network.read(name)).seconds
+    keep = np.unique(np.geomspace(1, len(watch.errors), 120).astype(int)) - 1
+    total = np.cumsum(np.sum(watch.sent, axis=1))
+    outcome["curves"] = {
+        "bytes": total[keep].tolist(),
+        "error": np.array(watch.errors)[keep].tolist(),
+    }
+    return outcome | {"dadmm": dadmm.__version__, "numpy": np.__version__}
+
+
+def traced(graph: dadmm.Topology, sent: np.ndarray, result: dadmm.Result) -> Trace:
+    """Return the timing of a run whose nodes work for WORK seconds."""
+    none = np.zeros((len(sent), graph.n_nodes))
+    opening = result.traffic.edge_bytes - sent.sum(axis=0)
+    return Trace(graph.edges, none + WORK, none, none, none, sent, opening)
+
+
+def best_eta(problem: str, graph: str, out: Path, jobs: int) -> float:
+    """Return the eta with which `fixed` needs the fewest iterations."""
+    tries = [Talk(problem, graph, "fixed", eta, "float64") for eta in ETAS]
+    rows = run_all(tries, work, out, jobs)
+    reached = [row for row in rows if row["reached"]]
+    return min(reached, key=lambda row: row["iterations"])["eta0"]
+
+
+def main() -> None:
+    """Run all, print the tables, write rows and figures."""
+    given = arguments(__doc__)
+    given.out = given.out or Path("/tmp") / "bench-communication"
+    problems = ("logistic",) if given.quick else ("logistic", "ppca")
+    graphs = ("ring",) if given.quick else ("ring", "complete")
+    names = list(SENDINGS)[:5] if given.quick else list(SENDINGS)
+    talks = []
+    for problem, graph in product(problems, graphs):
+        eta = 1.0 if given.quick else best_eta(problem, graph, given.out, given.jobs)
+        schemes = {"fixed": eta, "nap": 10.0, "auto": 10.0}
+        talks += [
+            Talk(problem, graph, scheme, eta0, name)
+            for (scheme, eta0), name in product(schemes.items(), names)
+        ]
+    rows = run_all(talks, work, given.out, given.jobs)
+    print_tables(rows)
+    target = given.out if given.quick else HERE
+    (target / "results").mkdir(exist_ok=True)
+    write_rows(rows, target / "results" / "communication.csv")
+    for path in draw_pareto(rows, target / "figures"):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()
