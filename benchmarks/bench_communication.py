@@ -37,7 +37,7 @@ from dadmm.shard import split
 from dadmm.topology import GRAPHS
 from dadmm.trace import Trace
 
-NODES, CAP = 20, 3000
+NODES, CAP = 20, 1500
 NETWORKS = ("lan", "wan", "wireless")
 WORK = 1e-4  # seconds of a node's local problem, for the modelled time
 HERE = Path(__file__).parent
@@ -56,7 +56,7 @@ SENDINGS: dict[str, dict[str, Any]] = {
         "payload": "quantised", "bits": 4, "censor": 0.03, "censor_decay": 0.95,
     },
 }  # fmt: skip
-ETAS = tuple(10.0 ** (k / 4) for k in range(-4, 9))
+ETAS = tuple(10.0 ** (k / 4) for k in range(-2, 7))
 
 
 @dataclass(frozen=True)

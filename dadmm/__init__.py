@@ -10,6 +10,8 @@ from dadmm.errors import (
     TopologyError,
 )
 from dadmm.layout import Layout
+from dadmm.schedule import Schedule
+from dadmm.sending import Sending
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
 
@@ -22,6 +24,8 @@ __all__ = [
     "OutputError",
     "ProblemError",
     "Result",
+    "Schedule",
+    "Sending",
     "ShardError",
     "Topology",
     "TopologyError",
