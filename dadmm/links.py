@@ -66,6 +66,9 @@ class Links:
             self.said, self.heard = np.empty((degree, size)), np.empty((degree, size))
         self.eta_said, self.eta_heard = np.empty(degree), np.empty(degree)
         self.t = 0
+        self._period = 1 if schedule is None else len(schedule)
+        self.cycle = sending.every * self._period  # iterations until all edges moved
+        self.idle = False  # whether no edge of any node moves in this iteration
         self.live: Mask | None = None  # edges that move in this iteration; None is all
         self.present: Mask | None = None  # edges that there are; None is all
         self.silent = np.zeros(degree, dtype=np.int64)  # messages without payload
@@ -75,6 +78,7 @@ class Links:
         self._influence = np.full(degree, np.inf)
         self._sleepy = np.zeros(degree, dtype=bool)  # as told to the neighbours
         self._asleep = np.zeros(degree, dtype=bool)  # as both ends told each other
+        self._missed = np.zeros(degree, dtype=np.int64)  # turns since an edge moved
 
     def greet(self, shared: Vector, eta: Vector, accord: Accord) -> None:
         """Write the opening messages."""
@@ -158,14 +162,26 @@ class Links:
 
     def _choose(self) -> None:
         """Find out which edges there are and which of them move."""
-        live = None
+        periods, row = divmod(self.t - 1, self._period)
+        self.idle = (periods + 1) % self.sending.every > 0
         if self.schedule is not None:
-            self.present = live = self.schedule[(self.t - 1) % len(self.schedule)]
-        if self.sending.every > 1 and self.t % self.sending.every:
-            live = ~self._everybody
-        if self.sending.sleep and self._asleep.any() and self.t % REVISIT:
-            live = ~self._asleep if live is None else live & ~self._asleep
-        self.live = live
+            self.present = self.schedule[row]
+        self.live = self.present
+        if self.idle:
+            self.live = ~self._everybody
+        elif self.sending.sleep:
+            self.live = self._awake(self._everybody if self.live is None else self.live)
+
+    def _awake(self, turn: Mask) -> Mask:
+        """Return which of the edges whose turn it is do not sleep through it.
+
+        Counted by an edge's own turns: in iterations, those of a schedule might never
+        fall on the one in which it is woken.
+        """
+        self._missed += turn
+        awake = turn & (~self._asleep | (self._missed >= REVISIT))
+        self._missed[awake] = 0
+        return awake
 
     def _tell(self, eta: Vector) -> None:
         """Write the penalties where they are sent."""

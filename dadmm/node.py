@@ -87,6 +87,11 @@ class Node:
         self.network: tuple[float, float] | None = None
         self.accord = stopping.Accord()
         self.objective, self.primal, self.dual = math.inf, math.inf, math.inf
+        self.objective_previous = math.inf  # in the last iteration that was not idle
+        self._idled = 0  # iterations that were, see `Links.idle`
+        # optimality is a fact of each iteration, a standstill takes all edges' turns
+        self._spell = 1 if rule.name == "optimality" else links.cycle
+        self._content = 0  # for how many iterations the rule has held
         self.disagreement = self.residual = math.inf
         self.behind, self.lag = np.zeros(size), 0.0  # of the neighbours' knowledge
         self.satisfied = self.done = False
@@ -163,9 +168,10 @@ class Node:
         np.subtract(self.midpoints, self.anchors, out=self.drift)
         consensus.relax(self.anchors, self.midpoints, step)
         mean = consensus.neighbour_mean(shared, heard)
-        self.primal, self.dual = consensus.residuals(
-            shared, mean, self.mean, self.eta_mean
-        )
+        if not links.idle:
+            self.primal, self.dual = consensus.residuals(
+                shared, mean, self.mean, self.eta_mean
+            )
         self.mean = mean
         self.apart = consensus.disagreement(shared, heard)
         self.slope = consensus.optimality(self.drift, self.eta)
@@ -194,7 +200,7 @@ class Node:
 
     def conclude(self, t: int, values: Vector) -> None:
         """Judge the iteration and move the penalties, given f_i of what was tried."""
-        previous, self.objective = self.objective, float(values[0])
+        self.objective = float(values[0])
         if not math.isfinite(self.objective):
             raise ProblemError(
                 f"node {self.index}: the objective is {self.objective} in iteration "
@@ -206,16 +212,18 @@ class Node:
             self.multipliers, self.eta, self.centre, self.weight,
         )  # fmt: skip
         seen = Sighting(
-            t, self.objective, previous, values[1:], self.primal, self.dual,
-            edges, self.network,
+            t - self._idled, self.objective, self.objective_previous, values[1:],
+            self.primal, self.dual, edges, self.network,
         )  # fmt: skip
-        self._judge(seen)
+        self._judge(t, seen)
         self._adapt(seen)
 
     @property
     def gap(self) -> float:
         """This node's share of the estimated objective gap, see `Certificate.gap`."""
-        apart = self.shared - self.links.heard
+        apart, lag = self.shared - self.links.heard, self.links.lag(self.shared)
+        if lag is not None:
+            apart += lag
         across = abs(float(np.vdot(self.multipliers, apart)))
         return across + self.residual * consensus.norm(self.shared)
 
@@ -229,7 +237,7 @@ class Node:
         self.accord = stopping.request(self.accord, t, reason, self.reach)
         self.done = t >= self.accord.stop_at
 
-    def _judge(self, seen: Sighting) -> None:
+    def _judge(self, t: int, seen: Sighting) -> None:
         now = stopping.Progress(
             seen.own,
             seen.own_previous,
@@ -240,10 +248,11 @@ class Node:
             2.0 * consensus.norm(self.multiplier),
             self._parts() if self.rule.name == "optimality" else (),
         )
-        self.satisfied = self.rule.holds(now)
+        self._content = self._content + 1 if self.rule.holds(now) else 0
+        self.satisfied = self._content > stopping.PATIENCE * (self._spell - 1)
         vote = self.satisfied and self.decentralised
-        self.accord = stopping.agree(self.accord, self.words, seen.t, vote, self.reach)
-        self.done = seen.t >= self.accord.stop_at
+        self.accord = stopping.agree(self.accord, self.words, t, vote, self.reach)
+        self.done = t >= self.accord.stop_at
 
     def _parts(self) -> list[stopping.Part]:
         """Return the lengths of each shared part of theta."""
@@ -256,6 +265,10 @@ class Node:
         return [stopping.Part(*column) for column in columns]
 
     def _adapt(self, seen: Sighting) -> None:
+        if self.links.idle:  # there is nothing new to learn from
+            self._idled += 1
+            return
+        self.objective_previous = self.objective
         if not len(self.eta):
             return
         self.penalty = self.scheme.update(self.penalty, seen)

@@ -33,7 +33,7 @@ class Schedule:
     --------
     >>> schedule = Schedule(4, [[(0, 1), (2, 3)], [(1, 2)]])
     >>> schedule.period, schedule.union
-    (2, <Topology: 4 nodes, 3 edges>)
+    (2, <Topology of 4 nodes, 3 edges>)
     """
 
     def __init__(self, n_nodes: int, rounds: Sequence[Iterable[Any]]) -> None:

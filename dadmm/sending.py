@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dadmm.codec import MOST_BITS, PAYLOADS
 from dadmm.errors import ConfigError
 
-REVISIT = 10  # a sleeping edge is heard every so many iterations
+REVISIT = 10  # a sleeping edge is heard in one of so many of its turns
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,8 @@ class Sending:
     censor_decay : float
         Between 0 and 1. Runs get no nearer to the optimum than this allows.
     every : int
-        Send every so many iterations; local problems are solved in all of them.
+        Send every so many iterations, with a schedule in one of so many periods; local
+        problems are solved in all of them.
     sleep : float
         An edge sleeps when each end finds that it moves it by less than this share of
         what its most moving edge does; 0 keeps all awake.
