@@ -72,8 +72,8 @@ def job(topology: str, iterations: int, dimension: int, parts: int) -> tuple[str
 
 SETTINGS = (
     Setting("rate", 4, 8, 10**7, 0.0, job("complete", 40, 60, 8)),
-    Setting("delay", 4, 4, 0, 5e-3, job("ring", 200, 20, 5)),
-    Setting("both", 3, 6, 10**7, 5e-3, job("grid", 60, 60, 8)),
+    Setting("delay", 4, 4, 0, 20e-3, job("ring", 60, 20, 5)),
+    Setting("both", 3, 6, 10**7, 10e-3, job("grid", 60, 60, 8)),
 )
 
 
@@ -145,25 +145,22 @@ class Base:
         (less, few, _), (more, many, size) = self.sent(10), self.sent(60)
         summary = json.loads((self._folder / "wire-60" / "summary.json").read_text())
         confirmed = "Open MPI" not in summary["mpi_library"]
-        model = Network(
-            self.links, name=self.setting.name,
-            confirm_above=CONFIRM_ABOVE if confirmed else float("inf"),
-        )  # fmt: skip
+        above = CONFIRM_ABOVE if confirmed else float("inf")
         each = (more - less) / (many - few)
         tried = (Overhead(float(own), HEADERS, PAYLOAD) for own in range(1000))
         reply = confirmed * (HEADERS + Overhead().confirmation)
         best = min(tried, key=lambda o: abs(float(o.wire(size)) + reply - each))
-        return replace(model, overhead=best)
+        return Network(self.links, overhead=best, confirm_above=above)
 
-    @property
-    def network(self) -> Network:
-        """The model with the rate and the delay that are asked for."""
-        setting, lan = self.setting, self.links["lan"]
-        slow = replace(lan, latency=lan.latency + setting.delay)
-        model = replace(self.model, links=self.links | {"lan": slow})
-        if not setting.rate:
-            return model
-        return replace(model, egress=setting.rate / 8, burst=float(setting.burst))
+
+def limited(base: Network, setting: Setting) -> Network:
+    """Return a network with the rate and the delay that a setting asks for."""
+    lan = base.links["lan"]
+    slow = replace(lan, latency=lan.latency + setting.delay)
+    network = replace(base, links={**base.links, "lan": slow}, name=setting.name)
+    if not setting.rate:
+        return network
+    return replace(network, egress=setting.rate / 8, burst=float(setting.burst))
 
 
 def pingpong(file: str, repeats: int = 60) -> None:
@@ -233,7 +230,7 @@ def network_share(found: Replay) -> float:
 def check(setting: Setting, runs: int, folder: Path) -> list[dict[str, Any]]:
     """Return the rows of a setting."""
     folder.mkdir(parents=True)
-    network = Base(setting, folder).network
+    network = limited(Base(setting, folder).model, setting)
     return [compare(setting, network, folder, k) for k in range(runs)]
 
 

@@ -151,7 +151,8 @@ def table(replays: Sequence[Replay]) -> str:
 
 
 def _row(found: Replay) -> tuple[str, ...]:
-    numbers = [f"{x:.4g}" for x in (found.seconds, *found.breakdown)]
+    seconds = (found.seconds, *found.breakdown)
+    numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # rounding aside
     wire = f"{found.wire_bytes:,}"
     return found.network.name, *numbers, wire, _name(found)
 
