@@ -110,8 +110,7 @@ class Links:
         """
         self.t += 1
         self._out.write(accord)
-        if self.direct:
-            self._out.flags[:] = PAYLOAD
+        if self.direct:  # the flags are those of the opening
             self._tell(eta)
             self.said[:] = shared
             return

@@ -256,7 +256,7 @@ class Node:
 
     def _parts(self) -> list[stopping.Part]:
         """Return the lengths of each shared part of theta."""
-        apart = self.apart + self.behind
+        apart = self.apart if self.links.direct else self.apart + self.behind
         rows = (apart, self.slope, self.shared, self.mean, 2.0 * self.multiplier)
         squares = np.square(rows)
         lengths = np.sqrt(np.add.reduceat(squares, self.layout.starts, axis=1))

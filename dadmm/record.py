@@ -129,6 +129,7 @@ class NodeRows:
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         for row, node in zip(self.table.rows(), nodes, strict=True):
+            lengths = node.links.lengths.tolist()  # few: numpy's sums take longer
             row[:] = (
                 node.objective,
                 node.primal,
@@ -137,8 +138,8 @@ class NodeRows:
                 node.residual,
                 node.eta_mean,
                 node.accord.quiet,
-                np.count_nonzero(node.links.lengths),
-                node.links.lengths.sum(),
+                len(lengths) - lengths.count(0),
+                sum(lengths),
                 *node.seconds,
                 *(look(node.theta) for look in self._observe),
             )

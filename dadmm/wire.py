@@ -70,6 +70,8 @@ class Rows:
         self.eta: Vector = box[:, head : head + 8].view(np.float64)[:, 0]
         self.start = head + 8 * with_eta  # of the payload: a message without ends here
         self.payload: Bytes = box[:, self.start :]
+        self._never = np.full(len(box), NEVER, HEADER["stop_at"]).tobytes()
+        self._endless: Vector = np.full(len(box), math.inf)
 
     def numbers(self, size: int) -> Matrix:
         """Return the payload as doubles, (degree, size)."""
@@ -84,6 +86,7 @@ class Rows:
 
     def words(self) -> Words:
         """Return the neighbours' words on stopping."""
-        stop_at = self.stop_at.astype(np.float64)
-        stop_at[stop_at == NEVER] = math.inf
+        stop_at = self._endless
+        if self.stop_at.tobytes() != self._never:  # it mostly is
+            stop_at = np.where(self.stop_at == NEVER, math.inf, self.stop_at)
         return Words(self.quiet.astype(np.float64), stop_at, self.reason)
