@@ -99,6 +99,8 @@ def on_ranks(iterations: int, repeats: int) -> list[dict]:
         alone = exchanges["block"]  # its rows, but nothing is sent
         (hermit,) = nodes_of(alone, topology, {comm.rank: problem})
         prime([hermit], alone)
+        for exchange in exchanges.values():
+            exchange.lengths[comm.rank][:] = longest  # or bare ones would send nothing
 
         def local_once(
             node: Node = hermit,

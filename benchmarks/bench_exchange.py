@@ -1,0 +1,155 @@
+"""What does our exchange cost beyond the best that MPI's own calls can do?
+
+    python benchmarks/bench_exchange.py [--network FILE]
+    mpiexec -f hosts -n 20 python benchmarks/bench_exchange.py    # these ranks only
+
+Every swap of messages with the neighbours of a graph is made by `MPIExchange` and by
+bare calls of MPI (`transports.py`), in turns within one job; what counts is the median
+of the ratios. Without a launcher jobs of 2 and of 20 ranks are started: one rank per
+core here, and ten. Beside them, messages that go to and fro between two ranks, of which
+`--network` makes a network for `python -m dadmm.replay --network FILE`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from experiment import say, write_rows
+
+from dadmm.calibrate import calibrated
+from dadmm.world import launched
+
+RESULTS = Path(__file__).with_name("results")
+RANKS = (2, 20)
+GRAPHS = ("ring", "circulant", "complete")
+SIZES = (64, 1024, 16384, 131072, 1048576)
+ROUNDS = 31
+AIM = 1.2
+LIMIT = 1200  # seconds of a job
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def job(ranks: int, given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the rows of a job of so many ranks; those of two have one graph."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = os.environ.get("DADMM_MPIEXEC", str(beside))
+    graphs = given.graphs if ranks > 2 else given.graphs[:1]
+    choices = ["--graphs", *graphs, "--sizes", *map(str, given.sizes)]
+    choices += ["--rounds", str(given.rounds)]
+    program = [sys.executable, "-m", "mpi4py", __file__]  # an error ends the job
+    with tempfile.TemporaryDirectory() as folder:
+        file = f"{folder}/rows.json"
+        subprocess.run(
+            [launcher, "-n", str(ranks), *program, *choices, "--rows", file],
+            check=True,
+            timeout=LIMIT,
+            stdin=subprocess.DEVNULL,
+            env=dict.fromkeys(THREADS, "1") | os.environ,
+        )
+        return json.loads(Path(file).read_text())
+
+
+def cells(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yield the rows of each job, graph and size; ours with its own wait first."""
+    swaps = [row for row in rows if "graph" in row]
+    for _, same in groupby(swaps, lambda r: (r["ranks"], r["graph"], r["bytes"])):
+        key = lambda r: (r["transport"] != "dadmm", not r["waits_alike"])  # noqa: E731
+        yield sorted(same, key=key)
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the comparison as a table of Markdown."""
+    lines = [
+        "| ranks | graph | degree | bytes | dadmm, us | MB/s a rank | best bare, us | "
+        "dadmm over it | over persistent, same wait |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for ours, *others in cells(rows):
+        bare = [row for row in others if row["transport"] != "dadmm"]
+        best = max(bare, key=lambda row: row["dadmm_over"])
+        (plain,) = (
+            row for row in bare
+            if row["transport"] == "persistent" and row["waits_alike"]
+        )  # fmt: skip
+        pace = ours["degree"] * ours["bytes"] / ours["seconds"] / 1e6
+        lines.append(
+            f"| {ours['ranks']} | {ours['graph']} | {ours['degree']} | {ours['bytes']} "
+            f"| {ours['seconds'] * 1e6:.1f} ({ours['wait']}) | {pace:.0f} "
+            f"| {best['seconds'] * 1e6:.1f} ({best['transport']}, {best['wait']}) "
+            f"| {best['dadmm_over']:.2f} | {plain['dadmm_over']:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def echoes(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the times of messages between two ranks as a table of Markdown."""
+    lines = ["| ranks | link | bytes | ping-pong, us | MB/s |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row['ranks']} | {row['class']} | {row['bytes']} "
+        f"| {row['seconds'] * 1e6:.1f} | {row['bytes'] / row['seconds'] / 1e6:.0f} |"
+        for row in rows
+        if row["transport"] == "ping-pong"
+    ]
+    return "\n".join(lines)
+
+
+def report(rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
+    """Print the tables; write the rows, and the network if asked to."""
+    print(f"{rows[0]['mpi']}, mpi4py {rows[0]['mpi4py']}, {os.cpu_count()} cores\n")
+    print(table(rows), echoes(rows), sep="\n\n")
+    columns = dict.fromkeys(name for row in reversed(rows) for name in row)
+    whole = [{name: row.get(name, "") for name in columns} for row in rows]
+    write_rows(whole, given.csv)
+    ratios = [max(row["dadmm_over"] for row in cell[2:]) for cell in cells(rows)]
+    within = sum(ratio <= AIM for ratio in ratios)
+    print(f"\n{within} of {len(ratios)} within {AIM} of the best bare exchange")
+    if given.network:
+        echo = [row for row in rows if row["transport"] == "ping-pong"]
+        few = min(row["ranks"] for row in echo)  # the job with most room for these two
+        own = [row for row in echo if row["ranks"] == few]
+        network = calibrated(own, name=given.network.stem)
+        given.network.write_text(network.to_toml(), "utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--ranks", type=int, nargs="+", default=RANKS, help="of each job")
+    add("--graphs", nargs="+", choices=GRAPHS, default=GRAPHS)
+    add("--sizes", type=int, nargs="+", default=SIZES, help="bytes of a message")
+    add("--rounds", type=int, default=ROUNDS, help="blocks of each transport")
+    add("--csv", type=Path, default=RESULTS / "exchange.csv", help="file for the rows")
+    add("--network", type=Path, help="file for latency and bandwidth, TOML")
+    add("--rows", type=Path, help=argparse.SUPPRESS)  # of a job that we started
+    given = parser.parse_args()
+    if launched() is None:
+        rows = []
+        for ranks in given.ranks:
+            say(f"{ranks} ranks, load {os.getloadavg()[0]:.1f}")
+            rows += job(ranks, given)
+        report(rows, given)
+        return
+    from transports import MPI, measure  # MPI starts here
+
+    rows = measure(given.graphs, given.sizes, given.rounds)
+    if MPI.COMM_WORLD.rank > 0:
+        return
+    if given.rows:
+        given.rows.write_text(json.dumps(rows))
+    else:
+        report(rows, given)
+
+
+if __name__ == "__main__":
+    main()
