@@ -71,9 +71,9 @@ def job(topology: str, iterations: int, dimension: int, parts: int) -> tuple[str
 
 
 SETTINGS = (
-    Setting("rate", 4, 8, 10**7, 0.0, job("complete", 40, 60, 8)),
-    Setting("delay", 4, 4, 0, 20e-3, job("ring", 60, 20, 5)),
-    Setting("both", 3, 6, 10**7, 10e-3, job("grid", 60, 60, 8)),
+    Setting("rate", 4, 8, 5 * 10**6, 0.0, job("complete", 30, 60, 8)),
+    Setting("delay", 4, 4, 0, 50e-3, job("ring", 40, 20, 5)),
+    Setting("both", 3, 6, 5 * 10**6, 20e-3, job("grid", 40, 60, 8)),
 )
 
 

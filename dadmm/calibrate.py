@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.errors import ConfigError, DadmmError, OutputError
+from dadmm.errors import ConfigError, DadmmError
 from dadmm.network import CLASSES, Link, Network
+from dadmm.trace import write
 
 
 def fit(sizes: Any, seconds: Any) -> tuple[float, float]:
@@ -99,20 +100,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         path = Path(given.out or given.rows)
         text = calibrated(read(Path(given.rows)), name=path.stem).to_toml()
         if given.out:
-            _write(path, text)
+            write(path, text)
     except DadmmError as error:
         print(f"dadmm: error: {error}", file=sys.stderr)
         return 2
     if not given.out:
         print(text, end="")
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, "utf-8")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
 
 if __name__ == "__main__":

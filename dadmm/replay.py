@@ -14,16 +14,15 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from dadmm.errors import ConfigError, DadmmError, OutputError
+from dadmm.errors import ConfigError, DadmmError
 from dadmm.layout import Matrix, Vector
 from dadmm.network import CLASSES, Network, Wires
 from dadmm.playback import Played, play
-from dadmm.trace import Trace
+from dadmm.trace import Trace, write
 
 
 class Breakdown(NamedTuple):
@@ -211,7 +210,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         trace = Trace.read(given.run)
         found = [replay(trace, network) for network in networks]
         if given.out:
-            _write(Path(given.out), [as_dict(item) for item in found])
+            rows = [as_dict(item) for item in found]
+            write(given.out, json.dumps(rows, indent=2) + "\n")
     except DadmmError as error:
         print(f"dadmm: error: {error}", file=sys.stderr)
         return 2
@@ -228,13 +228,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     print(table(found))
     return 0
-
-
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
-    try:
-        path.write_text(json.dumps(rows, indent=2) + "\n", "utf-8")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
 
 if __name__ == "__main__":

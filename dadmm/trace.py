@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.errors import ConfigError
+from dadmm.errors import ConfigError, OutputError
 from dadmm.layout import Matrix, Vector
 
 Integers = NDArray[np.int64]
@@ -103,6 +103,14 @@ class Trace:
             collectives=int(summary.get("collectives", 0)),
             alone="one process" in str(summary.get("mpi_library", "")),
         )
+
+
+def write(path: str | Path, text: str) -> None:
+    """Write what was found about a run."""
+    try:
+        Path(path).write_text(text, "utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _summary(folder: Path) -> dict[str, Any]:

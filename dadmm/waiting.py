@@ -23,7 +23,6 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +31,7 @@ from numpy.typing import NDArray
 from dadmm.errors import ConfigError, DadmmError
 from dadmm.layout import Matrix, Vector
 from dadmm.tomltable import SECONDS, quantity
-from dadmm.trace import Integers, Trace
+from dadmm.trace import Integers, Trace, write
 
 WINDOW = 200  # iterations that share offsets: what no timer saw makes clocks drift
 LOW = 0.05  # fraction of iterations in which a direction must be tight to seem so
@@ -263,12 +262,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         way = quantity(given.way, SECONDS, "--way") if given.way else None
         found = waiting(Trace.read(given.run), way)
+        if given.out:
+            write(given.out, json.dumps(as_dict(found)) + "\n")
     except DadmmError as error:
         print(f"dadmm: error: {error}", file=sys.stderr)
         return 2
     print(table(found))
-    if given.out:
-        Path(given.out).write_text(json.dumps(as_dict(found)) + "\n", "utf-8")
     return 0
 
 

@@ -228,4 +228,5 @@ def test_the_command_says_who_waited_for_whom(tmp_path, capsys):
     assert_allclose(told["seconds"], waiting(trace, 1.1e-4).seconds, rtol=1e-6)
     assert main([str(tmp_path)]) == 2
     assert main([run, "--way", "long"]) == 2
-    assert capsys.readouterr().err.count("dadmm: error: ") == 2
+    assert main([run, "--out", str(tmp_path / "none" / "x.json")]) == 2
+    assert capsys.readouterr().err.count("dadmm: error: ") == 3
