@@ -86,7 +86,7 @@ class Node:
         self.eta = self.penalty.eta  # what prox and dual step use
         self.network: tuple[float, float] | None = None
         self.accord = stopping.Accord()
-        self.objective, self.primal, self.dual = math.inf, math.inf, math.inf
+        self.objective, self.primal, self.dual = math.inf, math.nan, math.nan
         self.objective_previous = math.inf  # in the last iteration that was not idle
         self._idled = 0  # iterations that were, see `Links.idle`
         # optimality is a fact of each iteration, a standstill takes all edges' turns
