@@ -7,7 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import mpi4py
@@ -24,11 +24,26 @@ from dadmm.layout import Layout, Matrix  # noqa: E402
 from dadmm.topology import Topology  # noqa: E402
 
 NAP = 50e-6  # seconds asked for; about 100 with the usual timer. 50 to 200 are alike
+SHORT = 8192  # bytes of a message that every MPI sends off without asking the receiver
 _start, _done = MPI.Prequest.Startall, MPI.Request.Testall
+
+
+class Plan(NamedTuple):
+    """The requests of a swap."""
+
+    started: list[Any]
+    awaited: list[Any]  # before the swap is over
+    late: list[Any]  # sends that may be over later
 
 
 class MPIExchange:
     """One message per directed edge and swap, by persistent point-to-point requests.
+
+    A swap is over when all messages are in. Sends to other hosts may take longer: those
+    of MPICH over TCP are over when the receiver has confirmed them, a second latency.
+    So there rows are sent from two copies in turn, and a swap waits for the sends of
+    the one before last. Long messages need both ends to take part: these it sees
+    through.
 
     Parameters
     ----------
@@ -67,9 +82,13 @@ class MPIExchange:
         self._receives = [
             self._comm.Recv_init(box[k], j) for k, j in enumerate(neighbours)
         ]
-        self._sends: dict[tuple[int, int], Any] = {}  # by row and length
+        self._sends: dict[tuple[int, int, int], Any] = {}  # by source, row and length
         self._planned = self._lengths.tobytes()
-        self._plan: list[Any] = []  # the requests of the lengths planned for
+        self._plans = [Plan([], [], [])] * 2  # of these lengths, used in turn
+        self._far = elsewhere(self._comm, neighbours)
+        self._sources = (out, *(out.copy() for _ in range(2 * self._far)))
+        self._pending: list[list[Any]] = [[], []]  # late sends, by turn
+        self._turn = 0
         self._swaps = 0  # by this plan, and not yet counted
         self._posted = np.empty((self._comm.size, 0))
         self._poll: Any = MPI.REQUEST_NULL
@@ -77,12 +96,18 @@ class MPIExchange:
 
     def swap(self) -> None:
         """Send every outbox row that has a length, and receive one in return."""
-        lengths = self._lengths.tobytes()
-        if lengths != self._planned:
+        if self._lengths.tobytes() != self._planned:
             self._count()
-            self._planned, self._plan = lengths, self._requests()
-        _start(self._plan)
-        self._wait(self._plan)
+            self._planned = self._lengths.tobytes()
+            self._plans = [self._plan(turn) for turn in (0, 1)]
+        plan = self._plans[self._turn]
+        if plan.late:
+            self._wait(self._pending[self._turn])
+            np.copyto(self._sources[1 + self._turn], self._out)
+            self._pending[self._turn] = plan.late
+        _start(plan.started)
+        self._wait(plan.awaited)
+        self._turn = 1 - self._turn
         self._swaps += 1
 
     def _count(self) -> None:
@@ -92,15 +117,20 @@ class MPIExchange:
         self._sent[:, 1] += self._swaps * lengths
         self._swaps = 0
 
-    def _requests(self) -> list[Any]:
-        """Return the requests of these lengths; a row's are made once per length."""
-        due = [(k, n) for k, n in enumerate(self._lengths.tolist()) if n]
-        for k, n in due:
-            if (k, n) not in self._sends:
-                row, j = self._out[k, :n], self._neighbours[k]
-                self._sends[k, n] = self._comm.Send_init(row, j)
-        receives = [self._receives[k] for k, _ in due]
-        return receives + [self._sends[key] for key in due]
+    def _plan(self, turn: int) -> Plan:
+        """Return the requests of these lengths; a row's are made once for each."""
+        late = self._far and self._lengths.max(initial=0) <= SHORT
+        source = 1 + turn if late else 0
+        due = [(source, k, n) for k, n in enumerate(self._lengths.tolist()) if n]
+        for key in due:
+            if key not in self._sends:
+                _, k, n = key
+                row, j = self._sources[source][k, :n], self._neighbours[k]
+                self._sends[key] = self._comm.Send_init(row, j)
+        receives = [self._receives[k] for _, k, _ in due]
+        sends = [self._sends[key] for key in due]
+        both = receives + sends
+        return Plan(both, receives, sends) if late else Plan(both, both, [])
 
     def post(self, rows: Matrix) -> None:
         """Start to share this node's row with all nodes, without blocking."""
@@ -132,7 +162,8 @@ class MPIExchange:
 
     def close(self) -> None:
         """Free the requests and the communicator."""
-        self._wait([self._poll])
+        for requests in (*self._pending, [self._poll]):
+            self._wait(requests)
         for request in (*self._receives, *self._sends.values()):
             request.Free()
         self._comm.Free()
@@ -167,6 +198,14 @@ def waiting(comm: Any, wait: str) -> Callable[[list[Any]], Any]:
     if wait == "auto":
         wait = "nap" if crowded(comm) else "block"
     return nap if wait == "nap" else MPI.Request.Waitall
+
+
+def elsewhere(comm: Any, ranks: Sequence[int]) -> bool:
+    """Return whether some of these ranks are on another host."""
+    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    here = comm.Get_group().Translate_ranks(list(ranks), host.Get_group())
+    host.Free()
+    return MPI.UNDEFINED in list(here)
 
 
 def crowded(comm: Any) -> bool:
