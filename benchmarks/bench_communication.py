@@ -152,9 +152,10 @@ def work(talk: Talk) -> dict[str, Any]:
         "silent": result.traffic.silent,
         "error": watch.errors[-1],
     }
-    trace = traced(graph, np.array(watch.sent, dtype=float), result)
-    for name in NETWORKS:
-        outcome[f"{name}_seconds"] = replay(trace, Network.read(name)).seconds
+    if reached:
+        trace = traced(graph, np.array(watch.sent, dtype=float), result)
+        for name in NETWORKS:
+            outcome[f"{name}_seconds"] = replay(trace, Network.read(name)).seconds
     keep = np.unique(np.geomspace(1, len(watch.errors), 120).astype(int)) - 1
     total = np.cumsum(np.sum(watch.sent, axis=1))
     outcome["curves"] = {
