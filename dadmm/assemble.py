@@ -33,11 +33,17 @@ def graph(world: Any, config: RunConfig) -> tuple[topology.Topology, Schedule | 
                 f"nodes is {config.nodes} but MPI started {world.size} processes; one "
                 f"rank is one node, so run mpiexec -n {config.nodes}"
             )
+        if len(names) > 1 and config.schedule != "all":
+            raise ConfigError(
+                f"graphs that take turns ({config.topology}) have their schedule; "
+                "leave schedule at all"
+            )
         if world.rank and not named:
             return None
         usual = USUAL_CAMERAS if config.problem == "sfm" else USUAL_NODES
         if len(names) > 1:
-            return Schedule.build(names, n_nodes or usual, config.topology_seed)
+            count = n_nodes or (usual if any(map(topology.is_named, names)) else None)
+            return Schedule.build(names, count, config.topology_seed)
         count = (n_nodes or usual) if named else n_nodes
         return topology.build(config.topology, count, config.topology_seed)
 

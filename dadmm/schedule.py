@@ -64,10 +64,13 @@ class Schedule:
         return cls(graph.n_nodes, rounds or [[]])
 
     @classmethod
-    def build(cls, names: Sequence[str], n_nodes: int, seed: int = 0) -> Schedule:
+    def build(
+        cls, names: Sequence[str], n_nodes: int | None = None, seed: int = 0
+    ) -> Schedule:
         """Return graphs that take turns, by their names or from files.
 
-        A file may leave nodes out, and need not be connected by itself.
+        A file may leave nodes out, and need not be connected by itself. Without a
+        number of nodes these are the ones that files name.
         """
         rounds: list[Any] = []
         for name in names:
@@ -75,6 +78,8 @@ class Schedule:
                 rounds.append(topology.build(name, n_nodes, seed).edges.tolist())
             else:
                 rounds.append(graphfiles.read(Path(name))[1])
+        if n_nodes is None:
+            n_nodes = 1 + max((max(e) for edges in rounds for e in edges), default=0)
         return cls(n_nodes, rounds)
 
     @property

@@ -218,7 +218,9 @@ def solve(
         watching = [*watchers, *recorder.watchers]
         if max_seconds is not None:
             watching.append(_deadline(max_seconds))
-        council = Council(rule) if agreement == "global" else None
+        council = None
+        if agreement == "global":
+            council = Council(rule, nodes[0].links.cycle)
         iterations, reason = iterate(nodes, exchange, max_iter, council, watching)
         own = [
             (*node.theta, node.objective, *node.total_seconds,

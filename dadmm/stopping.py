@@ -162,8 +162,8 @@ class Council:
     iteration later, so that nobody waits for them, and are counted apart.
     """
 
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
+    def __init__(self, rule: Rule, cycle: int = 1) -> None:
+        self.rule, self._cycle = rule, cycle  # iterations until all edges had a turn
         self._streak = 0
         self._previous = math.inf
 
@@ -180,4 +180,4 @@ class Council:
         else:
             holds = bool(votes.all())
         self._streak = self._streak + 1 if holds else 0
-        return self._streak >= PATIENCE
+        return self._streak >= PATIENCE * self._cycle
