@@ -130,7 +130,7 @@ class Network:
         Bytes that an interface lets pass at once after a rest: it is a token bucket.
     confirm_above : float
         Sends of more bytes than this to another host are over when the receiver has
-        confirmed them, as with MPICH over TCP, so that an exchange takes two latencies.
+        confirmed them, so that their exchange takes two latencies.
     overhead : Overhead
         Of messages that leave their host.
     override : tuple of Override

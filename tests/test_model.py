@@ -22,7 +22,7 @@ import experiment  # noqa: E402
 # Of launch/netem without rate and delay, from the stored rows; here they hardly count.
 BASE = Network(
     {"host": Link(1e-4, 1e9), "lan": Link(2e-4, 1e9)},
-    overhead=Overhead(message=150, packet=66, payload=1448),
+    overhead=Overhead(message=80, packet=66, payload=1448),
     confirm_above=check_model.CONFIRM_ABOVE,
 )
 NARROW = check_model.Setting(
