@@ -56,7 +56,7 @@ SENDINGS: dict[str, dict[str, Any]] = {
         "payload": "quantised", "bits": 4, "censor": 0.03, "censor_decay": 0.95,
     },
 }  # fmt: skip
-ETAS = tuple(10.0 ** (k / 4) for k in range(-2, 7))
+ETAS = tuple(10.0 ** (k / 4) for k in range(-6, 7))
 
 
 @dataclass(frozen=True)
