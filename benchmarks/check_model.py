@@ -40,7 +40,6 @@ NETEM = ROOT / "launch" / "netem.py"
 FRAME, HEADERS, PAYLOAD = 1514, 66, 1448  # of Ethernet; IP and TCP with time stamps
 TIMEOUT = 180  # seconds of any job
 SIZES = (800, 3200, 12800)  # bytes, of the ping-pong
-CONFIRM_ABOVE = 8192.0  # bytes; `MPIExchange` sees longer messages through
 
 
 @dataclass(frozen=True)
@@ -144,9 +143,8 @@ class Base:
         (less, few, _), (more, many, size) = self.sent(10), self.sent(60)
         each = (more - less) / (many - few)
         tried = (Overhead(float(own), HEADERS, PAYLOAD) for own in range(1000))
-        reply = (size > CONFIRM_ABOVE) * (HEADERS + Overhead().confirmation)
-        best = min(tried, key=lambda o: abs(float(o.wire(size)) + reply - each))
-        return Network(self.links, overhead=best, confirm_above=CONFIRM_ABOVE)
+        best = min(tried, key=lambda overhead: abs(float(overhead.wire(size)) - each))
+        return Network(self.links, overhead=best)
 
 
 def limited(base: Network, setting: Setting) -> Network:

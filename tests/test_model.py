@@ -23,7 +23,6 @@ import experiment  # noqa: E402
 BASE = Network(
     {"host": Link(1e-4, 1e9), "lan": Link(2e-4, 1e9)},
     overhead=Overhead(message=80, packet=66, payload=1448),
-    confirm_above=check_model.CONFIRM_ABOVE,
 )
 NARROW = check_model.Setting(
     "narrow", 2, 4, 2 * 10**6, 0.0, check_model.job("ring", 30, 60, 8)
