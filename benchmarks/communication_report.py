@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def cells(row: Row, bases: Sequence[float]) -> list[str]:
     if not row["reached"]:
         return [label, row["sending"], f"not within {row['iterations']}", *["-"] * 7]
     times = [f"{float(row[f'{n}_seconds']):.3g}" for n in ("lan", "wan", "wireless")]
-    fewer = " / ".join(f"{base / float(row['bytes']):.1f}" for base in bases)
+    ratios = [base / float(row["bytes"]) for base in bases]
+    fewer = " / ".join(f"{ratio:.1f}" if isfinite(ratio) else "-" for ratio in ratios)
     counts = [f"{int(row[k]):,}" for k in ("iterations", "messages", "silent")]
     return [label, row["sending"], *counts, f"{row['bytes'] / 1e6:.2f}", *times, fewer]
 

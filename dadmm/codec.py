@@ -20,7 +20,7 @@ from dadmm.layout import Layout, Matrix
 from dadmm.wire import Bytes
 
 PAYLOADS = ("float64", "float32", "float16", "quantised")
-MOST_BITS = 16
+LEAST_BITS, MOST_BITS = 2, 16
 
 
 class Codec(Protocol):

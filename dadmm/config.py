@@ -130,7 +130,7 @@ class RunConfig:
     strict: bool = setting(False, "exit with code 3 when not converged")
 
     payload: str = setting("float64", "how parameters are sent", PAYLOADS)
-    bits: int = setting(8, "quantised: bits per entry, 1 to 16")
+    bits: int = setting(8, "quantised: bits per entry, 2 to 16")
     censor: float = setting(
         0.0, "send only changes of more than this part of theta (times the decay)"
     )

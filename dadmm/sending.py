@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dadmm.codec import MOST_BITS, PAYLOADS
+from dadmm.codec import LEAST_BITS, MOST_BITS, PAYLOADS
 from dadmm.errors import ConfigError
 
 REVISIT = 10  # a sleeping edge is heard in one of so many of its turns
@@ -20,7 +20,8 @@ class Sending:
     payload : {"float64", "float32", "float16", "quantised"}
         How parameters are written, see `dadmm.codec`.
     bits : int
-        Of each entry of a "quantised" payload, 1 to 16.
+        Of each entry of a "quantised" payload, 2 to 16. (With 1 bit, which leaves half
+        of every difference unsaid, `auto` diverged.)
     censor : float
         Send only a change longer than ``censor censor_decay^t |theta|`` since the value
         sent last (COCA: Liu, Xu, Zhang and Ling, 2019); 0 always sends.
@@ -51,8 +52,10 @@ class Sending:
             raise ConfigError(
                 f"unknown payload {self.payload!r}; choose one of {', '.join(PAYLOADS)}"
             )
-        if not 1 <= self.bits <= MOST_BITS:
-            raise ConfigError(f"bits must be from 1 to {MOST_BITS}, got {self.bits!r}")
+        if not LEAST_BITS <= self.bits <= MOST_BITS:
+            raise ConfigError(
+                f"bits must be from {LEAST_BITS} to {MOST_BITS}, got {self.bits!r}"
+            )
         if not 0 <= self.censor < math.inf:
             raise ConfigError(f"censor must be at least 0, got {self.censor!r}")
         if not 0 < self.censor_decay < 1:

@@ -15,8 +15,8 @@ from dadmm.sending import EVERYTHING, Sending, check_loss
 
 WRONG = [
     ({"payload": "int8"}, "unknown payload 'int8'; choose one of float64, float32, "),
-    ({"bits": 0}, "bits must be from 1 to 16, got 0"),
-    ({"bits": 17}, "bits must be from 1 to 16, got 17"),
+    ({"bits": 1}, "bits must be from 2 to 16, got 1"),
+    ({"bits": 17}, "bits must be from 2 to 16, got 17"),
     ({"censor": -0.1}, "censor must be at least 0, got -0.1"),
     ({"censor": math.inf}, "censor must be at least 0, got inf"),
     ({"censor": math.nan}, "censor must be at least 0, got nan"),
