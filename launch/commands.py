@@ -71,7 +71,8 @@ def test(arguments: list[str]) -> int:
     style = call("ruff", "check", "--extend-exclude", ".venv*", ".")
     types = call("mypy")
     signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C reaches pytest by itself
-    return call("pytest", *arguments) or style or types
+    # Two files at a time: most tests keep one core busy, those over MPI all of them.
+    return call("pytest", "-n", "2", "--dist", "loadfile", *arguments) or style or types
 
 
 def take(
