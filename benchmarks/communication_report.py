@@ -75,7 +75,8 @@ def pareto(problem: str, panels: Mapping[str, Sequence[Row]]) -> Figure:
     for line, (graph, rows) in zip(axes, panels.items(), strict=True):
         for axis, scheme in zip(line, schemes, strict=True):
             own = [r for r in rows if r["scheme"] == scheme and r["sending"] in DRAWN]
-            for row, style in zip(own, CYCLE, strict=True):
+            for row in own:
+                style = CYCLE[DRAWN.index(row["sending"])]
                 x, y = row["curves"]["bytes"], row["curves"]["error"]
                 look = dict(style) | {"markevery": 0.25, "markersize": 3.5}
                 axis.plot(x, y, label=row["sending"], **look)
