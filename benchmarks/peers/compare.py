@@ -1,0 +1,211 @@
+"""Who is faster per iteration, and who sends less? dadmm beside its peers.
+
+    python benchmarks/peers/compare.py [--rounds 15] [--cache DIR] [--dadmm DIR]
+                                       [--csv FILE] [--no-wire] [--quick]
+
+Makes an environment for each program under the cache, runs all of them in turns on the
+same problem, prints a table with versions and commands, and writes a row for each.
+Needs numpy, a package index and Linux.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import problem
+from environments import ENVIRONMENTS, Missing, ensure
+from others import CORES
+from rows import COLUMNS, compare, row_of, table
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+BLAS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS = dict.fromkeys(BLAS, "1")
+QUIET = 0.1  # share of the cores that other programs may use in a round
+ENOUGH = 5  # rounds
+
+
+class Entry(NamedTuple):
+    """A program and a method, with the setting that `tuning.py` finds best for it."""
+
+    program: str
+    method: str
+    setting: float | None
+    timed: int  # iterations of a timed block, of 2 s or so on 20 ranks
+    counted: int  # iterations of the run that counts bytes and errors
+    wired: tuple[int, int]  # iterations of the two runs over the counted network
+
+    def arguments(self, iterations: int) -> list[str]:
+        """Return the arguments of this program's script."""
+        setting = [] if self.setting is None else ["--setting", str(self.setting)]
+        script = str(HERE / f"{self.program}_ring.py")
+        return [script, self.method, *setting, "--iterations", str(iterations)]
+
+
+ENTRIES = (
+    Entry("disropt", "admm", 20.0, 15, 150, (10, 40)),
+    Entry("disropt", "tracking", 0.0008, 40, 1000, (20, 80)),
+    Entry("dadmm", "fixed", 25.0, 500, 1000, (100, 400)),
+    Entry("dadmm", "auto", None, 500, 1000, (100, 400)),
+)
+
+
+class Bench:
+    """Starts programs, and keeps the commands."""
+
+    def __init__(self, pythons: dict[str, Path], dadmm: Path) -> None:
+        self.pythons, self.dadmm = pythons, dadmm
+        self.commands: dict[str, None] = {}
+
+    def start(
+        self, command: Sequence[str], timeout: float = 1200
+    ) -> list[dict[str, Any]]:
+        """Run a command; return the rows that it printed."""
+        self.commands.setdefault(shlex.join(command).replace(f"{ROOT}/", ""))
+        ended = subprocess.run(
+            command,
+            env={**os.environ, **THREADS, "PYTHONPATH": str(self.dadmm)},
+            timeout=timeout,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
+        return [json.loads(line) for line in lines]
+
+    def ranks(self, program: str, nodes: int, *arguments: str) -> list[dict]:
+        """Run a script of this folder on ranks of this machine."""
+        python = self.pythons[program]
+        launch = [str(python.with_name("mpiexec")), "-n", str(nodes), str(python)]
+        return self.start([*launch, "-W", "ignore", "-m", "mpi4py", *arguments])
+
+    def turns(self, nodes: int, rounds: int) -> list[list[dict]]:
+        """Return the timed blocks of each entry, round by round."""
+        more = 1 if nodes > CORES else 8  # blocks of a length that can be timed
+        words = [
+            f"{e.program}:{e.method}:{e.setting or ''}:{e.timed * more}"
+            for e in ENTRIES
+        ]
+        script = str(HERE / "turns.py")
+        rows = self.ranks("disropt", nodes, script, "--rounds", str(rounds + 1), *words)
+        return by_entry(rows, len(ENTRIES))
+
+    def wire(self, entry: Entry, nodes: int) -> dict[str, float]:
+        """Return bytes and packets per iteration that interfaces sent, all ranks.
+
+        Each rank is a host of its own, and what start-up sends is taken away by the
+        difference of a long run and a short one.
+        """
+        python = str(self.pythons[entry.program])
+        sent = []
+        for iterations in entry.wired:
+            with tempfile.TemporaryDirectory() as folder:
+                file = Path(folder, "counters.json")
+                words = ["--hosts", str(nodes), "-n", str(nodes), "--python", python]
+                words += ["--counters", str(file), "--command", "--", python]
+                words += ["-W", "ignore", "-m", "mpi4py", *entry.arguments(iterations)]
+                self.start([str(ROOT / "launch" / "netem"), *words])
+                hosts = json.loads(file.read_text()).values()
+            sent.append([sum(h[k] for h in hosts) for k in ("tx_bytes", "tx_packets")])
+        span = entry.wired[1] - entry.wired[0]
+        size, packets = ((b - a) / span for a, b in zip(*sent, strict=True))
+        return {"wire_bytes": size, "wire_packets": packets}
+
+
+def by_entry(rows: Sequence[dict], width: int) -> list[list[dict]]:
+    """Return the blocks of each entry from all blocks, ``width`` of them a round.
+
+    Without the first round, which warms up, and without those in which other programs
+    used much of the cores, if enough remain.
+    """
+    rounds = [rows[k : k + width] for k in range(width, len(rows), width)]
+    calm = [r for r in rounds if all(block["others_share"] < QUIET for block in r)]
+    say(f"{len(calm)} of {len(rounds)} rounds were quiet")
+    kept = calm if len(calm) >= min(ENOUGH, len(rounds)) else rounds
+    return [list(blocks) for blocks in zip(*kept, strict=True)]
+
+
+def on_ranks(bench: Bench, nodes: int, rounds: int, wire: bool) -> list[dict[str, Any]]:
+    """Return a row for each entry with one rank per node."""
+    rows = []
+    for entry, blocks in zip(ENTRIES, bench.turns(nodes, rounds), strict=True):
+        words = [*entry.arguments(entry.counted), "--count"]
+        (counted,) = bench.ranks(entry.program, nodes, *words)
+        wired = bench.wire(entry, nodes) if wire else {}
+        rows.append(row_of(f"MPI, {nodes} ranks", blocks, counted, wired))
+        say(f"{nodes} ranks: {told(rows[-1])}")
+    return rows
+
+
+def in_process(bench: Bench, rounds: int) -> list[dict[str, Any]]:
+    """Return a row for decent-bench and for each scheme of dadmm, in one process."""
+    fixed = next(e for e in ENTRIES if e.method == "fixed")
+    python, script = str(bench.pythons["decent"]), str(HERE / "decent_ring.py")
+    words = ["--setting", str(fixed.setting), "--rounds", str(rounds + 1)]
+    found = bench.start([python, script, *words])
+    counted = [row for row in found if "errors" in row]
+    timed = by_entry([row for row in found if "errors" not in row], len(counted))
+    rows = []
+    for each, blocks in zip(counted, timed, strict=True):
+        rows.append(row_of("one process", blocks, each, {}))
+        say(f"one process: {told(rows[-1])}")
+    return rows
+
+
+def told(row: dict[str, Any]) -> str:
+    """Return a row in a few words."""
+    return f"{row['program']} {row['method']} {row['ms_per_iteration']} ms"
+
+
+def say(text: str) -> None:
+    """Show progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    add = parser.add_argument
+    add("--rounds", type=int, default=15, help="of timed blocks in turns")
+    add("--cache", type=Path, default=cache / "dadmm-peers", help="of environments")
+    add("--dadmm", type=Path, default=ROOT, help="folder that holds dadmm")
+    add("--csv", type=Path, default=ROOT / "benchmarks" / "results" / "peers.csv")
+    add("--no-wire", action="store_true", help="do not count what interfaces send")
+    add("--quick", action="store_true", help="a look: three rounds, 20 ranks only")
+    chosen = parser.parse_args()
+    pythons = {}
+    for name, environment in ENVIRONMENTS.items():
+        try:
+            pythons[name] = ensure(environment, chosen.cache)
+        except Missing as reason:
+            say(f"without {name}: {reason}")
+    bench = Bench(pythons, chosen.dadmm)
+    rounds = 3 if chosen.quick else chosen.rounds
+    rows = []
+    if {"dadmm", "disropt"} <= set(pythons):
+        rows += on_ranks(bench, problem.NODES, rounds, not chosen.no_wire)
+        rows += [] if chosen.quick else on_ranks(bench, 2, rounds, False)
+    if "decent" in pythons:
+        rows += in_process(bench, rounds)
+    compare(rows)
+    print(table(rows))
+    print("\n".join(bench.commands))
+    with open(chosen.csv, "w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+if __name__ == "__main__":
+    main()
