@@ -53,7 +53,7 @@ def test_a_broken_coupling_is_noticed(name, monkeypatch):
 
     def uneven(multipliers, theta, neighbours, eta, out=None):
         """Let the end with the larger first entry take a longer step."""
-        longer = 1.0 + 0.3 * (theta[0] > neighbours[:, 0])
+        longer = 1.0 + 0.3 * (theta[:, 0] > neighbours[:, 0])
         return ascend(multipliers, theta, neighbours, eta * longer, out)
 
     monkeypatch.setattr(consensus, "ascend", uneven)
