@@ -132,9 +132,7 @@ def replay(trace: Trace, network: Network, observe: bool = False) -> Replay:
     work = trace.compute(observe) * factors
     after = trace.update[-1:] * factors[-1:]
     played = play(trace, network, wires, np.concatenate([first, work]))
-    return Replay(
-        trace, network, wires, np.concatenate([first, work, after]), played
-    )
+    return Replay(trace, network, wires, np.concatenate([first, work, after]), played)
 
 
 def table(replays: Sequence[Replay]) -> str:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dadmm.errors import ConfigError, OutputError
 from dadmm.layout import Matrix, Vector
+from dadmm.rows import columns, unreadable
 
 Integers = NDArray[np.int64]
 
@@ -90,7 +91,7 @@ class Trace:
         folder = Path(folder)
         summary = _summary(folder)
         edges = _edges(folder)
-        rows = _columns(folder / "history.csv", 2, int(summary["n_nodes"]))
+        rows = columns(folder / "history.csv", 2, int(summary["n_nodes"]))
         names = ("solve", "exchange", "update", "observe")
         times = {k: _column(rows, f"{k}_seconds", folder) for k in names}
         payload = _payload(folder, edges, rows, bool(summary.get("silent_messages")))
@@ -123,7 +124,7 @@ def _summary(folder: Path) -> dict[str, Any]:
     try:
         return json.loads(file.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise _unreadable(file, error) from None
+        raise unreadable(file, error) from None
 
 
 def _edges(folder: Path) -> Integers:
@@ -133,7 +134,7 @@ def _edges(folder: Path) -> Integers:
             edges: Integers = arrays["edges"].astype(np.int64)
             return edges
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise _unreadable(file, error) from None
+        raise unreadable(file, error) from None
 
 
 def _payload(
@@ -146,7 +147,7 @@ def _payload(
     """
     file = folder / "edges.csv"
     if file.is_file() and len(edges):
-        return _column(_columns(file, 3, len(edges)), "bytes", folder)
+        return _column(columns(file, 3, len(edges)), "bytes", folder)
     messages, sent = _column(rows, "messages", folder), _column(rows, "bytes", folder)
     degrees = np.bincount(edges[:, 0], minlength=messages.shape[1])
     uneven = (messages != degrees).any() or (sent % np.maximum(messages, 1)).any()
@@ -166,32 +167,10 @@ def _prime(summary: dict[str, Any], payload: Matrix) -> Vector:
     return np.full(n_edges, missing / max(n_edges, 1))
 
 
-def _unreadable(file: Path, error: Exception) -> ConfigError:
-    reason = getattr(error, "strerror", None) or error
-    return ConfigError(f"cannot read {file}: {reason}")
-
-
-def _columns(file: Path, n_keys: int, n_rows: int) -> dict[str, Matrix]:
-    """Return the columns after the keys, each (iterations, n_rows)."""
-    try:
-        with open(file, encoding="utf-8") as lines:
-            header = lines.readline().strip().split(",")
-            table = np.loadtxt(lines, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
-        raise _unreadable(file, error) from None
-    if not len(table) or len(table) % n_rows or table.shape[1] != len(header):
-        raise ConfigError(
-            f"{file} has {len(table)} rows, not {n_rows} for each iteration; it was "
-            "cut short or belongs to another run"
-        )
-    cube = table.reshape(-1, n_rows, len(header))
-    return {name: cube[:, :, k] for k, name in enumerate(header) if k >= n_keys}
-
-
-def _column(columns: dict[str, Matrix], name: str, folder: Path) -> Matrix:
-    if name not in columns:
+def _column(rows: dict[str, Matrix], name: str, folder: Path) -> Matrix:
+    if name not in rows:
         raise ConfigError(
             f"the run in {folder} has no column {name!r}, so it was made by another "
             "version; run it again"
         )
-    return columns[name]
+    return rows[name]

@@ -60,9 +60,7 @@ class Waiting(NamedTuple):
         return float(self.busy.max() / max(self.busy.mean(), 1e-300))
 
 
-def waiting(
-    trace: Trace, way: float | None = None, window: int = WINDOW
-) -> Waiting:
+def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Waiting:
     """Return who waited for whom in a run.
 
     Parameters

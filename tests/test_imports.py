@@ -18,6 +18,7 @@ PACKAGE = Path(dadmm.__file__).parent
 ORDER = (
     ("errors",),
     ("layout",),
+    ("rows",),
     ("trace", "tomltable"),
     ("network", "waiting"),  # what a run's messages cost, here and elsewhere
     ("playback", "calibrate"),

@@ -14,6 +14,7 @@ import numpy as np
 from dadmm.config import RunConfig
 from dadmm.errors import ConfigError
 from dadmm.layout import Matrix
+from dadmm.rows import columns, unreadable
 from dadmm.topology import Topology
 
 
@@ -50,7 +51,7 @@ class Run:
         try:
             summary = json.loads((folder / "summary.json").read_text("utf-8"))
         except (OSError, ValueError) as error:
-            raise _unreadable(folder / "summary.json", error) from None
+            raise unreadable(folder / "summary.json", error) from None
         return cls(folder, config, summary)
 
     @cached_property
@@ -60,7 +61,7 @@ class Run:
             with np.load(self.folder / "result.npz") as file:
                 arrays = dict(file)
         except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise _unreadable(self.folder / "result.npz", error) from None
+            raise unreadable(self.folder / "result.npz", error) from None
         if "edges" not in arrays:
             raise ConfigError(f"{self.folder / 'result.npz'} has no array 'edges'")
         return arrays
@@ -73,7 +74,7 @@ class Run:
     @cached_property
     def history(self) -> dict[str, Matrix]:
         """The columns of history.csv, each (iterations, n_nodes)."""
-        return _columns(self.folder / "history.csv", 2, self.topology.n_nodes)
+        return columns(self.folder / "history.csv", 2, self.topology.n_nodes)
 
     @cached_property
     def eta(self) -> Matrix:
@@ -86,7 +87,7 @@ class Run:
                 f"the run in {self.folder} has no edges.csv; repeat it with "
                 f"--config {self.folder / 'config.toml'} --record-edges"
             )
-        return _column(_columns(file, 3, len(self.topology.edges)), "eta", file)
+        return _column(columns(file, 3, len(self.topology.edges)), "eta", file)
 
     @property
     def by_edge(self) -> bool:
@@ -98,29 +99,7 @@ class Run:
         return _column(self.history, name, self.folder / "history.csv")
 
 
-def _unreadable(file: Path, error: Exception) -> ConfigError:
-    reason = getattr(error, "strerror", None) or error
-    return ConfigError(f"cannot read {file}: {reason}")
-
-
-def _columns(file: Path, n_keys: int, n_rows: int) -> dict[str, Matrix]:
-    """Return the columns after the keys, each (iterations, n_rows)."""
-    try:
-        with open(file, encoding="utf-8") as lines:
-            header = lines.readline().strip().split(",")
-            table = np.loadtxt(lines, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
-        raise _unreadable(file, error) from None
-    if not len(table) or len(table) % n_rows or table.shape[1] != len(header):
-        raise ConfigError(
-            f"{file} has {len(table)} rows, not {n_rows} for each iteration; it was "
-            "cut short or belongs to another run"
-        )
-    cube = table.reshape(-1, n_rows, len(header))
-    return {name: cube[:, :, k] for k, name in enumerate(header) if k >= n_keys}
-
-
-def _column(columns: dict[str, Matrix], name: str, file: Path) -> Matrix:
-    if name not in columns:
-        raise ConfigError(f"{file} has no column {name!r}; it has {', '.join(columns)}")
-    return columns[name]
+def _column(rows: dict[str, Matrix], name: str, file: Path) -> Matrix:
+    if name not in rows:
+        raise ConfigError(f"{file} has no column {name!r}; it has {', '.join(rows)}")
+    return rows[name]
