@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter
+from typing import Protocol
 
 import numpy as np
 
+from dadmm import state
 from dadmm.crew import Crew, crews
 from dadmm.errors import ProblemError
 from dadmm.interfaces import Exchange
@@ -17,57 +20,83 @@ from dadmm.stopping import REASONS, Council
 Watcher = Callable[[int, Sequence[Node]], str | None]
 
 
+class Keeper(Protocol):
+    """Who keeps states of a run."""
+
+    def keep(self, t: int, wish: str, take: Callable[[], state.States]) -> None:
+        """Take the state after iteration ``t``, or not.
+
+        ``wish`` is what all nodes fulfil now, or "max_iter" in the last iteration.
+        """
+
+
 def iterate(
     nodes: Sequence[Node],
     exchange: Exchange,
     max_iter: int,
     council: Council | None = None,
     watchers: Sequence[Watcher] = (),
+    keepers: Sequence[Keeper] = (),
+    start: int = 0,
 ) -> tuple[int, str]:
     """Run the algorithm; return the number of iterations and why it ended.
 
     Parameters
     ----------
     nodes : sequence of Node
-        Those that the exchange hosts, in its order.
+        Those that the exchange hosts, in its order; they have met (`prime`).
     exchange : Exchange
     max_iter : int
     council : Council, optional
         Agreement over the whole network instead of between neighbours.
     watchers : sequence of callables
-        Each is shown ``(t, nodes)`` after every iteration and may return a reason to
-        stop. Their time is counted apart.
+        Each is shown ``(t, nodes)`` after every iteration and may return a wish, see
+        `stopping.WISHES`. Their time is counted apart.
+    keepers : sequence of Keeper
+    start : int
+        The iteration after which the nodes are.
     """
-    workers = crews(nodes)
     reduces = nodes[0].scheme.reduces
     posts, posted = reduces or council is not None, np.empty((0, 0))
-    prime(nodes, exchange)
-    for t in range(1, max_iter + 1):
+    shared: Matrix | None = None
+    workers = crews(nodes)
+    for t in range(start + 1, max_iter + 1):
         for worker in workers:
             _timed(SOLVE, worker, worker.propose)
-        start = perf_counter()
+        began = perf_counter()
         exchange.swap()
         if posts and t > 1:
             posted = exchange.read()
-        share = (perf_counter() - start) / len(nodes)
+        share = (perf_counter() - began) / len(nodes)
         if reduces and t > 1:
             _tell(nodes, posted)
         for worker in workers:
             _timed(UPDATE, worker, worker.absorb, t)
         for node in nodes:
             node.seconds[EXCHANGE] = share
-        start = perf_counter()
+        began = perf_counter()
         agreed = council is not None and t > 1 and council.hear(posted[:, 0])
         if posts and not agreed:
-            exchange.post(_shared(nodes, council))
+            shared = _shared(nodes, council)
+            exchange.post(shared)
+        wish = max(node.granted(t) for node in nodes)  # all alike
         _watch(watchers, t, nodes)
-        share = (perf_counter() - start) / len(nodes)
+        share = (perf_counter() - began) / len(nodes)
         for node in nodes:
             _tally(node, share)
-        if agreed:
+        if agreed or nodes[0].done:  # all nodes are done after the same iteration
             return t, "converged"
-        if nodes[0].done:  # all nodes are done after the same iteration
-            return t, REASONS[int(nodes[0].accord.reason)]
+        if t == max_iter:
+            wish = wish or "max_iter"
+        _keep(
+            keepers,
+            t,
+            wish,
+            nodes,
+            partial(state.take, nodes, exchange, council, shared),
+        )
+        if wish in REASONS:
+            return t, wish
     return max_iter, "max_iter"
 
 
@@ -106,10 +135,25 @@ def _tally(node: Node, observe_seconds: float) -> None:
 
 def _watch(watchers: Sequence[Watcher], t: int, nodes: Sequence[Node]) -> None:
     for watcher in watchers:
-        reason = watcher(t, nodes)
-        if reason is not None:
+        wish = watcher(t, nodes)
+        if wish is not None:
             for node in nodes:
-                node.ask_to_stop(t, reason)
+                node.ask(t, wish)
+
+
+def _keep(
+    keepers: Sequence[Keeper],
+    t: int,
+    wish: str,
+    nodes: Sequence[Node],
+    take: Callable[[], state.States],
+) -> None:
+    began = perf_counter()
+    for keeper in keepers:
+        keeper.keep(t, wish, take)
+    share = (perf_counter() - began) / len(nodes)
+    for node in nodes:
+        node.total_seconds[OBSERVE] += share
 
 
 def _shared(nodes: Sequence[Node], council: Council | None) -> Matrix:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dadmm import builder, flags, penalty
 from dadmm.codec import PAYLOADS
@@ -28,11 +28,25 @@ OF_PROBLEMS = {
     "l1_ratio": "l1_ratio",
     "delta": "delta",
 }
+# settings that may change when a run is resumed: they do not decide its numbers, or,
+# as the data, are compared by what is in them
+FREE = {
+    "max_iter", "max_seconds", "strict", "quiet", "wait", "out", "overwrite", "data",
+    "labels", "nodes", "checkpoint", "checkpoint_seconds", "checkpoint_every",
+}  # fmt: skip
 
 
 def setting(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
     """Return a dataclass field that carries its own documentation."""
     return field(default=default, metadata={"help": help, "choices": tuple(choices)})
+
+
+class Request(NamedTuple):
+    """What a command line asks for."""
+
+    config: RunConfig
+    dry_run: bool
+    resume: Path | None  # the folder of the run to go on with
 
 
 @dataclass(frozen=True)
@@ -142,6 +156,16 @@ class RunConfig:
     loss: float = setting(0.0, "scheme fixed: probability that a payload gets lost")
     loss_seed: int = setting(0, "seed of the losses")
 
+    checkpoint: bool = setting(
+        True, "save the state of the run, from which --resume goes on"
+    )
+    checkpoint_seconds: float = setting(
+        60.0, "save about this often, and at the end (0: not by time)"
+    )
+    checkpoint_every: int = setting(
+        0, "save after every so many iterations (0: do not count them)"
+    )
+
     wait: str = setting("auto", "how ranks wait for messages", WAITS)
     out: str | None = setting(
         None, "folder of the results (by default a new one in runs/)"
@@ -170,6 +194,7 @@ class RunConfig:
             raise ConfigError(
                 f"n_components must be 3 for sfm, got {self.n_components!r}"
             )
+        self._at_least(0, "checkpoint_seconds", "checkpoint_every")
         self._at_least(0, "data_seed", "topology_seed", "seed", "noise_variance")
         if not 0 <= self.missing < 1:
             raise ConfigError(f"missing must be within [0, 1), got {self.missing!r}")
@@ -271,12 +296,38 @@ class RunConfig:
         return {k: flags.typed(cls, k, v, str(path)) for k, v in table.items()}
 
     @classmethod
-    def from_argv(cls, argv: Sequence[str]) -> tuple[RunConfig, bool]:
-        """Return the settings of a command line, and whether it is a dry run."""
+    def from_argv(cls, argv: Sequence[str]) -> Request:
+        """Return what a command line asks for."""
         given = flags.parse(cls, argv)
-        config, dry = given.pop("config", None), given.pop("dry_run", False)
-        table = cls.from_toml(config) if config is not None else {}
-        return cls(**(table | given)), dry
+        file, dry = given.pop("config", None), given.pop("dry_run", False)
+        resume = given.pop("resume", None)
+        if resume is not None and file is not None:
+            raise ConfigError("resume has the settings of its run; leave out config")
+        if resume is not None:
+            file = Path(resume) / "config.toml"
+        table = cls.from_toml(file) if file is not None else {}
+        config = cls(**(table | given))
+        if resume is not None:
+            config._check_resumed(cls(**table), Path(resume))
+        return Request(config, dry, None if resume is None else Path(resume))
+
+    def _check_resumed(self, begun: RunConfig, run: Path) -> None:
+        """Raise if a run would go on with what it did not begin with."""
+        if self.out is not None and Path(self.out) != run:
+            raise ConfigError(
+                f"a run is resumed in its own folder, {run}; leave out --out"
+            )
+        for name, now in self.deciding().items():
+            was = getattr(begun, name)
+            if was != now:
+                raise ConfigError(
+                    f"{name} is {now!r} but was {was!r} when the run in {run} began; a "
+                    "resumed run goes on with its own settings, so leave it out"
+                )
+
+    def deciding(self) -> dict[str, Any]:
+        """Return the settings that decide the numbers of a run."""
+        return {k: v for k, v in asdict(self).items() if k not in FREE}
 
     def to_toml(self) -> str:
         """Return the settings as TOML; reading it back gives the same settings."""

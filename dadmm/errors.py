@@ -23,3 +23,7 @@ class ProblemError(DadmmError):
 
 class OutputError(DadmmError):
     """Results cannot be written where they should go."""
+
+
+class CheckpointError(DadmmError):
+    """A checkpoint is missing, damaged, or of another run."""

@@ -12,7 +12,7 @@ from dadmm.errors import ConfigError
 
 
 def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
-    """Return what a command line gives, ``config`` and ``dry_run`` included."""
+    """Return what a command line gives; ``config``, ``dry_run``, ``resume``, too."""
     parser = _parser(kind)
     given, unknown = parser.parse_known_args(argv)
     if unknown:
@@ -78,6 +78,9 @@ def _parser(settings: Any) -> argparse.ArgumentParser:
     parser.add_argument("--config", metavar="FILE", help="settings as TOML")
     parser.add_argument(
         "--dry-run", action="store_true", help="print the settings as TOML and stop"
+    )
+    parser.add_argument(
+        "--resume", metavar="RUN", help="go on with the run in this folder"
     )
     kinds = _kinds(settings)
     for item in fields(settings):

@@ -188,6 +188,8 @@ class Exchange(Protocol):
     def collect(self, rows: Matrix) -> Matrix:
         """Return the rows of all processes in node order, on every process."""
 
+    polls: int  # how often rows were posted so far
+
     @property
     def collectives(self) -> tuple[int, int]:
         """How many rows were posted, and the bytes of all nodes in them."""

@@ -8,6 +8,9 @@ of the parameters themselves: then the two ends stay equal and opposite.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from dadmm import codec, wire
@@ -18,6 +21,11 @@ from dadmm.stopping import Accord
 from dadmm.wire import PAYLOAD, SLEEPY, Rows, Words
 
 Mask = np.ndarray  # of bool, (degree,)
+# all that the next iteration depends on; each of the arrays has a row per edge
+STATE = (
+    "said", "heard", "eta_said", "eta_heard", "t", "silent", "lost",
+    "_threshold", "_influence", "_sleepy", "_asleep", "_missed",
+)  # fmt: skip
 
 
 class Links:
@@ -154,6 +162,19 @@ class Links:
         self._influence[moved] = influence[moved]
         most = self._influence.max(initial=0.0)
         self._sleepy = self._influence < self.sending.sleep * most
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the next iteration depends on; the arrays are in use."""
+        return {name: getattr(self, name) for name in STATE}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state."""
+        for name in STATE:
+            own = getattr(self, name)
+            if isinstance(own, np.ndarray):  # which may be the message rows themselves
+                own[...] = state[name]
+            else:
+                setattr(self, name, state[name])
 
     def lag(self, shared: Vector) -> Matrix | None:
         """Return what neighbours do not know yet of this node; None if nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,12 @@ from dadmm.links import Links
 
 COUPLINGS = ("symmetric", "own")
 PROBES = ("midpoint", "neighbour")
+# all that the next iteration depends on, beside the links
+STATE = (
+    "theta", "multipliers", "anchors", "mean", "eta", "penalty", "accord", "network",
+    "objective", "objective_previous", "primal", "dual", "satisfied",
+    "_idled", "_content", "total_seconds",
+)  # fmt: skip
 SOLVE, EXCHANGE, UPDATE, OBSERVE = PHASES = range(4)  # of an iteration, in this order
 
 
@@ -232,10 +238,28 @@ class Node:
         """This node; so that one node is worked on as a crew is."""
         return (self,)
 
-    def ask_to_stop(self, t: int, reason: str) -> None:
-        """Want the whole network to stop as soon as all can know."""
-        self.accord = stopping.request(self.accord, t, reason, self.reach)
-        self.done = t >= self.accord.stop_at
+    def ask(self, t: int, wish: str) -> None:
+        """Wish something of the whole network, see `stopping.WISHES`."""
+        self.accord = stopping.ask(self.accord, t, wish, self.reach)
+
+    def granted(self, t: int) -> str:
+        """Return which wish all nodes fulfil after this iteration, if any."""
+        wish, self.accord = stopping.granted(self.accord, t, self.reach)
+        return wish
+
+    def state(self) -> dict[str, Any]:
+        """Return all that the next iteration depends on; the arrays are in use."""
+        own = {name: getattr(self, name) for name in STATE}
+        return own | {"links": self.links.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a state of a node like this one, which has met its neighbours."""
+        for name in STATE:
+            setattr(self, name, state[name])
+        self.links.restore(state["links"])
+        self.shared = self.layout.shared(self.theta)
+        self.multiplier = self.multipliers.sum(axis=0)
+        self.accord = self.accord._replace(wishes=0)  # their time was then
 
     def _judge(self, t: int, seen: Sighting) -> None:
         now = stopping.Progress(

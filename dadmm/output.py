@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dadmm import checkpoint
 from dadmm.errors import OutputError
 from dadmm.node import Node
 from dadmm.record import EDGE_COLUMNS, EdgeRows, NodeRows, Observe, PartFile, merge
@@ -55,11 +56,23 @@ def create(out: str | None, name: str, overwrite: bool) -> Path:
                 "its results"
             )
         path.mkdir(parents=True, exist_ok=True)
-        for stale in (path / "summary.json", *path.glob("imputed-*.npz")):
-            stale.unlink(missing_ok=True)
+        _forget_results(path)
+        checkpoint.remove(path)
         _remove(path / PARTS)
         (path / PARTS).mkdir()
     return path
+
+
+def reopen(folder: Path) -> None:
+    """Make a run's folder ready to go on: it is no longer complete."""
+    with writing(folder):
+        _forget_results(folder)
+        (folder / PARTS).mkdir(exist_ok=True)
+
+
+def _forget_results(folder: Path) -> None:
+    for stale in (folder / "summary.json", *folder.glob("imputed-*.npz")):
+        stale.unlink(missing_ok=True)
 
 
 def _fresh(stem: Path) -> Path:
@@ -89,6 +102,8 @@ class Parts:
         Their directed edges ``(i, j)``, if these are to be recorded.
     observe : dict of str to callable
         Further columns of the history.
+    start : int
+        The iteration from which a resumed run goes on.
     """
 
     def __init__(
@@ -98,6 +113,7 @@ class Parts:
         keys: Sequence[tuple[int, ...]],
         edges: Sequence[tuple[int, ...]] | None,
         observe: Observe,
+        start: int = 0,
     ) -> None:
         if not (folder / PARTS).is_dir():
             raise OutputError(
@@ -108,18 +124,25 @@ class Parts:
         self.by_edge = edges is not None
         self._files: list[PartFile] = []
         self._rows: list[NodeRows | EdgeRows] = []
-        self._folder = folder
+        self._folder, self._start = folder, start
         with writing(folder):
             rows = self._open(f"history-{rank:05d}.csv", keys)
-            self._rows.append(NodeRows(len(keys), rows, observe))
+            self._rows.append(NodeRows(len(keys), rows, observe, start))
             self.columns = self._rows[0].columns
             if edges is not None:
                 rows = self._open(f"edges-{rank:05d}.csv", edges)
-                self._rows.append(EdgeRows(len(edges), rows))
+                self._rows.append(EdgeRows(len(edges), rows, start))
 
     def _open(self, name: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
-        self._files.append(PartFile(self._folder / PARTS / name, keys))
-        return self._files[-1]
+        file = PartFile(self._folder / PARTS / name, keys, self._start)
+        merged = self._folder / f"{name.partition('-')[0]}.csv"
+        if file.kept != self._start and (file.kept or not merged.exists()):
+            raise OutputError(
+                f"the rows of {merged} up to iteration {self._start} are not all in "
+                f"{self._folder}; put them back, or start anew"
+            )
+        self._files.append(file)
+        return file
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
         """Record an iteration; a full disk ends the run in good order."""
@@ -127,14 +150,27 @@ class Parts:
             self._try(self._record, t, nodes)
         return None if self.failure is None else "output"
 
-    def close(self) -> None:
-        """Write what is left; raise what went wrong."""
+    def sync(self) -> None:
+        """Bring all rows so far to disk; raise what went wrong."""
         if self.failure is None:
-            self._try(self._flush)
+            self._try(self._sync)
         if self.failure is not None:
             raise self.failure
 
-    def _flush(self) -> None:
+    def close(self) -> None:
+        """Write what is left; raise what went wrong."""
+        if self.failure is None:
+            self._try(self._close)
+        if self.failure is not None:
+            raise self.failure
+
+    def _sync(self) -> None:
+        for rows in self._rows:
+            rows.table.flush()
+        for file in self._files:
+            file.sync()
+
+    def _close(self) -> None:
         for rows in self._rows:
             rows.table.flush()
         for file in self._files:
@@ -171,15 +207,17 @@ def finish(
     """Merge the parts and write the results; each file appears whole or not at all."""
     parts = folder / PARTS
     with writing(folder):
-        with _atomic(folder / "history.csv") as draft:
+        whole = folder / "history.csv"
+        with _atomic(whole) as draft:
             header = ("iteration", "node", *columns)
-            merge(sorted(parts.glob("history-*.csv")), header, draft)
+            merge(sorted(parts.glob("history-*.csv")), header, draft, whole)
+        whole = folder / "edges.csv"
         if by_edge:
-            with _atomic(folder / "edges.csv") as draft:
+            with _atomic(whole) as draft:
                 header = ("iteration", "i", "j", *EDGE_COLUMNS)
-                merge(sorted(parts.glob("edges-*.csv")), header, draft)
+                merge(sorted(parts.glob("edges-*.csv")), header, draft, whole)
         else:
-            (folder / "edges.csv").unlink(missing_ok=True)
+            whole.unlink(missing_ok=True)
         write_arrays(folder / "result.npz", arrays)
         # The summary comes last: a folder that has one is complete.
         with _atomic(folder / "summary.json") as draft:

@@ -23,6 +23,7 @@ class ProgressLine:
     def __init__(self, max_iter: int) -> None:
         self._live = os.environ.get("DADMM_PROGRESS") == "live" or sys.stderr.isatty()
         self._max_iter, self._start = max_iter, monotonic()
+        self._before: int | None = None  # iterations of a run that was resumed
         self._period = 0.2 if self._live else 10.0
         self._next = self._start + self._period
         self._width = 0
@@ -34,11 +35,13 @@ class ProgressLine:
             self._columns = get_terminal_size().columns - 1
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        if self._before is None:
+            self._before = t - 1
         now = monotonic()
         if now < self._next:
             return
         self._next = now + self._period
-        node, rate = nodes[0], t / (now - self._start)
+        node, rate = nodes[0], (t - self._before) / (now - self._start)
         left = (self._max_iter - t) / rate
         self._show(
             f"iteration {t} of at most {self._max_iter}: primal {node.primal:.1e}, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
@@ -51,17 +52,24 @@ class Table:
     n_rows, n_columns : int
         Of one iteration.
     sink : Sink
+    start : int
+        The iteration before the first.
     seconds : float
         A block older than this is passed on even if it is not full.
     """
 
     def __init__(
-        self, n_rows: int, n_columns: int, sink: Sink, seconds: float = 2.0
+        self,
+        n_rows: int,
+        n_columns: int,
+        sink: Sink,
+        start: int = 0,
+        seconds: float = 2.0,
     ) -> None:
         capacity = max(1, min(4096, 2**18 // max(n_rows * n_columns, 1)))
         self._block = np.empty((capacity, n_rows, n_columns))
         self._sink, self._seconds = sink, seconds
-        self._used, self._first, self._flushed = 0, 1, monotonic()
+        self._used, self._first, self._flushed = 0, start + 1, monotonic()
 
     def rows(self) -> Matrix:
         """Return the rows (n_rows, n_columns) of the next iteration, to be filled."""
@@ -102,11 +110,16 @@ class PartFile:
     path : Path
     keys : sequence of tuple of int
         What identifies each row of an iteration: ``(node,)`` or ``(i, j)``.
+    start : int
+        Iterations whose lines are kept, if the file is there.
     """
 
-    def __init__(self, path: Path, keys: Sequence[tuple[int, ...]]) -> None:
+    def __init__(
+        self, path: Path, keys: Sequence[tuple[int, ...]], start: int = 0
+    ) -> None:
         self._keys = keys
-        self._file = open(path, "w", newline="")  # noqa: SIM115 (closed in close)
+        self.kept = keep(path, start) if start and path.exists() else 0
+        self._file = open(path, "a" if start else "w", newline="")  # noqa: SIM115
         self._writer = csv.writer(self._file, lineterminator="\n")
 
     def append(self, first: int, block: np.ndarray) -> None:
@@ -115,17 +128,39 @@ class PartFile:
             self._writer.writerows((t, *key, *row) for key, row in lines)
         self._file.flush()
 
+    def sync(self) -> None:
+        """Bring all lines to disk."""
+        os.fsync(self._file.fileno())
+
     def close(self) -> None:
         self._file.close()
+
+
+def keep(path: Path, last: int) -> int:
+    """Cut a part of a CSV file after iteration ``last``; return the last it has."""
+    kept = size = 0
+    with open(path, "r+", encoding="ascii", newline="") as file:
+        for line in file:
+            if not line.endswith("\n") or _iteration(line) > last:
+                break
+            kept, size = _iteration(line), size + len(line)
+        file.truncate(size)
+    return kept
 
 
 class NodeRows:
     """A watcher that fills one row per hosted node and iteration."""
 
-    def __init__(self, n_hosted: int, sink: Sink, observe: Observe = {}) -> None:  # noqa: B006
+    def __init__(
+        self,
+        n_hosted: int,
+        sink: Sink,
+        observe: Observe = {},  # noqa: B006
+        start: int = 0,
+    ) -> None:
         self._observe = tuple(observe.values())
         self.columns = NODE_COLUMNS + tuple(observe)
-        self.table = Table(n_hosted, len(self.columns), sink)
+        self.table = Table(n_hosted, len(self.columns), sink, start)
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         for row, node in zip(self.table.rows(), nodes, strict=True):
@@ -150,8 +185,8 @@ class EdgeRows:
 
     columns = EDGE_COLUMNS
 
-    def __init__(self, n_edges: int, sink: Sink) -> None:
-        self.table = Table(n_edges, len(self.columns), sink)
+    def __init__(self, n_edges: int, sink: Sink, start: int = 0) -> None:
+        self.table = Table(n_edges, len(self.columns), sink, start)
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         rows, start = self.table.rows(), 0
@@ -229,11 +264,25 @@ class Recorder:
         return History(source.columns, whole.transpose(1, 0, 2))
 
 
-def merge(parts: Sequence[Path], header: Sequence[str], target: Path) -> None:
+def merge(
+    parts: Sequence[Path],
+    header: Sequence[str],
+    target: Path,
+    before: Path | None = None,
+) -> None:
     """Merge the part files of all processes into one CSV file, iteration by iteration.
 
     Every part holds its rows in order of iteration, as many per iteration as it has
     keys, and all parts end with the same iteration.
+
+    Parameters
+    ----------
+    parts : sequence of Path
+    header : sequence of str
+    target : Path
+    before : Path, optional
+        A merged file with the iterations before those of the parts, in a run that was
+        resumed.
     """
     _allow_files(len(parts) + 64)
     files: list[Any] = [open(part) for part in parts]  # noqa: SIM115
@@ -241,7 +290,9 @@ def merge(parts: Sequence[Path], header: Sequence[str], target: Path) -> None:
         with open(target, "w") as out:
             out.write(",".join(header) + "\n")
             lines = [file.readline() for file in files]
-            t = 1
+            t = min((_iteration(line) for line in lines if line), default=1)
+            if before is not None and t > 1:
+                _copy(before, t, out)
             while any(lines):
                 for k, file in enumerate(files):
                     while lines[k].startswith(f"{t},"):
@@ -251,6 +302,20 @@ def merge(parts: Sequence[Path], header: Sequence[str], target: Path) -> None:
     finally:
         for file in files:
             file.close()
+
+
+def _copy(source: Path, end: int, out: Any) -> None:
+    """Copy the rows of a merged file before iteration ``end``."""
+    with open(source) as file:
+        next(file, "")  # the header
+        for line in file:
+            if _iteration(line) >= end:
+                return
+            out.write(line)
+
+
+def _iteration(line: str) -> int:
+    return int(line.partition(",")[0])
 
 
 def _allow_files(n: int) -> None:

@@ -257,4 +257,7 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
             f"{found['objective_gap']:.1e} of the optimum"
         )
     lines.append(f"results in {folder}")
+    if config.checkpoint and not summary["converged"]:
+        more = " --max-iter N" if summary["reason"] == "max_iter" else ""
+        lines.append(f"go on with --resume {folder}{more}")
     return "\n".join(lines)

@@ -6,6 +6,7 @@ cannot be written, 3 not converged under ``--strict``.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -13,14 +14,16 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dadmm import assemble, motion, output, report
 from dadmm.algorithm import Watcher
+from dadmm.checkpoint import Checkpoints
 from dadmm.config import RunConfig
-from dadmm.errors import DadmmError
+from dadmm.errors import CheckpointError, DadmmError
 from dadmm.layout import Matrix
 from dadmm.problems import IncompletePPCA, StructureFromMotion
 from dadmm.progress import ProgressLine, Signals
@@ -62,7 +65,7 @@ def say(sentence: str) -> None:
 def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     """Run the job on this rank of the world and return the exit code of all."""
     started = monotonic()
-    config, dry_run = together(world, RunConfig.from_argv, argv)
+    config, dry_run, resume = together(world, RunConfig.from_argv, argv)
     if dry_run:
         print(config.to_toml(), end="")
         return OK
@@ -70,10 +73,23 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     samples, truth = assemble.shards(world, config, graph.n_nodes)
     problems = together(world, assemble.problems, config, samples, graph.n_nodes)
     targets = report.targets(world, config, list(problems.values()), truth)
-    folder = make_folder(world, config, graph.n_nodes)
-    parts = together(world, open_parts, world, config, folder, graph, targets)
-    result = solve_watched(world, config, graph, schedule, problems, [parts, signals])
+    if resume is None:
+        folder = make_folder(world, config, graph.n_nodes)
+    else:
+        folder = resume
+        together(world, check_unfinished, world, folder)
+    checkpoints = checkpoints_of(config, folder, samples, resume=resume is not None)
+    start = checkpoints.open(world, tuple(samples), graph.n_nodes, config.max_iter)
+    if resume is not None:
+        together(world, reopen, world, config, folder, graph.n_nodes)
+    parts = together(world, open_parts, world, config, folder, graph, targets, start)
+    checkpoints.sync = parts.sync
+    watchers: list[Watcher] = [parts, signals]
+    result = solve_watched(
+        world, config, graph, schedule, problems, watchers, checkpoints
+    )
     together(world, parts.close)
+    together(world, checkpoints.close)
     rows, elapsed = samples.values(), monotonic() - started
     summary = report.summary(world, config, result, targets, rows, elapsed)
     arrays = result.layout.views(result.theta)._asdict()
@@ -90,10 +106,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
 
 
 def make_folder(world: Any, config: RunConfig, n_nodes: int) -> Path:
-    """Make the run's folder on rank 0, with what repeats the run in it.
-
-    That is the configuration with its number of nodes, but not where the results went.
-    """
+    """Make the run's folder on rank 0, with what repeats the run in it."""
 
     def create() -> str:
         if world.rank:
@@ -102,11 +115,55 @@ def make_folder(world: Any, config: RunConfig, n_nodes: int) -> Path:
         problem = config.problem.rpartition(":")[2]
         name = f"{problem}-{graph}-{config.scheme}"
         folder = output.create(config.out, name, config.overwrite)
-        again = replace(config, nodes=n_nodes, out=None, overwrite=False)
-        output.write_text(folder / "config.toml", again.to_toml())
+        write_config(config, folder, n_nodes)
         return str(folder)
 
     return Path(world.share(together(world, create)))
+
+
+def checkpoints_of(
+    config: RunConfig, folder: Path, samples: dict[int, Matrix], resume: bool
+) -> Checkpoints:
+    """Return where the state is saved, and what it must belong to."""
+    settings = "".join(f"{k} = {v!r}\n" for k, v in config.deciding().items())
+    return Checkpoints(
+        folder,
+        every=config.checkpoint_every,
+        seconds=config.checkpoint_seconds,
+        saves=config.checkpoint,
+        resume=resume,
+        identity={"configuration": _digest(settings.encode())},
+        data={i: _digest(rows.tobytes()) for i, rows in samples.items()},
+    )
+
+
+def _digest(data: bytes) -> str:
+    return f"{crc32(data):08x}"
+
+
+def check_unfinished(world: Any, folder: Path) -> None:
+    """Raise, on rank 0, if a run has nothing left to do."""
+    summary = folder / "summary.json"
+    if world.rank == 0 and summary.exists():
+        found = json.loads(summary.read_text())
+        if found["converged"]:
+            raise CheckpointError(
+                f"the run in {folder} has converged after {found['iterations']} "
+                "iterations; there is nothing to resume"
+            )
+
+
+def reopen(world: Any, config: RunConfig, folder: Path, n_nodes: int) -> None:
+    """Let a run's folder be in work again, on rank 0."""
+    if world.rank == 0:
+        output.reopen(folder)
+        write_config(config, folder, n_nodes)
+
+
+def write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
+    """Write what repeats the run, but not where the results went."""
+    again = replace(config, nodes=n_nodes, out=None, overwrite=False)
+    output.write_text(folder / "config.toml", again.to_toml())
 
 
 def open_parts(
@@ -115,6 +172,7 @@ def open_parts(
     folder: Path,
     graph: Topology,
     targets: report.Targets,
+    start: int,
 ) -> output.Parts:
     """Open the files into which this rank writes its rows."""
     nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
@@ -125,6 +183,7 @@ def open_parts(
         [(i,) for i in nodes],
         edges if config.record_edges else None,
         targets.observe if config.record_angle else {},
+        start,
     )
 
 
@@ -135,6 +194,7 @@ def solve_watched(
     schedule: Schedule | None,
     problems: dict[int, Any],
     watchers: list[Watcher],
+    checkpoints: Checkpoints,
 ) -> Result:
     """Run the algorithm while recording it, showing it, and heeding signals."""
     line = ProgressLine(config.max_iter)
@@ -148,6 +208,7 @@ def solve_watched(
             schedule=schedule,
             record=False,
             watchers=watchers,
+            checkpoints=checkpoints,
             **config.solver_settings(),
         )
     except DadmmError as error:

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm import penalty
-from dadmm.algorithm import Watcher, iterate
+from dadmm import checkpoint, penalty
+from dadmm.algorithm import Watcher, iterate, prime
 from dadmm.certificate import Certificate, distance_bound
+from dadmm.checkpoint import Checkpoints
 from dadmm.errors import ConfigError, ProblemError, TopologyError
 from dadmm.exchange import InProcessExchange
 from dadmm.interfaces import Exchange, Problem, Traffic
@@ -26,6 +27,7 @@ from dadmm.sending import EVERYTHING, Sending, check_loss
 from dadmm.stopping import AGREEMENTS, Council, Rule
 from dadmm.topology import Topology
 from dadmm.wire import width
+from dadmm.world import Alone
 
 INITS = ("shared", "independent")
 
@@ -108,6 +110,7 @@ def solve(
     record_edges: bool = False,
     observe: Observe | None = None,
     watchers: Sequence[Watcher] = (),
+    checkpoints: Checkpoints | None = None,
 ) -> Result:
     """Minimise the sum of the nodes' objectives over one shared parameter vector.
 
@@ -160,6 +163,9 @@ def solve(
         Further columns of the history: each a function of theta (size,).
     watchers : sequence of callables
         Each is shown ``(t, nodes)`` after every iteration; see `algorithm.iterate`.
+    checkpoints : Checkpoints, optional
+        Where and when to save the state of the run, and whether to go on from there;
+        the history then begins where the run goes on.
 
     Returns
     -------
@@ -185,6 +191,8 @@ def solve(
     check_loss(sending, scheme)
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
+    if checkpoints is not None:
+        _open(checkpoints, comm, tuple(hosted), topology.n_nodes, max_iter)
     starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
     with (
         _one_thread(),
@@ -221,13 +229,22 @@ def solve(
         council = None
         if agreement == "global":
             council = Council(rule, nodes[0].links.cycle)
-        iterations, reason = iterate(nodes, exchange, max_iter, council, watching)
+        prime(nodes, exchange)
+        start, keepers = 0, []
+        if checkpoints is not None:
+            start = checkpoints.give(nodes, exchange, council)
+            keepers, watching = [checkpoints], [*watching, checkpoints]
+        iterations, reason = iterate(
+            nodes, exchange, max_iter, council, watching, keepers, start
+        )
         own = [
             (*node.theta, node.objective, *node.total_seconds,
              node.disagreement, node.residual, node.gap, node.lag)
             for node in nodes
         ]  # fmt: skip
         table = exchange.collect(np.array(own))
+        if checkpoints is not None and reason == "converged" and 0 in hosted:
+            checkpoint.remove(checkpoints.folder)
         measured = table[:, layout.size + 1 :].T.copy()
         eta = np.concatenate([node.penalty.eta for node in nodes])
         return Result(
@@ -243,6 +260,22 @@ def solve(
             seconds=Seconds(*measured[: len(PHASES)]),
             history=recorder.history(exchange),
         )
+
+
+def _open(
+    checkpoints: Checkpoints,
+    comm: Any,
+    hosted: Sequence[int],
+    n_nodes: int,
+    max_iter: int,
+) -> None:
+    """Read the checkpoint to go on from, if the run is to go on."""
+    world: Any = Alone()
+    if comm is not None:
+        from dadmm.exchange.mpi import World
+
+        world = World(comm)
+    checkpoints.open(world, hosted, n_nodes, max_iter)
 
 
 def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> Traffic:

@@ -2,10 +2,14 @@
 
 Each message carries three words: ``quiet``, for how many iterations the sender's ever
 wider surroundings have been satisfied; ``stop_at``, the iteration after which all will
-stop; and ``reason``, why. After diameter + 1 quiet iterations a node knows that every
-node was satisfied at one common iteration, and its ``stop_at`` lies far enough ahead to
-reach everybody: all nodes stop after the same iteration. A stop by time or by signal
-enters the same flood.
+stop; and ``wishes``. After diameter + 1 quiet iterations a node knows that every node
+was satisfied at one common iteration, and its ``stop_at`` lies far enough ahead to
+reach everybody: all nodes stop after the same iteration.
+
+What else one node may wish of all, to save or to stop by time or by signal, waits for
+the end of a round. Rounds are as long as a word takes to all nodes, so a wish of one
+round is known to all when the next one ends, and there all fulfil it. It leaves the
+verdict alone: a run that was stopped and resumed converges when it would have anyway.
 """
 
 from __future__ import annotations
@@ -20,8 +24,9 @@ import numpy as np
 from dadmm.errors import ConfigError
 from dadmm.layout import Vector
 
-# Why a run ended; a code travels as a number, and the largest wins a tie.
-REASONS = ("max_iter", "converged", "max_seconds", "signal", "output")
+REASONS = ("max_iter", "converged", "max_seconds", "signal", "output")  # to end a run
+# What a node may wish of all; a code travels as a number, and the largest wins.
+WISHES = ("", "save", "max_seconds", "signal", "output")
 RULES = ("optimality", "residuals", "objective")
 AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # iterations in a row before a verdict counts
@@ -116,7 +121,7 @@ class Accord(NamedTuple):
     streak: int = 0  # its own satisfied iterations in a row
     quiet: float = 0.0
     stop_at: float = math.inf
-    reason: float = 0.0
+    wishes: int = 0  # a code of each of two rounds, the even ones in the lower 4 bits
 
 
 def agree(mine: Accord, theirs: Any, t: int, satisfied: bool, diameter: int) -> Accord:
@@ -125,7 +130,7 @@ def agree(mine: Accord, theirs: Any, t: int, satisfied: bool, diameter: int) -> 
     Parameters
     ----------
     mine : Accord
-    theirs : record with ``quiet``, ``stop_at`` and ``reason``, each (degree,)
+    theirs : record with ``quiet``, ``stop_at`` and ``wishes``, each (degree,)
     t : int
     satisfied : bool
         Whether the stopping rule holds for this node in this iteration.
@@ -136,23 +141,48 @@ def agree(mine: Accord, theirs: Any, t: int, satisfied: bool, diameter: int) -> 
     quiet = 0.0
     if streak >= PATIENCE:
         quiet = 1.0 + min(mine.quiet, theirs.quiet.min(initial=math.inf))
-    now = mine._replace(streak=streak, quiet=quiet)
+    stop_at = min(mine.stop_at, float(theirs.stop_at.min(initial=math.inf)))
     if quiet > diameter:
-        now = request(now, t, "converged", diameter)
-    stop_at = float(theirs.stop_at.min(initial=math.inf))
-    if stop_at > now.stop_at or stop_at == math.inf:
-        return now
-    reason = float(theirs.reason[theirs.stop_at == stop_at].max())
-    if stop_at == now.stop_at:
-        reason = max(reason, now.reason)
-    return now._replace(stop_at=stop_at, reason=reason)
+        stop_at = min(stop_at, float(t + diameter))
+    wishes = mine.wishes
+    for theirs_too in set(theirs.wishes.tolist()) - {wishes}:
+        wishes = _both(wishes, theirs_too)
+    return Accord(streak, quiet, stop_at, wishes)
 
 
-def request(mine: Accord, t: int, reason: str, diameter: int) -> Accord:
-    """Return the accord of a node that wants all to stop as soon as all can know."""
-    wish = (t + diameter, -REASONS.index(reason))
-    stop_at, code = min((mine.stop_at, -mine.reason), wish)
-    return mine._replace(stop_at=float(stop_at), reason=float(-code))
+def ask(mine: Accord, t: int, wish: str, reach: int) -> Accord:
+    """Return the accord of a node that has a wish after iteration ``t``.
+
+    Parameters
+    ----------
+    mine : Accord
+    t : int
+    wish : str
+        One of `WISHES`.
+    reach : int
+        How many iterations a word takes to all nodes.
+    """
+    code = WISHES.index(wish) << _place(t // max(reach, 1))
+    return mine._replace(wishes=_both(mine.wishes, code))
+
+
+def granted(mine: Accord, t: int, reach: int) -> tuple[str, Accord]:
+    """Return which wish all nodes fulfil after iteration ``t``, and what is left."""
+    rounds, rest = divmod(t, max(reach, 1))
+    if rest or not mine.wishes:
+        return "", mine
+    place = _place(rounds)  # of the last round but one: all know by now
+    code = mine.wishes >> place & 15
+    return WISHES[code], mine._replace(wishes=mine.wishes & ~(15 << place))
+
+
+def _place(rounds: int) -> int:
+    return 4 * (rounds % 2)
+
+
+def _both(a: int, b: int) -> int:
+    """Return the larger code of each round."""
+    return max(a & 15, b & 15) | max(a & 240, b & 240)
 
 
 class Council:
@@ -170,6 +200,14 @@ class Council:
     def vote(self, objective: float, satisfied: bool) -> float:
         """Return the number that a node shares."""
         return objective if self.rule.name == "objective" else float(satisfied)
+
+    def state(self) -> tuple[int, float]:
+        """Return all that the next verdict depends on."""
+        return self._streak, self._previous
+
+    def restore(self, state: tuple[int, float]) -> None:
+        """Go on from a state."""
+        self._streak, self._previous = state
 
     def hear(self, votes: Vector) -> bool:
         """Return whether all should stop now, given the votes of (n_nodes,) nodes."""

@@ -5,7 +5,7 @@ bytes  type  what
 ====== ===== =========================================================
 0..3   uint  ``stop_at``, the iteration after which all stop, or NEVER
 4..5   uint  ``quiet``, see `dadmm.stopping`
-6      uint  ``reason``, a code of `dadmm.stopping.REASONS`
+6      uint  ``wishes``, see `dadmm.stopping`
 7      bits  PAYLOAD: one follows; SLEEPY: the edge may sleep
 8..15  float eta, unless the scheme finds the same at both ends by itself
 rest         the payload, as `dadmm.codec` writes it
@@ -26,7 +26,7 @@ from dadmm.layout import Matrix, Vector
 from dadmm.stopping import Accord
 
 HEADER = np.dtype(
-    [("stop_at", "u4"), ("quiet", "u2"), ("reason", "u1"), ("flags", "u1")]
+    [("stop_at", "u4"), ("quiet", "u2"), ("wishes", "u1"), ("flags", "u1")]
 )
 NEVER = 2**32 - 1
 MOST_QUIET = 2**16 - 1
@@ -49,7 +49,7 @@ class Words(NamedTuple):
 
     quiet: Vector
     stop_at: Vector
-    reason: Vector
+    wishes: np.ndarray
 
 
 class Rows:
@@ -66,7 +66,7 @@ class Rows:
         head = HEADER.itemsize
         header = box[:, :head].view(HEADER)[:, 0]
         self.stop_at, self.quiet = header["stop_at"], header["quiet"]
-        self.reason, self.flags = header["reason"], header["flags"]
+        self.wishes, self.flags = header["wishes"], header["flags"]
         self.eta: Vector = box[:, head : head + 8].view(np.float64)[:, 0]
         self.start = head + 8 * with_eta  # of the payload: a message without ends here
         self.payload: Bytes = box[:, self.start :]
@@ -82,11 +82,11 @@ class Rows:
         stop_at = accord.stop_at
         self.stop_at[:] = NEVER if stop_at == math.inf else min(stop_at, NEVER - 1)
         self.quiet[:] = min(accord.quiet, MOST_QUIET)
-        self.reason[:] = accord.reason
+        self.wishes[:] = accord.wishes
 
     def words(self) -> Words:
         """Return the neighbours' words on stopping."""
         stop_at = self._endless
         if self.stop_at.tobytes() != self._never:  # it mostly is
             stop_at = np.where(self.stop_at == NEVER, math.inf, self.stop_at)
-        return Words(self.quiet.astype(np.float64), stop_at, self.reason)
+        return Words(self.quiet.astype(np.float64), stop_at, self.wishes)

@@ -45,7 +45,7 @@ def test_defaults_are_those_of_solve():
 def test_every_setting_of_solve_is_a_setting_of_a_run():
     """Aside from what is data, or what the main job decides."""
     others = {"problems", "topology", "comm", "theta0", "record", "record_edges"}
-    others |= {"observe", "watchers", "schedule"}
+    others |= {"observe", "watchers", "schedule", "checkpoints"}
 
     known = set(inspect.signature(dadmm.solve).parameters) - others
     assert set(RunConfig().solver_settings()) == known
@@ -268,7 +268,7 @@ def test_a_setting_out_of_range_is_named_with_its_rule(setting, said):
 
 def test_a_dry_run_is_told_apart():
     """It is not a setting: it does not go into the file."""
-    config, dry = RunConfig.from_argv(["--dry-run"])
+    config, dry, _ = RunConfig.from_argv(["--dry-run"])
 
     assert dry
     assert "dry" not in config.to_toml()

@@ -35,17 +35,19 @@ ORDER = (
     ("problems",),  # solve
     ("builder",),
     ("exchange",),  # talk
+    ("world",),
     ("penalty", "curvature"),  # adapt
     ("node",),
     ("crew",),
     ("testing",),
-    ("algorithm",),
+    ("state",),
+    ("algorithm", "checkpoint"),
     ("record", "certificate"),
     ("solver",),
     ("dadmm",),  # the library's front door
     ("flags",),
     ("config",),
-    ("world", "output", "progress"),
+    ("output", "progress"),
     ("assemble", "report"),
     ("run", "drawing"),
     ("plot", "sklearn"),

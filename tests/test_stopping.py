@@ -14,7 +14,7 @@ from dadmm import Topology, stopping
 from dadmm.errors import ConfigError
 from dadmm.stopping import (
     PATIENCE,
-    REASONS,
+    WISHES,
     RULES,
     Accord,
     Council,
@@ -170,7 +170,7 @@ def test_an_unknown_rule_is_refused():
 def run(topology, content, wishes=(), diameter=None):
     """Return when and why each node is done, and how quiet it was (t, n_nodes).
 
-    ``content`` (t, n_nodes) has their verdicts, ``wishes`` are (t, node, reason).
+    ``content`` (t, n_nodes) has their verdicts, ``wishes`` are (t, node, wish).
     """
     diameter = topology.diameter if diameter is None else diameter
     accords = [Accord() for _ in range(len(topology))]
@@ -179,15 +179,25 @@ def run(topology, content, wishes=(), diameter=None):
         sent = np.array([accord[1:] for accord in accords])
         for i, heard in enumerate(topology.neighbours):
             words = sent[list(heard)].T
-            theirs = SimpleNamespace(quiet=words[0], stop_at=words[1], reason=words[2])
+            theirs = words_of(words)
             accords[i] = stopping.agree(accords[i], theirs, t, verdicts[i], diameter)
-        for _, i, reason in (wish for wish in wishes if wish[0] == t):
-            accords[i] = stopping.request(accords[i], t, reason, diameter)
+        granted = [stopping.granted(accord, t, diameter) for accord in accords]
+        accords = [accord for _, accord in granted]
+        for _, i, wish in (wish for wish in wishes if wish[0] == t):
+            accords[i] = stopping.ask(accords[i], t, wish, diameter)
         for i, accord in enumerate(accords):
             quiet[t - 1, i] = accord.quiet
             if t >= accord.stop_at and ends[i] is None:
-                ends[i] = t, REASONS[int(accord.reason)]
+                ends[i] = t, "converged"
+            elif granted[i][0] and ends[i] is None:
+                ends[i] = t, granted[i][0]
     return ends, quiet
+
+
+def words_of(words):
+    """Return the words of several nodes (3, n) as messages bring them."""
+    quiet, stop_at, wishes = words
+    return SimpleNamespace(quiet=quiet, stop_at=stop_at, wishes=wishes.astype(int))
 
 
 def expected_quiet(content, apart):
@@ -211,12 +221,14 @@ def expected_quiet(content, apart):
 def expected_end(quiet, wishes, diameter):
     """Return when and why all must stop, from what any node knows or wants."""
     known = np.flatnonzero((quiet > diameter).any(axis=1)) + 1
-    wants = [(t, "converged") for t in known.tolist()]
-    wants += [(t, reason) for t, _, reason in wishes]
-    first = min((t for t, _ in wants), default=math.inf)
-    reasons = [reason for t, reason in wants if t == first]
-    end = first + diameter
-    return (end, max(reasons, key=REASONS.index)) if end <= len(quiet) else None
+    length = max(diameter, 1)
+    ends = [(t + diameter, "converged") for t in known[:1].tolist()]
+    ends += [((t // length + 2) * length, wish) for t, _, wish in wishes]
+    first = min((t for t, _ in ends), default=math.inf)
+    why = [reason for t, reason in ends if t == first]
+    if first > len(quiet):
+        return None
+    return first, "converged" if "converged" in why else max(why, key=WISHES.index)
 
 
 def moody(rng, n_nodes):
@@ -227,8 +239,8 @@ def moody(rng, n_nodes):
 
 
 def impatient(rng, n_nodes):
-    """Return up to three wishes to stop, at about the same time."""
-    reasons = rng.choice(REASONS[2:], size=rng.integers(4)).tolist()
+    """Return up to three wishes, at about the same time."""
+    reasons = rng.choice(WISHES[1:], size=rng.integers(4)).tolist()
     times = rng.integers(5, 40) + rng.integers(3, size=len(reasons))
     nodes = rng.integers(n_nodes, size=len(reasons))
     return list(zip(times.tolist(), nodes.tolist(), reasons, strict=True))
@@ -284,14 +296,27 @@ def test_any_upper_bound_of_the_diameter_will_do():
     assert run(Topology.ring(5), content, diameter=7)[0] == [(18, "converged")] * 5
 
 
-def test_the_first_wish_counts_and_of_two_at_once_the_graver():
-    """A signal beats the time limit, at every node; a later wish is dropped."""
+def test_of_a_round_the_gravest_wish_counts():
+    """A signal beats the time limit, at every node; a wish of a later round is late."""
     content = np.zeros((20, 6), dtype=bool)
-    both = [(3, 0, "max_seconds"), (3, 5, "signal")]
-    late = [(3, 0, "max_seconds"), (4, 5, "output"), (4, 0, "signal")]
+    both = [(3, 0, "max_seconds"), (4, 5, "signal")]
+    late = [(4, 0, "max_seconds"), (5, 5, "output"), (5, 0, "signal")]
 
-    assert run(Topology.chain(6), content, both)[0] == [(8, "signal")] * 6
-    assert run(Topology.chain(6), content, late)[0] == [(8, "max_seconds")] * 6
+    assert run(Topology.chain(6), content, both)[0] == [(10, "signal")] * 6
+    assert run(Topology.chain(6), content, late)[0] == [(10, "max_seconds")] * 6
+
+
+def test_a_wish_is_fulfilled_once_and_leaves_the_verdict_alone():
+    """So that a run that was saved, or stopped and resumed, converges as it would."""
+    mine = Accord(streak=6, quiet=3.0, stop_at=40.0)
+
+    asked = stopping.ask(stopping.ask(mine, 7, "save", 5), 11, "signal", 5)
+
+    assert stopping.granted(asked, 14, 5) == ("", asked)
+    wish, left = stopping.granted(asked, 15, 5)
+    assert wish == "save"
+    assert left == stopping.ask(mine, 11, "signal", 5)
+    assert stopping.granted(left, 20, 5) == ("signal", mine)
 
 
 def test_a_node_alone_needs_nobody():
@@ -299,7 +324,7 @@ def test_a_node_alone_needs_nobody():
     content = np.ones((9, 1), dtype=bool)
 
     assert run(Topology.chain(1), content)[0] == [(PATIENCE, "converged")]
-    assert run(Topology.chain(1), ~content, [(2, 0, "signal")])[0] == [(2, "signal")]
+    assert run(Topology.chain(1), ~content, [(2, 0, "signal")])[0] == [(4, "signal")]
 
 
 # --- the agreement over the whole network ---------------------------------------------

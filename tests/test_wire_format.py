@@ -10,10 +10,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import wire
-from dadmm.stopping import REASONS, Accord
+from dadmm.stopping import WISHES, Accord
 from dadmm.wire import HEADER, MOST_QUIET, NEVER, PAYLOAD, SLEEPY, Rows
 
-SIGNAL = float(REASONS.index("signal"))
+SIGNAL = WISHES.index("signal")
 
 
 def box(degree, size):
@@ -22,7 +22,7 @@ def box(degree, size):
 
 
 def header(row):
-    """Return stop_at, quiet, reason and flags of a row."""
+    """Return stop_at, quiet, wishes and flags of a row."""
     return struct.unpack("=IHBB", row[:8].tobytes())
 
 
@@ -39,9 +39,9 @@ def test_the_words_on_stopping_stand_where_the_table_says():
     rows = box(3, 2)
     rows[:, 7:] = 77
 
-    Rows(rows, True).write(Accord(streak=9, quiet=5.0, stop_at=1234.0, reason=SIGNAL))
+    Rows(rows, True).write(Accord(streak=9, quiet=5.0, stop_at=1234.0, wishes=SIGNAL))
 
-    assert [header(row) for row in rows] == [(1234, 5, int(SIGNAL), 77)] * 3
+    assert [header(row) for row in rows] == [(1234, 5, SIGNAL, 77)] * 3
     assert (rows[:, 8:] == 77).all()
 
 
@@ -88,7 +88,7 @@ def test_a_node_hears_what_its_neighbours_wrote():
 
     assert_array_equal(words.stop_at, [7.0, math.inf])
     assert_array_equal(words.quiet, [3.0, 0.0])
-    assert_array_equal(words.reason, [4, 0])
+    assert_array_equal(words.wishes, [4, 0])
     assert_array_equal(parts.flags, [PAYLOAD, SLEEPY])
     rows[:] = 0  # the words were copied: the next swap may come
     assert words.stop_at[0] == 7.0

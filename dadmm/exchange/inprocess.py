@@ -26,7 +26,7 @@ class InProcessExchange:
         self._sent = np.zeros((n_edges, 2), dtype=np.int64)
         self._reverse = topology.reverse
         self._posted = np.empty((0, 0))
-        self._polls = 0
+        self.polls = 0
         self.hosted = tuple(range(topology.n_nodes))
         rows = {i: slice(*topology.offsets[i : i + 2]) for i in self.hosted}
         self.outbox = {i: self._out[rows[i]] for i in self.hosted}
@@ -45,7 +45,7 @@ class InProcessExchange:
     def post(self, rows: Matrix) -> None:
         """Start to share rows, one per node, with all nodes."""
         self._posted = rows
-        self._polls += 1
+        self.polls += 1
 
     def read(self) -> Matrix:
         """Return the rows posted last."""
@@ -58,7 +58,7 @@ class InProcessExchange:
     @property
     def collectives(self) -> tuple[int, int]:
         """How many rows were posted, and the bytes of all nodes in them."""
-        return self._polls, self._polls * self._posted.nbytes
+        return self.polls, self.polls * self._posted.nbytes
 
     def close(self) -> None:
         """Release nothing: the buffers are ordinary memory."""

@@ -93,7 +93,7 @@ class MPIExchange:
         self._swaps = 0  # by this plan, and not yet counted
         self._posted = np.empty((self._comm.size, 0))
         self._poll: Any = MPI.REQUEST_NULL
-        self._polls = 0
+        self.polls = 0
 
     def swap(self) -> None:
         """Send every outbox row that has a length, and receive one in return."""
@@ -148,7 +148,7 @@ class MPIExchange:
             self._posted = np.empty((self._comm.size, rows.shape[1]))
         self._row = rows  # kept until it is sent
         self._poll = self._comm.Iallgather(rows, self._posted)
-        self._polls += 1
+        self.polls += 1
 
     def read(self) -> Matrix:
         """Return the rows posted last."""
@@ -168,7 +168,7 @@ class MPIExchange:
     @property
     def collectives(self) -> tuple[int, int]:
         """How many rows were posted, and the bytes of all nodes in them."""
-        return self._polls, self._polls * self._posted.nbytes
+        return self.polls, self.polls * self._posted.nbytes
 
     def close(self) -> None:
         """Free the requests and the communicator."""
