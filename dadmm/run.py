@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm import assemble, motion, output, report
+from dadmm import assemble, identity, motion, output, report
 from dadmm.algorithm import Watcher
 from dadmm.config import RunConfig
 from dadmm.errors import DadmmError
@@ -62,11 +62,12 @@ def say(sentence: str) -> None:
 def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     """Run the job on this rank of the world and return the exit code of all."""
     started = monotonic()
-    config, dry_run = together(world, RunConfig.from_argv, argv)
+    config, dry_run = read(world, argv)
     if dry_run:
         print(config.to_toml(), end="")
         return OK
     graph, schedule = assemble.graph(world, config)
+    world.compare({"graph": identity.of_graph(graph, schedule)})
     samples, truth = assemble.shards(world, config, graph.n_nodes)
     problems = together(world, assemble.problems, config, samples, graph.n_nodes)
     targets = report.targets(world, config, list(problems.values()), truth)
@@ -87,6 +88,32 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     if world.rank == 0 and not config.quiet:
         print(report.words(config, summary, folder))
     return NOT_CONVERGED if config.strict and not result.converged else OK
+
+
+def read(world: Any, argv: Sequence[str]) -> tuple[RunConfig, bool]:
+    """Return the settings of all ranks, and whether this is a dry run.
+
+    Each rank reads its own command line and file, perhaps on a host of its own.
+    """
+    asked: SystemExit | None = None
+
+    def parse() -> tuple[RunConfig, bool] | None:
+        nonlocal asked
+        try:
+            return RunConfig.from_argv(argv)
+        except SystemExit as leaving:  # for help or version, which has been printed
+            asked = leaving
+            return None
+
+    found = together(world, parse)
+    given: dict[str, Any] = {"--help or --version": asked is not None}
+    if found is not None:
+        given |= {**asdict(found[0]), "--dry-run": found[1]}
+        del given["quiet"]  # the one setting that is each rank's own
+    world.compare(identity.versions() | identity.settings(given))
+    if found is None:
+        raise asked or SystemExit
+    return found
 
 
 def make_folder(world: Any, config: RunConfig, n_nodes: int) -> Path:

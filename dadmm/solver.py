@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm import penalty
+from dadmm import identity, penalty
 from dadmm.algorithm import Watcher, iterate
 from dadmm.certificate import Certificate, distance_bound
 from dadmm.errors import ConfigError, ProblemError, TopologyError
@@ -28,6 +28,8 @@ from dadmm.topology import Topology
 from dadmm.wire import width
 
 INITS = ("shared", "independent")
+# arguments that each rank may have as it likes, or that are compared as a graph
+OWN = {"problems", "topology", "comm", "schedule", "max_seconds", "watchers"}
 
 
 class Seconds(NamedTuple):
@@ -170,6 +172,8 @@ def solve(
     DadmmError
         For anything a caller can mend; each message is one sentence.
     """
+    if comm is not None:
+        _compare(locals())  # first: what is wrong then is so, and told, on all ranks
     rule = Rule(stopping, tolerance, absolute_tolerance)
     policy = penalty.build(
         scheme,
@@ -259,6 +263,17 @@ def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> T
     )
 
 
+def _compare(given: dict[str, Any]) -> None:
+    """Raise, on all ranks, if they were not given one thing to solve together."""
+    from dadmm.exchange.mpi import compare
+
+    facts = identity.versions()
+    facts |= identity.settings({k: v for k, v in given.items() if k not in OWN})
+    facts["graph"] = identity.of_graph(given["topology"], given["schedule"])
+    facts["layout"] = repr(getattr(given["problems"], "layout", None))
+    compare(given["comm"], facts)
+
+
 def _check(
     *, init: str, agreement: str, max_iter: int, max_seconds: float | None
 ) -> None:
@@ -334,9 +349,8 @@ def _exchange(
     if comm is None:
         exchange = InProcessExchange(topology, longest)
     else:
-        from dadmm.exchange.mpi import MPIExchange, check_layout
+        from dadmm.exchange.mpi import MPIExchange
 
-        check_layout(comm, layout)
         exchange = MPIExchange(comm, topology, longest, wait)
     # On an error nothing is released: peers may still wait, and the job must end.
     yield exchange

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,6 +39,9 @@ class Alone:
 
     def texts(self, text: str) -> list[str]:
         return [text]
+
+    def compare(self, facts: Mapping[str, str]) -> None:
+        """Find nothing that differs: there is nobody else."""
 
     def scatter(self, blocks: Sequence[Matrix] | None) -> Any:
         raise AssertionError("one process scatters nothing")
