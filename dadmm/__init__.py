@@ -14,8 +14,7 @@ from dadmm.schedule import Schedule
 from dadmm.sending import Sending
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
-
-__version__ = "0.1.0"
+from dadmm.version import __version__
 
 __all__ = [
     "ConfigError",

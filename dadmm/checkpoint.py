@@ -99,9 +99,9 @@ class Checkpoints:
         max_iter : int
             How far the run shall go.
         identity : dict of str to str, optional
-            What else must be the same.
+            What else must be the same; what was said before counts.
         """
-        self.identity |= identity or {}
+        self.identity = {**(identity or {}), **self.identity}
         self._n_nodes = n_nodes
         if self.resume:
             if not self._loaded:

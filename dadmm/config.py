@@ -33,6 +33,7 @@ OF_PROBLEMS = {
 FREE = {
     "max_iter", "max_seconds", "strict", "quiet", "wait", "out", "overwrite", "data",
     "labels", "nodes", "checkpoint", "checkpoint_seconds", "checkpoint_every",
+    "reference",
 }  # fmt: skip
 
 

@@ -10,19 +10,18 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
-from zlib import crc32
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm import assemble, motion, output, report
+from dadmm import assemble, checkpoint, identity, motion, output, report
 from dadmm.algorithm import Watcher
 from dadmm.checkpoint import Checkpoints
-from dadmm.config import RunConfig
+from dadmm.config import Request, RunConfig
 from dadmm.errors import CheckpointError, DadmmError
 from dadmm.layout import Matrix
 from dadmm.problems import IncompletePPCA, StructureFromMotion
@@ -65,11 +64,12 @@ def say(sentence: str) -> None:
 def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     """Run the job on this rank of the world and return the exit code of all."""
     started = monotonic()
-    config, dry_run, resume = together(world, RunConfig.from_argv, argv)
+    config, dry_run, resume = read(world, argv)
     if dry_run:
         print(config.to_toml(), end="")
         return OK
     graph, schedule = assemble.graph(world, config)
+    world.compare({"graph": identity.of_graph(graph, schedule)})
     samples, truth = assemble.shards(world, config, graph.n_nodes)
     problems = together(world, assemble.problems, config, samples, graph.n_nodes)
     targets = report.targets(world, config, list(problems.values()), truth)
@@ -78,7 +78,8 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     else:
         folder = resume
         together(world, check_unfinished, world, folder)
-    checkpoints = checkpoints_of(config, folder, samples, resume=resume is not None)
+    whose = identity.identity(config.deciding(), graph, schedule)
+    checkpoints = checkpoints_of(config, folder, samples, whose, resume is not None)
     start = checkpoints.open(world, tuple(samples), graph.n_nodes, config.max_iter)
     if resume is not None:
         together(world, reopen, world, config, folder, graph.n_nodes)
@@ -105,6 +106,33 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     return NOT_CONVERGED if config.strict and not result.converged else OK
 
 
+def read(world: Any, argv: Sequence[str]) -> Request:
+    """Return what all ranks are asked for.
+
+    Each rank reads its own command line and file, perhaps on a host of its own.
+    """
+    asked: SystemExit | None = None
+
+    def parse() -> Request | None:
+        nonlocal asked
+        try:
+            return RunConfig.from_argv(argv)
+        except SystemExit as leaving:  # for help or version, which has been printed
+            asked = leaving
+            return None
+
+    found = together(world, parse)
+    given: dict[str, Any] = {"--help or --version": asked is not None}
+    if found is not None:
+        given |= asdict(found.config)
+        given |= {"--dry-run": found.dry_run, "--resume": str(found.resume)}
+        del given["quiet"]  # the one setting that is each rank's own
+    world.compare(identity.versions() | identity.settings(given))
+    if found is None:
+        raise asked or SystemExit
+    return found
+
+
 def make_folder(world: Any, config: RunConfig, n_nodes: int) -> Path:
     """Make the run's folder on rank 0, with what repeats the run in it."""
 
@@ -122,23 +150,22 @@ def make_folder(world: Any, config: RunConfig, n_nodes: int) -> Path:
 
 
 def checkpoints_of(
-    config: RunConfig, folder: Path, samples: dict[int, Matrix], resume: bool
+    config: RunConfig,
+    folder: Path,
+    samples: dict[int, Matrix],
+    whose: dict[str, str],
+    resume: bool,
 ) -> Checkpoints:
     """Return where the state is saved, and what it must belong to."""
-    settings = "".join(f"{k} = {v!r}\n" for k, v in config.deciding().items())
     return Checkpoints(
         folder,
         every=config.checkpoint_every,
         seconds=config.checkpoint_seconds,
         saves=config.checkpoint,
         resume=resume,
-        identity={"configuration": _digest(settings.encode())},
-        data={i: _digest(rows.tobytes()) for i, rows in samples.items()},
+        identity=whose,
+        data={i: identity.of_data([rows]) for i, rows in samples.items()},
     )
-
-
-def _digest(data: bytes) -> str:
-    return f"{crc32(data):08x}"
 
 
 def check_unfinished(world: Any, folder: Path) -> None:
@@ -261,6 +288,8 @@ def finish(
     """Write the results, on rank 0."""
     if world.rank == 0:
         output.finish(folder, summary, arrays, parts.columns, parts.by_edge)
+        if summary["converged"]:
+            checkpoint.remove(folder)  # which has its results
 
 
 if __name__ == "__main__":

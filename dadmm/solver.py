@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm import checkpoint, penalty
+from dadmm import identity, penalty
 from dadmm.algorithm import Watcher, iterate, prime
 from dadmm.certificate import Certificate, distance_bound
 from dadmm.checkpoint import Checkpoints
@@ -30,6 +30,10 @@ from dadmm.wire import width
 from dadmm.world import Alone
 
 INITS = ("shared", "independent")
+# arguments that each rank may have as it likes, or that are compared as a graph
+OWN = {"problems", "topology", "comm", "schedule", "max_seconds", "watchers"}
+# arguments that may change when a run is resumed
+FREE = {"max_iter", "wait", "record", "record_edges", "observe", "checkpoints"}
 
 
 class Seconds(NamedTuple):
@@ -176,6 +180,9 @@ def solve(
     DadmmError
         For anything a caller can mend; each message is one sentence.
     """
+    given = locals()
+    if comm is not None:
+        _compare(given)  # first: what is wrong then is so, and told, on all ranks
     rule = Rule(stopping, tolerance, absolute_tolerance)
     policy = penalty.build(
         scheme,
@@ -192,7 +199,7 @@ def solve(
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
     if checkpoints is not None:
-        _open(checkpoints, comm, tuple(hosted), topology.n_nodes, max_iter)
+        _open(checkpoints, tuple(hosted), given)
     starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
     with (
         _one_thread(),
@@ -243,8 +250,6 @@ def solve(
             for node in nodes
         ]  # fmt: skip
         table = exchange.collect(np.array(own))
-        if checkpoints is not None and reason == "converged" and 0 in hosted:
-            checkpoint.remove(checkpoints.folder)
         measured = table[:, layout.size + 1 :].T.copy()
         eta = np.concatenate([node.penalty.eta for node in nodes])
         return Result(
@@ -263,19 +268,18 @@ def solve(
 
 
 def _open(
-    checkpoints: Checkpoints,
-    comm: Any,
-    hosted: Sequence[int],
-    n_nodes: int,
-    max_iter: int,
+    checkpoints: Checkpoints, hosted: Sequence[int], given: dict[str, Any]
 ) -> None:
     """Read the checkpoint to go on from, if the run is to go on."""
+    topology, comm = given["topology"], given["comm"]
     world: Any = Alone()
     if comm is not None:
         from dadmm.exchange.mpi import World
 
         world = World(comm)
-    checkpoints.open(world, hosted, n_nodes, max_iter)
+    decides = {k: v for k, v in given.items() if k not in OWN | FREE}
+    about = identity.identity(decides, topology, given["schedule"])
+    checkpoints.open(world, hosted, topology.n_nodes, given["max_iter"], about)
 
 
 def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> Traffic:
@@ -290,6 +294,17 @@ def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> T
     return Traffic(
         messages, data, silent, lost[topology.reverse], *exchange.collectives
     )
+
+
+def _compare(given: dict[str, Any]) -> None:
+    """Raise, on all ranks, if they were not given one thing to solve together."""
+    from dadmm.exchange.mpi import compare
+
+    facts = identity.versions()
+    facts |= identity.settings({k: v for k, v in given.items() if k not in OWN})
+    facts["graph"] = identity.of_graph(given["topology"], given["schedule"])
+    facts["layout"] = repr(getattr(given["problems"], "layout", None))
+    compare(given["comm"], facts)
 
 
 def _check(
@@ -367,9 +382,8 @@ def _exchange(
     if comm is None:
         exchange = InProcessExchange(topology, longest)
     else:
-        from dadmm.exchange.mpi import MPIExchange, check_layout
+        from dadmm.exchange.mpi import MPIExchange
 
-        check_layout(comm, layout)
         exchange = MPIExchange(comm, topology, longest, wait)
     # On an error nothing is released: peers may still wait, and the job must end.
     yield exchange

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -39,6 +39,9 @@ class Alone:
 
     def texts(self, text: str) -> list[str]:
         return [text]
+
+    def compare(self, facts: Mapping[str, str]) -> None:
+        """Find nothing that differs: there is nobody else."""
 
     def scatter(self, blocks: Sequence[Matrix] | None) -> Any:
         raise AssertionError("one process scatters nothing")
@@ -86,14 +89,15 @@ def together(world: Any, step: Callable[..., T], *args: Any) -> T:
     DadmmError
         On all ranks, with the message of the lowest rank on which the step failed.
     """
-    value, mine = None, None
+    value, mine, failure = None, None, DadmmError()
     try:
         value = step(*args)
     except DadmmError as error:
+        failure = error
         mine = f"rank {world.rank}: {error}" if world.rank else str(error)
     said = world.first(mine)
     if said is not None:
-        raise DadmmError(said)
+        raise failure if str(failure) == said else DadmmError(said)
     return value  # type: ignore[return-value]
 
 

@@ -16,7 +16,7 @@ PACKAGE = Path(dadmm.__file__).parent
 # A module may import from the rows above its own, and from its own folder. Every
 # module stands here, so that a new one finds its place.
 ORDER = (
-    ("errors",),
+    ("errors", "version"),
     ("layout",),
     ("rows",),
     ("trace", "tomltable"),
@@ -29,7 +29,7 @@ ORDER = (
     ("distance", "graphfiles", "datasets", "consensus", "stopping"),
     ("topology", "shard", "wire"),  # where, and what
     ("schedule", "codec"),
-    ("sending",),
+    ("sending", "identity"),
     ("links",),
     ("tables",),
     ("problems",),  # solve

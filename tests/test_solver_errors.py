@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from dadmm.errors import ConfigError, ProblemError, TopologyError
 
 RING = Topology.ring(5)
 OTHER = Quadratic(np.eye(3), np.zeros(3))  # with another layout
-RANK = SimpleNamespace(rank=0, size=5)  # as much of a communicator as is looked at
 
 SETTINGS = {
     "unknown scheme 'admm'; choose one of fixed, vp, ap,": {"scheme": "admm"},
@@ -39,7 +37,6 @@ SETTINGS = {
 PROBLEMS = {
     "theta0 must have shape (5, 2), got (5, 3)": {"theta0": np.zeros((5, 3))},
     "without comm, pass a list with one problem per node;": {"problems": OTHER},
-    "with comm, pass the one problem of this rank": {"comm": RANK},
     "all nodes must share one layout, but node 0 has Layout.of(x=(2,)) and node 4 "
     "has Layout.of(x=(3,))": {"problems": [*quadratics(4), OTHER]},
 }

@@ -14,8 +14,8 @@ from dadmm import Topology, stopping
 from dadmm.errors import ConfigError
 from dadmm.stopping import (
     PATIENCE,
-    WISHES,
     RULES,
+    WISHES,
     Accord,
     Council,
     Part,

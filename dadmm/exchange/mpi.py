@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
-from zlib import crc32
 
 import mpi4py
 import numpy as np
@@ -18,9 +18,10 @@ mpi4py.rc.thread_level = "single"  # one thread talks; some MPIs are faster for 
 os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
 from mpi4py import MPI  # noqa: E402
 
-from dadmm.errors import ConfigError, ProblemError, TopologyError  # noqa: E402
+from dadmm import identity  # noqa: E402
+from dadmm.errors import ConfigError, TopologyError  # noqa: E402
 from dadmm.exchange import WAITS  # noqa: E402
-from dadmm.layout import Layout, Matrix  # noqa: E402
+from dadmm.layout import Matrix  # noqa: E402
 from dadmm.topology import Topology  # noqa: E402
 
 NAP = 50e-6  # seconds asked for; about 100 with the usual timer. 50 to 200 are alike
@@ -179,15 +180,32 @@ class MPIExchange:
         self._comm.Free()
 
 
-def check_layout(comm: Any, layout: Layout) -> None:
-    """Raise, on all ranks, if they do not share one layout."""
-    mine = float(crc32(repr(layout).encode()))
-    codes = collect(comm, np.array([[mine]]))[:, 0]
-    for rank in np.flatnonzero(codes != codes[0]):
-        raise ProblemError(
-            f"all ranks must share one layout, but those of rank 0 and rank {rank} "
-            "differ; give every rank data of the same shape"
-        )
+def compare(comm: Any, facts: identity.Facts) -> None:
+    """Raise, on all ranks, if they do not hold the same facts.
+
+    That takes one small reduction; only if they differ, the facts themselves are sent.
+    """
+    code = np.array([identity.digest(facts)], dtype=np.uint64)
+    mine = np.concatenate([code, ~code])
+    most = np.empty_like(mine)
+    comm.Allreduce(mine, most, op=MPI.MAX)
+    if most[0] == ~most[1]:  # the largest is the smallest
+        return
+    everyone = [json.loads(text) for text in texts(comm, json.dumps(dict(facts)))]
+    error = identity.disagreement(everyone)
+    if error is not None:
+        raise error
+
+
+def texts(comm: Any, text: str) -> list[str]:
+    """Return the texts of all ranks, in order, on every rank."""
+    mine = np.frombuffer(text.encode(), dtype=np.uint8)
+    counts = np.empty(comm.size, dtype=np.int64)
+    comm.Allgather(np.array([mine.size]), counts)
+    everything = np.empty(counts.sum(), dtype=np.uint8)
+    comm.Allgatherv(mine, [everything, counts.tolist()])
+    parts = np.split(everything, counts.cumsum()[:-1])
+    return [part.tobytes().decode() for part in parts]
 
 
 def collect(comm: Any, rows: Matrix) -> Matrix:
@@ -303,13 +321,11 @@ class World:
     def texts(self, text: str) -> list[str]:
         """Return the texts of all ranks, in order, on every rank."""
         assemble(self.comm)
-        mine = np.frombuffer(text.encode(), dtype=np.uint8)
-        counts = np.empty(self.size, dtype=np.int64)
-        self.comm.Allgather(np.array([mine.size]), counts)
-        everything = np.empty(counts.sum(), dtype=np.uint8)
-        self.comm.Allgatherv(mine, [everything, counts.tolist()])
-        parts = np.split(everything, counts.cumsum()[:-1])
-        return [part.tobytes().decode() for part in parts]
+        return texts(self.comm, text)
+
+    def compare(self, facts: identity.Facts) -> None:
+        """Raise, on all ranks, if they do not hold the same facts."""
+        compare(self.comm, facts)
 
     def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
         """Return this rank's block of rows of those that rank 0 holds."""

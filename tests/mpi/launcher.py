@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -130,6 +131,17 @@ def mpi_python(n: int, *arguments: object, cwd: Path | None = None, **env: str) 
         pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
     command = [mpiexec, "-n", str(n), sys.executable, *map(str, arguments)]
     return Job(command, cwd, variables(**env))
+
+
+def mpi_groups(*groups: Sequence[object], cwd: Path | None = None, **env: str) -> Job:
+    """Start one job whose ranks differ: each group is a number and its arguments."""
+    mpiexec = find_mpiexec()
+    if mpiexec is None:
+        pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
+    command = [mpiexec]
+    for n, *arguments in groups:
+        command += ["-n", str(n), sys.executable, *map(str, arguments), ":"]
+    return Job(command[:-1], cwd, variables(**env))
 
 
 def mpiexec(n: int, *arguments: object, timeout: float = TIMEOUT, **options) -> Ended:

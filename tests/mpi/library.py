@@ -42,7 +42,7 @@ def check_mistakes_are_told_on_every_rank() -> None:
     for kind, words, call in (
         (dadmm.ProblemError, "the one problem of this rank", (PROBLEMS, RING)),
         (dadmm.TopologyError, "has 5 nodes but MPI started 4", (OWN, Topology.ring(5))),
-        (dadmm.ProblemError, "those of rank 0 and rank 2 differ", (wider, RING)),
+        (dadmm.ProblemError, "rank 2 has parameters Layout.of(W=(7, ", (wider, RING)),
     ):
         said = None
         try:
@@ -54,6 +54,43 @@ def check_mistakes_are_told_on_every_rank() -> None:
         assert "\n" not in said
         assert same_everywhere(said)
     compare(*both(scheme="vp", max_iter=5))
+
+
+def check_ranks_that_do_not_belong_together_are_told() -> None:
+    """Instead of waiting for ever, or of solving something that nobody asked for."""
+    odd, even = COMM.rank == 2, COMM.rank % 2 == 0
+    turns = dadmm.Schedule.matchings(RING) if odd else None
+    sending = dadmm.Sending(bits=5 if odd else 8)
+    for kind, words, graph, settings in (
+        ("Config", "rank 2 has scheme = 'nap' but rank 0 has 'auto'; start", RING,
+         {"scheme": "nap" if odd else "auto"}),
+        ("Config", "ranks 1 and 3 have max_iter = 9 but rank 0 has 8;", RING,
+         {"max_iter": 8 if even else 9}),
+        ("Config", "rank 2 has bits = 5 but rank 0 has 8;", RING, {"sending": sending}),
+        ("Config", "rank 2 has theta0 = given but rank 0 has None", RING,
+         {"theta0": np.zeros((COMM.size, OWN.layout.size)) if odd else None}),
+        ("Config", "rank 2 has observe = ['a'] but rank 0 has None", RING,
+         {"observe": {"a": np.sum} if odd else None}),
+        ("Config", "rank 2 has wait = 'nap' but rank 0 has 'auto';", RING,
+         {"wait": "nap" if odd else "auto"}),  # to find out what auto is takes all
+        ("Config", "rank 2 has scheme = 'npa' but", RING,  # which is no scheme
+         {"scheme": "npa" if odd else "auto"}),
+        ("Topology", "rank 2 has another graph or schedule than rank 0;",
+         Topology.star(COMM.size) if odd else RING, {}),
+        ("Topology", "ranks 1 and 3 have another graph or schedule than rank 0;",
+         RING if even else Topology.complete(COMM.size), {}),
+        ("Topology", "rank 2 has another graph or schedule", RING, {"schedule": turns}),
+    ):  # fmt: skip
+        said = None
+        try:
+            dadmm.solve(OWN, graph, comm=COMM, **settings)
+        except getattr(dadmm, f"{kind}Error") as error:
+            said = str(error)
+        assert said is not None, words
+        assert said.startswith(words), said
+        assert same_everywhere(said)
+    like = {"eta0": 10 if odd else 10.0, "max_iter": np.int64(5) if odd else 5}
+    dadmm.solve(OWN, RING, comm=COMM, max_seconds=60 + COMM.rank, **like)
 
 
 def check_any_communicator_serves() -> None:
