@@ -18,7 +18,7 @@ from dadmm.problems import PPCA, PROBLEMS
 from dadmm.problems.sfm import STARTS
 from dadmm.schedule import TURNS
 from dadmm.sending import Sending, check_loss
-from dadmm.solver import INITS
+from dadmm.solver import FAILURES, INITS
 from dadmm.stopping import AGREEMENTS, RULES, Rule
 
 # settings that only some problems have, and the argument that tells which
@@ -33,7 +33,7 @@ OF_PROBLEMS = {
 FREE = {
     "max_iter", "max_seconds", "strict", "quiet", "wait", "out", "overwrite", "data",
     "labels", "nodes", "checkpoint", "checkpoint_seconds", "checkpoint_every",
-    "reference",
+    "reference", "on_failure",
 }  # fmt: skip
 
 
@@ -167,6 +167,12 @@ class RunConfig:
         0, "save after every so many iterations (0: do not count them)"
     )
 
+    on_failure: str = setting(
+        "abort",
+        "when a rank dies, end all, or go on with the others (Open MPI with ULFM)",
+        FAILURES,
+    )
+
     wait: str = setting("auto", "how ranks wait for messages", WAITS)
     out: str | None = setting(
         None, "folder of the results (by default a new one in runs/)"
@@ -278,6 +284,7 @@ class RunConfig:
         names = (
             "scheme", "probe", "coupling", "init", "seed", "stopping", "agreement",
             "tolerance", "absolute_tolerance", "max_iter", "max_seconds", "wait",
+            "on_failure",
         )  # fmt: skip
         chosen = {name: getattr(self, name) for name in names}
         chosen["sending"] = Sending(**self._of(Sending))

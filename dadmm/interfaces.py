@@ -115,6 +115,9 @@ class PenaltyScheme(Protocol):
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState: ...
 
+    def keep(self, state: PenaltyState, kept: np.ndarray) -> PenaltyState:
+        """Return the state of the edges that are left, where ``kept`` (degree,)."""
+
 
 class Traffic(NamedTuple):
     """What was sent, counted as it was sent; aligned with ``topology.edges``."""
@@ -152,6 +155,13 @@ class Exchange(Protocol):
 
     Plans in the constructor, works in ``swap()``, releases in ``close()``.
     """
+
+    @property
+    def lost(self) -> type[Exception] | tuple[()]:
+        """What is raised when another process has died, if this one may go on."""
+
+    def agree(self, finished: bool) -> bool:
+        """Return whether all processes have finished and none has died."""
 
     @property
     def hosted(self) -> tuple[int, ...]:

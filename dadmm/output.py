@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from dadmm import checkpoint
 from dadmm.errors import OutputError
 from dadmm.node import Node
 from dadmm.record import EDGE_COLUMNS, EdgeRows, NodeRows, Observe, PartFile, merge
+from dadmm.recovery import Loss
 
 PARTS = "parts"
 
@@ -58,8 +59,9 @@ def create(out: str | None, name: str, overwrite: bool) -> Path:
         path.mkdir(parents=True, exist_ok=True)
         _forget_results(path)
         checkpoint.remove(path)
-        _remove(path / PARTS)
-        (path / PARTS).mkdir()
+        (path / PARTS).mkdir(exist_ok=True)
+        _remove(path / PARTS, list((path / PARTS).iterdir()))
+        (path / PARTS).mkdir(exist_ok=True)
     return path
 
 
@@ -125,6 +127,7 @@ class Parts:
         self._files: list[PartFile] = []
         self._rows: list[NodeRows | EdgeRows] = []
         self._folder, self._start = folder, start
+        self.folder = folder / PARTS
         with writing(folder):
             rows = self._open(f"history-{rank:05d}.csv", keys)
             self._rows.append(NodeRows(len(keys), rows, observe, start))
@@ -134,7 +137,7 @@ class Parts:
                 self._rows.append(EdgeRows(len(edges), rows, start))
 
     def _open(self, name: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
-        file = PartFile(self._folder / PARTS / name, keys, self._start)
+        file = PartFile(self.folder / name, keys, self._start)
         merged = self._folder / f"{name.partition('-')[0]}.csv"
         if file.kept != self._start and (file.kept or not merged.exists()):
             raise OutputError(
@@ -149,6 +152,11 @@ class Parts:
         if self.failure is None:
             self._try(self._record, t, nodes)
         return None if self.failure is None else "output"
+
+    def rewind(self, loss: Loss) -> None:
+        """Go on from the iteration to which the survivors of a loss go back."""
+        for rows in self._rows:
+            self._try(rows.rewind, loss)
 
     def sync(self) -> None:
         """Bring all rows so far to disk; raise what went wrong."""
@@ -201,36 +209,64 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 
 
 def finish(
-    folder: Path, summary: dict[str, Any], arrays: dict[str, np.ndarray],
-    columns: Sequence[str], by_edge: bool,
-) -> None:  # fmt: skip
-    """Merge the parts and write the results; each file appears whole or not at all."""
-    parts = folder / PARTS
+    folder: Path,
+    summary: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+    parts: Parts,
+    left: Sequence[int] | None = None,
+) -> None:
+    """Merge the parts and write the results; each file appears whole or not at all.
+
+    Parameters
+    ----------
+    folder : Path
+    summary : dict
+    arrays : dict of str to ndarray
+    parts : Parts
+        Those of this process, which know of the others.
+    left : sequence of int, optional
+        Whose rows to take: the ranks that are left after a loss. Those that a loss has
+        cut off may still be at work.
+    """
+
+    def rows(kind: str) -> list[Path]:
+        if left is None:
+            return sorted(parts.folder.glob(f"{kind}-*.csv"))
+        return [parts.folder / f"{kind}-{i:05d}.csv" for i in left]
+
     with writing(folder):
+        folder.mkdir(exist_ok=True)
         whole = folder / "history.csv"
         with _atomic(whole) as draft:
-            header = ("iteration", "node", *columns)
-            merge(sorted(parts.glob("history-*.csv")), header, draft, whole)
+            header = ("iteration", "node", *parts.columns)
+            merge(rows("history"), header, draft, whole)
         whole = folder / "edges.csv"
-        if by_edge:
+        if parts.by_edge:
             with _atomic(whole) as draft:
                 header = ("iteration", "i", "j", *EDGE_COLUMNS)
-                merge(sorted(parts.glob("edges-*.csv")), header, draft, whole)
+                merge(rows("edges"), header, draft, whole)
         else:
             whole.unlink(missing_ok=True)
         write_arrays(folder / "result.npz", arrays)
         # The summary comes last: a folder that has one is complete.
         with _atomic(folder / "summary.json") as draft:
             draft.write_text(json.dumps(summary, indent=2) + "\n")
-        _remove(parts)
+        _remove(parts.folder, rows("history") + rows("edges"))
 
 
-def _remove(parts: Path) -> None:
-    """Remove the part files of a run, and their folder."""
-    if parts.is_dir():
-        for part in parts.iterdir():
-            part.unlink()
-        parts.rmdir()
+def remove_rows(parts: Parts, ranks: Sequence[int]) -> None:
+    """Remove the rows of ranks that died."""
+    kinds = ("history", "edges")
+    files = [parts.folder / f"{kind}-{i:05d}.csv" for kind in kinds for i in ranks]
+    _remove(parts.folder, files)
+
+
+def _remove(folder: Path, files: Sequence[Path]) -> None:
+    """Remove files, and their folder unless others are still at work in it."""
+    for file in files:
+        file.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 from dadmm.node import Node
+from dadmm.recovery import Loss
 
 
 class ProgressLine:
@@ -61,6 +62,50 @@ class ProgressLine:
         if self._width:
             self._show("")
             self._width = 0
+
+
+class Losses:
+    """A watcher that tells which nodes were lost, on the first of those that are left.
+
+    Parameters
+    ----------
+    rank : int
+        Of this process, at the start.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        """Look at nothing: losses are told, not seen."""
+
+    def rewind(self, loss: Loss) -> None:
+        """Tell."""
+        if self._rank != loss.parts[0][0]:
+            return
+        lines = [
+            f"{_names(loss.lost)} died; {_names(loss.parts[0])} "
+            f"go on after iteration {loss.t}"
+        ]
+        lines += [
+            f"{_names(part)} have no path to them any more and go on by themselves; "
+            f"their results will be in part-{part[0]:05d}"
+            for part in loss.parts[1:]
+        ]
+        for line in lines:
+            print(f"dadmm: {line}", file=sys.stderr, flush=True)
+
+
+def _names(nodes: Sequence[int]) -> str:
+    """Return node numbers in words, runs of them shortened."""
+    runs: list[list[int]] = []
+    for i in nodes:
+        if runs and runs[-1][-1] == i - 1:
+            runs[-1] = [runs[-1][0], i]
+        else:
+            runs.append([i])
+    words = ", ".join("-".join(map(str, run)) for run in runs)
+    return f"node{'s' * (len(nodes) > 1)} {words}"
 
 
 class Signals:

@@ -15,6 +15,7 @@ from dadmm.algorithm import Watcher
 from dadmm.interfaces import Exchange
 from dadmm.layout import Matrix, Vector
 from dadmm.node import Node
+from dadmm.recovery import Loss
 
 NODE_COLUMNS = (
     "objective",
@@ -42,6 +43,9 @@ class Sink(Protocol):
 
     def append(self, first: int, block: np.ndarray) -> None:
         """Take (iterations, rows, columns), the first of iteration ``first``."""
+
+    def rewind(self, t: int, kept: np.ndarray) -> None:
+        """Drop what came after iteration ``t``, and rows not ``kept`` (rows,)."""
 
 
 class Table:
@@ -80,6 +84,16 @@ class Table:
         self._used += 1
         return self._block[self._used - 1]
 
+    def rewind(self, t: int, kept: np.ndarray | None = None) -> None:
+        """Go on after iteration ``t``, with the rows that are ``kept`` (n_rows,)."""
+        capacity, n_rows, n_columns = self._block.shape
+        kept = np.ones(n_rows, dtype=bool) if kept is None else kept
+        self._used = min(self._used, max(t + 1 - self._first, 0))
+        self.flush()
+        self._sink.rewind(t, kept)
+        self._block = np.empty((capacity, int(kept.sum()), n_columns))
+        self._first = t + 1
+
     def flush(self) -> None:
         """Hand all rows to the sink."""
         if self._used:
@@ -93,13 +107,21 @@ class Memory:
 
     def __init__(self) -> None:
         self._blocks: list[np.ndarray] = []
+        self._first = 1
 
     def append(self, first: int, block: np.ndarray) -> None:
+        if not self._blocks:
+            self._first = first
         self._blocks.append(block.copy())
+
+    def rewind(self, t: int, kept: np.ndarray) -> None:
+        if self._blocks:
+            whole = np.concatenate(self._blocks)
+            self._blocks = [whole[: t + 1 - self._first, kept]]
 
     def all(self, n_rows: int, n_columns: int) -> np.ndarray:
         """Return all rows, (iterations, n_rows, n_columns)."""
-        return np.concatenate([np.empty((0, n_rows, n_columns)), *self._blocks])
+        return np.concatenate(self._blocks or [np.empty((0, n_rows, n_columns))])
 
 
 class PartFile:
@@ -117,9 +139,12 @@ class PartFile:
     def __init__(
         self, path: Path, keys: Sequence[tuple[int, ...]], start: int = 0
     ) -> None:
-        self._keys = keys
+        self._path, self._keys = path, keys
         self.kept = keep(path, start) if start and path.exists() else 0
-        self._file = open(path, "a" if start else "w", newline="")  # noqa: SIM115
+        self._open("a" if start else "w")
+
+    def _open(self, mode: str) -> None:
+        self._file = open(self._path, mode, newline="")  # noqa: SIM115
         self._writer = csv.writer(self._file, lineterminator="\n")
 
     def append(self, first: int, block: np.ndarray) -> None:
@@ -127,6 +152,20 @@ class PartFile:
             lines = zip(self._keys, rows, strict=True)
             self._writer.writerows((t, *key, *row) for key, row in lines)
         self._file.flush()
+
+    def rewind(self, t: int, kept: np.ndarray) -> None:
+        self._keys = [key for key, stays in zip(self._keys, kept, strict=True) if stays]
+        names = {",".join(map(str, key)) for key in self._keys}
+        columns = slice(1, 1 + len(self._keys[0])) if self._keys else slice(0)
+        self._file.close()
+        lines = self._path.read_text().splitlines(keepends=True)
+        lines = [
+            line
+            for line in lines
+            if _iteration(line) <= t and ",".join(line.split(",")[columns]) in names
+        ]
+        self._path.write_text("".join(lines))
+        self._open("a")
 
     def sync(self) -> None:
         """Bring all lines to disk."""
@@ -162,6 +201,10 @@ class NodeRows:
         self.columns = NODE_COLUMNS + tuple(observe)
         self.table = Table(n_hosted, len(self.columns), sink, start)
 
+    def rewind(self, loss: Loss) -> None:
+        """Go on from the iteration to which the survivors of a loss go back."""
+        self.table.rewind(loss.t)
+
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         for row, node in zip(self.table.rows(), nodes, strict=True):
             lengths = node.links.lengths.tolist()  # few: numpy's sums take longer
@@ -187,6 +230,10 @@ class EdgeRows:
 
     def __init__(self, n_edges: int, sink: Sink, start: int = 0) -> None:
         self.table = Table(n_edges, len(self.columns), sink, start)
+
+    def rewind(self, loss: Loss) -> None:
+        """Go on without the edges that are lost."""
+        self.table.rewind(loss.t, loss.kept)
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         rows, start = self.table.rows(), 0
@@ -257,6 +304,7 @@ class Recorder:
     ) -> History:
         source.table.flush()
         rows = sink.all(n_rows, len(source.columns))
+        n_rows = rows.shape[1]
         n_iterations, _, n_columns = rows.shape
         flat = rows.transpose(1, 0, 2).reshape(n_rows, n_iterations * n_columns)
         whole = exchange.collect(flat)

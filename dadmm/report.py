@@ -139,6 +139,7 @@ def summary(
         "reason": result.reason,
         "iterations": result.iterations,
         "n_nodes": n_nodes,
+        "lost_nodes": list(result.lost),
         "messages": result.traffic.messages,
         "bytes": result.traffic.bytes,
         "silent_messages": result.traffic.silent,  # a header without payload
@@ -226,6 +227,13 @@ def _sent(summary: dict[str, Any]) -> str:
     return text
 
 
+def _lost(summary: dict[str, Any]) -> list[str]:
+    """Return who did not live to see the end, in words."""
+    names = ", ".join(map(str, summary["lost_nodes"]))
+    said = f"WITHOUT the nodes that died on the way ({names}) and their data"
+    return [said] if names else []
+
+
 def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     """Return the report that rank 0 prints."""
     seconds, found = summary["seconds"], summary["metrics"]
@@ -237,6 +245,7 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         f"{seconds['total']:.2f} s (a node's loop: solve {seconds['solve']:.2f}, "
         f"exchange {seconds['exchange']:.2f}, update {seconds['update']:.2f}, observe "
         f"{seconds['observe']:.2f})",
+        *_lost(summary),
         _sent(summary),
         f"nodes agree to {found['consensus_error']:.1e} (relative)",
     ]
@@ -257,7 +266,7 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
             f"{found['objective_gap']:.1e} of the optimum"
         )
     lines.append(f"results in {folder}")
-    if config.checkpoint and not summary["converged"]:
+    if config.checkpoint and not summary["converged"] and not summary["lost_nodes"]:
         more = " --max-iter N" if summary["reason"] == "max_iter" else ""
         lines.append(f"go on with --resume {folder}{more}")
     return "\n".join(lines)

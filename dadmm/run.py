@@ -25,7 +25,7 @@ from dadmm.config import Request, RunConfig
 from dadmm.errors import CheckpointError, DadmmError
 from dadmm.layout import Matrix
 from dadmm.problems import IncompletePPCA, StructureFromMotion
-from dadmm.progress import ProgressLine, Signals
+from dadmm.progress import Losses, ProgressLine, Signals
 from dadmm.schedule import Schedule
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
@@ -68,6 +68,8 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     if dry_run:
         print(config.to_toml(), end="")
         return OK
+    if config.on_failure == "continue":
+        together(world, world.check_fault_tolerance)
     graph, schedule = assemble.graph(world, config)
     world.compare({"graph": identity.of_graph(graph, schedule)})
     samples, truth = assemble.shards(world, config, graph.n_nodes)
@@ -85,22 +87,27 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
         together(world, reopen, world, config, folder, graph.n_nodes)
     parts = together(world, open_parts, world, config, folder, graph, targets, start)
     checkpoints.sync = parts.sync
-    watchers: list[Watcher] = [parts, signals]
+    watchers: list[Watcher] = [parts, signals, Losses(world.rank)]
     result = solve_watched(
         world, config, graph, schedule, problems, watchers, checkpoints
     )
+    if result.lost:
+        world = without_the_lost(world, result)
+        targets = report.targets(world, config, list(problems.values()), truth)
     together(world, parts.close)
     together(world, checkpoints.close)
     rows, elapsed = samples.values(), monotonic() - started
     summary = report.summary(world, config, result, targets, rows, elapsed)
     arrays = result.layout.views(result.theta)._asdict()
-    arrays |= {"edges": graph.edges, "eta": result.eta}
+    arrays |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
     arrays |= together(world, reconstruct, world, problems, result, targets.adrift)
     traffic = result.traffic
     arrays |= {k: v for k, v in traffic._asdict().items() if k.startswith("edge_")}
     if targets.gaps:
         together(world, impute, folder, problems, samples, result)
-    together(world, finish, world, folder, summary, arrays, parts)
+    if result.offshoot is not None:
+        folder = folder / f"part-{result.offshoot:05d}"
+    together(world, finish, world, folder, summary, arrays, parts, result)
     if world.rank == 0 and not config.quiet:
         print(report.words(config, summary, folder))
     return NOT_CONVERGED if config.strict and not result.converged else OK
@@ -173,6 +180,11 @@ def check_unfinished(world: Any, folder: Path) -> None:
     summary = folder / "summary.json"
     if world.rank == 0 and summary.exists():
         found = json.loads(summary.read_text())
+        if found["lost_nodes"]:
+            raise CheckpointError(
+                f"the run in {folder} has lost nodes and ended without them; start "
+                "anew to have all"
+            )
         if found["converged"]:
             raise CheckpointError(
                 f"the run in {folder} has converged after {found['iterations']} "
@@ -259,7 +271,7 @@ def reconstruct(
     cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
     if not cameras:
         return {}
-    own = np.vstack([p.motion(result.theta[i]) for i, p in cameras.items()])
+    own = np.vstack([p.motion(result.of(i)) for i, p in cameras.items()])
     structure = result.layout.views(result.theta.mean(axis=0)).W
     if adrift:
         structure = structure - structure.mean(axis=0)
@@ -276,20 +288,36 @@ def impute(
     """
     for i, problem in problems.items():
         if isinstance(problem, IncompletePPCA):
-            filled, variances = problem.impute(result.theta[i], samples[i])
-            latent = problem.latent(result.theta[i], samples[i])
+            filled, variances = problem.impute(result.of(i), samples[i])
+            latent = problem.latent(result.of(i), samples[i])
             found = {"samples": filled, "variances": variances, "latent": latent}
             output.write_arrays(folder / f"imputed-{i:05d}.npz", found)
 
 
 def finish(
-    world: Any, folder: Path, summary: Any, arrays: Any, parts: output.Parts
+    world: Any,
+    folder: Path,
+    summary: Any,
+    arrays: Any,
+    parts: output.Parts,
+    result: Result,
 ) -> None:
     """Write the results, on rank 0."""
-    if world.rank == 0:
-        output.finish(folder, summary, arrays, parts.columns, parts.by_edge)
-        if summary["converged"]:
-            checkpoint.remove(folder)  # which has its results
+    if world.rank:
+        return
+    left = result.nodes.tolist() if result.lost else None  # parts are named by rank
+    output.finish(folder, summary, arrays, parts, left)
+    output.remove_rows(parts, result.lost)
+    if result.converged or result.lost:
+        checkpoint.remove(folder)  # there is nothing left to resume
+
+
+def without_the_lost(world: Any, result: Result) -> Any:
+    """Return the world of those that are left, whose first rank speaks for all."""
+    left = type(world)(result.comm)
+    if left.rank == 0:
+        sys.stdout = sys.__stdout__
+    return left
 
 
 if __name__ == "__main__":

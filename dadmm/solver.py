@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, NamedTuple
@@ -12,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dadmm import identity, penalty
-from dadmm.algorithm import Watcher, iterate, prime
+from dadmm.algorithm import Watcher
 from dadmm.certificate import Certificate, distance_bound
 from dadmm.checkpoint import Checkpoints
 from dadmm.errors import ConfigError, ProblemError, TopologyError
@@ -25,15 +24,20 @@ from dadmm.record import History, Observe, Recorder
 from dadmm.schedule import Schedule
 from dadmm.sending import EVERYTHING, Sending, check_loss
 from dadmm.stopping import AGREEMENTS, Council, Rule
+from dadmm.team import Team, carry_through
 from dadmm.topology import Topology
 from dadmm.wire import width
 from dadmm.world import Alone
 
 INITS = ("shared", "independent")
+FAILURES = ("abort", "continue")
 # arguments that each rank may have as it likes, or that are compared as a graph
 OWN = {"problems", "topology", "comm", "schedule", "max_seconds", "watchers"}
 # arguments that may change when a run is resumed
-FREE = {"max_iter", "wait", "record", "record_edges", "observe", "checkpoints"}
+FREE = {
+    "max_iter", "wait", "record", "record_edges", "observe", "checkpoints",
+    "on_failure",
+}  # fmt: skip
 
 
 class Seconds(NamedTuple):
@@ -60,6 +64,10 @@ class Result:
     traffic: Traffic
     seconds: Seconds
     history: History
+    nodes: np.ndarray  # (n_nodes,) what the nodes were called when the run began
+    lost: tuple[int, ...] = ()  # nodes that died on the way
+    offshoot: int | None = None  # first node of a part that a loss has cut off
+    comm: Any = None  # of those that finished
 
     @property
     def converged(self) -> bool:
@@ -77,6 +85,10 @@ class Result:
             Largest curvature of any one f_i.
         """
         return distance_bound(self.certificate, self.topology, strong, smooth)
+
+    def of(self, node: int) -> Vector:
+        """Return the parameters (size,) of a node, by its number at the start."""
+        return self.theta[np.searchsorted(self.nodes, node)]
 
     def parts(self, i: int) -> Any:
         """Return the named parts of node i's parameters."""
@@ -115,6 +127,7 @@ def solve(
     observe: Observe | None = None,
     watchers: Sequence[Watcher] = (),
     checkpoints: Checkpoints | None = None,
+    on_failure: str = "abort",
 ) -> Result:
     """Minimise the sum of the nodes' objectives over one shared parameter vector.
 
@@ -170,6 +183,9 @@ def solve(
     checkpoints : Checkpoints, optional
         Where and when to save the state of the run, and whether to go on from there;
         the history then begins where the run goes on.
+    on_failure : {"abort", "continue"}
+        When a rank dies, end all of them, or go on with those that are left, for which
+        ``comm`` must be fault tolerant (Open MPI with ULFM).
 
     Returns
     -------
@@ -194,56 +210,63 @@ def solve(
         budget_trigger=budget_trigger,
         relaxation=relaxation,
     )
-    _check(init=init, agreement=agreement, max_iter=max_iter, max_seconds=max_seconds)
+    _check(init, agreement, on_failure, max_iter, max_seconds)
     check_loss(sending, scheme)
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
     if checkpoints is not None:
         _open(checkpoints, tuple(hosted), given)
     starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
-    with (
-        _one_thread(),
-        np.errstate(all="ignore"),  # an objective that is not finite is told in words
-        _exchange(topology, layout, comm, wait) as exchange,
-    ):
-        nodes = [
-            Node(
-                i,
-                hosted[i],
-                starts[i],
-                policy,
-                rule,
-                links=Links(
-                    exchange,
-                    i,
-                    layout,
-                    sending,
-                    agrees=policy.agrees,
-                    schedule=None if schedule is None else schedule.of(topology, i),
-                ),
-                diameter=topology.diameter,
-                reach=topology.diameter * (1 if schedule is None else schedule.period),
-                coupling=coupling,
-                probe=probe,
-                decentralised=agreement == "neighbours",
-            )
-            for i in exchange.hosted
-        ]
-        recorder = Recorder(nodes, observe or {}, record, record_edges)
+    # an objective that is not finite is told in words
+    with _one_thread(), np.errstate(all="ignore"):
+
+        def make(
+            exchange: Any,
+            topology: Topology,
+            schedule: Schedule | None,
+            names: Sequence[int],
+        ) -> Team:
+            nodes = [
+                Node(
+                    names[i],
+                    hosted[names[i]],
+                    starts[names[i]],
+                    policy,
+                    rule,
+                    links=Links(
+                        exchange,
+                        i,
+                        layout,
+                        sending,
+                        agrees=policy.agrees,
+                        schedule=None if schedule is None else schedule.of(topology, i),
+                    ),
+                    diameter=topology.diameter,
+                    reach=topology.diameter * (schedule.period if schedule else 1),
+                    coupling=coupling,
+                    probe=probe,
+                    decentralised=agreement == "neighbours",
+                )
+                for i in exchange.hosted
+            ]
+            council = None
+            if agreement == "global":
+                council = Council(rule, nodes[0].links.cycle)
+            return Team(exchange, topology, schedule, tuple(names), nodes, council)
+
+        # On an error it is not closed: peers may still wait, and the job must end.
+        exchange = _exchange(topology, layout, comm, wait, on_failure)
+        team = make(exchange, topology, schedule, range(topology.n_nodes))
+        recorder = Recorder(team.nodes, observe or {}, record, record_edges)
         watching = [*watchers, *recorder.watchers]
         if max_seconds is not None:
             watching.append(_deadline(max_seconds))
-        council = None
-        if agreement == "global":
-            council = Council(rule, nodes[0].links.cycle)
-        prime(nodes, exchange)
-        start, keepers = 0, []
         if checkpoints is not None:
-            start = checkpoints.give(nodes, exchange, council)
-            keepers, watching = [checkpoints], [*watching, checkpoints]
-        iterations, reason = iterate(
-            nodes, exchange, max_iter, council, watching, keepers, start
+            watching.append(checkpoints)
+        team, iterations, reason = carry_through(
+            team, make, max_iter, watching, checkpoints
         )
+        exchange, topology, nodes = team.exchange, team.topology, team.nodes
         own = [
             (*node.theta, node.objective, *node.total_seconds,
              node.disagreement, node.residual, node.gap, node.lag)
@@ -252,7 +275,7 @@ def solve(
         table = exchange.collect(np.array(own))
         measured = table[:, layout.size + 1 :].T.copy()
         eta = np.concatenate([node.penalty.eta for node in nodes])
-        return Result(
+        result = Result(
             topology=topology,
             layout=layout,
             theta=table[:, : layout.size].copy(),
@@ -264,7 +287,13 @@ def solve(
             traffic=_traffic(nodes, exchange, topology),
             seconds=Seconds(*measured[: len(PHASES)]),
             history=recorder.history(exchange),
+            nodes=np.array(team.names),
+            lost=tuple(team.lost),
+            offshoot=team.offshoot,
+            comm=exchange.comm if team.lost else comm,
         )
+        exchange.close()
+        return result
 
 
 def _open(
@@ -308,13 +337,17 @@ def _compare(given: dict[str, Any]) -> None:
 
 
 def _check(
-    *, init: str, agreement: str, max_iter: int, max_seconds: float | None
+    init: str, agreement: str, on_failure: str, max_iter: int, max_seconds: float | None
 ) -> None:
-    if init not in INITS:
-        raise ConfigError(f"unknown init {init!r}; choose one of {', '.join(INITS)}")
-    if agreement not in AGREEMENTS:
-        allowed = ", ".join(AGREEMENTS)
-        raise ConfigError(f"unknown agreement {agreement!r}; choose one of {allowed}")
+    for name, value, allowed in (
+        ("init", init, INITS),
+        ("agreement", agreement, AGREEMENTS),
+        ("on_failure", on_failure, FAILURES),
+    ):
+        if value not in allowed:
+            raise ConfigError(
+                f"unknown {name} {value!r}; choose one of {', '.join(allowed)}"
+            )
     if max_iter < 1:
         raise ConfigError(f"max_iter must be at least 1, got {max_iter!r}")
     if max_seconds is not None and not max_seconds > 0:
@@ -373,21 +406,15 @@ def _starts(
     return {i: hosted[i].init(np.random.default_rng(key[i])) for i in hosted}
 
 
-@contextlib.contextmanager
 def _exchange(
-    topology: Topology, layout: Layout, comm: Any, wait: str
-) -> Iterator[Exchange]:
+    topology: Topology, layout: Layout, comm: Any, wait: str, on_failure: str
+) -> Exchange:
     longest = width(layout.shared_size)
-    exchange: Exchange
     if comm is None:
-        exchange = InProcessExchange(topology, longest)
-    else:
-        from dadmm.exchange.mpi import MPIExchange
+        return InProcessExchange(topology, longest)
+    from dadmm.exchange.mpi import MPIExchange
 
-        exchange = MPIExchange(comm, topology, longest, wait)
-    # On an error nothing is released: peers may still wait, and the job must end.
-    yield exchange
-    exchange.close()
+    return MPIExchange(comm, topology, longest, wait, on_failure == "continue")
 
 
 def _one_thread() -> Any:

@@ -54,7 +54,7 @@ def give(
         node.restore(states[i]["node"])
         exchange.sent[i][...] = states[i]["sent"]
     first = states[exchange.hosted[0]]
-    if council is not None:
+    if council is not None and first["council"] is not None:
         council.restore(first["council"])
     if first["posted"] is not None:
         exchange.post(np.array([states[i]["posted"] for i in exchange.hosted]))

@@ -43,6 +43,9 @@ class Alone:
     def compare(self, facts: Mapping[str, str]) -> None:
         """Find nothing that differs: there is nobody else."""
 
+    def check_fault_tolerance(self) -> None:
+        """Accept anything: nobody can die alone."""
+
     def scatter(self, blocks: Sequence[Matrix] | None) -> Any:
         raise AssertionError("one process scatters nothing")
 

@@ -41,8 +41,8 @@ ORDER = (
     ("crew",),
     ("testing",),
     ("state",),
-    ("algorithm", "checkpoint"),
-    ("record", "certificate"),
+    ("algorithm", "checkpoint", "recovery"),
+    ("record", "certificate", "team"),
     ("solver",),
     ("dadmm",),  # the library's front door
     ("flags",),

@@ -131,7 +131,7 @@ def test_parts_become_one_table(folder):
     for parts in ranks:
         parts.close()
     arrays = {"W": np.arange(6.0), "eta": np.ones(4)}
-    output.finish(folder, {"converged": True}, arrays, ranks[0].columns, True)
+    output.finish(folder, {"converged": True}, arrays, ranks[0])
 
     assert names(folder) == ["edges.csv", "history.csv", "result.npz", "summary.json"]
     header, *lines = (folder / "history.csv").read_text().splitlines()
@@ -157,7 +157,7 @@ def test_edges_of_an_earlier_run_do_not_stay(folder):
     ranks = record(folder, 1, by_edge=False)
     for parts in ranks:
         parts.close()
-    output.finish(folder, {}, {}, ranks[0].columns, ranks[0].by_edge)
+    output.finish(folder, {}, {}, ranks[0])
 
     assert names(folder) == ["history.csv", "result.npz", "summary.json"]
 
@@ -206,8 +206,10 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
 def test_an_error_of_ours_leaves_no_draft_either(tmp_path):
     """Such as a summary that JSON cannot hold."""
     (tmp_path / output.PARTS).mkdir()
+    parts = output.Parts(tmp_path, 0, [(0,)], None, {})
+    parts.close()
     with pytest.raises(TypeError):
-        output.finish(tmp_path, {"converged": {1, 2}}, {}, ("x",), False)
+        output.finish(tmp_path, {"converged": {1, 2}}, {}, parts)
 
     assert "summary.json" not in names(tmp_path)
     assert not [name for name in names(tmp_path) if name.endswith(".draft")]
@@ -226,6 +228,6 @@ def test_the_summary_comes_last(folder, monkeypatch):
         replace(old, new)
 
     monkeypatch.setattr(os, "replace", note)
-    output.finish(folder, {}, {}, ranks[0].columns, True)
+    output.finish(folder, {}, {}, ranks[0])
 
     assert order == ["history.csv", "edges.csv", "result.npz", "summary.json"]

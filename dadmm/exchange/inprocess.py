@@ -34,6 +34,12 @@ class InProcessExchange:
         self.lengths = {i: self._lengths[rows[i]] for i in self.hosted}
         self.sent = {i: self._sent[rows[i]] for i in self.hosted}
 
+    lost = ()  # nobody can die alone
+
+    def agree(self, finished: bool) -> bool:
+        """Return whether this process has finished: there is no other."""
+        return finished
+
     def swap(self) -> None:
         """Send every outbox row that has a length."""
         # mode="clip" lets take write straight into the inbox, without a buffer; what

@@ -54,6 +54,8 @@ class MPIExchange:
         With as many nodes as the communicator has ranks.
     width : int
         Bytes of the longest message.
+    survives : bool
+        Whether to go on when other ranks die, which takes an MPI with ULFM.
     wait : {"auto", "block", "nap"}
         How to wait: inside MPI ("block"), which is quickest when every rank has a core
         to itself, or by testing and sleeping in turns ("nap"), which leaves the core to
@@ -61,14 +63,23 @@ class MPIExchange:
     """
 
     def __init__(
-        self, comm: Any, topology: Topology, width: int, wait: str = "auto"
+        self,
+        comm: Any,
+        topology: Topology,
+        width: int,
+        wait: str = "auto",
+        survives: bool = False,
     ) -> None:
+        if survives:
+            check_fault_tolerance()
         if topology.n_nodes != comm.size:
             raise TopologyError(
                 f"the graph has {topology.n_nodes} nodes but MPI started {comm.size} "
                 f"processes; run mpiexec -n {topology.n_nodes}"
             )
         self._comm = comm.Dup()
+        self._made_of = width, wait, survives
+        self.lost = MPI.Exception if survives else ()
         self._wait = waiting(self._comm, wait)
         rank = self._comm.rank
         neighbours = topology.neighbours[rank]
@@ -160,6 +171,58 @@ class MPIExchange:
         """Return the rows of all ranks in node order, on every rank."""
         return collect(self._comm, rows)
 
+    def agree(self, finished: bool) -> bool:
+        """Return whether all ranks have finished and none has died.
+
+        A rank that has not wakes up those that still wait for messages.
+        """
+        if not self.lost:
+            return finished
+        if not finished:
+            self._comm.Revoke()
+        return _agree(self._comm, finished)
+
+    def survive(
+        self, last: int, plan: Callable[[Sequence[int]], tuple[Sequence[int], Topology]]
+    ) -> tuple[MPIExchange, list[int], int]:
+        """Return an exchange among survivors, who they are, and where they go on.
+
+        Parameters
+        ----------
+        last : int
+            The last iteration that this rank has finished.
+        plan : callable
+            Given the nodes that are alive, returns those among whom this rank goes on,
+            and their graph.
+
+        Returns
+        -------
+        exchange : MPIExchange
+        alive : list of int
+            All survivors, by their numbers before.
+        t : int
+            The last iteration that all of them have finished.
+        """
+        while True:
+            everyone = self._comm.Shrink()
+            try:
+                alive, t = _alive(everyone, self._comm), np.array([last])
+                everyone.Allreduce(MPI.IN_PLACE, t, op=MPI.MIN)
+                part, graph = plan(alive)
+                among = everyone.Split(part[0], key=self._comm.rank)
+                exchange = MPIExchange(among, graph, *self._made_of)
+                whole = True
+            except MPI.Exception:  # somebody else has died meanwhile
+                everyone.Revoke()
+                whole = False
+            if _agree(everyone, whole):
+                return exchange, alive, int(t[0])
+
+    @property
+    def comm(self) -> Any:
+        """A communicator of these ranks, for the caller to keep."""
+        return self._comm.Dup()
+
     @property
     def sent(self) -> dict[int, np.ndarray]:
         """Messages and bytes to each neighbour so far."""
@@ -178,6 +241,31 @@ class MPIExchange:
         for request in (*self._receives, *self._sends.values()):
             request.Free()
         self._comm.Free()
+
+
+def check_fault_tolerance() -> None:
+    """Raise if this MPI ends all ranks when one of them dies."""
+    library = _short_name(MPI.Get_library_version())
+    enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
+    if enabled != "1" or "Open MPI" not in library:
+        raise ConfigError(
+            "on_failure = continue needs Open MPI 5 started as mpiexec --with-ft ulfm, "
+            f"and this is {library} without; start it so, or leave on_failure at abort"
+        )
+
+
+def _agree(comm: Any, yes: bool) -> bool:
+    """Return whether all say yes and none has died; the same on all survivors."""
+    try:
+        return bool(comm.Agree(int(yes)))
+    except MPI.Exception:
+        return False
+
+
+def _alive(survivors: Any, comm: Any) -> list[int]:
+    """Return the ranks that survivors had in a communicator."""
+    group, before = survivors.Get_group(), comm.Get_group()
+    return list(group.Translate_ranks(list(range(survivors.size)), before))
 
 
 def compare(comm: Any, facts: identity.Facts) -> None:
@@ -326,6 +414,10 @@ class World:
     def compare(self, facts: identity.Facts) -> None:
         """Raise, on all ranks, if they do not hold the same facts."""
         compare(self.comm, facts)
+
+    def check_fault_tolerance(self) -> None:
+        """Raise if this MPI ends all ranks when one of them dies."""
+        check_fault_tolerance()
 
     def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
         """Return this rank's block of rows of those that rank 0 holds."""

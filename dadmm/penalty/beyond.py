@@ -74,6 +74,10 @@ class EdgeRatio(Scheme):
         return state._replace(eta=equations.clamp(eta, before.start), memory=memory)
 
 
+    def _recall(self, memory: Snapshot, kept: np.ndarray) -> Snapshot:
+        return Snapshot(*(array[kept] for array in memory))
+
+
 class Auto(EdgeRatio):
     """The spectral ratio, started from curvature and graph; eta0 is not needed.
 

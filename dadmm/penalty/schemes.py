@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -86,6 +86,20 @@ class Scheme:
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
         """Return the state for the next iteration."""
         raise NotImplementedError
+
+    def keep(self, state: PenaltyState, kept: np.ndarray) -> PenaltyState:
+        """Return the state of the edges that are left, where ``kept`` (degree,)."""
+        return PenaltyState(
+            eta=state.eta[kept],
+            spent=state.spent[kept],
+            budget=state.budget[kept],
+            growths=state.growths[kept],
+            memory=self._recall(state.memory, kept),
+        )
+
+    def _recall(self, memory: Any, kept: np.ndarray) -> Any:
+        """Return what a scheme's memory is worth with fewer edges."""
+        return None
 
     def _spend(self, state: PenaltyState, seen: Sighting) -> tuple:
         """Return tau, what is spent with it, and the budgets for next time."""
