@@ -68,6 +68,9 @@ def create(out: str | None, name: str, overwrite: bool) -> Path:
 def reopen(folder: Path) -> None:
     """Make a run's folder ready to go on: it is no longer complete."""
     with writing(folder):
+        if (folder / "summary.json").exists():  # then all rows have been merged, and
+            for part in (folder / PARTS).glob("*.csv"):  # the run died removing parts
+                part.unlink()
         _forget_results(folder)
         (folder / PARTS).mkdir(exist_ok=True)
 

@@ -75,13 +75,16 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     samples, truth = assemble.shards(world, config, graph.n_nodes)
     problems = together(world, assemble.problems, config, samples, graph.n_nodes)
     targets = report.targets(world, config, list(problems.values()), truth)
+    finished = True
     if resume is None:
         folder = make_folder(world, config, graph.n_nodes)
     else:
         folder = resume
-        together(world, check_unfinished, world, folder)
+        finished = bool(world.share(together(world, check_unfinished, world, folder)))
     whose = identity.identity(config.deciding(), graph, schedule)
-    checkpoints = checkpoints_of(config, folder, samples, whose, resume is not None)
+    checkpoints = checkpoints_of(
+        config, folder, samples, whose, resume is not None, finished
+    )
     start = checkpoints.open(world, tuple(samples), graph.n_nodes, config.max_iter)
     if resume is not None:
         together(world, reopen, world, config, folder, graph.n_nodes)
@@ -162,6 +165,7 @@ def checkpoints_of(
     samples: dict[int, Matrix],
     whose: dict[str, str],
     resume: bool,
+    finished: bool,
 ) -> Checkpoints:
     """Return where the state is saved, and what it must belong to."""
     return Checkpoints(
@@ -170,13 +174,14 @@ def checkpoints_of(
         seconds=config.checkpoint_seconds,
         saves=config.checkpoint,
         resume=resume,
+        finished=finished,
         identity=whose,
         data={i: identity.of_data([rows]) for i, rows in samples.items()},
     )
 
 
-def check_unfinished(world: Any, folder: Path) -> None:
-    """Raise, on rank 0, if a run has nothing left to do."""
+def check_unfinished(world: Any, folder: Path) -> str:
+    """Raise, on rank 0, if a run has nothing left to do; return if it has results."""
     summary = folder / "summary.json"
     if world.rank == 0 and summary.exists():
         found = json.loads(summary.read_text())
@@ -190,6 +195,8 @@ def check_unfinished(world: Any, folder: Path) -> None:
                 f"the run in {folder} has converged after {found['iterations']} "
                 "iterations; there is nothing to resume"
             )
+        return "finished"
+    return ""
 
 
 def reopen(world: Any, config: RunConfig, folder: Path, n_nodes: int) -> None:
