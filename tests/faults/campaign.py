@@ -17,18 +17,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent), str(HERE)]
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
 
-from cases import KINDS, Case, draw, sequence  # noqa: E402
-from faults import PRIVATE  # noqa: E402
-from jobs import BANNERS, MPI, find_mpi, sweep  # noqa: E402
-from judge import Play, Verdict  # noqa: E402
-from table import FAILURES, SKIPPED, append, read, table  # noqa: E402
+from faults.cases import KINDS, Case, draw, sequence  # noqa: E402
+from faults.jobs import BANNERS, MPI, find_mpi, sweep  # noqa: E402
+from faults.judge import Play, Verdict  # noqa: E402
+from faults.strikes import PRIVATE  # noqa: E402
+from faults.table import FAILURES, SKIPPED, append, read, table  # noqa: E402
 
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 
@@ -44,6 +44,7 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--mpi", choices=tuple(BANNERS), default="mpich")
     add("--jobs", type=int, default=1, help="cases at a time")
     add("--out", type=Path, required=True, help="folder of results.csv")
+    add("--pace", type=float, default=0.0, help="seconds added to each exchange")
     add("--keep", action="store_true", help="keep the folders of all cases")
     chosen = parser.parse_args(argv)
     chosen.kinds = tuple(chosen.kinds.split(","))
@@ -73,16 +74,24 @@ def obstacle(case: Case, mpi: MPI | None, name: str) -> str | None:
     return None
 
 
-def play(case: Case, mpi: MPI, out: Path, keep: bool, name: str) -> dict[str, Any]:
+def play(case: Case, mpi: MPI, chosen: argparse.Namespace) -> dict[str, Any]:
     """Play one case; return its row."""
-    folder = out / "cases" / case.name.replace(":", "-")
+    folder = chosen.out / "cases" / case.name.replace(":", "-")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     began = time.monotonic()
-    verdict = Play(case, mpi, folder, name).verdict()
-    if not keep and verdict.outcome not in FAILURES:
+    verdict = Play(case, mpi, folder, NAME, chosen.pace).verdict()
+    if not chosen.keep and verdict.outcome not in FAILURES:
         shutil.rmtree(folder, ignore_errors=True)
     return row_of(case, mpi.name, verdict, time.monotonic() - began)
+
+
+def play_quietly(arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """Play one case in a process of its own."""
+    try:
+        return play(*arguments)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
 
 
 def row_of(case: Case, mpi: str, verdict: Verdict, seconds: float) -> dict[str, Any]:
@@ -105,20 +114,16 @@ def play_all(
         mpi = found[name]
         reason = obstacle(case, mpi, name)
         if reason is None and mpi is not None:
-            due.append((case, mpi, chosen.out, chosen.keep, NAME))
+            due.append((case, mpi, chosen))
         else:
             yield row_of(case, name, Verdict(SKIPPED, 0, 0, str(reason)), 0.0)
     if chosen.jobs == 1:
         for arguments in due:
             yield play(*arguments)
         return
-    with ProcessPoolExecutor(chosen.jobs) as pool:
-        futures = [pool.submit(play, *arguments) for arguments in due]
-        try:
-            for future in as_completed(futures):
-                yield future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+    ignore = signal.SIGINT, signal.SIG_IGN  # the pool ends its workers by TERM
+    with Pool(chosen.jobs, signal.signal, ignore) as pool:
+        yield from pool.imap_unordered(play_quietly, due)
 
 
 def told(row: dict[str, Any], chosen: argparse.Namespace) -> str:

@@ -1,7 +1,7 @@
 """The cases of a campaign: a kind of fault and a seed decide everything but the clock.
 
 What is run is drawn here: problem, graph, scheme, way of sending, checkpoints. What
-happens to it is drawn in ``faults.py``.
+happens to it is drawn in ``strikes.py``.
 """
 
 from __future__ import annotations

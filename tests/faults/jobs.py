@@ -16,6 +16,8 @@ from typing import NamedTuple
 
 from mpi.launcher import FOREIGN, ROOT, defaults
 
+from commands import banner  # isort: skip (launch/ is on the path since then)
+
 HERE = Path(__file__).resolve().parent
 MARK = "DADMM_FAULTS_RUN"  # in the environment of all processes of a run
 LIMIT = float(os.environ.get("DADMM_FAULTS_LIMIT", "100"))  # seconds of one start
@@ -47,16 +49,9 @@ def find_mpi(name: str) -> MPI | None:
         (str(ROOT / f".venv-{name}" / "bin" / "mpiexec"), True),
     ]
     for mpiexec, external in candidates:
-        if os.access(mpiexec, os.X_OK) and BANNERS[name] in _banner(mpiexec):
+        if os.access(mpiexec, os.X_OK) and BANNERS[name] in banner(mpiexec):
             return MPI(name, mpiexec, defaults(mpiexec, external))
     return None
-
-
-def _banner(mpiexec: str) -> str:
-    done = subprocess.run(
-        [mpiexec, "--version"], capture_output=True, text=True, timeout=60, check=False
-    )
-    return done.stdout
 
 
 class Ended(NamedTuple):

@@ -13,14 +13,14 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from cases import Case
-from faults import Fault, checkpoints, complete, draw_faults, mount, unmount
-from jobs import MPI, Ended, Job
-from losses import judge_loss
-from table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
+from faults.cases import Case
+from faults.jobs import MPI, Ended, Job
+from faults.losses import judge_loss
+from faults.strikes import Fault, checkpoints, complete, draw_faults, mount, unmount
+from faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
 
 import dadmm.run
 
@@ -62,10 +62,16 @@ class Play:
         Of this case alone; it exists.
     name : str
         By which the campaign finds its processes.
+    pace : float
+        Seconds added to each exchange of all ranks: on a fast machine a run is else
+        over before a signal from outside comes.
     """
 
-    def __init__(self, case: Case, mpi: MPI, folder: Path, name: str) -> None:
+    def __init__(
+        self, case: Case, mpi: MPI, folder: Path, name: str, pace: float = 0.0
+    ) -> None:
         self.case, self.mpi, self.folder, self.name = case, mpi, folder, name
+        self.pace = pace
         self.disk = folder / "disk"
         self.run = self.disk / "run"
         self.story: list[str] = []
@@ -117,9 +123,8 @@ class Play:
         if fault.before is not None:
             fault.before(self.run)
         self.starts += 1
-        job = Job(
-            self.mpi, self.case.ranks, arguments, self.folder, self.name, fault.plan
-        )
+        plan = self._plan(fault)
+        job = Job(self.mpi, self.case.ranks, arguments, self.folder, self.name, plan)
         try:
             hit = fault.strike is not None and fault.strike(job, self.run)
             ended = job.end()
@@ -132,6 +137,13 @@ class Play:
         self.story.append(f"{told}, {'; '.join(ended.said)}" if ended.said else told)
         return ended, hit
 
+    def _plan(self, fault: Fault) -> dict[str, Any]:
+        """Return what the ranks do by themselves; those of a real run do nothing."""
+        if not self.pace:
+            return fault.plan
+        ranks = map(str, range(self.case.ranks))
+        return {k: {"pace": self.pace} | fault.plan.get(k, {}) for k in ranks}
+
     def _after(
         self, ended: Ended, fault: Fault, hit: bool, resumed: bool
     ) -> tuple[bool, bool]:
@@ -141,7 +153,8 @@ class Play:
             raise Fall(HANG, f"still running after its time: {tail}")
         if ended.left:
             raise Fall(HANG, f"{ended.left} processes outlived mpiexec: {tail}")
-        if "Traceback" in ended.err:
+        # Python's own, if a SIGINT comes before the first line of dadmm.run
+        if "Traceback" in ended.err and not self._interrupted(ended, fault):
             raise Fall(UNCLEAR, f"a traceback: {tail}")
         summary = self._summary()
         if summary is None and ended.code == 0:
@@ -161,6 +174,12 @@ class Play:
             self.story.append(fault.hurt(self.run))
             self.newest = -1  # what was lost there was taken by us
         return over, True
+
+    def _interrupted(self, ended: Ended, fault: Fault) -> bool:
+        """Whether Python was interrupted while it was still importing."""
+        ours = [t for t in ended.err.split("Traceback")[1:] if "in main\n" in t]
+        early = "KeyboardInterrupt" in ended.err and not self.run.exists()
+        return early and "SIGINT" in fault.words and not ours
 
     def _summary(self) -> dict | None:
         file = self.run / "summary.json"

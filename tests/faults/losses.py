@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import numpy as np
-from cases import Case
-from faults import Fault
-from jobs import MPI, Job
-from table import HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
+from faults.cases import Case
+from faults.jobs import MPI, Job
+from faults.strikes import Fault
+from faults.table import HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
 
 from dadmm import Topology, assemble, solve
 from dadmm.config import RunConfig

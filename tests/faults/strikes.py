@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from cases import Case, pick
-from jobs import Job, send
+from faults.cases import Case, pick
+from faults.jobs import Job, send
 
 PRIVATE = "DADMM_FAULTS_PRIVATE"  # set in a mount namespace of our own
 ROOM = 64 << 20  # bytes of a disk with room
@@ -117,15 +117,25 @@ def _kill_inside(case: Case, rng: np.random.Generator) -> Fault:
         ("swap", "", case.max_iter, False), ("swap", "", case.max_iter, False),
         ("replace", "node-", saves, False), ("fsync", "", saves, False),
         ("unlink", "node-", saves, False),
-        ("replace", "config.toml", 1, True), ("replace", "history.csv", 1, True),
-        ("replace", "result.npz", 1, True), ("replace", "summary.json", 1, True),
-        ("unlink", "history-", case.ranks, True), ("unlink", "summary.json", 1, True),
+        ("replace", "config.toml", 1, True), ("unlink", "summary.json", 1, True),
     ))  # fmt: skip
+    if rng.random() < 0.3:
+        return _kill_in_results(case, rng)
     victim = 0 if root else int(rng.integers(case.ranks))
     count, after = int(rng.integers(1, most + 1)), bool(rng.random() < 0.5)
     die = {"at": at, "of": of, "count": count, "after": after}
     words = f"rank {victim} dies {'after' if after else 'at'} {at} {of} no. {count}"
     return Fault(words, {str(victim): {"die": die}}, lethal=True)
+
+
+def _kill_in_results(case: Case, rng: np.random.Generator) -> Fault:
+    at, of, most = pick(rng, (
+        ("replace", "history.csv", 1), ("replace", "result.npz", 1),
+        ("replace", "summary.json", 1), ("unlink", "history-", case.ranks),
+    ))  # fmt: skip
+    die = {"at": at, "of": of, "count": int(rng.integers(1, most + 1))}
+    words = f"rank 0 dies at {at} {of} no. {die['count']}"
+    return Fault(words, {"0": {"die": die}}, lethal=True)
 
 
 def _to_ranks(wait: Any, victims: list[int], number: int) -> Any:
@@ -151,7 +161,11 @@ def _signal(case: Case, rng: np.random.Generator) -> Fault:
     if rng.random() < 0.5:
         victims = rng.permutation(case.ranks)[: int(rng.integers(1, 3))].tolist()
         strike = _to_ranks(wait, victims, getattr(signal, name))
-        return Fault(f"{name} to ranks {victims} {when}", strike=strike)
+        words = f"{name} to ranks {victims} {when}"
+        if rng.random() < 0.3:  # and then a kill, while the results are written
+            other = _kill_in_results(case, rng)
+            return Fault(f"{words}, {other.words}", other.plan, strike, lethal=True)
+        return Fault(words, strike=strike)
     name = "SIGKILL" if rng.random() < 0.25 else name
 
     def to_mpiexec(job: Job, run: Path) -> bool:
