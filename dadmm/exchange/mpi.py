@@ -437,6 +437,17 @@ class World:
         """Return the rows of all ranks in order, on every rank."""
         return collect(self.comm, rows)
 
+    def leave(self, code: int) -> None:
+        """End this rank as one that has survived others, when all of them are done.
+
+        MPI_Finalize, which Python calls at its end, may wait for the dead for ever
+        (Open MPI 5.0; open-mpi/ompi issue 11404).
+        """
+        _agree(self.comm, True)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
     def abort(self, error: BaseException) -> None:
         """Print this rank's traceback and end the whole job at once."""
         lines = "".join(traceback.format_exception(error))
