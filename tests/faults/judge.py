@@ -164,15 +164,15 @@ class Play:
         over = summary is not None and summary["reason"] != "signal"
         if not over:
             self._nothing_lost(summary)
+            if fault.hurt is not None:
+                self.story.append(fault.hurt(self.run))
+                self.newest = -1  # what is lost from here on was taken by us
         if ended.said:
             if ended.code != 2:
                 raise Fall(UNCLEAR, f"code {ended.code} with a sentence: {ended.said}")
             return self._refused(ended.said[0], fault, over, resumed)
         if ended.code != 0 and not (hit and (fault.lethal or self._early() or summary)):
             raise Fall(UNCLEAR, f"code {ended.code} without a word: {tail}")
-        if fault.hurt is not None and not over:
-            self.story.append(fault.hurt(self.run))
-            self.newest = -1  # what was lost there was taken by us
         return over, True
 
     def _interrupted(self, ended: Ended, fault: Fault) -> bool:
@@ -208,8 +208,6 @@ class Play:
         if re.search(OVER, said) and over and resumed:
             return True, True
         if re.search(DISK, said) and fault.hurt is not None:
-            self.struck += fault.strike is None
-            self.story.append(fault.hurt(self.run))
             return False, True
         damaged = re.search(REMOVE, said)
         if damaged is not None and self.case.kind == "corrupt" and resumed:
