@@ -86,6 +86,12 @@ def play(case: Case, mpi: MPI, chosen: argparse.Namespace) -> dict[str, Any]:
     return row_of(case, mpi.name, verdict, time.monotonic() - began)
 
 
+def obey_the_pool() -> None:
+    """Let the pool, which sends TERM, be the only one to end its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(130))
+
+
 def play_quietly(arguments: tuple[Any, ...]) -> dict[str, Any]:
     """Play one case in a process of its own."""
     try:
@@ -121,8 +127,7 @@ def play_all(
         for arguments in due:
             yield play(*arguments)
         return
-    ignore = signal.SIGINT, signal.SIG_IGN  # the pool ends its workers by TERM
-    with Pool(chosen.jobs, signal.signal, ignore) as pool:
+    with Pool(chosen.jobs, obey_the_pool) as pool:
         yield from pool.imap_unordered(play_quietly, due)
 
 

@@ -115,6 +115,7 @@ class Job:
             start_new_session=True,
         )
         self.began = time.monotonic()
+        self.heeds = True  # whether the ranks listened when a signal was sent to them
 
     @property
     def running(self) -> bool:
@@ -178,6 +179,15 @@ def sweep(mark: str) -> None:
         for pid in found:
             send(pid, signal.SIGKILL)
         time.sleep(0.02)
+
+
+def catches(pid: int) -> bool:
+    """Return whether a process catches USR1, as a rank does once it has begun."""
+    with contextlib.suppress(OSError):
+        status = Path(f"/proc/{pid}/status").read_text()
+        caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+        return caught is not None and bool(int(caught[1], 16) >> signal.SIGUSR1 - 1 & 1)
+    return False
 
 
 def send(pid: int, number: int) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from faults.cases import Case
 from faults.jobs import MPI, Ended, Job
 from faults.losses import judge_loss
-from faults.strikes import Fault, checkpoints, complete, draw_faults, mount, unmount
+from faults.strikes import Fault, complete, draw_faults, mount, unmount
 from faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
 
 import dadmm.run
@@ -77,6 +77,7 @@ class Play:
         self.story: list[str] = []
         self.struck = self.starts = 0
         self.refused = False
+        self.early = False  # a signal came before the ranks listened
         self.newest = -1  # complete checkpoint that was seen
 
     def verdict(self) -> Verdict:
@@ -130,6 +131,7 @@ class Play:
             ended = job.end()
         finally:
             job.sweep()
+        self.early = not job.heeds
         if fault.strike is None:  # an inside fault, or none
             hit = ended.code != 0 and fault.words != "no fault"
         how = "resumed" if resume else "started"
@@ -153,7 +155,6 @@ class Play:
             raise Fall(HANG, f"still running after its time: {tail}")
         if ended.left:
             raise Fall(HANG, f"{ended.left} processes outlived mpiexec: {tail}")
-        # Python's own, if a SIGINT comes before the first line of dadmm.run
         if "Traceback" in ended.err and not self._interrupted(ended, fault):
             raise Fall(UNCLEAR, f"a traceback: {tail}")
         summary = self._summary()
@@ -171,23 +172,19 @@ class Play:
             if ended.code != 2:
                 raise Fall(UNCLEAR, f"code {ended.code} with a sentence: {ended.said}")
             return self._refused(ended.said[0], fault, over, resumed)
-        if ended.code != 0 and not (hit and (fault.lethal or self._early() or summary)):
+        if ended.code != 0 and not (hit and (fault.lethal or self.early or summary)):
             raise Fall(UNCLEAR, f"code {ended.code} without a word: {tail}")
         return over, True
 
     def _interrupted(self, ended: Ended, fault: Fault) -> bool:
-        """Whether Python was interrupted while it was still importing."""
-        ours = [t for t in ended.err.split("Traceback")[1:] if "in main\n" in t]
-        early = "KeyboardInterrupt" in ended.err and not self.run.exists()
-        return early and "SIGINT" in fault.words and not ours
+        """Whether all tracebacks are Python's own, of a SIGINT while it imported."""
+        traces = ended.err.split("Traceback")[1:]
+        alien = ["KeyboardInterrupt" in t and "in main\n" not in t for t in traces]
+        return "SIGINT" in fault.words and all(alien)
 
     def _summary(self) -> dict | None:
         file = self.run / "summary.json"
         return json.loads(file.read_text()) if file.exists() else None
-
-    def _early(self) -> bool:
-        """Whether the run was not yet able to heed signals: no rank had begun."""
-        return not checkpoints(self.run)
 
     def _nothing_lost(self, summary: dict | None) -> None:
         """Raise if a complete checkpoint has vanished, or a stop has left none."""

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 from faults.cases import Case
-from faults.jobs import MPI, Job
-from faults.strikes import Fault
-from faults.table import HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
+from faults.jobs import MPI, Ended, Job
+from faults.strikes import Fault, complete
+from faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
 
 from dadmm import Topology, assemble, solve
 from dadmm.config import RunConfig
@@ -21,33 +21,61 @@ CLOSE = 1e-4  # relative distance from the optimum, for a tolerance of 1e-7
 def judge_loss(
     case: Case, mpi: MPI, run: Path, name: str, fault: Fault
 ) -> tuple[str, str]:
-    """Run a case that loses ranks; return its outcome and what was seen."""
+    """Run a case that loses ranks; return its outcome and what was seen.
+
+    Nobody can go on if a rank dies before the first iteration or after the last one.
+    Then one sentence must say so, and the run must go on from its checkpoint.
+    """
+    begin = [*case.settings, *case.saving, "--out", str(run)]
+    ended = _start(case, mpi, run, name, begin, fault)
+    broken = _broken(ended)
+    if broken is not None:
+        return broken
+    dead = sorted(int(k) for k in fault.plan)
+    told = f"code {ended.code}, {'; '.join(ended.said)}"
+    if ended.code == 0:
+        return _judge_parts(case, dead, run, told)
+    if not (run / "summary.json").exists():
+        again = _start(case, mpi, run, name, ["--resume", str(run)], Fault("no fault"))
+        told += f" | resumed: code {again.code}, {'; '.join(again.said)}"
+        if again.code == 2 and len(again.said) == 1 and not complete(run, case.ranks):
+            return CLEAR, told
+        broken = _broken(again) or (None if again.code == 0 else (UNCLEAR, told))
+        if broken is not None:
+            return broken
+    outcome, told = _judge_parts(case, [], run, told)
+    return (CLEAR if outcome == SURVIVED else outcome), told
+
+
+def _start(
+    case: Case, mpi: MPI, run: Path, name: str, arguments: list[str], fault: Fault
+) -> Ended:
     options = ("--with-ft", "ulfm")
-    arguments = [*case.settings, *case.saving, "--quiet", "--on-failure", "continue"]
-    arguments += ["--out", str(run)]
+    arguments = [*arguments, "--quiet", "--on-failure", "continue"]
     job = Job(mpi, case.ranks, arguments, run.parent, name, fault.plan, options)
     try:
-        ended = job.end()
+        return job.end()
     finally:
         job.sweep()
+
+
+def _broken(ended: Ended) -> tuple[str, str] | None:
+    """Return how an end breaks the rule, whatever the results are."""
     tail = ended.err[-2000:]
     if ended.hung or ended.left:
         return HANG, f"still running after its time: {tail}"
     if "Traceback" in ended.err:
         return UNCLEAR, f"a traceback: {tail}"
-    dead = sorted(int(k) for k in fault.plan)
-    folders = [run, *sorted(run.glob("part-*"))]
-    found = [folder for folder in folders if (folder / "summary.json").exists()]
-    told = f"code {ended.code}, {'; '.join(ended.said)}"
-    if not found:
-        return LOST, f"{told}; no results: {tail}"
-    return _judge_parts(case, dead, found, told)
+    errors = [line for line in ended.said if line.startswith("dadmm: error: ")]
+    if len(errors) != (ended.code != 0):
+        return UNCLEAR, f"code {ended.code}: {tail}"
+    return None
 
 
-def _judge_parts(
-    case: Case, dead: list[int], folders: list[Path], told: str
-) -> tuple[str, str]:
+def _judge_parts(case: Case, dead: list[int], run: Path, told: str) -> tuple[str, str]:
     """Compare the results of each part with the optimum of its data."""
+    folders = [run, *sorted(run.glob("part-*"))]
+    folders = [folder for folder in folders if (folder / "summary.json").exists()]
     seen: list[int] = []
     lost: set[int] = set()
     for folder in folders:
@@ -64,7 +92,7 @@ def _judge_parts(
     alive = sorted(set(range(case.ranks)) - lost)
     if sorted(seen) != alive or not lost <= set(dead):
         return LOST, f"{told}; there are results of nodes {sorted(seen)} only"
-    if not lost:
+    if dead and not lost:
         return MISSED, told
     return SURVIVED, told
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from faults.cases import Case, pick
-from faults.jobs import Job, send
+from faults.jobs import Job, catches, send
 
 PRIVATE = "DADMM_FAULTS_PRIVATE"  # set in a mount namespace of our own
 ROOM = 64 << 20  # bytes of a disk with room
@@ -78,7 +78,9 @@ def moment(case: Case, rng: np.random.Generator) -> tuple[str, Callable[..., boo
     t, delay = int(rng.integers(0.8 * case.max_iter)), float(rng.uniform(0.0, 0.1))
 
     def by_iteration(job: Job, run: Path) -> bool:
-        reached = job.wait_until(lambda: max(checkpoints(run), default=-1) >= t)
+        before = max(checkpoints(run), default=-1)  # of an earlier start
+        least = max(t, before + 1)
+        reached = job.wait_until(lambda: max(checkpoints(run), default=-1) >= least)
         return reached and job.wait_until(_later(delay))
 
     return f"{delay:.3f} s after a checkpoint from {t} on", by_iteration
@@ -142,8 +144,9 @@ def _to_ranks(wait: Any, victims: list[int], number: int) -> Any:
     def strike(job: Job, run: Path) -> bool:
         if not wait(job, run):
             return False
-        found = job.ranks()
-        return any([send(found[k], number) for k in victims if k in found])
+        found = [pid for k, pid in job.ranks().items() if k in victims]
+        job.heeds = all(catches(pid) for pid in found)
+        return any([send(pid, number) for pid in found])
 
     return strike
 
@@ -375,16 +378,28 @@ def _copy_older(file: Path, files: list[Path], rng: np.random.Generator) -> None
 
 
 def _losses(case: Case, rng: np.random.Generator) -> list[Fault]:
-    """One or two ranks die, from outside or at an exchange; one start only."""
+    """One or two ranks die at an exchange, or one before or after all of them."""
+    if rng.random() < 0.25:
+        return [_loss_outside(case, rng)]
     n = 1 + int(rng.random() < 0.5)
     victims = rng.permutation(case.ranks)[:n].tolist()
-    when = [int(rng.integers(1, 40)) for _ in victims]
+    when = [int(rng.integers(2, 40)) for _ in victims]  # the first is the opening
     if n == 2 and rng.random() < 0.3:
         when[1] = when[0]
     after = [bool(rng.random() < 0.5) for _ in victims]
     plan = {
-        str(k): {"die": {"at": "swap", "count": t + 1, "after": late}}
+        str(k): {"die": {"at": "swap", "count": t, "after": late}}
         for k, t, late in zip(victims, when, after, strict=True)
     }
     told = [f"rank {k} dies at swap {t}" for k, t in zip(victims, when, strict=True)]
     return [Fault(", ".join(told), plan, lethal=True)]
+
+
+def _loss_outside(case: Case, rng: np.random.Generator) -> Fault:
+    """A rank dies in the opening exchange, or while the folder is made or finished."""
+    if rng.random() < 0.4:
+        return _kill_in_results(case, rng)
+    at, of = pick(rng, (("swap", ""), ("replace", "config.toml")))
+    victim = int(rng.integers(case.ranks)) if at == "swap" else 0
+    die = {"at": at, "of": of}
+    return Fault(f"rank {victim} dies at {at} {of}", {str(victim): {"die": die}})
