@@ -50,6 +50,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if world is None or world.comm is None:
             raise
+        dead = world.dead(error)
+        if dead:  # before the first iteration or after the last: nobody can go on
+            if world.rank == min(set(range(world.size)) - set(dead)):
+                say(lost_outside(dead))
+            os._exit(FAILED)  # which the others notice; an Abort may wait for the dead
         world.abort(error)  # ends all ranks, so that none waits for this one
         os._exit(FAILED)  # MPICH's Abort may return first, and all has been said
     finally:
@@ -59,6 +64,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 def say(sentence: str) -> None:
     """Tell the user what to mend."""
     print(f"dadmm: error: {sentence}", file=sys.stderr, flush=True)
+
+
+def lost_outside(dead: Sequence[int]) -> str:
+    """Return what to say of ranks that died when their survivors cannot go on."""
+    names = ", ".join(map(str, dead))
+    return (
+        f"rank {names} died outside the iterations, while the run was set up or its "
+        "results were written; go on with --resume, or start anew if it has saved "
+        "no checkpoint"
+    )
 
 
 def run(world: Any, argv: Sequence[str], signals: Signals) -> int:

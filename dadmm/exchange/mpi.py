@@ -245,13 +245,18 @@ class MPIExchange:
 
 def check_fault_tolerance() -> None:
     """Raise if this MPI ends all ranks when one of them dies."""
-    library = _short_name(MPI.Get_library_version())
-    enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
-    if enabled != "1" or "Open MPI" not in library:
+    if not fault_tolerant():
+        library = _short_name(MPI.Get_library_version())
         raise ConfigError(
             "on_failure = continue needs Open MPI 5 started as mpiexec --with-ft ulfm, "
             f"and this is {library} without; start it so, or leave on_failure at abort"
         )
+
+
+def fault_tolerant() -> bool:
+    """Return whether ranks outlive others that die."""
+    enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
+    return enabled == "1" and "Open MPI" in MPI.Get_library_version()
 
 
 def _agree(comm: Any, yes: bool) -> bool:
@@ -436,6 +441,14 @@ class World:
     def collect(self, rows: Matrix) -> Matrix:
         """Return the rows of all ranks in order, on every rank."""
         return collect(self.comm, rows)
+
+    def dead(self, error: BaseException) -> list[int]:
+        """Return which ranks have died, as far as is known, if that is the error."""
+        if not isinstance(error, MPI.Exception) or not fault_tolerant():
+            return []
+        group = self.comm.Get_group()
+        failed = self.comm.Get_failed()
+        return list(failed.Translate_ranks(list(range(failed.size)), group))
 
     def leave(self, code: int) -> None:
         """End this rank as one that has survived others, when all of them are done.
