@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -203,6 +204,7 @@ class MPIExchange:
         t : int
             The last iteration that all of them have finished.
         """
+        self._give_up()
         while True:
             everyone = self._comm.Shrink()
             try:
@@ -217,6 +219,13 @@ class MPIExchange:
                 whole = False
             if _agree(everyone, whole):
                 return exchange, alive, int(t[0])
+
+    def _give_up(self) -> None:
+        """Let all requests end in error, or MPI waits for them when the job ends."""
+        plans = [request for plan in self._plans for request in plan.started]
+        for request in (*plans, self._poll):
+            with contextlib.suppress(MPI.Exception):
+                request.Wait()
 
     @property
     def comm(self) -> Any:
