@@ -27,7 +27,7 @@ from dadmm.progress import ProgressLine, Signals
 from dadmm.schedule import Schedule
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
-from dadmm.world import connect, together
+from dadmm.world import connect, host, together
 
 OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3
 
@@ -122,6 +122,8 @@ def make_folder(world: Any, config: RunConfig, n_nodes: int) -> Path:
     That is the configuration with its number of nodes, but not where the results went.
     """
 
+    places = world.texts(f"{host()},{os.getpid()}") if world.comm is not None else []
+
     def create() -> str:
         if world.rank:
             return ""
@@ -131,6 +133,7 @@ def make_folder(world: Any, config: RunConfig, n_nodes: int) -> Path:
         folder = output.create(config.out, name, config.overwrite)
         again = replace(config, nodes=n_nodes, out=None, overwrite=False)
         output.write_text(folder / "config.toml", again.to_toml())
+        output.introduce(folder, places)
         return str(folder)
 
     return Path(world.share(together(world, create)))
