@@ -27,7 +27,7 @@ from dadmm.progress import ProgressLine, Signals
 from dadmm.schedule import Schedule
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
-from dadmm.world import connect, host, together
+from dadmm.world import connect, host, report_in, together
 
 OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3
 
@@ -37,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     world, signals = None, Signals()
     try:
         world = connect()
+        report_in(world.rank)
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (rank 0 speaks for all)
         with threadpool_limits(limits=1, user_api="blas"):

@@ -12,6 +12,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from types import FrameType
 
@@ -110,8 +111,11 @@ def ended(code: int, resume: str, witness: Witness, by_request: bool) -> int:
         if folder is not None:
             say(f"ended on request; {postmortem.ways_on(resume, folder)}")
         return code
-    for sentence in postmortem.explain(
+    sentences = postmortem.explain(
         resume, witness.tail, folder, code, witness.first, witness.out_of_memory
-    ):
+    )
+    if sentences and not witness.at_line_start:  # a line of progress, or Open MPI
+        print(file=sys.stderr)
+    for sentence in sentences:
         say(sentence)
     return code

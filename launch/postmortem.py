@@ -13,7 +13,7 @@ import re
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -47,7 +47,7 @@ def explain(
     tail: str,
     folder: Path | None,
     code: int,
-    first: Sequence[int] = (),
+    first: int | None = None,
     out_of_memory: bool = False,
 ) -> list[str]:
     """Return sentences on a job that has ended, none if it ended as it should.
@@ -62,8 +62,8 @@ def explain(
         Of the run, if there is one.
     code : int
         The exit code of mpiexec, or srun.
-    first : sequence of int
-        The processes that ended first, if somebody watched.
+    first : int, optional
+        The rank that ended first, if somebody saw it.
     out_of_memory : bool
         Whether the kernel has killed somebody for memory meanwhile.
     """
@@ -82,7 +82,7 @@ def explain(
 
 
 def cause(
-    tail: str, ranks: list[dict[str, str]], first: Sequence[int], out_of_memory: bool
+    tail: str, ranks: list[dict[str, str]], first: int | None, out_of_memory: bool
 ) -> str:
     """Return a sentence on what happened, if anything is known."""
     lost = lost_host(tail, ranks)
@@ -91,12 +91,11 @@ def cause(
     readers: tuple[Callable[[str], Found | None], ...]
     readers = (exception, open_mpi, slurm, intel, mpich)
     found = next(filter(None, (read(tail) for read in readers)), None)
-    seen = [row for row in ranks if int(row["pid"]) in first]
-    if found is None and len(seen) != 1:
+    if found is None and first is None:
         return ""
     found = found or Found(of="ended first, and nobody has said why")
-    if found.rank is None and len(seen) == 1:
-        found = found._replace(rank=int(seen[0]["rank"]))
+    if found.rank is None:
+        found = found._replace(rank=first)
     if out_of_memory and found.signum == signal.SIGKILL:
         reason = "the kernel killed it, as memory ran out: use fewer ranks on a host"
     else:

@@ -10,41 +10,65 @@ import csv
 import os
 import select
 import selectors
+import socket
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 TAIL = 1 << 16  # bytes of what was said last that are kept
-LOOKING, IDLE = 0.05, 0.5  # seconds between looks: for the folder, and afterwards
+IDLE = 0.5  # seconds between looks whether mpiexec is gone and left its streams open
+BACKLOG = 4096  # ranks that report at once
 COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
 
 
 class Witness:
     """Passes on what mpiexec and its ranks say, unchanged, and remembers the end of it.
 
+    Each rank of this machine holds a connection to it, which the kernel closes when the
+    rank ends, before it closes anything else (see `dadmm.world.report_in`). So it is
+    closed before an MPI can know, and ends others; and closed connections come up here
+    in the order in which they were closed.
+
     Attributes
     ----------
-    folder : Path or None
-        Of the run, once there is one; rank 0 leaves its path in `DADMM_RUN_FILE`.
-    first : list of int
-        The processes of this host that were the first to end; several, if they ended
-        while nobody looked.
+    first : int or None
+        The rank that ended first, as far as ranks have reported.
     """
 
     def __init__(self) -> None:
-        handle, self._file = tempfile.mkstemp(prefix="dadmm-run-")
-        os.close(handle)
-        self.variables = {"DADMM_RUN_FILE": self._file}
-        self.folder: Path | None = None
-        self.first: list[int] = []
+        self._place = tempfile.TemporaryDirectory(prefix="dadmm-")
+        self._file = Path(self._place.name, "run")
+        self.variables = {"DADMM_RUN_FILE": str(self._file)}
+        self.first: int | None = None
         self._said = bytearray()
-        self._selector = selectors.DefaultSelector()
         self._kills = memory_kills()
+        self._ranks: dict[socket.socket, int] = {}
+        self._streams = 0
+        self._selector = selectors.DefaultSelector()
+        self._door = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):  # a path too long: then nobody can report
+            self._door.bind(f"{self._file}.ranks")
+            self._door.listen(BACKLOG)
+            self._selector.register(self._door, selectors.EVENT_READ, self._open)
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the run, if there is one: rank 0 leaves its path."""
+        try:
+            return Path(self._file.read_text())
+        except OSError:
+            return None
 
     @property
     def tail(self) -> str:
         """What was said last, by mpiexec and all ranks."""
         return self._said.decode(errors="replace")
+
+    @property
+    def at_line_start(self) -> bool:
+        """Whether what was said last ended its line."""
+        return self._said[-1:] in (b"", b"\n")
 
     @property
     def out_of_memory(self) -> bool:
@@ -53,64 +77,52 @@ class Witness:
 
     def watch(self, process: subprocess.Popen[bytes]) -> None:
         """Pass on what a process says until it has ended."""
-        for stream, target in ((process.stdout, 1), (process.stderr, 2)):
+        actions = {process.stdout: self._pass_out, process.stderr: self._pass_err}
+        for stream, action in actions.items():
             assert stream is not None
-            self._selector.register(stream, selectors.EVENT_READ, target)
-        open_streams = 2
-        while open_streams:
-            ready = self._selector.select(IDLE if self.folder else LOOKING)
-            ended = [key.data[0] for key, _ in ready if isinstance(key.data, tuple)]
-            if ended:
-                self._ended(ended)
+            self._selector.register(stream, selectors.EVENT_READ, action)
+        self._streams = len(actions)
+        while self._streams:
+            ready = self._selector.select(IDLE)
             for key, _ in ready:
-                if isinstance(key.data, int) and not self._pass_on(key.fd, key.data):
-                    self._selector.unregister(key.fileobj)
-                    open_streams -= 1
-            if self.folder is None:
-                self._look()
+                key.data(key.fileobj)
             if not ready and process.poll() is not None:
                 return  # somebody else, who lives on, holds the stream open
 
-    def _pass_on(self, source: int, target: int) -> bool:
-        """Pass on what there is; return whether there may be more."""
-        chunk = os.read(source, TAIL)
+    def _pass_out(self, stream: Any) -> None:
+        self._pass_on(stream, 1)
+
+    def _pass_err(self, stream: Any) -> None:
+        self._pass_on(stream, 2)
+
+    def _pass_on(self, stream: Any, target: int) -> None:
+        chunk = os.read(stream.fileno(), TAIL)
+        if not chunk:
+            self._selector.unregister(stream)
+            self._streams -= 1
         self._said += chunk
         del self._said[:-TAIL]
         with contextlib.suppress(OSError):  # nobody listens, but the job goes on
             write(target, chunk)
-        return bool(chunk)
 
-    def _look(self) -> None:
-        """Find the run's folder, and watch the ranks that are on this host."""
+    def _open(self, door: socket.socket) -> None:
+        """Let a rank in."""
         with contextlib.suppress(OSError):
-            path = Path(self._file).read_text()
-            if path:
-                self.folder = Path(path)
-                here = os.uname().nodename
-                ranks = [row for row in roster(self.folder) if row["host"] == here]
-                self._watch_ranks([int(row["pid"]) for row in ranks])
+            line, _ = door.accept()
+            self._selector.register(line, selectors.EVENT_READ, self._hear)
 
-    def _watch_ranks(self, pids: list[int]) -> None:
-        if not hasattr(os, "pidfd_open"):  # a system other than Linux
+    def _hear(self, line: socket.socket) -> None:
+        """Hear from a rank: its number first, and in the end that it is gone."""
+        word = b""
+        with contextlib.suppress(OSError):
+            word = line.recv(16)
+        if word:
+            self._ranks[line] = int(word)
             return
-        for pid in pids:
-            try:
-                end = os.pidfd_open(pid)
-            except ProcessLookupError:
-                self.first.append(pid)
-            except OSError:  # an old system, or too many ranks: nobody is watched
-                return
-            else:
-                self._selector.register(end, selectors.EVENT_READ, (pid,))
-
-    def _ended(self, pids: list[int]) -> None:
-        """Remember who ended first, and watch no longer."""
-        self.first = self.first or pids
-        watched = list(self._selector.get_map().values())
-        for key in watched:
-            if isinstance(key.data, tuple):
-                self._selector.unregister(key.fd)
-                os.close(key.fd)
+        self._selector.unregister(line)
+        line.close()
+        if self.first is None:
+            self.first = self._ranks.get(line)
 
     def __enter__(self) -> Witness:
         """Return the witness."""
@@ -118,10 +130,11 @@ class Witness:
 
     def __exit__(self, *_: object) -> None:
         """Leave nothing behind."""
-        self._ended([])
+        for line in self._ranks:
+            line.close()
+        self._door.close()
         self._selector.close()
-        with contextlib.suppress(OSError):
-            os.unlink(self._file)
+        self._place.cleanup()
 
 
 def write(target: int, chunk: bytes) -> None:

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -82,7 +81,7 @@ def test_the_rank_that_died_is_named(tmp_path, name):
     pids = pids_in(text)
     folder = write_run(tmp_path / "run", pids)
 
-    for first in ([pids[2]], [] if name not in UNSEEN else [pids[2]]):
+    for first in (2, 2 if name in UNSEEN else None):
         said = postmortem.explain(RESUME, text, folder, 9, first)
         assert said[0] == f"node 2 (rank 2 on vm) {SEEN[name]}"
 
@@ -94,16 +93,15 @@ def test_nobody_is_named_whom_nobody_saw(tmp_path, name):
     pids = pids_in(text)
     folder = write_run(tmp_path / "run", pids)
 
-    for first in ([], pids):  # unwatched, or seen too late
-        said = postmortem.explain(RESUME, text, folder, 9, first)
-        assert said[0] == UNSEEN[name]
+    said = postmortem.explain(RESUME, text, folder, 9)
+    assert said[0] == UNSEEN[name]
 
 
 @pytest.mark.parametrize("name", ["mpich", "openmpi", "intel"])
 def test_an_exception_is_repeated(run, name):
     """The last line of its traceback; what the MPI adds is not part of it."""
     text = (SAID / f"{name}-exception.txt").read_text()
-    said = postmortem.explain(RESUME, text, run, 1, first=[11])
+    said = postmortem.explain(RESUME, text, run, 1, first=0)
 
     assert said[0] == (
         "node 2 (rank 2 on vm) failed: RuntimeError: this was to be expected"
@@ -356,13 +354,11 @@ def real_job(tmp_path: Path, *program) -> Job:
 
 
 def wait_for_rows(job: Job, folder: Path) -> None:
-    """Wait until all ranks iterate, and the witness has had time to find them."""
+    """Wait until all ranks iterate."""
     parts = [folder / "parts" / f"history-{k:05d}.csv" for k in range(4)]
     job.wait_until(lambda: all(part.exists() for part in parts))
-    time.sleep(2 * witness.LOOKING + 0.5)
 
 
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="nobody can watch ranks here")
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_killed_rank_is_named(tmp_path, rank):
     """With whatever MPI there is; a checkpoint that is there can be resumed."""
@@ -375,10 +371,10 @@ def test_a_killed_rank_is_named(tmp_path, rank):
     ended = job.end()
 
     assert ended.code not in (0, 2, 3)
+    assert "SIGKILL" in ended.said[-2]
     assert ended.said[-2].startswith(
         f"dadmm: node {rank} (rank {rank} on {os.uname().nodename}) died"
     )
-    assert "SIGKILL" in ended.said[-2]
     assert ended.said[-1] == (
         "dadmm: run has a checkpoint of iteration 33; "
         "resume with ./launch/local -n 4 --resume run"
