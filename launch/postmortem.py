@@ -14,6 +14,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,7 +90,7 @@ def cause(
     if lost:
         return f"{lost}, and the ranks on it with it"
     readers: tuple[Callable[[str], Found | None], ...]
-    readers = (exception, open_mpi, slurm, intel, mpich)
+    readers = (exception, open_mpi, slurm, partial(intel, first=first), mpich)
     found = next(filter(None, (read(tail) for read in readers)), None)
     if found is None and first is None:
         return ""
@@ -174,23 +175,24 @@ def slurm(tail: str) -> Found | None:
     return Found(rank, host, f"ended: {what}")
 
 
-def intel(tail: str) -> Found | None:
-    """Return whom Intel MPI names: all ranks, so the one that it did not end itself.
+def intel(tail: str, first: int | None) -> Found | None:
+    """Return what Intel MPI says of the first, or whom it has not ended itself.
 
-    A rank that ended by itself is the only one that is not named.
+    It names all ranks of a host that a signal ended, its own SIGKILL included.
     """
     rows = re.findall(
         r"RANK (\d+) PID \d+ RUNNING AT (\S+)\n=\s+KILLED BY SIGNAL: (\d+)", tail
     )
     if not rows:
         return None
-    odd = [row for row in rows if int(row[2]) != CLEANING] or rows
+    odd = [row for row in rows if int(row[2]) != CLEANING]
+    if first is not None:
+        odd = [row for row in rows if int(row[0]) == first]
+        if not odd:
+            return Found(first, "", "ended by itself, and has not said why")
     if len(odd) == 1:
         rank, host, signum = odd[0]
         return by_signal(int(rank), host, int(signum))
-    silent = set(range(len(rows) + 1)) - {int(row[0]) for row in rows}
-    if min(silent) < len(rows):
-        return Found(min(silent), "", "ended by itself, and has not said why")
     return Found(of="died, it seems of SIGKILL", signum=CLEANING)
 
 

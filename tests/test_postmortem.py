@@ -55,7 +55,7 @@ SEEN = {
     "openmpi-sigkill": KILLED.replace(", it seems", ""),
     "openmpi-sigsegv": f"died of {CRASHED}",
     "openmpi-exit": "ended with code 5",
-    "intel-sigkill": KILLED,
+    "intel-sigkill": KILLED.replace(", it seems", ""),
     "intel-sigsegv": f"died of {CRASHED}",
     "intel-exit": "ended by itself, and has not said why",
 }
@@ -66,6 +66,7 @@ UNSEEN = {
     "mpich-sigsegv": f"{SOME} died, it seems of {CRASHED}",
     "mpich-exit": "nobody has said what happened (exit code 9)",
     "intel-sigkill": f"{SOME} {KILLED}",
+    "intel-exit": f"{SOME} {KILLED}",
 }
 
 
