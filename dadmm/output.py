@@ -208,6 +208,20 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
+def introduce(folder: Path, places: Sequence[str]) -> None:
+    """Leave word of the processes of a run, for whoever outlives them.
+
+    That is ``ranks.csv``, from "host,pid" of each rank, if there are any, and the
+    folder's path in the file that ``DADMM_RUN_FILE`` names.
+    """
+    if places:
+        rows = [f"{rank},{rank},{place}\n" for rank, place in enumerate(places)]
+        write_text(folder / "ranks.csv", "".join(["rank,node,host,pid\n", *rows]))
+    if file := os.environ.get("DADMM_RUN_FILE"):
+        with suppress(OSError):  # the launcher then knows less, and the run goes on
+            Path(file).write_text(str(folder.absolute()))
+
+
 def finish(
     folder: Path,
     summary: dict[str, Any],

@@ -29,7 +29,7 @@ from dadmm.progress import Losses, ProgressLine, Signals
 from dadmm.schedule import Schedule
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
-from dadmm.world import connect, together
+from dadmm.world import connect, host, report_in, together
 
 OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3
 
@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     world, signals = None, Signals()
     try:
         world = connect()
+        report_in(world.rank)
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (rank 0 speaks for all)
         with threadpool_limits(limits=1, user_api="blas"):
@@ -85,6 +86,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     start = checkpoints.open(world, tuple(samples), graph.n_nodes, config.max_iter)
     if resume is not None:
         together(world, reopen, world, config, folder, graph.n_nodes)
+    together(world, introduce, world, folder)
     parts = together(world, open_parts, world, config, folder, graph, targets, start)
     checkpoints.sync = parts.sync
     watchers: list[Watcher] = [parts, signals, Losses(world.rank)]
@@ -197,6 +199,13 @@ def reopen(world: Any, config: RunConfig, folder: Path, n_nodes: int) -> None:
     if world.rank == 0:
         output.reopen(folder)
         write_config(config, folder, n_nodes)
+
+
+def introduce(world: Any, folder: Path) -> None:
+    """Leave word of the processes of the run, on rank 0, for whoever outlives them."""
+    places = world.texts(f"{host()},{os.getpid()}") if world.comm is not None else []
+    if world.rank == 0:
+        output.introduce(folder, places)
 
 
 def write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:

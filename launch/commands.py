@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -53,7 +54,15 @@ def local(arguments: list[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         print(USAGE, flush=True)
         return subprocess.call(main_job, env=launcher.variables)
-    return run_job([launcher.mpiexec, "-n", ranks, *main_job], launcher.variables)
+    again = [script("local"), "-n", ranks, *(["--mpi", mpi] if mpi else []), "--resume"]
+    command = [launcher.mpiexec, "-n", ranks, *main_job]
+    return run_job(command, launcher.variables, shlex.join(again))
+
+
+def script(name: str) -> str:
+    """Return how to call a script of this folder from where the user is."""
+    place = os.path.relpath(PROJECT / "launch" / name)
+    return place if place.startswith(os.pardir) else os.path.join(os.curdir, place)
 
 
 def test(arguments: list[str]) -> int:

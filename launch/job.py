@@ -2,7 +2,8 @@
 
 mpiexec runs in a session of its own, so that a terminal's Ctrl-C does not reach it.
 MPICH, Open MPI and Intel MPI all pass USR1 on to every rank, and the ranks stop at
-the same iteration and write their results.
+the same iteration and write their results. When a job has failed, the launcher says
+what happened to it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from types import FrameType
 
+import postmortem
 from environment import say
+from witness import Witness
 
 SAME = 0.3  # seconds; timeout(1) signals a process and then its group: that is one
 GRACE = 3  # seconds from TERM to KILL
@@ -62,10 +66,12 @@ def end(process: subprocess.Popen[bytes], signum: int) -> None:
         os.killpg(process.pid, signum)
 
 
-def run_job(command: list[str], variables: dict[str, str]) -> int:
+def run_job(command: list[str], variables: dict[str, str], resume: str = "") -> int:
     """Run mpiexec until it ends, turning signals; return its exit code.
 
-    A hang-up counts as a wish to stop, too, unless nohup is in force.
+    A hang-up counts as a wish to stop, too, unless nohup is in force. After a failure
+    it says what happened, and how to go on: ``resume`` is the command for that, when
+    the run's folder follows.
     """
     stop = Stop()
     signal.signal(signal.SIGINT, stop)
@@ -73,10 +79,43 @@ def run_job(command: list[str], variables: dict[str, str]) -> int:
     signal.signal(signal.SIGALRM, stop.expire)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, stop)
-    stop.process = subprocess.Popen(
-        command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True
+    with Witness() as witness:
+        stop.process = subprocess.Popen(
+            command,
+            env=variables | witness.variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        stop.act()  # on a signal that came while the job was being started
+        witness.watch(stop.process)
+        code = stop.process.wait()
+        signal.alarm(0)
+        code = code if code >= 0 else 128 - code
+        return ended(code, resume, witness, stop.count > 1)
+
+
+def ended(code: int, resume: str, witness: Witness, by_request: bool) -> int:
+    """Say what happened to a job that has failed; return the exit code of the launcher.
+
+    Open MPI ends with 0 when it has lost a host, so a run without results is a failure,
+    too.
+    """
+    folder = witness.folder
+    if code == 0:
+        if folder is None or (folder / "summary.json").exists():
+            return 0
+        code = 1
+    if by_request:
+        if folder is not None:
+            say(f"ended on request; {postmortem.ways_on(resume, folder)}")
+        return code
+    sentences = postmortem.explain(
+        resume, witness.tail, folder, code, witness.first, witness.out_of_memory
     )
-    stop.act()  # on a signal that came while the job was being started
-    code = stop.process.wait()
-    signal.alarm(0)
-    return code if code >= 0 else 128 - code
+    if sentences and not witness.at_line_start:  # a line of progress, or Open MPI
+        print(file=sys.stderr)
+    for sentence in sentences:
+        say(sentence)
+    return code

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -13,7 +14,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from commands import RANKS, Launcher, UsageError, defaults, leave, prepare, take
+from commands import (
+    RANKS,
+    Launcher,
+    UsageError,
+    defaults,
+    leave,
+    prepare,
+    script,
+    take,
+)
 from environment import SetupError, say
 from job import run_job
 from network import Network, NetworkError
@@ -54,6 +64,7 @@ class Options(NamedTuple):
     mpi: str
     python: str
     job: list[str]
+    again: str  # the command that resumes a run when its folder follows
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -65,6 +76,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def read(arguments: list[str]) -> Options:
     """Return the options of a command line."""
     ours, job = split(arguments)
+    again = shlex.join([script("netem"), *ours, "--", "--resume"])
     hosts, ours = take(ours, ("--hosts",), "2")
     ranks, ours = take(ours, ("-n", "-np"), str(RANKS))
     rate, ours = take(ours, ("--rate",), "0bit")
@@ -91,6 +103,7 @@ def read(arguments: list[str]) -> Options:
         mpi,
         python,
         job,
+        "" if "--command" in ours else again,
     )
 
 
@@ -123,7 +136,8 @@ def emulate(options: Options) -> int:
         Network(options.hosts, options.rate, options.delay) as network,
     ):
         before = network.counters()
-        code = run_job(network.command(0, command), OVER_TCP | launcher.variables)
+        variables = OVER_TCP | launcher.variables
+        code = run_job(network.command(0, command), variables, options.again)
         if report:
             json.dump(growth(before, network.counters()), report, indent=2)
     return code

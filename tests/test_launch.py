@@ -309,7 +309,7 @@ def started(commands, monkeypatch):
     monkeypatch.setattr(
         commands, "prepare", lambda *_: commands.Launcher("python", "mpiexec", {})
     )
-    monkeypatch.setattr(commands, "run_job", lambda command, variables: command)
+    monkeypatch.setattr(commands, "run_job", lambda command, *_: command)
     return commands.local
 
 
