@@ -67,6 +67,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
         print(config.to_toml(), end="")
         return OK
     graph, schedule = assemble.graph(world, config)
+    hosts = assemble.place(world, config, graph)  # from here on a rank is its node
     samples, truth = assemble.shards(world, config, graph.n_nodes)
     problems = together(world, assemble.problems, config, samples, graph.n_nodes)
     targets = report.targets(world, config, list(problems.values()), truth)
@@ -75,7 +76,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     result = solve_watched(world, config, graph, schedule, problems, [parts, signals])
     together(world, parts.close)
     rows, elapsed = samples.values(), monotonic() - started
-    summary = report.summary(world, config, result, targets, rows, elapsed)
+    summary = report.summary(world, config, result, targets, rows, hosts, elapsed)
     arrays = result.layout.views(result.theta)._asdict()
     arrays |= {"edges": graph.edges, "eta": result.eta}
     arrays |= together(world, reconstruct, world, problems, result, targets.adrift)

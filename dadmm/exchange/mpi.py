@@ -269,6 +269,14 @@ class World:
         self.rank, self.size = self.comm.rank, self.comm.size
         self.library = _short_name(MPI.Get_library_version())
 
+    def become(self, rank: int) -> None:
+        """Number the ranks anew, from now on; this one has the given number.
+
+        Rank 0 must stay: it speaks for all.
+        """
+        self.comm = self.comm.Split(0, key=rank)
+        self.rank = self.comm.rank
+
     def share(self, text: str) -> str:
         """Return rank 0's text on every rank."""
         data = np.frombuffer(text.encode(), dtype=np.uint8)
