@@ -11,6 +11,8 @@ import pytest
 from mpi.emulation import Network, NetworkError, netem, network, ranks, start_netem
 from mpi.launcher import ROOT
 
+pytestmark = pytest.mark.mpi
+
 BURST = 2 * 1514  # bytes that pass a rate limit at once
 
 

@@ -17,6 +17,8 @@ from mpi.emulation import Network, network, ranks, start_netem
 from mpi.launcher import Job, find_mpiexec, python, variables
 from numpy.testing import assert_array_equal
 
+pytestmark = pytest.mark.mpi
+
 # Dimensions of D-PPCA whose messages have about 100, 1000, 10,000 and 100,000 bytes
 DIMENSIONS = (4, 60, 600, 6000)
 ONE_PACKET = 60  # the largest of them that fits into one
