@@ -37,6 +37,10 @@ class SetupError(Exception):
         self.tail = "\n".join(output.splitlines()[-TAIL:])
 
 
+class UsageError(SetupError):
+    """An argument or a variable of the launcher breaks a rule."""
+
+
 @dataclass(frozen=True)
 class Environment:
     """What an environment is made of: its folder, the project's extras, and wheels."""

@@ -9,7 +9,6 @@ import sys
 
 import pytest
 from mpi.emulation import Network, NetworkError, netem, network, ranks, start_netem
-from mpi.launcher import ROOT
 
 pytestmark = pytest.mark.mpi
 
@@ -30,6 +29,7 @@ BURST = 2 * 1514  # bytes that pass a rate limit at once
         (["--topology", "ring"], "has no option '--topology'; arguments of the job"),
         (["--mpi", "impi", "--python", "python3"], "--python has an MPI of its own"),
         (["--command"], "--command needs a command after --"),
+        (["--hostfile", "x", "--hosts", "2"], "leave out --hosts"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments, words):
@@ -45,7 +45,7 @@ def test_what_follows_two_dashes_is_the_jobs():
     line = "--hosts 4 -n 8 --rate 2.5mbit --delay=5ms -- --hosts 9 -n 7 -- --rate"
     options = netem.read(line.split())
 
-    assert options[:4] == (4, 8, 2_500_000, 0.005)
+    assert options[:4] == (4, ranks.spread(8, 4), 2_500_000, 0.005)
     assert options.job == ["--hosts", "9", "-n", "7", "--", "--rate"]
     assert netem.read([])[2:4] == (0, 0)
 
@@ -53,30 +53,13 @@ def test_what_follows_two_dashes_is_the_jobs():
 @pytest.mark.parametrize(("n", "n_hosts"), [(20, 4), (5, 2), (3, 7), (1, 1)])
 def test_ranks_are_spread_in_blocks(n, n_hosts):
     """Neighbouring ranks are on one host, and hosts differ by one rank at most."""
-    counts = ranks.spread(n, n_hosts)
-    places = [rank * n_hosts // n for rank in range(n)]
+    places = ranks.spread(n, n_hosts)
+    counts = [places.count(f"host{host}") for host in range(n_hosts)]
 
-    assert counts == [places.count(host) for host in range(n_hosts)]
+    assert len(places) == sum(counts) == n
+    assert places == sorted(places)
     assert max(counts) - min(counts) <= 1
     assert counts[0] > 0  # where mpiexec runs
-
-
-@pytest.mark.parametrize(
-    ("banner", "words"),
-    [
-        ("HYDRA build details:", "-host host0:2,host1:1 -n 3 job"),
-        ("mpiexec (Open MPI) 5.0.11", "-host host0:2,host1:1 -n 3 job"),
-        ("Intel(R) MPI Library", "-host host0 -n 2 job : -host host1 -n 1 job"),
-    ],
-)
-def test_each_mpi_is_told_of_the_hosts(monkeypatch, banner, words):
-    """And to start processes there by our stand-in for ssh."""
-    monkeypatch.setattr(ranks, "banner", lambda mpiexec: banner)
-    command = " ".join(ranks.on_hosts("mpiexec", 3, 2, ["job"]))
-
-    assert command.endswith(words)
-    assert f" {ROOT}/launch/onhost " in command or "Open" in banner
-    assert ranks.OVER_TCP["PRTE_MCA_plm_ssh_agent"] == f"{ROOT}/launch/onhost"
 
 
 def test_a_missing_tool_is_named(monkeypatch):
