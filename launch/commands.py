@@ -65,6 +65,8 @@ def local(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Run ruff, mypy and pytest in the project's folder; return zero if all pass."""
     mpi, arguments = take(arguments, ("--mpi",), "")
+    if mpi not in ("", "mpich") and not arguments:
+        arguments = ["-m", "mpi"]  # nothing else depends on which MPI it is
     launcher = prepare(mpi, ("test", "dev", "plot"))
     # The tests start mpiexec themselves: let them find the one that fits.
     path = f"{Path(launcher.mpiexec).parent}{os.pathsep}{os.environ.get('PATH', '')}"

@@ -1,9 +1,8 @@
-"""Host files: which host has how many ranks, in the form of MPICH or of Open MPI."""
+"""Host files: which host has how many ranks, as MPICH or Open MPI write it."""
 
 from __future__ import annotations
 
 import re
-from itertools import groupby
 from pathlib import Path
 
 from environment import UsageError
@@ -16,7 +15,7 @@ LINE = re.compile(
 
 
 def read(file: str) -> list[str]:
-    """Return the host of each slot of a host file, in the order of its lines."""
+    """Return the host of each slot of a host file; lines of one host add up."""
     try:
         lines = Path(file).read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -28,7 +27,7 @@ def read(file: str) -> list[str]:
             places += slots(words, f"line {number} of {file}")
     if not places:
         raise UsageError(f"{file} names no host; write one in a line, as node1:4")
-    return places
+    return sorted(places, key=list(dict.fromkeys(places)).index)
 
 
 def slots(words: str, where: str) -> list[str]:
@@ -53,13 +52,3 @@ def first(places: list[str], ranks: int | None) -> list[str]:
             "give its hosts more, or leave out -n to use all"
         )
     return places[:ranks]
-
-
-def for_hydra(places: list[str]) -> str:
-    """Return a host file for MPICH and Intel MPI; hosts that come again are in turn."""
-    return "".join(f"{host}:{len(list(run))}\n" for host, run in groupby(places))
-
-
-def for_open_mpi(places: list[str]) -> str:
-    """Return a host file for Open MPI and ``--map-by seq``: a line for each rank."""
-    return "".join(f"{host}\n" for host in places)

@@ -29,8 +29,9 @@ may not make namespaces.
 
   --hosts N        number of hosts (default 2)
   -n, -np RANKS    number of MPI processes, rank r on host r*N//RANKS (default {RANKS})
+  --cyclic         rank r on host r%N instead
   --hostfile FILE  or so many ranks on each host, as host0:5 or host0 slots=5 in each
-                   line, in this order; the hosts are those that it names
+                   line; the hosts are those that it names
   --rate RATE      what each host can send, as 500kbit, 10mbit or 1gbit (no limit)
   --delay TIME     from one host to another, as 200us, 5ms or 0.1s (none)
   --counters FILE  write what each host sent and received while the job ran, as JSON
@@ -76,7 +77,7 @@ def read(arguments: list[str]) -> Options:
     counters, ours = take(ours, ("--counters",), "")
     mpi, ours = take(ours, ("--mpi",), "")
     python, ours = take(ours, ("--python",), "")
-    if others := [word for word in ours if word != "--command"]:
+    if others := [word for word in ours if word not in ("--command", "--cyclic")]:
         raise UsageError(
             f"./launch/netem has no option {others[0]!r}; "
             "arguments of the job follow after --, and --help shows all options"
@@ -88,7 +89,7 @@ def read(arguments: list[str]) -> Options:
     n_hosts = None if hosts is None else positive("--hosts", hosts)
     n_ranks = None if ranks is None else positive("-n", ranks)
     return Options(
-        *where(n_hosts, n_ranks, file),
+        *where(n_hosts, n_ranks, file, "--cyclic" in ours),
         round(quantity("--rate", rate, RATES)),
         quantity("--delay", delay, DELAYS),
         counters,
@@ -100,14 +101,14 @@ def read(arguments: list[str]) -> Options:
 
 
 def where(
-    hosts: int | None, ranks: int | None, file: str | None
+    hosts: int | None, ranks: int | None, file: str | None, cyclic: bool
 ) -> tuple[int, list[str]]:
     """Return how many hosts there are, and the host of each rank."""
     if file is None:
         hosts = hosts or 2
-        return hosts, spread(ranks or RANKS, hosts)
-    if hosts is not None:
-        raise UsageError("--hostfile says which hosts there are; leave out --hosts")
+        return hosts, spread(ranks or RANKS, hosts, cyclic)
+    if hosts is not None or cyclic:
+        raise UsageError("--hostfile goes neither with --hosts nor with --cyclic")
     places = hostfile.first(hostfile.read(file), ranks)
     for name in places:
         if not re.fullmatch(r"host(0|[1-9]\d*)", name):

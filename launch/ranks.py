@@ -6,8 +6,8 @@ import contextlib
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from typing import IO
 
-import hostfile
 from network import AGENT
 
 # Hosts share no memory, so there is only TCP between them; nobody shall look further.
@@ -50,9 +50,10 @@ def banner(mpiexec: str) -> str:
         return ""
 
 
-def spread(ranks: int, hosts: int) -> list[str]:
-    """Return the host of each rank, in blocks: rank r is on host r * hosts // ranks."""
-    return [f"host{rank * hosts // ranks}" for rank in range(ranks)]
+def spread(ranks: int, hosts: int, cyclic: bool = False) -> list[str]:
+    """Return the host of each rank: r * hosts // ranks, or r % hosts if cyclic."""
+    where = range(ranks)
+    return [f"host{r % hosts if cyclic else r * hosts // ranks}" for r in where]
 
 
 @contextlib.contextmanager
@@ -65,18 +66,41 @@ def on_hosts(
 ) -> Iterator[list[str]]:
     """Hold the command that runs a job with each rank on its host, and its host file.
 
-    Open MPI is told of every rank: by slots, and allowed more ranks than cores, it
-    would put them all on the first host.
+    The ranks of a host follow each other, or hosts take turns from first to last.
     """
     with tempfile.NamedTemporaryFile("w", prefix="dadmm-hosts-") as file:
         if "Open" in banner(mpiexec):
-            file.write(hostfile.for_open_mpi(places))
-            names = sorted(name for name in variables if name.startswith(HANDED_ON))
-            how = ["--hostfile", file.name, "--map-by", "seq"]
+            how = for_open_mpi(file, places, variables)
             how += EMULATED_OPEN_MPI if emulated else ()
-            how += [word for name in names for word in ("-x", name)]
         else:
-            file.write(hostfile.for_hydra(places))
-            how = ["-machinefile", file.name, *(EMULATED_HYDRA if emulated else ())]
+            how = for_hydra(file, places)
+            how += EMULATED_HYDRA if emulated else ()
         file.flush()
         yield [mpiexec, *how, "-n", str(len(places)), *job]
+
+
+def for_open_mpi(
+    file: IO[str], places: list[str], variables: Mapping[str, str]
+) -> list[str]:
+    """Write a host file and return the options that go with it.
+
+    It has a line for each rank: by slots, and allowed more ranks than cores, Open MPI
+    would put all ranks on the first host.
+    """
+    file.writelines(f"{host}\n" for host in places)
+    names = sorted(name for name in variables if name.startswith(HANDED_ON))
+    options = ["--hostfile", file.name, "--map-by", "seq"]
+    return options + [word for name in names for word in ("-x", name)]
+
+
+def for_hydra(file: IO[str], places: list[str]) -> list[str]:
+    """Write a host file for MPICH or Intel MPI and return the options that go with it.
+
+    No host may come twice in it: ranks of two lines would share no memory.
+    """
+    hosts = list(dict.fromkeys(places))
+    if places == sorted(places, key=hosts.index):
+        file.writelines(f"{host}:{places.count(host)}\n" for host in hosts)
+        return ["-machinefile", file.name]
+    file.writelines(f"{host}\n" for host in hosts)
+    return ["-f", file.name, "-ppn", "1"]

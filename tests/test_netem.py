@@ -29,7 +29,8 @@ BURST = 2 * 1514  # bytes that pass a rate limit at once
         (["--topology", "ring"], "has no option '--topology'; arguments of the job"),
         (["--mpi", "impi", "--python", "python3"], "--python has an MPI of its own"),
         (["--command"], "--command needs a command after --"),
-        (["--hostfile", "x", "--hosts", "2"], "leave out --hosts"),
+        (["--hostfile", "x", "--hosts", "2"], "goes neither with --hosts"),
+        (["--hostfile", "x", "--cyclic"], "nor with --cyclic"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments, words):
@@ -60,6 +61,25 @@ def test_ranks_are_spread_in_blocks(n, n_hosts):
     assert places == sorted(places)
     assert max(counts) - min(counts) <= 1
     assert counts[0] > 0  # where mpiexec runs
+
+
+def test_ranks_are_dealt_to_hosts_like_cards():
+    """As some clusters do."""
+    options = netem.read(["--hosts", "3", "-n", "5", "--cyclic"])
+
+    assert options.places == ["host0", "host1", "host2", "host0", "host1"]
+
+
+def test_a_host_file_says_which_hosts_there_are(tmp_path):
+    """Names are those of the network, whose numbers start at 0."""
+    file = tmp_path / "hosts.txt"
+    file.write_text("host0:2\nhost3 slots=1\n")
+    options = netem.read(["--hostfile", str(file)])
+
+    assert options[:2] == (4, ["host0", "host0", "host3"])
+    file.write_text("host0:2\nnode7\n")
+    with pytest.raises(netem.UsageError, match=r"are host0, host1, ..., got 'node7'"):
+        netem.read(["--hostfile", str(file)])
 
 
 def test_a_missing_tool_is_named(monkeypatch):

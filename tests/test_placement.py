@@ -115,24 +115,18 @@ def test_files_of_ranks_stay_with_their_ranks(settings, chosen):
     assert RunConfig(**settings).placement == chosen
 
 
-ROUND_ROBIN = "host0\nhost1\n" * 4
+DEALT = ("--hosts", 2, "-n", 8, "--cyclic")
+HOSTS = ["host0", "host1"] * 4
 RUN = ("--topology", "random-geometric", "--max-iter", 25, "--tolerance", 0, "--quiet")
 
 
-@pytest.fixture
-def in_turn(tmp_path):
-    """A host file that deals eight ranks to two hosts like cards."""
-    (tmp_path / "dealt").write_text(ROUND_ROBIN)
-    return "--hostfile", tmp_path / "dealt"
-
-
 @pytest.mark.mpi
-def test_a_placement_changes_no_bit(in_turn, tmp_path):
+def test_a_placement_changes_no_bit(tmp_path):
     """Eight ranks on two hosts, placed and not, and eight nodes in one process."""
     summaries = {}
     for name in placement.PLACEMENTS:
         words = ("--placement", name, "--out", tmp_path / name, *RUN)
-        ended = start_netem(*in_turn, "--", *words).end()
+        ended = start_netem(*DEALT, "--", *words).end()
         assert ended.code == 0, ended.err
         summaries[name] = json.loads((tmp_path / name / "summary.json").read_text())
     alone = python("-m", "dadmm.run", "--nodes", 8, "--out", tmp_path / "alone", *RUN)
@@ -147,7 +141,7 @@ def test_a_placement_changes_no_bit(in_turn, tmp_path):
             assert summary["hosts"] == {"host0": 4, "host1": 4}
             assert_between_hosts(summary, one["edges"], one["edge_bytes"])
     placed, plain = summaries["hosts"], summaries["ranks"]
-    assert plain["node_hosts"] == ROUND_ROBIN.split()
+    assert plain["node_hosts"] == HOSTS
     assert placed["edges_between_hosts"] < plain["edges_between_hosts"]
     assert placed["bytes_between_hosts"] < plain["bytes_between_hosts"]
 
@@ -165,13 +159,13 @@ def assert_between_hosts(summary, edges, edge_bytes):
     ("event", "code", "words"),
     [("raise", 1, "this was to be expected"), ("diverge", 2, "there is no minimum")],
 )
-def test_a_placed_node_that_fails_is_named(in_turn, tmp_path, event, code, words):
+def test_a_placed_node_that_fails_is_named(tmp_path, event, code, words):
     """By its number, which is not that of mpiexec; and the job ends."""
-    node = place(topology.build("random-geometric", 8), ROUND_ROBIN.split())[3]
+    node = place(topology.build("random-geometric", 8), HOSTS)[3]
     script = PROGRAMS / "misfortune.py"
     arguments = (3, event, *RUN, "--out", tmp_path / "run")
     job = ("--command", "--", sys.executable, script, *arguments)
-    ended = start_netem(*in_turn, *job).end()
+    ended = start_netem(*DEALT, *job).end()
 
     assert ended.code in (code, 255), ended.err  # 255: Intel MPI
     assert words in ended.err
