@@ -156,7 +156,7 @@ def solve_watched(
             raise
         # Inside the loop an error is this rank's alone, and the others wait for it.
         say(f"rank {world.rank}: {error}")
-        world.comm.Abort(BAD_INPUT)
+        world.end(BAD_INPUT)
         os._exit(BAD_INPUT)
     finally:
         line.close()

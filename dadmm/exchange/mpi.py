@@ -266,6 +266,7 @@ class World:
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = MPI.COMM_WORLD if comm is None else comm
+        self._all = self.comm
         self.rank, self.size = self.comm.rank, self.comm.size
         self.library = _short_name(MPI.Get_library_version())
 
@@ -342,4 +343,8 @@ class World:
         lines = "".join(traceback.format_exception(error))
         sys.stderr.write(f"dadmm: rank {self.rank} failed:\n{lines}")
         sys.stderr.flush()
-        self.comm.Abort(1)
+        self.end(1)
+
+    def end(self, code: int) -> None:
+        """End the whole job at once; MPI then names the rank that mpiexec knows."""
+        self._all.Abort(code)
