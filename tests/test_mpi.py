@@ -26,6 +26,8 @@ from numpy.testing import assert_array_equal
 
 import dadmm.run
 
+pytestmark = pytest.mark.mpi
+
 RANKS = 4
 FOREVER = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
 

@@ -381,8 +381,18 @@ class World:
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = MPI.COMM_WORLD if comm is None else comm
+        self._all = self.comm
         self.rank, self.size = self.comm.rank, self.comm.size
+        self.number = self.rank  # as mpiexec knows it
         self.library = _short_name(MPI.Get_library_version())
+
+    def become(self, rank: int) -> None:
+        """Number the ranks anew, from now on; this one has the given number.
+
+        Rank 0 must stay: it speaks for all.
+        """
+        self.comm = self.comm.Split(0, key=rank)
+        self.rank = self.comm.rank
 
     def share(self, text: str) -> str:
         """Return rank 0's text on every rank."""
@@ -449,6 +459,10 @@ class World:
     def abort(self, error: BaseException) -> None:
         """Print this rank's traceback and end the whole job at once."""
         lines = "".join(traceback.format_exception(error))
-        sys.stderr.write(f"dadmm: rank {self.rank} failed:\n{lines}")
+        sys.stderr.write(f"dadmm: rank {self.number} failed:\n{lines}")
         sys.stderr.flush()
-        self.comm.Abort(1)
+        self.end(1)
+
+    def end(self, code: int) -> None:
+        """End the whole job at once; MPI then names the rank that mpiexec knows."""
+        self._all.Abort(code)
