@@ -132,16 +132,15 @@ class PartFile:
     path : Path
     keys : sequence of tuple of int
         What identifies each row of an iteration: ``(node,)`` or ``(i, j)``.
-    start : int
-        Iterations whose lines are kept, if the file is there.
+    append : bool
+        Whether the lines that are there stay.
     """
 
     def __init__(
-        self, path: Path, keys: Sequence[tuple[int, ...]], start: int = 0
+        self, path: Path, keys: Sequence[tuple[int, ...]], append: bool = False
     ) -> None:
         self._path, self._keys = path, keys
-        self.kept = keep(path, start) if start and path.exists() else 0
-        self._open("a" if start else "w")
+        self._open("a" if append else "w")
 
     def _open(self, mode: str) -> None:
         self._file = open(self._path, mode, newline="")  # noqa: SIM115

@@ -48,7 +48,7 @@ ORDER = (
     ("flags",),
     ("config",),
     ("output", "progress"),
-    ("assemble", "report"),
+    ("assemble", "report", "session"),
     ("run", "drawing"),
     ("plot", "sklearn"),
 )
