@@ -90,7 +90,8 @@ def cause(
     if lost:
         return f"{lost}, and the ranks on it with it"
     readers: tuple[Callable[[str], Found | None], ...]
-    readers = (exception, open_mpi, slurm, partial(intel, first=first), mpich)
+    ours = partial(exception, ranks=ranks)
+    readers = (ours, open_mpi, slurm, partial(intel, first=first), mpich)
     found = next(filter(None, (read(tail) for read in readers)), None)
     if found is None and first is None:
         return ""
@@ -127,8 +128,9 @@ def by_signal(rank: int | None, host: str, signum: int) -> Found:
     return Found(rank, host, died_of(signum), signum if known else 0)
 
 
-def exception(tail: str) -> Found | None:
+def exception(tail: str, ranks: list[dict[str, str]]) -> Found | None:
     """Return whose traceback there is: our own words come before an MPI's."""
+    # a rank that was placed calls itself by its node
     marks = list(re.finditer(r"^dadmm: rank (\d+) failed:\n", tail, re.MULTILINE))
     if not marks:
         return None
@@ -140,7 +142,9 @@ def exception(tail: str) -> Found | None:
             last = line[:300]
         elif last and not re.match(r"\s|$|Traceback|During|The above", line):
             break
-    return Found(int(marks[0][1]), "", f"failed: {last or 'its words are above'}")
+    node = marks[0][1]
+    rank = next((k for k, row in enumerate(ranks) if row["node"] == node), int(node))
+    return Found(rank, "", f"failed: {last or 'its words are above'}")
 
 
 def open_mpi(tail: str) -> Found | None:

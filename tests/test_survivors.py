@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import networkx as nx
@@ -49,11 +50,14 @@ def test_a_run_writes_what_is_left_of_it(tmp_path):
     ).end()
 
     assert ended.code == 0, ended.err
-    assert ended.said == [
-        "dadmm: node 2 died; nodes 0-1 go on after iteration 6",
+    died, apart = ended.said
+    # in its seventh iteration, of which its neighbours may have heard
+    said = r"dadmm: node 2 died; nodes 0-1 go on after iteration [67]"
+    assert re.fullmatch(said, died), died
+    assert apart == (
         "dadmm: nodes 3-4 have no path to them any more and go on by themselves; their "
-        "results will be in part-00003",
-    ]
+        "results will be in part-00003"
+    )
     check_folder(tmp_path / "run", [0, 1])
     check_folder(tmp_path / "run" / "part-00003", [3, 4])
     assert not (tmp_path / "run" / "parts").exists()

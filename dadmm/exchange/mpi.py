@@ -459,7 +459,7 @@ class World:
     def abort(self, error: BaseException) -> None:
         """Print this rank's traceback and end the whole job at once."""
         lines = "".join(traceback.format_exception(error))
-        sys.stderr.write(f"dadmm: rank {self.number} failed:\n{lines}")
+        sys.stderr.write(f"dadmm: rank {self.rank} failed:\n{lines}")
         sys.stderr.flush()
         self.end(1)
 
