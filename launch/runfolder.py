@@ -71,9 +71,24 @@ def look(folder: Path) -> State:
 
 
 def last_checkpoint(folder: Path) -> int:
-    """Return the iteration of the newest checkpoint, or 0 where there is none."""
-    names = [path.name for path in (folder / "checkpoints").glob("[0-9]*")]
-    return max((int(name) for name in names if name.isdecimal()), default=0)
+    """Return the iteration of the newest complete checkpoint, or 0 without one."""
+    nodes = present(folder).get("nodes")
+    whole = [
+        int(path.name)
+        for path in (folder / "checkpoints").glob("[0-9]*")
+        if len(list(path.glob("node-*.npz"))) == nodes
+    ]
+    return max(whole, default=0)
+
+
+def present(folder: Path) -> dict[str, Any]:
+    """Return the settings of the run in a folder; none if there is no run."""
+    try:
+        return tomllib.loads((folder / "config.toml").read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {folder / 'config.toml'}: {error}") from None
 
 
 def plan(
@@ -135,20 +150,17 @@ def project_first() -> str:
 
 def check_same(asked: dict[str, Any], folder: Path, ranks: int) -> None:
     """Raise if the run in a folder is not the one that is asked for."""
-    try:
-        present = tomllib.loads((folder / "config.toml").read_text())
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {folder / 'config.toml'}: {error}") from None
-    if present.get("nodes") != ranks:
+    begun = present(folder)
+    if begun.get("nodes") != ranks:
         raise UsageError(
-            f"{folder} holds a run of {present.get('nodes')} ranks, and this job has "
+            f"{folder} holds a run of {begun.get('nodes')} ranks, and this one has "
             f"{ranks}; ask for as many, or choose another --out"
         )
-    for name in (asked.keys() | present.keys()) - FREE.keys() - ELSEWHERE:
-        if asked.get(name) != present.get(name):
+    for name in sorted((asked.keys() | begun.keys()) - FREE.keys() - ELSEWHERE):
+        if asked.get(name) != begun.get(name):
             raise UsageError(
-                f"{folder} holds a run with {name} = {present.get(name)!r}, and this "
-                f"one has {asked.get(name)!r}; choose another --out"
+                f"{folder} holds a run with {name} = {begun.get(name)!r}, and this one "
+                f"has {asked.get(name)!r}; choose another --out"
             )
 
 

@@ -18,11 +18,10 @@ def main() -> int:
     found = []
     for argv in json.load(sys.stdin):
         try:
-            config, _ = RunConfig.from_argv(argv)
+            found.append(asdict(RunConfig.from_argv(argv)[0]))
         except DadmmError as error:
             print(error, file=sys.stderr)
             return 2
-        found.append(asdict(config))
     json.dump(found, sys.stdout)
     return 0
 
