@@ -45,7 +45,7 @@ class Slurm:
         """Return the environment of a person who has the tests' environment."""
         kept = {k: self.cluster.variables[k] for k in ("PATH", "SLURM_CONF")}
         own = {"DADMM_ENVIRONMENT": sys.prefix, "DADMM_TEST_SLOW": str(self.slow)}
-        return variables(**kept, **own, **more)
+        return variables(**kept | own | more)
 
     def call(self, *command: object, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the folder."""
@@ -168,7 +168,8 @@ def test_mpiexec_spans_both_nodes(slurm, expected):
     )
     second = (slurm.cluster.folder / "slurmd.n2.log").read_text()
     assert f"StepId={job}." in second
-    assert_same_results(slurm.folder / "runs/mpiexec/result.npz", expected(6, *arguments))
+    result = slurm.folder / "runs/mpiexec/result.npz"
+    assert_same_results(result, expected(6, *arguments))
 
 
 def test_srun_starts_ranks_by_pmi(slurm, expected):
@@ -211,7 +212,8 @@ def test_a_sweep_is_an_array(slurm):
     assert "all 4 runs are finished" in slurm.call(*run, **more).stderr
     with open(slurm.folder / "runs/grid/table.csv") as file:
         rows = list(csv.DictReader(file))
-    assert [row["scheme"] + row["seed"] for row in rows] == ["auto0", "auto1", "vp0", "vp1"]
+    tasks = [row["scheme"] + row["seed"] for row in rows]
+    assert tasks == ["auto0", "auto1", "vp0", "vp1"]
     assert {row["iterations"] for row in rows} == {"30"}
 
 
