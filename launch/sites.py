@@ -104,6 +104,11 @@ def start(
         pmi = {"SLURM_MPI_TYPE": "pmix" if "Open" in said else "pmi2"}
         variables = pmi | launcher.variables
         return ["srun", *ranks, "--kill-on-bad-exit=1", *bound, *job], variables
+    if not launcher.mpiexec:
+        raise UsageError(
+            "there is no mpiexec; load the site's MPI, or set DADMM_MPIEXEC to its "
+            "mpiexec, or DADMM_LAUNCHER=srun"
+        )
     options, variables = binding(said, pin)
     if allocation.hostfile:
         flag = "--hostfile" if "Open" in said else "-f"

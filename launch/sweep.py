@@ -195,7 +195,9 @@ class Here:
         with only_job(folder), open(sweep.folder / "logs" / f"{name}.out", "a") as log:
             (folder / FAILURE).unlink(missing_ok=True)
             python, asked = self._launcher.python, sweep.arguments(name)
-            words = plan(python, asked, folder, sweep.ranks) or []
+            words = plan(python, asked, folder, sweep.ranks)
+            if words is None:  # it was done, and failed afterwards
+                return 0
             if "--resume" not in words:
                 words += ["--nodes", str(sweep.ranks)]
             process = subprocess.Popen(

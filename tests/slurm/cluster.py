@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol")
@@ -150,7 +150,7 @@ class Cluster:
                 )
             )
 
-    def _until(self, happens, otherwise: str) -> None:
+    def _until(self, happens: Callable[[], bool], otherwise: str) -> None:
         end = time.monotonic() + PATIENCE
         while not happens():
             dead = [daemon for daemon in self._daemons if daemon.poll() is not None]
