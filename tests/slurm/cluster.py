@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import getpass
 import os
 import platform
+import pwd
 import secrets
 import shutil
 import signal
@@ -127,7 +127,7 @@ class Cluster:
         text = TEMPLATE.read_text().format(
             folder=self.folder,
             host=socket.gethostname().partition(".")[0],
-            user=getpass.getuser(),
+            user=user_name(),
             cpus=CPUS,
             ports=free_ports(3),
         )
@@ -187,7 +187,7 @@ class Cluster:
         """End all jobs and daemons, and remove the folder."""
         if len(self._daemons) > 1 and self._daemons[1].poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.call("scancel", "--user", getpass.getuser())
+                self.call("scancel", "--user", user_name())
             self._drain()
         for daemon in reversed(self._daemons):
             end(daemon)
@@ -217,6 +217,11 @@ def end(daemon: subprocess.Popen[bytes]) -> None:
 def end_with_parent() -> None:
     """Ask the kernel to end this process when its parent is gone."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def user_name() -> str:
+    """Return the name of the user, whatever the variables say."""
+    return pwd.getpwuid(os.geteuid()).pw_name
 
 
 def free_ports(count: int) -> list[int]:
