@@ -262,6 +262,25 @@ def test_no_environment_is_made_inside_a_job(slurm, tmp_path):
 
 
 @needs_checkpoints
+def test_a_job_that_was_killed_goes_on_from_its_checkpoint(slurm, expected):
+    """Without any warning, as when a host is lost."""
+    arguments = [*SLOW, "--checkpoint-every", "5", "--out", "runs/killed"]
+    job = slurm.submit("-N2", "-n", 4, job=arguments)
+    saved = slurm.folder / "runs/killed/checkpoints/00000005"
+    slurm.until(lambda: len(list(saved.glob("node-*.npz"))) == 4, job)
+    slurm.call("scancel", "--full", "--signal=KILL", job)
+    slurm.end(job)
+    slurm.until(lambda: not slurm.processes(job), job)
+    assert not (slurm.folder / "runs/killed/summary.json").exists()
+    job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_TEST_SLOW="")
+    state, code, said = slurm.end(job)
+
+    assert (state, code) == ("COMPLETED", "0:0"), said
+    assert "dadmm: going on in runs/killed after iteration" in said
+    assert_same_results(slurm.folder / "runs/killed/result.npz", expected(4, *SLOW))
+
+
+@needs_checkpoints
 def test_a_job_goes_on_after_its_time_limit(slurm, limited, expected):
     """20 ranks, stopped by the limit, resumed by the same command: the same bits."""
     state, code, said = slurm.end(limited["twenty"])
@@ -272,9 +291,8 @@ def test_a_job_goes_on_after_its_time_limit(slurm, limited, expected):
     with np.load(result) as early, np.load(expected(20, *TWENTY)) as final:
         assert (early["W"] != final["W"]).any()
 
-    slurm.until(lambda: "back into the queue" in slurm.said(limited["four"]), "four")
-    slurm.slow.unlink(missing_ok=True)
-    job = slurm.submit("-N2", "-n", 20, job=[*TWENTY, "--out", "runs/twenty"])
+    again = [*TWENTY, "--out", "runs/twenty"]
+    job = slurm.submit("-N2", "-n", 20, job=again, DADMM_TEST_SLOW="")
     state, code, said = slurm.end(job)
 
     assert (state, code) == ("COMPLETED", "0:0"), said
@@ -286,10 +304,11 @@ def test_a_job_goes_on_after_its_time_limit(slurm, limited, expected):
 @needs_checkpoints
 def test_a_job_may_go_on_by_itself(slurm, limited, expected):
     """DADMM_REQUEUE=1 puts it back into the queue, under its old number."""
-    slurm.until(lambda: "back into the queue" in slurm.said(limited["four"]), "four")
+    job = limited["four"]
+    slurm.until(lambda: "back into the queue" in slurm.said(job), job)
     slurm.slow.unlink(missing_ok=True)
-    slurm.until(lambda: "converged after" in slurm.said(limited["four"]), "four")
-    state, code, said = slurm.end(limited["four"])
+    slurm.until(lambda: "dadmm: converged after" in slurm.said(job), job)
+    state, code, said = slurm.end(job)
 
     assert (state, code) == ("COMPLETED", "0:0"), said
     assert "dadmm: going on in runs/four after iteration" in said
