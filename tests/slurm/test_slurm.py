@@ -11,6 +11,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -94,15 +95,20 @@ class Slurm:
     def processes(self, job: str) -> list[int]:
         """Return the processes that still belong to a job."""
         mark = f"SLURM_JOB_ID={job}".encode()
-        found = []
-        for process in self.cluster.processes():
-            try:
-                text = Path(f"/proc/{process}/environ").read_bytes()
-            except OSError:
-                continue
-            if mark in text.split(b"\0"):
-                found.append(process)
-        return found
+        return [p for p in self.cluster.processes() if mark in words(p, "environ")]
+
+    def ranks(self, job: str) -> list[int]:
+        """Return those of them that are ranks, and not what started them."""
+        python = os.path.join(sys.prefix, "bin", "python").encode()
+        return [p for p in self.processes(job) if words(p, "cmdline")[0] == python]
+
+
+def words(process: int, kind: str) -> list[bytes]:
+    """Return the environment or the command line of a process; [b""] if it ended."""
+    try:
+        return Path(f"/proc/{process}/{kind}").read_bytes().split(b"\0")
+    except OSError:
+        return [b""]
 
 
 @pytest.fixture(scope="module")
@@ -263,15 +269,18 @@ def test_no_environment_is_made_inside_a_job(slurm, tmp_path):
 
 @needs_checkpoints
 def test_a_job_that_was_killed_goes_on_from_its_checkpoint(slurm, expected):
-    """Without any warning, as when a host is lost."""
+    """Without any warning to its ranks; the script outlives them and says so."""
     arguments = [*SLOW, "--checkpoint-every", "5", "--out", "runs/killed"]
     job = slurm.submit("-N2", "-n", 4, job=arguments)
     saved = slurm.folder / "runs/killed/checkpoints/00000005"
     slurm.until(lambda: len(list(saved.glob("node-*.npz"))) == 4, job)
-    slurm.call("scancel", "--full", "--signal=KILL", job)
-    slurm.end(job)
-    slurm.until(lambda: not slurm.processes(job), job)
+    for rank in slurm.ranks(job):
+        os.kill(rank, signal.SIGKILL)
+    state, _, said = slurm.end(job)
+    assert state == "FAILED"
+    assert "the same command goes on after iteration" in said.splitlines()[-1]
     assert not (slurm.folder / "runs/killed/summary.json").exists()
+
     job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_TEST_SLOW="")
     state, code, said = slurm.end(job)
 
