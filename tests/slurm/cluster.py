@@ -129,6 +129,7 @@ class Cluster:
             host=socket.gethostname().partition(".")[0],
             user=user_name(),
             cpus=CPUS,
+            first_job=1 + secrets.randbelow(60_000_000),  # Slurm's own limit is 67
             ports=free_ports(3),
         )
         (self.folder / "slurm.conf").write_text(text)

@@ -17,22 +17,21 @@ show() {
     "$@"
 }
 
-finish() { # wait for job $1, ten minutes at most, and show what it said
+submit() { # submit a job, wait for it, ten minutes at most, and show what it said
+    show sbatch "$@" | tee submitted || exit 1
+    job=$(sed -n 's/^Submitted batch job //p' submitted)
     for _ in $(seq 1200); do
-        test "$(squeue -h -j "$1" 2>/dev/null)" || break
+        test "$(squeue -h -j "$job" 2>/dev/null)" || break
         sleep 0.5
     done
-    show cat "dadmm-$1.out"
+    show cat "dadmm-$job.out"
 }
 
 # shellcheck disable=SC2086
 {
-    show sbatch -n 20 -N 2 --time=1 launch/slurm.sbatch $settings --out runs/limited
-    finish 1
-    show sbatch -n 20 -N 2 launch/slurm.sbatch $settings --out runs/limited
-    finish 2
-    show sbatch -n 20 -N 2 launch/slurm.sbatch $settings --out runs/whole
-    finish 3
+    submit -n 20 -N 2 --time=1 launch/slurm.sbatch $settings --out runs/limited
+    submit -n 20 -N 2 launch/slurm.sbatch $settings --out runs/limited
+    submit -n 20 -N 2 launch/slurm.sbatch $settings --out runs/whole
 }
 "$python" - <<'END'
 import numpy as np
