@@ -9,7 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple, TypeVar
@@ -121,7 +121,21 @@ def take(
     return value, others
 
 
-def prepare(mpi: str, extras: Iterable[str]) -> Launcher:
+def setup(arguments: list[str]) -> int:
+    """Make an environment on a login node, for batch jobs, and say what it has."""
+    mpi, arguments = take(arguments, ("--mpi",), "")
+    if arguments:
+        raise UsageError(f"./launch/setup takes --mpi NAME only, got {arguments[0]!r}")
+    launcher = prepare(mpi, ("plot",))
+    print(f"python   {launcher.python}\nmpiexec  {launcher.mpiexec}")
+    return 0
+
+
+def prepare(
+    mpi: str,
+    extras: Iterable[str],
+    make: Callable[[Environment], None] | None = None,
+) -> Launcher:
     """Make the environment of the chosen MPI ready, and say how to start jobs in it."""
     external = os.environ.get("DADMM_MPIEXEC", "")
     mpi = mpi or ("external" if external else "mpich")
@@ -131,7 +145,7 @@ def prepare(mpi: str, extras: Iterable[str]) -> Launcher:
         mpiexec = shutil.which(external) or ""
     if not mpiexec:
         raise UsageError(f"DADMM_MPIEXEC must be an mpiexec, got {external!r}")
-    ensure(environment)
+    (make or ensure)(environment)
     variables = {**defaults(mpiexec, external=mpi == "external"), **os.environ}
     return Launcher(str(environment.python), mpiexec, variables)
 
@@ -188,7 +202,8 @@ def main() -> int:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, leave)
     try:
-        return {"local": local, "test": test}[sys.argv[1]](sys.argv[2:])
+        known = {"local": local, "test": test, "setup": setup}
+        return known[sys.argv[1]](sys.argv[2:])
     except SetupError as error:
         if error.tail:
             print(error.tail, file=sys.stderr)

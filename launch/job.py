@@ -1,4 +1,4 @@
-"""An mpiexec that stops politely: INT and TERM become USR1, then the end.
+"""An mpiexec that stops politely: INT, TERM and USR1 become USR1, then the end.
 
 mpiexec runs in a session of its own, so that a terminal's Ctrl-C does not reach it.
 MPICH, Open MPI and Intel MPI all pass USR1 on to every rank, and the ranks stop at
@@ -30,6 +30,7 @@ class Stop:
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.count = 0
+        self.first: int | None = None  # the signal that asked
         self._last = -SAME
 
     def __call__(self, signum: int, frame: FrameType | None = None) -> None:
@@ -39,6 +40,7 @@ class Stop:
             return
         self._last = now
         self.count += 1
+        self.first = self.first or signum
         self.act()
 
     def act(self) -> None:
@@ -66,16 +68,30 @@ def end(process: subprocess.Popen[bytes], signum: int) -> None:
         os.killpg(process.pid, signum)
 
 
-def run_job(command: list[str], variables: dict[str, str], resume: str = "") -> int:
+def run_job(
+    command: list[str],
+    variables: dict[str, str],
+    resume: str = "",
+    stop: Stop | None = None,
+) -> int:
     """Run mpiexec until it ends, turning signals; return its exit code.
 
-    A hang-up counts as a wish to stop, too, unless nohup is in force. After a failure
-    it says what happened, and how to go on: ``resume`` is the command for that, when
-    the run's folder follows.
+    A hang-up counts as a wish to stop, too, unless nohup is in force. USR1 is how a
+    batch system warns of a time limit. After a failure it says what happened, and how
+    to go on.
+
+    Parameters
+    ----------
+    command : list of str
+    variables : dict of str to str
+    resume : str
+        The command to go on with, when the run's folder follows.
+    stop : Stop, optional
+        The caller's, which then knows what signals came.
     """
-    stop = Stop()
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
+    stop = stop or Stop()
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, stop)
     signal.signal(signal.SIGALRM, stop.expire)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, stop)
