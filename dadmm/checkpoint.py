@@ -108,7 +108,7 @@ class Checkpoints:
                 found = together(world, self._find, world.rank)
                 self.start = int(world.share(found))
             together(world, self._load, hosted)
-        if self.start >= max_iter:
+        if self.start > max_iter:
             raise CheckpointError(
                 f"the run in {self.folder} has done {self.start} iterations, and "
                 f"max_iter is {max_iter}; raise max_iter to go on"

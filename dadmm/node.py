@@ -17,11 +17,11 @@ from dadmm.links import Links
 
 COUPLINGS = ("symmetric", "own")
 PROBES = ("midpoint", "neighbour")
-# all that the next iteration depends on, beside the links
+# all that the next iteration and the results depend on, beside the links
 STATE = (
     "theta", "multipliers", "anchors", "mean", "eta", "penalty", "accord", "network",
     "objective", "objective_previous", "primal", "dual", "satisfied",
-    "_idled", "_content", "total_seconds",
+    "disagreement", "residual", "lag", "_idled", "_content", "total_seconds",
 )  # fmt: skip
 SOLVE, EXCHANGE, UPDATE, OBSERVE = PHASES = range(4)  # of an iteration, in this order
 

@@ -48,7 +48,6 @@ def begin(
         folder = Path(world.share(together(world, _create, world, config, n_nodes)))
     else:
         folder = resume
-        together(world, _check_unfinished, world, folder)
     checkpoints = Checkpoints(
         folder,
         every=config.checkpoint_every,
@@ -58,6 +57,8 @@ def begin(
         identity=identity.identity(config.deciding(), graph, schedule),
         data={i: identity.of_data([rows]) for i, rows in samples.items()},
     )
+    if going_on:
+        together(world, _check_unfinished, world, folder, config.max_iter)
     start = checkpoints.open(world, tuple(samples), n_nodes, config.max_iter)
     if going_on:
         together(world, _reopen, world, config, folder, n_nodes, start)
@@ -85,7 +86,7 @@ def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
     output.write_text(folder / "config.toml", again.to_toml())
 
 
-def _check_unfinished(world: Any, folder: Path) -> None:
+def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
     """Raise, on rank 0, if a run has nothing left to do."""
     summary = folder / "summary.json"
     if world.rank or not summary.exists():
@@ -100,6 +101,11 @@ def _check_unfinished(world: Any, folder: Path) -> None:
         raise CheckpointError(
             f"the run in {folder} has converged after {found['iterations']} "
             "iterations; there is nothing to resume"
+        )
+    if found["iterations"] >= max_iter:
+        raise CheckpointError(
+            f"the run in {folder} has done {found['iterations']} iterations, and "
+            f"max_iter is {max_iter}; raise max_iter to go on"
         )
 
 

@@ -264,11 +264,22 @@ def test_another_version_is_refused(run, monkeypatch):
     assert f"is of another version ({dadmm.__version__}, and here it is 9.9.9)" in said
 
 
-def test_a_run_that_has_come_as_far_as_it_may_is_refused(run):
+def test_a_run_that_has_come_further_is_refused(run):
     """More iterations are for the user to allow."""
-    said = complaint(run, max_iter=20)
+    said = complaint(run, max_iter=19)
 
-    assert said.endswith("max_iter is 20; raise max_iter to go on")
+    assert said.endswith("max_iter is 19; raise max_iter to go on")
+
+
+def test_a_run_that_has_come_as_far_as_it_may_has_its_results(run):
+    """It was killed after its last iteration, before it could write them."""
+    whole = ppca(tolerance=0, max_iter=20)
+
+    again = ppca(tolerance=0, max_iter=20, checkpoints=Checkpoints(run, resume=True))
+
+    assert_same(whole, again, 20)
+    for mine, theirs in zip(again.certificate, whole.certificate, strict=True):
+        assert_array_equal(mine, theirs)
 
 
 # The command line
