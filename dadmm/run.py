@@ -97,7 +97,10 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     folder = together(world, session.finish, world, work, result, summary, arrays)
     if world.rank == 0 and not config.quiet:
         print(report.words(config, summary, folder))
-    return NOT_CONVERGED if config.strict and not result.converged else OK
+    code = NOT_CONVERGED if config.strict and not result.converged else OK
+    if result.lost:
+        world.leave(code)
+    return code
 
 
 def read(world: Any, argv: Sequence[str]) -> Request:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import json
 import os
@@ -218,6 +219,7 @@ class MPIExchange:
                 everyone.Revoke()
                 whole = False
             if _agree(everyone, whole):
+                atexit.register(leave)
                 return exchange, alive, int(t[0])
 
     def _give_up(self) -> None:
@@ -261,6 +263,19 @@ def check_fault_tolerance() -> None:
             "on_failure = continue needs Open MPI 5 started as mpiexec --with-ft ulfm, "
             f"and this is {library} without; start it so, or leave on_failure at abort"
         )
+
+
+def leave(code: int | None = None) -> None:
+    """End this process, which has survived others, without ending MPI.
+
+    Open MPI 5.0 may wait for the dead in MPI_Finalize, for ever. Ranks that leave like
+    this end the job with code 0 when all have left, and disturb nobody who has not.
+    """
+    if code is None:
+        code = int(hasattr(sys, "last_value"))  # of an exception that nobody caught
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 def _agree(comm: Any, yes: bool) -> bool:
@@ -385,6 +400,10 @@ class World:
         self.rank, self.size = self.comm.rank, self.comm.size
         self.number = self.rank  # as mpiexec knows it
         self.library = _short_name(MPI.Get_library_version())
+
+    def leave(self, code: int) -> None:
+        """End this process as one that has survived others."""
+        leave(code)
 
     def become(self, rank: int) -> None:
         """Number the ranks anew, from now on; this one has the given number.
