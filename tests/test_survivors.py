@@ -63,7 +63,8 @@ def test_a_run_writes_what_is_left_of_it(tmp_path):
     assert not (tmp_path / "run" / "parts").exists()
     assert not (tmp_path / "run" / "checkpoints").exists()
     assert "WITHOUT the nodes that died on the way (2)" in ended.out
-    again = mpiexec(5, "-m", "dadmm.run", "--resume", "run", cwd=tmp_path)
+    words = ("--resume", "run", "--on-failure", "abort")
+    again = mpiexec(5, "-m", "dadmm.run", *words, cwd=tmp_path)
     assert again.code == 2
     assert "has lost nodes and ended without them" in again.said[0]
 
