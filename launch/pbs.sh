@@ -20,6 +20,10 @@ if ! test -x "$project/launch/with-python"; then
         "submit from its folder, or name it with DADMM_HOME=/path/to/dadmm" >&2
     exit 2
 fi
+# A compute node may have no new Python but that of the project's environment.
+for python in "$project"/.venv*/bin/python; do
+    test -x "$python" && export DADMM_PYTHON="${DADMM_PYTHON:-$python}"
+done
 # DADMM_ARGS is split at its blanks: qsub hands a script no arguments of its own
 # shellcheck disable=SC2086
 exec timeout --foreground --preserve-status --signal=USR1 "$seconds" \

@@ -486,6 +486,7 @@ def test_a_sweep_runs_on_this_machine(grid, tmp_path):
     shutil.rmtree(lost)
     failed = tmp_path / "out" / "scheme=auto,topology=complete"
     (failed / "summary.json").unlink()
+    shutil.rmtree(failed / "checkpoints", ignore_errors=True)
     (failed / runfolder.FAILURE).write_text("failed\n")
     told = start_sweep(tmp_path, "collect", "out")
     assert told.said == [
