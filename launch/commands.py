@@ -59,10 +59,18 @@ def local(arguments: list[str]) -> int:
     again = [script("local"), *arguments_of(file, ranks, mpi), "--resume"]
     resume = shlex.join(again)
     if places is None:
-        command = [launcher.mpiexec, "-n", str(n or RANKS), *main_job]
+        lasting = outliving(launcher.mpiexec, arguments)
+        command = [launcher.mpiexec, *lasting, "-n", str(n or RANKS), *main_job]
         return run_job(command, launcher.variables, resume)
     with on_hosts(launcher.mpiexec, places, main_job, launcher.variables) as command:
         return run_job(command, launcher.variables, resume)
+
+
+def outliving(mpiexec: str, arguments: list[str]) -> list[str]:
+    """Return what makes an mpiexec outlive its ranks, if the job shall."""
+    wanted, _ = take(arguments, ("--on-failure",), "")
+    able = re.search(r"\(Open MPI\) ([5-9]|\d\d)", banner(mpiexec))
+    return ["--with-ft", "ulfm"] if wanted == "continue" and able else []
 
 
 def arguments_of(file: str | None, ranks: str | None, mpi: str) -> list[str]:
@@ -79,6 +87,10 @@ def script(name: str) -> str:
 
 def test(arguments: list[str]) -> int:
     """Run ruff, mypy and pytest in the project's folder; return zero if all pass."""
+    if arguments == ["--all"]:
+        import everything
+
+        return everything.run()
     mpi, arguments = take(arguments, ("--mpi",), "")
     if mpi not in ("", "mpich") and not arguments:
         arguments = ["-m", "mpi"]  # nothing else depends on which MPI it is
