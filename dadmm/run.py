@@ -84,7 +84,6 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
         hosts = [hosts[i] for i in result.nodes]
         targets = report.targets(world, config, list(problems.values()), truth)
     together(world, work.parts.close)
-    together(world, work.checkpoints.close)
     rows, elapsed = samples.values(), monotonic() - started
     summary = report.summary(world, config, result, targets, rows, hosts, elapsed)
     arrays = result.layout.views(result.theta)._asdict()
@@ -95,6 +94,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     if targets.gaps:
         together(world, impute, work.folder, problems, samples, result)
     folder = together(world, session.finish, world, work, result, summary, arrays)
+    together(world, work.checkpoints.close)  # whose failure costs no results
     if world.rank == 0 and not config.quiet:
         print(report.words(config, summary, folder))
     code = NOT_CONVERGED if config.strict and not result.converged else OK

@@ -8,6 +8,7 @@ run when its folder follows.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -18,6 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from environment import SetupError
+from runfolder import last_checkpoint
 from witness import TAIL, roster
 
 BAD_INPUT, NOT_CONVERGED = 2, 3  # exit codes of dadmm.run that speak for themselves
@@ -72,7 +75,7 @@ def explain(
         return []
     advice = ways_on(resume, folder)
     if code == BAD_INPUT:  # which was said; a run that had begun may go on
-        return [advice] if folder and checkpoint(folder) is not None else []
+        return [advice] if folder and checkpoint(folder) else []
     ranks = roster(folder) if folder else []
     tail = tail.replace("\r", "\n").replace("\0", "")
     found = cause(tail, ranks, first, out_of_memory)
@@ -249,7 +252,7 @@ def ways_on(resume: str, folder: Path | None) -> str:
         return "the run had not begun, so there is nothing to resume: start it again"
     place = shlex.quote(os.path.relpath(folder))
     iteration = checkpoint(folder)
-    if iteration is None:
+    if not iteration:
         return (
             f"{place} has no whole checkpoint, so start again; with "
             "--checkpoint-seconds there would be one sooner"
@@ -258,19 +261,11 @@ def ways_on(resume: str, folder: Path | None) -> str:
     return f"{place} has a checkpoint of iteration {iteration}; resume with {again}"
 
 
-def checkpoint(folder: Path) -> int | None:
-    """Return the last iteration of which every node has left its state."""
-    try:
-        settings = (folder / "config.toml").read_text()
-    except OSError:
-        return None
-    found = re.search(r"^nodes = (\d+)$", settings, re.MULTILINE)
-    n_nodes = int(found[1]) if found else 0
-    for place in sorted(folder.glob("checkpoints/[0-9]*"), reverse=True):
-        wanted = [place / f"node-{i:05d}.npz" for i in range(n_nodes)]
-        if wanted and all(file.exists() for file in wanted):
-            return int(place.name)
-    return None
+def checkpoint(folder: Path) -> int:
+    """Return the last iteration of which every node has left its state, 0 if none."""
+    with contextlib.suppress(SetupError):  # settings that cannot be read
+        return last_checkpoint(folder)
+    return 0
 
 
 def main(run: str, file: str = "", resume: str = "") -> int:

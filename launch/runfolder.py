@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from commands import UsageError
-from environment import PROJECT, SetupError
+from environment import PROJECT, SetupError, UsageError
 
 FAILURE = "failure.txt"  # a sentence about a run that failed; the next start removes it
 SETTLED = ("converged", "max_iter")  # the ways of a run to end by its own rules
@@ -30,6 +29,9 @@ FREE = {
     "quiet": bool,
     "strict": bool,
     "wait": str,
+    "placement": str,
+    "on_failure": str,
+    "reference": bool,
 }
 ELSEWHERE = {"nodes", "out", "overwrite", "resume"}  # not written, or compared apart
 
