@@ -81,6 +81,10 @@ def reopen(folder: Path, start: int) -> None:
     """
     with writing(folder):
         (folder / PARTS).mkdir(exist_ok=True)
+        if (folder / "summary.json").exists():
+            # all rows are merged; it was killed while it removed the parts
+            _remove(folder / PARTS, list((folder / PARTS).iterdir()))
+            (folder / PARTS).mkdir(exist_ok=True)
         kept = {keep(part, start) for part in sorted((folder / PARTS).iterdir())} - {0}
         if kept - {start} or not (kept or (folder / "history.csv").exists()):
             raise OutputError(

@@ -342,6 +342,39 @@ def test_a_killed_run_goes_on_from_its_parts(tmp_path, monkeypatch):
     assert without_times("run") == without_times("whole")
 
 
+def test_a_run_that_died_in_its_last_files_brings_its_results(tmp_path, monkeypatch):
+    """All iterations are done, and neither result.npz nor a summary is there."""
+    monkeypatch.chdir(tmp_path)
+    common = (*COMMON, "--tolerance", 0, "--quiet", "--max-iter", 30)
+    main(*common, "--out", "whole")
+    main(*common, "--out", "run")
+    for name in ("summary.json", "result.npz"):
+        Path("run", name).unlink()
+
+    assert main("--resume", "run") == 0
+
+    assert Path("run/result.npz").read_bytes() == Path("whole/result.npz").read_bytes()
+    assert without_times("run") == without_times("whole")
+
+
+def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows(
+    tmp_path, monkeypatch
+):
+    """The merged rows count; those parts that are still there are not all of them."""
+    monkeypatch.chdir(tmp_path)
+    common = (*COMMON, "--tolerance", 0, "--quiet", "--max-iter", 30)
+    main(*common, "--out", "whole")
+    main(*common, "--max-iter", 20, "--out", "run")
+    Path("run/parts").mkdir()
+    lines = Path("run/history.csv").read_text().splitlines(keepends=True)[1:]
+    left = [line for line in lines if line.split(",")[1] == "3"]
+    Path("run/parts/history-00003.csv").write_text("".join(left))
+
+    assert main("--resume", "run", "--max-iter", 30) == 0
+
+    assert without_times("run") == without_times("whole")
+
+
 def said_by(capsys, *words):
     """Return the one sentence that a command line gets."""
     capsys.readouterr()
