@@ -9,12 +9,17 @@ import sys
 import numpy as np
 import pytest
 from mpi.emulation import start_netem
-from mpi.launcher import PROGRAMS, python
+from mpi.launcher import PROGRAMS, ROOT, python
 from numpy.testing import assert_array_equal
 
 from dadmm import placement, topology
 from dadmm.config import RunConfig
 from dadmm.placement import crossing, place
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import bench_placement
+import experiment
 
 GRAPHS = sorted(topology.GRAPHS)
 
@@ -97,6 +102,22 @@ def test_dense_graphs_cost_no_search(monkeypatch):
     nodes = place(topology.Topology.cluster(40), cyclic(40, 2))
 
     assert_array_equal(nodes[:4], [0, 20, 1, 21])
+
+
+def test_stored_rows_are_those_of_today():
+    """And the bytes that interfaces sent are those counted, with their headers."""
+    rows = experiment.read_rows(ROOT / "benchmarks" / "results" / "placement.csv")
+    counted = [row for row in rows if not row["placement"]]
+    assert len(counted) == 5 * 3 * 2
+    for row in counted:
+        case = row["graph"], int(row["hosts"]), row["mapping"]
+        sent = np.full(2 * int(row["edges"]), 976.0)
+        for name, value in bench_placement.count(*case, sent).items():
+            assert str(value) == row[name], (case, name)
+    measured = [row for row in rows if row["placement"]]
+    assert len(measured) == 6
+    for row in measured:
+        assert 1.0 < float(row["wire_bytes"]) / float(row["bytes"]) < 1.2
 
 
 # In a run
