@@ -19,6 +19,8 @@ sys.path.append(str(LAUNCH))
 import postmortem  # noqa: E402
 import witness  # noqa: E402
 
+pytestmark = pytest.mark.mpi
+
 
 def write_run(folder: Path, pids=(11, 12, 13, 14), hosts=("vm",) * 4) -> Path:
     """Make the folder of a run that had begun, of one rank per process."""

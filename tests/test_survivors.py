@@ -20,6 +20,8 @@ from dadmm.penalty import SCHEMES, build
 from dadmm.record import EdgeRows, Memory, PartFile, Table
 from dadmm.recovery import Recent
 
+pytestmark = pytest.mark.mpi
+
 # Over MPI; each case takes seconds, so that all schemes are for `./launch/test --all`
 SEEDS = range(len(SCHEMES)) if os.environ.get("DADMM_ALL") else (0, 3, 9, 10)
 
