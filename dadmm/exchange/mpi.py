@@ -268,8 +268,9 @@ def check_fault_tolerance() -> None:
 def leave(code: int | None = None) -> None:
     """End this process, which has survived others, without ending MPI.
 
-    Open MPI 5.0 may wait for the dead in MPI_Finalize, for ever. Ranks that leave like
-    this end the job with code 0 when all have left, and disturb nobody who has not.
+    Open MPI 5.0 may wait for the dead in MPI_Finalize, for ever (its issue 11404).
+    Ranks that leave like this end the job with code 0 when all have left, and disturb
+    nobody who has not.
     """
     if code is None:
         code = int(hasattr(sys, "last_value"))  # of an exception that nobody caught
@@ -402,7 +403,8 @@ class World:
         self.library = _short_name(MPI.Get_library_version())
 
     def leave(self, code: int) -> None:
-        """End this process as one that has survived others."""
+        """End this process as one that has survived others, when all have come here."""
+        _agree(self.comm, True)
         leave(code)
 
     def become(self, rank: int) -> None:

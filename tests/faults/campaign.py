@@ -1,0 +1,188 @@
+"""Run randomised runs under faults, and judge every one of them.
+
+    python tests/faults/campaign.py --cases 200 --seed 0 --out /tmp/faults
+    python tests/faults/campaign.py --only kill:17 --out /tmp/again
+
+Cases that are already in OUT/results.csv are passed over, so that a campaign that was
+ended goes on. Exit code 0: no case broke the rule; 1: some did; 2: bad arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing import Pool
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
+
+from faults.cases import KINDS, Case, draw, sequence  # noqa: E402
+from faults.jobs import BANNERS, MPI, find_mpi, sweep  # noqa: E402
+from faults.judge import Play, Verdict  # noqa: E402
+from faults.strikes import PRIVATE  # noqa: E402
+from faults.table import FAILURES, SKIPPED, append, read, table  # noqa: E402
+
+NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
+
+
+def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Return the settings of a command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--cases", type=int, default=200, help="how many")
+    add("--seed", type=int, default=0, help="of the whole campaign")
+    add("--kinds", default=",".join(KINDS), help="which faults, in turn")
+    add("--only", help="these cases, as kind:seed, with commas")
+    add("--mpi", choices=tuple(BANNERS), default="mpich")
+    add("--jobs", type=int, default=1, help="cases at a time")
+    add("--out", type=Path, required=True, help="folder of results.csv")
+    add("--pace", type=float, default=0.0, help="seconds added to each exchange")
+    add("--keep", action="store_true", help="keep the folders of all cases")
+    chosen = parser.parse_args(argv)
+    chosen.kinds = tuple(chosen.kinds.split(","))
+    unknown = set(chosen.kinds) - set(KINDS)
+    if unknown:
+        parser.error(f"unknown kinds {sorted(unknown)}; choose from {', '.join(KINDS)}")
+    return chosen
+
+
+def cases_of(chosen: argparse.Namespace) -> list[Case]:
+    """Return the cases that were asked for."""
+    if not chosen.only:
+        return sequence(chosen.cases, chosen.seed, chosen.kinds)
+    names = [name.split(":") for name in chosen.only.split(",")]
+    return [draw(kind, int(seed)) for kind, seed in names]
+
+
+def obstacle(case: Case, mpi: MPI | None, name: str) -> str | None:
+    """Return why a case cannot be tried here, if so."""
+    if mpi is None:
+        return (
+            f"no {name} in DADMM_MPIEXEC, beside {sys.executable}, in "
+            f"DADMM_{name.upper()} or in .venv-{name}"
+        )
+    if case.kind == "full_disk" and not os.environ.get(PRIVATE):
+        return "no mount namespace of our own: unshare --mount is not allowed"
+    return None
+
+
+def play(case: Case, mpi: MPI, chosen: argparse.Namespace) -> dict[str, Any]:
+    """Play one case; return its row."""
+    folder = chosen.out / "cases" / case.name.replace(":", "-")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    verdict = Play(case, mpi, folder, NAME, chosen.pace).verdict()
+    if not chosen.keep and verdict.outcome not in FAILURES:
+        shutil.rmtree(folder, ignore_errors=True)
+    return row_of(case, mpi.name, verdict, time.monotonic() - began)
+
+
+def play_quietly(arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """Play one case in a process of its own."""
+    try:
+        return play(*arguments)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+def row_of(case: Case, mpi: str, verdict: Verdict, seconds: float) -> dict[str, Any]:
+    """Return the row of a case in the results."""
+    row = verdict._asdict() | {"kind": case.kind, "seed": case.seed, "mpi": mpi}
+    row["story"] = " ".join(verdict.story.split())
+    saving = " ".join(case.saving)
+    run = f"{case.words}, {case.max_iter} iterations at most, {saving}"
+    return row | {"ranks": case.ranks, "seconds": f"{seconds:.1f}", "run": run}
+
+
+def play_all(
+    cases: Sequence[Case], chosen: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """Play cases, several at a time if asked; yield their rows as they come."""
+    found = {name: find_mpi(name) for name in {chosen.mpi, "openmpi"}}
+    due = []
+    for case in cases:
+        name = "openmpi" if case.kind == "loss" else chosen.mpi  # which needs ULFM
+        mpi = found[name]
+        reason = obstacle(case, mpi, name)
+        if reason is None and mpi is not None:
+            due.append((case, mpi, chosen))
+        else:
+            yield row_of(case, name, Verdict(SKIPPED, 0, 0, str(reason)), 0.0)
+    if chosen.jobs == 1:
+        for arguments in due:
+            yield play(*arguments)
+        return
+    ignore = signal.SIGINT, signal.SIG_IGN  # the pool ends its workers by TERM
+    with Pool(chosen.jobs, signal.signal, ignore) as pool:
+        yield from pool.imap_unordered(play_quietly, due)
+
+
+def told(row: dict[str, Any], chosen: argparse.Namespace) -> str:
+    """Return a line on a case, and what repeats it if it broke the rule."""
+    line = f"{row['kind']}:{row['seed']} {row['outcome']} ({row['seconds']} s)"
+    if row["outcome"] in (*FAILURES, SKIPPED):
+        line += f": {row['story']}"
+    if row["outcome"] in FAILURES:
+        line += (
+            f"\n    again: python tests/faults/campaign.py --mpi {chosen.mpi} "
+            f"--only {row['kind']}:{row['seed']} --keep --out /tmp/again"
+        )
+    return line
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a campaign; return its exit code."""
+    chosen = arguments_of(argv)
+    chosen.out = chosen.out.resolve()
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    results = chosen.out / "results.csv"
+    known = {(row["kind"], row["seed"]) for row in read(results)}
+    due = [c for c in cases_of(chosen) if (c.kind, str(c.seed)) not in known]
+    broken = 0
+    try:
+        for k, row in enumerate(play_all(due, chosen), start=1):
+            append(results, row)
+            broken += row["outcome"] in FAILURES
+            print(f"{k}/{len(due)} {told(row, chosen)}", flush=True)
+    except KeyboardInterrupt:
+        print("ended; the same command goes on", file=sys.stderr)
+        return 130
+    finally:
+        sweep(NAME)
+    print(f"\n{table(read(results))}")
+    return 1 if broken else 0
+
+
+def in_private() -> None:
+    """Go on in a mount namespace of our own, if that is allowed."""
+    if os.environ.get(PRIVATE) is not None or shutil.which("unshare") is None:
+        return
+    command = ["unshare", "--mount", "--propagation", "private"]
+    command += [] if os.geteuid() == 0 else ["--map-root-user"]
+    probe = "mount -t tmpfs -o size=1m faults /mnt && umount /mnt"
+    tried = subprocess.run(
+        [*command, "sh", "-c", probe], capture_output=True, timeout=60, check=False
+    )
+    os.environ[PRIVATE] = "" if tried.returncode else "1"
+    if tried.returncode == 0:
+        os.execvp(command[0], [*command, sys.executable, *sys.argv])
+
+
+def interrupt(number: int, frame: Any) -> None:
+    """Take a TERM for a Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    in_private()
+    signal.signal(signal.SIGTERM, interrupt)
+    sys.exit(main())

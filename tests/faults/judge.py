@@ -1,0 +1,289 @@
+"""The rule: a correct result, or a clear error and a usable checkpoint.
+
+A case is played to its end: whatever stops the run, it is resumed, or what its error
+message asks for is done, until there is a result. That result must be the one of an
+uninterrupted run in one process, bit for bit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from faults.cases import Case
+from faults.jobs import MPI, Ended, Job
+from faults.losses import judge_loss
+from faults.strikes import Fault, checkpoints, complete, draw_faults, mount, unmount
+from faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
+
+import dadmm.run
+
+STARTS = 12  # of one case at most
+
+# What dadmm may say when it does not go on, and what a user then does
+ANEW = (
+    r"there is no checkpoint in .*, so there is nothing to resume; start anew",
+    r"no checkpoint in .* is complete: that of iteration \d+ lacks the file of node",
+    r"cannot read .*config\.toml: No such file or directory",
+)
+REMOVE = r"the checkpoint (?P<file>\S+) is (damaged or cut short|of another \w+)"
+ROWS = r"the rows of .* up to iteration \d+ are not all in .*; put them back, or start"
+DISK = r"No space left on device"
+OVER = r"the run in .* has converged after \d+ iterations; there is nothing to resume"
+
+
+class Verdict(NamedTuple):
+    """What a case came to."""
+
+    outcome: str
+    struck: int  # faults that hit
+    starts: int
+    story: str  # what happened, start by start
+
+
+class Fall(Exception):
+    """A breach of the rule: its outcome, and what was seen."""
+
+
+class Play:
+    """One case, from its first start to its verdict.
+
+    Parameters
+    ----------
+    case : Case
+    mpi : MPI
+    folder : Path
+        Of this case alone; it exists.
+    name : str
+        By which the campaign finds its processes.
+    pace : float
+        Seconds added to each exchange of all ranks: on a fast machine a run is else
+        over before a signal from outside comes.
+    """
+
+    def __init__(
+        self, case: Case, mpi: MPI, folder: Path, name: str, pace: float = 0.0
+    ) -> None:
+        self.case, self.mpi, self.folder, self.name = case, mpi, folder, name
+        self.pace = pace
+        self.disk = folder / "disk"
+        self.run = self.disk / "run"
+        self.story: list[str] = []
+        self.struck = self.starts = 0
+        self.refused = False
+        self.newest = -1  # complete checkpoint that was seen
+
+    def verdict(self) -> Verdict:
+        """Play the case and judge it."""
+        if self.case.kind == "full_disk":
+            mount(self.disk)
+        else:
+            self.disk.mkdir()
+        try:
+            outcome = self._play()
+        except Fall as fall:
+            outcome = str(fall.args[0])
+            self.story.append(str(fall.args[1]))
+        finally:
+            if self.case.kind == "full_disk":
+                unmount(self.disk)
+        return Verdict(outcome, self.struck, self.starts, " | ".join(self.story))
+
+    def _play(self) -> str:
+        if self.case.kind == "loss":
+            return self._play_loss()
+        reference(self.case, self.folder / "whole")
+        faults, resume = draw_faults(self.case), False
+        while self.starts < STARTS:
+            fault = faults.pop(0) if faults else Fault("no fault")
+            ended, hit = self._start(fault, resume)
+            self.struck += hit
+            done, resume = self._after(ended, fault, hit, resume)
+            if done:
+                self._compare()
+                if not self.struck:
+                    return MISSED
+                return CLEAR if self.refused else SURVIVED
+        raise Fall(UNCLEAR, f"no result after {STARTS} starts")
+
+    def _start(self, fault: Fault, resume: bool) -> tuple[Ended, bool]:
+        """Start the job once and let the fault happen."""
+        if resume:
+            arguments = ["--resume", str(self.run), "--quiet"]
+        else:
+            arguments = [*self.case.settings, *self.case.saving, "--quiet"]
+            arguments += ["--out", str(self.run), "--overwrite"]
+            self.newest = -1
+        if fault.before is not None:
+            fault.before(self.run)
+        self.starts += 1
+        plan = self._plan(fault)
+        job = Job(self.mpi, self.case.ranks, arguments, self.folder, self.name, plan)
+        try:
+            hit = fault.strike is not None and fault.strike(job, self.run)
+            ended = job.end()
+        finally:
+            job.sweep()
+        if fault.strike is None:  # an inside fault, or none
+            hit = ended.code != 0 and fault.words != "no fault"
+        how = "resumed" if resume else "started"
+        told = f"{how}, {fault.words}: code {ended.code}"
+        self.story.append(f"{told}, {'; '.join(ended.said)}" if ended.said else told)
+        return ended, hit
+
+    def _plan(self, fault: Fault) -> dict[str, Any]:
+        """Return what the ranks do by themselves; those of a real run do nothing."""
+        if not self.pace:
+            return fault.plan
+        ranks = map(str, range(self.case.ranks))
+        return {k: {"pace": self.pace} | fault.plan.get(k, {}) for k in ranks}
+
+    def _after(
+        self, ended: Ended, fault: Fault, hit: bool, resumed: bool
+    ) -> tuple[bool, bool]:
+        """Judge an end; return whether there is a result, and whether to resume."""
+        tail = ended.err[-2000:]
+        if ended.hung:
+            raise Fall(HANG, f"still running after its time: {tail}")
+        if ended.left:
+            raise Fall(HANG, f"{ended.left} processes outlived mpiexec: {tail}")
+        # Python's own, if a SIGINT comes before the first line of dadmm.run
+        if "Traceback" in ended.err and not self._interrupted(ended, fault):
+            raise Fall(UNCLEAR, f"a traceback: {tail}")
+        summary = self._summary()
+        if summary is None and ended.code == 0:
+            raise Fall(UNCLEAR, f"code 0 and no summary: {tail}")
+        if len(ended.said) > 1:
+            raise Fall(UNCLEAR, f"more than one sentence: {ended.said}")
+        over = summary is not None and summary["reason"] != "signal"
+        if not over:
+            self._nothing_lost(summary)
+            if fault.hurt is not None:
+                self.story.append(fault.hurt(self.run))
+                self.newest = -1  # what is lost from here on was taken by us
+        if ended.said:
+            if ended.code != 2:
+                raise Fall(UNCLEAR, f"code {ended.code} with a sentence: {ended.said}")
+            return self._refused(ended.said[0], fault, over, resumed)
+        if ended.code != 0 and not (hit and (fault.lethal or self._early() or summary)):
+            raise Fall(UNCLEAR, f"code {ended.code} without a word: {tail}")
+        return over, True
+
+    def _interrupted(self, ended: Ended, fault: Fault) -> bool:
+        """Whether Python was interrupted while it was still importing."""
+        ours = [t for t in ended.err.split("Traceback")[1:] if "in main\n" in t]
+        early = "KeyboardInterrupt" in ended.err and not self.run.exists()
+        return early and "SIGINT" in fault.words and not ours
+
+    def _summary(self) -> dict | None:
+        file = self.run / "summary.json"
+        return json.loads(file.read_text()) if file.exists() else None
+
+    def _early(self) -> bool:
+        """Whether the run was not yet able to heed signals: no rank had begun."""
+        return not checkpoints(self.run)
+
+    def _nothing_lost(self, summary: dict | None) -> None:
+        """Raise if a complete checkpoint has vanished, or a stop has left none."""
+        whole = complete(self.run, self.case.ranks)
+        newest = max(whole, default=-1)
+        if newest < self.newest:
+            raise Fall(LOST, f"checkpoint {self.newest} is gone; there are {whole}")
+        if summary is not None and newest != summary["iterations"]:
+            raise Fall(LOST, f"stopped at {summary['iterations']}, saved {whole}")
+        self.newest = newest
+
+    def _refused(
+        self, said: str, fault: Fault, over: bool, resumed: bool
+    ) -> tuple[bool, bool]:
+        """Do what the sentence asks for; return whether all is done, and the way."""
+        self.refused = True
+        whole = complete(self.run, self.case.ranks)
+        if re.search(OVER, said) and over and resumed:
+            return True, True
+        if re.search(DISK, said) and fault.hurt is not None:
+            return False, True
+        damaged = re.search(REMOVE, said)
+        if damaged is not None and self.case.kind == "corrupt" and resumed:
+            shutil.rmtree(Path(damaged["file"]).parent)
+            self.newest = -1
+            return False, True
+        if re.search(ROWS, said) and self.case.kind == "corrupt" and resumed:
+            return False, False
+        if any(re.search(words, said) for words in ANEW) and resumed:
+            if whole:
+                raise Fall(LOST, f"refused, with complete checkpoints {whole}: {said}")
+            return False, False
+        raise Fall(UNCLEAR, f"unexpected: {said}")
+
+    def _compare(self) -> None:
+        """Raise unless the results are those of the whole run."""
+        differs = differences(self.folder / "whole", self.run)
+        if differs:
+            raise Fall(WRONG, f"differs from the uninterrupted run in {differs}")
+
+    def _play_loss(self) -> str:
+        (fault,) = draw_faults(self.case)
+        self.starts = 1
+        outcome, told = judge_loss(self.case, self.mpi, self.run, self.name, fault)
+        self.struck = 1
+        self.story += [fault.words, told]
+        return outcome
+
+
+def reference(case: Case, out: Path) -> None:
+    """Run a case in this process, with nothing in its way."""
+    arguments = [*case.settings, "--nodes", str(case.ranks), "--no-checkpoint"]
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        code = dadmm.run.main([*arguments, "--quiet", "--out", str(out)])
+    if code != 0:
+        raise RuntimeError(f"{case.name} cannot be run at all: {said.getvalue()}")
+    if json.loads((out / "summary.json").read_text())["reason"] == "signal":
+        raise KeyboardInterrupt  # which the run took for its own
+
+
+def differences(whole: Path, again: Path) -> list[str]:
+    """Return in what the results of two runs differ, times aside."""
+    found = []
+    names = {path.name for path in whole.iterdir()} - {"config.toml"}
+    for name in sorted(names):
+        mine, theirs = again / name, whole / name
+        if not mine.exists():
+            found.append(f"{name} (missing)")
+        elif name.endswith(".npz"):
+            found += [f"{name}:{key}" for key in _arrays_apart(mine, theirs)]
+        elif name.endswith(".csv") and _without_times(mine) != _without_times(theirs):
+            found.append(name)
+        elif name == "summary.json":
+            found += [f"{name}:{key}" for key in _facts_apart(mine, theirs)]
+    return found
+
+
+def _arrays_apart(mine: Path, theirs: Path) -> list[str]:
+    with np.load(mine) as a, np.load(theirs) as b:
+        keys = sorted({*a.files, *b.files})
+        return [k for k in keys if k not in a or k not in b or not _same(a[k], b[k])]
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    kind = (a.dtype, a.shape) == (b.dtype, b.shape)
+    return kind and a.tobytes() == b.tobytes()
+
+
+def _facts_apart(mine: Path, theirs: Path) -> list[str]:
+    a, b = (json.loads(path.read_text()) for path in (mine, theirs))
+    names = ("iterations", "reason", "converged", "messages", "bytes", "n_nodes")
+    return [name for name in names if a[name] != b[name]]
+
+
+def _without_times(path: Path) -> list[list[str]]:
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    kept = [k for k, name in enumerate(lines[0]) if not name.endswith("_seconds")]
+    return [[line[k] for k in kept] for line in lines]
