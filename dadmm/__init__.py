@@ -1,7 +1,9 @@
 """Consensus ADMM with no centre: one node per process, talking to neighbours only."""
 
 from dadmm import datasets, metrics, problems, shard, testing
+from dadmm.checkpoint import Checkpoints
 from dadmm.errors import (
+    CheckpointError,
     ConfigError,
     DadmmError,
     OutputError,
@@ -17,6 +19,8 @@ from dadmm.topology import Topology
 from dadmm.version import __version__
 
 __all__ = [
+    "CheckpointError",
+    "Checkpoints",
     "ConfigError",
     "DadmmError",
     "Layout",

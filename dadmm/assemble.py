@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dadmm import builder, datasets, shard, tables, topology
+from dadmm import builder, datasets, placement, shard, tables, topology
 from dadmm.config import RunConfig
 from dadmm.errors import ConfigError, ShardError
 from dadmm.layout import Matrix
 from dadmm.patterns import remove
 from dadmm.schedule import Schedule
-from dadmm.world import together
+from dadmm.world import host, together
 
 USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
 
@@ -72,6 +72,18 @@ def _share(
         rounds = [rows[rows[:, 0] == k, 1:].tolist() for k in range(n_rounds)]
         return Schedule(world.size, rounds)
     return topology.Topology.from_edges(world.size, rows[:, 1:])
+
+
+def place(world: Any, config: RunConfig, graph: topology.Topology) -> list[str]:
+    """Give the ranks their nodes; return the host of each rank, in its new number."""
+    hosts = world.texts(host())
+    if config.placement == "ranks" or len(set(hosts)) == 1:
+        return hosts
+    found = placement.place(graph, hosts) if world.rank == 0 else np.empty(0, np.int64)
+    nodes = world.share_array(found)
+    if (nodes != np.arange(world.size)).any():
+        world.become(int(nodes[world.rank]))
+    return [hosts[rank] for rank in np.argsort(nodes)]
 
 
 def shards(

@@ -45,9 +45,6 @@ class Checkpoints:
         Whether to save at all.
     resume : bool
         Go on from the newest complete checkpoint in the folder.
-    finished : bool
-        Whether a run that is resumed has its results: then iterations must be left to
-        do, else it may do none and only bring its results.
     identity : dict of str to str
         What must be the same when a run goes on, by name.
     data : dict of int to str
@@ -64,7 +61,6 @@ class Checkpoints:
         seconds: float = 60.0,
         saves: bool = True,
         resume: bool = False,
-        finished: bool = True,
         identity: Mapping[str, str] | None = None,
         data: Mapping[int, str] | None = None,
         sync: Callable[[], None] | None = None,
@@ -75,7 +71,6 @@ class Checkpoints:
             raise ConfigError(f"checkpoint_seconds must be at least 0, got {seconds!r}")
         self.folder, self.every, self.seconds = Path(folder), every, seconds
         self.saves, self.resume, self.sync = saves, resume, sync
-        self.finished = finished
         self.identity, self.data = dict(identity or {}), dict(data or {})
         self.start = 0  # the iteration from which the run goes on
         self.failure: OutputError | None = None
@@ -113,7 +108,7 @@ class Checkpoints:
                 found = together(world, self._find, world.rank)
                 self.start = int(world.share(found))
             together(world, self._load, hosted)
-        if self.start + self.finished > max_iter:
+        if self.start > max_iter:
             raise CheckpointError(
                 f"the run in {self.folder} has done {self.start} iterations, and "
                 f"max_iter is {max_iter}; raise max_iter to go on"

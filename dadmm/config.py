@@ -14,6 +14,7 @@ from dadmm.codec import PAYLOADS
 from dadmm.errors import ConfigError
 from dadmm.exchange import WAITS
 from dadmm.node import COUPLINGS, PROBES
+from dadmm.placement import PLACEMENTS
 from dadmm.problems import PPCA, PROBLEMS
 from dadmm.problems.sfm import STARTS
 from dadmm.schedule import TURNS
@@ -33,7 +34,7 @@ OF_PROBLEMS = {
 FREE = {
     "max_iter", "max_seconds", "strict", "quiet", "wait", "out", "overwrite", "data",
     "labels", "nodes", "checkpoint", "checkpoint_seconds", "checkpoint_every",
-    "reference", "on_failure",
+    "reference", "on_failure", "placement",
 }  # fmt: skip
 
 
@@ -108,6 +109,12 @@ class RunConfig:
     topology_seed: int = setting(0, "seed of random graphs")
     nodes: int | None = setting(
         None, "nodes of the graph without mpiexec (20 by default; else the ranks)"
+    )
+    placement: str = setting(
+        None,
+        "which rank is which node: hosts, so that few edges cross from host to host, "
+        "or ranks, by number (hosts by default; ranks if each rank has its own file)",
+        PLACEMENTS,
     )
 
     scheme: str = setting("auto", "how penalties adapt", tuple(penalty.SCHEMES))
@@ -212,6 +219,9 @@ class RunConfig:
         """Fill in what the problem's class has as its defaults; refuse the rest."""
         builder.check_name(self.problem)
         _ = self.settings  # or an error
+        if self.placement is None:  # a rank's own file may be on its host alone
+            own_files = "{rank}" in (self.data or "")
+            object.__setattr__(self, "placement", "ranks" if own_files else "hosts")
         kind = PROBLEMS.get(self.problem, object)
         if self.record_angle and not issubclass(kind, PPCA):
             raise ConfigError(

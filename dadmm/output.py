@@ -15,7 +15,15 @@ import numpy as np
 from dadmm import checkpoint
 from dadmm.errors import OutputError
 from dadmm.node import Node
-from dadmm.record import EDGE_COLUMNS, EdgeRows, NodeRows, Observe, PartFile, merge
+from dadmm.record import (
+    EDGE_COLUMNS,
+    EdgeRows,
+    NodeRows,
+    Observe,
+    PartFile,
+    keep,
+    merge,
+)
 from dadmm.recovery import Loss
 
 PARTS = "parts"
@@ -65,14 +73,25 @@ def create(out: str | None, name: str, overwrite: bool) -> Path:
     return path
 
 
-def reopen(folder: Path) -> None:
-    """Make a run's folder ready to go on: it is no longer complete."""
+def reopen(folder: Path, start: int) -> None:
+    """Make a run's folder ready to go on after iteration ``start``.
+
+    Rows after it are dropped: they will come again. Rows before it are in the parts, of
+    a run that was killed, or have been merged.
+    """
     with writing(folder):
-        if (folder / "summary.json").exists():  # then all rows have been merged, and
-            for part in (folder / PARTS).glob("*.csv"):  # the run died removing parts
-                part.unlink()
-        _forget_results(folder)
         (folder / PARTS).mkdir(exist_ok=True)
+        if (folder / "summary.json").exists():
+            # all rows are merged; it was killed while it removed the parts
+            _remove(folder / PARTS, list((folder / PARTS).iterdir()))
+            (folder / PARTS).mkdir(exist_ok=True)
+        kept = {keep(part, start) for part in sorted((folder / PARTS).iterdir())} - {0}
+        if kept - {start} or not (kept or (folder / "history.csv").exists()):
+            raise OutputError(
+                f"the rows of {folder} up to iteration {start} are not all there; put "
+                "back its files, or start anew"
+            )
+        _forget_results(folder)
 
 
 def _forget_results(folder: Path) -> None:
@@ -140,15 +159,8 @@ class Parts:
                 self._rows.append(EdgeRows(len(edges), rows, start))
 
     def _open(self, name: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
-        file = PartFile(self.folder / name, keys, self._start)
-        merged = self._folder / f"{name.partition('-')[0]}.csv"
-        if file.kept != self._start and (file.kept or not merged.exists()):
-            raise OutputError(
-                f"the rows of {merged} up to iteration {self._start} are not all in "
-                f"{self._folder}; put them back, or start anew"
-            )
-        self._files.append(file)
-        return file
+        self._files.append(PartFile(self.folder / name, keys, self._start > 0))
+        return self._files[-1]
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
         """Record an iteration; a full disk ends the run in good order."""
@@ -209,6 +221,24 @@ def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
     """Write a .npz file that appears whole or not at all."""
     with writing(path.parent), _atomic(path) as draft, open(draft, "wb") as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
+
+
+def introduce(folder: Path, places: Sequence[str]) -> None:
+    """Leave word of the processes of a run, for whoever outlives them.
+
+    That is ``ranks.csv``, from "rank host pid" of each node, if there are any, and the
+    folder's path in the file that ``DADMM_RUN_FILE`` names.
+    """
+    if places:
+        rows = []
+        for node, place in enumerate(places):
+            rank, host, pid = place.split(" ")
+            rows.append((int(rank), f"{rank},{node},{host},{pid}\n"))
+        lines = [line for _, line in sorted(rows)]
+        write_text(folder / "ranks.csv", "".join(["rank,node,host,pid\n", *lines]))
+    if file := os.environ.get("DADMM_RUN_FILE"):
+        with suppress(OSError):  # the launcher then knows less, and the run goes on
+            Path(file).write_text(str(folder.absolute()))
 
 
 def finish(

@@ -132,16 +132,15 @@ class PartFile:
     path : Path
     keys : sequence of tuple of int
         What identifies each row of an iteration: ``(node,)`` or ``(i, j)``.
-    start : int
-        Iterations whose lines are kept, if the file is there.
+    append : bool
+        Whether the lines that are there stay.
     """
 
     def __init__(
-        self, path: Path, keys: Sequence[tuple[int, ...]], start: int = 0
+        self, path: Path, keys: Sequence[tuple[int, ...]], append: bool = False
     ) -> None:
         self._path, self._keys = path, keys
-        self.kept = keep(path, start) if start and path.exists() else 0
-        self._open("a" if start else "w")
+        self._open("a" if append else "w")
 
     def _open(self, mode: str) -> None:
         self._file = open(self._path, mode, newline="")  # noqa: SIM115
@@ -338,9 +337,10 @@ def merge(
         with open(target, "w") as out:
             out.write(",".join(header) + "\n")
             lines = [file.readline() for file in files]
-            t = min((_iteration(line) for line in lines if line), default=1)
-            if before is not None and t > 1:
-                _copy(before, t, out)
+            starts = [_iteration(line) for line in lines if line]
+            if before is not None and min(starts, default=2) > 1 and before.exists():
+                _copy(before, min(starts, default=None), out)
+            t = min(starts, default=1)
             while any(lines):
                 for k, file in enumerate(files):
                     while lines[k].startswith(f"{t},"):
@@ -352,12 +352,12 @@ def merge(
             file.close()
 
 
-def _copy(source: Path, end: int, out: Any) -> None:
-    """Copy the rows of a merged file before iteration ``end``."""
+def _copy(source: Path, end: int | None, out: Any) -> None:
+    """Copy the rows of a merged file before iteration ``end``, or all."""
     with open(source) as file:
         next(file, "")  # the header
         for line in file:
-            if _iteration(line) >= end:
+            if end is not None and _iteration(line) >= end:
                 return
             out.write(line)
 

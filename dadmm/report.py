@@ -12,14 +12,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dadmm
-from dadmm import metrics
+from dadmm import metrics, placement
 from dadmm.config import RunConfig
 from dadmm.errors import ShardError
 from dadmm.layout import Layout, Matrix, Vector
 from dadmm.problems import PPCA, IncompletePPCA
 from dadmm.record import Observe
 from dadmm.solver import Result
-from dadmm.world import host
 
 PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
 ENDINGS = {
@@ -124,16 +123,21 @@ def summary(
     result: Result,
     targets: Targets,
     samples: Iterable[Matrix],
+    hosts: list[str],
     elapsed: float,
 ) -> dict[str, Any]:
-    """Return what goes into summary.json; complete on rank 0, which writes it."""
-    hosts = world.texts(host())
+    """Return what goes into summary.json; complete on rank 0, which writes it.
+
+    The hosts are those of the ranks.
+    """
     observed = _observed(world, result, targets, samples)
     if world.rank:
         return {}
     seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
     seeds = ("seed", "data_seed", "topology_seed", "loss_seed")
     n_nodes = result.topology.n_nodes
+    homes = hosts if world.comm is not None else hosts * n_nodes
+    far = placement.between(result.topology, homes)
     return {
         "converged": result.converged,
         "reason": result.reason,
@@ -144,6 +148,8 @@ def summary(
         "bytes": result.traffic.bytes,
         "silent_messages": result.traffic.silent,  # a header without payload
         "lost_payloads": result.traffic.lost,
+        "edges_between_hosts": int(far.sum()) // 2,
+        "bytes_between_hosts": int(result.traffic.edge_bytes[far].sum()),
         "collectives": result.traffic.collectives,
         "collective_bytes": result.traffic.collective_bytes,
         "seconds": {"total": elapsed, **seconds},  # by phase: mean over the nodes
@@ -156,7 +162,7 @@ def summary(
         },
         "mpi_library": world.library,
         "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
-        "node_hosts": hosts if world.comm is not None else hosts * n_nodes,
+        "node_hosts": homes,
     }
 
 

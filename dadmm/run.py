@@ -6,11 +6,10 @@ cannot be written, 3 not converged under ``--strict``.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -18,18 +17,17 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm import assemble, checkpoint, identity, motion, output, report
+from dadmm import assemble, identity, motion, output, report, session
 from dadmm.algorithm import Watcher
-from dadmm.checkpoint import Checkpoints
 from dadmm.config import Request, RunConfig
-from dadmm.errors import CheckpointError, DadmmError
+from dadmm.errors import DadmmError
 from dadmm.layout import Matrix
 from dadmm.problems import IncompletePPCA, StructureFromMotion
 from dadmm.progress import Losses, ProgressLine, Signals
 from dadmm.schedule import Schedule
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
-from dadmm.world import connect, together
+from dadmm.world import connect, report_in, together
 
 OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3
 
@@ -39,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     world, signals = None, Signals()
     try:
         world = connect()
+        report_in(world.rank)
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (rank 0 speaks for all)
         with threadpool_limits(limits=1, user_api="blas"):
@@ -87,45 +86,30 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
         together(world, world.check_fault_tolerance)
     graph, schedule = assemble.graph(world, config)
     world.compare({"graph": identity.of_graph(graph, schedule)})
+    hosts = assemble.place(world, config, graph)  # from here on a rank is its node
     samples, truth = assemble.shards(world, config, graph.n_nodes)
     problems = together(world, assemble.problems, config, samples, graph.n_nodes)
     targets = report.targets(world, config, list(problems.values()), truth)
-    finished = True
-    if resume is None:
-        folder = make_folder(world, config, graph.n_nodes)
-    else:
-        folder = resume
-        finished = bool(world.share(together(world, check_unfinished, world, folder)))
-    whose = identity.identity(config.deciding(), graph, schedule)
-    checkpoints = checkpoints_of(
-        config, folder, samples, whose, resume is not None, finished
+    work = session.begin(
+        world, config, resume, graph, schedule, samples, targets.observe
     )
-    start = checkpoints.open(world, tuple(samples), graph.n_nodes, config.max_iter)
-    if resume is not None:
-        together(world, reopen, world, config, folder, graph.n_nodes)
-    parts = together(world, open_parts, world, config, folder, graph, targets, start)
-    checkpoints.sync = parts.sync
-    watchers: list[Watcher] = [parts, signals, Losses(world.rank)]
-    result = solve_watched(
-        world, config, graph, schedule, problems, watchers, checkpoints
-    )
+    result = solve_watched(world, config, graph, schedule, problems, work, signals)
     if result.lost:
         world = without_the_lost(world, result)
+        hosts = [hosts[i] for i in result.nodes]
         targets = report.targets(world, config, list(problems.values()), truth)
-    together(world, parts.close)
-    together(world, checkpoints.close)
+    together(world, work.parts.close)
     rows, elapsed = samples.values(), monotonic() - started
-    summary = report.summary(world, config, result, targets, rows, elapsed)
+    summary = report.summary(world, config, result, targets, rows, hosts, elapsed)
     arrays = result.layout.views(result.theta)._asdict()
     arrays |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
     arrays |= together(world, reconstruct, world, problems, result, targets.adrift)
     traffic = result.traffic
     arrays |= {k: v for k, v in traffic._asdict().items() if k.startswith("edge_")}
     if targets.gaps:
-        together(world, impute, folder, problems, samples, result)
-    if result.offshoot is not None:
-        folder = folder / f"part-{result.offshoot:05d}"
-    together(world, finish, world, folder, summary, arrays, parts, result)
+        together(world, impute, work.folder, problems, samples, result)
+    folder = together(world, session.finish, world, work, result, summary, arrays)
+    together(world, work.checkpoints.close)  # whose failure costs no results
     if world.rank == 0 and not config.quiet:
         print(report.words(config, summary, folder))
     code = NOT_CONVERGED if config.strict and not result.converged else OK
@@ -161,109 +145,20 @@ def read(world: Any, argv: Sequence[str]) -> Request:
     return found
 
 
-def make_folder(world: Any, config: RunConfig, n_nodes: int) -> Path:
-    """Make the run's folder on rank 0, with what repeats the run in it."""
-
-    def create() -> str:
-        if world.rank:
-            return ""
-        graph = "-".join(Path(name).stem for name in config.topology.split(","))
-        problem = config.problem.rpartition(":")[2]
-        name = f"{problem}-{graph}-{config.scheme}"
-        folder = output.create(config.out, name, config.overwrite)
-        write_config(config, folder, n_nodes)
-        return str(folder)
-
-    return Path(world.share(together(world, create)))
-
-
-def checkpoints_of(
-    config: RunConfig,
-    folder: Path,
-    samples: dict[int, Matrix],
-    whose: dict[str, str],
-    resume: bool,
-    finished: bool,
-) -> Checkpoints:
-    """Return where the state is saved, and what it must belong to."""
-    return Checkpoints(
-        folder,
-        every=config.checkpoint_every,
-        seconds=config.checkpoint_seconds,
-        saves=config.checkpoint,
-        resume=resume,
-        finished=finished,
-        identity=whose,
-        data={i: identity.of_data([rows]) for i, rows in samples.items()},
-    )
-
-
-def check_unfinished(world: Any, folder: Path) -> str:
-    """Raise, on rank 0, if a run has nothing left to do; return if it has results."""
-    summary = folder / "summary.json"
-    if world.rank == 0 and summary.exists():
-        found = json.loads(summary.read_text())
-        if found["lost_nodes"]:
-            raise CheckpointError(
-                f"the run in {folder} has lost nodes and ended without them; start "
-                "anew to have all"
-            )
-        if found["converged"]:
-            raise CheckpointError(
-                f"the run in {folder} has converged after {found['iterations']} "
-                "iterations; there is nothing to resume"
-            )
-        return "finished"
-    return ""
-
-
-def reopen(world: Any, config: RunConfig, folder: Path, n_nodes: int) -> None:
-    """Let a run's folder be in work again, on rank 0."""
-    if world.rank == 0:
-        output.reopen(folder)
-        write_config(config, folder, n_nodes)
-
-
-def write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
-    """Write what repeats the run, but not where the results went."""
-    again = replace(config, nodes=n_nodes, out=None, overwrite=False)
-    output.write_text(folder / "config.toml", again.to_toml())
-
-
-def open_parts(
-    world: Any,
-    config: RunConfig,
-    folder: Path,
-    graph: Topology,
-    targets: report.Targets,
-    start: int,
-) -> output.Parts:
-    """Open the files into which this rank writes its rows."""
-    nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
-    edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
-    return output.Parts(
-        folder,
-        world.rank,
-        [(i,) for i in nodes],
-        edges if config.record_edges else None,
-        targets.observe if config.record_angle else {},
-        start,
-    )
-
-
 def solve_watched(
     world: Any,
     config: RunConfig,
     graph: Topology,
     schedule: Schedule | None,
     problems: dict[int, Any],
-    watchers: list[Watcher],
-    checkpoints: Checkpoints,
+    work: session.Session,
+    signals: Signals,
 ) -> Result:
     """Run the algorithm while recording it, showing it, and heeding signals."""
     line = ProgressLine(config.max_iter)
+    watchers: list[Watcher] = [work.parts, signals, Losses(world.rank)]
     if world.rank == 0 and not config.quiet:
-        watchers = [*watchers, line]
+        watchers.append(line)
     try:
         return solve(
             list(problems.values()) if world.comm is None else problems[world.rank],
@@ -272,7 +167,7 @@ def solve_watched(
             schedule=schedule,
             record=False,
             watchers=watchers,
-            checkpoints=checkpoints,
+            checkpoints=work.checkpoints,
             **config.solver_settings(),
         )
     except DadmmError as error:
@@ -280,7 +175,7 @@ def solve_watched(
             raise
         # Inside the loop an error is this rank's alone, and the others wait for it.
         say(f"rank {world.rank}: {error}")
-        world.comm.Abort(BAD_INPUT)
+        world.end(BAD_INPUT)
         os._exit(BAD_INPUT)
     finally:
         line.close()
@@ -317,24 +212,6 @@ def impute(
             latent = problem.latent(result.of(i), samples[i])
             found = {"samples": filled, "variances": variances, "latent": latent}
             output.write_arrays(folder / f"imputed-{i:05d}.npz", found)
-
-
-def finish(
-    world: Any,
-    folder: Path,
-    summary: Any,
-    arrays: Any,
-    parts: output.Parts,
-    result: Result,
-) -> None:
-    """Write the results, on rank 0."""
-    if world.rank:
-        return
-    left = result.nodes.tolist() if result.lost else None  # parts are named by rank
-    output.finish(folder, summary, arrays, parts, left)
-    output.remove_rows(parts, result.lost)
-    if result.converged or result.lost:
-        checkpoint.remove(folder)  # there is nothing left to resume
 
 
 def without_the_lost(world: Any, result: Result) -> Any:

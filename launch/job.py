@@ -1,8 +1,9 @@
-"""An mpiexec that stops politely: INT and TERM become USR1, then the end.
+"""An mpiexec that stops politely: INT, TERM and USR1 become USR1, then the end.
 
 mpiexec runs in a session of its own, so that a terminal's Ctrl-C does not reach it.
 MPICH, Open MPI and Intel MPI all pass USR1 on to every rank, and the ranks stop at
-the same iteration and write their results.
+the same iteration and write their results. When a job has failed, the launcher says
+what happened to it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from types import FrameType
 
+import postmortem
 from environment import say
+from witness import Witness
 
 SAME = 0.3  # seconds; timeout(1) signals a process and then its group: that is one
 GRACE = 3  # seconds from TERM to KILL
@@ -26,6 +30,7 @@ class Stop:
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.count = 0
+        self.first: int | None = None  # the signal that asked
         self._last = -SAME
 
     def __call__(self, signum: int, frame: FrameType | None = None) -> None:
@@ -35,6 +40,7 @@ class Stop:
             return
         self._last = now
         self.count += 1
+        self.first = self.first or signum
         self.act()
 
     def act(self) -> None:
@@ -62,21 +68,70 @@ def end(process: subprocess.Popen[bytes], signum: int) -> None:
         os.killpg(process.pid, signum)
 
 
-def run_job(command: list[str], variables: dict[str, str]) -> int:
+def run_job(
+    command: list[str],
+    variables: dict[str, str],
+    resume: str = "",
+    stop: Stop | None = None,
+) -> int:
     """Run mpiexec until it ends, turning signals; return its exit code.
 
-    A hang-up counts as a wish to stop, too, unless nohup is in force.
+    A hang-up counts as a wish to stop, too, unless nohup is in force. USR1 is how a
+    batch system warns of a time limit. After a failure it says what happened, and how
+    to go on.
+
+    Parameters
+    ----------
+    command : list of str
+    variables : dict of str to str
+    resume : str
+        The command to go on with, when the run's folder follows.
+    stop : Stop, optional
+        The caller's, which then knows what signals came.
     """
-    stop = Stop()
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
+    stop = stop or Stop()
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, stop)
     signal.signal(signal.SIGALRM, stop.expire)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, stop)
-    stop.process = subprocess.Popen(
-        command, env=variables, stdin=subprocess.DEVNULL, start_new_session=True
+    with Witness() as witness:
+        stop.process = subprocess.Popen(
+            command,
+            env=variables | witness.variables,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        stop.act()  # on a signal that came while the job was being started
+        witness.watch(stop.process)
+        code = stop.process.wait()
+        signal.alarm(0)
+        code = code if code >= 0 else 128 - code
+        return ended(code, resume, witness, stop.count > 1)
+
+
+def ended(code: int, resume: str, witness: Witness, by_request: bool) -> int:
+    """Say what happened to a job that has failed; return the exit code of the launcher.
+
+    Open MPI ends with 0 when it has lost a host, so a run without results is a failure,
+    too.
+    """
+    folder = witness.folder
+    if code == 0:
+        if folder is None or (folder / "summary.json").exists():
+            return 0
+        code = 1
+    if by_request:
+        if folder is not None:
+            say(f"ended on request; {postmortem.ways_on(resume, folder)}")
+        return code
+    sentences = postmortem.explain(
+        resume, witness.tail, folder, code, witness.first, witness.out_of_memory
     )
-    stop.act()  # on a signal that came while the job was being started
-    code = stop.process.wait()
-    signal.alarm(0)
-    return code if code >= 0 else 128 - code
+    if sentences and not witness.at_line_start:  # a line of progress, or Open MPI
+        print(file=sys.stderr)
+    for sentence in sentences:
+        say(sentence)
+    return code

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -13,11 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from commands import RANKS, Launcher, UsageError, defaults, leave, prepare, take
-from environment import SetupError, say
+import hostfile
+from commands import RANKS, Launcher, defaults, leave, positive, prepare, script, take
+from environment import SetupError, UsageError, say
 from job import run_job
 from network import Network, NetworkError
-from ranks import OVER_TCP, on_hosts
+from ranks import OVER_TCP, on_hosts, spread
 
 USAGE = f"""\
 usage: ./launch/netem [options] [-- arguments of dadmm.run]
@@ -28,6 +30,9 @@ may not make namespaces.
 
   --hosts N        number of hosts (default 2)
   -n, -np RANKS    number of MPI processes, rank r on host r*N//RANKS (default {RANKS})
+  --cyclic         rank r on host r%N instead
+  --hostfile FILE  or so many ranks on each host, as host0:5 or host0 slots=5 in each
+                   line; the hosts are those that it names
   --rate RATE      what each host can send, as 500kbit, 10mbit or 1gbit (no limit)
   --delay TIME     from one host to another, as 200us, 5ms or 0.1s (none)
   --counters FILE  write what each host sent and received while the job ran, as JSON
@@ -46,7 +51,7 @@ class Options(NamedTuple):
     """What the command line asks for; rate in bit/s and delay in seconds, or 0."""
 
     hosts: int
-    ranks: int
+    places: list[str]  # the host of each rank
     rate: int
     delay: float
     counters: str
@@ -54,6 +59,7 @@ class Options(NamedTuple):
     mpi: str
     python: str
     job: list[str]
+    again: str  # the command that resumes a run when its folder follows
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -65,14 +71,16 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def read(arguments: list[str]) -> Options:
     """Return the options of a command line."""
     ours, job = split(arguments)
-    hosts, ours = take(ours, ("--hosts",), "2")
-    ranks, ours = take(ours, ("-n", "-np"), str(RANKS))
+    again = shlex.join([script("netem"), *ours, "--", "--resume"])
+    hosts, ours = take(ours, ("--hosts",), None)
+    ranks, ours = take(ours, ("-n", "-np"), None)
+    file, ours = take(ours, ("--hostfile",), None)
     rate, ours = take(ours, ("--rate",), "0bit")
     delay, ours = take(ours, ("--delay",), "0s")
     counters, ours = take(ours, ("--counters",), "")
     mpi, ours = take(ours, ("--mpi",), "")
     python, ours = take(ours, ("--python",), "")
-    if others := [word for word in ours if word != "--command"]:
+    if others := [word for word in ours if word not in ("--command", "--cyclic")]:
         raise UsageError(
             f"./launch/netem has no option {others[0]!r}; "
             "arguments of the job follow after --, and --help shows all options"
@@ -81,9 +89,10 @@ def read(arguments: list[str]) -> Options:
         raise UsageError("--command needs a command after --")
     if mpi and python:
         raise UsageError("--python has an MPI of its own; leave out --mpi")
+    n_hosts = None if hosts is None else positive("--hosts", hosts)
+    n_ranks = None if ranks is None else positive("-n", ranks)
     return Options(
-        count("--hosts", hosts),
-        count("-n", ranks),
+        *where(n_hosts, n_ranks, file, "--cyclic" in ours),
         round(quantity("--rate", rate, RATES)),
         quantity("--delay", delay, DELAYS),
         counters,
@@ -91,14 +100,26 @@ def read(arguments: list[str]) -> Options:
         mpi,
         python,
         job,
+        "" if "--command" in ours else again,
     )
 
 
-def count(name: str, text: str) -> int:
-    """Return a positive number."""
-    if not (text.isdecimal() and int(text) > 0):
-        raise UsageError(f"{name} must be a positive number, got {text!r}")
-    return int(text)
+def where(
+    hosts: int | None, ranks: int | None, file: str | None, cyclic: bool
+) -> tuple[int, list[str]]:
+    """Return how many hosts there are, and the host of each rank."""
+    if file is None:
+        hosts = hosts or 2
+        return hosts, spread(ranks or RANKS, hosts, cyclic)
+    if hosts is not None or cyclic:
+        raise UsageError("--hostfile goes neither with --hosts nor with --cyclic")
+    places = hostfile.first(hostfile.read(file), ranks)
+    for name in places:
+        if not re.fullmatch(r"host(0|[1-9]\d*)", name):
+            raise UsageError(
+                f"the hosts of ./launch/netem are host0, host1, ..., got {name!r}"
+            )
+    return 1 + max(int(name.removeprefix("host")) for name in places), places
 
 
 def quantity(name: str, text: str, units: Mapping[str, float]) -> float:
@@ -117,13 +138,14 @@ def emulate(options: Options) -> int:
     if not options.is_command:
         # -P: this project's dadmm, not one that happens to lie in the user's folder
         job = [launcher.python, "-P", "-m", "dadmm.run", *job]
-    command = on_hosts(launcher.mpiexec, options.ranks, options.hosts, job)
+    variables = OVER_TCP | launcher.variables
     with (
         opened(options.counters) as report,
+        on_hosts(launcher.mpiexec, options.places, job, variables, True) as command,
         Network(options.hosts, options.rate, options.delay) as network,
     ):
         before = network.counters()
-        code = run_job(network.command(0, command), OVER_TCP | launcher.variables)
+        code = run_job(network.command(0, command), variables, options.again)
         if report:
             json.dump(growth(before, network.counters()), report, indent=2)
     return code

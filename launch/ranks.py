@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from commands import banner
+import contextlib
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import IO
+
 from network import AGENT
 
 # Hosts share no memory, so there is only TCP between them; nobody shall look further.
@@ -15,32 +20,87 @@ OVER_TCP = {
     "I_MPI_FABRICS": "shm:ofi",  # Intel MPI
     "FI_PROVIDER": "tcp",
     "FI_TCP_IFACE": "eth0",
+    "I_MPI_PIN": "off",  # each host would use the same first cores
     "OMPI_MCA_pml": "ob1",  # Open MPI
     "OMPI_MCA_btl_tcp_if_include": "eth0",
     "PRTE_MCA_plm_ssh_agent": str(AGENT),
     "OMPI_MCA_plm_rsh_agent": str(AGENT),  # before version 5
 }
-HYDRA = ("-launcher", "ssh", "-launcher-exec", str(AGENT))
-OPEN_MPI = ("--bind-to", "none")  # each host would use the same first cores
+# How the hosts of launch/netem are reached, and for Open MPI: as I_MPI_PIN
+EMULATED_HYDRA = ("-launcher", "ssh", "-launcher-exec", str(AGENT))
+EMULATED_OPEN_MPI = ("--bind-to", "none")
+# What Open MPI, unlike the others, does not hand on to ranks on other hosts by itself
+HANDED_ON = (
+    "OPENBLAS_", "OMP_", "MKL_", "DADMM_", "MPI4PY_", "PYTHON", "UCX_", "FI_",
+    "PATH", "LD_LIBRARY_PATH", "COLUMNS",
+)  # fmt: skip
 
 
-def spread(ranks: int, hosts: int) -> list[int]:
-    """Return how many ranks each host has: rank r is on host r * hosts // ranks."""
-    counts = [0] * hosts
-    for rank in range(ranks):
-        counts[rank * hosts // ranks] += 1
-    return counts
+def banner(mpiexec: str) -> str:
+    """Return what an mpiexec says about itself, or nothing if it will not."""
+    try:
+        return subprocess.check_output(
+            [mpiexec, "--version"],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            timeout=20,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
 
 
-def on_hosts(mpiexec: str, ranks: int, hosts: int, job: list[str]) -> list[str]:
-    """Return the command, to be run on `host0`, that runs a job on all hosts."""
-    counts = [item for item in enumerate(spread(ranks, hosts)) if item[1]]
-    said = banner(mpiexec)
-    if "Intel" in said:  # has no numbers beside hosts, but a job for each of them
-        command = [mpiexec, *HYDRA]
-        for host, count in counts:
-            command += ["-host", f"host{host}", "-n", str(count), *job, ":"]
-        return command[:-1]
-    slots = ",".join(f"host{host}:{count}" for host, count in counts)
-    how = OPEN_MPI if "Open" in said else HYDRA
-    return [mpiexec, *how, "-host", slots, "-n", str(ranks), *job]
+def spread(ranks: int, hosts: int, cyclic: bool = False) -> list[str]:
+    """Return the host of each rank: r * hosts // ranks, or r % hosts if cyclic."""
+    where = range(ranks)
+    return [f"host{r % hosts if cyclic else r * hosts // ranks}" for r in where]
+
+
+@contextlib.contextmanager
+def on_hosts(
+    mpiexec: str,
+    places: list[str],
+    job: list[str],
+    variables: Mapping[str, str],
+    emulated: bool = False,
+) -> Iterator[list[str]]:
+    """Hold the command that runs a job with each rank on its host, and its host file.
+
+    The ranks of a host follow each other, or hosts take turns from first to last.
+    """
+    with tempfile.NamedTemporaryFile("w", prefix="dadmm-hosts-") as file:
+        if "Open" in banner(mpiexec):
+            how = for_open_mpi(file, places, variables)
+            how += EMULATED_OPEN_MPI if emulated else ()
+        else:
+            how = for_hydra(file, places)
+            how += EMULATED_HYDRA if emulated else ()
+        file.flush()
+        yield [mpiexec, *how, "-n", str(len(places)), *job]
+
+
+def for_open_mpi(
+    file: IO[str], places: list[str], variables: Mapping[str, str]
+) -> list[str]:
+    """Write a host file and return the options that go with it.
+
+    It has a line for each rank: by slots, and allowed more ranks than cores, Open MPI
+    would put all ranks on the first host.
+    """
+    file.writelines(f"{host}\n" for host in places)
+    names = sorted(name for name in variables if name.startswith(HANDED_ON))
+    options = ["--hostfile", file.name, "--map-by", "seq"]
+    return options + [word for name in names for word in ("-x", name)]
+
+
+def for_hydra(file: IO[str], places: list[str]) -> list[str]:
+    """Write a host file for MPICH or Intel MPI and return the options that go with it.
+
+    No host may come twice in it: ranks of two lines would share no memory.
+    """
+    hosts = list(dict.fromkeys(places))
+    if places == sorted(places, key=hosts.index):
+        file.writelines(f"{host}:{places.count(host)}\n" for host in hosts)
+        return ["-machinefile", file.name]
+    file.writelines(f"{host}\n" for host in hosts)
+    return ["-f", file.name, "-ppn", "1"]

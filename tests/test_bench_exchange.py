@@ -19,6 +19,7 @@ BENCH = ROOT / "benchmarks" / "bench_exchange.py"
 TRANSPORTS = ("dadmm", "persistent", "nonblocking", "Ineighbor_alltoallv")
 
 
+@pytest.mark.mpi
 def test_a_tiny_run_leaves_rows_and_a_network(tmp_path):
     """Three ranks on a ring, two sizes; every transport with either wait."""
     if find_mpiexec() is None:

@@ -79,6 +79,7 @@ def test_rows_of_real_tracks_can_be_had_again(experiment_name, scheme):
     assert_same(row, work(case_of(row)))
 
 
+@pytest.mark.mpi
 def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
     """12 ranks with the paper's own rule: the bits of one process, the stored row."""
     settings = {"scheme": "nap", "seed": 0, **experiment.SETTINGS["printed"]}

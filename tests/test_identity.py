@@ -12,6 +12,8 @@ from mpi.launcher import PROGRAMS, ROOT, mpi_groups
 from dadmm import Schedule, Sending, Topology, identity
 from dadmm.errors import ConfigError, ProblemError, TopologyError
 
+pytestmark = pytest.mark.mpi
+
 RING, STAR = Topology.ring(6), Topology.star(6)
 
 # Hashes

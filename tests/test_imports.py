@@ -28,7 +28,7 @@ ORDER = (
     ("simulations",),
     ("distance", "graphfiles", "datasets", "consensus", "stopping"),
     ("topology", "shard", "wire"),  # where, and what
-    ("schedule", "codec"),
+    ("schedule", "codec", "placement"),
     ("sending", "identity"),
     ("links",),
     ("tables",),
@@ -48,7 +48,7 @@ ORDER = (
     ("flags",),
     ("config",),
     ("output", "progress"),
-    ("assemble", "report"),
+    ("assemble", "report", "session"),
     ("run", "drawing"),
     ("plot", "sklearn"),
 )
@@ -157,6 +157,7 @@ def test_the_main_job_loads_little(tmp_path):
     assert loaded(job.end(), 1) == [[0, []]]
 
 
+@pytest.mark.mpi
 def test_the_main_job_loads_little_over_mpi(tmp_path):
     """Twenty ranks import at once, so what nobody needs costs twentyfold."""
     heavy = json.dumps(sorted(HEAVY))

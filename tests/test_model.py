@@ -30,6 +30,7 @@ NARROW = check_model.Setting(
 
 
 @pytest.mark.skipif(bool(obstacle()), reason=obstacle())
+@pytest.mark.mpi
 def test_a_run_on_a_narrow_network_takes_as_long_as_predicted(tmp_path):
     """Two ranks on each of two hosts of 2 Mbit/s; the median of three within 15 %."""
     network = check_model.limited(BASE, NARROW)

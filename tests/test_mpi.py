@@ -26,6 +26,8 @@ from numpy.testing import assert_array_equal
 
 import dadmm.run
 
+pytestmark = pytest.mark.mpi
+
 RANKS = 4
 FOREVER = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
 
@@ -40,7 +42,7 @@ def summary_of(folder: Path) -> dict:
 def test_mpi_and_one_process_give_the_same_bits():
     """Every scheme and coupling, rule, agreement, probe and wait, on 20 ranks."""
     graphs = ("ring", "complete", "cluster")
-    ended = mpiexec(20, *program("keystone.py"), *graphs, timeout=200)
+    ended = mpiexec(20, *program("keystone.py"), *graphs, timeout=280)
 
     assert ended.code == 0, ended.err
     for name, line in zip(graphs, ended.out.splitlines(), strict=True):

@@ -6,10 +6,13 @@ import json
 import re
 
 import numpy as np
+import pytest
 from mpi.launcher import mpiexec, program
 from numpy.testing import assert_array_equal
 
 import dadmm.run
+
+pytestmark = pytest.mark.mpi
 
 
 def test_every_way_of_sending_has_the_same_bits():

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 from mpi.emulation import Network, NetworkError, netem, network, ranks, start_netem
-from mpi.launcher import ROOT
+
+pytestmark = pytest.mark.mpi
 
 BURST = 2 * 1514  # bytes that pass a rate limit at once
 
@@ -28,6 +29,8 @@ BURST = 2 * 1514  # bytes that pass a rate limit at once
         (["--topology", "ring"], "has no option '--topology'; arguments of the job"),
         (["--mpi", "impi", "--python", "python3"], "--python has an MPI of its own"),
         (["--command"], "--command needs a command after --"),
+        (["--hostfile", "x", "--hosts", "2"], "goes neither with --hosts"),
+        (["--hostfile", "x", "--cyclic"], "nor with --cyclic"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments, words):
@@ -43,7 +46,7 @@ def test_what_follows_two_dashes_is_the_jobs():
     line = "--hosts 4 -n 8 --rate 2.5mbit --delay=5ms -- --hosts 9 -n 7 -- --rate"
     options = netem.read(line.split())
 
-    assert options[:4] == (4, 8, 2_500_000, 0.005)
+    assert options[:4] == (4, ranks.spread(8, 4), 2_500_000, 0.005)
     assert options.job == ["--hosts", "9", "-n", "7", "--", "--rate"]
     assert netem.read([])[2:4] == (0, 0)
 
@@ -51,30 +54,32 @@ def test_what_follows_two_dashes_is_the_jobs():
 @pytest.mark.parametrize(("n", "n_hosts"), [(20, 4), (5, 2), (3, 7), (1, 1)])
 def test_ranks_are_spread_in_blocks(n, n_hosts):
     """Neighbouring ranks are on one host, and hosts differ by one rank at most."""
-    counts = ranks.spread(n, n_hosts)
-    places = [rank * n_hosts // n for rank in range(n)]
+    places = ranks.spread(n, n_hosts)
+    counts = [places.count(f"host{host}") for host in range(n_hosts)]
 
-    assert counts == [places.count(host) for host in range(n_hosts)]
+    assert len(places) == sum(counts) == n
+    assert places == sorted(places)
     assert max(counts) - min(counts) <= 1
     assert counts[0] > 0  # where mpiexec runs
 
 
-@pytest.mark.parametrize(
-    ("banner", "words"),
-    [
-        ("HYDRA build details:", "-host host0:2,host1:1 -n 3 job"),
-        ("mpiexec (Open MPI) 5.0.11", "-host host0:2,host1:1 -n 3 job"),
-        ("Intel(R) MPI Library", "-host host0 -n 2 job : -host host1 -n 1 job"),
-    ],
-)
-def test_each_mpi_is_told_of_the_hosts(monkeypatch, banner, words):
-    """And to start processes there by our stand-in for ssh."""
-    monkeypatch.setattr(ranks, "banner", lambda mpiexec: banner)
-    command = " ".join(ranks.on_hosts("mpiexec", 3, 2, ["job"]))
+def test_ranks_are_dealt_to_hosts_like_cards():
+    """As some clusters do."""
+    options = netem.read(["--hosts", "3", "-n", "5", "--cyclic"])
 
-    assert command.endswith(words)
-    assert f" {ROOT}/launch/onhost " in command or "Open" in banner
-    assert ranks.OVER_TCP["PRTE_MCA_plm_ssh_agent"] == f"{ROOT}/launch/onhost"
+    assert options.places == ["host0", "host1", "host2", "host0", "host1"]
+
+
+def test_a_host_file_says_which_hosts_there_are(tmp_path):
+    """Names are those of the network, whose numbers start at 0."""
+    file = tmp_path / "hosts.txt"
+    file.write_text("host0:2\nhost3 slots=1\n")
+    options = netem.read(["--hostfile", str(file)])
+
+    assert options[:2] == (4, ["host0", "host0", "host3"])
+    file.write_text("host0:2\nnode7\n")
+    with pytest.raises(netem.UsageError, match=r"are host0, host1, ..., got 'node7'"):
+        netem.read(["--hostfile", str(file)])
 
 
 def test_a_missing_tool_is_named(monkeypatch):

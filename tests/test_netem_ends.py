@@ -16,6 +16,8 @@ import pytest
 from mpi.emulation import start_netem
 from mpi.launcher import Job
 
+pytestmark = pytest.mark.mpi
+
 MARK = "DADMM_TEST_MARK"  # a variable that all processes of one test inherit
 # A child that nobody waits for, and that would stay for minutes
 ORPHAN = """

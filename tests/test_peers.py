@@ -70,6 +70,7 @@ def test_dadmm_solves_the_ring(scheme):
     assert row["bytes"] > row["messages"] * 8 * problem.UNKNOWNS
 
 
+@pytest.mark.mpi
 def test_ranks_and_one_process_print_the_same_errors():
     """To the last bit, as all of dadmm does."""
     words = ("auto", "--iterations", 12, "--count")

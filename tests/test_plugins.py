@@ -257,6 +257,7 @@ def over_mpi(site, *words):
     return mpiexec(3, "-m", "dadmm.run", *words, cwd=Path.cwd(), **path)
 
 
+@pytest.mark.mpi
 def test_ranks_find_what_one_process_finds(package):
     """Each imports the module and builds a problem of its own rows."""
     for i in range(3):
@@ -278,6 +279,7 @@ def test_ranks_find_what_one_process_finds(package):
         ("mypackage.module:NoProx", "has no method prox(theta, stats, centre, weight)"),
     ],
 )
+@pytest.mark.mpi
 def test_all_ranks_end_with_one_sentence(package, problem, said):
     """From rank 0, with code 2."""
     ended = over_mpi(package, "--problem", problem)
@@ -288,6 +290,7 @@ def test_all_ranks_end_with_one_sentence(package, problem, said):
     assert "Traceback" not in ended.err
 
 
+@pytest.mark.mpi
 def test_a_bug_of_a_plugin_ends_all_ranks(package):
     """None waits for another."""
     ended = over_mpi(package, "--problem", "mypackage.module:Broken")

@@ -190,6 +190,7 @@ def test_other_columns_on_one_node_are_a_mistake(capsys):
 # Over MPI
 
 
+@pytest.mark.mpi
 def test_ranks_find_what_one_process_finds(tmp_path):
     """Bit by bit, from a file that rank 0 reads and scatters."""
     X, y, _ = datasets.regression(30, 4)
@@ -203,6 +204,7 @@ def test_ranks_find_what_one_process_finds(tmp_path):
         assert_array_equal(arrays["coef"], alone["coef"])
 
 
+@pytest.mark.mpi
 def test_other_columns_on_one_rank_are_a_mistake(tmp_path):
     """On all ranks at once, told by rank 0."""
     for i in range(3):

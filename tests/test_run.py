@@ -197,6 +197,7 @@ def test_the_summary_says_what_happened():
         "converged", "reason", "iterations", "n_nodes", "messages", "bytes",
         "collectives", "collective_bytes", "seconds", "metrics", "seeds", "versions",
         "mpi_library", "hosts", "node_hosts", "silent_messages", "lost_payloads",
+        "edges_between_hosts", "bytes_between_hosts",
     }  # fmt: skip
     assert (summary["converged"], summary["reason"]) == (False, "max_iter")
     assert (summary["iterations"], summary["n_nodes"]) == (12, 4)
@@ -215,6 +216,7 @@ def test_the_summary_says_what_happened():
     assert summary["mpi_library"] == "none (one process)"
     assert list(summary["hosts"].values()) == [1]
     assert summary["node_hosts"] == 4 * list(summary["hosts"])
+    assert summary["edges_between_hosts"] == summary["bytes_between_hosts"] == 0
 
 
 def test_a_package_that_nobody_needed_may_be_missing(monkeypatch):

@@ -430,6 +430,7 @@ def test_estimators_work_in_pipelines():
     assert "ppca2" in steps[:-1].fit(X).get_feature_names_out()
 
 
+@pytest.mark.mpi
 def test_every_rank_ends_with_the_estimator_of_one_process():
     """Bit by bit; and mistakes of one rank are told by all: see estimators.py."""
     ended = mpiexec(4, *program("estimators.py"))

@@ -17,6 +17,8 @@ from mpi.emulation import Network, network, ranks, start_netem
 from mpi.launcher import Job, find_mpiexec, python, variables
 from numpy.testing import assert_array_equal
 
+pytestmark = pytest.mark.mpi
+
 # Dimensions of D-PPCA whose messages have about 100, 1000, 10,000 and 100,000 bytes
 DIMENSIONS = (4, 60, 600, 6000)
 ONE_PACKET = 60  # the largest of them that fits into one
@@ -56,11 +58,14 @@ def run(pair: Network, folder: Path, dimension: int, iterations: int) -> Sent:
     job += ["--out", str(folder / "run"), "--overwrite", "--quiet"]
     mpiexec = find_mpiexec()
     assert mpiexec is not None
-    command = pair.command(0, ranks.on_hosts(mpiexec, 2, 2, job))
     listen = overhearing if dimension == ONE_PACKET else hearing_nothing
     before = sum(host["tx_bytes"] for host in pair.counters())
-    with listen(pair) as segments:
-        ended = Job(command, None, variables(**ranks.OVER_TCP)).end()
+    chosen, places = variables(**ranks.OVER_TCP), ranks.spread(2, 2)
+    with (
+        ranks.on_hosts(mpiexec, places, job, chosen, emulated=True) as command,
+        listen(pair) as segments,
+    ):
+        ended = Job(pair.command(0, command), None, chosen).end()
     after = sum(host["tx_bytes"] for host in pair.counters())
     assert ended.code == 0, ended.err
     summary = json.loads((folder / "run" / "summary.json").read_text())

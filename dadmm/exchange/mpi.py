@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import json
 import os
 import sys
@@ -203,6 +205,7 @@ class MPIExchange:
         t : int
             The last iteration that all of them have finished.
         """
+        self._give_up()
         while True:
             everyone = self._comm.Shrink()
             try:
@@ -216,7 +219,15 @@ class MPIExchange:
                 everyone.Revoke()
                 whole = False
             if _agree(everyone, whole):
+                atexit.register(leave)
                 return exchange, alive, int(t[0])
+
+    def _give_up(self) -> None:
+        """Let all requests end in error, or MPI waits for them when the job ends."""
+        plans = [request for plan in self._plans for request in plan.started]
+        for request in (*plans, self._poll):
+            with contextlib.suppress(MPI.Exception):
+                request.Wait()
 
     @property
     def comm(self) -> Any:
@@ -257,6 +268,20 @@ def fault_tolerant() -> bool:
     """Return whether ranks outlive others that die."""
     enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
     return enabled == "1" and "Open MPI" in MPI.Get_library_version()
+
+
+def leave(code: int | None = None) -> None:
+    """End this process, which has survived others, without ending MPI.
+
+    Open MPI 5.0 may wait for the dead in MPI_Finalize, for ever (its issue 11404).
+    Ranks that leave like this end the job with code 0 when all have left, and disturb
+    nobody who has not.
+    """
+    if code is None:
+        code = int(hasattr(sys, "last_value"))  # of an exception that nobody caught
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
 
 
 def _agree(comm: Any, yes: bool) -> bool:
@@ -377,8 +402,23 @@ class World:
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = MPI.COMM_WORLD if comm is None else comm
+        self._all = self.comm
         self.rank, self.size = self.comm.rank, self.comm.size
+        self.number = self.rank  # as mpiexec knows it
         self.library = _short_name(MPI.Get_library_version())
+
+    def leave(self, code: int) -> None:
+        """End this process as one that has survived others, when all have come here."""
+        _agree(self.comm, True)
+        leave(code)
+
+    def become(self, rank: int) -> None:
+        """Number the ranks anew, from now on; this one has the given number.
+
+        Rank 0 must stay: it speaks for all.
+        """
+        self.comm = self.comm.Split(0, key=rank)
+        self.rank = self.comm.rank
 
     def share(self, text: str) -> str:
         """Return rank 0's text on every rank."""
@@ -450,20 +490,13 @@ class World:
         failed = self.comm.Get_failed()
         return list(failed.Translate_ranks(list(range(failed.size)), group))
 
-    def leave(self, code: int) -> None:
-        """End this rank as one that has survived others, when all of them are done.
-
-        MPI_Finalize, which Python calls at its end, may wait for the dead for ever
-        (Open MPI 5.0; open-mpi/ompi issue 11404).
-        """
-        _agree(self.comm, True)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
     def abort(self, error: BaseException) -> None:
         """Print this rank's traceback and end the whole job at once."""
         lines = "".join(traceback.format_exception(error))
         sys.stderr.write(f"dadmm: rank {self.rank} failed:\n{lines}")
         sys.stderr.flush()
-        self.comm.Abort(1)
+        self.end(1)
+
+    def end(self, code: int) -> None:
+        """End the whole job at once; MPI then names the rank that mpiexec knows."""
+        self._all.Abort(code)

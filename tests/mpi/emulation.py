@@ -11,11 +11,14 @@ import pytest
 from mpi.launcher import ROOT, Job, find_mpiexec, variables
 
 sys.path.append(str(ROOT / "launch"))
+import hostfile
 import netem
 import ranks
 from network import Network, NetworkError
 
-__all__ = ["Network", "NetworkError", "netem", "network", "ranks", "start_netem"]
+__all__ = [
+    "Network", "NetworkError", "hostfile", "netem", "network", "ranks", "start_netem",
+]  # fmt: skip
 
 
 @cache

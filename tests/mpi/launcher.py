@@ -25,7 +25,7 @@ TIMEOUT = 100  # seconds; twenty ranks on two busy cores are slow
 FOREIGN = ("PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "MPI_LOCAL")
 
 sys.path.append(str(ROOT / "launch"))
-from commands import defaults  # noqa: E402 (the same variables as launch/local)
+from commands import banner, defaults  # noqa: E402, F401 (as in launch/local)
 
 
 class Ended(NamedTuple):

@@ -1,0 +1,93 @@
+"""What checkpoints cost: iterations with and without them, and one by itself.
+
+Two runs in one job take turns, block by block, one of which saves its state; so both
+meet the same machine. With the interval that is usual, the cost of one save is shared
+by a minute of iterations.
+
+    mpiexec -n 20 python benchmarks/bench_checkpoint.py [--topology ring]
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from dadmm import assemble, checkpoint
+from dadmm.checkpoint import Checkpoints
+from dadmm.config import RunConfig
+from dadmm.solver import solve
+from dadmm.world import connect
+
+USUAL = RunConfig().checkpoint_seconds
+
+
+class Timed(Checkpoints):
+    """Checkpoints that note how long each save took."""
+
+    def __init__(self, *arguments, **options) -> None:
+        super().__init__(*arguments, **options)
+        self.took: list[float] = []
+
+    def keep(self, t, wish, take) -> None:
+        start = time.perf_counter()
+        super().keep(t, wish, take)
+        if t % self.every == 0:
+            self.took.append(time.perf_counter() - start)
+
+
+def main() -> None:
+    """Measure, and print a table on rank 0."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--topology", default="ring")
+    parser.add_argument("--dimension", type=int, default=20)
+    parser.add_argument("--iterations", type=int, default=200, help="of each run")
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    world = connect()
+    config = RunConfig(
+        topology=given.topology, dimension=given.dimension, tolerance=0.0
+    )
+    graph, _ = assemble.graph(world, config)
+    samples, _ = assemble.shards(world, config, graph.n_nodes)
+    problem = assemble.problems(config, samples, graph.n_nodes)[world.rank]
+    folder = Path(world.share(tempfile.mkdtemp() if world.rank == 0 else ""))
+
+    def run(checkpoints: Checkpoints | None) -> float:
+        world.comm.Barrier()
+        start = time.perf_counter()
+        solve(problem, graph, comm=world.comm, tolerance=0.0, record=False,
+              max_iter=given.iterations, checkpoints=checkpoints)  # fmt: skip
+        world.comm.Barrier()
+        return (time.perf_counter() - start) / given.iterations
+
+    plain, saving, took = [], [], []
+    run(None)
+    for _ in range(given.rounds):
+        plain.append(run(None))
+        timed = Timed(folder, every=10, seconds=0)
+        saving.append(run(timed))
+        took += timed.took
+    slowest = np.array(took)
+    world.comm.Allreduce(MPI.IN_PLACE, slowest, op=MPI.MAX)
+    if world.rank == 0:
+        file = checkpoint.path_of(folder, given.iterations, 0)
+        one = (np.median(saving) - np.median(plain)) * 10
+        print(f"{given.topology}, {world.size} ranks, D = {given.dimension}: "
+              f"{np.median(plain) * 1e3:.2f} ms an iteration; a file has "
+              f"{file.stat().st_size:,} bytes")  # fmt: skip
+        print(f"a checkpoint holds the run up for {one * 1e3:.1f} ms (median of "
+              f"{given.rounds} runs that save every 10 iterations; a rank's own save: "
+              f"median {np.median(took) * 1e3:.1f} ms, slowest of all ranks "
+              f"{np.median(slowest) * 1e3:.1f} ms)")  # fmt: skip
+        print(f"every {USUAL:.0f} s that is {one / USUAL:.3%} of the time")
+        checkpoint.remove(folder)
+        folder.rmdir()
+
+
+if __name__ == "__main__":
+    main()

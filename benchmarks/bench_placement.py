@@ -1,0 +1,132 @@
+"""How many bytes cross from host to host, before and after placement?
+
+    python benchmarks/bench_placement.py [--measure] [--csv FILE]
+
+Counts what a D-PPCA iteration sends between 2, 4 and 8 hosts whose ranks are in blocks
+(as MPICH and Slurm have it by default) or dealt out in turns (cyclic). With --measure
+it also runs 20 ranks on four hosts that `launch/netem` makes on this machine, and reads
+what their interfaces sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from experiment import write_rows
+
+import dadmm
+from dadmm import datasets, placement, shard, topology
+
+ROOT = Path(__file__).resolve().parent.parent
+GRAPHS = ("ring", "grid", "cluster", "random-geometric", "complete")
+HOSTS = (2, 4, 8)
+MAPPINGS = ("block", "cyclic")
+NODES = 64
+MEASURED = (("random-geometric", "block"), ("random-geometric", "cyclic"),
+            ("grid", "cyclic"))  # fmt: skip
+FEW, MANY = 50, 450  # iterations: their difference is free of start and end
+TIMEOUT = 300  # seconds of any job
+
+
+def counted(name: str, n: int, iterations: int = 20) -> np.ndarray:
+    """Return the bytes that each directed edge carries in an iteration."""
+    samples, _ = datasets.synthetic(500, 20, 5, 0.2, 0)
+    problems = [dadmm.problems.PPCA(x, 5) for x in shard.split(samples, n)]
+    graph = topology.build(name, n)
+    sent = [
+        dadmm.solve(problems, graph, tolerance=0, max_iter=k).traffic.edge_bytes
+        for k in (1, 1 + iterations)
+    ]
+    return (sent[1] - sent[0]) / iterations
+
+
+def count(name: str, hosts: int, mapping: str, sent: np.ndarray) -> dict[str, Any]:
+    """Return what crosses hosts in an iteration, by number and placed."""
+    graph = topology.build(name, NODES)
+    ranks = np.arange(NODES)
+    plain = ranks % hosts if mapping == "cyclic" else ranks * hosts // NODES
+    nodes = placement.place(graph, plain.astype(str).tolist())
+    placed = plain[np.argsort(nodes)]
+    row = {"graph": name, "nodes": NODES, "hosts": hosts, "mapping": mapping,
+           "edges": len(graph.edges) // 2}  # fmt: skip
+    for way, homes in (("ranks", plain), ("hosts", placed)):
+        row[f"edges_{way}"] = placement.crossing(graph, homes)
+        row[f"bytes_{way}"] = round(sent[placement.between(graph, homes)].sum())
+    return row
+
+
+def measure(name: str, mapping: str, way: str) -> dict[str, Any]:
+    """Run 20 ranks on four hosts; return bytes an iteration, counted and sent."""
+    found = []
+    for iterations in (FEW, MANY):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["--hosts", "4", "-n", "20"]
+            words += ["--cyclic"] if mapping == "cyclic" else []
+            words += ["--counters", f"{folder}/sent", "--python", sys.executable, "--"]
+            words += ["--topology", name, "--placement", way, "--out", f"{folder}/run"]
+            words += ["--max-iter", str(iterations), "--tolerance", "0", "--quiet"]
+            netem = [sys.executable, str(ROOT / "launch" / "netem.py")]
+            subprocess.run([*netem, *words], check=True, timeout=TIMEOUT)
+            sent = json.loads(Path(folder, "sent").read_text())
+            summary = json.loads(Path(folder, "run", "summary.json").read_text())
+        wire = sum(host["tx_bytes"] for host in sent.values())
+        found.append((summary["bytes_between_hosts"], wire))
+    payload, wire = np.subtract(found[1], found[0]) / (MANY - FEW)
+    return {"graph": name, "nodes": 20, "hosts": 4, "mapping": mapping,
+            "placement": way, "bytes": payload, "wire_bytes": wire}  # fmt: skip
+
+
+def print_counted(rows: list[dict[str, Any]]) -> None:
+    """Print a row for each graph and mapping, a column for each number of hosts."""
+    heads = "".join(f" {hosts} hosts: before | after |" for hosts in HOSTS)
+    print(f"| graph | mapping |{heads}\n|---|---|{'---|' * 2 * len(HOSTS)}")
+    for graph in GRAPHS:
+        for mapping in MAPPINGS:
+            own = [r for r in rows if (r["graph"], r["mapping"]) == (graph, mapping)]
+            cells = [f"{r['bytes_ranks'] / 1e3:.1f} | {r['bytes_hosts'] / 1e3:.1f}"
+                     for r in own]  # fmt: skip
+            print(f"| {graph} | {mapping} | {' | '.join(cells)} |")
+
+
+def print_measured(rows: list[dict[str, Any]]) -> None:
+    """Print what was counted and what the interfaces sent."""
+    print("| graph | mapping | placement | counted | on the wire |")
+    print("|---|---|---|---|---|")
+    for row in rows:
+        kilobytes = f"{row['bytes'] / 1e3:.1f} | {row['wire_bytes'] / 1e3:.1f}"
+        names = f"{row['graph']} | {row['mapping']} | {row['placement']}"
+        print(f"| {names} | {kilobytes} |")
+
+
+def main() -> None:
+    """Count, measure if asked, and print tables."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--measure", action="store_true", help="run jobs on four hosts")
+    parser.add_argument("--csv", type=Path, help="write the rows here, too")
+    given = parser.parse_args()
+    sent = {name: counted(name, NODES) for name in GRAPHS}
+    rows = [
+        count(name, hosts, mapping, sent[name])
+        for name in GRAPHS
+        for hosts in HOSTS
+        for mapping in MAPPINGS
+    ]
+    print_counted(rows)
+    if given.measure:
+        runs = [measure(*case, way) for case in MEASURED for way in ("ranks", "hosts")]
+        print()
+        print_measured(runs)
+        rows += runs
+    if given.csv:
+        write_rows(rows, given.csv)
+
+
+if __name__ == "__main__":
+    main()

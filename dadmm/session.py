@@ -1,0 +1,169 @@
+"""The folder of a run in work: made or reopened, with its rows and its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm import checkpoint, identity, output
+from dadmm.checkpoint import Checkpoints
+from dadmm.config import RunConfig
+from dadmm.errors import CheckpointError
+from dadmm.layout import Matrix
+from dadmm.record import Observe
+from dadmm.schedule import Schedule
+from dadmm.solver import Result
+from dadmm.topology import Topology
+from dadmm.world import host, together
+
+
+class Session(NamedTuple):
+    """Where a run writes."""
+
+    folder: Path
+    checkpoints: Checkpoints
+    parts: output.Parts
+
+
+def begin(
+    world: Any,
+    config: RunConfig,
+    resume: Path | None,
+    graph: Topology,
+    schedule: Schedule | None,
+    samples: dict[int, Matrix],
+    observe: Observe,
+) -> Session:
+    """Make the folder of a run, or reopen that of a run that goes on.
+
+    Nothing is changed in a folder before all that could be wrong has been looked at.
+    """
+    n_nodes, going_on = graph.n_nodes, resume is not None
+    if resume is None:
+        folder = Path(world.share(together(world, _create, world, config, n_nodes)))
+    else:
+        folder = resume
+    checkpoints = Checkpoints(
+        folder,
+        every=config.checkpoint_every,
+        seconds=config.checkpoint_seconds,
+        saves=config.checkpoint,
+        resume=going_on,
+        identity=identity.identity(config.deciding(), graph, schedule),
+        data={i: identity.of_data([rows]) for i, rows in samples.items()},
+    )
+    if going_on:
+        together(world, _check_unfinished, world, folder, config.max_iter)
+    start = checkpoints.open(world, tuple(samples), n_nodes, config.max_iter)
+    if going_on:
+        together(world, _reopen, world, config, folder, n_nodes, start)
+    together(world, _introduce, world, folder)
+    parts = together(world, _open_parts, world, config, folder, graph, observe, start)
+    checkpoints.sync = parts.sync
+    return Session(folder, checkpoints, parts)
+
+
+def _create(world: Any, config: RunConfig, n_nodes: int) -> str:
+    """Make the run's folder, on rank 0, with what repeats the run in it."""
+    if world.rank:
+        return ""
+    graph = "-".join(Path(name).stem for name in config.topology.split(","))
+    problem = config.problem.rpartition(":")[2]
+    name = f"{problem}-{graph}-{config.scheme}"
+    folder = output.create(config.out, name, config.overwrite)
+    _write_config(config, folder, n_nodes)
+    return str(folder)
+
+
+def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
+    """Write what repeats the run, but not where the results went."""
+    again = replace(config, nodes=n_nodes, out=None, overwrite=False)
+    output.write_text(folder / "config.toml", again.to_toml())
+
+
+def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
+    """Raise, on rank 0, if a run has nothing left to do."""
+    summary = folder / "summary.json"
+    if world.rank or not summary.exists():
+        return
+    found = json.loads(summary.read_text())
+    if found["lost_nodes"]:
+        raise CheckpointError(
+            f"the run in {folder} has lost nodes and ended without them; start anew to "
+            "have all"
+        )
+    if found["converged"]:
+        raise CheckpointError(
+            f"the run in {folder} has converged after {found['iterations']} "
+            "iterations; there is nothing to resume"
+        )
+    if found["iterations"] >= max_iter:
+        raise CheckpointError(
+            f"the run in {folder} has done {found['iterations']} iterations, and "
+            f"max_iter is {max_iter}; raise max_iter to go on"
+        )
+
+
+def _reopen(
+    world: Any, config: RunConfig, folder: Path, n_nodes: int, start: int
+) -> None:
+    """Let a run's folder be in work again, on rank 0."""
+    if world.rank == 0:
+        output.reopen(folder, start)
+        _write_config(config, folder, n_nodes)
+
+
+def _introduce(world: Any, folder: Path) -> None:
+    """Leave word of the processes of the run, on rank 0, for whoever outlives them."""
+    places = world.texts(f"{world.number} {host()} {os.getpid()}")
+    if world.rank == 0:
+        output.introduce(folder, places if world.comm is not None else [])
+
+
+def _open_parts(
+    world: Any,
+    config: RunConfig,
+    folder: Path,
+    graph: Topology,
+    observe: Observe,
+    start: int,
+) -> output.Parts:
+    """Open the files into which this rank writes its rows."""
+    nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
+    edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
+    return output.Parts(
+        folder,
+        world.rank,
+        [(i,) for i in nodes],
+        edges if config.record_edges else None,
+        observe if config.record_angle else {},
+        start,
+    )
+
+
+def finish(
+    world: Any,
+    session: Session,
+    result: Result,
+    summary: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+) -> Path:
+    """Write the results, on rank 0; return where they are.
+
+    A part of the graph that a loss has cut off has a folder of its own.
+    """
+    folder, _, parts = session
+    if result.offshoot is not None:
+        folder = folder / f"part-{result.offshoot:05d}"
+    if world.rank == 0:
+        left = result.nodes.tolist() if result.lost else None  # rows are named by node
+        output.finish(folder, summary, arrays, parts, left)
+        output.remove_rows(parts, result.lost)
+        if result.converged or result.lost:
+            checkpoint.remove(folder)  # there is nothing left to resume
+    return folder

@@ -1,0 +1,164 @@
+"""Run the main job in a batch job, go on where it stopped, and say how it went.
+
+``launch/slurm.sbatch`` and ``launch/pbs.sh`` end here. The environment was made before,
+on a login node: compute nodes often have no network, and many jobs start at once.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import sites
+from commands import Launcher, defaults, leave, prepare, take
+from environment import STAMP, Environment, SetupError, UsageError, say
+from job import Stop, run_job
+from runfolder import FAILURE, State, last_checkpoint, look, only_job, plan
+from runfolder import project_first as python_path
+from tasks import arguments_of_task
+
+
+def run(system: str, arguments: list[str]) -> int:
+    """Run or resume a run inside an allocation; return the exit code of its ranks."""
+    allocation = sites.SYSTEMS[system](os.environ)
+    arguments = arguments_of_task(arguments, os.environ)
+    mpi, arguments = take(arguments, ("--mpi",), "")
+    launcher = installed(mpi)
+    folder, arguments = destination(arguments, allocation)
+    with only_job(folder):
+        (folder / FAILURE).unlink(missing_ok=True)
+        words = arguments
+        if "--resume" not in arguments:
+            # a job that was requeued has done its --overwrite
+            again = "SLURM_RESTART_COUNT" in os.environ
+            found = plan(launcher.python, arguments, folder, allocation.ranks, again)
+            if found is None:
+                say(f"nothing left to do: {describe(look(folder))}; see {folder}")
+                return 0
+            words = found
+        return attempt(allocation, launcher, folder, words)
+
+
+def attempt(
+    allocation: sites.Allocation, launcher: Launcher, folder: Path, words: list[str]
+) -> int:
+    """Start the ranks, wait for their end, and say what happened in one line."""
+    before = last_checkpoint(folder)
+    if before:
+        say(f"going on in {folder} after iteration {before}")
+    allowed = len(os.sched_getaffinity(0))
+    pin = sites.pinned(allocation, allowed, os.environ.get("DADMM_PIN", "auto"))
+    # -P: this project's dadmm, not one that happens to lie in the user's folder
+    job = [launcher.python, "-P", "-m", "dadmm.run", *words]
+    command, variables = sites.start(allocation, launcher, pin, job)
+    stop = Stop()
+    code = run_job(command, variables, stop=stop)
+    state = look(folder)
+    if code or not state.summary:
+        mark_failed(folder, code)
+        return code or 1
+    warned = stop.first == signal.SIGUSR1
+    by = "stopped before the time limit" if warned else "stopped"
+    say(f"{describe(state, by)}; results in {folder}{advice(state, folder)}")
+    if warned and state.word == "stopped" and os.environ.get("DADMM_REQUEUE") == "1":
+        go_on(allocation, before, state)
+    return code
+
+
+def mark_failed(folder: Path, code: int) -> None:
+    """Say that the run failed, and leave a note in its folder for those who collect.
+
+    This process outlives the ranks, so this is the place to find out which of them
+    died, and why.
+    """
+    at = last_checkpoint(folder)
+    resume = f"the same command goes on after iteration {at}" if at else "no checkpoint"
+    sentence = f"failed with code {code}; {resume}; {folder}"
+    say(sentence)
+    if (folder / "config.toml").exists() or not any(folder.iterdir()):
+        (folder / FAILURE).write_text(sentence + "\n")
+
+
+def describe(state: State, stopped: str = "stopped") -> str:
+    """Return a state in words."""
+    words = {"max_iter": "ended at max_iter, not converged,", "stopped": stopped}
+    return f"{words.get(state.word, state.word)} after {state.iterations} iterations"
+
+
+def advice(state: State, folder: Path) -> str:
+    """Return what to do about a run that is not done."""
+    if state.settled:
+        return ""
+    if last_checkpoint(folder):
+        return "; submit the same command again to go on"
+    return "; it has no checkpoint, so the same command starts again"
+
+
+def go_on(allocation: sites.Allocation, before: int, state: State) -> None:
+    """Requeue a job that came further than it was; else it would go on for ever."""
+    if state.iterations > before:
+        say(f"back into the queue as job {allocation.job} (DADMM_REQUEUE=1)")
+        sites.requeue(allocation)
+    else:
+        say("not requeued: no iteration was done; ask for more time")
+
+
+def destination(
+    arguments: list[str], allocation: sites.Allocation
+) -> tuple[Path, list[str]]:
+    """Return the run's folder and the arguments with it; it is named after the job."""
+    folder, _ = take(arguments, ("--resume", "--out"), "")
+    if not folder:
+        folder = f"runs/{allocation.system}-{allocation.job}"
+        arguments = [*arguments, "--out", folder]
+    return Path(folder), arguments
+
+
+def check_made(environment: Environment) -> None:
+    """Raise if an environment is not there; here is not the place to make it."""
+    if not ((environment.folder / STAMP).exists() and environment.python.exists()):
+        raise UsageError(
+            f"there is no environment {environment.folder}; make it before the job, "
+            "on a login node with network: ./launch/setup (--mpi as in the job)"
+        )
+
+
+def installed(mpi: str, make: Callable[[Environment], None] = check_made) -> Launcher:
+    """Return how to start jobs in the user's environment, or else in the project's."""
+    own = os.environ.get("DADMM_ENVIRONMENT", "")
+    launcher = own_launcher(Path(own)) if own else prepare(mpi, (), make)
+    variables = {**launcher.variables, "PYTHONPATH": python_path()}
+    return launcher._replace(variables=variables)
+
+
+def own_launcher(prefix: Path) -> Launcher:
+    """Return how to start jobs in an environment of the user's making."""
+    python, beside = prefix / "bin" / "python", prefix / "bin" / "mpiexec"
+    if not python.exists():
+        raise UsageError(f"DADMM_ENVIRONMENT must have a bin/python, got '{prefix}'")
+    external = os.environ.get("DADMM_MPIEXEC", "")
+    wanted = external or (str(beside) if beside.exists() else "mpiexec")
+    mpiexec = shutil.which(wanted) or ""  # srun and sweeps on one machine need none
+    found = defaults(mpiexec, external=mpiexec not in ("", str(beside)))
+    return Launcher(str(python), mpiexec, {**found, **os.environ})
+
+
+def main() -> int:
+    """Run a job of the batch system named first."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, leave)
+    try:
+        return run(sys.argv[1], sys.argv[2:])
+    except SetupError as error:
+        if error.tail:
+            print(error.tail, file=sys.stderr)
+        say(str(error))
+        return 2 if isinstance(error, UsageError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

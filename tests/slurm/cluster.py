@@ -1,0 +1,259 @@
+"""A real Slurm with two nodes on this machine, in a folder of its own.
+
+    python tests/slurm/cluster.py COMMAND [ARGUMENTS]
+
+runs a command (a shell, for instance) with this Slurm in its environment, and leaves
+nothing behind. It needs Debian's slurm-wlm and munge; root is not needed, but then all
+jobs are the user's own. Nothing is installed unless ``install`` is called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol")
+PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
+TEMPLATE = Path(__file__).with_name("slurm.conf")
+SBIN = "/usr/sbin:/sbin"  # where the daemons are, and a user's PATH is not
+CPUS = 32  # of a node
+PATIENCE = 30  # seconds for a daemon to come up or go
+INSTALLING = 180  # seconds for apt-get, at most
+CANCELLING = 15  # seconds for jobs to end when the cluster closes
+PR_SET_PDEATHSIG = 1
+
+
+class SlurmError(Exception):
+    """There can be no Slurm here; the message says why."""
+
+
+def obstacle() -> str:
+    """Return why this machine has no Slurm, or nothing."""
+    if platform.system() != "Linux":
+        return "Slurm needs Linux"
+    path = f"{os.environ.get('PATH', '')}:{SBIN}"
+    lacking = [name for name in PROGRAMS if not shutil.which(name, path=path)]
+    if lacking:
+        return f"Slurm is not installed: there is no {', '.join(lacking)}"
+    return ""
+
+
+def install() -> None:
+    """Install Slurm with apt-get, as root on Debian or Ubuntu.
+
+    Raises
+    ------
+    SlurmError
+        If that cannot be done, with the reason.
+    """
+    if os.geteuid() or not shutil.which("apt-get"):
+        raise SlurmError(f"{obstacle()}, and only root with apt-get can install it")
+    # RUNLEVEL=1 keeps the packages from starting services of their own
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+    options = ["-q", "-y", "--no-install-recommends"]
+    for arguments in (["update", "-q"], ["install", *options, *PACKAGES]):
+        command = ["timeout", "-k", "5", str(INSTALLING), "apt-get", *arguments]
+        done = subprocess.run(command, env=quiet, capture_output=True, text=True)
+        if done.returncode:
+            last = (done.stdout + done.stderr).strip().splitlines()[-1:]
+            raise SlurmError(f"apt-get {arguments[0]} failed: {' '.join(last)}")
+
+
+class Cluster:
+    """A Slurm that runs from ``with`` to the end of its block.
+
+    Attributes
+    ----------
+    folder : Path
+        Configuration, sockets, state and logs.
+    variables : dict of str to str
+        The environment in which ``sbatch`` and the like find this Slurm.
+    """
+
+    def __init__(self) -> None:
+        if reason := obstacle():
+            raise SlurmError(reason)
+        self.folder = Path(tempfile.mkdtemp(prefix="dadmm-slurm-"))
+        path = f"{os.environ.get('PATH', '')}:{SBIN}"
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
+        conf = self.folder / "slurm.conf"
+        self.variables = {**kept, "PATH": path, "SLURM_CONF": str(conf)}
+        self._daemons: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Cluster:
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self) -> None:
+        self.folder.chmod(0o755)  # munge wants its socket to be within reach
+        self._configure()
+        key = self.folder / "munge.key"
+        key.touch(0o600)
+        key.write_bytes(secrets.token_bytes(128))
+        files = {
+            f"--{name}-file": self.folder / f"munge.{name}"
+            for name in ("key", "log", "pid", "seed")
+        }
+        options = [f"{name}={path}" for name, path in files.items()]
+        socket_path = self.folder / "munge.socket"
+        self._daemon("munged", "--foreground", "--force", *options, f"-S{socket_path}")
+        self._until(socket_path.exists, "munged has no socket")
+        self._daemon("slurmctld", "-D")
+        for node in ("n1", "n2"):
+            self._daemon("slurmd", "-D", "-N", node)
+        self._until(lambda: self._states() == {"idle"}, "the nodes are not idle")
+
+    def _configure(self) -> None:
+        text = TEMPLATE.read_text().format(
+            folder=self.folder,
+            host=socket.gethostname().partition(".")[0],
+            user=user_name(),
+            cpus=CPUS,
+            first_job=1 + secrets.randbelow(60_000_000),  # Slurm's own limit is 67
+            ports=free_ports(3),
+        )
+        (self.folder / "slurm.conf").write_text(text)
+        for name in ("state", "spool.n1", "spool.n2"):
+            (self.folder / name).mkdir()
+
+    def _daemon(self, *command: str) -> None:
+        program = shutil.which(command[0], path=self.variables["PATH"])
+        with open(self.folder / f"{command[0]}.out", "ab") as log:
+            self._daemons.append(
+                subprocess.Popen(
+                    [str(program), *command[1:]],
+                    env=self.variables,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    preexec_fn=end_with_parent,  # even if the tests are killed
+                )
+            )
+
+    def _until(self, happens: Callable[[], bool], otherwise: str) -> None:
+        end = time.monotonic() + PATIENCE
+        while not happens():
+            dead = [daemon for daemon in self._daemons if daemon.poll() is not None]
+            if dead or time.monotonic() > end:
+                raise SlurmError(f"{otherwise}: {self.logs()}")
+            time.sleep(0.1)
+
+    def _states(self) -> set[str]:
+        return set(self.call("sinfo", "-h", "-N", "-o", "%T").stdout.split())
+
+    def call(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run one of Slurm's commands, with a time limit."""
+        return subprocess.run(
+            command, env=self.variables, capture_output=True, text=True, timeout=60
+        )
+
+    def logs(self, lines: int = 5) -> str:
+        """Return the last lines of all logs."""
+        files = [*self.folder.glob("*.log"), *self.folder.glob("*.out")]
+        tails = [(f.name, f.read_text().splitlines()[-lines:]) for f in sorted(files)]
+        return "\n".join(f"{name}: {line}" for name, tail in tails for line in tail)
+
+    def processes(self) -> list[int]:
+        """Return all processes of jobs and daemons that were given this Slurm."""
+        mark = f"SLURM_CONF={self.folder / 'slurm.conf'}".encode()
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # ended meanwhile, or somebody else's
+                if mark in path.read_bytes().split(b"\0"):
+                    found.append(int(path.parent.name))
+        return [process for process in found if process != os.getpid()]
+
+    def close(self) -> None:
+        """End all jobs and daemons, and remove the folder."""
+        if len(self._daemons) > 1 and self._daemons[1].poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.call("scancel", "--user", user_name())
+            self._drain()
+        for daemon in reversed(self._daemons):
+            end(daemon)
+        for process in self.processes():  # what a job left, or a daemon that was stuck
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _drain(self) -> None:
+        limit = time.monotonic() + CANCELLING
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            while self.call("squeue", "-h").stdout.strip():
+                if time.monotonic() > limit:
+                    break
+                time.sleep(0.1)
+
+
+def end(daemon: subprocess.Popen[bytes]) -> None:
+    """End a daemon, asking first."""
+    for signum in (signal.SIGTERM, signal.SIGKILL):
+        if daemon.poll() is None:
+            daemon.send_signal(signum)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                daemon.wait(5)
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to end this process when its parent is gone."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def user_name() -> str:
+    """Return the name of the user, whatever the variables say."""
+    return pwd.getpwuid(os.geteuid()).pw_name
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("", 0))
+        return [each.getsockname()[1] for each in sockets]
+
+
+@contextlib.contextmanager
+def ending_by_signal() -> Iterator[None]:
+    """Turn TERM and HUP into an exception, so that the cluster is closed."""
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, lambda number, frame: sys.exit(128 + number))
+    yield
+
+
+def main(command: list[str]) -> int:
+    """Run a command with a Slurm of its own; return its exit code."""
+    if not command:
+        print(__doc__)
+        return 2
+    try:
+        with ending_by_signal(), Cluster() as cluster:
+            return subprocess.call(command, env=cluster.variables)
+    except SlurmError as error:
+        print(f"dadmm: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,325 @@
+"""Batch jobs under a real Slurm: two nodes, arrays, time limits, cancels.
+
+Where Slurm is not installed these tests are skipped, unless the variable CI is set:
+then it is installed, if that can be done.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi.launcher import ROOT, find_mpiexec, python, variables
+from numpy.testing import assert_array_equal
+
+from slurm.cluster import Cluster, SlurmError, install, obstacle
+
+SCRIPT = ROOT / "launch" / "slurm.sbatch"
+PATIENCE = 120  # seconds for a job to get where it should; they need a few
+ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
+# a quarter of a second for each iteration, of which four nodes need 207, twenty 363
+SLOW = ["--problem", "slurm.slow:SlowPPCA", "--n-components", "5", "--topology", "ring"]
+TWENTY = [*SLOW, "--tolerance", "3e-2"]
+needs_checkpoints = pytest.mark.skipif(
+    importlib.util.find_spec("dadmm.checkpoint") is None,
+    reason="dadmm has no checkpoints yet",
+)
+
+
+class Slurm:
+    """The cluster of the tests, with a folder from which jobs are submitted."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.slow = folder / "slow"  # while it exists, SlowPPCA is
+        self.slow.touch()
+
+    def variables(self, **more: str) -> dict[str, str]:
+        """Return the environment of a person who has the tests' environment."""
+        kept = {k: self.cluster.variables[k] for k in ("PATH", "SLURM_CONF")}
+        own = {"DADMM_ENVIRONMENT": sys.prefix, "DADMM_TEST_SLOW": str(self.slow)}
+        return variables(**kept | own | more)
+
+    def call(self, *command: object, **more: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in the folder."""
+        return subprocess.run(
+            [str(word) for word in command],
+            cwd=self.folder,
+            env=self.variables(**more),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+
+    def submit(self, *options: object, job: list[str], **more: str) -> str:
+        """Submit the batch script; return the number of the job."""
+        done = self.call("sbatch", "--parsable", *options, SCRIPT, *job, **more)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def facts(self, job: str) -> dict[str, str]:
+        """Return what Slurm tells of a job."""
+        said = self.call("scontrol", "-o", "show", "job", job).stdout
+        return dict(re.findall(r"(\w+)=(\S*)", said))
+
+    def said(self, job: str) -> str:
+        """Return the output of a job so far."""
+        file = self.folder / f"dadmm-{job}.out"
+        return file.read_text() if file.exists() else ""
+
+    def until(self, happens, job: str) -> None:
+        """Wait until something happens."""
+        end = time.monotonic() + PATIENCE
+        while not happens():
+            if time.monotonic() > end:
+                facts, logs = self.facts(job), self.cluster.logs()
+                pytest.fail(f"in vain: {facts}\n{self.said(job)}\n{logs}")
+            time.sleep(0.1)
+
+    def end(self, job: str) -> tuple[str, str, str]:
+        """Wait for the end of a job; return its state, exit code and output."""
+        self.until(lambda: self.facts(job)["JobState"] in ENDED, job)
+        facts = self.facts(job)
+        return facts["JobState"], facts["ExitCode"], self.said(job)
+
+    def processes(self, job: str) -> list[int]:
+        """Return the processes that still belong to a job."""
+        mark = f"SLURM_JOB_ID={job}".encode()
+        return [p for p in self.cluster.processes() if mark in words(p, "environ")]
+
+    def ranks(self, job: str) -> list[int]:
+        """Return those of them that are ranks, and not what started them."""
+        python = os.path.join(sys.prefix, "bin", "python").encode()
+        return [p for p in self.processes(job) if words(p, "cmdline")[0] == python]
+
+
+def words(process: int, kind: str) -> list[bytes]:
+    """Return the environment or the command line of a process; [b""] if it ended."""
+    try:
+        return Path(f"/proc/{process}/{kind}").read_bytes().split(b"\0")
+    except OSError:
+        return [b""]
+
+
+@pytest.fixture(scope="module")
+def slurm(tmp_path_factory):
+    """A Slurm with two nodes; skip where it cannot be had."""
+    if find_mpiexec() is None:
+        pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
+    try:
+        if obstacle() and os.environ.get("CI"):
+            install()
+        with Cluster() as cluster:
+            yield Slurm(cluster, tmp_path_factory.mktemp("slurm"))
+    except SlurmError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def limited(slurm):
+    """Two slow jobs that will meet their time limit while the other tests run.
+
+    Slurm looks at time limits every half minute, and the shortest limit is a minute:
+    it warns 20 seconds before, so 10 to 40 seconds after the start of the jobs.
+    """
+    options = ["-N2", "--time=1", "--signal=B:USR1@20"]
+    twenty, four = [*TWENTY, "--out", "runs/twenty"], [*SLOW, "--out", "runs/four"]
+    return {
+        "twenty": slurm.submit(*options, "-n", 20, job=twenty),
+        "four": slurm.submit(*options, "-n", 4, job=four, DADMM_REQUEUE="1"),
+    }
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory):
+    """The results of runs in one process, which have the same bits."""
+    folder = tmp_path_factory.mktemp("expected")
+
+    def expected(n, *arguments):
+        out = folder / f"{n}-{abs(hash(arguments))}"
+        if not out.exists():
+            job = python("-m", "dadmm.run", *arguments, "--nodes", n, "--out", out)
+            assert job.end().code == 0
+        return out / "result.npz"
+
+    return expected
+
+
+def assert_same_results(found, wanted):
+    """All arrays of two runs have the same bits."""
+    with np.load(found) as found, np.load(wanted) as wanted:
+        assert found.files == wanted.files
+        for name in wanted.files:
+            assert_array_equal(found[name], wanted[name], err_msg=name)
+
+
+def test_mpiexec_spans_both_nodes(slurm, expected):
+    """A job in one command, with the bits of a run without Slurm and MPI."""
+    arguments = ["--topology", "ring", "--scheme", "vp", "--max-iter", "100"]
+    job = slurm.submit("-N2", "-n", 6, job=[*arguments, "--out", "runs/mpiexec"])
+    state, code, said = slurm.end(job)
+
+    assert (state, code) == ("COMPLETED", "0:0"), said
+    assert said.splitlines()[-1] == (
+        "dadmm: ended at max_iter, not converged, after 100 iterations; "
+        "results in runs/mpiexec"
+    )
+    second = (slurm.cluster.folder / "slurmd.n2.log").read_text()
+    assert f"StepId={job}." in second
+    result = slurm.folder / "runs/mpiexec/result.npz"
+    assert_same_results(result, expected(6, *arguments))
+
+
+def test_srun_starts_ranks_by_pmi(slurm, expected):
+    """DADMM_LAUNCHER=srun, where ranks learn of each other from Slurm itself."""
+    said = subprocess.run([find_mpiexec(), "--version"], capture_output=True, text=True)
+    if "Open" in said.stdout:
+        pytest.skip("Open MPI needs PMIx, which this Slurm has not")
+    arguments = ["--topology", "ring", "--max-iter", "50"]
+    job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_LAUNCHER="srun")
+    state, code, said = slurm.end(job)
+
+    assert (state, code) == ("COMPLETED", "0:0"), said
+    result = slurm.folder / f"runs/slurm-{job}/result.npz"
+    assert_same_results(result, expected(4, *arguments))
+
+
+def test_a_sweep_is_an_array(slurm):
+    """With a cap; what is finished is not submitted again, and one table has all."""
+    (slurm.folder / "grid.toml").write_text(
+        "ranks = 2\n[base]\nmax_iter = 30\n"
+        '[grid]\nscheme = ["auto", "vp"]\nseed = [0, 1]\n'
+    )
+    sweep = [ROOT / "launch" / "sweep"]
+    run = [*sweep, "grid.toml", "--out", "runs/grid", "--at-most", 2]
+    more = {"DADMM_PYTHON": sys.executable}
+    first = slurm.call(*run, **more)
+    job = re.search(r"job (\d+): 4 of 4 runs, 2 at a time", first.stderr)[1]
+    assert "ArrayTaskThrottle=2" in slurm.call("scontrol", "show", "job", job).stdout
+    assert "are in the queue" in slurm.call(*run, **more).stderr
+    slurm.until(lambda: not slurm.call("squeue", "-h", "-j", job).stdout, job)
+    done = slurm.call(*sweep, "collect", "runs/grid", **more)
+    assert "4 runs: 4 not converged" in done.stderr, done
+
+    shutil.rmtree(slurm.folder / "runs/grid/scheme=vp,seed=0")
+    lacking = slurm.call(*sweep, "collect", "runs/grid", **more)
+    assert lacking.stdout.split() == ["missing", "runs/grid/scheme=vp,seed=0"]
+    again = slurm.call(*run, **more).stderr
+    job = re.search(r"job (\d+): 1 of 4 runs", again)[1]
+    slurm.until(lambda: not slurm.call("squeue", "-h", "-j", job).stdout, job)
+    assert "all 4 runs are finished" in slurm.call(*run, **more).stderr
+    with open(slurm.folder / "runs/grid/table.csv") as file:
+        rows = list(csv.DictReader(file))
+    tasks = [row["scheme"] + row["seed"] for row in rows]
+    assert tasks == ["auto0", "auto1", "vp0", "vp1"]
+    assert {row["iterations"] for row in rows} == {"30"}
+
+
+def test_a_cancelled_job_leaves_nobody_behind(slurm):
+    """Ranks on both nodes end, and the folder can be used again."""
+    job = slurm.submit("-N2", "-n", 4, job=[*SLOW, "--out", "runs/cancelled"])
+    parts = slurm.folder / "runs/cancelled/parts"
+    slurm.until(lambda: parts.is_dir() and len(list(parts.iterdir())) == 4, job)
+    slurm.call("scancel", job)
+
+    assert slurm.end(job)[0] == "CANCELLED"
+    slurm.until(lambda: not slurm.processes(job), job)
+
+
+def test_a_mistake_is_said_before_ranks_start(slurm):
+    """Once, with exit code 2, and nothing is written."""
+    job = slurm.submit("-n", 4, job=["--topology", "rink", "--scheme", "vpp"])
+    state, code, said = slurm.end(job)
+
+    assert (state, code) == ("FAILED", "2:0")
+    assert said.startswith("dadmm: unknown scheme 'vpp'; choose one of")
+    assert len(said.splitlines()) == 1
+
+
+def test_the_project_must_be_found(slurm):
+    """Slurm runs a copy of the script, which is not in the project."""
+    job = slurm.submit("-n", 1, job=[], DADMM_HOME="/nowhere")
+    state, code, said = slurm.end(job)
+
+    assert (state, code) == ("FAILED", "2:0")
+    assert "cannot find the project in '/nowhere'; submit from its folder" in said
+
+
+def test_no_environment_is_made_inside_a_job(slurm, tmp_path):
+    """There may be no network, and many jobs start at once."""
+    shutil.copytree(ROOT / "launch", tmp_path / "launch")
+    more = {"DADMM_HOME": str(tmp_path), "DADMM_ENVIRONMENT": "", "DADMM_MPIEXEC": ""}
+    job = slurm.submit("-n", 1, job=[], DADMM_PYTHON=sys.executable, **more)
+    state, code, said = slurm.end(job)
+
+    assert (state, code) == ("FAILED", "2:0"), said
+    assert f"there is no environment {tmp_path}/.venv; make it before the job" in said
+    assert "./launch/setup" in said
+
+
+@needs_checkpoints
+def test_a_job_that_was_killed_goes_on_from_its_checkpoint(slurm, expected):
+    """Without any warning to its ranks; the script outlives them and says so."""
+    arguments = [*SLOW, "--checkpoint-every", "5", "--out", "runs/killed"]
+    job = slurm.submit("-N2", "-n", 4, job=arguments)
+    saved = slurm.folder / "runs/killed/checkpoints/00000005"
+    slurm.until(lambda: len(list(saved.glob("node-*.npz"))) == 4, job)
+    for rank in slurm.ranks(job):
+        os.kill(rank, signal.SIGKILL)
+    state, _, said = slurm.end(job)
+    assert state == "FAILED"
+    assert "the same command goes on after iteration" in said.splitlines()[-1]
+    assert not (slurm.folder / "runs/killed/summary.json").exists()
+
+    job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_TEST_SLOW="")
+    state, code, said = slurm.end(job)
+
+    assert (state, code) == ("COMPLETED", "0:0"), said
+    assert "dadmm: going on in runs/killed after iteration" in said
+    assert_same_results(slurm.folder / "runs/killed/result.npz", expected(4, *SLOW))
+
+
+@needs_checkpoints
+def test_a_job_goes_on_after_its_time_limit(slurm, limited, expected):
+    """20 ranks, stopped by the limit, resumed by the same command: the same bits."""
+    state, code, said = slurm.end(limited["twenty"])
+    assert (state, code) == ("COMPLETED", "0:0"), said
+    assert "dadmm: stopped before the time limit after" in said
+    assert "submit the same command again to go on" in said
+    result = slurm.folder / "runs/twenty/result.npz"
+    with np.load(result) as early, np.load(expected(20, *TWENTY)) as final:
+        assert (early["W"] != final["W"]).any()
+
+    again = [*TWENTY, "--out", "runs/twenty"]
+    job = slurm.submit("-N2", "-n", 20, job=again, DADMM_TEST_SLOW="")
+    state, code, said = slurm.end(job)
+
+    assert (state, code) == ("COMPLETED", "0:0"), said
+    assert "dadmm: going on in runs/twenty after iteration" in said
+    assert "dadmm: converged after" in said.splitlines()[-1]
+    assert_same_results(result, expected(20, *TWENTY))
+
+
+@needs_checkpoints
+def test_a_job_may_go_on_by_itself(slurm, limited, expected):
+    """DADMM_REQUEUE=1 puts it back into the queue, under its old number."""
+    job = limited["four"]
+    slurm.until(lambda: "back into the queue" in slurm.said(job), job)
+    slurm.slow.unlink(missing_ok=True)
+    slurm.until(lambda: "dadmm: converged after" in slurm.said(job), job)
+    state, code, said = slurm.end(job)
+
+    assert (state, code) == ("COMPLETED", "0:0"), said
+    assert "dadmm: going on in runs/four after iteration" in said
+    result = slurm.folder / "runs/four/result.npz"
+    assert_same_results(result, expected(4, *SLOW))

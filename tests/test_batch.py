@@ -1,0 +1,512 @@
+"""Batch jobs without a batch system: what is asked, resumed, pinned, swept, told."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import json
+import os
+import shutil
+import signal
+import sys
+
+import pytest
+from mpi.launcher import ROOT, Job, variables
+
+sys.path.append(str(ROOT / "launch"))
+import batch
+import runfolder
+import sites
+import sweep
+import tasks
+from commands import Launcher, UsageError
+
+GIVEN = {"topology": "ring", "max_iter": 100, "overwrite": False, "seed": 0}
+
+
+# What an allocation is
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("4", [4]), ("10(x2),3", [10, 10, 3]), ("2,1(x3)", [2, 1, 1, 1])],
+)
+def test_slurms_short_form_is_read(text, numbers):
+    """Ranks per node, repeated as often as it says."""
+    assert sites.counts(text) == numbers
+
+
+def test_slurm_tells_ranks_and_cores():
+    """A job of an array is named by array and task."""
+    told = {
+        "SLURM_JOB_ID": "17",
+        "SLURM_ARRAY_JOB_ID": "15",
+        "SLURM_ARRAY_TASK_ID": "2",
+        "SLURM_NTASKS": "20",
+        "SLURM_TASKS_PER_NODE": "12,8",
+        "SLURM_CPUS_ON_NODE": "16",
+    }
+
+    assert sites.slurm(told) == ("slurm", "15_2", 20, 16, 12, "")
+
+
+def test_pbs_tells_ranks_by_a_file(tmp_path):
+    """One line per rank."""
+    file = tmp_path / "hosts"
+    file.write_text("a\na\nb\n")
+    told = {"PBS_NODEFILE": str(file), "PBS_JOBID": "12.server", "NCPUS": "2"}
+
+    assert sites.pbs(told) == ("pbs", "12", 3, 2, 2, str(file))
+
+
+@pytest.mark.parametrize(
+    ("system", "told", "words"),
+    [
+        ("slurm", {}, "not inside a Slurm job; submit: sbatch -n 20"),
+        ("slurm", {"SLURM_JOB_ID": "1"}, "the job has no number of ranks"),
+        ("pbs", {}, "not inside a PBS job"),
+    ],
+)
+def test_outside_of_a_job_there_is_nothing_to_run(system, told, words):
+    """And what to do is said."""
+    with pytest.raises(UsageError, match=words):
+        sites.SYSTEMS[system](told)
+
+
+# Pinning
+
+
+@pytest.mark.parametrize(
+    ("cores", "ranks_here", "allowed", "wish", "pin"),
+    [
+        (16, 16, 16, "auto", True),  # a host, or a part of it, of one's own
+        (16, 20, 16, "auto", False),  # more ranks than cores
+        (16, 16, 64, "auto", False),  # others are there who are not kept apart
+        (None, 4, 64, "auto", False),  # nobody says what is ours
+        (16, 16, 64, "yes", True),
+        (16, 16, 16, "no", False),
+    ],
+)
+def test_ranks_are_pinned_to_cores_of_their_own(cores, ranks_here, allowed, wish, pin):
+    """Never where two jobs could be pinned to the same cores."""
+    allocation = sites.Allocation("slurm", "1", 20, cores, ranks_here)
+
+    assert sites.pinned(allocation, allowed, wish) is pin
+
+
+@pytest.mark.parametrize(
+    ("banner", "options", "names"),
+    [
+        ("HYDRA build details", ["-bind-to", "core"], {}),
+        ("mpiexec (Open MPI) 5.0.11", ["--bind-to", "core"], {}),
+        ("Intel(R) MPI Library", [], {"I_MPI_PIN": "1"}),
+    ],
+)
+def test_every_mpi_pins_in_its_own_way(banner, options, names):
+    """As tried with each of them."""
+    assert sites.binding(banner, pin=True) == (options, names)
+
+
+# How ranks are started
+
+
+@pytest.fixture
+def launcher(tmp_path):
+    """An mpiexec that says it is MPICH's."""
+    mpiexec = tmp_path / "mpiexec"
+    mpiexec.write_text("#!/bin/sh\necho HYDRA build details:\n")
+    mpiexec.chmod(0o755)
+    return Launcher("python", str(mpiexec), {})
+
+
+def test_mpiexec_is_given_the_hosts_of_pbs(launcher):
+    """Which MPICH from pip does not ask for by itself."""
+    allocation = sites.Allocation("pbs", "1", 3, None, 2, "hosts")
+    command, _ = sites.start(allocation, launcher, False, ["job"])
+
+    assert command == [launcher.mpiexec, "-f", "hosts", "-n", "3", "job"]
+
+
+def test_srun_speaks_the_pmi_of_mpich(launcher):
+    """Unless the user knows better."""
+    allocation = sites.Allocation("slurm", "1", 3, None, 2)
+    chosen = launcher._replace(variables={"DADMM_LAUNCHER": "srun"})
+    command, names = sites.start(allocation, chosen, True, ["job"])
+
+    assert command[:3] == ["srun", "-n", "3"]
+    assert command[-2:] == ["--cpu-bind=cores", "job"]
+    assert names["SLURM_MPI_TYPE"] == "pmi2"
+
+
+@pytest.mark.parametrize(("system", "name"), [("pbs", "srun"), ("slurm", "prun")])
+def test_a_launcher_must_be_known(launcher, system, name):
+    """The error says which are."""
+    allocation = sites.Allocation(system, "1", 3, None, 2)
+    chosen = launcher._replace(variables={"DADMM_LAUNCHER": name})
+
+    with pytest.raises(UsageError, match="DADMM_LAUNCHER must be mpiexec, or srun"):
+        sites.start(allocation, chosen, False, ["job"])
+
+
+# Whether a run is begun, resumed or done
+
+
+class Run:
+    """The folder of a run as it may be found."""
+
+    def __init__(self, folder):
+        self.folder = folder
+
+    def begun(self, **settings):
+        self.folder.mkdir(exist_ok=True)
+        table = {**GIVEN, "nodes": 2, **settings}
+        (self.folder / "config.toml").write_text(tasks.toml(table))
+        return self
+
+    def saved(self, iteration, nodes=2):
+        folder = self.folder / "checkpoints" / f"{iteration:08d}"
+        folder.mkdir(parents=True)
+        for node in range(nodes):
+            (folder / f"node-{node:05d}.npz").touch()
+        return self
+
+    def ended(self, reason, iterations):
+        summary = {"reason": reason, "iterations": iterations}
+        (self.folder / "summary.json").write_text(json.dumps(summary))
+        return self
+
+    def plan(self, argv=("--out", "x"), again=False):
+        return runfolder.plan("python", list(argv), self.folder, 2, again)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The settings that a command line is found to have."""
+    given = dict(GIVEN)
+    monkeypatch.setattr(runfolder, "settings", lambda python, lines: [given])
+    return given
+
+
+@pytest.fixture
+def run(tmp_path, asked):
+    """A folder that does not exist yet."""
+    return Run(tmp_path / "run")
+
+
+def test_a_new_run_is_begun(run):
+    """With the arguments as they are."""
+    assert run.plan() == ["--out", "x"]
+    assert runfolder.look(run.folder).word == "new"
+
+
+def test_a_run_with_a_checkpoint_is_resumed(run):
+    """Whether it was stopped in good order or killed."""
+    run.begun().saved(40)
+    assert run.plan()[:2] == ["--resume", str(run.folder)]
+    assert runfolder.look(run.folder) == ("unfinished", 40, {})
+    run.ended("signal", 40)
+    assert run.plan()[:2] == ["--resume", str(run.folder)]
+    assert runfolder.look(run.folder).word == "stopped"
+
+
+def test_a_resumed_run_may_go_further(run, asked):
+    """Limits and what concerns the person only are passed on, and nothing else."""
+    asked |= {"max_iter": 500, "quiet": True, "strict": False, "wait": "nap"}
+    words = run.begun().saved(40).plan()
+
+    wanted = "--max-iter 500 --quiet --no-strict --wait nap"
+    assert " ".join(words[2:]) == wanted
+
+
+def test_a_checkpoint_that_lacks_a_node_does_not_count(run):
+    """The job was killed while it wrote."""
+    run.begun().saved(40).saved(80, nodes=1)
+    assert runfolder.last_checkpoint(run.folder) == 40
+
+
+def test_a_run_that_was_killed_early_starts_again(run):
+    """There is nothing in its folder that could be lost."""
+    assert run.begun().plan() == ["--out", "x", "--overwrite"]
+
+
+@pytest.mark.parametrize(("reason", "max_iter"), [("converged", 100), ("max_iter", 80)])
+def test_a_run_that_is_done_is_left_alone(run, asked, reason, max_iter):
+    """Submitting too often does no harm."""
+    asked["max_iter"] = max_iter
+    assert run.begun().ended(reason, 80).plan() is None
+
+
+def test_more_iterations_take_a_run_further(run):
+    """Than those at which it ended before."""
+    run.begun().saved(80).ended("max_iter", 80)
+    assert run.plan()[:2] == ["--resume", str(run.folder)]
+
+
+def test_overwrite_starts_anew_but_once(run, asked):
+    """A job that was requeued has done it already."""
+    asked["overwrite"] = True
+    run.begun(seed=5).saved(40)
+    assert run.plan() == ["--out", "x"]
+    run.begun()
+    assert run.plan(again=True)[0] == "--resume"
+
+
+@pytest.mark.parametrize(
+    ("begun", "words"),
+    [
+        ({"topology": "star"}, "with topology = 'star', and this one has 'ring'"),
+        ({"nodes": 5}, "a run of 5 ranks, and this one has 2"),
+        ({"alpha": 1.0}, "with alpha = 1.0, and this one has None"),
+    ],
+)
+def test_another_run_is_not_resumed(run, begun, words):
+    """Even if it has converged: its results are not those that were asked for."""
+    run.begun(**begun).ended("converged", 80)
+
+    with pytest.raises(UsageError, match=words):
+        run.plan()
+
+
+def test_one_job_at_a_time_in_a_folder(tmp_path):
+    """Two that write the same files would spoil them."""
+    with runfolder.only_job(tmp_path / "run"):
+        other = os.open(tmp_path / "run", os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(UsageError, match="another job is at work in"):  # noqa: SIM117
+            with runfolder.only_job(tmp_path / "run"):
+                pass
+        os.close(other)
+
+
+# A batch job with an mpiexec that is a script
+
+
+class Batch:
+    """A project whose environment has no MPI but a script."""
+
+    def __init__(self, folder):
+        self.folder, self.prefix = folder, folder / "env"
+        (self.prefix / "bin").mkdir(parents=True)
+        (self.prefix / "bin" / "python").symlink_to(sys.executable)
+
+    def start(self, script, *arguments, **more):
+        mpiexec = self.prefix / "bin" / "mpiexec"
+        mpiexec.write_text(f"#!/bin/sh\ntest $1 = --version && exit\n{script}\n")
+        mpiexec.chmod(0o755)
+        told = {
+            "SLURM_JOB_ID": "1",
+            "SLURM_NTASKS": "2",
+            "DADMM_ENVIRONMENT": str(self.prefix),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
+        }
+        command = [sys.executable, str(ROOT / "launch" / "batch.py"), "slurm"]
+        known = variables(**told | more)
+        return Job([*command, *arguments], self.folder, known)
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A batch job to be started."""
+    return Batch(tmp_path)
+
+
+SUMMARY = """
+mkdir -p run && echo 'nodes = 2' >run/config.toml
+echo '{"reason": "REASON", "iterations": 70}' >run/summary.json
+"""
+
+
+def test_the_end_is_one_line(job):
+    """That says what happened and where."""
+    ended = job.start(SUMMARY.replace("REASON", "converged"), "--out", "run").end()
+
+    assert ended.code == 0
+    assert ended.said == ["dadmm: converged after 70 iterations; results in run"]
+
+
+def test_a_failure_is_noted_in_the_folder(job):
+    """For those who collect, and the next start removes it."""
+    ended = job.start("exit 9", "--out", "run").end()
+
+    assert ended.code == 9
+    assert "failed with code 9; no checkpoint" in ended.said[-1]
+    assert runfolder.look(job.folder / "run").word == "failed"
+    again = job.start(SUMMARY.replace("REASON", "max_iter"), "--out", "run").end()
+    assert "ended at max_iter, not converged, after 70 iterations" in again.said[-1]
+    assert not (job.folder / "run" / runfolder.FAILURE).exists()
+
+
+def test_a_folder_of_somebody_else_is_left_alone(job):
+    """A note about a failure would be the first step to a mess."""
+    (job.folder / "run").mkdir()
+    (job.folder / "run" / "thesis.tex").touch()
+    ended = job.start("exit 2", "--out", "run").end()
+
+    assert ended.code == 2
+    assert os.listdir(job.folder / "run") == ["thesis.tex"]
+
+
+def test_slurms_warning_reaches_the_ranks(job):
+    """As USR1, and the line at the end says how to go on."""
+    stopped = SUMMARY.replace("REASON", "signal")
+    script = f"stopped() {{ {stopped}\nexit 0; }}\ntrap stopped USR1\n"
+    script += "touch ready; for i in $(seq 600); do sleep 0.1; done"
+    running = job.start(script, "--out", "run")
+    running.wait_until((job.folder / "ready").exists)
+    running.signal(signal.SIGUSR1)
+    ended = running.end()
+
+    assert ended.code == 0
+    assert ended.said[-1] == (
+        "dadmm: stopped before the time limit after 70 iterations; results in run; it "
+        "has no checkpoint, so the same command starts again"
+    )
+
+
+def test_a_run_without_out_is_named_after_its_job(job):
+    """So that a requeued job finds it."""
+    allocation = sites.Allocation("slurm", "15_2", 4, None, 4)
+    folder, arguments = batch.destination(["--topology", "ring"], allocation)
+
+    assert str(folder) == "runs/slurm-15_2"
+    assert arguments[-2:] == ["--out", "runs/slurm-15_2"]
+
+
+# Sweeps
+
+GRID = """
+ranks = 2
+[base]
+max_iter = 20
+[grid]
+scheme = ["auto", "vp"]
+topology = ["complete", "ring,star"]
+"""
+
+
+@pytest.fixture
+def grid(tmp_path):
+    """A grid of four runs."""
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID)
+    return path
+
+
+def test_a_grid_is_all_combinations(grid):
+    """Names tell the settings, and are fit for folders."""
+    ranks, found, varied = tasks.read_grid(grid)
+
+    assert (ranks, len(found), varied) == (2, 4, ["scheme", "topology"])
+    assert "scheme=auto,topology=complete" in found
+    assert found["scheme=vp,topology=ring,star"]["max_iter"] == 20
+
+
+def test_names_of_other_values_do_not_collide():
+    """What a folder's name cannot say, a hash tells apart."""
+    names = {tasks.name_of({"data": path}) for path in ("a/b", "a:b", "a_b", "x" * 300)}
+
+    assert len(names) == 4
+    assert all("/" not in name and len(name) < 255 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("grd = 1", "has 'grd'; it may have ranks, [base] and [grid]"),
+        ("[grid]\nseed = 3", "seed in [grid] must be a list of values, got 3"),
+        ("[grid]\nseed = []", "seed in [grid] must be a list of values, got []"),
+        ("[base]\nseed = 1\n[grid]\nseed = [1]", "seed must be in one of"),
+        ("[base]\nout = 'x'", "out must be in one of"),
+        ("ranks = 0", "ranks must be a positive number of processes, got 0"),
+        ("[grid", "is not valid TOML"),
+    ],
+)
+def test_a_mistake_in_a_grid_is_one_sentence(tmp_path, text, words):
+    """It names the setting, the rule and the value."""
+    (tmp_path / "grid.toml").write_text(text)
+    with pytest.raises(UsageError) as raised:
+        tasks.read_grid(tmp_path / "grid.toml")
+
+    assert words in str(raised.value)
+
+
+def test_tasks_keep_their_numbers_when_a_grid_grows(grid, tmp_path):
+    """Jobs that wait in the queue know them by number."""
+    before = tasks.Sweep(tmp_path / "out")
+    before.adopt(tasks.read_grid(grid))
+    grid.write_text(GRID.replace('"auto", "vp"', '"ap", "auto", "vp"'))
+    after = tasks.Sweep(tmp_path / "out")
+    after.adopt(tasks.read_grid(grid))
+
+    assert after.names[:4] == before.names
+    assert len(after.names) == 6
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"),
+    [([0], "0"), ([0, 1, 2], "0-2"), ([0, 1, 2, 5, 7, 8], "0-2,5,7-8")],
+)
+def test_numbers_are_written_as_sbatch_reads_them(numbers, text):
+    """Short, since command lines are."""
+    assert sweep.ranges(numbers) == text
+
+
+def test_a_task_of_an_array_finds_its_arguments(grid, tmp_path):
+    """By its number."""
+    made = tasks.Sweep(tmp_path / "out")
+    made.adopt(tasks.read_grid(grid))
+    line = ["--sweep", str(tmp_path / "out"), "--mpi", "impi"]
+    found = tasks.arguments_of_task(line, {"SLURM_ARRAY_TASK_ID": "1"})
+
+    name = "scheme=auto,topology=ring,star"
+    assert found == [
+        *["--config", f"{tmp_path}/out/settings/{name}.toml"],
+        *["--out", f"{tmp_path}/out/{name}", "--mpi", "impi"],
+    ]
+    with pytest.raises(UsageError, match="needs a job array with tasks 0 to 3"):
+        tasks.arguments_of_task(line, {"SLURM_ARRAY_TASK_ID": "4"})
+
+
+def start_sweep(folder, *arguments):
+    """Start ./launch/sweep with the environment of the tests."""
+    more = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": sys.prefix}
+    command = [str(ROOT / "launch" / "sweep"), *map(str, arguments)]
+    return Job(command, folder, variables(**more)).end()
+
+
+def test_a_sweep_runs_on_this_machine(grid, tmp_path):
+    """Only what is not finished, and the table says what is missing or failed."""
+    run = [grid, "--out", "out", "--local", "--at-most", 2]
+    first = start_sweep(tmp_path, *run)
+    assert first.code == 0, first
+    assert first.said[-1] == "dadmm: 4 runs: 4 not converged; table in out/table.csv"
+
+    lost = tmp_path / "out" / "scheme=vp,topology=complete"
+    shutil.rmtree(lost)
+    failed = tmp_path / "out" / "scheme=auto,topology=complete"
+    (failed / "summary.json").unlink()
+    shutil.rmtree(failed / "checkpoints", ignore_errors=True)
+    (failed / runfolder.FAILURE).write_text("failed\n")
+    told = start_sweep(tmp_path, "collect", "out")
+    assert told.said == [
+        "dadmm: 4 runs: 1 failed, 2 not converged, 1 missing; table in out/table.csv"
+    ]
+    with open(tmp_path / "out" / "table.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert (rows[0]["status"], rows[1]["topology"]) == ("failed", "ring,star")
+    again = start_sweep(tmp_path, *run)
+    assert again.code == 0
+    ran = {line.partition(": ")[2].partition(": ")[0] for line in again.said[:-1]}
+    assert ran == {lost.name, failed.name}
+    assert again.said[-1] == first.said[-1]
+
+
+def test_a_wrong_setting_in_a_grid_is_said_before_anything_runs(grid, tmp_path):
+    """In one sentence, with exit code 2."""
+    grid.write_text(GRID.replace("vp", "vpp"))
+    ended = start_sweep(tmp_path, grid, "--out", "out", "--local")
+
+    assert ended.code == 2
+    assert ended.said == [ended.err.strip()]
+    assert "unknown scheme 'vpp'; choose one of" in ended.err
