@@ -116,10 +116,12 @@ class Enough:
     def __init__(self, paper: PaperRule, angles: Angles, patient: bool) -> None:
         self._paper, self._angles, self._patient = paper, angles, patient
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         there = self._angles.curves["centralised"][-1] < min(THRESHOLDS)
-        over = self._paper.stop and (there or not self._patient)
-        return "max_iter" if over else None
+        if self._paper.stop and (there or not self._patient):
+            for node in nodes:  # as their own verdict would end it
+                stop_at = min(node.accord.stop_at, t + node.reach)
+                node.accord = node.accord._replace(stop_at=float(stop_at))
 
 
 class SecondRule:

@@ -197,7 +197,7 @@ def test_the_summary_says_what_happened():
         "converged", "reason", "iterations", "n_nodes", "messages", "bytes",
         "collectives", "collective_bytes", "seconds", "metrics", "seeds", "versions",
         "mpi_library", "hosts", "node_hosts", "silent_messages", "lost_payloads",
-        "edges_between_hosts", "bytes_between_hosts",
+        "edges_between_hosts", "bytes_between_hosts", "lost_nodes",
     }  # fmt: skip
     assert (summary["converged"], summary["reason"]) == (False, "max_iter")
     assert (summary["iterations"], summary["n_nodes"]) == (12, 4)
