@@ -23,7 +23,7 @@ from dadmm.recovery import Recent
 pytestmark = pytest.mark.mpi
 
 # Over MPI; each case takes seconds, so that all schemes are for `./launch/test --all`
-SEEDS = range(len(SCHEMES)) if os.environ.get("DADMM_ALL") else (0, 3, 9, 10)
+SEEDS = range(len(SCHEMES)) if os.environ.get("DADMM_ALL") else (3, 9)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
