@@ -73,11 +73,19 @@ def create(out: str | None, name: str, overwrite: bool) -> Path:
     return path
 
 
-def reopen(folder: Path, start: int) -> None:
+def reopen(folder: Path, start: int, n_nodes: int, n_edges: int | None) -> None:
     """Make a run's folder ready to go on after iteration ``start``.
 
     Rows after it are dropped: they will come again. Rows before it are in the parts, of
     a run that was killed, or have been merged.
+
+    Parameters
+    ----------
+    folder : Path
+    start : int
+    n_nodes : int
+    n_edges : int or None
+        Directed edges, if there is a row for each.
     """
     with writing(folder):
         (folder / PARTS).mkdir(exist_ok=True)
@@ -85,13 +93,25 @@ def reopen(folder: Path, start: int) -> None:
             # all rows are merged; it was killed while it removed the parts
             _remove(folder / PARTS, list((folder / PARTS).iterdir()))
             (folder / PARTS).mkdir(exist_ok=True)
-        kept = {keep(part, start) for part in sorted((folder / PARTS).iterdir())} - {0}
-        if kept - {start} or not (kept or (folder / "history.csv").exists()):
+        whole = _has_rows(folder, "history", start, n_nodes)
+        if n_edges is not None:
+            whole &= _has_rows(folder, "edges", start, n_edges)
+        if not whole:
             raise OutputError(
                 f"the rows of {folder} up to iteration {start} are not all there; put "
                 "back its files, or start anew"
             )
         _forget_results(folder)
+
+
+def _has_rows(folder: Path, kind: str, start: int, n_rows: int) -> bool:
+    """Cut the parts after an iteration; return whether all rows of it are there."""
+    parts = sorted((folder / PARTS).glob(f"{kind}-*.csv"))
+    found = [(kept, rows) for kept, rows in (keep(p, start) for p in parts) if kept]
+    if not found:
+        return not n_rows or (folder / f"{kind}.csv").exists()
+    kept, rows = zip(*found, strict=True)
+    return set(kept) == {start} and sum(rows) == n_rows
 
 
 def _forget_results(folder: Path) -> None:

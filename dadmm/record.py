@@ -174,16 +174,25 @@ class PartFile:
         self._file.close()
 
 
-def keep(path: Path, last: int) -> int:
-    """Cut a part of a CSV file after iteration ``last``; return the last it has."""
-    kept = size = 0
+def keep(path: Path, last: int) -> tuple[int, int]:
+    """Cut a part of a CSV file after an iteration.
+
+    Returns
+    -------
+    kept : int
+        The last iteration that it has, 0 if none.
+    rows : int
+        How many rows it has of that one.
+    """
+    kept = rows = size = 0
     with open(path, "r+", encoding="ascii", newline="") as file:
         for line in file:
-            if not line.endswith("\n") or _iteration(line) > last:
+            t = _iteration(line) if line.endswith("\n") else last + 1
+            if t > last:
                 break
-            kept, size = _iteration(line), size + len(line)
+            kept, rows, size = t, rows + 1 if t == kept else 1, size + len(line)
         file.truncate(size)
-    return kept
+    return kept, rows
 
 
 class NodeRows:

@@ -61,7 +61,7 @@ def begin(
         together(world, _check_unfinished, world, folder, config.max_iter)
     start = checkpoints.open(world, tuple(samples), n_nodes, config.max_iter)
     if going_on:
-        together(world, _reopen, world, config, folder, n_nodes, start)
+        together(world, _reopen, world, config, folder, graph, start)
     together(world, _introduce, world, folder)
     parts = together(world, _open_parts, world, config, folder, graph, observe, start)
     checkpoints.sync = parts.sync
@@ -110,12 +110,13 @@ def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
 
 
 def _reopen(
-    world: Any, config: RunConfig, folder: Path, n_nodes: int, start: int
+    world: Any, config: RunConfig, folder: Path, graph: Topology, start: int
 ) -> None:
     """Let a run's folder be in work again, on rank 0."""
     if world.rank == 0:
-        output.reopen(folder, start)
-        _write_config(config, folder, n_nodes)
+        n_edges = len(graph.edges) if config.record_edges else None
+        output.reopen(folder, start, graph.n_nodes, n_edges)
+        _write_config(config, folder, graph.n_nodes)
 
 
 def _introduce(world: Any, folder: Path) -> None:

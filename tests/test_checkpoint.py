@@ -411,6 +411,37 @@ def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(
     assert after == before
 
 
+@pytest.mark.parametrize("kind", ["history", "edges"])
+def test_rows_of_a_node_that_are_not_there_are_missed(
+    tmp_path, monkeypatch, capsys, kind
+):
+    """The part of one rank is gone, and those of the others are whole."""
+    monkeypatch.chdir(tmp_path)
+    common = (*COMMON, "--record-edges", "--tolerance", 0, "--quiet")
+    main(*common, "--max-iter", 20, "--out", "run")
+    Path("run/parts").mkdir()
+    for name in ("history", "edges"):  # as a kill would leave them
+        lines = Path("run", f"{name}.csv").read_text().splitlines(keepends=True)[1:]
+        Path("run", f"{name}.csv").unlink()
+        for node in range(5):
+            rows = [line for line in lines if line.split(",")[1] == str(node)]
+            Path(f"run/parts/{name}-{node:05d}.csv").write_text("".join(rows))
+    for name in ("summary.json", "result.npz"):
+        Path("run", name).unlink()
+    part = Path(f"run/parts/{kind}-00003.csv")
+    rows = part.read_text()
+    part.unlink()
+
+    said = said_by(capsys, "--resume", "run", "--max-iter", 30)
+    assert "the rows of run up to iteration 20 are not all there" in said
+
+    part.write_text(rows)
+    assert main("--resume", "run", "--max-iter", 30) == 0
+    main(*common, "--max-iter", 30, "--out", "whole")
+    assert without_times("run") == without_times("whole")
+    assert Path("run/edges.csv").read_bytes() == Path("whole/edges.csv").read_bytes()
+
+
 def test_other_data_are_refused(tmp_path, monkeypatch, capsys):
     """Though the file has the same name and shape."""
     monkeypatch.chdir(tmp_path)

@@ -24,6 +24,8 @@ from faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
 
 import dadmm.run
 
+FINAL = ("converged", "max_iter")  # why a run ends that has nothing left to do
+LATE = ("signal", "max_iter")
 STARTS = 12  # of one case at most
 
 # What dadmm may say when it does not go on, and what a user then does
@@ -33,7 +35,7 @@ ANEW = (
     r"cannot read .*config\.toml: No such file or directory",
 )
 REMOVE = r"the checkpoint (?P<file>\S+) is (damaged or cut short|of another \w+)"
-ROWS = r"the rows of .* up to iteration \d+ are not all in .*; put them back, or start"
+ROWS = r"the rows of .* up to iteration \d+ are not all there; put back its files, or"
 DISK = r"No space left on device"
 OVER = r"the run in .* has converged after \d+ iterations; there is nothing to resume"
 
@@ -162,7 +164,9 @@ class Play:
             raise Fall(UNCLEAR, f"code 0 and no summary: {tail}")
         if len(ended.said) > 1:
             raise Fall(UNCLEAR, f"more than one sentence: {ended.said}")
-        over = summary is not None and summary["reason"] != "signal"
+        over = summary is not None and (
+            summary["reason"] in FINAL or summary["iterations"] == self.case.max_iter
+        )
         if not over:
             self._nothing_lost(summary)
             if fault.hurt is not None:
@@ -178,9 +182,9 @@ class Play:
 
     def _interrupted(self, ended: Ended, fault: Fault) -> bool:
         """Whether all tracebacks are Python's own, of a SIGINT while it imported."""
-        traces = ended.err.split("Traceback")[1:]
-        alien = ["KeyboardInterrupt" in t and "in main\n" not in t for t in traces]
-        return "SIGINT" in fault.words and all(alien)
+        # those of several ranks may be mixed, line by line
+        known = ended.err.count("KeyboardInterrupt") >= ended.err.count("Traceback")
+        return "SIGINT" in fault.words and known and ", in main\n" not in ended.err
 
     def _summary(self) -> dict | None:
         file = self.run / "summary.json"
@@ -192,7 +196,8 @@ class Play:
         newest = max(whole, default=-1)
         if newest < self.newest:
             raise Fall(LOST, f"checkpoint {self.newest} is gone; there are {whole}")
-        if summary is not None and newest != summary["iterations"]:
+        stopped = summary is not None and summary["reason"] == "signal"
+        if stopped and newest != summary["iterations"]:
             raise Fall(LOST, f"stopped at {summary['iterations']}, saved {whole}")
         self.newest = newest
 
@@ -205,7 +210,7 @@ class Play:
         if re.search(OVER, said) and over and resumed:
             return True, True
         if re.search(DISK, said) and fault.hurt is not None:
-            return False, True
+            return over, True  # the last checkpoint may fail, and cost no results
         damaged = re.search(REMOVE, said)
         if damaged is not None and self.case.kind == "corrupt" and resumed:
             shutil.rmtree(Path(damaged["file"]).parent)
@@ -276,8 +281,11 @@ def _same(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _facts_apart(mine: Path, theirs: Path) -> list[str]:
     a, b = (json.loads(path.read_text()) for path in (mine, theirs))
-    names = ("iterations", "reason", "converged", "messages", "bytes", "n_nodes")
-    return [name for name in names if a[name] != b[name]]
+    names = ("iterations", "converged", "messages", "bytes", "n_nodes")
+    apart = [name for name in names if a[name] != b[name]]
+    # a signal that comes in the last iteration changes nothing but this word
+    same = a["reason"] == b["reason"] or (a["reason"], b["reason"]) == LATE
+    return apart if same else [*apart, "reason"]
 
 
 def _without_times(path: Path) -> list[list[str]]:
