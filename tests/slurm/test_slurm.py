@@ -100,7 +100,9 @@ class Slurm:
     def ranks(self, job: str) -> list[int]:
         """Return those of them that are ranks, and not what started them."""
         python = os.path.join(sys.prefix, "bin", "python").encode()
-        return [p for p in self.processes(job) if words(p, "cmdline")[0] == python]
+        said = {p: words(p, "cmdline") for p in self.processes(job)}
+        # the same Python may run the script
+        return [p for p, w in said.items() if w[0] == python and b"dadmm.run" in w]
 
 
 def words(process: int, kind: str) -> list[bytes]:
