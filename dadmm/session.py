@@ -165,6 +165,9 @@ def finish(
         left = result.nodes.tolist() if result.lost else None  # rows are named by node
         output.finish(folder, summary, arrays, parts, left)
         output.remove_rows(parts, result.lost)
+        if folder != session.folder:
+            settings = (session.folder / "config.toml").read_text("utf-8")
+            output.write_text(folder / "config.toml", settings)
         if result.converged or result.lost:
             checkpoint.remove(folder)  # there is nothing left to resume
     return folder

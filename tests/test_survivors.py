@@ -16,6 +16,7 @@ from mpi.launcher import PROGRAMS, mpiexec, program
 from numpy.testing import assert_array_equal
 
 from dadmm import Schedule, Topology, recovery
+from dadmm.drawing.folder import Run
 from dadmm.penalty import SCHEMES, build
 from dadmm.record import EdgeRows, Memory, PartFile, Table
 from dadmm.recovery import Recent
@@ -82,6 +83,9 @@ def check_folder(folder: Path, nodes: list[int]) -> None:
     assert_array_equal(rows[:, 1], np.tile(nodes, len(every)))
     edges = np.loadtxt(folder / "edges.csv", delimiter=",", skiprows=1)
     assert_array_equal(edges[:, 1:3], np.tile([nodes, nodes[::-1]], (len(every), 1)))
+    run = Run.read(folder)  # so that it can be drawn
+    assert run.topology.neighbours == Topology.chain(2).neighbours
+    assert run.history["objective"].shape == (summary["iterations"], 2)
     with np.load(folder / "result.npz") as arrays:
         assert_array_equal(arrays["edges"], [nodes, nodes[::-1]])
         assert len(arrays["W"]) == len(arrays["eta"]) == 2

@@ -68,8 +68,12 @@ class Run:
 
     @cached_property
     def topology(self) -> Topology:
-        """The graph."""
-        return Topology.from_edges(self.config.nodes or 1, self.arrays["edges"])
+        """The graph; what is left of it, numbered anew, if nodes were lost."""
+        edges, count = self.arrays["edges"], self.config.nodes or 1
+        if self.summary.get("lost_nodes"):
+            _, numbers = np.unique(edges, return_inverse=True)
+            edges, count = numbers.reshape(edges.shape), self.summary["n_nodes"]
+        return Topology.from_edges(count, edges)
 
     @cached_property
     def history(self) -> dict[str, Matrix]:
