@@ -15,7 +15,7 @@ from pathlib import Path
 
 import sites
 from commands import Launcher, defaults, leave, prepare, take
-from environment import STAMP, Environment, SetupError, UsageError, say
+from environment import STAMP, Environment, SetupError, UsageError, say, tell
 from job import Stop, run_job
 from runfolder import FAILURE, State, last_checkpoint, look, only_job, plan
 from runfolder import project_first as python_path
@@ -154,10 +154,7 @@ def main() -> int:
     try:
         return run(sys.argv[1], sys.argv[2:])
     except SetupError as error:
-        if error.tail:
-            print(error.tail, file=sys.stderr)
-        say(str(error))
-        return 2 if isinstance(error, UsageError) else 1
+        return tell(error)
 
 
 if __name__ == "__main__":

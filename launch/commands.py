@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NamedTuple, TypeVar
 
 import hostfile
-from environment import PROJECT, Environment, SetupError, UsageError, ensure, say
+from environment import PROJECT, Environment, SetupError, UsageError, ensure, tell
 from job import run_job
 from ranks import banner, on_hosts
 
@@ -217,10 +217,7 @@ def main() -> int:
         known = {"local": local, "test": test, "setup": setup}
         return known[sys.argv[1]](sys.argv[2:])
     except SetupError as error:
-        if error.tail:
-            print(error.tail, file=sys.stderr)
-        say(str(error))
-        return 2 if isinstance(error, UsageError) else 1
+        return tell(error)
 
 
 if __name__ == "__main__":

@@ -232,3 +232,11 @@ def lock() -> Iterator[None]:
 def say(sentence: str) -> None:
     """Tell the user what is happening, apart from the job's own output."""
     print(f"dadmm: {sentence}", file=sys.stderr, flush=True)
+
+
+def tell(error: SetupError) -> int:
+    """Say why there is no job; return the launcher's exit code."""
+    if error.tail:
+        print(error.tail, file=sys.stderr)
+    say(str(error))
+    return 2 if isinstance(error, UsageError) else 1

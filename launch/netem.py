@@ -16,7 +16,7 @@ from typing import NamedTuple, TextIO
 
 import hostfile
 from commands import RANKS, Launcher, defaults, leave, positive, prepare, script, take
-from environment import SetupError, UsageError, say
+from environment import SetupError, UsageError, say, tell
 from job import run_job
 from network import Network, NetworkError
 from ranks import OVER_TCP, on_hosts, spread
@@ -202,10 +202,7 @@ def main(arguments: list[str]) -> int:
         say(str(error))
         return 2
     except SetupError as error:
-        if error.tail:
-            print(error.tail, file=sys.stderr)
-        say(str(error))
-        return 2 if isinstance(error, UsageError) else 1
+        return tell(error)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from batch import installed
 from commands import Launcher, UsageError, leave, take
-from environment import PROJECT, SetupError, ensure, say
+from environment import PROJECT, SetupError, ensure, say, tell
 from runfolder import FAILURE, State, check_same, look, only_job, plan, settings
 from tasks import FLAG, Grid, Sweep, number_of_ranks, plain, read_grid
 
@@ -290,10 +290,7 @@ def main(arguments: list[str]) -> int:
             return collect(Sweep.present(Path(arguments[1])))
         return run(arguments)
     except SetupError as error:
-        if error.tail:
-            print(error.tail, file=sys.stderr)
-        say(str(error))
-        return 2 if isinstance(error, UsageError) else 1
+        return tell(error)
 
 
 if __name__ == "__main__":
