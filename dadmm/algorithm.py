@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from time import perf_counter
 from typing import Protocol
 
@@ -59,6 +58,10 @@ def iterate(
     reduces = nodes[0].scheme.reduces
     posts, posted = reduces or council is not None, np.empty((0, 0))
     shared: Matrix | None = None
+
+    def take() -> state.States:
+        return state.take(nodes, exchange, council, shared)
+
     workers = crews(nodes)
     for t in range(start + 1, max_iter + 1):
         for worker in workers:
@@ -87,14 +90,9 @@ def iterate(
         if agreed or nodes[0].done:  # all nodes are done after the same iteration
             return t, "converged"
         if t == max_iter:
-            wish = wish or "max_iter"
-        _keep(
-            keepers,
-            t,
-            wish,
-            nodes,
-            partial(state.take, nodes, exchange, council, shared),
-        )
+            wish = "max_iter"
+        if keepers:
+            _keep(keepers, t, wish, nodes, take)
         if wish in REASONS:
             return t, wish
     return max_iter, "max_iter"

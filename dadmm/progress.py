@@ -85,11 +85,11 @@ class Losses:
             return
         lines = [
             f"{_names(loss.lost)} died; {_names(loss.parts[0])} "
-            f"go on after iteration {loss.t}"
+            f"{_does('go', loss.parts[0])} on after iteration {loss.t}"
         ]
         lines += [
-            f"{_names(part)} have no path to them any more and go on by themselves; "
-            f"their results will be in part-{part[0]:05d}"
+            f"{_names(part)} {_does('have', part)} no path there any more and "
+            f"{_does('go', part)} on apart; results will be in part-{part[0]:05d}"
             for part in loss.parts[1:]
         ]
         for line in lines:
@@ -106,6 +106,11 @@ def _names(nodes: Sequence[int]) -> str:
             runs.append([i])
     words = ", ".join("-".join(map(str, run)) for run in runs)
     return f"node{'s' * (len(nodes) > 1)} {words}"
+
+
+def _does(verb: str, nodes: Sequence[int]) -> str:
+    """Return a verb as it goes with so many nodes."""
+    return verb if len(nodes) > 1 else {"go": "goes", "have": "has"}[verb]
 
 
 class Signals:

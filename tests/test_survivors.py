@@ -58,8 +58,8 @@ def test_a_run_writes_what_is_left_of_it(tmp_path):
     said = r"dadmm: node 2 died; nodes 0-1 go on after iteration [67]"
     assert re.fullmatch(said, died), died
     assert apart == (
-        "dadmm: nodes 3-4 have no path to them any more and go on by themselves; their "
-        "results will be in part-00003"
+        "dadmm: nodes 3-4 have no path there any more and go on apart; results will be "
+        "in part-00003"
     )
     check_folder(tmp_path / "run", [0, 1])
     check_folder(tmp_path / "run" / "part-00003", [3, 4])
