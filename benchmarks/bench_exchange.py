@@ -26,7 +26,7 @@ from typing import Any
 from experiment import say, write_rows
 
 from dadmm.calibrate import calibrated
-from dadmm.world import launched
+from dadmm.launcher import launched
 
 RESULTS = Path(__file__).with_name("results")
 RANKS = (2, 20)

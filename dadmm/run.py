@@ -21,13 +21,14 @@ from dadmm import assemble, identity, motion, output, report, session
 from dadmm.algorithm import Watcher
 from dadmm.config import Request, RunConfig
 from dadmm.errors import DadmmError
+from dadmm.launcher import report_in
 from dadmm.layout import Matrix
 from dadmm.problems import IncompletePPCA, StructureFromMotion
 from dadmm.progress import Losses, ProgressLine, Signals
 from dadmm.schedule import Schedule
 from dadmm.solver import Result, solve
 from dadmm.topology import Topology
-from dadmm.world import connect, report_in, together
+from dadmm.world import connect, together
 
 OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -10,17 +9,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dadmm.errors import ConfigError, DadmmError
+from dadmm.launcher import launched
 from dadmm.layout import Matrix
 
 T = TypeVar("T")
-
-# (rank, size) as the launchers of MPICH and Intel MPI, Open MPI, PMIx and Slurm say it
-_LAUNCHERS = (
-    ("PMI_RANK", "PMI_SIZE"),
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMIX_RANK", "PMIX_SIZE"),
-    ("PMIX_RANK", "SLURM_NTASKS"),
-)
 
 
 class Alone:
@@ -57,14 +49,6 @@ class Alone:
         raise error
 
 
-def launched() -> tuple[int, int] | None:
-    """Return rank and number of processes as a launcher says, None without one."""
-    for rank, size in _LAUNCHERS:
-        if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
-            return int(os.environ[rank]), int(os.environ[size])
-    return None
-
-
 def connect() -> Any:
     """Return the world of this process. MPI starts here, and only under a launcher."""
     told = launched()
@@ -83,27 +67,6 @@ def connect() -> Any:
             "that library, or set MPI4PY_LIBMPI to the libmpi of this mpiexec"
         )
     return world
-
-
-def report_in(rank: int) -> None:
-    """Let a launcher on this machine know of this rank, and know when it ends.
-
-    The connection is never closed but by the kernel, when the process ends however it
-    does. As it closes the highest file first, this comes before all that an MPI sees.
-    """
-    path = os.environ.get("DADMM_RUN_FILE")
-    if not path:
-        return
-    import fcntl
-    import resource
-    import socket
-
-    most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1024)
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(5)  # for a launcher that was stopped
-        line.connect(f"{path}.ranks")
-        fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, most - 16)
-        line.sendall(str(rank).encode())  # last: whom it hears of, it takes for alive
 
 
 def together(world: Any, step: Callable[..., T], *args: Any) -> T:

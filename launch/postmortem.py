@@ -74,7 +74,7 @@ def explain(
     if code == NOT_CONVERGED or (folder and (folder / "summary.json").exists()):
         return []
     advice = ways_on(resume, folder)
-    if code == BAD_INPUT:  # which was said; a run that had begun may go on
+    if code == BAD_INPUT and tail.strip():  # it was said; a run in progress may go on
         return [advice] if folder and checkpoint(folder) else []
     ranks = roster(folder) if folder else []
     tail = tail.replace("\r", "\n").replace("\0", "")

@@ -16,7 +16,7 @@ PACKAGE = Path(dadmm.__file__).parent
 # A module may import from the rows above its own, and from its own folder. Every
 # module stands here, so that a new one finds its place.
 ORDER = (
-    ("errors", "version"),
+    ("errors", "version", "launcher"),
     ("layout",),
     ("rows",),
     ("trace", "tomltable"),

@@ -210,9 +210,7 @@ def test_the_loser_of_two_first_starts_uses_what_the_winner_made(
     """The state is looked at again once the lock is held."""
     wanted = project.environment("mpi")
     answers = iter([False])  # not ready before the lock, as seen by the loser
-    monkeypatch.setattr(
-        environment.Environment, "ready", lambda _: next(answers, True)
-    )
+    monkeypatch.setattr(environment.Environment, "ready", lambda _: next(answers, True))
     monkeypatch.setattr(
         environment.Environment, "installed", lambda _: frozenset({"mpi"})
     )

@@ -220,10 +220,17 @@ def test_without_a_checkpoint_it_says_how_to_have_one(run):
 def test_what_speaks_for_itself_is_left_alone(run):
     """Bad input, a run that did not converge, results that are there."""
     assert postmortem.explain(RESUME, "dadmm: error: x", run, 2) == []
-    assert postmortem.explain(RESUME, "", None, 2) == []
+    assert postmortem.explain(RESUME, "dadmm: error: x", None, 2) == []
     assert postmortem.explain(RESUME, "", run, 3) == []
     (run / "summary.json").touch()
     assert postmortem.explain(RESUME, "", run, 9) == []
+
+
+def test_bad_input_of_which_nothing_was_heard_is_not_silent():
+    """Where mpiexec has lost what a rank said, there is a sentence all the same."""
+    (said, _) = postmortem.explain(RESUME, "\n", None, 2)
+
+    assert said == "nobody has said what happened (exit code 2)"
 
 
 def test_a_run_that_cannot_write_may_go_on_later(run):

@@ -18,7 +18,7 @@ from mpi.launcher import Job, python, variables
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm import progress, report, shard, world
+from dadmm import launcher, progress, report, shard, world
 from dadmm.errors import DadmmError
 from dadmm.problems import PPCA
 from dadmm.progress import ProgressLine, Signals
@@ -32,7 +32,7 @@ SHORT = (*SMALL, "--max-iter", 12)
 def alone(tmp_path, monkeypatch):
     """Every run starts in an empty folder, and no launcher is about."""
     monkeypatch.chdir(tmp_path)
-    for name in {name for pair in world._LAUNCHERS for name in pair}:
+    for name in {name for pair in launcher.LAUNCHERS for name in pair}:
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -642,17 +642,17 @@ def test_without_a_launcher_there_is_one_process(monkeypatch):
     monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMIX_SIZE", "many")
 
-    assert world.launched() is None
+    assert launcher.launched() is None
     assert isinstance(world.connect(), world.Alone)
 
 
-@pytest.mark.parametrize(("rank", "size"), world._LAUNCHERS)
+@pytest.mark.parametrize(("rank", "size"), launcher.LAUNCHERS)
 def test_launchers_are_recognised_by_what_they_say(rank, size, monkeypatch):
     """MPICH and Intel MPI, Open MPI, PMIx, and Slurm with PMIx."""
     monkeypatch.setenv(rank, "2")
     monkeypatch.setenv(size, "20")
 
-    assert world.launched() == (2, 20)
+    assert launcher.launched() == (2, 20)
 
 
 class Crowd(world.Alone):

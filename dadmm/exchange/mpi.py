@@ -23,6 +23,7 @@ from mpi4py import MPI  # noqa: E402
 from dadmm import identity  # noqa: E402
 from dadmm.errors import ConfigError, TopologyError  # noqa: E402
 from dadmm.exchange import WAITS  # noqa: E402
+from dadmm.launcher import until_read  # noqa: E402
 from dadmm.layout import Matrix  # noqa: E402
 from dadmm.topology import Topology  # noqa: E402
 
@@ -498,5 +499,10 @@ class World:
         self.end(1)
 
     def end(self, code: int) -> None:
-        """End the whole job at once; MPI then names the rank that mpiexec knows."""
+        """End the whole job at once; MPI then names the rank that mpiexec knows.
+
+        First mpiexec's helper on this host takes in what was said: of an end and words
+        that come together, MPICH's may pass on the end alone.
+        """
+        until_read(sys.stderr)
         self._all.Abort(code)

@@ -73,7 +73,6 @@ class EdgeRatio(Scheme):
         memory = Snapshot(before.start, edges.anchors.copy(), edges.multipliers.copy())
         return state._replace(eta=equations.clamp(eta, before.start), memory=memory)
 
-
     def _recall(self, memory: Snapshot, kept: np.ndarray) -> Snapshot:
         return Snapshot(*(array[kept] for array in memory))
 

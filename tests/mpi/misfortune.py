@@ -13,8 +13,8 @@ from itertools import count
 
 import dadmm.run
 from dadmm.errors import ProblemError
+from dadmm.launcher import launched
 from dadmm.problems import PPCA
-from dadmm.world import launched
 
 
 def befall(event: str) -> None:
