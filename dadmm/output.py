@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dadmm import checkpoint
+from dadmm.claim import Claim
 from dadmm.errors import OutputError
 from dadmm.node import Node
 from dadmm.record import (
@@ -40,8 +41,8 @@ def writing(what: Any) -> Iterator[None]:
         ) from None
 
 
-def create(out: str | None, name: str, overwrite: bool) -> Path:
-    """Make the folder of a run and return its path.
+def create(out: str | None, name: str, overwrite: bool) -> tuple[Path, Claim]:
+    """Make the folder of a run; return its path and the claim on it.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ def create(out: str | None, name: str, overwrite: bool) -> Path:
     if out is None:
         stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         with writing("runs"):
-            return _fresh(stem)
+            path = _fresh(stem)
+            return path, Claim(path / PARTS)
     path = Path(out)
     with writing(path):
         if path.exists() and not path.is_dir():
@@ -65,16 +67,15 @@ def create(out: str | None, name: str, overwrite: bool) -> Path:
                 "its results"
             )
         path.mkdir(parents=True, exist_ok=True)
+        claim = Claim(path / PARTS)
         _forget_results(path)
         checkpoint.remove(path)
-        (path / PARTS).mkdir(exist_ok=True)
-        _remove(path / PARTS, list((path / PARTS).iterdir()))
-        (path / PARTS).mkdir(exist_ok=True)
-    return path
+        _empty(path / PARTS)
+    return path, claim
 
 
-def reopen(folder: Path, start: int, n_nodes: int, n_edges: int | None) -> None:
-    """Make a run's folder ready to go on after iteration ``start``.
+def reopen(folder: Path, start: int, n_nodes: int, n_edges: int | None) -> Claim:
+    """Make a run's folder ready to go on after iteration ``start``; claim it.
 
     Rows after it are dropped: they will come again. Rows before it are in the parts, of
     a run that was killed, or have been merged.
@@ -88,11 +89,9 @@ def reopen(folder: Path, start: int, n_nodes: int, n_edges: int | None) -> None:
         Directed edges, if there is a row for each.
     """
     with writing(folder):
-        (folder / PARTS).mkdir(exist_ok=True)
+        claim = Claim(folder / PARTS)
         if (folder / "summary.json").exists():
-            # all rows are merged; it was killed while it removed the parts
-            _remove(folder / PARTS, list((folder / PARTS).iterdir()))
-            (folder / PARTS).mkdir(exist_ok=True)
+            _empty(folder / PARTS)  # all merged; it was killed while it removed them
         whole = _has_rows(folder, "history", start, n_nodes)
         if n_edges is not None:
             whole &= _has_rows(folder, "edges", start, n_edges)
@@ -102,6 +101,7 @@ def reopen(folder: Path, start: int, n_nodes: int, n_edges: int | None) -> None:
                 "back its files, or start anew"
             )
         _forget_results(folder)
+    return claim
 
 
 def _has_rows(folder: Path, kind: str, start: int, n_rows: int) -> bool:
@@ -127,7 +127,6 @@ def _fresh(stem: Path) -> Path:
             path.mkdir(parents=True)
         except FileExistsError:
             continue
-        (path / PARTS).mkdir()
         return path
     raise OutputError(f"{stem} and ten thousand like it exist; clean up runs/")
 
@@ -320,6 +319,11 @@ def _remove(folder: Path, files: Sequence[Path]) -> None:
         file.unlink(missing_ok=True)
     with suppress(OSError):
         folder.rmdir()
+
+
+def _empty(folder: Path) -> None:
+    for file in folder.iterdir():
+        file.unlink(missing_ok=True)
 
 
 @contextmanager

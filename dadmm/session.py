@@ -12,6 +12,7 @@ import numpy as np
 
 from dadmm import checkpoint, identity, output
 from dadmm.checkpoint import Checkpoints
+from dadmm.claim import Claim
 from dadmm.config import RunConfig
 from dadmm.errors import CheckpointError
 from dadmm.layout import Matrix
@@ -28,6 +29,7 @@ class Session(NamedTuple):
     folder: Path
     checkpoints: Checkpoints
     parts: output.Parts
+    claim: Claim | None  # rank 0's, for all
 
 
 def begin(
@@ -45,7 +47,8 @@ def begin(
     """
     n_nodes, going_on = graph.n_nodes, resume is not None
     if resume is None:
-        folder = Path(world.share(together(world, _create, world, config, n_nodes)))
+        path, claim = together(world, _create, world, config, n_nodes)
+        folder = Path(world.share(path))
     else:
         folder = resume
     checkpoints = Checkpoints(
@@ -61,23 +64,23 @@ def begin(
         together(world, _check_unfinished, world, folder, config.max_iter)
     start = checkpoints.open(world, tuple(samples), n_nodes, config.max_iter)
     if going_on:
-        together(world, _reopen, world, config, folder, graph, start)
+        claim = together(world, _reopen, world, config, folder, graph, start)
     together(world, _introduce, world, folder)
     parts = together(world, _open_parts, world, config, folder, graph, observe, start)
     checkpoints.sync = parts.sync
-    return Session(folder, checkpoints, parts)
+    return Session(folder, checkpoints, parts, claim)
 
 
-def _create(world: Any, config: RunConfig, n_nodes: int) -> str:
+def _create(world: Any, config: RunConfig, n_nodes: int) -> tuple[str, Claim | None]:
     """Make the run's folder, on rank 0, with what repeats the run in it."""
     if world.rank:
-        return ""
+        return "", None
     graph = "-".join(Path(name).stem for name in config.topology.split(","))
     problem = config.problem.rpartition(":")[2]
     name = f"{problem}-{graph}-{config.scheme}"
-    folder = output.create(config.out, name, config.overwrite)
+    folder, claim = output.create(config.out, name, config.overwrite)
     _write_config(config, folder, n_nodes)
-    return str(folder)
+    return str(folder), claim
 
 
 def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
@@ -111,12 +114,14 @@ def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
 
 def _reopen(
     world: Any, config: RunConfig, folder: Path, graph: Topology, start: int
-) -> None:
+) -> Claim | None:
     """Let a run's folder be in work again, on rank 0."""
-    if world.rank == 0:
-        n_edges = len(graph.edges) if config.record_edges else None
-        output.reopen(folder, start, graph.n_nodes, n_edges)
-        _write_config(config, folder, graph.n_nodes)
+    if world.rank:
+        return None
+    n_edges = len(graph.edges) if config.record_edges else None
+    claim = output.reopen(folder, start, graph.n_nodes, n_edges)
+    _write_config(config, folder, graph.n_nodes)
+    return claim
 
 
 def _introduce(world: Any, folder: Path) -> None:
@@ -158,7 +163,7 @@ def finish(
 
     A part of the graph that a loss has cut off has a folder of its own.
     """
-    folder, _, parts = session
+    folder, parts = session.folder, session.parts
     if result.offshoot is not None:
         folder = folder / f"part-{result.offshoot:05d}"
     if world.rank == 0:
@@ -170,4 +175,6 @@ def finish(
             output.write_text(folder / "config.toml", settings)
         if result.converged or result.lost:
             checkpoint.remove(folder)  # there is nothing left to resume
+    if session.claim is not None:
+        session.claim.give_up()
     return folder

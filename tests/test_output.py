@@ -26,7 +26,7 @@ def names(folder):
 
 def test_a_folder_that_was_asked_for_is_made(tmp_path):
     """With those above it, and a place for parts."""
-    folder = output.create(str(tmp_path / "a" / "b"), "name", overwrite=False)
+    folder, _ = output.create(str(tmp_path / "a" / "b"), "name", overwrite=False)
 
     assert folder == tmp_path / "a" / "b"
     assert names(folder) == [output.PARTS]
@@ -34,7 +34,7 @@ def test_a_folder_that_was_asked_for_is_made(tmp_path):
 
 def test_an_empty_folder_will_do(tmp_path):
     """A user may have made it beforehand."""
-    assert output.create(str(tmp_path), "name", overwrite=False) == tmp_path
+    assert output.create(str(tmp_path), "name", overwrite=False)[0] == tmp_path
 
 
 def test_a_folder_with_anything_in_it_is_refused(tmp_path):
@@ -62,12 +62,31 @@ def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
     """Even for runs that start in the same second."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "strftime", lambda form: "now")
-    made = [output.create(None, "ppca-ring", overwrite=True) for _ in range(3)]
+    made = [output.create(None, "ppca-ring", overwrite=True)[0] for _ in range(3)]
 
     assert [str(folder) for folder in made] == [
         "runs/ppca-ring-now", "runs/ppca-ring-now-2", "runs/ppca-ring-now-3",
     ]  # fmt: skip
     assert all((folder / output.PARTS).is_dir() for folder in made)
+
+
+def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
+    """Whoever wants it to overwrite or to resume, and nothing in it is touched."""
+    _, claim = output.create(str(tmp_path), "name", overwrite=False)
+    rows = tmp_path / output.PARTS / "history-00000.csv"
+    rows.write_text("1,0,0\n")
+
+    with pytest.raises(OutputError, match="another run is at work in "):
+        output.create(str(tmp_path), "name", overwrite=True)
+    with pytest.raises(OutputError, match="another run is at work in "):
+        output.reopen(tmp_path, 1, 1, None)
+    assert rows.read_text() == "1,0,0\n"
+    claim.give_up()
+    claim = output.reopen(tmp_path, 1, 1, None)
+    assert rows.exists()
+    del claim
+    output.create(str(tmp_path), "name", overwrite=True)
+    assert not rows.exists()
 
 
 def test_places_that_cannot_be_written_are_named(tmp_path, monkeypatch):
@@ -106,7 +125,7 @@ def node(i, t, degree=1):
 
 @pytest.fixture
 def folder(tmp_path):
-    return output.create(str(tmp_path / "run"), "name", overwrite=False)
+    return output.create(str(tmp_path / "run"), "name", overwrite=False)[0]
 
 
 def record(folder, n_iterations, by_edge=True):
