@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -18,13 +18,12 @@ from dadmm.errors import ConfigError, ProblemError, TopologyError
 from dadmm.exchange import InProcessExchange
 from dadmm.interfaces import Exchange, Problem, Traffic
 from dadmm.layout import Layout, Matrix, Vector
-from dadmm.links import Links
 from dadmm.node import PHASES, Node
 from dadmm.record import History, Observe, Recorder
 from dadmm.schedule import Schedule
 from dadmm.sending import EVERYTHING, Sending, check_loss
-from dadmm.stopping import AGREEMENTS, Council, Rule
-from dadmm.team import Team, carry_through
+from dadmm.stopping import AGREEMENTS, Rule
+from dadmm.team import Recipe, Team, carry_through
 from dadmm.topology import Topology
 from dadmm.wire import width
 from dadmm.world import Alone
@@ -217,46 +216,12 @@ def solve(
     if checkpoints is not None:
         _open(checkpoints, tuple(hosted), given)
     starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
+    recipe = Recipe(hosted, starts, policy, rule, sending, coupling, probe, agreement)
     # an objective that is not finite is told in words
     with _one_thread(), np.errstate(all="ignore"):
-
-        def make(
-            exchange: Any,
-            topology: Topology,
-            schedule: Schedule | None,
-            names: Sequence[int],
-        ) -> Team:
-            nodes = [
-                Node(
-                    names[i],
-                    hosted[names[i]],
-                    starts[names[i]],
-                    policy,
-                    rule,
-                    links=Links(
-                        exchange,
-                        i,
-                        layout,
-                        sending,
-                        agrees=policy.agrees,
-                        schedule=None if schedule is None else schedule.of(topology, i),
-                    ),
-                    diameter=topology.diameter,
-                    reach=topology.diameter * (schedule.period if schedule else 1),
-                    coupling=coupling,
-                    probe=probe,
-                    decentralised=agreement == "neighbours",
-                )
-                for i in exchange.hosted
-            ]
-            council = None
-            if agreement == "global":
-                council = Council(rule, nodes[0].links.cycle)
-            return Team(exchange, topology, schedule, tuple(names), nodes, council)
-
         # On an error it is not closed: peers may still wait, and the job must end.
         exchange = _exchange(topology, layout, comm, wait, on_failure)
-        team = make(exchange, topology, schedule, range(topology.n_nodes))
+        team = recipe.team(exchange, topology, schedule, range(topology.n_nodes))
         recorder = Recorder(team.nodes, observe or {}, record, record_edges)
         watching = [*watchers, *recorder.watchers]
         if max_seconds is not None:
@@ -264,36 +229,42 @@ def solve(
         if checkpoints is not None:
             watching.append(checkpoints)
         team, iterations, reason = carry_through(
-            team, make, max_iter, watching, checkpoints
+            team, recipe, max_iter, watching, checkpoints
         )
-        exchange, topology, nodes = team.exchange, team.topology, team.nodes
-        own = [
-            (*node.theta, node.objective, *node.total_seconds,
-             node.disagreement, node.residual, node.gap, node.lag)
-            for node in nodes
-        ]  # fmt: skip
-        table = exchange.collect(np.array(own))
-        measured = table[:, layout.size + 1 :].T.copy()
-        eta = np.concatenate([node.penalty.eta for node in nodes])
-        result = Result(
-            topology=topology,
-            layout=layout,
-            theta=table[:, : layout.size].copy(),
-            eta=exchange.collect(eta[:, None])[:, 0],
-            objectives=table[:, layout.size].copy(),
-            reason=reason,
-            iterations=iterations,
-            certificate=Certificate(*measured[len(PHASES) :]),
-            traffic=_traffic(nodes, exchange, topology),
-            seconds=Seconds(*measured[: len(PHASES)]),
-            history=recorder.history(exchange),
-            nodes=np.array(team.names),
-            lost=tuple(team.lost),
-            offshoot=team.offshoot,
-            comm=exchange.comm if team.lost else comm,
-        )
-        exchange.close()
-        return result
+        result = _gather(team, layout, iterations, reason, recorder)
+        team.exchange.close()
+        return replace(result, comm=team.exchange.comm if team.lost else comm)
+
+
+def _gather(
+    team: Team, layout: Layout, iterations: int, reason: str, recorder: Recorder
+) -> Result:
+    """Return what all nodes that finished have found, on every rank."""
+    exchange, nodes = team.exchange, team.nodes
+    own = [
+        (*node.theta, node.objective, *node.total_seconds,
+         node.disagreement, node.residual, node.gap, node.lag)
+        for node in nodes
+    ]  # fmt: skip
+    table = exchange.collect(np.array(own))
+    measured = table[:, layout.size + 1 :].T.copy()
+    eta = np.concatenate([node.penalty.eta for node in nodes])
+    return Result(
+        topology=team.topology,
+        layout=layout,
+        theta=table[:, : layout.size].copy(),
+        eta=exchange.collect(eta[:, None])[:, 0],
+        objectives=table[:, layout.size].copy(),
+        reason=reason,
+        iterations=iterations,
+        certificate=Certificate(*measured[len(PHASES) :]),
+        traffic=_traffic(nodes, exchange, team.topology),
+        seconds=Seconds(*measured[: len(PHASES)]),
+        history=recorder.history(exchange),
+        nodes=np.array(team.names),
+        lost=tuple(team.lost),
+        offshoot=team.offshoot,
+    )
 
 
 def _open(

@@ -6,7 +6,8 @@ what is left of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,10 +15,14 @@ import numpy as np
 from dadmm import recovery, state
 from dadmm.algorithm import Keeper, Watcher, iterate, prime
 from dadmm.checkpoint import Checkpoints
+from dadmm.interfaces import PenaltyScheme, Problem
+from dadmm.layout import Vector
+from dadmm.links import Links
 from dadmm.node import Node
 from dadmm.recovery import Loss, Recent
 from dadmm.schedule import Schedule
-from dadmm.stopping import Council
+from dadmm.sending import Sending
+from dadmm.stopping import Council, Rule
 from dadmm.topology import Topology
 
 
@@ -51,12 +56,63 @@ class Team(NamedTuple):
         return found
 
 
-Make = Callable[[Any, Topology, Schedule | None, Sequence[int]], Team]
+@dataclass(frozen=True)
+class Recipe:
+    """What the nodes of a run are made of, on all of the graph or what is left of it.
+
+    Nodes go by their numbers at the start.
+    """
+
+    problems: Mapping[int, Problem]
+    starts: Mapping[int, Vector]
+    scheme: PenaltyScheme
+    rule: Rule
+    sending: Sending
+    coupling: str
+    probe: str
+    agreement: str
+
+    def team(
+        self,
+        exchange: Any,
+        topology: Topology,
+        schedule: Schedule | None,
+        names: Sequence[int],
+    ) -> Team:
+        """Return the nodes of this process on a graph of nodes with these names."""
+        cycle = 1 if schedule is None else schedule.period
+        nodes = [
+            Node(
+                names[i],
+                self.problems[names[i]],
+                self.starts[names[i]],
+                self.scheme,
+                self.rule,
+                links=Links(
+                    exchange,
+                    i,
+                    self.problems[names[i]].layout,
+                    self.sending,
+                    agrees=self.scheme.agrees,
+                    schedule=None if schedule is None else schedule.of(topology, i),
+                ),
+                diameter=topology.diameter,
+                reach=topology.diameter * cycle,
+                coupling=self.coupling,
+                probe=self.probe,
+                decentralised=self.agreement == "neighbours",
+            )
+            for i in exchange.hosted
+        ]
+        council = None
+        if self.agreement == "global":
+            council = Council(self.rule, nodes[0].links.cycle)
+        return Team(exchange, topology, schedule, tuple(names), nodes, council)
 
 
 def carry_through(
     team: Team,
-    make: Make,
+    recipe: Recipe,
     max_iter: int,
     watchers: Sequence[Watcher],
     checkpoints: Checkpoints | None = None,
@@ -66,8 +122,8 @@ def carry_through(
     Parameters
     ----------
     team : Team
-    make : callable
-        Returns a team, given exchange, graph, schedule and the names of its nodes.
+    recipe : Recipe
+        Of the team, and of what is left of it after a loss.
     max_iter : int
     watchers : sequence of callables
         Those with a method ``rewind`` are told of a `recovery.Loss`.
@@ -101,7 +157,7 @@ def carry_through(
             assert ended is not None
             return team, *ended
         assert recent is not None
-        team, states, start = _without_the_lost(team, recent, make)
+        team, states, start = _without_the_lost(team, recent, recipe)
         for watcher in watchers:
             if hasattr(watcher, "rewind"):
                 watcher.rewind(team.losses[-1])
@@ -110,7 +166,7 @@ def carry_through(
 
 
 def _without_the_lost(
-    team: Team, recent: Recent, make: Make
+    team: Team, recent: Recent, recipe: Recipe
 ) -> tuple[Team, state.States, int]:
     """Return the team of those that are left, their states, and the iteration."""
     (me,) = team.exchange.hosted
@@ -129,7 +185,8 @@ def _without_the_lost(
 
     dead = sorted(set(range(graph.n_nodes)) - set(alive))
     loss = Loss(t, named(dead), tuple(map(named, parts)), named(part), kept)
-    left = make(exchange, *recovery.within(graph, team.schedule, part), named(part))
+    rest = recovery.within(graph, team.schedule, part)
+    left = recipe.team(exchange, *rest, named(part))
     (node,) = left.nodes
     now = recovery.without(recent.at(t)[me], kept, node.scheme, node.layout)
     now["sent"] = team.exchange.sent[me][kept]
