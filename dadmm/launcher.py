@@ -26,15 +26,18 @@ def launched() -> tuple[int, int] | None:
     return None
 
 
-def report_in(rank: int) -> None:
+def report_in() -> None:
     """Let a launcher on this machine know of this rank, and know when it ends.
 
-    The connection is never closed but by the kernel, when the process ends however it
-    does. As it closes the highest file first, this comes before all that an MPI sees.
+    That is before MPI starts: Intel MPI's mpiexec does not mind a rank that ends before
+    it has. The connection is never closed but by the kernel, when the process ends
+    however it does. As it closes the highest file first, this comes before all that an
+    MPI sees.
     """
     path = os.environ.get("DADMM_RUN_FILE")
     if not path:
         return
+    rank, _ = launched() or (0, 1)
     import fcntl
     import resource
     import socket

@@ -36,9 +36,9 @@ OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return its exit code."""
     world, signals = None, Signals()
+    report_in()
     try:
         world = connect()
-        report_in(world.rank)
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (rank 0 speaks for all)
         with threadpool_limits(limits=1, user_api="blas"):

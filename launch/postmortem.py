@@ -94,7 +94,8 @@ def cause(
         return f"{lost}, and the ranks on it with it"
     readers: tuple[Callable[[str], Found | None], ...]
     ours = partial(exception, ranks=ranks)
-    readers = (ours, open_mpi, slurm, partial(intel, first=first), mpich)
+    theirs = (open_mpi, slurm, partial(intel, first=first), mpich)
+    readers = (ours, *theirs, before_the_run)
     found = next(filter(None, (read(tail) for read in readers)), None)
     if found is None and first is None:
         return ""
@@ -134,20 +135,33 @@ def by_signal(rank: int | None, host: str, signum: int) -> Found:
 def exception(tail: str, ranks: list[dict[str, str]]) -> Found | None:
     """Return whose traceback there is: our own words come before an MPI's."""
     # a rank that was placed calls itself by its node
-    marks = list(re.finditer(r"^dadmm: rank (\d+) failed:\n", tail, re.MULTILINE))
-    if not marks:
+    mark = re.search(r"^dadmm: rank (\d+) failed:\n", tail, re.MULTILINE)
+    if not mark:
         return None
+    node = mark[1]
+    rank = next((k for k, row in enumerate(ranks) if row["node"] == node), int(node))
+    last = raised(tail[mark.end() :]) or "its words are above"
+    return Found(rank, "", f"failed: {last}")
+
+
+def before_the_run(tail: str) -> Found | None:
+    """Return that somebody failed before it could say who it is, as in an import."""
+    mark = re.search(r"^Traceback \(most recent call last\):\n", tail, re.MULTILINE)
+    last = raised(tail[mark.end() :]) if mark else ""
+    return Found(of=f"failed: {last}") if last else None
+
+
+def raised(text: str) -> str:
+    """Return the last line of the traceback with which a text begins."""
     last = ""
-    for line in tail[marks[0].end() :].splitlines():
+    for line in text.splitlines():
         if line.startswith("dadmm: "):
             break
         if re.match(r"[A-Za-z_][\w.]*(: |$)", line):  # an exception has no indent
             last = line[:300]
         elif last and not re.match(r"\s|$|Traceback|During|The above", line):
             break
-    node = marks[0][1]
-    rank = next((k for k, row in enumerate(ranks) if row["node"] == node), int(node))
-    return Found(rank, "", f"failed: {last or 'its words are above'}")
+    return last
 
 
 def open_mpi(tail: str) -> Found | None:

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import math
 import os
 import select
 import selectors
 import socket
 import subprocess
 import tempfile
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 TAIL = 1 << 16  # bytes of what was said last that are kept
 IDLE = 0.5  # seconds between looks whether mpiexec is gone and left its streams open
+PATIENCE = 15  # seconds that mpiexec may take to end after one of its ranks has
 BACKLOG = 4096  # ranks that report at once
 COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
 
@@ -45,6 +49,7 @@ class Witness:
         self._kills = memory_kills()
         self._ranks: dict[socket.socket, int] = {}
         self._streams = 0
+        self._due = math.inf  # when mpiexec must have ended, too
         self._selector = selectors.DefaultSelector()
         self._door = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(OSError):  # a path too long: then nobody can report
@@ -75,8 +80,14 @@ class Witness:
         """Whether the kernel has killed somebody for memory since the start."""
         return memory_kills() > self._kills
 
-    def watch(self, process: subprocess.Popen[bytes]) -> None:
-        """Pass on what a process says until it has ended."""
+    def watch(
+        self, process: subprocess.Popen[bytes], overdue: Callable[[], None]
+    ) -> None:
+        """Pass on what a process says until it has ended.
+
+        If it has not, long after one of its ranks, somebody else must end it:
+        ``overdue`` is called, once.
+        """
         actions = {process.stdout: self._pass_out, process.stderr: self._pass_err}
         for stream, action in actions.items():
             assert stream is not None
@@ -88,6 +99,9 @@ class Witness:
                 key.data(key.fileobj)
             if not ready and process.poll() is not None:
                 return  # somebody else, who lives on, holds the stream open
+            if time.monotonic() > self._due:
+                self._due = math.inf
+                overdue()
 
     def _pass_out(self, stream: Any) -> None:
         self._pass_on(stream, 1)
@@ -123,6 +137,7 @@ class Witness:
         line.close()
         if self.first is None:
             self.first = self._ranks.get(line)
+            self._due = time.monotonic() + PATIENCE
 
     def __enter__(self) -> Witness:
         """Return the witness."""

@@ -233,6 +233,21 @@ def test_bad_input_of_which_nothing_was_heard_is_not_silent():
     assert said == "nobody has said what happened (exit code 2)"
 
 
+def test_who_failed_before_it_could_say_who_it_is_is_quoted():
+    """As where dadmm is not installed: twenty tracebacks, and the MPI says nothing."""
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "<frozen runpy>", line 112, in _get_module_details\n'
+        "ModuleNotFoundError: No module named 'dadmm'\n"
+    )
+    (said, _) = postmortem.explain(RESUME, text * 2, None, 1)
+
+    assert said == (
+        "a rank, of which nobody has said which, failed: "
+        "ModuleNotFoundError: No module named 'dadmm'"
+    )
+
+
 def test_a_run_that_cannot_write_may_go_on_later(run):
     """A full disk is code 2, and said; when there is room again, the run resumes."""
     write_checkpoint(run, 7, range(4))
@@ -337,6 +352,34 @@ def test_a_run_without_results_failed_whatever_its_code(tmp_path):
 
     assert job.returncode == 1
     assert b"resume with ./launch/local -n 4 --resume run" in err
+
+
+REPORTS = "import dadmm.launcher as l; l.report_in()"  # and ends
+
+
+def test_an_mpiexec_that_does_not_see_a_rank_end_is_ended(tmp_path):
+    """As Intel MPI's, if that was before MPI started there; even one deaf to TERM."""
+    deaf = f"trap '' TERM; PMI_RANK=2 PMI_SIZE=4 {sys.executable} -c '{REPORTS}'"
+    driver = DRIVER.replace("import job", "import job, witness; witness.PATIENCE = 0.2")
+    script = f"{deaf}; while :; do sleep 0.2; done"
+    words = [sys.executable, "-c", driver, str(LAUNCH), "/bin/sh", "-c", script]
+    ended = Job(words, tmp_path, variables()).end()
+
+    assert ended.code == 128 + signal.SIGKILL
+    assert ended.said[:2] == [
+        "dadmm: a rank has ended, and mpiexec does not end the others: ending it",
+        "dadmm: node 2 (rank 2) ended first, and nobody has said why",
+    ]
+
+
+def test_a_run_that_outlives_its_ranks_is_not_ended(tmp_path):
+    """With ULFM: the others are at work."""
+    script = f"PMI_RANK=2 PMI_SIZE=4 {sys.executable} -c '{REPORTS}'; sleep 1; echo on"
+    driver = DRIVER.replace("import job", "import job, witness; witness.PATIENCE = 0.2")
+    words = [sys.executable, "-c", driver, str(LAUNCH), "/bin/sh", "-c", script]
+    ended = Job([*words, "--with-ft"], tmp_path, variables()).end()
+
+    assert (ended.code, ended.out) == (0, "on\n")
 
 
 def test_no_file_is_left_behind(tmp_path):
