@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import re
 import shlex
@@ -12,15 +13,15 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import hostfile
+from arguments import positive, run_folder, take
 from environment import PROJECT, Environment, SetupError, UsageError, ensure, tell
 from job import run_job
-from ranks import banner, on_hosts
+from ranks import banner, on_hosts, outliving
 
 RANKS = 20
-Default = TypeVar("Default", str, None)
 USAGE = f"""\
 usage: ./launch/local [-n RANKS] [--hostfile FILE] [--mpi mpich|openmpi|impi]
                       [arguments of dadmm.run]
@@ -58,19 +59,13 @@ def local(arguments: list[str]) -> int:
         return subprocess.call(main_job, env=launcher.variables)
     again = [script("local"), *arguments_of(file, ranks, mpi), "--resume"]
     resume = shlex.join(again)
+    folder, variables = run_folder(arguments), launcher.variables
     if places is None:
         lasting = outliving(launcher.mpiexec, arguments)
         command = [launcher.mpiexec, *lasting, "-n", str(n or RANKS), *main_job]
-        return run_job(command, launcher.variables, resume)
-    with on_hosts(launcher.mpiexec, places, main_job, launcher.variables) as command:
-        return run_job(command, launcher.variables, resume)
-
-
-def outliving(mpiexec: str, arguments: list[str]) -> list[str]:
-    """Return what makes an mpiexec outlive its ranks, if the job shall."""
-    wanted, _ = take(arguments, ("--on-failure",), "")
-    able = re.search(r"\(Open MPI\) ([5-9]|\d\d)", banner(mpiexec))
-    return ["--with-ft", "ulfm"] if wanted == "continue" and able else []
+        return run_job(command, variables, resume, folder)
+    with on_hosts(launcher.mpiexec, places, main_job, variables) as command:
+        return run_job(command, variables, resume, folder)
 
 
 def arguments_of(file: str | None, ranks: str | None, mpi: str) -> list[str]:
@@ -110,29 +105,6 @@ def test(arguments: list[str]) -> int:
     return call("pytest", "-n", "2", "--dist", "loadfile", *arguments) or style or types
 
 
-def positive(name: str, text: str) -> int:
-    """Return a positive number."""
-    if not (text.isdecimal() and int(text) > 0):
-        raise UsageError(f"{name} must be a positive number, got {text!r}")
-    return int(text)
-
-
-def take(
-    arguments: list[str], names: tuple[str, ...], default: Default
-) -> tuple[str | Default, list[str]]:
-    """Return the value of an option of the launcher, and the arguments without it."""
-    value: str | Default = default
-    others = []
-    words = iter(arguments)
-    for word in words:
-        name, equals, text = word.partition("=")
-        if name in names:
-            value = text if equals else next(words, "")
-        else:
-            others.append(word)
-    return value, others
-
-
 def setup(arguments: list[str]) -> int:
     """Make an environment on a login node, for batch jobs, and say what it has."""
     mpi, arguments = take(arguments, ("--mpi",), "")
@@ -158,6 +130,9 @@ def prepare(
     if not mpiexec:
         raise UsageError(f"DADMM_MPIEXEC must be an mpiexec, got {external!r}")
     (make or ensure)(environment)
+    # Else every rank would compile all of it at its start, where files are not written
+    # (PYTHONDONTWRITEBYTECODE, usual in containers): twice the time to import.
+    compileall.compile_dir(str(PROJECT / "dadmm"), quiet=2)
     variables = {**defaults(mpiexec, external=mpi == "external"), **os.environ}
     return Launcher(str(environment.python), mpiexec, variables)
 

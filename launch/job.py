@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import FrameType
 
 import postmortem
@@ -21,6 +22,7 @@ from environment import say
 from witness import Witness
 
 SAME = 0.3  # seconds; timeout(1) signals a process and then its group: that is one
+SKEW = 5  # seconds by which the clock of a file system may be behind
 GRACE = 3  # seconds from TERM to KILL
 
 
@@ -79,6 +81,7 @@ def run_job(
     command: list[str],
     variables: dict[str, str],
     resume: str = "",
+    folder: Path | None = None,
     stop: Stop | None = None,
 ) -> int:
     """Run mpiexec until it ends, turning signals; return its exit code.
@@ -93,6 +96,8 @@ def run_job(
     variables : dict of str to str
     resume : str
         The command to go on with, when the run's folder follows.
+    folder : Path, optional
+        Of the run, if the caller knows; else rank 0 leaves word, if it is on this host.
     stop : Stop, optional
         The caller's, which then knows what signals came.
     """
@@ -102,6 +107,7 @@ def run_job(
     signal.signal(signal.SIGALRM, stop.expire)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, stop)
+    started = time.time()
     with Witness() as witness:
         stop.process = subprocess.Popen(
             command,
@@ -117,16 +123,27 @@ def run_job(
         code = stop.process.wait()
         signal.alarm(0)
         code = code if code >= 0 else 128 - code
-        return ended(code, resume, witness, stop.count > 1)
+        folder = witness.folder or begun(folder, started)
+        return ended(code, resume, witness, folder, stop.count > 1)
 
 
-def ended(code: int, resume: str, witness: Witness, by_request: bool) -> int:
+def begun(folder: Path | None, since: float) -> Path | None:
+    """Return a folder if a run has begun, or gone on, in it since then."""
+    if folder is not None:
+        with contextlib.suppress(OSError):  # there is none
+            if (folder / "config.toml").stat().st_mtime > since - SKEW:
+                return folder
+    return None
+
+
+def ended(
+    code: int, resume: str, witness: Witness, folder: Path | None, by_request: bool
+) -> int:
     """Say what happened to a job that has failed; return the exit code of the launcher.
 
     Open MPI ends with 0 when it has lost a host, so a run without results is a failure,
     too.
     """
-    folder = witness.folder
     if code == 0:
         if folder is None or (folder / "summary.json").exists():
             return 0
@@ -136,7 +153,13 @@ def ended(code: int, resume: str, witness: Witness, by_request: bool) -> int:
             say(f"ended on request; {postmortem.ways_on(resume, folder)}")
         return code
     sentences = postmortem.explain(
-        resume, witness.tail, folder, code, witness.first, witness.out_of_memory
+        resume,
+        witness.tail,
+        folder,
+        code,
+        witness.first,
+        witness.out_of_memory,
+        witness.has_seen(0),
     )
     if sentences and not witness.at_line_start:  # a line of progress, or Open MPI
         print(file=sys.stderr)

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import hostfile
-from commands import RANKS, Launcher, defaults, leave, positive, prepare, script, take
+from arguments import positive, run_folder, take
+from commands import RANKS, Launcher, defaults, leave, prepare, script
 from environment import SetupError, UsageError, say, tell
 from job import run_job
 from network import Network, NetworkError
@@ -145,7 +146,8 @@ def emulate(options: Options) -> int:
         Network(options.hosts, options.rate, options.delay) as network,
     ):
         before = network.counters()
-        code = run_job(network.command(0, command), variables, options.again)
+        folder = run_folder(options.job)
+        code = run_job(network.command(0, command), variables, options.again, folder)
         if report:
             json.dump(growth(before, network.counters()), report, indent=2)
     return code

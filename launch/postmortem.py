@@ -53,6 +53,7 @@ def explain(
     code: int,
     first: int | None = None,
     out_of_memory: bool = False,
+    here: bool = True,
 ) -> list[str]:
     """Return sentences on a job that has ended, none if it ended as it should.
 
@@ -70,10 +71,12 @@ def explain(
         The rank that ended first, if somebody saw it.
     out_of_memory : bool
         Whether the kernel has killed somebody for memory meanwhile.
+    here : bool
+        Whether rank 0, which makes the folder, was on this machine.
     """
     if code == NOT_CONVERGED or (folder and (folder / "summary.json").exists()):
         return []
-    advice = ways_on(resume, folder)
+    advice = ways_on(resume, folder, here)
     if code == BAD_INPUT and tail.strip():  # it was said; a run in progress may go on
         return [advice] if folder and checkpoint(folder) else []
     ranks = roster(folder) if folder else []
@@ -260,10 +263,15 @@ def lost_host(tail: str, ranks: list[dict[str, str]]) -> str:
 # How to go on
 
 
-def ways_on(resume: str, folder: Path | None) -> str:
+def ways_on(resume: str, folder: Path | None, here: bool = True) -> str:
     """Return a sentence on how to go on."""
-    if folder is None:
+    if folder is None and here:
         return "the run had not begun, so there is nothing to resume: start it again"
+    if folder is None:
+        return (
+            "nothing is known here of a folder of the run: if it has one, resume with "
+            f"{resume or '--resume'} FOLDER, else start it again"
+        )
     place = shlex.quote(os.path.relpath(folder))
     iteration = checkpoint(folder)
     if not iteration:

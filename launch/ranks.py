@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import IO
 
+from arguments import setting
 from network import AGENT
 
 # Hosts share no memory, so there is only TCP between them; nobody shall look further.
@@ -50,6 +52,14 @@ def banner(mpiexec: str) -> str:
         return ""
 
 
+def outliving(mpiexec: str, arguments: list[str]) -> list[str]:
+    """Return what makes an mpiexec outlive its ranks, if the job shall."""
+    if setting(arguments, "on_failure") != "continue":
+        return []
+    able = re.search(r"\(Open MPI\) ([5-9]|\d\d)", banner(mpiexec))
+    return ["--with-ft", "ulfm"] if able else []
+
+
 def spread(ranks: int, hosts: int, cyclic: bool = False) -> list[str]:
     """Return the host of each rank: r * hosts // ranks, or r % hosts if cyclic."""
     where = range(ranks)
@@ -76,6 +86,7 @@ def on_hosts(
             how = for_hydra(file, places)
             how += EMULATED_HYDRA if emulated else ()
         file.flush()
+        how += outliving(mpiexec, job)
         yield [mpiexec, *how, "-n", str(len(places)), *job]
 
 

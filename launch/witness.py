@@ -80,6 +80,10 @@ class Witness:
         """Whether the kernel has killed somebody for memory since the start."""
         return memory_kills() > self._kills
 
+    def has_seen(self, rank: int) -> bool:
+        """Return whether a rank has been on this machine and has reported."""
+        return rank in self._ranks.values()
+
     def watch(
         self, process: subprocess.Popen[bytes], overdue: Callable[[], None]
     ) -> None:

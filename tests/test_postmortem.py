@@ -215,6 +215,10 @@ def test_without_a_checkpoint_it_says_how_to_have_one(run):
     assert "no whole checkpoint" in postmortem.explain(RESUME, "", run, 1)[1]
     assert "--checkpoint-seconds" in postmortem.explain(RESUME, "", run, 1)[1]
     assert "nothing to resume" in postmortem.explain(RESUME, "", None, 1)[1]
+    assert postmortem.explain(RESUME, "", None, 1, here=False)[1] == (
+        "nothing is known here of a folder of the run: if it has one, resume with "
+        f"{RESUME} FOLDER, else start it again"
+    )
 
 
 def test_what_speaks_for_itself_is_left_alone(run):
@@ -380,6 +384,21 @@ def test_a_run_that_outlives_its_ranks_is_not_ended(tmp_path):
     ended = Job([*words, "--with-ft"], tmp_path, variables()).end()
 
     assert (ended.code, ended.out) == (0, "on\n")
+
+
+def test_the_folder_of_a_run_on_other_hosts_is_that_of_its_arguments(tmp_path):
+    """No rank can leave word of it; and one of an earlier run will not do."""
+    folder = write_run(tmp_path / "run")
+    write_checkpoint(folder, 9, range(4))
+    driver = DRIVER.replace('--resume"', "--resume\", job.Path('run')")
+    command = ["/bin/sh", "-c", "exit 9"]
+    words = [sys.executable, "-c", driver, str(LAUNCH), *command]
+    ended = Job(words, tmp_path, variables()).end()
+    assert ended.said[-1].endswith("resume with ./launch/local -n 4 --resume run")
+
+    os.utime(folder / "config.toml", (0, 0))
+    ended = Job(words, tmp_path, variables()).end()
+    assert ended.said[-1].startswith("dadmm: nothing is known here of a folder of the")
 
 
 def test_no_file_is_left_behind(tmp_path):
