@@ -22,9 +22,7 @@ import numpy as np
 
 from dadmm import state
 from dadmm.errors import CheckpointError, ConfigError, OutputError
-from dadmm.interfaces import Exchange
 from dadmm.node import Node
-from dadmm.stopping import Council
 from dadmm.world import together
 
 FOLDER, KEPT, FORMAT = "checkpoints", 2, 1
@@ -134,17 +132,28 @@ class Checkpoints:
         data = {"data": self.data[i]} if i in self.data else {}
         return place | self.identity | data
 
-    def give(
-        self, nodes: Sequence[Node], exchange: Exchange, council: Council | None
-    ) -> int:
-        """Put nodes that have met into the loaded states; return the iteration."""
-        if self._loaded:
-            like = state.take(nodes, exchange, council, None)
-            loaded = self._loaded
-            states = {i: state.rebuild(like[i], loaded.pop(i)[1]) for i in like}
-            state.give(states, nodes, exchange, council)
+    def states(self, like: state.States) -> state.States | None:
+        """Return the states to go on from, once; None for a run that begins.
+
+        Parameters
+        ----------
+        like : States
+            Of nodes that have met: states of the same make.
+        """
         self._saved = monotonic()
-        return self.start
+        if not self._loaded:
+            return None
+        return {i: state.rebuild(like[i], self._loaded.pop(i)[1]) for i in like}
+
+    def tidy(self, rank: int) -> None:
+        """Remove what was saved, by some nodes, after the iteration of the start.
+
+        Later the files of others would make a checkpoint of two halves.
+        """
+        if rank == 0 and self.resume and self.saves:
+            for t in kept(self.folder):
+                if t > self.start:
+                    shutil.rmtree(place_of(self.folder, t), ignore_errors=True)
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
         """Wish to save when it is time, and to stop when that is impossible."""
@@ -190,9 +199,14 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder / FOLDER, ignore_errors=True)
 
 
+def place_of(folder: Path, t: int) -> Path:
+    """Return the folder of a checkpoint."""
+    return folder / FOLDER / f"{t:08d}"
+
+
 def path_of(folder: Path, t: int, node: int) -> Path:
     """Return the file of a node."""
-    return folder / FOLDER / f"{t:08d}" / f"node-{node:05d}.npz"
+    return place_of(folder, t) / f"node-{node:05d}.npz"
 
 
 def write(path: Path, about: Mapping[str, Any], arrays: state.Arrays) -> None:
@@ -237,9 +251,14 @@ def check(about: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> 
     """Raise, in one sentence, if a checkpoint is of something else."""
     for name, mine in expected.items():
         if about.get(name) != mine:
+            cure = "resume with what it was made with, or start anew"
+            if name in ("iteration", "node"):  # somebody has moved files
+                cure = (
+                    f"remove the folder {path.parent} to go on from the one before it"
+                )
             raise CheckpointError(
                 f"the checkpoint {path} is of another {name} ({about.get(name)}, and "
-                f"here it is {mine}); resume with what it was made with, or start anew"
+                f"here it is {mine}); {cure}"
             )
 
 
@@ -280,4 +299,4 @@ def prune(folder: Path, n_nodes: int) -> None:
     whole = complete(folder, n_nodes)
     for t in kept(folder):
         if len(whole) >= KEPT and t < whole[-KEPT]:
-            shutil.rmtree(folder / FOLDER / f"{t:08d}", ignore_errors=True)
+            shutil.rmtree(place_of(folder, t), ignore_errors=True)

@@ -285,16 +285,23 @@ class Recorder:
         Further columns, each a function of theta (size,).
     by_node, by_edge : bool
         What to keep.
+    start : int
+        The iteration before the first.
     """
 
     def __init__(
-        self, nodes: Sequence[Node], observe: Observe, by_node: bool, by_edge: bool
+        self,
+        nodes: Sequence[Node],
+        observe: Observe,
+        by_node: bool,
+        by_edge: bool,
+        start: int = 0,
     ) -> None:
         self._node_sink, self._edge_sink = Memory(), Memory()
         self._shape = len(nodes), sum(len(node.eta) for node in nodes)
         self._by_edge = by_edge
-        self._rows = NodeRows(self._shape[0], self._node_sink, observe)
-        self._edges = EdgeRows(self._shape[1], self._edge_sink)
+        self._rows = NodeRows(self._shape[0], self._node_sink, observe, start)
+        self._edges = EdgeRows(self._shape[1], self._edge_sink, start)
         self.watchers: list[Watcher] = [self._rows] * by_node + [self._edges] * by_edge
 
     def history(self, exchange: Exchange) -> History:

@@ -43,10 +43,17 @@ class Recent:
     ----------
     reach : int
         How far behind another node may be.
+    start : int
+    states : States, optional
+        After iteration ``start``, from which the nodes go on.
     """
 
-    def __init__(self, reach: int) -> None:
+    def __init__(
+        self, reach: int, start: int = 0, states: state.States | None = None
+    ) -> None:
         self._states: deque[tuple[int, state.States]] = deque(maxlen=reach + 1)
+        if states is not None:
+            self._states.append((start, deepcopy(states)))
 
     def keep(self, t: int, wish: str, take: Callable[[], state.States]) -> None:
         """Copy the state after iteration ``t``."""

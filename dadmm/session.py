@@ -95,7 +95,7 @@ def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
     if world.rank or not summary.exists():
         return
     found = json.loads(summary.read_text())
-    if found["lost_nodes"]:
+    if found.get("lost_nodes"):
         raise CheckpointError(
             f"the run in {folder} has lost nodes and ended without them; start anew to "
             "have all"

@@ -26,7 +26,7 @@ from dadmm.stopping import AGREEMENTS, Rule
 from dadmm.team import Recipe, Team, carry_through
 from dadmm.topology import Topology
 from dadmm.wire import width
-from dadmm.world import Alone
+from dadmm.world import Alone, together
 
 INITS = ("shared", "independent")
 FAILURES = ("abort", "continue")
@@ -222,7 +222,8 @@ def solve(
         # On an error it is not closed: peers may still wait, and the job must end.
         exchange = _exchange(topology, layout, comm, wait, on_failure)
         team = recipe.team(exchange, topology, schedule, range(topology.n_nodes))
-        recorder = Recorder(team.nodes, observe or {}, record, record_edges)
+        start = 0 if checkpoints is None else checkpoints.start
+        recorder = Recorder(team.nodes, observe or {}, record, record_edges, start)
         watching = [*watchers, *recorder.watchers]
         if max_seconds is not None:
             watching.append(_deadline(max_seconds))
@@ -232,8 +233,9 @@ def solve(
             team, recipe, max_iter, watching, checkpoints
         )
         result = _gather(team, layout, iterations, reason, recorder)
+        left = team.exchange.comm if team.lost else comm
         team.exchange.close()
-        return replace(result, comm=team.exchange.comm if team.lost else comm)
+        return replace(result, comm=left)
 
 
 def _gather(
@@ -280,6 +282,7 @@ def _open(
     decides = {k: v for k, v in given.items() if k not in OWN | FREE}
     about = identity.identity(decides, topology, given["schedule"])
     checkpoints.open(world, hosted, topology.n_nodes, given["max_iter"], about)
+    together(world, checkpoints.tidy, world.rank)
 
 
 def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> Traffic:

@@ -7,6 +7,7 @@ what is left of the graph.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -130,39 +131,48 @@ def carry_through(
     checkpoints : Checkpoints, optional
         They end with the first loss: a checkpoint has all nodes.
     """
-    keepers: list[Keeper] = [] if checkpoints is None else [checkpoints]
     start, states = 0, None
     while True:
         exchange, nodes, council = team.exchange, team.nodes, team.council
-        recent = Recent(nodes[0].reach) if exchange.lost else None
-        ended = None
-        try:
-            prime(nodes, exchange)
-            if states is not None:
-                for i, node in states.items():  # the messages of the new opening, too
-                    node["sent"] = node["sent"] + exchange.sent[i]
-                state.give(states, nodes, exchange, council)
+        recent = Recent(nodes[0].reach, start, states)
+        if _opened(team):
+            if team.losses:
+                assert states is not None
+                for i, own in states.items():  # the opening's messages are among them
+                    own["sent"] = exchange.sent[i].copy()
             elif checkpoints is not None:
-                start = checkpoints.give(nodes, exchange, council)
-            if recent is not None:
-                recent.keep(start, "", team.take)
-                keepers = [*keepers[: checkpoints is not None], recent]
-            ended = iterate(
-                nodes, exchange, max_iter, council, watchers, keepers, start
-            )
-        except exchange.lost:
-            if recent is None or recent.empty:
-                raise
-        if exchange.agree(ended is not None):
-            assert ended is not None
-            return team, *ended
-        assert recent is not None
+                start, states = checkpoints.start, checkpoints.states(team.take())
+            if states is not None:
+                state.give(states, nodes, exchange, council)
+            keepers: list[Keeper] = [] if checkpoints is None else [checkpoints]
+            if exchange.lost:
+                recent = Recent(nodes[0].reach, start, states or team.take())
+                keepers.append(recent)
+            ended = None
+            with suppress(exchange.lost):
+                ended = iterate(
+                    nodes, exchange, max_iter, council, watchers, keepers, start
+                )
+            if exchange.agree(ended is not None):
+                assert ended is not None
+                return team, *ended
+        elif recent.empty:
+            exchange.mourn()
         team, states, start = _without_the_lost(team, recent, recipe)
         for watcher in watchers:
             if hasattr(watcher, "rewind"):
                 watcher.rewind(team.losses[-1])
         if checkpoints is not None:
             checkpoints.saves = False
+
+
+def _opened(team: Team) -> bool:
+    """Let neighbours know each other; return whether nobody died over it."""
+    opened = False
+    with suppress(team.exchange.lost):
+        prime(team.nodes, team.exchange)
+        opened = True
+    return team.exchange.agree(opened)
 
 
 def _without_the_lost(
@@ -189,6 +199,7 @@ def _without_the_lost(
     left = recipe.team(exchange, *rest, named(part))
     (node,) = left.nodes
     now = recovery.without(recent.at(t)[me], kept, node.scheme, node.layout)
-    now["sent"] = team.exchange.sent[me][kept]
+    (own,) = exchange.hosted
+    exchange.sent[own][...] = team.exchange.sent[me][kept]  # what was taken back, too
     left = left._replace(losses=(*team.losses, loss))
-    return left, {exchange.hosted[0]: now}, t
+    return left, {own: now}, t

@@ -185,6 +185,10 @@ class MPIExchange:
             self._comm.Revoke()
         return _agree(self._comm, finished)
 
+    def mourn(self) -> None:
+        """Raise that ranks have died, on all that are left."""
+        raise MPI.Exception(MPI.ERR_PROC_FAILED)
+
     def survive(
         self, last: int, plan: Callable[[Sequence[int]], tuple[Sequence[int], Topology]]
     ) -> tuple[MPIExchange, list[int], int]:

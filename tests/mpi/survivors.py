@@ -18,7 +18,7 @@ from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm import Schedule, Sending, Topology, recovery, state
+from dadmm import Schedule, Sending, Topology, recovery
 from dadmm.penalty import SCHEMES
 
 WAYS = (
@@ -45,43 +45,35 @@ class Death:
 
 
 class Given:
-    """Stands in for checkpoints: a run goes on from states that are in memory."""
+    """Stands in for checkpoints: a run goes on from, and leaves, states in memory."""
 
     saves, identity = False, {}
 
-    def __init__(self, t, states):
-        self.t, self.states = t, states
+    def __init__(self, start=0, given=None):
+        self.start, self.given, self.found = start, given, None
 
     def open(self, *arguments):
-        return self.t
+        return self.start
 
-    def give(self, nodes, exchange, council):
-        state.give(self.states, nodes, exchange, council)
-        return self.t
+    def tidy(self, rank):
+        """Leave nothing behind."""
+
+    def states(self, like):
+        return self.given
 
     def keep(self, t, wish, take):
         if wish == "max_iter":
-            self.states = take()
+            self.found = take()
 
     def __call__(self, t, nodes):
         return None
-
-
-class Until(Given):
-    """Keeps the states after the last iteration."""
-
-    def __init__(self):
-        super().__init__(0, None)
-
-    def give(self, nodes, exchange, council):
-        return 0
 
 
 def alone(problems, graph, schedule, losses, settings):
     """Return the run of one part in one process, which drops nodes as was done."""
     names, since, states = list(range(len(graph))), 0, None
     for loss in losses:
-        keeper = Until() if states is None else Given(since, states)
+        keeper = Given(since, states)
         dadmm.solve(
             [problems[i] for i in names], graph, schedule=schedule,
             checkpoints=keeper, **{**settings, "tolerance": 0, "max_iter": loss.t},
@@ -92,7 +84,7 @@ def alone(problems, graph, schedule, losses, settings):
         states = {}
         for k, i in enumerate(part):
             kept = np.isin(graph.neighbours[i], part)
-            states[k] = recovery.without(keeper.states[i], kept, scheme, layout)
+            states[k] = recovery.without(keeper.found[i], kept, scheme, layout)
         graph, schedule = recovery.within(graph, schedule, part)
         names, since = list(loss.part), loss.t
     return dadmm.solve(
