@@ -9,37 +9,46 @@ from pathlib import Path
 
 from dadmm.errors import OutputError
 
+LOCK = ".lock"
+
 
 class Claim:
-    """A folder of which this process says: mine, while I live.
+    """The word of a process that a run is at work in a folder, while it lives.
 
-    It is a lock of the system's, which vanishes with the process however that ends. On
-    a file system that knows no locks of folders (some of those between hosts) there is
-    none.
+    It is a lock of the system's on a hidden file, which vanishes with the process
+    however that ends. Rank 0 begins, and all ranks of the run join: some may outlive
+    others. On a file system without locks there is none.
 
     Parameters
     ----------
     folder : Path
-        Made if it is not there.
+        Of the run.
+    first : bool
+        Whether nobody else may be at work there yet.
 
     Raises
     ------
     OutputError
-        If another run has it.
+        If another run is at work there.
     OSError
-        If it cannot be made.
+        If the file cannot be made.
     """
 
-    def __init__(self, folder: Path) -> None:
-        folder.mkdir(exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
+    def __init__(self, folder: Path, first: bool) -> None:
+        # Open for writing: between hosts NFS grants nothing else.
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self.give_up = weakref.finalize(self, os.close, handle)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if first:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.truncate(handle, 0)
+                os.write(handle, f"process {os.getpid()} on {os.uname()[1]}".encode())
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
+            who = os.read(handle, 200).decode(errors="replace")
             raise OutputError(
-                f"another run is at work in {folder.parent}; wait for its end, or end "
-                "it (ranks.csv there names its processes)"
+                f"another run is at work in {folder} ({who or 'it has just begun'}); "
+                "wait for its end, or end it"
             ) from None
         except OSError:  # no locks here
             pass

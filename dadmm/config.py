@@ -34,7 +34,7 @@ OF_PROBLEMS = {
 FREE = {
     "max_iter", "max_seconds", "strict", "quiet", "wait", "out", "overwrite", "data",
     "labels", "nodes", "checkpoint", "checkpoint_seconds", "checkpoint_every",
-    "reference", "on_failure", "placement",
+    "on_failure", "placement",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -12,22 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from dadmm import checkpoint
-from dadmm.claim import Claim
+from dadmm import checkpoint, partfiles
+from dadmm.claim import LOCK, Claim
 from dadmm.errors import OutputError
 from dadmm.node import Node
-from dadmm.record import (
-    EDGE_COLUMNS,
-    EdgeRows,
-    NodeRows,
-    Observe,
-    PartFile,
-    keep,
-    merge,
-)
+from dadmm.partfiles import PartFile
+from dadmm.record import EDGE_COLUMNS, NODE_COLUMNS, EdgeRows, NodeRows, Observe
 from dadmm.recovery import Loss
 
 PARTS = "parts"
+JOB = ".job"  # by which batch jobs keep each other out of the folder
+EDGES = ("iteration", "i", "j", *EDGE_COLUMNS)
 
 
 @contextmanager
@@ -56,29 +52,40 @@ def create(out: str | None, name: str, overwrite: bool) -> tuple[Path, Claim]:
         stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         with writing("runs"):
             path = _fresh(stem)
-            return path, Claim(path / PARTS)
+            return path, Claim(path, first=True)
     path = Path(out)
     with writing(path):
         if path.exists() and not path.is_dir():
             raise OutputError(f"{path} is not a folder; choose another --out")
-        if path.is_dir() and any(path.iterdir()) and not overwrite:
+        if path.is_dir() and not overwrite and set(os.listdir(path)) - {LOCK, JOB}:
             raise OutputError(
                 f"{path} is not empty; choose another --out, or --overwrite to replace "
                 "its results"
             )
         path.mkdir(parents=True, exist_ok=True)
-        claim = Claim(path / PARTS)
+        claim = Claim(path, first=True)
         _forget_results(path)
         checkpoint.remove(path)
+        (path / PARTS).mkdir(exist_ok=True)
         _empty(path / PARTS)
     return path, claim
 
 
-def reopen(folder: Path, start: int, n_nodes: int, n_edges: int | None) -> Claim:
-    """Make a run's folder ready to go on after iteration ``start``; claim it.
+def history_header(observe: Observe) -> tuple[str, ...]:
+    """Return the columns of ``history.csv``."""
+    return ("iteration", "node", *NODE_COLUMNS, *observe)
 
-    Rows after it are dropped: they will come again. Rows before it are in the parts, of
-    a run that was killed, or have been merged.
+
+def reopen(
+    folder: Path,
+    start: int,
+    n_nodes: int,
+    n_edges: int | None,
+    observe: Observe,
+) -> None:
+    """Make a run's folder ready to go on after iteration ``start``.
+
+    Rows up to it become one file. Later ones are dropped: they will come again.
 
     Parameters
     ----------
@@ -87,31 +94,43 @@ def reopen(folder: Path, start: int, n_nodes: int, n_edges: int | None) -> Claim
     n_nodes : int
     n_edges : int or None
         Directed edges, if there is a row for each.
+    observe : dict of str to callable
+        Further columns of the history.
     """
     with writing(folder):
-        claim = Claim(folder / PARTS)
-        if (folder / "summary.json").exists():
-            _empty(folder / PARTS)  # all merged; it was killed while it removed them
-        whole = _has_rows(folder, "history", start, n_nodes)
+        (folder / PARTS).mkdir(exist_ok=True)
+        whole = _settle(folder, "history", history_header(observe), start, n_nodes)
         if n_edges is not None:
-            whole &= _has_rows(folder, "edges", start, n_edges)
+            whole &= _settle(folder, "edges", EDGES, start, n_edges)
         if not whole:
             raise OutputError(
                 f"the rows of {folder} up to iteration {start} are not all there; put "
                 "back its files, or start anew"
             )
+        _empty(folder / PARTS)
         _forget_results(folder)
-    return claim
 
 
-def _has_rows(folder: Path, kind: str, start: int, n_rows: int) -> bool:
-    """Cut the parts after an iteration; return whether all rows of it are there."""
-    parts = sorted((folder / PARTS).glob(f"{kind}-*.csv"))
-    found = [(kept, rows) for kept, rows in (keep(p, start) for p in parts) if kept]
-    if not found:
-        return not n_rows or (folder / f"{kind}.csv").exists()
-    kept, rows = zip(*found, strict=True)
-    return set(kept) == {start} and sum(rows) == n_rows
+def _settle(
+    folder: Path, kind: str, header: Sequence[str], start: int, n_rows: int
+) -> bool:
+    """Merge what there is up to an iteration; return whether all rows were there."""
+    whole, parts = folder / f"{kind}.csv", []
+    if partfiles.count(whole, start) != n_rows:
+        found = {p: partfiles.cut(p, start) for p in _parts(folder, kind)}
+        parts = [part for part, (kept, _) in found.items() if kept]
+        if {kept for kept, _ in found.values() if kept} != {start}:
+            return False
+        if sum(rows for _, rows in found.values()) != n_rows:
+            return False
+    with _atomic(whole) as draft:
+        last = None if parts else start
+        partfiles.merge(parts, header, draft, whole, last)
+    return True
+
+
+def _parts(folder: Path, kind: str) -> list[Path]:
+    return sorted((folder / PARTS).glob(f"{kind}-*.csv"))
 
 
 def _forget_results(folder: Path) -> None:
@@ -127,6 +146,7 @@ def _fresh(stem: Path) -> Path:
             path.mkdir(parents=True)
         except FileExistsError:
             continue
+        (path / PARTS).mkdir()
         return path
     raise OutputError(f"{stem} and ten thousand like it exist; clean up runs/")
 
@@ -167,18 +187,19 @@ class Parts:
         self.by_edge = edges is not None
         self._files: list[PartFile] = []
         self._rows: list[NodeRows | EdgeRows] = []
-        self._folder, self._start = folder, start
+        self._rank = rank
         self.folder = folder / PARTS
+        self.home = folder  # where results go
         with writing(folder):
             rows = self._open(f"history-{rank:05d}.csv", keys)
             self._rows.append(NodeRows(len(keys), rows, observe, start))
-            self.columns = self._rows[0].columns
+            self.header = history_header(observe)
             if edges is not None:
                 rows = self._open(f"edges-{rank:05d}.csv", edges)
                 self._rows.append(EdgeRows(len(edges), rows, start))
 
     def _open(self, name: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
-        self._files.append(PartFile(self.folder / name, keys, self._start > 0))
+        self._files.append(PartFile(self.folder / name, keys))
         return self._files[-1]
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
@@ -188,9 +209,24 @@ class Parts:
         return None if self.failure is None else "output"
 
     def rewind(self, loss: Loss) -> None:
-        """Go on from the iteration to which the survivors of a loss go back."""
+        """Go on from the iteration to which the survivors of a loss go back.
+
+        A part of the graph that it has cut off has a folder of its own from then on.
+        """
         for rows in self._rows:
             self._try(rows.rewind, loss)
+        if loss.part != loss.parts[0]:
+            source = self.home
+            self.home = self.folder.parent / f"part-{loss.part[0]:05d}"
+            if self._rank == loss.part[0]:
+                self._try(self._move_out, source)
+
+    def _move_out(self, source: Path) -> None:
+        """Take along what was merged before, and is of this part, too."""
+        self.home.mkdir(exist_ok=True)
+        for name in ("history.csv", "edges.csv", "config.toml"):
+            if (source / name).exists():
+                shutil.copyfile(source / name, self.home / name)
 
     def sync(self) -> None:
         """Bring all rows so far to disk; raise what went wrong."""
@@ -224,7 +260,7 @@ class Parts:
 
     def _try(self, action: Callable[..., None], *args: Any) -> None:
         try:
-            with writing(self._folder):
+            with writing(self.folder.parent):
                 action(*args)
         except OutputError as failure:
             self.failure = failure
@@ -261,7 +297,6 @@ def introduce(folder: Path, places: Sequence[str]) -> None:
 
 
 def finish(
-    folder: Path,
     summary: dict[str, Any],
     arrays: dict[str, np.ndarray],
     parts: Parts,
@@ -271,34 +306,32 @@ def finish(
 
     Parameters
     ----------
-    folder : Path
     summary : dict
     arrays : dict of str to ndarray
     parts : Parts
         Those of this process, which know of the others.
     left : sequence of int, optional
-        Whose rows to take: the ranks that are left after a loss. Those that a loss has
-        cut off may still be at work.
+        Whose rows to take: the nodes, and ranks, that are left after a loss. Those that
+        a loss has cut off may still be at work.
     """
+    folder = parts.home
 
     def rows(kind: str) -> list[Path]:
         if left is None:
-            return sorted(parts.folder.glob(f"{kind}-*.csv"))
+            return _parts(folder, kind)
         return [parts.folder / f"{kind}-{i:05d}.csv" for i in left]
 
-    with writing(folder):
-        folder.mkdir(exist_ok=True)
-        whole = folder / "history.csv"
+    def write(kind: str, header: Sequence[str]) -> None:
+        whole = folder / f"{kind}.csv"
         with _atomic(whole) as draft:
-            header = ("iteration", "node", *parts.columns)
-            merge(rows("history"), header, draft, whole)
-        whole = folder / "edges.csv"
+            partfiles.merge(rows(kind), header, draft, whole, nodes=left)
+
+    with writing(folder):
+        write("history", parts.header)
         if parts.by_edge:
-            with _atomic(whole) as draft:
-                header = ("iteration", "i", "j", *EDGE_COLUMNS)
-                merge(rows("edges"), header, draft, whole)
+            write("edges", EDGES)
         else:
-            whole.unlink(missing_ok=True)
+            (folder / "edges.csv").unlink(missing_ok=True)
         write_arrays(folder / "result.npz", arrays)
         # The summary comes last: a folder that has one is complete.
         with _atomic(folder / "summary.json") as draft:

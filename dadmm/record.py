@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -122,77 +119,6 @@ class Memory:
     def all(self, n_rows: int, n_columns: int) -> np.ndarray:
         """Return all rows, (iterations, n_rows, n_columns)."""
         return np.concatenate(self._blocks or [np.empty((0, n_rows, n_columns))])
-
-
-class PartFile:
-    """A sink that appends lines to one process's part of a CSV file.
-
-    Parameters
-    ----------
-    path : Path
-    keys : sequence of tuple of int
-        What identifies each row of an iteration: ``(node,)`` or ``(i, j)``.
-    append : bool
-        Whether the lines that are there stay.
-    """
-
-    def __init__(
-        self, path: Path, keys: Sequence[tuple[int, ...]], append: bool = False
-    ) -> None:
-        self._path, self._keys = path, keys
-        self._open("a" if append else "w")
-
-    def _open(self, mode: str) -> None:
-        self._file = open(self._path, mode, newline="")  # noqa: SIM115
-        self._writer = csv.writer(self._file, lineterminator="\n")
-
-    def append(self, first: int, block: np.ndarray) -> None:
-        for t, rows in enumerate(block.tolist(), start=first):
-            lines = zip(self._keys, rows, strict=True)
-            self._writer.writerows((t, *key, *row) for key, row in lines)
-        self._file.flush()
-
-    def rewind(self, t: int, kept: np.ndarray) -> None:
-        self._keys = [key for key, stays in zip(self._keys, kept, strict=True) if stays]
-        names = {",".join(map(str, key)) for key in self._keys}
-        columns = slice(1, 1 + len(self._keys[0])) if self._keys else slice(0)
-        self._file.close()
-        lines = self._path.read_text().splitlines(keepends=True)
-        lines = [
-            line
-            for line in lines
-            if _iteration(line) <= t and ",".join(line.split(",")[columns]) in names
-        ]
-        self._path.write_text("".join(lines))
-        self._open("a")
-
-    def sync(self) -> None:
-        """Bring all lines to disk."""
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def keep(path: Path, last: int) -> tuple[int, int]:
-    """Cut a part of a CSV file after an iteration.
-
-    Returns
-    -------
-    kept : int
-        The last iteration that it has, 0 if none.
-    rows : int
-        How many rows it has of that one.
-    """
-    kept = rows = size = 0
-    with open(path, "r+", encoding="ascii", newline="") as file:
-        for line in file:
-            t = _iteration(line) if line.endswith("\n") else last + 1
-            if t > last:
-                break
-            kept, rows, size = t, rows + 1 if t == kept else 1, size + len(line)
-        file.truncate(size)
-    return kept, rows
 
 
 class NodeRows:
@@ -325,68 +251,3 @@ class Recorder:
         whole = exchange.collect(flat)
         whole = whole.reshape(len(whole), n_iterations, n_columns)
         return History(source.columns, whole.transpose(1, 0, 2))
-
-
-def merge(
-    parts: Sequence[Path],
-    header: Sequence[str],
-    target: Path,
-    before: Path | None = None,
-) -> None:
-    """Merge the part files of all processes into one CSV file, iteration by iteration.
-
-    Every part holds its rows in order of iteration, as many per iteration as it has
-    keys, and all parts end with the same iteration.
-
-    Parameters
-    ----------
-    parts : sequence of Path
-    header : sequence of str
-    target : Path
-    before : Path, optional
-        A merged file with the iterations before those of the parts, in a run that was
-        resumed.
-    """
-    _allow_files(len(parts) + 64)
-    files: list[Any] = [open(part) for part in parts]  # noqa: SIM115
-    try:
-        with open(target, "w") as out:
-            out.write(",".join(header) + "\n")
-            lines = [file.readline() for file in files]
-            starts = [_iteration(line) for line in lines if line]
-            if before is not None and min(starts, default=2) > 1 and before.exists():
-                _copy(before, min(starts, default=None), out)
-            t = min(starts, default=1)
-            while any(lines):
-                for k, file in enumerate(files):
-                    while lines[k].startswith(f"{t},"):
-                        out.write(lines[k])
-                        lines[k] = file.readline()
-                t += 1
-    finally:
-        for file in files:
-            file.close()
-
-
-def _copy(source: Path, end: int | None, out: Any) -> None:
-    """Copy the rows of a merged file before iteration ``end``, or all."""
-    with open(source) as file:
-        next(file, "")  # the header
-        for line in file:
-            if end is not None and _iteration(line) >= end:
-                return
-            out.write(line)
-
-
-def _iteration(line: str) -> int:
-    return int(line.partition(",")[0])
-
-
-def _allow_files(n: int) -> None:
-    """Raise the limit on open files, which is often 1024, as far as is needed."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard == resource.RLIM_INFINITY or hard > soft:
-        wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,12 +123,14 @@ def summary(
     result: Result,
     targets: Targets,
     samples: Iterable[Matrix],
-    hosts: list[str],
+    hosts: Sequence[str],
     elapsed: float,
+    start: int = 0,
 ) -> dict[str, Any]:
     """Return what goes into summary.json; complete on rank 0, which writes it.
 
-    The hosts are those of the ranks.
+    The hosts are those of the ranks. ``elapsed`` seconds ago the run began, or went on
+    after iteration ``start``.
     """
     observed = _observed(world, result, targets, samples)
     if world.rank:
@@ -136,12 +138,13 @@ def summary(
     seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
     seeds = ("seed", "data_seed", "topology_seed", "loss_seed")
     n_nodes = result.topology.n_nodes
-    homes = hosts if world.comm is not None else hosts * n_nodes
+    homes = list(hosts) if world.comm is not None else [*hosts] * n_nodes
     far = placement.between(result.topology, homes)
     return {
         "converged": result.converged,
         "reason": result.reason,
         "iterations": result.iterations,
+        "resumed_after": start,  # since then is the total of seconds
         "n_nodes": n_nodes,
         "lost_nodes": list(result.lost),
         "messages": result.traffic.messages,
@@ -244,13 +247,15 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     """Return the report that rank 0 prints."""
     seconds, found = summary["seconds"], summary["metrics"]
     nodes = summary["n_nodes"]
+    start = summary["resumed_after"]
+    since = f" since iteration {start}, when it was resumed" if start else ""
     lines = [
         f"{config.problem} by {config.scheme} on {config.topology}, "
         f"{nodes} node{'s' * (nodes != 1)}; MPI: {summary['mpi_library']}",
         f"{ENDINGS[summary['reason']]} after {summary['iterations']} iterations, "
-        f"{seconds['total']:.2f} s (a node's loop: solve {seconds['solve']:.2f}, "
-        f"exchange {seconds['exchange']:.2f}, update {seconds['update']:.2f}, observe "
-        f"{seconds['observe']:.2f})",
+        f"{seconds['total']:.2f} s{since} (a node's loop: "
+        f"solve {seconds['solve']:.2f}, exchange {seconds['exchange']:.2f}, "
+        f"update {seconds['update']:.2f}, observe {seconds['observe']:.2f})",
         *_lost(summary),
         _sent(summary),
         f"nodes agree to {found['consensus_error']:.1e} (relative)",

@@ -42,11 +42,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (rank 0 speaks for all)
         with threadpool_limits(limits=1, user_api="blas"):
-            return run(world, sys.argv[1:] if argv is None else argv, signals)
+            code = run(world, sys.argv[1:] if argv is None else argv, signals)
     except DadmmError as error:
         if world is None or world.rank == 0:
             say(str(error))
-        return BAD_INPUT
+        code = BAD_INPUT
     except Exception as error:
         if world is None or world.comm is None:
             raise
@@ -59,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         os._exit(FAILED)  # MPICH's Abort may return first, and all has been said
     finally:
         signals.close(ranked=world is not None and world.comm is not None)
+    if world is not None and world.outlived:
+        world.leave(code)
+    return code
 
 
 def say(sentence: str) -> None:
@@ -94,29 +97,50 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     work = session.begin(
         world, config, resume, graph, schedule, samples, targets.observe
     )
-    result = solve_watched(world, config, graph, schedule, problems, work, signals)
-    if result.lost:
-        world = without_the_lost(world, result)
-        hosts = [hosts[i] for i in result.nodes]
-        targets = report.targets(world, config, list(problems.values()), truth)
+    try:
+        result = solve_watched(world, config, graph, schedule, problems, work, signals)
+        if result.lost:
+            world.outlive(result.comm)
+            if world.rank == 0:  # from now on this one speaks for all
+                sys.stdout = sys.__stdout__
+            hosts = [hosts[i] for i in result.nodes]
+            targets = report.targets(world, config, list(problems.values()), truth)
+        conclude(
+            world, config, problems, samples, targets, work, result, hosts, started
+        )
+    finally:
+        work.claim.give_up()
+    return NOT_CONVERGED if config.strict and not result.converged else OK
+
+
+def conclude(
+    world: Any,
+    config: RunConfig,
+    problems: dict[int, Any],
+    samples: dict[int, Matrix],
+    targets: report.Targets,
+    work: session.Session,
+    result: Result,
+    hosts: Sequence[str],
+    started: float,
+) -> None:
+    """Write the results, and say what came out."""
     together(world, work.parts.close)
     rows, elapsed = samples.values(), monotonic() - started
-    summary = report.summary(world, config, result, targets, rows, hosts, elapsed)
+    summary = report.summary(
+        world, config, result, targets, rows, hosts, elapsed, work.checkpoints.start
+    )
     arrays = result.layout.views(result.theta)._asdict()
     arrays |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
     arrays |= together(world, reconstruct, world, problems, result, targets.adrift)
     traffic = result.traffic
     arrays |= {k: v for k, v in traffic._asdict().items() if k.startswith("edge_")}
     if targets.gaps:
-        together(world, impute, work.folder, problems, samples, result)
+        together(world, impute, work.parts.home, problems, samples, result)
     folder = together(world, session.finish, world, work, result, summary, arrays)
     together(world, work.checkpoints.close)  # whose failure costs no results
     if world.rank == 0 and not config.quiet:
         print(report.words(config, summary, folder))
-    code = NOT_CONVERGED if config.strict and not result.converged else OK
-    if result.lost:
-        world.leave(code)
-    return code
 
 
 def read(world: Any, argv: Sequence[str]) -> Request:
@@ -213,14 +237,6 @@ def impute(
             latent = problem.latent(result.of(i), samples[i])
             found = {"samples": filled, "variances": variances, "latent": latent}
             output.write_arrays(folder / f"imputed-{i:05d}.npz", found)
-
-
-def without_the_lost(world: Any, result: Result) -> Any:
-    """Return the world of those that are left, whose first rank speaks for all."""
-    left = type(world)(result.comm)
-    if left.rank == 0:
-        sys.stdout = sys.__stdout__
-    return left
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from dadmm import checkpoint, identity, output
 from dadmm.checkpoint import Checkpoints
 from dadmm.claim import Claim
 from dadmm.config import RunConfig
-from dadmm.errors import CheckpointError
+from dadmm.errors import CheckpointError, DadmmError
 from dadmm.layout import Matrix
 from dadmm.record import Observe
 from dadmm.schedule import Schedule
@@ -29,7 +29,7 @@ class Session(NamedTuple):
     folder: Path
     checkpoints: Checkpoints
     parts: output.Parts
-    claim: Claim | None  # rank 0's, for all
+    claim: Claim
 
 
 def begin(
@@ -45,30 +45,51 @@ def begin(
 
     Nothing is changed in a folder before all that could be wrong has been looked at.
     """
-    n_nodes, going_on = graph.n_nodes, resume is not None
+    observe = observe if config.record_angle else {}
+    first: Claim | None
     if resume is None:
-        path, claim = together(world, _create, world, config, n_nodes)
+        path, first = together(world, _create, world, config, graph.n_nodes)
         folder = Path(world.share(path))
     else:
-        folder = resume
+        folder, first = resume, together(world, _enter, world, resume)
     checkpoints = Checkpoints(
         folder,
         every=config.checkpoint_every,
         seconds=config.checkpoint_seconds,
         saves=config.checkpoint,
-        resume=going_on,
+        resume=resume is not None,
         identity=identity.identity(config.deciding(), graph, schedule),
         data={i: identity.of_data([rows]) for i, rows in samples.items()},
     )
-    if going_on:
-        together(world, _check_unfinished, world, folder, config.max_iter)
-    start = checkpoints.open(world, tuple(samples), n_nodes, config.max_iter)
-    if going_on:
-        claim = together(world, _reopen, world, config, folder, graph, start)
-    together(world, _introduce, world, folder)
-    parts = together(world, _open_parts, world, config, folder, graph, observe, start)
+    try:
+        if resume is not None:
+            together(world, _check_unfinished, world, folder, config.max_iter)
+        start = checkpoints.open(world, tuple(samples), graph.n_nodes, config.max_iter)
+        if resume is not None:
+            together(world, _reopen, world, config, folder, graph, start, observe)
+        together(world, _introduce, world, folder)
+        parts = together(
+            world, _open_parts, world, config, folder, graph, observe, start
+        )
+        claim = together(world, _join, folder, first)
+    except DadmmError:
+        if first is not None:
+            first.give_up()
+        raise
     checkpoints.sync = parts.sync
     return Session(folder, checkpoints, parts, claim)
+
+
+def _enter(world: Any, folder: Path) -> Claim | None:
+    """Claim the folder of a run that goes on, on rank 0."""
+    with output.writing(folder):
+        return None if world.rank else Claim(folder, first=True)
+
+
+def _join(folder: Path, first: Claim | None) -> Claim:
+    """Join rank 0's claim: survivors of a loss may outlive it."""
+    with output.writing(folder):
+        return first or Claim(folder, first=False)
 
 
 def _create(world: Any, config: RunConfig, n_nodes: int) -> tuple[str, Claim | None]:
@@ -113,15 +134,18 @@ def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
 
 
 def _reopen(
-    world: Any, config: RunConfig, folder: Path, graph: Topology, start: int
-) -> Claim | None:
+    world: Any,
+    config: RunConfig,
+    folder: Path,
+    graph: Topology,
+    start: int,
+    observe: Observe,
+) -> None:
     """Let a run's folder be in work again, on rank 0."""
-    if world.rank:
-        return None
-    n_edges = len(graph.edges) if config.record_edges else None
-    claim = output.reopen(folder, start, graph.n_nodes, n_edges)
-    _write_config(config, folder, graph.n_nodes)
-    return claim
+    if world.rank == 0:
+        n_edges = len(graph.edges) if config.record_edges else None
+        output.reopen(folder, start, graph.n_nodes, n_edges, observe)
+        _write_config(config, folder, graph.n_nodes)
 
 
 def _introduce(world: Any, folder: Path) -> None:
@@ -147,7 +171,7 @@ def _open_parts(
         world.rank,
         [(i,) for i in nodes],
         edges if config.record_edges else None,
-        observe if config.record_angle else {},
+        observe,
         start,
     )
 
@@ -163,18 +187,12 @@ def finish(
 
     A part of the graph that a loss has cut off has a folder of its own.
     """
-    folder, parts = session.folder, session.parts
-    if result.offshoot is not None:
-        folder = folder / f"part-{result.offshoot:05d}"
+    parts = session.parts
     if world.rank == 0:
-        left = result.nodes.tolist() if result.lost else None  # rows are named by node
-        output.finish(folder, summary, arrays, parts, left)
-        output.remove_rows(parts, result.lost)
-        if folder != session.folder:
-            settings = (session.folder / "config.toml").read_text("utf-8")
-            output.write_text(folder / "config.toml", settings)
+        left = result.nodes.tolist() if result.lost else None
+        output.finish(summary, arrays, parts, left)
+        if parts.home == session.folder:
+            output.remove_rows(parts, result.lost)
         if result.converged or result.lost:
-            checkpoint.remove(folder)  # there is nothing left to resume
-    if session.claim is not None:
-        session.claim.give_up()
-    return folder
+            checkpoint.remove(session.folder)  # there is nothing left to resume
+    return parts.home

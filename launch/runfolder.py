@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from environment import PROJECT, SetupError, UsageError
 
+JOB = ".job"  # by which jobs keep each other out of a folder
 FAILURE = "failure.txt"  # a sentence about a run that failed; the next start removes it
 SETTLED = ("converged", "max_iter")  # the ways of a run to end by its own rules
 # what --resume takes beside the folder, or what does not change a run's numbers
@@ -31,7 +32,6 @@ FREE = {
     "wait": str,
     "placement": str,
     "on_failure": str,
-    "reference": bool,
 }
 ELSEWHERE = {"nodes", "out", "overwrite", "resume"}  # not written, or compared apart
 
@@ -182,12 +182,13 @@ def free_flags(asked: dict[str, Any]) -> list[str]:
 def only_job(folder: Path) -> Iterator[None]:
     """Make the folder, and keep other jobs out of it for a while.
 
-    The lock is on the folder itself and vanishes with this process. Where the file
-    system knows no such locks, there is none.
+    The lock vanishes with this process. It is on a file that is open for writing:
+    between hosts NFS grants nothing else. Where the file system knows no locks, there
+    is none.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(folder / JOB, os.O_RDWR | os.O_CREAT, 0o666)
     except OSError as error:
         raise UsageError(
             f"cannot use {folder} ({error.strerror}); choose another --out"

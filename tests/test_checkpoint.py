@@ -15,7 +15,17 @@ from helpers import quadratics
 from numpy.testing import assert_array_equal
 
 import dadmm.run
-from dadmm import Schedule, Sending, Topology, checkpoint, datasets, shard, solve, state
+from dadmm import (
+    Schedule,
+    Sending,
+    Topology,
+    checkpoint,
+    datasets,
+    output,
+    shard,
+    solve,
+    state,
+)
 from dadmm.checkpoint import Checkpoints
 from dadmm.errors import CheckpointError
 from dadmm.penalty import SCHEMES
@@ -340,6 +350,61 @@ def test_a_killed_run_goes_on_from_its_parts(tmp_path, monkeypatch):
 
     assert Path("run/result.npz").read_bytes() == Path("whole/result.npz").read_bytes()
     assert without_times("run") == without_times("whole")
+
+
+def test_rows_of_several_sessions_add_up(tmp_path, monkeypatch):
+    """Killed over MPI, where each node has a part, and in one process, which has one.
+
+    The second time after a save, so that rows of all three sessions are needed.
+    """
+    monkeypatch.chdir(tmp_path)
+    common = (*COMMON, "--tolerance", 0, "--quiet", "--max-iter", 60)
+    main(*common, "--out", "whole")
+    with pytest.raises(KeyboardInterrupt):
+        killed_after(34, *common, "--checkpoint-every", 15, "--out", "run")
+    lines = Path("run/parts/history-00000.csv").read_text().splitlines(keepends=True)
+    for i in range(5):
+        own = [line for line in lines if line.split(",")[1] == str(i)]
+        Path(f"run/parts/history-{i:05d}.csv").write_text("".join(own))
+    with pytest.raises(KeyboardInterrupt):
+        killed_after(50, "--resume", "run")
+
+    assert main("--resume", "run") == 0
+
+    assert json.loads(Path("run/summary.json").read_text())["resumed_after"] == 45
+    assert Path("run/result.npz").read_bytes() == Path("whole/result.npz").read_bytes()
+    assert without_times("run") == without_times("whole")
+
+
+def killed_after(t, *words):
+    """Run a command line that is killed after an iteration."""
+
+    def kill(self, now, nodes):
+        record(self, now, nodes)
+        if now == t:
+            self._sync()
+            raise KeyboardInterrupt
+
+    record = output.Parts.__call__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output.Parts, "__call__", kill)
+        main(*words)
+
+
+def test_halves_of_two_checkpoints_do_not_make_one(tmp_path, monkeypatch):
+    """Two sessions died while they saved, each with files of other nodes."""
+    monkeypatch.chdir(tmp_path)
+    common = (*COMMON, "--tolerance", 0, "--quiet", "--max-iter", 60)
+    with pytest.raises(KeyboardInterrupt):
+        killed_after(34, *common, "--checkpoint-every", 15, "--out", "run")
+    half = checkpoint.path_of(Path("run"), 45, 0)
+    half.parent.mkdir()
+    half.write_bytes(b"")
+    with pytest.raises(KeyboardInterrupt):
+        killed_after(40, "--resume", "run")
+
+    assert not half.exists()
+    assert checkpoint.kept(Path("run")) == [15, 30]
 
 
 def test_a_run_that_died_in_its_last_files_brings_its_results(tmp_path, monkeypatch):

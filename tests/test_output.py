@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
+import sys
 import time
 from types import SimpleNamespace
 
@@ -12,6 +15,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import output
+from dadmm.claim import Claim
 from dadmm.errors import OutputError
 from dadmm.interfaces import PenaltyState
 
@@ -29,11 +33,12 @@ def test_a_folder_that_was_asked_for_is_made(tmp_path):
     folder, _ = output.create(str(tmp_path / "a" / "b"), "name", overwrite=False)
 
     assert folder == tmp_path / "a" / "b"
-    assert names(folder) == [output.PARTS]
+    assert names(folder) == [".lock", output.PARTS]
 
 
 def test_an_empty_folder_will_do(tmp_path):
-    """A user may have made it beforehand."""
+    """A user may have made it beforehand, or a batch job."""
+    (tmp_path / ".job").touch()
     assert output.create(str(tmp_path), "name", overwrite=False)[0] == tmp_path
 
 
@@ -54,7 +59,7 @@ def test_overwriting_replaces_results_only(tmp_path):
     (tmp_path / output.PARTS / "history-00007.csv").write_text("1,7,0\n")
     output.create(str(tmp_path), "name", overwrite=True)
 
-    assert names(tmp_path) == [output.PARTS, "result.npz", "thesis.tex"]
+    assert names(tmp_path) == [".lock", output.PARTS, "result.npz", "thesis.tex"]
     assert names(tmp_path / output.PARTS) == []
 
 
@@ -71,22 +76,41 @@ def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
 
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
-    """Whoever wants it to overwrite or to resume, and nothing in it is touched."""
-    _, claim = output.create(str(tmp_path), "name", overwrite=False)
+    """And nothing in it is touched. All of its processes must have ended."""
+    _, first = output.create(str(tmp_path), "name", overwrite=False)
+    other = Claim(tmp_path, first=False)
     rows = tmp_path / output.PARTS / "history-00000.csv"
     rows.write_text("1,0,0\n")
+    sentence = re.escape(
+        f"another run is at work in {tmp_path} (process {os.getpid()} on "
+        f"{os.uname().nodename}); wait for its end, or end it"
+    )
 
-    with pytest.raises(OutputError, match="another run is at work in "):
-        output.create(str(tmp_path), "name", overwrite=True)
-    with pytest.raises(OutputError, match="another run is at work in "):
-        output.reopen(tmp_path, 1, 1, None)
-    assert rows.read_text() == "1,0,0\n"
-    claim.give_up()
-    claim = output.reopen(tmp_path, 1, 1, None)
-    assert rows.exists()
-    del claim
+    for claim in (first, other):
+        with pytest.raises(OutputError, match=sentence):
+            output.create(str(tmp_path), "name", overwrite=True)
+        with pytest.raises(OutputError, match=sentence):
+            Claim(tmp_path, first=True)
+        assert rows.read_text() == "1,0,0\n"
+        claim.give_up()
     output.create(str(tmp_path), "name", overwrite=True)
     assert not rows.exists()
+
+
+@pytest.mark.timeout(60)
+def test_a_claim_ends_with_its_process(tmp_path):
+    """However that ends."""
+    code = "import dadmm.claim, pathlib, sys; p = pathlib.Path(sys.argv[1]); "
+    code += "c = dadmm.claim.Claim(p, first=True); print('mine', flush=True); input()"
+    words = [sys.executable, "-c", code, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, **pipes) as process:
+        assert process.stdout.readline() == b"mine\n"
+        with pytest.raises(OutputError, match=f"process {process.pid} on "):
+            Claim(tmp_path, first=True)
+        process.kill()
+        process.wait()
+    Claim(tmp_path, first=True)
 
 
 def test_places_that_cannot_be_written_are_named(tmp_path, monkeypatch):
@@ -150,9 +174,10 @@ def test_parts_become_one_table(folder):
     for parts in ranks:
         parts.close()
     arrays = {"W": np.arange(6.0), "eta": np.ones(4)}
-    output.finish(folder, {"converged": True}, arrays, ranks[0])
+    output.finish({"converged": True}, arrays, ranks[0])
 
-    assert names(folder) == ["edges.csv", "history.csv", "result.npz", "summary.json"]
+    files = [".lock", "edges.csv", "history.csv", "result.npz", "summary.json"]
+    assert names(folder) == files
     header, *lines = (folder / "history.csv").read_text().splitlines()
     assert header.startswith("iteration,node,objective,primal,dual,disagreement,")
     assert header.endswith(",first")
@@ -176,9 +201,9 @@ def test_edges_of_an_earlier_run_do_not_stay(folder):
     ranks = record(folder, 1, by_edge=False)
     for parts in ranks:
         parts.close()
-    output.finish(folder, {}, {}, ranks[0])
+    output.finish({}, {}, ranks[0])
 
-    assert names(folder) == ["history.csv", "result.npz", "summary.json"]
+    assert names(folder) == [".lock", "history.csv", "result.npz", "summary.json"]
 
 
 def test_a_failure_to_write_ends_the_run_in_good_order(folder):
@@ -228,7 +253,7 @@ def test_an_error_of_ours_leaves_no_draft_either(tmp_path):
     parts = output.Parts(tmp_path, 0, [(0,)], None, {})
     parts.close()
     with pytest.raises(TypeError):
-        output.finish(tmp_path, {"converged": {1, 2}}, {}, parts)
+        output.finish({"converged": {1, 2}}, {}, parts)
 
     assert "summary.json" not in names(tmp_path)
     assert not [name for name in names(tmp_path) if name.endswith(".draft")]
@@ -247,6 +272,6 @@ def test_the_summary_comes_last(folder, monkeypatch):
         replace(old, new)
 
     monkeypatch.setattr(os, "replace", note)
-    output.finish(folder, {}, {}, ranks[0])
+    output.finish({}, {}, ranks[0])
 
     assert order == ["history.csv", "edges.csv", "result.npz", "summary.json"]

@@ -12,7 +12,8 @@ from numpy.testing import assert_array_equal
 import dadmm
 from dadmm import record
 from dadmm.interfaces import PenaltyState
-from dadmm.record import EdgeRows, History, Memory, NodeRows, PartFile, Table, merge
+from dadmm.partfiles import PartFile, merge
+from dadmm.record import EdgeRows, History, Memory, NodeRows, Table
 
 
 class Blocks:
@@ -168,6 +169,19 @@ def node(i, eta=(1.0, 2.0)):
         seconds=[10.0 + i, 11.0 + i, 12.0 + i, 13.0 + i],
         theta=np.array([14.0 + i]), penalty=state,
     )  # fmt: skip
+
+
+def test_rows_of_the_dead_are_left_out(tmp_path):
+    """Those in a file of before, too, and all edges to them."""
+    (tmp_path / "a.csv").write_text("3,0,2,a\n3,0,1,b\n4,0,2,c\n")
+    (tmp_path / "c.csv").write_text("3,2,0,d\n3,2,1,e\n4,2,0,f\n")
+    (tmp_path / "old.csv").write_text("?\n1,0,1,g\n2,0,2,h\n2,12,0,i\n3,0,2,j\n")
+    parts, header = [tmp_path / "a.csv", tmp_path / "c.csv"], ("iteration", "i", "j")
+    merge(parts, header, tmp_path / "all.csv", tmp_path / "old.csv", nodes=[0, 2])
+
+    assert (tmp_path / "all.csv").read_text().split() == [
+        "iteration,i,j", "2,0,2,h", "3,0,2,a", "3,2,0,d", "4,0,2,c", "4,2,0,f",
+    ]  # fmt: skip
 
 
 def test_a_row_per_node_holds_the_named_columns():

@@ -197,7 +197,7 @@ def test_the_summary_says_what_happened():
         "converged", "reason", "iterations", "n_nodes", "messages", "bytes",
         "collectives", "collective_bytes", "seconds", "metrics", "seeds", "versions",
         "mpi_library", "hosts", "node_hosts", "silent_messages", "lost_payloads",
-        "edges_between_hosts", "bytes_between_hosts", "lost_nodes",
+        "edges_between_hosts", "bytes_between_hosts", "lost_nodes", "resumed_after",
     }  # fmt: skip
     assert (summary["converged"], summary["reason"]) == (False, "max_iter")
     assert (summary["iterations"], summary["n_nodes"]) == (12, 4)
@@ -280,7 +280,7 @@ def test_results_are_overwritten_on_request():
 
     assert_same(folder, run(*SHORT, "--scheme", "vp", "--seed", 9, out="fresh"))
     names = ["checkpoints", "config.toml", "history.csv", "result.npz", "summary.json"]
-    assert sorted(os.listdir(folder)) == names
+    assert sorted(os.listdir(folder)) == [".lock", *names]
 
 
 def test_without_a_name_results_go_to_a_new_folder(capsys):

@@ -17,8 +17,9 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Schedule, Topology, recovery
 from dadmm.drawing.folder import Run
+from dadmm.partfiles import PartFile
 from dadmm.penalty import SCHEMES, build
-from dadmm.record import EdgeRows, Memory, PartFile, Table
+from dadmm.record import EdgeRows, Memory, Table
 from dadmm.recovery import Recent
 
 pytestmark = pytest.mark.mpi
@@ -44,18 +45,48 @@ def test_survivors_reach_the_optimum_of_their_own_data(seed):
         assert dead >= set(part["lost"]) > set()
 
 
-def test_a_run_writes_what_is_left_of_it(tmp_path):
-    """The ends of a chain go on by themselves, each with results of its own."""
-    script = PROGRAMS / "misfortune.py"
-    words = ("--topology", "chain", "--on-failure", "continue", "--record-edges")
+@pytest.mark.parametrize("seed", [1, 6])
+def test_a_death_among_survivors_who_have_not_met_is_survived(seed):
+    """They go back once more, to the state that they were about to go on from."""
+    ended = openmpi.start(5, *program("survivors.py"), seed, "opening").end()
+
+    assert ended.code == 0, ended.err
+    (found,) = map(json.loads, ended.out.splitlines())
+    assert (found["nodes"], found["lost"]) == ([0, 1, 2], [3, 4])
+    assert found["back"][0] == found["back"][1]
+    assert found["error"] < 1e-8
+
+
+def test_who_is_left_says_what_went_wrong(tmp_path):
+    """The first of them, when rank 0 is dead; and the job ends with that code."""
+    script, words = PROGRAMS / "misfortune.py", ("--on-failure", "continue")
     ended = openmpi.start(
-        5, script, 2, "SIGKILL", *words, "--out", "run", cwd=tmp_path
+        3, script, 0, "SIGKILL+full", *words, "--out", "run", cwd=tmp_path
     ).end()
+
+    assert ended.code == 2, ended.err
+    assert ended.said[1:] == ["dadmm: error: cannot write to run: no space"]
+    assert ended.said[0].startswith("dadmm: node 0 died; nodes 1-2 go on after")
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_run_writes_what_is_left_of_it(tmp_path, resumed):
+    """The ends of a chain go on by themselves, each with results of its own.
+
+    They have all their rows, also those of a session before.
+    """
+    script, words = PROGRAMS / "misfortune.py", ("--on-failure", "continue")
+    new = ("--topology", "chain", "--record-edges", "--out", "run")
+    if resumed:
+        mpiexec(5, "-m", "dadmm.run", *new, "--max-iter", 3, cwd=tmp_path)
+        new = ("--resume", "run", "--max-iter", 500)
+    ended = openmpi.start(5, script, 2, "SIGKILL", *words, *new, cwd=tmp_path).end()
 
     assert ended.code == 0, ended.err
     died, apart = ended.said
-    # in its seventh iteration, of which its neighbours may have heard
-    said = r"dadmm: node 2 died; nodes 0-1 go on after iteration [67]"
+    # in its seventh iteration here, of which its neighbours may have heard
+    last = "(9|10)" if resumed else "[67]"
+    said = rf"dadmm: node 2 died; nodes 0-1 go on after iteration {last}"
     assert re.fullmatch(said, died), died
     assert apart == (
         "dadmm: nodes 3-4 have no path there any more and go on apart; results will be "
@@ -186,10 +217,11 @@ def test_rows_go_back_and_on(tmp_path, capacity_used):
     rows = memory.all(2, 2)
     assert_array_equal(rows[:, 0, 0], [1, 2, 3, 4, 50, 60])
     assert rows.shape == (6, 2, 2)
-    lines = (tmp_path / "part.csv").read_text().splitlines()
-    assert [line.split(",")[0] for line in lines] == [str(t // 2) for t in range(2, 14)]
-    assert {tuple(line.split(",")[1:3]) for line in lines} == {("1", "0"), ("1", "4")}
-    assert lines[-1] == "6,1,4,60.0,60.0"
+    lines = [x.split(",") for x in (tmp_path / "part.csv").read_text().splitlines()]
+    # in the file those before stay: a checkpoint may need them
+    assert [t for t, *_ in lines] == [str(t // 3) for t in range(3, 15)] + list("5566")
+    assert {(i, j) for t, i, j, *_ in lines if t > "4"} == {("1", "0"), ("1", "4")}
+    assert lines[-1] == ["6", "1", "4", "60.0", "60.0"]
 
 
 def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
@@ -200,4 +232,5 @@ def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
     assert table.rows().shape == (0, 4)
     table.flush()
 
-    assert (tmp_path / "part.csv").read_text() == ""
+    lines = (tmp_path / "part.csv").read_text().splitlines()
+    assert lines == ["1,1,0,1.0,1.0,1.0,1.0", "1,1,2,1.0,1.0,1.0,1.0"]

@@ -411,6 +411,12 @@ class World:
         self.rank, self.size = self.comm.rank, self.comm.size
         self.number = self.rank  # as mpiexec knows it
         self.library = _short_name(MPI.Get_library_version())
+        self.outlived = False  # whether ranks have died and these have gone on
+
+    def outlive(self, comm: Any) -> None:
+        """Be the world of those that are left, or of one part of them."""
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.outlived = True
 
     def leave(self, code: int) -> None:
         """End this process as one that has survived others, when all have come here."""

@@ -1,7 +1,8 @@
 """Run the main job and let something happen to one rank in its seventh iteration.
 
 Usage: misfortune.py RANK EVENT [arguments of dadmm.run], where EVENT is "raise",
-"diverge", or the name of a signal.
+"diverge", or the name of a signal, after which "+full" fills the disk of the others
+when they write their results.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import sys
 from itertools import count
 
 import dadmm.run
-from dadmm.errors import ProblemError
+from dadmm import output
+from dadmm.errors import OutputError, ProblemError
 from dadmm.launcher import launched
 from dadmm.problems import PPCA
 
@@ -27,7 +29,7 @@ def befall(event: str) -> None:
 
 
 if __name__ == "__main__":
-    rank, event = int(sys.argv[1]), sys.argv[2]
+    rank, (event, *others) = int(sys.argv[1]), sys.argv[2].split("+")
     iterations, objectives = count(1), PPCA.objectives  # asked for once in each
 
     def objectives_until(self, *arguments):
@@ -35,6 +37,11 @@ if __name__ == "__main__":
             befall(event)
         return objectives(self, *arguments)
 
+    def write_arrays(path, arrays):
+        raise OutputError(f"cannot write to {path.parent}: no space")
+
     if launched()[0] == rank:
         PPCA.objectives = objectives_until
+    elif others == ["full"]:
+        output.write_arrays = write_arrays
     sys.exit(dadmm.run.main(sys.argv[3:]))

@@ -1,8 +1,10 @@
 """Ranks die at random iterations, and the others go on.
 
-Usage: survivors.py SEED, on five ranks or more. The first rank of each part that is
-left says what its nodes found: they must be at the optimum of their own data, and have
-the bits of a run in one process that drops the same nodes after the same iteration.
+Usage: survivors.py SEED [opening], on five ranks or more. The first rank of each part
+that is left says what its nodes found: they must be at the optimum of their own data,
+and have the bits of a run in one process that drops the same nodes after the same
+iteration. With "opening" the ranks are a chain, the last of which dies, and then the
+one before it, before the others have met again.
 """
 
 from __future__ import annotations
@@ -31,10 +33,13 @@ WAYS = (
 
 
 class Death:
-    """A watcher that ends its own process after an iteration, and notes losses."""
+    """A watcher that ends its own process, and notes losses.
 
-    def __init__(self, t: int | None) -> None:
-        self.t, self.losses = t, []
+    That is after an iteration, or at the first loss of somebody else.
+    """
+
+    def __init__(self, t: int | None = None, at_loss: bool = False) -> None:
+        self.t, self.at_loss, self.losses = t, at_loss, []
 
     def __call__(self, t, nodes):
         if t == self.t:
@@ -42,6 +47,8 @@ class Death:
 
     def rewind(self, loss):
         self.losses.append(loss)
+        if self.at_loss:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class Given:
@@ -73,18 +80,21 @@ def alone(problems, graph, schedule, losses, settings):
     """Return the run of one part in one process, which drops nodes as was done."""
     names, since, states = list(range(len(graph))), 0, None
     for loss in losses:
-        keeper = Given(since, states)
-        dadmm.solve(
-            [problems[i] for i in names], graph, schedule=schedule,
-            checkpoints=keeper, **{**settings, "tolerance": 0, "max_iter": loss.t},
-        )  # fmt: skip
+        before = states
+        if loss.t > since:  # else nothing was done between two losses
+            keeper = Given(since, states)
+            dadmm.solve(
+                [problems[i] for i in names], graph, schedule=schedule,
+                checkpoints=keeper, **{**settings, "tolerance": 0, "max_iter": loss.t},
+            )  # fmt: skip
+            before = keeper.found
         part = [names.index(i) for i in loss.part]
         scheme = dadmm.penalty.build(settings["scheme"])
         layout = problems[0].layout
         states = {}
         for k, i in enumerate(part):
             kept = np.isin(graph.neighbours[i], part)
-            states[k] = recovery.without(keeper.found[i], kept, scheme, layout)
+            states[k] = recovery.without(before[i], kept, scheme, layout)
         graph, schedule = recovery.within(graph, schedule, part)
         names, since = list(loss.part), loss.t
     return dadmm.solve(
@@ -93,7 +103,7 @@ def alone(problems, graph, schedule, losses, settings):
     )  # fmt: skip
 
 
-def check(comm: MPI.Comm, seed: int) -> None:
+def check(comm: MPI.Comm, seed: int, opening: bool) -> None:
     """Run, lose some, and say what became of the rest."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, comm.size) if seed % 2 else Topology.ring(comm.size)
@@ -107,9 +117,14 @@ def check(comm: MPI.Comm, seed: int) -> None:
     }  # fmt: skip
     dead = rng.choice(comm.size, size=int(rng.integers(1, 3)), replace=False)
     times = rng.integers(6, 30, size=len(dead))
-    problems, death = quadratics(comm.size, seed=seed), Death(None)
-    if comm.rank in dead:
-        death.t = int(times[dead.tolist().index(comm.rank)])
+    problems, death = quadratics(comm.size, seed=seed), Death()
+    if opening:
+        graph, schedule = Topology.chain(comm.size), None
+        dead = np.array([comm.size - 2, comm.size - 1])
+        death.at_loss = comm.rank == comm.size - 2
+        times[-1:] = 8
+    if comm.rank in dead and not death.at_loss:
+        death.t = int(times[dead.tolist().index(comm.rank) - len(dead)])
 
     ours = dadmm.solve(
         problems[comm.rank], graph, comm=comm, schedule=schedule, watchers=[death],
@@ -134,4 +149,4 @@ def check(comm: MPI.Comm, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    check(MPI.COMM_WORLD, int(sys.argv[1]))
+    check(MPI.COMM_WORLD, int(sys.argv[1]), sys.argv[2:] == ["opening"])
