@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from commands import Launcher, banner
+from commands import Launcher, banner, script
 from environment import UsageError, say
 
 LAUNCHERS = ("mpiexec", "srun")
@@ -123,6 +124,15 @@ def binding(banner: str, pin: bool) -> tuple[list[str], dict[str, str]]:
     if "Open" in banner:
         return ["--bind-to", "core" if pin else "none"], {}
     return (["-bind-to", "core"] if pin else []), {}
+
+
+def submission(allocation: Allocation, words: list[str]) -> str:
+    """Return the command that submits a job as large as this one, with arguments."""
+    if allocation.system == "pbs":  # which takes the ranks from the script
+        given = shlex.quote(shlex.join(words))
+        return f"DADMM_ARGS={given} qsub -V {shlex.quote(script('pbs.sh'))}"
+    ranks = ["-n", str(allocation.ranks)]
+    return shlex.join(["sbatch", *ranks, script("slurm.sbatch"), *words])
 
 
 def requeue(allocation: Allocation) -> None:

@@ -289,8 +289,9 @@ class Batch:
         self.folder, self.prefix = folder, folder / "env"
         (self.prefix / "bin").mkdir(parents=True)
         (self.prefix / "bin" / "python").symlink_to(sys.executable)
+        self.script = ROOT / "launch" / "batch.py"
 
-    def start(self, script, *arguments, **more):
+    def start(self, script, *arguments, system="slurm", **more):
         mpiexec = self.prefix / "bin" / "mpiexec"
         mpiexec.write_text(f"#!/bin/sh\ntest $1 = --version && exit\n{script}\n")
         mpiexec.chmod(0o755)
@@ -300,7 +301,7 @@ class Batch:
             "DADMM_ENVIRONMENT": str(self.prefix),
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
         }
-        command = [sys.executable, str(ROOT / "launch" / "batch.py"), "slurm"]
+        command = [sys.executable, str(self.script), system]
         known = variables(**told | more)
         return Job([*command, *arguments], self.folder, known)
 
@@ -315,6 +316,18 @@ SUMMARY = """
 mkdir -p run && echo 'nodes = 2' >run/config.toml
 echo '{"reason": "REASON", "iterations": 70}' >run/summary.json
 """
+# as ranks do that are stopped after the fifth iteration
+STOPPED = """
+run=runs/wanted
+while test $# -gt 0; do
+    case $1 in --out | --resume) run=$2 ;; esac
+    shift
+done
+mkdir -p $run/checkpoints/00000005
+touch $run/checkpoints/00000005/node-00000.npz $run/checkpoints/00000005/node-00001.npz
+echo '{"reason": "signal", "iterations": 5}' >$run/summary.json
+cd $run && "PYTHON" -P -m dadmm.run --nodes 2 --dry-run >config.toml
+""".replace("PYTHON", sys.executable)
 
 
 def test_the_end_is_one_line(job):
@@ -364,13 +377,133 @@ def test_slurms_warning_reaches_the_ranks(job):
     )
 
 
-def test_a_run_without_out_is_named_after_its_job(job):
-    """So that a requeued job finds it."""
-    allocation = sites.Allocation("slurm", "15_2", 4, None, 4)
-    folder, arguments = batch.destination(["--topology", "ring"], allocation)
+RESUMED = "sbatch -n 2 ./launch/slurm.sbatch --resume runs/slurm-1"
 
-    assert str(folder) == "runs/slurm-15_2"
-    assert arguments[-2:] == ["--out", "runs/slurm-15_2"]
+
+@pytest.fixture
+def project(job):
+    """A batch job that is submitted in the folder of its project."""
+    shutil.copytree(ROOT / "launch", job.folder / "launch")
+    job.script = job.folder / "launch" / "batch.py"
+    return job
+
+
+def test_a_run_without_out_is_named_after_its_job(project):
+    """The next job has another name, so the line says which command goes on."""
+    ended = project.start(STOPPED).end()
+
+    assert ended.code == 0, ended
+    assert ended.said == [
+        "dadmm: stopped after 5 iterations; results in runs/slurm-1; "
+        f"run {RESUMED} to go on"
+    ]
+    again = project.start(STOPPED, *RESUMED.split()[4:], SLURM_JOB_ID="2").end()
+    assert again.said[0] == "dadmm: going on in runs/slurm-1 after iteration 5"
+    assert again.said[1].endswith("submit the same command again to go on")
+    assert os.listdir(project.folder / "runs") == ["slurm-1"]
+
+
+def test_a_requeued_job_goes_on_without_out(project):
+    """It keeps its number."""
+    assert project.start(STOPPED).end().code == 0
+    again = project.start(STOPPED, SLURM_RESTART_COUNT="1").end()
+
+    assert again.said[0] == "dadmm: going on in runs/slurm-1 after iteration 5"
+
+
+def test_a_failed_run_without_out_goes_on_by_the_command_that_is_said(project):
+    """And those who collect read the same in a note."""
+    ended = project.start(STOPPED + "exit 9").end()
+
+    assert ended.code == 9
+    assert ended.said[-1] == (
+        f"dadmm: failed with code 9; run {RESUMED} to go on after iteration 5; "
+        "runs/slurm-1"
+    )
+
+
+def test_under_pbs_the_arguments_go_on_in_a_variable(monkeypatch):
+    """With the MPI that the run had."""
+    monkeypatch.chdir(ROOT)
+    allocation = sites.Allocation("pbs", "7", 4, None, 4)
+    folder = batch.default_folder(allocation)
+
+    assert batch.way_on({"overwrite": False}, folder, allocation, "impi") == (
+        "run DADMM_ARGS='--mpi impi --resume runs/pbs-7' qsub -V ./launch/pbs.sh"
+    )
+
+
+def test_the_same_command_with_overwrite_does_not_go_on(project):
+    """It would begin anew, wherever the results are."""
+    ended = project.start(STOPPED, "--out", "run", "--overwrite").end()
+
+    assert ended.said[-1].endswith(
+        "; run sbatch -n 2 ./launch/slurm.sbatch --resume run to go on"
+    )
+
+
+def test_the_folder_may_be_named_in_a_file_of_settings(project):
+    """As on the command line: the same command goes on."""
+    (project.folder / "settings.toml").write_text('out = "runs/wanted"\n')
+    line = (STOPPED, "--config", "settings.toml")
+    ended = project.start(*line).end()
+
+    assert ended.said[-1].endswith("submit the same command again to go on"), ended
+    assert os.listdir(project.folder / "runs") == ["wanted"]
+    again = project.start(*line, SLURM_JOB_ID="2").end()
+    assert again.said[0] == "dadmm: going on in runs/wanted after iteration 5"
+
+
+@pytest.mark.parametrize("reason", ["converged", "max_iter"])
+def test_a_run_that_is_done_is_not_resumed(job, reason):
+    """That would be a mistake to the ranks, and leave a note of failure."""
+    assert job.start(SUMMARY.replace("REASON", reason), "--out", "run").end().code == 0
+    again = job.start("exit 2", "--resume", "run", "--max-iter", "70").end()
+
+    assert again.code == 0
+    assert again.said[-1].startswith("dadmm: nothing left to do")
+    assert not (job.folder / "run" / runfolder.FAILURE).exists()
+
+
+@pytest.mark.parametrize("reason", ["max_iter", "signal"])
+def test_not_to_converge_under_strict_is_no_failure_of_the_run(job, reason):
+    """It has results; the code is what was asked for."""
+    script = SUMMARY.replace("REASON", reason) + "exit 3"
+    ended = job.start(script, "--out", "run", "--strict").end()
+
+    assert ended.code == 3
+    assert "after 70 iterations; results in run" in ended.said[-1]
+    assert runfolder.look(job.folder / "run").iterations == 70
+
+
+@pytest.mark.parametrize(
+    ("reason", "flag", "code"),
+    [
+        ("max_iter", "--strict", 3),
+        ("max_iter", "--quiet", 0),
+        ("converged", "--strict", 0),
+    ],
+)
+def test_a_run_that_is_done_is_judged_again(job, reason, flag, code):
+    """By the same rule as when it ended."""
+    line = ("--out", "run", "--max-iter", "5", flag)
+    assert job.start(STOPPED.replace("signal", reason), *line).end().code == 0
+    again = job.start("exit 9", *line).end()
+
+    assert again.code == code, again
+    assert again.said[-1].startswith("dadmm: nothing left to do")
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"), [("--dry-run", 'topology = "ring"'), ("--help", "usage:")]
+)
+def test_what_is_only_shown_needs_no_ranks(job, flag, words):
+    """Nor a folder, and nothing has failed."""
+    ended = job.start("exit 9", "--topology", "ring", flag).end()
+
+    assert (ended.code, ended.said) == (0, [])
+    assert words in ended.out
+    assert not (job.folder / "runs").exists()
 
 
 # Sweeps

@@ -280,7 +280,7 @@ def test_a_job_that_was_killed_goes_on_from_its_checkpoint(slurm, expected):
         os.kill(rank, signal.SIGKILL)
     state, _, said = slurm.end(job)
     assert state == "FAILED"
-    assert "the same command goes on after iteration" in said.splitlines()[-1]
+    assert "the same command again to go on after iteration" in said.splitlines()[-1]
     assert not (slurm.folder / "runs/killed/summary.json").exists()
 
     job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_TEST_SLOW="")
