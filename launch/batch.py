@@ -7,6 +7,7 @@ on a login node: compute nodes often have no network, and many jobs start at onc
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -30,6 +31,8 @@ SHOWN = {"--dry-run", "--help", "-h", "--version"}  # instead of a run
 def run(system: str, arguments: list[str]) -> int:
     """Run or resume a run inside an allocation; return the exit code of its ranks."""
     allocation = sites.SYSTEMS[system](os.environ)
+    if system == "pbs":  # qsub hands a script no arguments of its own
+        arguments = [*split(os.environ.get("DADMM_ARGS", "")), *arguments]
     arguments = arguments_of_task(arguments, os.environ)
     mpi, arguments = take(arguments, ("--mpi",), "")
     launcher = installed(mpi)
@@ -47,6 +50,16 @@ def run(system: str, arguments: list[str]) -> int:
             return NOT_CONVERGED if failed else 0
         again = way_on(asked, folder, allocation, mpi)
         return attempt(allocation, launcher, folder, words, again)
+
+
+def split(text: str) -> list[str]:
+    """Return the words of a variable, as a shell would, but for its wildcards."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise UsageError(
+            f"DADMM_ARGS must be arguments as in a shell, got {text!r}: {error}"
+        ) from None
 
 
 def plan(
@@ -79,11 +92,9 @@ def attempt(
         say(f"going on in {folder} after iteration {before}")
     allowed = len(os.sched_getaffinity(0))
     pin = sites.pinned(allocation, allowed, os.environ.get("DADMM_PIN", "auto"))
-    command, variables = sites.start(
-        allocation, launcher, pin, main_job(launcher, words)
-    )
-    stop = Stop()
-    code = run_job(command, variables, stop=stop)
+    job, stop = main_job(launcher, words), Stop()
+    with sites.start(allocation, launcher, pin, job) as (command, variables):
+        code = run_job(command, variables, stop=stop)
     state = look(folder)
     if code not in (0, NOT_CONVERGED) or not state.summary:
         mark_failed(folder, code, again)
@@ -190,7 +201,9 @@ def own_launcher(prefix: Path) -> Launcher:
     if not python.exists():
         raise UsageError(f"DADMM_ENVIRONMENT must have a bin/python, got '{prefix}'")
     external = os.environ.get("DADMM_MPIEXEC", "")
-    wanted = external or (str(beside) if beside.exists() else "mpiexec")
+    # the host's is not the MPI of an image (launch/container)
+    on_path = "" if os.environ.get("DADMM_IMAGE") else "mpiexec"
+    wanted = external or (str(beside) if beside.exists() else on_path)
     mpiexec = shutil.which(wanted) or ""  # srun and sweeps on one machine need none
     found = defaults(mpiexec, external=mpiexec not in ("", str(beside)))
     return Launcher(str(python), mpiexec, {**found, **os.environ})

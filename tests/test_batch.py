@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from mpi.launcher import ROOT, Job, variables
@@ -119,23 +120,37 @@ def launcher(tmp_path):
     return Launcher("python", str(mpiexec), {})
 
 
-def test_mpiexec_is_given_the_hosts_of_pbs(launcher):
-    """Which MPICH from pip does not ask for by itself."""
-    allocation = sites.Allocation("pbs", "1", 3, None, 2, "hosts")
-    command, _ = sites.start(allocation, launcher, False, ["job"])
+def test_mpiexec_is_given_the_hosts_of_pbs(launcher, tmp_path):
+    """Which MPICH from pip does not ask for by itself; each of them once."""
+    (tmp_path / "hosts").write_text("b\na\nb\n")  # two chunks on one host
+    allocation = sites.Allocation("pbs", "1", 3, 2, 2, str(tmp_path / "hosts"))
+    with sites.start(allocation, launcher, True, ["job"]) as (command, _):
+        start = [launcher.mpiexec, "-bind-to", "core", "-machinefile", command[4]]
 
-    assert command == [launcher.mpiexec, "-f", "hosts", "-n", "3", "job"]
+        assert command == [*start, "-n", "3", "job"]
+        assert Path(command[4]).read_text() == "b:2\na:1\n"
+
+
+def test_open_mpi_is_told_what_to_hand_on_under_pbs(launcher, tmp_path):
+    """By ssh it hands on nothing."""
+    Path(launcher.mpiexec).write_text("#!/bin/sh\necho 'mpiexec (Open MPI) 5.0.11'\n")
+    (tmp_path / "hosts").write_text("b\na\nb\n")
+    allocation = sites.Allocation("pbs", "1", 3, None, 2, str(tmp_path / "hosts"))
+    given = launcher._replace(variables={"PYTHONPATH": "x"})
+    with sites.start(allocation, given, False, ["job"]) as (command, _):
+        assert command[1:3] == ["--bind-to", "none"]
+        assert command[-5:] == ["-x", "PYTHONPATH", "-n", "3", "job"]
+        assert Path(command[4]).read_text() == "b\nb\na\n"
 
 
 def test_srun_speaks_the_pmi_of_mpich(launcher):
     """Unless the user knows better."""
     allocation = sites.Allocation("slurm", "1", 3, None, 2)
     chosen = launcher._replace(variables={"DADMM_LAUNCHER": "srun"})
-    command, names = sites.start(allocation, chosen, True, ["job"])
-
-    assert command[:3] == ["srun", "-n", "3"]
-    assert command[-2:] == ["--cpu-bind=cores", "job"]
-    assert names["SLURM_MPI_TYPE"] == "pmi2"
+    with sites.start(allocation, chosen, True, ["job"]) as (command, names):
+        assert command[:3] == ["srun", "-n", "3"]
+        assert command[-2:] == ["--cpu-bind=cores", "job"]
+        assert names["SLURM_MPI_TYPE"] == "pmi2"
 
 
 @pytest.mark.parametrize(("system", "name"), [("pbs", "srun"), ("slurm", "prun")])
@@ -144,8 +159,22 @@ def test_a_launcher_must_be_known(launcher, system, name):
     allocation = sites.Allocation(system, "1", 3, None, 2)
     chosen = launcher._replace(variables={"DADMM_LAUNCHER": name})
 
+    held = sites.start(allocation, chosen, False, ["job"])
     with pytest.raises(UsageError, match="DADMM_LAUNCHER must be mpiexec, or srun"):
-        sites.start(allocation, chosen, False, ["job"])
+        held.__enter__()
+
+
+@pytest.mark.parametrize(("image", "found"), [("", "mpiexec"), ("dadmm.sif", "")])
+def test_an_image_does_not_get_the_mpi_of_its_host(
+    launcher, tmp_path, monkeypatch, image, found
+):
+    """Another MPI's library would not even load in it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DADMM_IMAGE", image)
+    monkeypatch.setenv("DADMM_MPIEXEC", "")
+    chosen = batch.own_launcher(ROOT / "launch" / "container")
+
+    assert Path(chosen.mpiexec).name == found
 
 
 # Whether a run is begun, resumed or done
@@ -504,6 +533,75 @@ def test_what_is_only_shown_needs_no_ranks(job, flag, words):
     assert (ended.code, ended.said) == (0, [])
     assert words in ended.out
     assert not (job.folder / "runs").exists()
+
+
+# The scripts, where the only Python on PATH is too old
+
+
+class Script:
+    """A project in which no environment was made, but the user has one."""
+
+    def __init__(self, folder):
+        self.folder, self.programs = folder, folder / "programs"
+        self.programs.mkdir()
+        for name in ("dirname", "head", "sed", "timeout"):
+            (self.programs / name).symlink_to(shutil.which(name))
+        (self.programs / "python3").write_text("#!/bin/sh\nexit 1\n")
+        (self.programs / "python3").chmod(0o755)
+        (folder / "hosts").write_text("here\nhere\n")
+        shutil.copytree(ROOT / "launch", folder / "launch")
+
+    def start(self, name, *arguments, **more):
+        told = {
+            "SLURM_JOB_ID": "1",
+            "SLURM_NTASKS": "2",
+            "SLURM_SUBMIT_DIR": str(self.folder),
+            "PBS_NODEFILE": str(self.folder / "hosts"),
+            "DADMM_ENVIRONMENT": sys.prefix,
+            "DADMM_PYTHON": "",
+            "DADMM_MPIEXEC": "",
+            "PATH": str(self.programs),
+        }
+        command = ["/bin/sh", str(self.folder / "launch" / name), *arguments]
+        return Job(command, self.folder, variables(**told | more)).end()
+
+
+@pytest.fixture
+def scripts(tmp_path):
+    """The batch scripts as a batch system runs them."""
+    return Script(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["slurm.sbatch", "pbs.sh"])
+def test_the_users_environment_is_enough(scripts, name):
+    """Its Python runs the script, too."""
+    ended = scripts.start(name, "--dry-run")
+
+    assert ended.code == 0, ended
+    assert 'topology = "complete"' in ended.out
+
+
+@pytest.mark.parametrize("name", ["slurm.sbatch", "pbs.sh"])
+def test_the_python_of_an_image_does_not_run_the_script(scripts, name):
+    """In the image there is neither srun nor scontrol."""
+    ended = scripts.start(name, "--dry-run", DADMM_IMAGE="dadmm.sif")
+
+    assert ended.code == 1
+    assert "needs Python 3.11 or newer and found none on PATH" in ended.err
+
+
+def test_arguments_under_pbs_may_be_quoted(scripts):
+    """They are no file names, and commas are as good as any other letter."""
+    (scripts.folder / "x1").touch()
+    given = "--dry-run --topology ring,star --data x* --out 'runs/my run'"
+    ended = scripts.start("pbs.sh", DADMM_ARGS=given)
+
+    assert ended.code == 0, ended
+    for line in ('topology = "ring,star"', 'data = "x*"', 'out = "runs/my run"'):
+        assert line in ended.out.splitlines()
+    open_ended = scripts.start("pbs.sh", DADMM_ARGS="--out 'runs")
+    assert open_ended.code == 2
+    assert "DADMM_ARGS must be arguments as in a shell" in open_ended.err
 
 
 # Sweeps
