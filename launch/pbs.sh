@@ -1,8 +1,10 @@
 #!/bin/sh
 # TEMPLATE, NOT RUN: written from PBS's manual, since there was no PBS to try it on.
 # Run dadmm as a PBS job, one rank per node of the graph; edit the lines with #PBS:
-#     qsub -v DADMM_ARGS="--topology ring --out runs/x" launch/pbs.sh
-# Submit the same command again to go on after a time limit. docs/clusters.md has more;
+#     DADMM_ARGS="--topology ring --out runs/x" qsub -V launch/pbs.sh
+# With -V the job has all your variables, of which qsub hands on none by itself. (-v with
+# values would cut them at commas; -v DADMM_ARGS,DADMM_HOME takes those you have.)
+# With an --out, the same command goes on after a time limit. docs/clusters.md has more;
 # the variables are those of launch/slurm.sbatch, less DADMM_LAUNCHER and DADMM_REQUEUE.
 #PBS -N dadmm
 #PBS -j oe
@@ -20,11 +22,12 @@ if ! test -x "$project/launch/with-python"; then
         "submit from its folder, or name it with DADMM_HOME=/path/to/dadmm" >&2
     exit 2
 fi
-# A compute node may have no new Python but that of the project's environment.
-for python in "$project"/.venv*/bin/python; do
+# A compute node may have no new Python but that of an environment: yours, if it is no
+# container, from which there is no way to start ranks, or the project's.
+own=${DADMM_ENVIRONMENT:+"$DADMM_ENVIRONMENT/bin/python"}
+test -z "$DADMM_IMAGE" || own=
+for python in ${own:+"$own"} "$project"/.venv*/bin/python; do
     test -x "$python" && export DADMM_PYTHON="${DADMM_PYTHON:-$python}"
 done
-# DADMM_ARGS is split at its blanks: qsub hands a script no arguments of its own
-# shellcheck disable=SC2086
 exec timeout --foreground --preserve-status --signal=USR1 "$seconds" \
-    "$project/launch/with-python" batch.py pbs $DADMM_ARGS "$@"
+    "$project/launch/with-python" batch.py pbs "$@"

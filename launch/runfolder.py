@@ -96,12 +96,24 @@ def present(folder: Path) -> dict[str, Any]:
 def plan(
     python: str, argv: list[str], folder: Path, ranks: int, again: bool = False
 ) -> list[str] | None:
+    """Return what `decide` does, of a command line that is checked before."""
+    (asked,) = settings(python, [argv])
+    return decide(asked, argv, folder, ranks, again)
+
+
+def decide(
+    asked: dict[str, Any],
+    argv: list[str],
+    folder: Path,
+    ranks: int,
+    again: bool = False,
+) -> list[str] | None:
     """Return the arguments that start a run or go on with it; None if it is done.
 
     Parameters
     ----------
-    python : str
-        Of the environment in which the run will be.
+    asked : dict
+        The settings of these arguments.
     argv : list of str
         Arguments of ``dadmm.run``, ``--out`` included.
     folder : Path
@@ -113,9 +125,8 @@ def plan(
     Raises
     ------
     UsageError
-        If the settings are wrong, or are not those of the run in the folder.
+        If the settings are not those of the run in the folder.
     """
-    (asked,) = settings(python, [argv])
     state = look(folder)
     if not (folder / "config.toml").exists() or (asked["overwrite"] and not again):
         return argv

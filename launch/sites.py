@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from commands import Launcher, banner
+import hostfile
+from commands import Launcher, banner, script
 from environment import UsageError, say
+from ranks import on_hosts
 
 LAUNCHERS = ("mpiexec", "srun")
 PINS = ("auto", "yes", "no")
@@ -88,10 +92,11 @@ def pinned(allocation: Allocation, allowed: int, wish: str = "auto") -> bool:
     return own if wish == "auto" else wish == "yes"
 
 
+@contextlib.contextmanager
 def start(
     allocation: Allocation, launcher: Launcher, pin: bool, job: list[str]
-) -> tuple[list[str], dict[str, str]]:
-    """Return the command that starts a job on all ranks, and its variables."""
+) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Hold the command that starts a job on all ranks, and its variables."""
     wanted = launcher.variables.get("DADMM_LAUNCHER", "mpiexec")
     if wanted not in LAUNCHERS or (wanted == "srun" and allocation.system != "slurm"):
         raise UsageError(
@@ -103,17 +108,21 @@ def start(
         bound = ["--cpu-bind=cores"] if pin else []  # else as the site likes it
         pmi = {"SLURM_MPI_TYPE": "pmix" if "Open" in said else "pmi2"}
         variables = pmi | launcher.variables
-        return ["srun", *ranks, "--kill-on-bad-exit=1", *bound, *job], variables
+        yield ["srun", *ranks, "--kill-on-bad-exit=1", *bound, *job], variables
+        return
     if not launcher.mpiexec:
         raise UsageError(
             "there is no mpiexec; load the site's MPI, or set DADMM_MPIEXEC to its "
             "mpiexec, or DADMM_LAUNCHER=srun"
         )
     options, variables = binding(said, pin)
-    if allocation.hostfile:
-        flag = "--hostfile" if "Open" in said else "-f"
-        options += [flag, allocation.hostfile]
-    return [launcher.mpiexec, *options, *ranks, *job], variables | launcher.variables
+    variables |= launcher.variables
+    if not allocation.hostfile:  # an mpiexec asks Slurm by itself
+        yield [launcher.mpiexec, *options, *ranks, *job], variables
+        return
+    places = hostfile.read(allocation.hostfile)
+    with on_hosts(launcher.mpiexec, places, job, variables) as command:
+        yield [command[0], *options, *command[1:]], variables
 
 
 def binding(banner: str, pin: bool) -> tuple[list[str], dict[str, str]]:
@@ -123,6 +132,15 @@ def binding(banner: str, pin: bool) -> tuple[list[str], dict[str, str]]:
     if "Open" in banner:
         return ["--bind-to", "core" if pin else "none"], {}
     return (["-bind-to", "core"] if pin else []), {}
+
+
+def submission(allocation: Allocation, words: list[str]) -> str:
+    """Return the command that submits a job as large as this one, with arguments."""
+    if allocation.system == "pbs":  # which takes the ranks from the script
+        given = shlex.quote(shlex.join(words))
+        return f"DADMM_ARGS={given} qsub -V {shlex.quote(script('pbs.sh'))}"
+    ranks = ["-n", str(allocation.ranks)]
+    return shlex.join(["sbatch", *ranks, script("slurm.sbatch"), *words])
 
 
 def requeue(allocation: Allocation) -> None:

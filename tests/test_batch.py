@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 from mpi.launcher import ROOT, Job, variables
@@ -119,23 +120,37 @@ def launcher(tmp_path):
     return Launcher("python", str(mpiexec), {})
 
 
-def test_mpiexec_is_given_the_hosts_of_pbs(launcher):
-    """Which MPICH from pip does not ask for by itself."""
-    allocation = sites.Allocation("pbs", "1", 3, None, 2, "hosts")
-    command, _ = sites.start(allocation, launcher, False, ["job"])
+def test_mpiexec_is_given_the_hosts_of_pbs(launcher, tmp_path):
+    """Which MPICH from pip does not ask for by itself; each of them once."""
+    (tmp_path / "hosts").write_text("b\na\nb\n")  # two chunks on one host
+    allocation = sites.Allocation("pbs", "1", 3, 2, 2, str(tmp_path / "hosts"))
+    with sites.start(allocation, launcher, True, ["job"]) as (command, _):
+        start = [launcher.mpiexec, "-bind-to", "core", "-machinefile", command[4]]
 
-    assert command == [launcher.mpiexec, "-f", "hosts", "-n", "3", "job"]
+        assert command == [*start, "-n", "3", "job"]
+        assert Path(command[4]).read_text() == "b:2\na:1\n"
+
+
+def test_open_mpi_is_told_what_to_hand_on_under_pbs(launcher, tmp_path):
+    """By ssh it hands on nothing."""
+    Path(launcher.mpiexec).write_text("#!/bin/sh\necho 'mpiexec (Open MPI) 5.0.11'\n")
+    (tmp_path / "hosts").write_text("b\na\nb\n")
+    allocation = sites.Allocation("pbs", "1", 3, None, 2, str(tmp_path / "hosts"))
+    given = launcher._replace(variables={"PYTHONPATH": "x"})
+    with sites.start(allocation, given, False, ["job"]) as (command, _):
+        assert command[1:3] == ["--bind-to", "none"]
+        assert command[-5:] == ["-x", "PYTHONPATH", "-n", "3", "job"]
+        assert Path(command[4]).read_text() == "b\nb\na\n"
 
 
 def test_srun_speaks_the_pmi_of_mpich(launcher):
     """Unless the user knows better."""
     allocation = sites.Allocation("slurm", "1", 3, None, 2)
     chosen = launcher._replace(variables={"DADMM_LAUNCHER": "srun"})
-    command, names = sites.start(allocation, chosen, True, ["job"])
-
-    assert command[:3] == ["srun", "-n", "3"]
-    assert command[-2:] == ["--cpu-bind=cores", "job"]
-    assert names["SLURM_MPI_TYPE"] == "pmi2"
+    with sites.start(allocation, chosen, True, ["job"]) as (command, names):
+        assert command[:3] == ["srun", "-n", "3"]
+        assert command[-2:] == ["--cpu-bind=cores", "job"]
+        assert names["SLURM_MPI_TYPE"] == "pmi2"
 
 
 @pytest.mark.parametrize(("system", "name"), [("pbs", "srun"), ("slurm", "prun")])
@@ -144,8 +159,22 @@ def test_a_launcher_must_be_known(launcher, system, name):
     allocation = sites.Allocation(system, "1", 3, None, 2)
     chosen = launcher._replace(variables={"DADMM_LAUNCHER": name})
 
+    held = sites.start(allocation, chosen, False, ["job"])
     with pytest.raises(UsageError, match="DADMM_LAUNCHER must be mpiexec, or srun"):
-        sites.start(allocation, chosen, False, ["job"])
+        held.__enter__()
+
+
+@pytest.mark.parametrize(("image", "found"), [("", "mpiexec"), ("dadmm.sif", "")])
+def test_an_image_does_not_get_the_mpi_of_its_host(
+    launcher, tmp_path, monkeypatch, image, found
+):
+    """Another MPI's library would not even load in it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("DADMM_IMAGE", image)
+    monkeypatch.setenv("DADMM_MPIEXEC", "")
+    chosen = batch.own_launcher(ROOT / "launch" / "container")
+
+    assert Path(chosen.mpiexec).name == found
 
 
 # Whether a run is begun, resumed or done
@@ -289,8 +318,9 @@ class Batch:
         self.folder, self.prefix = folder, folder / "env"
         (self.prefix / "bin").mkdir(parents=True)
         (self.prefix / "bin" / "python").symlink_to(sys.executable)
+        self.script = ROOT / "launch" / "batch.py"
 
-    def start(self, script, *arguments, **more):
+    def start(self, script, *arguments, system="slurm", **more):
         mpiexec = self.prefix / "bin" / "mpiexec"
         mpiexec.write_text(f"#!/bin/sh\ntest $1 = --version && exit\n{script}\n")
         mpiexec.chmod(0o755)
@@ -300,7 +330,7 @@ class Batch:
             "DADMM_ENVIRONMENT": str(self.prefix),
             "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
         }
-        command = [sys.executable, str(ROOT / "launch" / "batch.py"), "slurm"]
+        command = [sys.executable, str(self.script), system]
         known = variables(**told | more)
         return Job([*command, *arguments], self.folder, known)
 
@@ -315,6 +345,18 @@ SUMMARY = """
 mkdir -p run && echo 'nodes = 2' >run/config.toml
 echo '{"reason": "REASON", "iterations": 70}' >run/summary.json
 """
+# as ranks do that are stopped after the fifth iteration
+STOPPED = """
+run=runs/wanted
+while test $# -gt 0; do
+    case $1 in --out | --resume) run=$2 ;; esac
+    shift
+done
+mkdir -p $run/checkpoints/00000005
+touch $run/checkpoints/00000005/node-00000.npz $run/checkpoints/00000005/node-00001.npz
+echo '{"reason": "signal", "iterations": 5}' >$run/summary.json
+cd $run && "PYTHON" -P -m dadmm.run --nodes 2 --dry-run >config.toml
+""".replace("PYTHON", sys.executable)
 
 
 def test_the_end_is_one_line(job):
@@ -364,13 +406,202 @@ def test_slurms_warning_reaches_the_ranks(job):
     )
 
 
-def test_a_run_without_out_is_named_after_its_job(job):
-    """So that a requeued job finds it."""
-    allocation = sites.Allocation("slurm", "15_2", 4, None, 4)
-    folder, arguments = batch.destination(["--topology", "ring"], allocation)
+RESUMED = "sbatch -n 2 ./launch/slurm.sbatch --resume runs/slurm-1"
 
-    assert str(folder) == "runs/slurm-15_2"
-    assert arguments[-2:] == ["--out", "runs/slurm-15_2"]
+
+@pytest.fixture
+def project(job):
+    """A batch job that is submitted in the folder of its project."""
+    shutil.copytree(ROOT / "launch", job.folder / "launch")
+    job.script = job.folder / "launch" / "batch.py"
+    return job
+
+
+def test_a_run_without_out_is_named_after_its_job(project):
+    """The next job has another name, so the line says which command goes on."""
+    ended = project.start(STOPPED).end()
+
+    assert ended.code == 0, ended
+    assert ended.said == [
+        "dadmm: stopped after 5 iterations; results in runs/slurm-1; "
+        f"run {RESUMED} to go on"
+    ]
+    again = project.start(STOPPED, *RESUMED.split()[4:], SLURM_JOB_ID="2").end()
+    assert again.said[0] == "dadmm: going on in runs/slurm-1 after iteration 5"
+    assert again.said[1].endswith("submit the same command again to go on")
+    assert os.listdir(project.folder / "runs") == ["slurm-1"]
+
+
+def test_a_requeued_job_goes_on_without_out(project):
+    """It keeps its number."""
+    assert project.start(STOPPED).end().code == 0
+    again = project.start(STOPPED, SLURM_RESTART_COUNT="1").end()
+
+    assert again.said[0] == "dadmm: going on in runs/slurm-1 after iteration 5"
+
+
+def test_a_failed_run_without_out_goes_on_by_the_command_that_is_said(project):
+    """And those who collect read the same in a note."""
+    ended = project.start(STOPPED + "exit 9").end()
+
+    assert ended.code == 9
+    assert ended.said[-1] == (
+        f"dadmm: failed with code 9; run {RESUMED} to go on after iteration 5; "
+        "runs/slurm-1"
+    )
+
+
+def test_under_pbs_the_arguments_go_on_in_a_variable(monkeypatch):
+    """With the MPI that the run had."""
+    monkeypatch.chdir(ROOT)
+    allocation = sites.Allocation("pbs", "7", 4, None, 4)
+    folder = batch.default_folder(allocation)
+
+    assert batch.way_on({"overwrite": False}, folder, allocation, "impi") == (
+        "run DADMM_ARGS='--mpi impi --resume runs/pbs-7' qsub -V ./launch/pbs.sh"
+    )
+
+
+def test_the_same_command_with_overwrite_does_not_go_on(project):
+    """It would begin anew, wherever the results are."""
+    ended = project.start(STOPPED, "--out", "run", "--overwrite").end()
+
+    assert ended.said[-1].endswith(
+        "; run sbatch -n 2 ./launch/slurm.sbatch --resume run to go on"
+    )
+
+
+def test_the_folder_may_be_named_in_a_file_of_settings(project):
+    """As on the command line: the same command goes on."""
+    (project.folder / "settings.toml").write_text('out = "runs/wanted"\n')
+    line = (STOPPED, "--config", "settings.toml")
+    ended = project.start(*line).end()
+
+    assert ended.said[-1].endswith("submit the same command again to go on"), ended
+    assert os.listdir(project.folder / "runs") == ["wanted"]
+    again = project.start(*line, SLURM_JOB_ID="2").end()
+    assert again.said[0] == "dadmm: going on in runs/wanted after iteration 5"
+
+
+@pytest.mark.parametrize("reason", ["converged", "max_iter"])
+def test_a_run_that_is_done_is_not_resumed(job, reason):
+    """That would be a mistake to the ranks, and leave a note of failure."""
+    assert job.start(SUMMARY.replace("REASON", reason), "--out", "run").end().code == 0
+    again = job.start("exit 2", "--resume", "run", "--max-iter", "70").end()
+
+    assert again.code == 0
+    assert again.said[-1].startswith("dadmm: nothing left to do")
+    assert not (job.folder / "run" / runfolder.FAILURE).exists()
+
+
+@pytest.mark.parametrize("reason", ["max_iter", "signal"])
+def test_not_to_converge_under_strict_is_no_failure_of_the_run(job, reason):
+    """It has results; the code is what was asked for."""
+    script = SUMMARY.replace("REASON", reason) + "exit 3"
+    ended = job.start(script, "--out", "run", "--strict").end()
+
+    assert ended.code == 3
+    assert "after 70 iterations; results in run" in ended.said[-1]
+    assert runfolder.look(job.folder / "run").iterations == 70
+
+
+@pytest.mark.parametrize(
+    ("reason", "flag", "code"),
+    [
+        ("max_iter", "--strict", 3),
+        ("max_iter", "--quiet", 0),
+        ("converged", "--strict", 0),
+    ],
+)
+def test_a_run_that_is_done_is_judged_again(job, reason, flag, code):
+    """By the same rule as when it ended."""
+    line = ("--out", "run", "--max-iter", "5", flag)
+    assert job.start(STOPPED.replace("signal", reason), *line).end().code == 0
+    again = job.start("exit 9", *line).end()
+
+    assert again.code == code, again
+    assert again.said[-1].startswith("dadmm: nothing left to do")
+
+
+@pytest.mark.parametrize(
+    ("flag", "words"), [("--dry-run", 'topology = "ring"'), ("--help", "usage:")]
+)
+def test_what_is_only_shown_needs_no_ranks(job, flag, words):
+    """Nor a folder, and nothing has failed."""
+    ended = job.start("exit 9", "--topology", "ring", flag).end()
+
+    assert (ended.code, ended.said) == (0, [])
+    assert words in ended.out
+    assert not (job.folder / "runs").exists()
+
+
+# The scripts, where the only Python on PATH is too old
+
+
+class Script:
+    """A project in which no environment was made, but the user has one."""
+
+    def __init__(self, folder):
+        self.folder, self.programs = folder, folder / "programs"
+        self.programs.mkdir()
+        for name in ("dirname", "head", "sed", "timeout"):
+            (self.programs / name).symlink_to(shutil.which(name))
+        (self.programs / "python3").write_text("#!/bin/sh\nexit 1\n")
+        (self.programs / "python3").chmod(0o755)
+        (folder / "hosts").write_text("here\nhere\n")
+        shutil.copytree(ROOT / "launch", folder / "launch")
+
+    def start(self, name, *arguments, **more):
+        told = {
+            "SLURM_JOB_ID": "1",
+            "SLURM_NTASKS": "2",
+            "SLURM_SUBMIT_DIR": str(self.folder),
+            "PBS_NODEFILE": str(self.folder / "hosts"),
+            "DADMM_ENVIRONMENT": sys.prefix,
+            "DADMM_PYTHON": "",
+            "DADMM_MPIEXEC": "",
+            "PATH": str(self.programs),
+        }
+        command = ["/bin/sh", str(self.folder / "launch" / name), *arguments]
+        return Job(command, self.folder, variables(**told | more)).end()
+
+
+@pytest.fixture
+def scripts(tmp_path):
+    """The batch scripts as a batch system runs them."""
+    return Script(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["slurm.sbatch", "pbs.sh"])
+def test_the_users_environment_is_enough(scripts, name):
+    """Its Python runs the script, too."""
+    ended = scripts.start(name, "--dry-run")
+
+    assert ended.code == 0, ended
+    assert 'topology = "complete"' in ended.out
+
+
+@pytest.mark.parametrize("name", ["slurm.sbatch", "pbs.sh"])
+def test_the_python_of_an_image_does_not_run_the_script(scripts, name):
+    """In the image there is neither srun nor scontrol."""
+    ended = scripts.start(name, "--dry-run", DADMM_IMAGE="dadmm.sif")
+
+    assert ended.code == 1
+    assert "needs Python 3.11 or newer and found none on PATH" in ended.err
+
+
+def test_arguments_under_pbs_may_be_quoted(scripts):
+    """They are no file names, and commas are as good as any other letter."""
+    (scripts.folder / "x1").touch()
+    given = "--dry-run --topology ring,star --data x* --out 'runs/my run'"
+    ended = scripts.start("pbs.sh", DADMM_ARGS=given)
+
+    assert ended.code == 0, ended
+    for line in ('topology = "ring,star"', 'data = "x*"', 'out = "runs/my run"'):
+        assert line in ended.out.splitlines()
+    open_ended = scripts.start("pbs.sh", DADMM_ARGS="--out 'runs")
+    assert open_ended.code == 2
+    assert "DADMM_ARGS must be arguments as in a shell" in open_ended.err
 
 
 # Sweeps

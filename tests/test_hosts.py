@@ -181,6 +181,22 @@ def test_a_run_across_four_hosts_has_the_bits_of_a_local_one(
     assert travelled > summary["bytes_between_hosts"] > 0
 
 
+def test_a_pbs_job_whose_chunks_alternate_has_all_ranks_of_a_host_together(
+    cluster, by_ssh, written, tmp_path
+):
+    """Its list of hosts is no host file of any MPI's."""
+    hosts = written("host0\nhost1\nhost0\nhost1\n")
+    words = ("--max-iter", "20", "--placement", "ranks", "--out", tmp_path / "run")
+    start = [sys.executable, ROOT / "launch" / "batch.py", "pbs", *words]
+    told = {"PBS_NODEFILE": hosts, "DADMM_ENVIRONMENT": sys.prefix, "DADMM_PIN": "no"}
+    command = cluster.command(0, [str(word) for word in start])
+    ended = Job(command, tmp_path, variables(**by_ssh | told)).end()
+
+    assert ended.code == 0, ended.err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["node_hosts"] == ["host0", "host0", "host1", "host1"]
+
+
 ABOUT = """
 import os, sys
 from mpi4py import MPI

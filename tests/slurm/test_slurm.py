@@ -10,6 +10,7 @@ import csv
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -280,7 +281,7 @@ def test_a_job_that_was_killed_goes_on_from_its_checkpoint(slurm, expected):
         os.kill(rank, signal.SIGKILL)
     state, _, said = slurm.end(job)
     assert state == "FAILED"
-    assert "the same command goes on after iteration" in said.splitlines()[-1]
+    assert "the same command again to go on after iteration" in said.splitlines()[-1]
     assert not (slurm.folder / "runs/killed/summary.json").exists()
 
     job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_TEST_SLOW="")
@@ -289,6 +290,25 @@ def test_a_job_that_was_killed_goes_on_from_its_checkpoint(slurm, expected):
     assert (state, code) == ("COMPLETED", "0:0"), said
     assert "dadmm: going on in runs/killed after iteration" in said
     assert_same_results(slurm.folder / "runs/killed/result.npz", expected(4, *SLOW))
+
+
+@needs_checkpoints
+def test_a_job_without_out_goes_on_by_the_command_that_it_says(slurm, expected):
+    """As it stands there: the next job has another number, and so another folder."""
+    job = slurm.submit("-n", 4, job=SLOW)
+    parts = slurm.folder / f"runs/slurm-{job}/parts"
+    slurm.until(lambda: parts.is_dir() and len(list(parts.iterdir())) == 4, job)
+    slurm.call("scancel", "--batch", "--signal=USR1", job)
+    state, code, said = slurm.end(job)
+    assert (state, code) == ("COMPLETED", "0:0"), said
+    command = re.search(r"; run (sbatch -n 4 .*) to go on$", said.splitlines()[-1])[1]
+
+    done = slurm.call(*shlex.split(command), DADMM_TEST_SLOW="")
+    state, code, said = slurm.end(done.stdout.split()[-1])
+    assert (state, code) == ("COMPLETED", "0:0"), said
+    assert f"dadmm: going on in runs/slurm-{job} after iteration" in said
+    result = slurm.folder / f"runs/slurm-{job}/result.npz"
+    assert_same_results(result, expected(4, *SLOW))
 
 
 @needs_checkpoints
