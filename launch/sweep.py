@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -97,34 +98,47 @@ def run(arguments: list[str]) -> int:
     if options.dry_run:
         print("\n".join(f"{look(sweep.folder / n).word:<12}{n}" for n in tasks))
         return 0
-    sweep.adopt(options.grid)
-    left = unfinished(sweep, launcher, tasks)
-    if not left:
-        say(f"all {len(tasks)} runs are finished")
-        return collect(sweep)
-    if options.local:
-        return run_here(sweep, launcher, left, options.at_most)
-    return submit(sweep, left, options)
+    # a sweep that is refused stays as it was: everything is checked, then written
+    left = unfinished(sweep, launcher, options.grid)
+    waiting = queued(sweep)
+    sweep.check(options.grid, waiting)
+    with only_job(sweep.folder):  # with --local, tasks wait in that process
+        sweep.adopt(options.grid)
+        if not left:
+            say(f"all {len(tasks)} runs are finished")
+            return collect(sweep)
+        if options.local:
+            return run_here(sweep, launcher, left, options.at_most)
+        return submit(sweep, left, waiting, options)
 
 
-def unfinished(sweep: Sweep, launcher: Launcher, names: Iterable[str]) -> list[str]:
+def unfinished(sweep: Sweep, launcher: Launcher, grid: Grid) -> list[str]:
     """Return the tasks to be run, after a check of all their settings."""
-    names = list(names)
-    lines = [sweep.arguments(name) for name in names]
-    asked = settings(launcher.python, lines)
     left = []
-    for name, wanted in zip(names, asked, strict=True):
+    for name, wanted in zip(grid.tasks, checked(launcher, grid), strict=True):
         folder = sweep.folder / name
         if (folder / "config.toml").exists():
-            check_same(wanted, folder, sweep.ranks)
+            check_same(wanted, folder, grid.ranks)
         if not look(folder).done(wanted["max_iter"]):
             left.append(name)
     return left
 
 
-def submit(sweep: Sweep, left: list[str], options: Options) -> int:
+def checked(launcher: Launcher, grid: Grid) -> list[dict[str, Any]]:
+    """Return the settings of all tasks as ``dadmm.run`` reads them, or raise."""
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Sweep(Path(folder))
+        draft.adopt(grid)
+        lines = [draft.arguments(name) for name in grid.tasks]
+        try:
+            return settings(launcher.python, lines)
+        except UsageError as error:  # names a file that is about to vanish
+            sentence = str(error).replace(f"{folder}/settings/", "")
+            raise UsageError(sentence) from None
+
+
+def submit(sweep: Sweep, left: list[str], waiting: set[int], options: Options) -> int:
     """Submit tasks as a job array, less those that are in the queue already."""
-    waiting = queued(sweep)
     numbers = [sweep.names.index(name) for name in left]
     numbers = sorted(set(numbers) - waiting)
     if not numbers:

@@ -468,11 +468,16 @@ def test_a_task_of_an_array_finds_its_arguments(grid, tmp_path):
         tasks.arguments_of_task(line, {"SLURM_ARRAY_TASK_ID": "4"})
 
 
-def start_sweep(folder, *arguments):
-    """Start ./launch/sweep with the environment of the tests."""
-    more = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": sys.prefix}
+def begin_sweep(folder, *arguments, **more):
+    """Start ./launch/sweep with the environment of the tests, or another."""
+    usual = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": sys.prefix}
     command = [str(ROOT / "launch" / "sweep"), *map(str, arguments)]
-    return Job(command, folder, variables(**more)).end()
+    return Job(command, folder, variables(**usual | more))
+
+
+def start_sweep(folder, *arguments, **more):
+    """Run ./launch/sweep to its end."""
+    return begin_sweep(folder, *arguments, **more).end()
 
 
 def test_a_sweep_runs_on_this_machine(grid, tmp_path):
@@ -503,10 +508,81 @@ def test_a_sweep_runs_on_this_machine(grid, tmp_path):
 
 
 def test_a_wrong_setting_in_a_grid_is_said_before_anything_runs(grid, tmp_path):
-    """In one sentence, with exit code 2."""
+    """In one sentence, with exit code 2, and no task is left that nobody wants."""
     grid.write_text(GRID.replace("vp", "vpp"))
     ended = start_sweep(tmp_path, grid, "--out", "out", "--local")
 
     assert ended.code == 2
     assert ended.said == [ended.err.strip()]
     assert "unknown scheme 'vpp'; choose one of" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_name_in_a_grid_is_said_without_a_path(grid, tmp_path):
+    """The file in which it was found is gone by then."""
+    grid.write_text(GRID.replace("max_iter", "max_itre"))
+    ended = start_sweep(tmp_path, grid, "--out", "out", "--local")
+
+    assert ended.err == (
+        "dadmm: scheme=auto,topology=complete.toml: unknown setting 'max_itre'; "
+        "did you mean max_iter?\n"
+    )
+
+
+def written(folder):
+    """Return what a sweep has in its files."""
+    files = [folder / "sweep.json", *folder.glob("settings/*")]
+    return {path.name: path.read_text() for path in files}
+
+
+def test_a_refused_sweep_is_as_it_was(grid, tmp_path):
+    """Tasks that have not started yet would read other settings."""
+    made = tasks.Sweep(tmp_path / "out")
+    made.adopt(tasks.read_grid(grid))
+    before = written(made.folder)
+    Run(made.folder / made.names[0]).begun(topology="star")
+    grid.write_text(GRID.replace("max_iter = 20", "max_iter = 20\nseed = 7"))
+    ended = start_sweep(tmp_path, grid, "--out", "out", "--local")
+
+    assert ended.code == 2
+    assert "choose another --out" in ended.err
+    assert written(made.folder) == before
+
+
+@pytest.fixture
+def queue(tmp_path):
+    """Variables with which Slurm takes all jobs and keeps task 2 in its queue."""
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    for name, answer in {"sbatch": "15", "squeue": "2"}.items():
+        (folder / name).write_text(f"#!/bin/sh\necho {answer}\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": os.pathsep.join([str(folder), os.environ["PATH"]])}
+
+
+def test_the_settings_of_a_task_in_the_queue_are_not_changed(grid, queue, tmp_path):
+    """Not even those that may change when a run goes on."""
+    run = [grid, "--out", "out"]
+    assert "job 15: 4 of 4 runs" in start_sweep(tmp_path, *run, **queue).err
+    before = written(tmp_path / "out")
+    assert "job 15: 3 of 4 runs" in start_sweep(tmp_path, *run, **queue).err
+    before["sweep.json"] = written(tmp_path / "out")["sweep.json"]
+    grid.write_text(GRID.replace("max_iter = 20", "max_iter = 30"))
+    ended = start_sweep(tmp_path, *run, **queue)
+
+    assert ended.code == 2
+    assert ended.said == [
+        "dadmm: out/scheme=vp,topology=complete is in the queue with max_iter = 20, "
+        "and this one has 30; wait for it or cancel it, or choose another --out"
+    ]
+    assert written(tmp_path / "out") == before
+
+
+def test_a_sweep_at_work_keeps_others_out(grid, tmp_path):
+    """Its tasks wait in its process, and read their settings when they start."""
+    with runfolder.only_job(tmp_path / "out"):
+        ended = start_sweep(tmp_path, grid, "--out", "out", "--local")
+
+    assert ended.code == 2
+    assert ended.said == ["dadmm: another job is at work in out; wait for it"]
+    assert os.listdir(tmp_path / "out") == []
