@@ -212,6 +212,8 @@ class Here:
             words = plan(python, asked, folder, sweep.ranks)
             if words is None:  # it was done, and failed afterwards
                 return 0
+            if self._signals:  # which came meanwhile
+                return 128 + signal.SIGINT
             if "--resume" not in words:
                 words += ["--nodes", str(sweep.ranks)]
             process = subprocess.Popen(
@@ -223,9 +225,10 @@ class Here:
                 start_new_session=True,
             )
             self._running.add(process)
+            self._tell(process)  # of a signal that came before it was added
             code = process.wait()
             self._running.discard(process)
-            if code:
+            if code and not (self._signals and code < 0):  # else it was our signal
                 sentence = f"failed with code {code}; see {log.name}\n"
                 (folder / FAILURE).write_text(sentence)
         say(f"{name}: {status(look(folder))}")
@@ -234,9 +237,14 @@ class Here:
     def stop(self, signum: int, frame: Any) -> None:
         """Ask all runs to stop at the first signal, end them at the next."""
         self._signals += 1
-        number = signal.SIGUSR1 if self._signals == 1 else signal.SIGKILL
         for process in list(self._running):
-            process.send_signal(number)
+            self._tell(process)
+
+    def _tell(self, process: subprocess.Popen[bytes]) -> None:
+        """Pass on what the signals so far ask for; two that ask are as one."""
+        if self._signals:
+            ask = self._signals == 1
+            process.send_signal(signal.SIGUSR1 if ask else signal.SIGKILL)
 
 
 def run_here(sweep: Sweep, launcher: Launcher, left: list[str], at_most: int) -> int:

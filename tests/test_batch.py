@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -586,3 +587,52 @@ def test_a_sweep_at_work_keeps_others_out(grid, tmp_path):
     assert ended.code == 2
     assert ended.said == ["dadmm: another job is at work in out; wait for it"]
     assert os.listdir(tmp_path / "out") == []
+
+
+SLOW_TO_PLAN = """#!/bin/sh
+case "$*" in *settings.py*)  # asked by the sweep as a whole, then by its run
+    if test -e checked; then touch planning; sleep 2; fi
+    touch checked
+esac
+exec PYTHON "$@"
+"""
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_a_signal_while_a_run_is_planned_stops_the_sweep(tmp_path, everybody):
+    """Sent by a terminal, whose Ctrl-C is for all in the group, or to us alone."""
+    python = tmp_path / "env" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(SLOW_TO_PLAN.replace("PYTHON", sys.executable))
+    python.chmod(0o755)
+    (tmp_path / "grid.toml").write_text("ranks = 2\n[base]\nmax_iter = 20\n")
+    own = {"DADMM_ENVIRONMENT": str(tmp_path / "env")}
+    job = begin_sweep(tmp_path, "grid.toml", "--out", "out", "--local", **own)
+    job.wait_until((tmp_path / "planning").exists)
+    if everybody:
+        os.killpg(job.process.pid, signal.SIGINT)
+    else:
+        job.signal(signal.SIGTERM)
+    ended = job.end()
+
+    assert ended.code == 1
+    assert ended.err == "dadmm: 1 runs: 1 missing; table in out/table.csv\n"
+
+
+def test_a_run_that_starts_while_a_signal_comes_is_told(tmp_path, monkeypatch):
+    """And to end by it, too early to stop in good order, is no failure."""
+    made = tasks.Sweep(tmp_path)
+    made.adopt(tasks.Grid(2, {"run": {}}, []))
+    here = sweep.Here(made, Launcher("python", "", {}))
+    start = subprocess.Popen
+
+    def start_and_signal(*_, **options):
+        process = start(["sleep", "60"])
+        here.stop(signal.SIGTERM, None)
+        return process
+
+    monkeypatch.setattr(sweep, "plan", lambda *_: [])
+    monkeypatch.setattr(subprocess, "Popen", start_and_signal)
+
+    assert here("run") == -signal.SIGUSR1
+    assert runfolder.look(tmp_path / "run").word == "new"
