@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from batch import installed
+from batch import check_made, installed
 from commands import Launcher, UsageError, leave, take
 from environment import PROJECT, SetupError, ensure, say, tell
 from runfolder import FAILURE, State, check_same, look, only_job, plan, settings
@@ -93,11 +93,11 @@ def run(arguments: list[str]) -> int:
     """Run what is not finished of a grid."""
     options = read(arguments)
     sweep, tasks = options.sweep, options.grid.tasks
-    # on a login node, or here: in both places an environment may be made
-    launcher = installed(options.mpi, make=ensure)
     if options.dry_run:
         print("\n".join(f"{look(sweep.folder / n).word:<12}{n}" for n in tasks))
         return 0
+    # that of batch jobs is as ./launch/setup made it: some may be running from it
+    launcher = installed(options.mpi, make=ensure if options.local else check_made)
     # a sweep that is refused stays as it was: everything is checked, then written
     left = unfinished(sweep, launcher, options.grid)
     waiting = queued(sweep)

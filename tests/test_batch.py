@@ -589,6 +589,18 @@ def test_a_sweep_at_work_keeps_others_out(grid, tmp_path):
     assert os.listdir(tmp_path / "out") == []
 
 
+def test_a_sweep_of_batch_jobs_makes_no_environment(grid, tmp_path):
+    """Other jobs may be running from the one that a new one would replace."""
+    shutil.copytree(ROOT / "launch", tmp_path / "launch")
+    command = [str(tmp_path / "launch" / "sweep"), str(grid), "--out", "out"]
+    own = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": "", "DADMM_MPIEXEC": ""}
+    ended = Job(command, tmp_path, variables(**own)).end()
+
+    assert ended.code == 2
+    assert f"there is no environment {tmp_path}/.venv; make it before" in ended.err
+    assert not list(tmp_path.glob(".venv*"))
+
+
 SLOW_TO_PLAN = """#!/bin/sh
 case "$*" in *settings.py*)  # asked by the sweep as a whole, then by its run
     if test -e checked; then touch planning; sleep 2; fi
