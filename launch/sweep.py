@@ -103,13 +103,19 @@ def run(arguments: list[str]) -> int:
     waiting = queued(sweep)
     sweep.check(options.grid, waiting)
     with only_job(sweep.folder):  # with --local, tasks wait in that process
+        before = sweep.names[:], sweep.varied[:]
         sweep.adopt(options.grid)
         if not left:
             say(f"all {len(tasks)} runs are finished")
             return collect(sweep)
         if options.local:
             return run_here(sweep, launcher, left, options.at_most)
-        return submit(sweep, left, waiting, options)
+        try:
+            return submit(sweep, left, waiting, options)
+        except UsageError:  # Slurm took nothing, so nobody shall miss the new tasks
+            sweep.names, sweep.varied = before
+            sweep.save()
+            raise
 
 
 def unfinished(sweep: Sweep, launcher: Launcher, grid: Grid) -> list[str]:

@@ -579,6 +579,20 @@ def test_the_settings_of_a_task_in_the_queue_are_not_changed(grid, queue, tmp_pa
     assert written(tmp_path / "out") == before
 
 
+def test_tasks_that_slurm_does_not_take_are_not_missed(grid, queue, tmp_path):
+    """The array was too large, say, and the next grid is smaller."""
+    sbatch = tmp_path / "slurm" / "sbatch"
+    taking = sbatch.read_text()
+    sbatch.write_text("#!/bin/sh\necho too large >&2\nexit 1\n")
+    ended = start_sweep(tmp_path, grid, "--out", "out", **queue)
+    assert ended.said == ["dadmm: Slurm did not take the array: too large"]
+    sbatch.write_text(taking)
+    grid.write_text(GRID.replace('"auto", ', ""))
+
+    assert "job 15: 2 of 2" in start_sweep(tmp_path, grid, "--out", "out", **queue).err
+    assert len(tasks.Sweep(tmp_path / "out").names) == 2
+
+
 def test_a_sweep_at_work_keeps_others_out(grid, tmp_path):
     """Its tasks wait in its process, and read their settings when they start."""
     with runfolder.only_job(tmp_path / "out"):
