@@ -22,10 +22,12 @@ import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(__file__).resolve().parent.parent
 STAMP = "dadmm-stamp.json"
 TEMPORARY = ".venv-tmp-"
+BEFORE = "before"  # folder of an environment: the one whose place it took
 TAIL = 15  # lines of pip's output that are shown when it fails
 
 
@@ -64,12 +66,16 @@ class Environment:
         parts += [sys.implementation.cache_tag, sysconfig.get_platform(), str(PROJECT)]
         return hashlib.sha256("\0".join([*parts, *self.wheels]).encode()).hexdigest()
 
+    def stamp(self) -> dict[str, Any]:
+        """Return what the stamp says; nothing if there is none."""
+        try:
+            return json.loads((self.folder / STAMP).read_text())
+        except (OSError, ValueError):
+            return {}
+
     def installed(self) -> frozenset[str] | None:
         """Return the extras that are installed, or None if it cannot be trusted."""
-        try:
-            stamp = json.loads((self.folder / STAMP).read_text())
-        except (OSError, ValueError):
-            return None
+        stamp = self.stamp()
         whole = stamp.get("inputs") == self.inputs() and self.python.exists()
         return frozenset(stamp["extras"]) if whole else None
 
@@ -92,17 +98,21 @@ def ensure(environment: Environment) -> None:
 
 
 def build(environment: Environment) -> None:
-    """Make a new environment under a temporary name, then put it in its place."""
+    """Make a new environment under a temporary name, then put it in its place.
+
+    It has the extras of the one before, too: somebody had asked for them.
+    """
     for leftover in PROJECT.glob(TEMPORARY + "*"):  # of a start that was killed
         shutil.rmtree(leftover, ignore_errors=True)
     say(f"setting up {environment.folder.name} with pip (about a minute, only once)")
     temporary = PROJECT / (TEMPORARY + secrets.token_hex(4))
-    project = with_extras(str(PROJECT), environment.extras)
+    extras = environment.extras.union(environment.stamp().get("extras", ()))
+    project = with_extras(str(PROJECT), extras)
     try:
         create(temporary)
         pip(temporary, "--editable", project, *environment.wheels)
         rewrite_paths(temporary, environment.folder)
-        write_stamp(temporary, environment.inputs(), environment.extras)
+        write_stamp(temporary, environment.inputs(), extras)
         replace(environment.folder, temporary)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -112,7 +122,7 @@ def add(environment: Environment, installed: frozenset[str]) -> None:
     """Install more extras into a whole environment; an interrupted one is rebuilt."""
     say(f"adding to {environment.folder.name} with pip (only once)")
     inputs, missing = environment.inputs(), environment.extras - installed
-    (environment.folder / STAMP).write_text("{}")
+    write_stamp(environment.folder, "", installed | missing)  # made from nothing
     try:
         pip(environment.folder, with_extras("dadmm", missing))
     except SetupError:  # pip fails before it changes anything
@@ -196,7 +206,12 @@ def write_stamp(folder: Path, inputs: str, extras: frozenset[str]) -> None:
 
 
 def replace(folder: Path, new: Path) -> None:
-    """Rename the new environment to its place; what is not ours is kept aside."""
+    """Rename the new environment to its place; what is not ours is kept aside.
+
+    The one before stays inside it until the next time. Jobs may run from it, on other
+    hosts as well, and a library that they have loaded must not vanish: on NFS it may
+    end them. What they load from now on, and what jobs that start load, is the new.
+    """
     old = PROJECT / f"{new.name}-old"
     if os.path.lexists(folder) and not (folder / STAMP).exists():
         kept = f"{folder.name}-kept-{secrets.token_hex(4)}"
@@ -205,7 +220,9 @@ def replace(folder: Path, new: Path) -> None:
     elif folder.exists():
         folder.rename(old)
     new.rename(folder)
-    shutil.rmtree(old, ignore_errors=True)
+    if old.exists():
+        shutil.rmtree(old / BEFORE, ignore_errors=True)
+        old.rename(folder / BEFORE)
 
 
 @contextlib.contextmanager

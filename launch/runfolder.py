@@ -148,6 +148,7 @@ def settings(python: str, lines: list[list[str]]) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         timeout=300,
+        start_new_session=True,  # a terminal's Ctrl-C is for us, who end it if need be
     )
     if done.returncode == 2:
         raise UsageError(done.stderr.strip())

@@ -7,13 +7,14 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from batch import installed
+from batch import check_made, installed
 from commands import Launcher, UsageError, leave, take
 from environment import PROJECT, SetupError, ensure, say, tell
 from runfolder import FAILURE, State, check_same, look, only_job, plan, settings
@@ -92,39 +93,58 @@ def run(arguments: list[str]) -> int:
     """Run what is not finished of a grid."""
     options = read(arguments)
     sweep, tasks = options.sweep, options.grid.tasks
-    # on a login node, or here: in both places an environment may be made
-    launcher = installed(options.mpi, make=ensure)
     if options.dry_run:
         print("\n".join(f"{look(sweep.folder / n).word:<12}{n}" for n in tasks))
         return 0
-    sweep.adopt(options.grid)
-    left = unfinished(sweep, launcher, tasks)
-    if not left:
-        say(f"all {len(tasks)} runs are finished")
-        return collect(sweep)
-    if options.local:
-        return run_here(sweep, launcher, left, options.at_most)
-    return submit(sweep, left, options)
+    # that of batch jobs is as ./launch/setup made it: some may be running from it
+    launcher = installed(options.mpi, make=ensure if options.local else check_made)
+    # a sweep that is refused stays as it was: everything is checked, then written
+    left = unfinished(sweep, launcher, options.grid)
+    waiting = queued(sweep)
+    sweep.check(options.grid, waiting)
+    with only_job(sweep.folder):  # with --local, tasks wait in that process
+        before = sweep.names[:], sweep.varied[:]
+        sweep.adopt(options.grid)
+        if not left:
+            say(f"all {len(tasks)} runs are finished")
+            return collect(sweep)
+        if options.local:
+            return run_here(sweep, launcher, left, options.at_most)
+        try:
+            return submit(sweep, left, waiting, options)
+        except UsageError:  # Slurm took nothing, so nobody shall miss the new tasks
+            sweep.names, sweep.varied = before
+            sweep.save()
+            raise
 
 
-def unfinished(sweep: Sweep, launcher: Launcher, names: Iterable[str]) -> list[str]:
+def unfinished(sweep: Sweep, launcher: Launcher, grid: Grid) -> list[str]:
     """Return the tasks to be run, after a check of all their settings."""
-    names = list(names)
-    lines = [sweep.arguments(name) for name in names]
-    asked = settings(launcher.python, lines)
     left = []
-    for name, wanted in zip(names, asked, strict=True):
+    for name, wanted in zip(grid.tasks, checked(launcher, grid), strict=True):
         folder = sweep.folder / name
         if (folder / "config.toml").exists():
-            check_same(wanted, folder, sweep.ranks)
+            check_same(wanted, folder, grid.ranks)
         if not look(folder).done(wanted["max_iter"]):
             left.append(name)
     return left
 
 
-def submit(sweep: Sweep, left: list[str], options: Options) -> int:
+def checked(launcher: Launcher, grid: Grid) -> list[dict[str, Any]]:
+    """Return the settings of all tasks as ``dadmm.run`` reads them, or raise."""
+    with tempfile.TemporaryDirectory() as folder:
+        draft = Sweep(Path(folder))
+        draft.adopt(grid)
+        lines = [draft.arguments(name) for name in grid.tasks]
+        try:
+            return settings(launcher.python, lines)
+        except UsageError as error:  # names a file that is about to vanish
+            sentence = str(error).replace(f"{folder}/settings/", "")
+            raise UsageError(sentence) from None
+
+
+def submit(sweep: Sweep, left: list[str], waiting: set[int], options: Options) -> int:
     """Submit tasks as a job array, less those that are in the queue already."""
-    waiting = queued(sweep)
     numbers = [sweep.names.index(name) for name in left]
     numbers = sorted(set(numbers) - waiting)
     if not numbers:
@@ -198,6 +218,8 @@ class Here:
             words = plan(python, asked, folder, sweep.ranks)
             if words is None:  # it was done, and failed afterwards
                 return 0
+            if self._signals:  # which came meanwhile
+                return 128 + signal.SIGINT
             if "--resume" not in words:
                 words += ["--nodes", str(sweep.ranks)]
             process = subprocess.Popen(
@@ -209,9 +231,10 @@ class Here:
                 start_new_session=True,
             )
             self._running.add(process)
+            self._tell(process)  # of a signal that came before it was added
             code = process.wait()
             self._running.discard(process)
-            if code:
+            if code and not (self._signals and code < 0):  # else it was our signal
                 sentence = f"failed with code {code}; see {log.name}\n"
                 (folder / FAILURE).write_text(sentence)
         say(f"{name}: {status(look(folder))}")
@@ -220,9 +243,14 @@ class Here:
     def stop(self, signum: int, frame: Any) -> None:
         """Ask all runs to stop at the first signal, end them at the next."""
         self._signals += 1
-        number = signal.SIGUSR1 if self._signals == 1 else signal.SIGKILL
         for process in list(self._running):
-            process.send_signal(number)
+            self._tell(process)
+
+    def _tell(self, process: subprocess.Popen[bytes]) -> None:
+        """Pass on what the signals so far ask for; two that ask are as one."""
+        if self._signals:
+            ask = self._signals == 1
+            process.send_signal(signal.SIGUSR1 if ask else signal.SIGKILL)
 
 
 def run_here(sweep: Sweep, launcher: Launcher, left: list[str], at_most: int) -> int:

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,33 +56,48 @@ class Sweep:
             raise UsageError(f"{folder} holds no sweep; it has no sweep.json")
         return cls(folder)
 
-    def adopt(self, grid: Grid) -> None:
-        """Add the tasks of a grid that are new; those of before stay."""
+    def check(self, grid: Grid, waiting: Container[int]) -> None:
+        """Raise if a grid does not go with the sweep and its tasks in the queue.
+
+        A task reads its settings when it starts, so they must stay as they are.
+        """
         if self.names and self.ranks != grid.ranks:
             raise UsageError(
                 f"{self.folder} holds a sweep with ranks = {self.ranks}, and this one "
                 f"has {grid.ranks}; choose another --out"
             )
+        for number, name in enumerate(self.names):
+            if number not in waiting or name not in grid.tasks:
+                continue
+            old, new = self.settings(name), tomllib.loads(toml(grid.tasks[name]))
+            for key in sorted(old.keys() | new.keys()):
+                if old.get(key) != new.get(key):
+                    raise UsageError(
+                        f"{self.folder / name} is in the queue with {key} = "
+                        f"{old.get(key)!r}, and this one has {new.get(key)!r}; wait "
+                        "for it or cancel it, or choose another --out"
+                    )
+
+    def adopt(self, grid: Grid) -> None:
+        """Add the tasks of a grid that are new; those of before stay."""
         self.ranks = grid.ranks
         self.varied = list(dict.fromkeys([*self.varied, *grid.varied]))
         self.names += [name for name in grid.tasks if name not in self.names]
         (self.folder / "settings").mkdir(parents=True, exist_ok=True)
         (self.folder / "logs").mkdir(exist_ok=True)
         for name, settings in grid.tasks.items():
-            self.settings_file(name).write_text(toml(settings))
+            write(self.settings_file(name), toml(settings))
         self.save()
 
     def save(self) -> None:
-        """Write the record, whole or not at all."""
+        """Write the record."""
         record = {
             "ranks": self.ranks,
             "varied": self.varied,
             "jobs": self.jobs,
             "tasks": self.names,
         }
-        draft = self.folder / f".sweep.{os.getpid()}"
-        draft.write_text(json.dumps(record, indent=1) + "\n")
-        draft.replace(self.folder / "sweep.json")
+        write(self.folder / "sweep.json", json.dumps(record, indent=1) + "\n")
 
     def settings_file(self, name: str) -> Path:
         """Return the file with a task's settings."""
@@ -96,6 +111,13 @@ class Sweep:
         """Return the arguments of ``dadmm.run`` for a task."""
         out = str(self.folder / name)
         return ["--config", str(self.settings_file(name)), "--out", out]
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all: a task may be reading it."""
+    draft = path.with_name(f".draft.{os.getpid()}")
+    draft.write_text(text)
+    draft.replace(path)
 
 
 def arguments_of_task(arguments: list[str], variables: Mapping[str, str]) -> list[str]:

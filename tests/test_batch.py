@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -699,11 +700,16 @@ def test_a_task_of_an_array_finds_its_arguments(grid, tmp_path):
         tasks.arguments_of_task(line, {"SLURM_ARRAY_TASK_ID": "4"})
 
 
-def start_sweep(folder, *arguments):
-    """Start ./launch/sweep with the environment of the tests."""
-    more = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": sys.prefix}
+def begin_sweep(folder, *arguments, **more):
+    """Start ./launch/sweep with the environment of the tests, or another."""
+    usual = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": sys.prefix}
     command = [str(ROOT / "launch" / "sweep"), *map(str, arguments)]
-    return Job(command, folder, variables(**more)).end()
+    return Job(command, folder, variables(**usual | more))
+
+
+def start_sweep(folder, *arguments, **more):
+    """Run ./launch/sweep to its end."""
+    return begin_sweep(folder, *arguments, **more).end()
 
 
 def test_a_sweep_runs_on_this_machine(grid, tmp_path):
@@ -734,10 +740,156 @@ def test_a_sweep_runs_on_this_machine(grid, tmp_path):
 
 
 def test_a_wrong_setting_in_a_grid_is_said_before_anything_runs(grid, tmp_path):
-    """In one sentence, with exit code 2."""
+    """In one sentence, with exit code 2, and no task is left that nobody wants."""
     grid.write_text(GRID.replace("vp", "vpp"))
     ended = start_sweep(tmp_path, grid, "--out", "out", "--local")
 
     assert ended.code == 2
     assert ended.said == [ended.err.strip()]
     assert "unknown scheme 'vpp'; choose one of" in ended.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wrong_name_in_a_grid_is_said_without_a_path(grid, tmp_path):
+    """The file in which it was found is gone by then."""
+    grid.write_text(GRID.replace("max_iter", "max_itre"))
+    ended = start_sweep(tmp_path, grid, "--out", "out", "--local")
+
+    assert ended.err == (
+        "dadmm: scheme=auto,topology=complete.toml: unknown setting 'max_itre'; "
+        "did you mean max_iter?\n"
+    )
+
+
+def written(folder):
+    """Return what a sweep has in its files."""
+    files = [folder / "sweep.json", *folder.glob("settings/*")]
+    return {path.name: path.read_text() for path in files}
+
+
+def test_a_refused_sweep_is_as_it_was(grid, tmp_path):
+    """Tasks that have not started yet would read other settings."""
+    made = tasks.Sweep(tmp_path / "out")
+    made.adopt(tasks.read_grid(grid))
+    before = written(made.folder)
+    Run(made.folder / made.names[0]).begun(topology="star")
+    grid.write_text(GRID.replace("max_iter = 20", "max_iter = 20\nseed = 7"))
+    ended = start_sweep(tmp_path, grid, "--out", "out", "--local")
+
+    assert ended.code == 2
+    assert "choose another --out" in ended.err
+    assert written(made.folder) == before
+
+
+@pytest.fixture
+def queue(tmp_path):
+    """Variables with which Slurm takes all jobs and keeps task 2 in its queue."""
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    for name, answer in {"sbatch": "15", "squeue": "2"}.items():
+        (folder / name).write_text(f"#!/bin/sh\necho {answer}\n")
+        (folder / name).chmod(0o755)
+    return {"PATH": os.pathsep.join([str(folder), os.environ["PATH"]])}
+
+
+def test_the_settings_of_a_task_in_the_queue_are_not_changed(grid, queue, tmp_path):
+    """Not even those that may change when a run goes on."""
+    run = [grid, "--out", "out"]
+    assert "job 15: 4 of 4 runs" in start_sweep(tmp_path, *run, **queue).err
+    before = written(tmp_path / "out")
+    assert "job 15: 3 of 4 runs" in start_sweep(tmp_path, *run, **queue).err
+    before["sweep.json"] = written(tmp_path / "out")["sweep.json"]
+    grid.write_text(GRID.replace("max_iter = 20", "max_iter = 30"))
+    ended = start_sweep(tmp_path, *run, **queue)
+
+    assert ended.code == 2
+    assert ended.said == [
+        "dadmm: out/scheme=vp,topology=complete is in the queue with max_iter = 20, "
+        "and this one has 30; wait for it or cancel it, or choose another --out"
+    ]
+    assert written(tmp_path / "out") == before
+
+
+def test_tasks_that_slurm_does_not_take_are_not_missed(grid, queue, tmp_path):
+    """The array was too large, say, and the next grid is smaller."""
+    sbatch = tmp_path / "slurm" / "sbatch"
+    taking = sbatch.read_text()
+    sbatch.write_text("#!/bin/sh\necho too large >&2\nexit 1\n")
+    ended = start_sweep(tmp_path, grid, "--out", "out", **queue)
+    assert ended.said == ["dadmm: Slurm did not take the array: too large"]
+    sbatch.write_text(taking)
+    grid.write_text(GRID.replace('"auto", ', ""))
+
+    assert "job 15: 2 of 2" in start_sweep(tmp_path, grid, "--out", "out", **queue).err
+    assert len(tasks.Sweep(tmp_path / "out").names) == 2
+
+
+def test_a_sweep_at_work_keeps_others_out(grid, tmp_path):
+    """Its tasks wait in its process, and read their settings when they start."""
+    with runfolder.only_job(tmp_path / "out"):
+        ended = start_sweep(tmp_path, grid, "--out", "out", "--local")
+
+    assert ended.code == 2
+    assert ended.said == ["dadmm: another job is at work in out; wait for it"]
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_sweep_of_batch_jobs_makes_no_environment(grid, tmp_path):
+    """Other jobs may be running from the one that a new one would replace."""
+    shutil.copytree(ROOT / "launch", tmp_path / "launch")
+    command = [str(tmp_path / "launch" / "sweep"), str(grid), "--out", "out"]
+    own = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": "", "DADMM_MPIEXEC": ""}
+    ended = Job(command, tmp_path, variables(**own)).end()
+
+    assert ended.code == 2
+    assert f"there is no environment {tmp_path}/.venv; make it before" in ended.err
+    assert not list(tmp_path.glob(".venv*"))
+
+
+SLOW_TO_PLAN = """#!/bin/sh
+case "$*" in *settings.py*)  # asked by the sweep as a whole, then by its run
+    if test -e checked; then touch planning; sleep 2; fi
+    touch checked
+esac
+exec PYTHON "$@"
+"""
+
+
+@pytest.mark.parametrize("everybody", [True, False])
+def test_a_signal_while_a_run_is_planned_stops_the_sweep(tmp_path, everybody):
+    """Sent by a terminal, whose Ctrl-C is for all in the group, or to us alone."""
+    python = tmp_path / "env" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(SLOW_TO_PLAN.replace("PYTHON", sys.executable))
+    python.chmod(0o755)
+    (tmp_path / "grid.toml").write_text("ranks = 2\n[base]\nmax_iter = 20\n")
+    own = {"DADMM_ENVIRONMENT": str(tmp_path / "env")}
+    job = begin_sweep(tmp_path, "grid.toml", "--out", "out", "--local", **own)
+    job.wait_until((tmp_path / "planning").exists)
+    if everybody:
+        os.killpg(job.process.pid, signal.SIGINT)
+    else:
+        job.signal(signal.SIGTERM)
+    ended = job.end()
+
+    assert ended.code == 1
+    assert ended.err == "dadmm: 1 runs: 1 missing; table in out/table.csv\n"
+
+
+def test_a_run_that_starts_while_a_signal_comes_is_told(tmp_path, monkeypatch):
+    """And to end by it, too early to stop in good order, is no failure."""
+    made = tasks.Sweep(tmp_path)
+    made.adopt(tasks.Grid(2, {"run": {}}, []))
+    here = sweep.Here(made, Launcher("python", "", {}))
+    start = subprocess.Popen
+
+    def start_and_signal(*_, **options):
+        process = start(["sleep", "60"])
+        here.stop(signal.SIGTERM, None)
+        return process
+
+    monkeypatch.setattr(sweep, "plan", lambda *_: [])
+    monkeypatch.setattr(subprocess, "Popen", start_and_signal)
+
+    assert here("run") == -signal.SIGUSR1
+    assert runfolder.look(tmp_path / "run").word == "new"

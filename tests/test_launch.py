@@ -134,6 +134,29 @@ def test_changed_metadata_rebuilds(project, name):
     assert project.folders() == [".venv"]
 
 
+def test_a_rebuild_keeps_the_extras(project):
+    """`launch/local` after `launch/setup` does not take plots away."""
+    project.ensure("mpi", "plot")
+    (project.folder / "setup.cfg").write_text("changed")
+    project.ensure("mpi")
+
+    assert project.installs[1:] == [("--editable", f"{project.folder}[mpi,plot]")]
+    assert project.environment("mpi", "plot").ready()
+
+
+def test_a_rebuild_keeps_what_jobs_have_loaded(project):
+    """The environment before stays until the next time, and no longer."""
+    venv = project.folder / ".venv"
+    for turn in range(3):
+        (project.folder / "setup.cfg").write_text(f"{turn}")
+        project.ensure("mpi")
+        (venv / f"library-{turn}").touch()
+
+    assert (venv / "before" / "library-1").exists()
+    assert not (venv / "before" / "before").exists()
+    assert project.folders() == [".venv"]
+
+
 def test_another_python_rebuilds(project, monkeypatch):
     """Packages of one version of Python do not serve another."""
     project.ensure("mpi")
@@ -183,6 +206,9 @@ def test_an_interrupted_addition_is_not_trusted(project, environment, monkeypatc
     with pytest.raises(SystemExit):
         project.ensure("mpi", "test")
     assert not project.environment("mpi").ready()
+    monkeypatch.setattr(environment, "pip", project.pip)
+    project.ensure("mpi")
+    assert project.installs[1:] == [("--editable", f"{project.folder}[mpi,test]")]
 
 
 def test_leftovers_of_a_killed_start_are_removed(project):
@@ -265,14 +291,23 @@ def test_without_ensurepip_it_falls_back(environment, monkeypatch, module, first
 # Finding a Python
 
 
-def start_without_python(folder, **variables):
-    """Run launch/local where the only Python on PATH is too old."""
-    folder.joinpath("python3").write_text("#!/bin/sh\nexit 1\n")
-    folder.joinpath("python3").chmod(0o755)
-    folder.joinpath("dirname").symlink_to(shutil.which("dirname"))
+def fake_python(path, name="", code=0):
+    """Write a Python that is new enough, or not, and says its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\ntest $1 = -c && exit {code}\necho {name}\n")
+    path.chmod(0o755)
+
+
+def start_without_python(folder, code=1, **variables):
+    """Run launch/local of a copy where the only Python on PATH is too old."""
+    fake_python(folder / "bin" / "python3", "python3", code)
+    (folder / "bin" / "dirname").symlink_to(shutil.which("dirname"))
+    (folder / "launch").mkdir()
+    for name in ("local", "with-python"):
+        shutil.copy(LAUNCH / name, folder / "launch")
     return subprocess.run(
-        ["/bin/sh", str(LAUNCH / "local")],
-        env={"PATH": str(folder), **variables},
+        ["/bin/sh", str(folder / "launch" / "local")],
+        env={"PATH": str(folder / "bin"), **variables},
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
@@ -299,6 +334,35 @@ def test_a_bad_choice_of_python_is_named(tmp_path):
     assert done.stderr == (
         "dadmm: DADMM_PYTHON must be Python 3.11 or newer, got '/no/python'\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("venv", "code", "stamped", "used"),
+    [
+        (".venv", 0, True, "own"),
+        (".venv-external", 0, True, "own"),
+        (".venv", 1, True, "python3"),  # its Python has gone, or is not loaded here
+        (".venv", 0, False, "python3"),  # somebody else's
+    ],
+)
+def test_the_python_of_the_environment_comes_first(tmp_path, venv, code, stamped, used):
+    """That of a later login would make the environment anew under its jobs."""
+    project = tmp_path / "a project"
+    fake_python(project / venv / "bin" / "python", "own", code)
+    if stamped:
+        (project / venv / "dadmm-stamp.json").touch()
+
+    assert start_without_python(project, code=0).stdout == f"{used}\n"
+
+
+def test_a_python_that_is_named_comes_before_that_of_the_environment(tmp_path):
+    """It is how an environment gets another Python."""
+    fake_python(tmp_path / ".venv" / "bin" / "python", "own")
+    (tmp_path / ".venv" / "dadmm-stamp.json").touch()
+    fake_python(tmp_path / "named", "named")
+    done = start_without_python(tmp_path, DADMM_PYTHON=str(tmp_path / "named"))
+
+    assert done.stdout == "named\n"
 
 
 # Arguments
