@@ -21,7 +21,17 @@ from commands import Launcher, defaults, leave, prepare, take
 from environment import STAMP, Environment, SetupError, UsageError, say, tell
 from job import Stop, run_job
 from postmortem import NOT_CONVERGED
-from runfolder import FAILURE, State, decide, last_checkpoint, look, only_job, settings
+from runfolder import (
+    FAILURE,
+    JOB,
+    LOCK,
+    State,
+    decide,
+    last_checkpoint,
+    look,
+    only_job,
+    settings,
+)
 from runfolder import project_first as python_path
 from tasks import arguments_of_task
 
@@ -94,7 +104,7 @@ def attempt(
     pin = sites.pinned(allocation, allowed, os.environ.get("DADMM_PIN", "auto"))
     job, stop = main_job(launcher, words), Stop()
     with sites.start(allocation, launcher, pin, job) as (command, variables):
-        code = run_job(command, variables, stop=stop)
+        code = run_job(command, variables, folder=folder, stop=stop)
     state = look(folder)
     if code not in (0, NOT_CONVERGED) or not state.summary:
         mark_failed(folder, code, again)
@@ -117,7 +127,8 @@ def mark_failed(folder: Path, code: int, again: str) -> None:
     resume = f"{again} to go on after iteration {at}" if at else "no checkpoint"
     sentence = f"failed with code {code}; {resume}; {folder}"
     say(sentence)
-    if (folder / "config.toml").exists() or not any(folder.iterdir()):
+    others = set(os.listdir(folder)) - {JOB, LOCK}
+    if (folder / "config.toml").exists() or not others:
         (folder / FAILURE).write_text(sentence + "\n")
 
 

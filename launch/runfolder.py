@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from environment import PROJECT, SetupError, UsageError
 
 JOB = ".job"  # by which jobs keep each other out of a folder
+LOCK = ".lock"  # by which dadmm.run does
 FAILURE = "failure.txt"  # a sentence about a run that failed; the next start removes it
 SETTLED = ("converged", "max_iter")  # the ways of a run to end by its own rules
 # what --resume takes beside the folder, or what does not change a run's numbers
@@ -198,21 +199,35 @@ def only_job(folder: Path) -> Iterator[None]:
     between hosts NFS grants nothing else. Where the file system knows no locks, there
     is none.
     """
+    file = folder / JOB
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / JOB, os.O_RDWR | os.O_CREAT, 0o666)
+        while True:
+            handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+            with contextlib.suppress(FileNotFoundError):
+                if locked(handle) and os.fstat(handle).st_ino == file.stat().st_ino:
+                    break
+            os.close(handle)  # of a job that has just ended, and removed it
+    except BlockingIOError:
+        os.close(handle)
+        raise UsageError(f"another job is at work in {folder}; wait for it") from None
     except OSError as error:
         raise UsageError(
             f"cannot use {folder} ({error.strerror}); choose another --out"
         ) from None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise UsageError(f"another job is at work in {folder}; wait for it") from None
-    except OSError:
-        pass
-    try:
         yield
     finally:
+        file.unlink(missing_ok=True)
         os.close(handle)
+
+
+def locked(handle: int) -> bool:
+    """Lock a file, if its system has locks; raise if somebody else has."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        pass
+    return True

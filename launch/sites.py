@@ -14,7 +14,7 @@ from typing import NamedTuple
 import hostfile
 from commands import Launcher, banner, script
 from environment import UsageError, say
-from ranks import on_hosts
+from ranks import on_hosts, outliving
 
 LAUNCHERS = ("mpiexec", "srun")
 PINS = ("auto", "yes", "no")
@@ -118,7 +118,8 @@ def start(
     options, variables = binding(said, pin)
     variables |= launcher.variables
     if not allocation.hostfile:  # an mpiexec asks Slurm by itself
-        yield [launcher.mpiexec, *options, *ranks, *job], variables
+        lasting = outliving(launcher.mpiexec, job)
+        yield [launcher.mpiexec, *options, *lasting, *ranks, *job], variables
         return
     places = hostfile.read(allocation.hostfile)
     with on_hosts(launcher.mpiexec, places, job, variables) as command:

@@ -98,6 +98,26 @@ def test_each_mpi_gets_its_own_form(monkeypatch, places, banner, file, words):
     assert not Path(name).exists()
 
 
+@pytest.mark.parametrize("given", ["flag", "config", "resume", "none"])
+def test_a_run_that_shall_outlive_its_ranks_is_started_so(monkeypatch, tmp_path, given):
+    """Whoever says so: the command line, a file of settings, or the run to resume."""
+    monkeypatch.setattr(ranks, "banner", lambda mpiexec: "mpirun (Open MPI) 5.0.11")
+    (tmp_path / "config.toml").write_text('on_failure = "continue"\n')
+    words = {
+        "flag": ["--on-failure=continue"],
+        "config": ["--config", str(tmp_path / "config.toml")],
+        "resume": ["--resume", str(tmp_path)],
+        "none": ["--config", str(tmp_path / "absent.toml")],
+    }[given]
+    lasting = [] if given == "none" else ["--with-ft", "ulfm"]
+
+    assert ranks.outliving("mpiexec", words) == lasting
+    with ranks.on_hosts("mpiexec", ["a", "b"], ["job", *words], {}) as command:
+        assert ("--with-ft" in command) == (given != "none")
+    monkeypatch.setattr(ranks, "banner", lambda mpiexec: "HYDRA")
+    assert ranks.outliving("mpiexec", words) == []
+
+
 def test_emulated_hosts_are_reached_by_our_stand_in_for_ssh(monkeypatch):
     """By an argument of Hydra's, or by a variable."""
     monkeypatch.setattr(ranks, "banner", lambda mpiexec: "HYDRA")
