@@ -19,6 +19,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from environment import say
+from pulse import Pulse
+
 TAIL = 1 << 16  # bytes of what was said last that are kept
 IDLE = 0.5  # seconds between looks whether mpiexec is gone and left its streams open
 PATIENCE = 15  # seconds that mpiexec may take to end after one of its ranks has
@@ -49,6 +52,7 @@ class Witness:
         self._kills = memory_kills()
         self._ranks: dict[socket.socket, int] = {}
         self._streams = 0
+        self._pulse = Pulse()
         self._due = math.inf  # when mpiexec must have ended, too
         self._selector = selectors.DefaultSelector()
         self._door = socket.socket(socket.AF_UNIX)
@@ -103,6 +107,8 @@ class Witness:
                 key.data(key.fileobj)
             if not ready and process.poll() is not None:
                 return  # somebody else, who lives on, holds the stream open
+            if words := self._pulse.look(self.folder):
+                say(words)
             if time.monotonic() > self._due:
                 self._due = math.inf
                 overdue()

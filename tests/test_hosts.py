@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -128,6 +132,7 @@ def test_emulated_hosts_are_reached_by_our_stand_in_for_ssh(monkeypatch):
 
 # Four hosts
 
+NET = "/proc/self/ns/net"
 HOSTS = "host0:2\nhost1 slots=3\nhost2\nhost3:2\n"
 # As ssh does: another folder, and nothing of the caller's variables
 SSH = f"""#!/bin/sh
@@ -199,6 +204,46 @@ def test_a_run_across_four_hosts_has_the_bits_of_a_local_one(
         for first, after in zip(before, cluster.counters(), strict=True)
     )
     assert travelled > summary["bytes_between_hosts"] > 0
+
+
+def test_a_lost_host_ends_the_run_and_is_named(cluster, by_ssh, written, tmp_path):
+    """All its processes die at once in the middle of a run, and it can be resumed."""
+    words = ("--hostfile", written("host0:2\nhost1:2\n"), "--checkpoint-every", 20)
+    rest = ("--tolerance", 0, "--max-iter", 10**8, "--quiet", "--out", "run")
+    start = [
+        sys.executable,
+        "-c",
+        LOCAL,
+        ROOT / "launch",
+        find_mpiexec(),
+        *words,
+        *rest,
+    ]
+    command = cluster.command(0, [str(word) for word in start])
+    job = Job(command, tmp_path, variables(**by_ssh))
+    saved = tmp_path / "run" / "checkpoints"
+    job.wait_until(lambda: saved.exists() and len(list(saved.iterdir())) > 1)
+    there = processes_of(cluster, 1)
+    assert len(there) >= 3  # two ranks and what started them
+    for process in there:
+        os.kill(process, signal.SIGKILL)
+    ended = job.end()
+
+    assert ended.code not in (0, 2, 3)
+    lost, on = ended.said[-2:]
+    assert lost == "dadmm: host host1 was lost, and the ranks on it with it"
+    assert "run has a checkpoint of iteration" in on
+
+
+def processes_of(cluster, host):
+    """Return the processes that run on a host, by the numbers that they have here."""
+    shown = subprocess.check_output(cluster.command(host, ["readlink", NET]), text=True)
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(entry / "ns" / "net") == shown.strip():
+                found.append(int(entry.name))
+    return found
 
 
 def test_a_pbs_job_whose_chunks_alternate_has_all_ranks_of_a_host_together(

@@ -401,6 +401,22 @@ def test_the_folder_of_a_run_on_other_hosts_is_that_of_its_arguments(tmp_path):
     assert ended.said[-1].startswith("dadmm: nothing is known here of a folder of the")
 
 
+def test_a_run_that_writes_nothing_any_more_is_noticed(tmp_path):
+    """A frozen rank, or a host that is gone without a word; it is not ended."""
+    rows = tmp_path / "run" / "parts" / "history-00000.csv"
+    rows.parent.mkdir(parents=True)
+    rows.touch()
+    script = f"printf {rows.parents[1]} >$DADMM_RUN_FILE; "
+    script += (
+        f"for k in 1 2 3; do echo $k >>{rows}; sleep 0.2; done; sleep 1; rm {rows}"
+    )
+    driver = DRIVER.replace("import job", "import job, pulse; pulse.QUIET = 0.5")
+    words = [sys.executable, "-c", driver, str(LAUNCH), "/bin/sh", "-c", script]
+    ended = Job(words, tmp_path, variables()).end()
+
+    assert ended.said[0].startswith("dadmm: no iteration has ended for 0.5 s: they are")
+
+
 def test_no_file_is_left_behind(tmp_path):
     """The one in which rank 0 names the folder."""
     (tmp_path / "tmp").mkdir()
