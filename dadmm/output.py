@@ -134,8 +134,12 @@ def _parts(folder: Path, kind: str) -> list[Path]:
 
 
 def _forget_results(folder: Path) -> None:
+    """Remove what would seem to be results of the run that begins or goes on here."""
     for stale in (folder / "summary.json", *folder.glob("imputed-*.npz")):
         stale.unlink(missing_ok=True)
+    for part in folder.glob("part-[0-9]*"):  # of a graph that had fallen apart
+        if (part / "config.toml").exists():
+            shutil.rmtree(part)
 
 
 def _fresh(stem: Path) -> Path:

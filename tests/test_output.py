@@ -57,6 +57,8 @@ def test_overwriting_replaces_results_only(tmp_path):
         (tmp_path / name).write_text("old")
     (tmp_path / output.PARTS).mkdir()
     (tmp_path / output.PARTS / "history-00007.csv").write_text("1,7,0\n")
+    (tmp_path / "part-00003").mkdir()  # of a graph that had fallen apart
+    (tmp_path / "part-00003" / "config.toml").touch()
     output.create(str(tmp_path), "name", overwrite=True)
 
     assert names(tmp_path) == [".lock", output.PARTS, "result.npz", "thesis.tex"]
