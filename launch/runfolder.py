@@ -34,6 +34,7 @@ FREE = {
     "placement": str,
     "on_failure": str,
 }
+WORDS = {"new": "missing", "empty": "unfinished", "max_iter": "not converged"}
 ELSEWHERE = {"nodes", "out", "overwrite", "resume"}  # not written, or compared apart
 
 
@@ -71,6 +72,13 @@ def look(folder: Path) -> State:
     if last_checkpoint(folder):
         return State("unfinished", last_checkpoint(folder))
     return State("empty" if (folder / "config.toml").exists() else "new")
+
+
+def status(state: State, waiting: bool = False) -> str:
+    """Return a state as the table says it."""
+    if waiting and not state.settled:
+        return "in queue"
+    return WORDS.get(state.word, state.word)
 
 
 def last_checkpoint(folder: Path) -> int:

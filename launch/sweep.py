@@ -10,14 +10,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from batch import check_made, installed
 from commands import Launcher, UsageError, leave, take
 from environment import PROJECT, SetupError, ensure, say, tell
-from runfolder import FAILURE, State, check_same, look, only_job, plan, settings
+from here import Here
+from runfolder import check_same, look, only_job, settings, status
 from tasks import FLAG, Grid, Sweep, number_of_ranks, plain, read_grid
 
 AT_MOST = 4  # running jobs of an array, unless told otherwise
@@ -43,7 +43,6 @@ GRID.toml:  ranks = 20
             topology = ["ring", "complete"]
             seed = [0, 1, 2]
 """
-WORDS = {"new": "missing", "empty": "unfinished", "max_iter": "not converged"}
 
 
 class Options(NamedTuple):
@@ -199,67 +198,9 @@ def queued(sweep: Sweep) -> set[int]:
     return found
 
 
-class Here:
-    """Runs on this machine, a few at a time; a signal stops them in good order."""
-
-    def __init__(self, sweep: Sweep, launcher: Launcher) -> None:
-        self._sweep, self._launcher = sweep, launcher
-        self._running: set[subprocess.Popen[bytes]] = set()
-        self._signals = 0
-
-    def __call__(self, name: str) -> int:
-        """Run one task in one process; return its exit code."""
-        if self._signals:
-            return 128 + signal.SIGINT
-        folder, sweep = self._sweep.folder / name, self._sweep
-        with only_job(folder), open(sweep.folder / "logs" / f"{name}.out", "a") as log:
-            (folder / FAILURE).unlink(missing_ok=True)
-            python, asked = self._launcher.python, sweep.arguments(name)
-            words = plan(python, asked, folder, sweep.ranks)
-            if words is None:  # it was done, and failed afterwards
-                return 0
-            if self._signals:  # which came meanwhile
-                return 128 + signal.SIGINT
-            if "--resume" not in words:
-                words += ["--nodes", str(sweep.ranks)]
-            process = subprocess.Popen(
-                [python, "-P", "-m", "dadmm.run", *words],
-                env=self._launcher.variables,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-            self._running.add(process)
-            self._tell(process)  # of a signal that came before it was added
-            code = process.wait()
-            self._running.discard(process)
-            if code and not (self._signals and code < 0):  # else it was our signal
-                sentence = f"failed with code {code}; see {log.name}\n"
-                (folder / FAILURE).write_text(sentence)
-        say(f"{name}: {status(look(folder))}")
-        return code
-
-    def stop(self, signum: int, frame: Any) -> None:
-        """Ask all runs to stop at the first signal, end them at the next."""
-        self._signals += 1
-        for process in list(self._running):
-            self._tell(process)
-
-    def _tell(self, process: subprocess.Popen[bytes]) -> None:
-        """Pass on what the signals so far ask for; two that ask are as one."""
-        if self._signals:
-            ask = self._signals == 1
-            process.send_signal(signal.SIGUSR1 if ask else signal.SIGKILL)
-
-
 def run_here(sweep: Sweep, launcher: Launcher, left: list[str], at_most: int) -> int:
     """Run tasks on this machine; return zero if all went well."""
-    here = Here(sweep, launcher)
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, here.stop)
-    with ThreadPoolExecutor(at_most) as pool:
-        codes = list(pool.map(here, left))
+    codes = Here(sweep, launcher).run(left, at_most)
     return collect(sweep) or int(any(codes))
 
 
@@ -286,13 +227,6 @@ def collect(sweep: Sweep) -> int:
     told = ", ".join(f"{count} {word}" for word, count in totals.items())
     say(f"{len(rows)} runs: {told}; table in {sweep.folder / 'table.csv'}")
     return 0
-
-
-def status(state: State, waiting: bool = False) -> str:
-    """Return a state as the table says it."""
-    if waiting and not state.settled:
-        return "in queue"
-    return WORDS.get(state.word, state.word)
 
 
 def flat(summary: dict[str, Any]) -> dict[str, Any]:

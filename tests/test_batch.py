@@ -16,6 +16,7 @@ from mpi.launcher import ROOT, Job, variables
 
 sys.path.append(str(ROOT / "launch"))
 import batch
+import here
 import runfolder
 import sites
 import sweep
@@ -877,16 +878,16 @@ def test_a_run_that_starts_while_a_signal_comes_is_told(tmp_path, monkeypatch):
     """And to end by it, too early to stop in good order, is no failure."""
     made = tasks.Sweep(tmp_path)
     made.adopt(tasks.Grid(2, {"run": {}}, []))
-    here = sweep.Here(made, Launcher("python", "", {}))
+    runner = here.Here(made, Launcher("python", "", {}))
     start = subprocess.Popen
 
     def start_and_signal(*_, **options):
         process = start(["sleep", "60"])
-        here.stop(signal.SIGTERM, None)
+        runner.stop(signal.SIGTERM, None)
         return process
 
-    monkeypatch.setattr(sweep, "plan", lambda *_: [])
+    monkeypatch.setattr(here, "plan", lambda *_: [])
     monkeypatch.setattr(subprocess, "Popen", start_and_signal)
 
-    assert here("run") == -signal.SIGUSR1
+    assert runner("run") == -signal.SIGUSR1
     assert runfolder.look(tmp_path / "run").word == "new"
