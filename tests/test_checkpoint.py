@@ -40,8 +40,8 @@ SENDING = {
     "quantised": Sending(payload="quantised", bits=4),
     "censored": Sending(censor=1e-2),
     "every": Sending(every=3),
-    "asleep": Sending(sleep=0.2),
-    "all": Sending(payload="quantised", bits=5, censor=1e-2, every=2, sleep=0.1),
+    "asleep": Sending(sleep=0.95),  # a third of the edges, by turns
+    "all": Sending(payload="quantised", bits=5, censor=1e-2, every=2, sleep=0.9),
 }
 SCHEDULES = {"always": None, "matchings": Schedule.matchings(RING)}
 
@@ -86,14 +86,17 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, scheme, how):
 
 @pytest.mark.parametrize("stopping", ["optimality", "residuals", "objective"])
 @pytest.mark.parametrize("agreement", ["neighbours", "global"])
-@pytest.mark.parametrize("before", [1, 2, 6, 9])
+@pytest.mark.parametrize(
+    ("before", "every"), [(1, 1), (2, 1), (6, 1), (9, 1), (13, 3), (14, 3), (15, 3)]
+)
 def test_a_resumed_run_converges_when_it_would_have(
-    tmp_path, stopping, agreement, before
+    tmp_path, stopping, agreement, before, every
 ):
     """Wherever it was cut, also between the verdict and the end that follows."""
     scheme = "global_balance" if agreement == "global" else "auto"
     settings = {"stopping": stopping, "agreement": agreement, "scheme": scheme}
-    settings |= {"max_iter": 400, "tolerance": 0.05, "t_max": 8}
+    settings["sending"] = Sending(every=every)
+    settings |= {"max_iter": 1500, "tolerance": 0.05, "t_max": 8}
     whole = ppca(**settings)
     at = whole.iterations - before
     ppca(**{**settings, "max_iter": at}, checkpoints=Checkpoints(tmp_path))
