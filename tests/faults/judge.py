@@ -134,8 +134,9 @@ class Play:
         finally:
             job.sweep()
         self.early = not job.heeds
-        if fault.strike is None:  # an inside fault, or none
-            hit = ended.code != 0 and fault.words != "no fault"
+        inside = any("die" in own for own in fault.plan.values())
+        if (inside or fault.strike is None) and fault.words != "no fault":
+            hit = hit or ended.code != 0
         how = "resumed" if resume else "started"
         told = f"{how}, {fault.words}: code {ended.code}"
         self.story.append(f"{told}, {'; '.join(ended.said)}" if ended.said else told)
