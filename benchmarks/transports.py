@@ -16,7 +16,7 @@ from typing import Any
 import mpi4py
 import numpy as np
 
-from dadmm.exchange.mpi import MPI, NAP, MPIExchange, World, assemble, crowded, waiting
+from dadmm.exchange.mpi import MPI, NAP, MPIExchange, World, asleep, crowded, waiting
 from dadmm.topology import Topology
 
 Swap = Callable[[], None]
@@ -91,7 +91,7 @@ def ping_pong(comm: Any, partner: int, size: int, rounds: int) -> list[float]:
         bids = comm.sendrecv(seconds, partner if first else 0)
         count = amount(max(bids, seconds))
         times = [timed(there_and_back, count) / 2 for _ in range(rounds)]
-    assemble(comm)  # the others are asleep meanwhile
+    asleep(comm.Ibarrier())  # the others are asleep meanwhile
     return comm.bcast(times)
 
 
