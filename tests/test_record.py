@@ -14,6 +14,7 @@ from dadmm import record
 from dadmm.interfaces import PenaltyState
 from dadmm.partfiles import PartFile, merge
 from dadmm.record import EdgeRows, History, Memory, NodeRows, Table
+from dadmm.recovery import Loss
 
 
 class Blocks:
@@ -169,6 +170,23 @@ def node(i, eta=(1.0, 2.0)):
         seconds=[10.0 + i, 11.0 + i, 12.0 + i, 13.0 + i],
         theta=np.array([14.0 + i]), penalty=state,
     )  # fmt: skip
+
+
+def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
+    """Its first row is that of the iteration after the one from which it goes on."""
+    one = node(0)
+    one.eta = np.ones(2)
+    recorder = record.Recorder([one], {}, True, True, start=100)
+    loss = Loss(105, (2,), ((0, 1),), (0, 1), np.array([True, False]))
+    for t in range(101, 111):
+        for watch in recorder.watchers:
+            watch(t, [one])
+    for watch in recorder.watchers:
+        watch.rewind(loss)
+    history = recorder.history(SimpleNamespace(collect=lambda rows: rows))
+
+    assert len(history) == len(history.edges) == 5
+    assert history.edges["eta"].shape == (5, 1)
 
 
 def test_rows_of_the_dead_are_left_out(tmp_path):
