@@ -87,6 +87,8 @@ class PPCA:
         self.mean = samples.mean(axis=0)
         self.factor = triangular(samples - self.mean)
         self._count: Any = float(self.n_samples)  # (n,) in a stack
+        rounding = np.finfo(float).eps * float(np.abs(samples).max())
+        self._most: Any = rounding**-2 if rounding else math.inf
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -107,6 +109,7 @@ class PPCA:
         stacked.mean = np.array([p.mean for p in problems])
         stacked.factor = np.array([p.factor for p in problems])
         stacked._count = np.array([p._count for p in problems])
+        stacked._most = np.array([p._most for p in problems])
         stacked._eye = first._eye
         return stacked
 
@@ -165,7 +168,7 @@ class PPCA:
             mu_new += (1.0 - share) * centre_mu
 
         misfit = self._misfit(W_new[..., None, :, :], mu_new[..., None, :], stats)
-        known = (n * self.dimension, misfit[..., 0], weight, centre_a)
+        known = (n * self.dimension, misfit[..., 0], weight, centre_a, self._most)
         cases = zip(*map(listed, known), strict=True)
         a_new.flat = [_precision(*case) for case in cases]
         return out
@@ -202,11 +205,27 @@ class PPCA:
         return wide(stats.floor) + drift + wide(self._count) * np.vecdot(shift, shift)
 
 
-def _precision(count: float, misfit: float, weight: float, centre: float) -> float:
-    """Return the positive root of the a update, without cancellation."""
+def _precision(
+    count: float,
+    misfit: float,
+    weight: float,
+    centre: float,
+    most: float = math.inf,
+) -> float:
+    """Return the positive root of the a update, without cancellation.
+
+    Raises
+    ------
+    ZeroDivisionError
+        If the noise 1/a vanishes: a exceeds ``most``, the precision at which the noise
+        is as small as the rounding errors of the samples.
+    """
     b = 0.5 * misfit - weight * centre
     root = math.sqrt(b * b + 2.0 * weight * count)
-    return count / (b + root) if b > 0.0 else (root - b) / (2.0 * weight)
+    a = count / (b + root) if b > 0.0 else (root - b) / (2.0 * weight)
+    if a > most:
+        raise ZeroDivisionError("the noise variance is zero")
+    return a
 
 
 def _checked(samples: Matrix, n_components: int) -> Matrix:
