@@ -93,6 +93,9 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     hosts = assemble.place(world, config, graph)  # from here on a rank is its node
     samples, truth = assemble.shards(world, config, graph.n_nodes)
     problems = together(world, assemble.problems, config, samples, graph.n_nodes)
+    said = report.announcement(world, config)
+    if said is not None and not config.quiet:
+        print(said, flush=True)
     targets = report.targets(world, config, list(problems.values()), truth)
     work = session.begin(
         world, config, resume, graph, schedule, samples, targets.observe
@@ -137,6 +140,8 @@ def conclude(
     arrays |= {k: v for k, v in traffic._asdict().items() if k.startswith("edge_")}
     if targets.gaps:
         together(world, impute, work.parts.home, problems, samples, result)
+    calls, data = world.sent()
+    summary |= {"outside_calls": calls, "outside_bytes": data}
     folder = together(world, session.finish, world, work, result, summary, arrays)
     together(world, work.checkpoints.close)  # whose failure costs no results
     if world.rank == 0 and not config.quiet:
@@ -211,7 +216,8 @@ def reconstruct(
 ) -> dict[str, Any]:
     """Return structure and motion after the metric upgrade, of a run that has any.
 
-    A structure that is adrift, known up to a translation, is put about the origin.
+    On rank 0, which gathers the motion; elsewhere there is nothing. A structure that
+    is adrift, known up to a translation, is put about the origin.
     """
     cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
     if not cameras:
@@ -220,7 +226,8 @@ def reconstruct(
     structure = result.layout.views(result.theta.mean(axis=0)).W
     if adrift:
         structure = structure - structure.mean(axis=0)
-    return motion.upgrade(world.collect(own), structure)._asdict()
+    rows = world.gather(own)
+    return {} if world.rank else motion.upgrade(rows, structure)._asdict()
 
 
 def impute(
@@ -236,7 +243,8 @@ def impute(
             filled, variances = problem.impute(result.of(i), samples[i])
             latent = problem.latent(result.of(i), samples[i])
             found = {"samples": filled, "variances": variances, "latent": latent}
-            output.write_arrays(folder / f"imputed-{i:05d}.npz", found)
+            path = folder / f"imputed-{i:05d}.npz"
+            output.write_arrays(path, found, private=True)
 
 
 if __name__ == "__main__":
