@@ -333,7 +333,7 @@ def texts(comm: Any, text: str) -> list[str]:
 def _texts(comm: Any, text: str, everywhere: bool) -> list[str]:
     """Return the texts of all ranks, in order, on every rank or on rank 0 alone."""
     mine = np.frombuffer(text.encode(), dtype=np.uint8)
-    everything, counts = _joined(comm, mine, everywhere)
+    everything, counts = _joined(comm, mine[:, None], everywhere)
     parts = np.split(everything, counts.cumsum()[:-1])
     return [part.tobytes().decode() for part in parts]
 
@@ -344,23 +344,23 @@ def collect(comm: Any, rows: Matrix, everywhere: bool = True) -> Matrix:
     A rank that receives nothing returns no rows.
     """
     rows = np.ascontiguousarray(rows, dtype=np.float64)
-    everything, _ = _joined(comm, rows.ravel(), everywhere)
-    return everything.reshape(-1, rows.shape[1])
+    return _joined(comm, rows, everywhere)[0]
 
 
 def _joined(
     comm: Any, mine: np.ndarray, everywhere: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the arrays (n,) of all ranks as one, and the length of each.
+    """Return the rows (n, width) of all ranks, and how many each has.
 
-    Both are empty or zero on ranks that receive nothing.
+    There are none, of any rank, on ranks that receive nothing.
     """
     names = ("Iallgather", "Iallgatherv") if everywhere else ("Igather", "Igatherv")
-    size, sizes = (getattr(comm, name) for name in names)
-    length, lengths = np.array([mine.size]), np.zeros(comm.size, dtype=np.int64)
-    asleep(size(length, lengths), length)
-    everything = np.empty(lengths.sum(), mine.dtype)
-    asleep(sizes(mine, [everything, lengths.tolist()]), mine)
+    equal, unequal = (getattr(comm, name) for name in names)
+    length, lengths = np.array([len(mine)]), np.zeros(comm.size, dtype=np.int64)
+    asleep(equal(length, lengths), length)
+    width = mine.shape[1]
+    everything = np.empty((int(lengths.sum()), width), mine.dtype)
+    asleep(unequal(mine, [everything, (lengths * width).tolist()]), mine)
     return everything, lengths
 
 
