@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm import assemble, identity, motion, output, report, session
+from dadmm import assemble, identity, motion, output, privacy, report, session
 from dadmm.algorithm import Watcher
 from dadmm.config import Request, RunConfig
 from dadmm.errors import DadmmError
@@ -84,7 +84,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     started = monotonic()
     config, dry_run, resume = read(world, argv)
     if dry_run:
-        print(config.to_toml(), end="")
+        print(config.to_toml() + privacy.leaving(config), end="")
         return OK
     if config.on_failure == "continue":
         together(world, world.check_fault_tolerance)

@@ -274,3 +274,38 @@ def test_files_with_rows_are_for_their_owner_alone(folder, monkeypatch):
     assert len(files) == 5
     assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
     assert modes == [0o600]
+
+
+def said_to_leave(capsys, *words):
+    """Return what a dry run says, and that its output can be fed back."""
+    assert main([*words, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    comments = [line for line in out.splitlines() if line.startswith("#")]
+    Path("again.toml").write_text(out)
+    assert main(["--config", "again.toml", "--dry-run"]) == 0
+    assert capsys.readouterr().out == out
+    return "\n".join(comments)
+
+
+def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
+    """By what is chosen; and it starts nothing."""
+    plain = said_to_leave(capsys, "--data", "own-{rank}.npy")
+    assert "not sent, each rank reads its own" in plain
+    assert "scatter" not in plain
+    asked = said_to_leave(capsys, "--data", "own-{rank}.npy", "--compare-centralised")
+    assert "scatter factor (as good as the rows" in asked
+    frames = said_to_leave(capsys, "--problem", "sfm", "--data", "object.mat")
+    assert "rank 0 reads all of them, and sends each node its own" in frames
+    assert "first frame" in frames
+    assert "motion" in frames
+    random = said_to_leave(capsys, "--problem", "sfm", "--start", "random")
+    assert "first frame" not in random
+    labels = said_to_leave(capsys, "--data", "x.npy", "--labels", "labels.npy")
+    assert "rank 0 reads all of them" in labels
+    table = said_to_leave(capsys, "--problem", "lasso", "--data", "x.csv")
+    assert "rank 0 reads all of them" in table
+    assert "imputed" not in table
+    votes = said_to_leave(capsys, "--agreement", "global", "--no-checkpoint")
+    assert "vote" in votes
+    assert "check sum" not in votes
+    assert not Path("runs").exists()
