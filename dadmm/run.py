@@ -233,10 +233,11 @@ def reconstruct(
 def impute(
     folder: Path, problems: dict[int, Any], samples: dict[int, Matrix], result: Result
 ) -> None:
-    """Write what a node makes of its missing entries; its samples stay with its rank.
+    """Write what a node makes of its missing entries.
 
-    That is ``imputed-00000.npz`` and so on by node: the filled ``samples``, the
-    ``variances`` of what was filled in, and the ``latent`` means.
+    The files, which only their owner can read, are ``imputed-00000.npz`` and so on by
+    node: the filled ``samples``, the ``variances`` of what was filled in, and the
+    ``latent`` means.
     """
     for i, problem in problems.items():
         if isinstance(problem, IncompletePPCA):

@@ -58,7 +58,10 @@ class Team(NamedTuple):
 
 
 class Consensus(BaseEstimator):
-    """An estimator that is fitted by the nodes of a network, without a centre.
+    """An estimator that is fitted by the nodes of a network.
+
+    In the iterations neighbours talk to each other. Before and after them rank 0 adds
+    up sums over the rows of each node; docs/privacy.md has them all.
 
     Parameters
     ----------
