@@ -152,8 +152,8 @@ def on_ranks(iterations: int, repeats: int) -> list[dict]:
 def start_up(repeats: int) -> dict:
     """Compare the start of the main job with a bare import of mpi4py and numpy."""
     with tempfile.TemporaryDirectory() as folder:
-        job = ("-m", "dadmm.run", "--max-iter", "1", "--no-reference", "--quiet")
-        job = (*job, "--overwrite", "--out", f"{folder}/run")
+        job = ("-m", "dadmm.run", "--max-iter", "1", "--no-compare-centralised")
+        job = (*job, "--quiet", "--overwrite", "--out", f"{folder}/run")
         tasks = {
             "bare": lambda: seconds(mpi("-c", "import mpi4py.MPI, numpy")),
             "job": lambda: seconds(mpi(*job)),

@@ -65,7 +65,7 @@ def job(topology: str, iterations: int, dimension: int, parts: int) -> tuple[str
     return (
         *("--topology", topology, "--max-iter", str(iterations), "--tolerance", "0"),
         *("--dimension", str(dimension), "--n-components", str(parts)),
-        *("--n-samples", "400", "--no-reference", "--wait", "nap", "--quiet"),
+        *("--n-samples", "400", "--no-compare-centralised", "--wait", "nap", "--quiet"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Consensus ADMM with no centre: one node per process, talking to neighbours only."""
+"""Consensus ADMM with no centre: in its iterations a node talks to neighbours only."""
 
 from dadmm import datasets, metrics, problems, shard, testing
 from dadmm.checkpoint import Checkpoints

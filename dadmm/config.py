@@ -187,7 +187,11 @@ class RunConfig:
     overwrite: bool = setting(False, "replace the results in --out")
     record_edges: bool = setting(False, "also write edges.csv, a row per edge")
     record_angle: bool = setting(False, "also record subspace angles every iteration")
-    reference: bool = setting(True, "compare with the centralised solution at the end")
+    compare_centralised: bool | None = setting(
+        None,
+        "ppca, sfm: compare with the centralised solution, for which rank 0 gathers "
+        "a summary of each node's rows (by default for synthetic data only)",
+    )
     quiet: bool = setting(False, "print nothing but errors")
 
     def __post_init__(self) -> None:
@@ -227,6 +231,11 @@ class RunConfig:
             raise ConfigError(
                 f"record_angle does not go with {self.problem}, which has no subspace"
             )
+        if self.compare_centralised and not issubclass(kind, PPCA):
+            raise ConfigError(
+                f"compare_centralised does not go with {self.problem}; it is for ppca "
+                "and sfm"
+            )
         if self.missing and (self.data is not None or not issubclass(kind, PPCA)):
             raise ConfigError(
                 "missing is for the synthetic data of ppca and sfm; in data of your "
@@ -249,6 +258,18 @@ class RunConfig:
                     f"{name} does not go with {self.problem}; it is for "
                     f"{', '.join(suited)}"
                 )
+
+    @property
+    def has_subspace(self) -> bool:
+        """Whether the problem has a centralised solution to compare with."""
+        return issubclass(PROBLEMS.get(self.problem, object), PPCA)
+
+    @property
+    def compares(self) -> bool:
+        """Whether to compare with the centralised solution, where there is one."""
+        if self.compare_centralised is None:
+            return self.data is None
+        return self.compare_centralised
 
     @property
     def is_plugin(self) -> bool:

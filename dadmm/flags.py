@@ -10,6 +10,8 @@ from typing import Any, NoReturn, get_args, get_type_hints
 
 from dadmm.errors import ConfigError
 
+RENAMED = {"reference": "compare_centralised"}  # settings, from their old names
+
 
 def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
     """Return what a command line gives; ``config``, ``dry_run``, ``resume``, too."""
@@ -30,6 +32,8 @@ def _kinds(kind: Any) -> dict[str, type]:
 def typed(settings: Any, name: str, value: Any, source: str) -> Any:
     """Return a TOML value as its setting's type."""
     kinds = _kinds(settings)
+    if name in RENAMED:
+        raise ConfigError(f"{source}: {name} is now called {RENAMED[name]}")
     if name not in kinds:
         hint = _closest(name, kinds, "TOML keys are the flags, with underscores")
         raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
@@ -77,7 +81,9 @@ def _parser(settings: Any) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"dadmm {__version__}")
     parser.add_argument("--config", metavar="FILE", help="settings as TOML")
     parser.add_argument(
-        "--dry-run", action="store_true", help="print the settings as TOML and stop"
+        "--dry-run",
+        action="store_true",
+        help="print the settings as TOML, and what leaves a node with them, and stop",
     )
     parser.add_argument(
         "--resume", metavar="RUN", help="go on with the run in this folder"
@@ -114,6 +120,10 @@ def _reader(kind: type) -> Any:
 
 def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
     flag = argument.partition("=")[0]
+    for old, new in RENAMED.items():
+        for prefix in ("--", "--no-"):
+            if flag == prefix + old.replace("_", "-"):
+                return f"{flag} is now called {prefix}{new.replace('_', '-')}"
     known = [name for action in parser._actions for name in action.option_strings]
     hint = _closest(flag, known, "--help lists what is allowed")
     return f"unknown argument {argument!r}; {hint}"

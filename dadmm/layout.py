@@ -25,8 +25,9 @@ class Layout:
     shapes : dict of str to tuple of int
         Shape of each part, in the order in which the parts are laid out.
     private : sequence of str
-        Parts that each node keeps for itself: they are never sent and nothing pulls
-        at them. They come last.
+        Parts on which nodes need not agree: no message to a neighbour holds them, and
+        nothing pulls at them. At the end all ranks have them, in `Result.theta`. They
+        come last.
     scales : dict of str to float
         How much more than others a part is held to agree: its penalty is the edge's
         times this number. For parts in units of their own.

@@ -276,10 +276,22 @@ def write_text(path: Path, text: str) -> None:
         draft.write_text(text, "utf-8")
 
 
-def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write a .npz file that appears whole or not at all."""
-    with writing(path.parent), _atomic(path) as draft, open(draft, "wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+def write_arrays(
+    path: Path, arrays: dict[str, np.ndarray], private: bool = False
+) -> None:
+    """Write a .npz file that appears whole or not at all.
+
+    A private file can be read by its owner alone, from the start (mode 0600).
+    """
+    mode = 0o600 if private else 0o666  # less what the umask takes away
+
+    def create(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
+    with writing(path.parent), _atomic(path) as draft:
+        draft.unlink(missing_ok=True)  # of a run that was killed, with its own mode
+        with open(draft, "xb", opener=create) as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def introduce(folder: Path, places: Sequence[str]) -> None:

@@ -19,6 +19,7 @@ from dadmm.layout import Layout, Matrix, Vector
 from dadmm.problems import PPCA, IncompletePPCA
 from dadmm.record import Observe
 from dadmm.solver import Result
+from dadmm.world import together
 
 PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
 ENDINGS = {
@@ -58,57 +59,93 @@ def targets(
 ) -> Targets:
     """Return the truth, where known, and the centralised solution, where asked for.
 
-    The samples stay where they are: the ranks pool their sufficient statistics. There
-    are none, and no closed form, where entries are missing.
+    For the latter rank 0 gathers what `PPCA` keeps of each node's rows (number, mean
+    and scatter factor), and sends the solution to all. There is no closed form where
+    entries are missing.
     """
     if not isinstance(own[0], PPCA):
-        _check_layouts(world, [repr(problem.layout) for problem in own])
+        layouts = world.gather_texts("\n".join(repr(p.layout) for p in own))
+        together(world, _check_layouts, world, layouts)
         convex = config.coupling == "symmetric" and getattr(own[0], "convex", False)
         return Targets(own[0].layout, {}, None, None, convex)
     gaps = _survey(world, own)
     W = {} if truth is None else {"angle_to_truth": truth}
     layout = own[0].layout
-    if gaps or not config.reference:
+    if gaps or not config.compares:
         adrift = gaps and config.problem == "sfm"
         return Targets(layout, W, None, None, gaps=gaps, adrift=adrift)
-    pooled = metrics.pool(
-        world.collect(np.array([[float(p.n_samples)] for p in own]))[:, 0],
-        world.collect(np.array([p.mean for p in own])),
-        world.collect(np.vstack([p.factor for p in own])),
-    )
-    best = metrics.ppca_reference(
-        pooled, own[0].n_components, zero_mean=own[0].zero_mean
-    )
+    pooled, best = _pool(world, own)
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)
+
+
+def announcement(world: Any, config: RunConfig) -> str | None:
+    """Return what to say about the rows' summaries that rank 0 gathers, if it does."""
+    of_user = config.data is not None and world.comm is not None
+    if not (of_user and config.has_subspace and config.compares):
+        return None
+    return (
+        "compare_centralised: rank 0 gathers each node's number of rows, column means "
+        "and scatter factor; for a node with no more rows than columns these are as "
+        "good as its rows"
+    )
+
+
+def _pool(
+    world: Any, own: list[PPCA]
+) -> tuple[metrics.Pooled | None, metrics.MaximumLikelihood]:
+    """Return the statistics of all data on rank 0, and their solution everywhere."""
+    counts = world.gather(np.array([[float(p.n_samples)] for p in own]))
+    means = world.gather(np.array([p.mean for p in own]))
+    factors = world.gather(np.vstack([p.factor for p in own]))
+    D, M, pooled, found = own[0].dimension, own[0].n_components, None, np.empty(0)
+    if world.rank == 0:
+        pooled = metrics.pool(counts[:, 0], means, factors)
+        best = metrics.ppca_reference(pooled, M, zero_mean=own[0].zero_mean)
+        found = np.concatenate([best.W.ravel(), best.mu, [best.a]])
+    W, mu, (a,) = np.split(world.share_array(found), [D * M, D * M + D])
+    return pooled, metrics.MaximumLikelihood(W.reshape(D, M), mu, float(a))
 
 
 def _survey(world: Any, own: list[PPCA]) -> bool:
     """Check that the nodes' columns fit together; return whether some have gaps."""
-    who = "node" if world.comm is None else "rank"
     gappy = [isinstance(problem, IncompletePPCA) for problem in own]
     words = [f"{p.dimension} {has:d}" for p, has in zip(own, gappy, strict=True)]
-    found = " ".join(world.texts(" ".join(words))).split()
-    dimensions, gaps = found[::2], "1" in found[1::2]
+    found = world.gather_texts(" ".join(words))
+    gaps = together(world, _check_dimensions, world, " ".join(found).split())
+    gaps = world.share(gaps) == "gaps"
+    if gaps:
+        seen = [getattr(p, "seen", np.ones(p.dimension)) for p in own]
+        together(world, _check_seen, world.gather(np.array(seen)))
+    return gaps
+
+
+def _check_dimensions(world: Any, found: list[str]) -> str:
+    """Raise, on rank 0, if dimensions differ; return "gaps" if some node has any."""
+    who = "node" if world.comm is None else "rank"
+    dimensions = found[::2]
     for i, dimension in enumerate(dimensions):
         if dimension != dimensions[0]:
             raise ShardError(
                 f"{who} {i} has samples of dimension {dimension} but {who} 0 of "
                 f"dimension {dimensions[0]}; all nodes must have the same columns"
             )
-    if gaps:
-        seen = [getattr(p, "seen", np.ones(p.dimension)) for p in own]
-        lost = ~world.collect(np.array(seen)).any(axis=0)
-        if lost.any():
-            raise ShardError(
-                f"column {np.flatnonzero(lost)[0]} is missing in all samples of all "
-                "nodes; drop it from the data"
-            )
-    return gaps
+    return "gaps" if "1" in found[1::2] else ""
 
 
-def _check_layouts(world: Any, own: list[str]) -> None:
+def _check_seen(counts: Matrix) -> None:
+    """Raise, on rank 0, if no node has seen anything of a column."""
+    lost = ~counts.any(axis=0)
+    if len(counts) and lost.any():
+        raise ShardError(
+            f"column {np.flatnonzero(lost)[0]} is missing in all samples of all "
+            "nodes; drop it from the data"
+        )
+
+
+def _check_layouts(world: Any, found: list[str]) -> None:
+    """Raise, on rank 0, if the nodes' parameters differ."""
     who = "node" if world.comm is None else "rank"
-    layouts = "\n".join(world.texts("\n".join(own))).split("\n")
+    layouts = "\n".join(found).split("\n")
     for i, layout in enumerate(layouts):
         if layout != layouts[0]:
             raise ShardError(
@@ -155,6 +192,8 @@ def summary(
         "bytes_between_hosts": int(result.traffic.edge_bytes[far].sum()),
         "collectives": result.traffic.collectives,
         "collective_bytes": result.traffic.collective_bytes,
+        "outside_calls": 0,  # of set-up and end; filled in last
+        "outside_bytes": 0,
         "seconds": {"total": elapsed, **seconds},  # by phase: mean over the nodes
         "metrics": _metrics(result, targets) | observed,
         "seeds": {name: getattr(config, name) for name in seeds},
@@ -221,7 +260,10 @@ def _observed(
         (np.isnan(x).sum(), x.size, metrics.ppca_log_likelihood(x, *parts))
         for x in samples
     ]
-    missing, entries, likelihood = world.collect(np.array(own)).sum(axis=0).tolist()
+    table = world.gather(np.array(own))
+    if world.rank:
+        return {}
+    missing, entries, likelihood = table.sum(axis=0).tolist()
     found = {"missing": missing / entries}
     return found if targets.adrift else found | {"log_likelihood": likelihood}
 
@@ -233,6 +275,11 @@ def _sent(summary: dict[str, Any]) -> str:
         text += f"; {summary['silent_messages']:,} without payload"
     if summary["lost_payloads"]:
         text += f"; {summary['lost_payloads']:,} payloads lost"
+    if summary["outside_calls"]:
+        text += (
+            f"; set-up and end: {summary['outside_calls']:,} calls of MPI, "
+            f"{summary['outside_bytes']:,} bytes"
+        )
     return text
 
 
@@ -270,6 +317,10 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         lines.append(
             f"{found['missing']:.1%} of the entries are missing: filled in by node in "
             "imputed-*.npz; there is no centralised solution to compare with"
+        )
+    elif config.has_subspace and not config.compares:
+        lines.append(
+            "not compared with the centralised solution (--compare-centralised does)"
         )
     if "objective_gap" in found:
         lines.append(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm import assemble, identity, motion, output, report, session
+from dadmm import assemble, identity, motion, output, privacy, report, session
 from dadmm.algorithm import Watcher
 from dadmm.config import Request, RunConfig
 from dadmm.errors import DadmmError
@@ -84,7 +84,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     started = monotonic()
     config, dry_run, resume = read(world, argv)
     if dry_run:
-        print(config.to_toml(), end="")
+        print(config.to_toml() + privacy.leaving(config), end="")
         return OK
     if config.on_failure == "continue":
         together(world, world.check_fault_tolerance)
@@ -93,6 +93,9 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     hosts = assemble.place(world, config, graph)  # from here on a rank is its node
     samples, truth = assemble.shards(world, config, graph.n_nodes)
     problems = together(world, assemble.problems, config, samples, graph.n_nodes)
+    said = report.announcement(world, config)
+    if said is not None and not config.quiet:
+        print(said, flush=True)
     targets = report.targets(world, config, list(problems.values()), truth)
     work = session.begin(
         world, config, resume, graph, schedule, samples, targets.observe
@@ -137,6 +140,8 @@ def conclude(
     arrays |= {k: v for k, v in traffic._asdict().items() if k.startswith("edge_")}
     if targets.gaps:
         together(world, impute, work.parts.home, problems, samples, result)
+    calls, data = world.sent()
+    summary |= {"outside_calls": calls, "outside_bytes": data}
     folder = together(world, session.finish, world, work, result, summary, arrays)
     together(world, work.checkpoints.close)  # whose failure costs no results
     if world.rank == 0 and not config.quiet:
@@ -211,7 +216,8 @@ def reconstruct(
 ) -> dict[str, Any]:
     """Return structure and motion after the metric upgrade, of a run that has any.
 
-    A structure that is adrift, known up to a translation, is put about the origin.
+    On rank 0, which gathers the motion; elsewhere there is nothing. A structure that
+    is adrift, known up to a translation, is put about the origin.
     """
     cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
     if not cameras:
@@ -220,23 +226,26 @@ def reconstruct(
     structure = result.layout.views(result.theta.mean(axis=0)).W
     if adrift:
         structure = structure - structure.mean(axis=0)
-    return motion.upgrade(world.collect(own), structure)._asdict()
+    rows = world.gather(own)
+    return {} if world.rank else motion.upgrade(rows, structure)._asdict()
 
 
 def impute(
     folder: Path, problems: dict[int, Any], samples: dict[int, Matrix], result: Result
 ) -> None:
-    """Write what a node makes of its missing entries; its samples stay with its rank.
+    """Write what a node makes of its missing entries.
 
-    That is ``imputed-00000.npz`` and so on by node: the filled ``samples``, the
-    ``variances`` of what was filled in, and the ``latent`` means.
+    The files, which only their owner can read, are ``imputed-00000.npz`` and so on by
+    node: the filled ``samples``, the ``variances`` of what was filled in, and the
+    ``latent`` means.
     """
     for i, problem in problems.items():
         if isinstance(problem, IncompletePPCA):
             filled, variances = problem.impute(result.of(i), samples[i])
             latent = problem.latent(result.of(i), samples[i])
             found = {"samples": filled, "variances": variances, "latent": latent}
-            output.write_arrays(folder / f"imputed-{i:05d}.npz", found)
+            path = folder / f"imputed-{i:05d}.npz"
+            output.write_arrays(path, found, private=True)
 
 
 if __name__ == "__main__":

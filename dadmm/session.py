@@ -150,7 +150,7 @@ def _reopen(
 
 def _introduce(world: Any, folder: Path) -> None:
     """Leave word of the processes of the run, on rank 0, for whoever outlives them."""
-    places = world.texts(f"{world.number} {host()} {os.getpid()}")
+    places = world.gather_texts(f"{world.number} {host()} {os.getpid()}")
     if world.rank == 0:
         output.introduce(folder, places if world.comm is not None else [])
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from dadmm.errors import ConfigError, DadmmError
 from dadmm.launcher import launched
-from dadmm.layout import Matrix
+from dadmm.layout import Matrix, Vector
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ class Alone:
     def share(self, text: str) -> str:
         return text
 
-    def share_array(self, array: np.ndarray) -> np.ndarray:
+    def share_array(self, array: np.ndarray, root: int = 0) -> np.ndarray:
         return array
 
     def first(self, text: str | None) -> str | None:
@@ -43,8 +43,18 @@ class Alone:
     def scatter(self, blocks: Sequence[Matrix] | None) -> Any:
         raise AssertionError("one process scatters nothing")
 
-    def collect(self, rows: Matrix) -> Matrix:
+    def gather(self, rows: Matrix) -> Matrix:
         return rows
+
+    def gather_texts(self, text: str) -> list[str]:
+        return [text]
+
+    def total(self, rows: Matrix) -> Vector:
+        return np.asarray(rows.sum(axis=0))
+
+    def sent(self) -> tuple[int, int]:
+        """Return what was sent outside of the iterations: calls and bytes."""
+        return 0, 0
 
     def abort(self, error: BaseException) -> None:
         raise error

@@ -1,4 +1,4 @@
-"""Twelve nodes find the principal components of handwritten digits they never share.
+"""Twelve nodes find the principal components of digits, of which each has some only.
 
     python examples/digits.py [--out DIR]
 

@@ -1,11 +1,12 @@
-"""Ten hospitals learn one classifier without sharing a patient.
+"""Ten hospitals learn one classifier from rows that each keeps to itself.
 
     python examples/hospitals.py [--out DIR]
 
 Breast cancer data of scikit-learn (569 patients, 30 measurements). Every hospital sees
 its own mix of patients, one has a single diagnosis only. They agree on the scaling of
 the measurements and then on a logistic regression; messages go to neighbours and hold
-31 numbers, never a patient. Needs the extras `sklearn` and `plot`.
+31 parameters, not rows (docs/privacy.md has what these reveal). All nodes are in one
+process here. Needs the extras `sklearn` and `plot`.
 """
 
 from __future__ import annotations

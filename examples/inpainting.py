@@ -4,7 +4,7 @@
 
 A photograph of scikit-learn, its patches as samples, scratched pixels as missing
 entries. The nodes agree on one model of patches by D-PPCA, and each fills its own
-strip; no pixel leaves its node. Needs the extras `sklearn` and `plot`.
+strip; messages hold parameters, not pixels. Needs the extras `sklearn` and `plot`.
 """
 
 from __future__ import annotations

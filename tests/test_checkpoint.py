@@ -466,8 +466,8 @@ def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(
     assert "cannot read none/config.toml" in said_by(capsys, "--resume", "none")
     said = said_by(capsys, "--resume", "run", "--eta0", 3, "--max-iter", 20)
     assert "eta0 is 3.0 but was 10.0 when the run in run began" in said
-    said = said_by(capsys, "--resume", "run", "--no-reference")  # a column less
-    assert "reference is False but was True" in said
+    said = said_by(capsys, "--resume", "run", "--no-compare-centralised")
+    assert "compare_centralised is False but was None" in said  # a column less
     assert "leave out --out" in said_by(capsys, "--resume", "run", "--out", "x")
     assert "raise max_iter" in said_by(capsys, "--resume", "run")
     checkpoint.path_of(Path("run"), 9, 2).write_bytes(b"")

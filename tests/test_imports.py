@@ -49,7 +49,7 @@ ORDER = (
     ("flags",),
     ("config",),
     ("output", "progress"),
-    ("assemble", "report", "session"),
+    ("assemble", "privacy", "report", "session"),
     ("run", "drawing"),
     ("plot", "sklearn"),
 )

@@ -198,6 +198,7 @@ def test_the_summary_says_what_happened():
         "collectives", "collective_bytes", "seconds", "metrics", "seeds", "versions",
         "mpi_library", "hosts", "node_hosts", "silent_messages", "lost_payloads",
         "edges_between_hosts", "bytes_between_hosts", "lost_nodes", "resumed_after",
+        "outside_calls", "outside_bytes",
     }  # fmt: skip
     assert (summary["converged"], summary["reason"]) == (False, "max_iter")
     assert (summary["iterations"], summary["n_nodes"]) == (12, 4)
@@ -239,7 +240,7 @@ def test_collectives_are_counted_apart():
 
 def test_the_reference_may_be_left_out():
     """With large dimensions it costs more than the run."""
-    found = summary_of(run(*SHORT, "--no-reference"))["metrics"]
+    found = summary_of(run(*SHORT, "--no-compare-centralised"))["metrics"]
 
     assert set(found) == {
         "angle_to_truth_degrees", "consensus_error", "disagreement", "residual",

@@ -54,8 +54,8 @@ def run(pair: Network, folder: Path, dimension: int, iterations: int) -> Sent:
     """Run a rank on each of two hosts for a number of iterations."""
     job = [sys.executable, "-P", "-m", "dadmm.run", "--topology", "chain"]
     job += ["--n-components", "1", "--dimension", str(dimension), "--n-samples", "40"]
-    job += ["--tolerance", "0", "--max-iter", str(iterations), "--no-reference"]
-    job += ["--out", str(folder / "run"), "--overwrite", "--quiet"]
+    job += ["--tolerance", "0", "--max-iter", str(iterations), "--quiet"]
+    job += ["--no-compare-centralised", "--out", str(folder / "run"), "--overwrite"]
     mpiexec = find_mpiexec()
     assert mpiexec is not None
     listen = overhearing if dimension == ONE_PACKET else hearing_nothing

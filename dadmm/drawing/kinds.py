@@ -22,8 +22,8 @@ ANGLES = {
 }
 PHASES = ("solve", "exchange", "update", "observe")
 # What says how a run was watched, not what it computed.
-ASIDE = {"out", "overwrite", "quiet", "record_angle", "record_edges", "reference",
-         "strict", "wait"}  # fmt: skip
+ASIDE = {"compare_centralised", "out", "overwrite", "quiet", "record_angle",
+         "record_edges", "strict", "wait"}  # fmt: skip
 CHANGE = "Relative change of the objective"
 
 

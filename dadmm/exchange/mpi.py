@@ -24,11 +24,13 @@ from dadmm import identity  # noqa: E402
 from dadmm.errors import ConfigError, TopologyError  # noqa: E402
 from dadmm.exchange import WAITS  # noqa: E402
 from dadmm.launcher import until_read  # noqa: E402
-from dadmm.layout import Matrix  # noqa: E402
+from dadmm.layout import Matrix, Vector  # noqa: E402
 from dadmm.topology import Topology  # noqa: E402
 
 NAP = 50e-6  # seconds asked for; about 100 with the usual timer. 50 to 200 are alike
 SHORT = 8192  # bytes of a message that every MPI sends off without asking the receiver
+# What this process has handed to MPI outside of the iterations: calls, and bytes
+outside = np.zeros(2, dtype=np.int64)
 _start, _done = MPI.Prequest.Startall, MPI.Request.Testall
 
 
@@ -215,6 +217,7 @@ class MPIExchange:
             everyone = self._comm.Shrink()
             try:
                 alive, t = _alive(everyone, self._comm), np.array([last])
+                count(t)
                 everyone.Allreduce(MPI.IN_PLACE, t, op=MPI.MIN)
                 part, graph = plan(alive)
                 among = everyone.Split(part[0], key=self._comm.rank)
@@ -291,8 +294,10 @@ def leave(code: int | None = None) -> None:
 
 def _agree(comm: Any, yes: bool) -> bool:
     """Return whether all say yes and none has died; the same on all survivors."""
+    flag = np.array(yes, dtype=np.intc)
+    count(flag)
     try:
-        return bool(comm.Agree(int(yes)))
+        return bool(comm.Agree(int(flag)))
     except MPI.Exception:
         return False
 
@@ -311,7 +316,7 @@ def compare(comm: Any, facts: identity.Facts) -> None:
     code = np.array([identity.digest(facts)], dtype=np.uint64)
     mine = np.concatenate([code, ~code])
     most = np.empty_like(mine)
-    asleep(comm.Iallreduce(mine, most, op=MPI.MAX))
+    asleep(comm.Iallreduce(mine, most, op=MPI.MAX), mine)
     if most[0] == ~most[1]:  # the largest is the smallest
         return
     everyone = [json.loads(text) for text in texts(comm, json.dumps(dict(facts)))]
@@ -322,24 +327,41 @@ def compare(comm: Any, facts: identity.Facts) -> None:
 
 def texts(comm: Any, text: str) -> list[str]:
     """Return the texts of all ranks, in order, on every rank."""
+    return _texts(comm, text, everywhere=True)
+
+
+def _texts(comm: Any, text: str, everywhere: bool) -> list[str]:
+    """Return the texts of all ranks, in order, on every rank or on rank 0 alone."""
     mine = np.frombuffer(text.encode(), dtype=np.uint8)
-    counts = np.empty(comm.size, dtype=np.int64)
-    asleep(comm.Iallgather(np.array([mine.size]), counts))
-    everything = np.empty(counts.sum(), dtype=np.uint8)
-    asleep(comm.Iallgatherv(mine, [everything, counts.tolist()]))
+    everything, counts = _joined(comm, mine[:, None], everywhere)
     parts = np.split(everything, counts.cumsum()[:-1])
     return [part.tobytes().decode() for part in parts]
 
 
-def collect(comm: Any, rows: Matrix) -> Matrix:
-    """Return the rows of all ranks in order, on every rank."""
+def collect(comm: Any, rows: Matrix, everywhere: bool = True) -> Matrix:
+    """Return the rows of all ranks in order, on every rank or on rank 0 alone.
+
+    A rank that receives nothing returns no rows.
+    """
     rows = np.ascontiguousarray(rows, dtype=np.float64)
-    counts = np.empty(comm.size, dtype=np.int64)
-    asleep(comm.Iallgather(np.array([len(rows)]), counts))
-    width = rows.shape[1]
-    everything = np.empty((int(counts.sum()), width))
-    asleep(comm.Iallgatherv(rows, [everything, (counts * width).tolist()]))
-    return everything
+    return _joined(comm, rows, everywhere)[0]
+
+
+def _joined(
+    comm: Any, mine: np.ndarray, everywhere: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows (n, width) of all ranks, and how many each has.
+
+    There are none, of any rank, on ranks that receive nothing.
+    """
+    names = ("Iallgather", "Iallgatherv") if everywhere else ("Igather", "Igatherv")
+    equal, unequal = (getattr(comm, name) for name in names)
+    length, lengths = np.array([len(mine)]), np.zeros(comm.size, dtype=np.int64)
+    asleep(equal(length, lengths), length)
+    width = mine.shape[1]
+    everything = np.empty((int(lengths.sum()), width), mine.dtype)
+    asleep(unequal(mine, [everything, (lengths * width).tolist()]), mine)
+    return everything, lengths
 
 
 def waiting(comm: Any, wait: str) -> Callable[[list[Any]], Any]:
@@ -366,7 +388,7 @@ def crowded(comm: Any) -> bool:
     mine = np.zeros(4096, dtype=np.uint8)
     mine[list(allowed)] = 1
     cores = np.empty_like(mine)  # of all: some launchers pin each rank to its own
-    asleep(host.Iallreduce(mine, cores, op=MPI.MAX))
+    asleep(host.Iallreduce(mine, cores, op=MPI.MAX), mine)
     ranks = host.size
     host.Free()
     return ranks > int(cores.sum())
@@ -392,13 +414,19 @@ def _short_name(version: str) -> str:
     return " ".join(line.replace("Version:", "").split())
 
 
-def asleep(request: Any) -> None:
-    """Wait for a collective by looking and sleeping in turns.
+def count(*handed: np.ndarray) -> None:
+    """Count a call outside of the iterations, and what this process sends in it."""
+    outside[:] += 1, sum(array.nbytes for array in handed)
+
+
+def asleep(request: Any, *handed: np.ndarray) -> None:
+    """Count a collective, and wait for it by looking and sleeping in turns.
 
     Ranks that still import, or write, need the cores: blocking collectives would keep
     them busy until the last rank comes (the start of 20 ranks on 2 took 1.2 times as
     long).
     """
+    count(*handed)
     while not request.Test():
         time.sleep(1e-3)
 
@@ -413,6 +441,7 @@ class World:
         self.number = self.rank  # as mpiexec knows it
         self.library = _short_name(MPI.Get_library_version())
         self.outlived = False  # whether ranks have died and these have gone on
+        self._before = outside.copy()
 
     def outlive(self, comm: Any) -> None:
         """Be the world of those that are left, or of one part of them."""
@@ -432,17 +461,17 @@ class World:
         self.comm = self.comm.Split(0, key=rank)
         self.rank = self.comm.rank
 
-    def share(self, text: str) -> str:
-        """Return rank 0's text on every rank."""
+    def share(self, text: str, root: int = 0) -> str:
+        """Return the text of a rank on every rank."""
         data = np.frombuffer(text.encode(), dtype=np.uint8)
-        return self.share_array(data).tobytes().decode()
+        return self.share_array(data, root).tobytes().decode()
 
-    def share_array(self, array: np.ndarray) -> np.ndarray:
-        """Return rank 0's one-dimensional array on every rank; types must agree."""
-        length = np.array([array.size])
-        asleep(self.comm.Ibcast(length))
-        buffer = array.copy() if self.rank == 0 else np.empty(length[0], array.dtype)
-        asleep(self.comm.Ibcast(buffer))
+    def share_array(self, array: np.ndarray, root: int = 0) -> np.ndarray:
+        """Return a rank's one-dimensional array on every rank; types must agree."""
+        length, mine = np.array([array.size]), self.rank == root
+        asleep(self.comm.Ibcast(length, root=root), *[length] * mine)
+        buffer = array.copy() if mine else np.empty(length[0], array.dtype)
+        asleep(self.comm.Ibcast(buffer, root=root), *[buffer] * mine)
         return buffer
 
     def first(self, text: str | None) -> str | None:
@@ -450,16 +479,10 @@ class World:
         lacking = self.size
         bid = np.array([lacking if text is None else self.rank])
         lowest = np.empty_like(bid)
-        asleep(self.comm.Iallreduce(bid, lowest, op=MPI.MIN))
+        asleep(self.comm.Iallreduce(bid, lowest, op=MPI.MIN), bid)
         if lowest[0] == lacking:
             return None
-        data = np.frombuffer((text or "").encode(), dtype=np.uint8)
-        length = np.array([data.size])
-        self.comm.Bcast(length, root=lowest[0])
-        mine = self.rank == lowest[0]
-        buffer = data.copy() if mine else np.empty(length[0], np.uint8)
-        self.comm.Bcast(buffer, root=lowest[0])
-        return buffer.tobytes().decode()
+        return self.share(text or "", int(lowest[0]))
 
     def texts(self, text: str) -> list[str]:
         """Return the texts of all ranks, in order, on every rank."""
@@ -477,19 +500,47 @@ class World:
         """Return this rank's block of rows of those that rank 0 holds."""
         asleep(self.comm.Ibarrier())
         shape = np.empty(2, dtype=np.int64)
-        shapes = None if blocks is None else np.array([b.shape for b in blocks])
-        self.comm.Scatter(shapes, shape)
-        block = np.empty(shape)
         if blocks is None:
+            count()
+            self.comm.Scatter(None, shape)
+            block = np.empty(shape)
             self.comm.Recv(block, source=0)
             return block
+        shapes = np.array([block.shape for block in blocks])
+        count(shapes)
+        self.comm.Scatter(shapes, shape)
         for rank in range(1, self.size):
-            self.comm.Send(np.ascontiguousarray(blocks[rank]), dest=rank)
+            rows = np.ascontiguousarray(blocks[rank])
+            count(rows)
+            self.comm.Send(rows, dest=rank)
         return blocks[0]
 
-    def collect(self, rows: Matrix) -> Matrix:
-        """Return the rows of all ranks in order, on every rank."""
-        return collect(self.comm, rows)
+    def gather(self, rows: Matrix) -> Matrix:
+        """Return the rows of all ranks in order on rank 0, and no rows elsewhere."""
+        return collect(self.comm, rows, everywhere=False)
+
+    def gather_texts(self, text: str) -> list[str]:
+        """Return the texts of all ranks in order on rank 0, and none elsewhere."""
+        found = _texts(self.comm, text, everywhere=False)
+        return [] if self.rank else found
+
+    def total(self, rows: Matrix) -> Vector:
+        """Return the sum over the rows of all ranks, on every rank.
+
+        Rank 0 adds them up in order, so that the bits are those of one process.
+        """
+        return self.share_array(self.gather(rows).sum(axis=0))
+
+    def sent(self) -> tuple[int, int]:
+        """Return, on rank 0, what all ranks have sent outside of the iterations so far.
+
+        That is the number of calls that this rank has taken part in, and the bytes of
+        all ranks in theirs.
+        """
+        calls, mine = np.split(outside - self._before, 2)
+        everyones = np.zeros_like(mine)
+        asleep(self.comm.Ireduce(mine, everyones, op=MPI.SUM), mine)
+        return int(calls[0]), int(everyones[0])
 
     def dead(self, error: BaseException) -> list[int]:
         """Return which ranks have died, as far as is known, if that is the error."""

@@ -44,7 +44,8 @@ class Team(NamedTuple):
     def means(self, n_arrays: int | None = None) -> tuple[Vector, Vector]:
         """Return the number and the mean of the observed entries of every column.
 
-        Of all nodes together, and of the first arrays side by side, or of all.
+        Of all nodes together, and of the first arrays side by side, or of all. Rank 0
+        adds up the sums of the nodes.
         """
         rows = [np.column_stack(own[:n_arrays]) for own in self.shards]
         lost = [np.isnan(own) for own in rows]
@@ -52,12 +53,15 @@ class Team(NamedTuple):
             [*(~gaps).sum(axis=0), *np.where(gaps, 0.0, own).sum(axis=0)]
             for own, gaps in zip(rows, lost, strict=True)
         ]
-        counts, total = np.split(self.world.collect(np.array(sums)).sum(axis=0), 2)
+        counts, total = np.split(self.world.total(np.array(sums)), 2)
         return counts, total / np.maximum(counts, 1.0)
 
 
 class Consensus(BaseEstimator):
-    """An estimator that is fitted by the nodes of a network, without a centre.
+    """An estimator that is fitted by the nodes of a network.
+
+    In the iterations neighbours talk to each other. Before and after them rank 0 adds
+    up sums over the rows of each node; docs/privacy.md has them all.
 
     Parameters
     ----------

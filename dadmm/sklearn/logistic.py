@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dadmm import problems
 from dadmm.errors import ProblemError
 from dadmm.layout import Matrix
-from dadmm.sklearn.base import Consensus, consensus, one_thread, positive
+from dadmm.sklearn.base import Consensus, agreed, consensus, one_thread, positive
 from dadmm.topology import Topology
 
 
@@ -136,13 +136,30 @@ class LogisticRegression(ClassifierMixin, Consensus):
 
 
 def everybodys(world: Any, labels: NDArray[Any]) -> NDArray[Any]:
-    """Return the labels (n_classes,) of all ranks together, given this one's own."""
-    mine = json.dumps([labels.dtype.str, labels.tolist()])
-    found = [np.array(k, dtype=kind) for kind, k in map(json.loads, world.texts(mine))]
+    """Return the labels (n_classes,) of all ranks together, given this one's own.
+
+    Rank 0 alone learns which rank has which.
+    """
+    texts = world.gather_texts(_packed(labels))
+    return _unpacked(world.share(agreed(world, _joined, texts)))
+
+
+def _packed(labels: NDArray[Any]) -> str:
+    return json.dumps([labels.dtype.str, labels.tolist()])
+
+
+def _unpacked(text: str) -> NDArray[Any]:
+    kind, labels = json.loads(text)
+    return np.array(labels, dtype=kind)
+
+
+def _joined(texts: list[str]) -> str:
+    """Return the labels in all texts, sorted and packed as these are."""
+    found = [_unpacked(text) for text in texts]
     for rank, other in enumerate(found):
         if isinstance(other[0], str) != isinstance(found[0][0], str):
             raise ProblemError(
                 "labels must be all numbers or all text, but those of rank 0 and rank "
                 f"{rank} differ in that"
             )
-    return np.unique(np.concatenate(found))
+    return _packed(np.unique(np.concatenate(found))) if found else ""

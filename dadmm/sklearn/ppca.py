@@ -98,9 +98,8 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
                 f"feature {np.flatnonzero(counts == 0)[0]} is missing in all rows of "
                 "all nodes; leave it out"
             )
-        n_samples = team.world.collect(
-            np.array([[len(own)] for (own,) in team.shards], dtype=np.float64)
-        ).sum()
+        sizes = [[float(len(own))] for (own,) in team.shards]
+        (n_samples,) = team.world.total(np.array(sizes))
         self.n_components_ = self._count(int(n_samples))
         whole = bool((counts == n_samples).all())
         rows = [own - mean for (own,) in team.shards]

@@ -2,10 +2,11 @@
 
 EM is slow, and the nodes' parts are of unlike size, unless the noise is about one and
 the columns have mean zero. So rows are centred and measured in units of the noise,
-and the start is the closed-form solution of one node's rows, which all nodes hear of.
+and the start is the closed-form solution of one node's rows, which all nodes are sent.
 Where the noise is small, EM finds the subspace long before the variances inside, which
 have a closed form given the subspace, or nearly so where entries are missing. All of
-this takes a few small collectives, outside of the iteration.
+this takes a few small collectives, outside of the iteration: rank 0 adds up the sums
+of the nodes, and sends the total to all.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def scale(
         freedom = max(n - 1 - n_components, 0) * (D - n_components)
         left = squares[n_components:].sum() if freedom else 0.0
         table.append([freedom, left, own.size, np.vdot(own, own)])
-    freedom, left, size, total = world.collect(np.array(table)).sum(axis=0).tolist()
+    freedom, left, size, total = world.total(np.array(table)).tolist()
     if total == 0.0:
         raise ProblemError("all samples are alike, so PPCA finds no variance in them")
     if freedom > 0.0 and left / freedom > 1e-14 * total / size:
@@ -94,7 +95,7 @@ def variances(
         inner = own @ basis
         left = own - inner @ basis.T
         table.append([len(own), np.vdot(left, left), *(inner.T @ inner).ravel()])
-    n, left, *squares = world.collect(np.array(table)).sum(axis=0).tolist()
+    n, left, *squares = world.total(np.array(table)).tolist()
     inside, turn = np.linalg.eigh(np.reshape(squares, (M, M)) / n)
     return basis @ turn[:, ::-1], inside[::-1].copy(), left / (n * (D - M))
 
@@ -122,7 +123,7 @@ def stretched(
         means, covariances, found = posterior(own, W, mu, a, np.eye(M))
         squares = means.T @ means + np.tensordot(found.counts, covariances, axes=1)
         table.append([len(own), *squares.ravel()])
-    n, *squares = world.collect(np.array(table)).sum(axis=0).tolist()
+    n, *squares = world.total(np.array(table)).tolist()
     return np.asarray(W @ np.linalg.cholesky(np.reshape(squares, (M, M)) / n))
 
 
@@ -148,15 +149,14 @@ def start(
         the node has no signal, where EM would never leave zero.
     """
     D, M = jitter.shape
-    everyone = world.collect(np.array(counts, dtype=np.float64)[:, None])[:, 0]
-    chosen = int(everyone.argmax())
+    everyone = world.gather(np.array(counts, dtype=np.float64)[:, None])
+    most = np.argmax(everyone, axis=0) if world.rank == 0 else np.empty(0, np.int64)
+    chosen = int(world.share_array(most)[0])
     mine = chosen if world.comm is None else 0
     W = np.zeros((D, M))
     if world.comm is None or world.rank == chosen:
         squares, axes = spectra[mine]
-        signal = squares[:M] / (everyone[chosen] * unit**2) - 1.0
+        signal = squares[:M] / (counts[mine] * unit**2) - 1.0
         W[:, : len(signal)] = axes[:M].T * np.sqrt(np.maximum(signal, 0.0))
-    else:
-        W = W[:0]
-    W = world.collect(W)
+    W = world.share_array(W.ravel(), root=chosen).reshape(D, M)
     return np.asarray(W + np.where(W.any(axis=0), JITTER, 1.0) * jitter)

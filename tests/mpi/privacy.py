@@ -1,0 +1,258 @@
+"""What four ranks send, searched for what they hold: one line of JSON per case.
+
+Usage: privacy.py, in a folder of its own. Every rank has a file of its own rows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import recording
+from mpi4py import MPI
+
+import dadmm
+from dadmm import Topology, problems, run
+from dadmm import sklearn as estimators
+from dadmm.exchange.mpi import World
+
+RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+ITERATIONS = 20
+COMMON = ("--topology", "ring", "--tolerance", "0", "--max-iter", str(ITERATIONS))
+PRECISION = 1e-11  # relative, to which a double that was sent is one that is held
+
+
+class Case(NamedTuple):
+    """Rows of all ranks, and what is done with them."""
+
+    blocks: list[np.ndarray]
+    job: Callable[[], Any]
+    scale: bool = False  # whether the job returns a unit in which it measures
+
+
+def rows(n: int, width: int, seed: int) -> list[np.ndarray]:
+    """Return continuous rows of each rank, in columns of unlike unit and level."""
+    rng = np.random.default_rng([seed, 77])
+    mix = rng.standard_normal((width, width)) + 2.0 * np.eye(width)
+    unit, level = rng.uniform(0.5, 3.0, width), rng.standard_normal(width)
+    return [rng.standard_normal((n, width)) @ mix * unit + level for _ in range(SIZE)]
+
+
+def cases(world: recording.Comm) -> Iterator[tuple[str, Case]]:
+    """Return the cases by name; those of the command line begin with run."""
+    tall, wide, table = rows(9, 4, 1), rows(5, 8, 2), rows(10, 4, 3)
+    holes = np.random.default_rng(4).random((SIZE, 9, 4)) < 0.1
+    holed = [np.where(own, np.nan, x) for own, x in zip(holes, tall, strict=True)]
+    signs = [np.column_stack([t[:, :-1], t[:, -1] > t[:, -1].mean()]) for t in table]
+    for name, words, blocks in (
+        ("ppca", ("--n-components", "2"), tall),
+        ("ppca gaps", ("--n-components", "2"), holed),
+        ("ppca wide", ("--n-components", "2"), wide),
+        ("ppca asked", ("--n-components", "2", "--compare-centralised"), tall),
+        ("ppca float32", ("--n-components", "2", "--payload", "float32"), tall),
+        (
+            "ppca global",
+            ("--n-components", "2", "--agreement", "global", "--record-edges"),
+            tall,
+        ),
+        ("mixture", ("--n-components", "2"), tall),
+        ("least_squares", (), table),
+        ("ridge", (), table),
+        ("lasso", (), table),
+        ("elastic_net", (), table),
+        ("huber", (), table),
+        ("logistic", (), signs),
+    ):
+        known = [b[:, :-1] for b in blocks] if name == "logistic" else blocks
+        yield f"run {name}", Case(known, command(name, words, blocks))
+    tracks = rows(6, 8, 5)
+    lost = [x.copy() for x in tracks]
+    for own in lost:
+        own[2:4, 3] = np.nan
+    for name, blocks, start in (
+        ("sfm random", tracks, "random"),
+        ("sfm lost tracks random", lost, "random"),
+        ("sfm frame", tracks, "frame"),
+    ):
+        yield name, Case(blocks, cameras(world, blocks, start))
+    kinds = estimators.__all__
+    assert len(kinds) == 6
+    for name in kinds:
+        model = getattr(estimators, name)(comm=world, max_iter=ITERATIONS)
+        logistic = name == "LogisticRegression"
+        known = [t[:, :-1] for t in table] if logistic else table
+        job = fit(model, signs if logistic else table)
+        yield f"sklearn {name}", Case(known, job, scale=name == "PPCA")
+        if name == "PPCA":
+            yield "sklearn PPCA gaps", Case(holed, fit(model, holed), scale=True)
+    ridge = estimators.Ridge(comm=world, max_iter=ITERATIONS)
+    few = [t[:1] if i == 2 else t for i, t in enumerate(table)]
+    yield "sklearn one row", Case(few, fit(ridge, few))
+    rare = [t.copy() for t in table]
+    rare[1][1:, 0] = 0.0
+    yield "sklearn rare column", Case(rare, fit(ridge, rare))
+
+
+def command(
+    name: str, words: Sequence[str], blocks: list[np.ndarray]
+) -> Callable[[], None]:
+    """Return a run of the command line on this rank's own file."""
+
+    def job() -> None:
+        file = name.replace(" ", "-")
+        np.save(f"{file}-{RANK}.npy", blocks[RANK])
+        problem = ("--problem", name.split()[0], "--data", f"{file}-{{rank}}.npy")
+        out = ["--out", f"run-{file}"]
+        out += [] if name.endswith("asked") else ["--quiet"]
+        assert run.main([*problem, *words, *COMMON, *out]) == 0
+
+    return job
+
+
+def cameras(
+    world: recording.Comm, blocks: list[np.ndarray], start: str
+) -> Callable[[], None]:
+    """Return structure from motion of this rank's own frames."""
+
+    def job() -> None:
+        own = problems.StructureFromMotion(blocks[RANK], start=start)
+        settings = {"tolerance": 0.0, "max_iter": ITERATIONS}
+        dadmm.solve(own, Topology.ring(SIZE), comm=world, **settings)
+
+    return job
+
+
+def fit(model: Any, blocks: list[np.ndarray]) -> Callable[[], float | None]:
+    """Return the fit of an estimator to this rank's own rows."""
+
+    def job() -> float | None:
+        own = blocks[RANK]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that so few iterations are not enough
+            supervised = not isinstance(model, estimators.PPCA)
+            model.fit(*(own[:, :-1], own[:, -1]) if supervised else (own,))
+        return getattr(model, "scale_", None)
+
+    return job
+
+
+def planted(world: recording.Comm, blocks: list[np.ndarray]) -> Callable[[], None]:
+    """Return a job that leaks in four ways, each by one rank, and tries other ways."""
+
+    def job() -> None:
+        own, none = blocks[RANK], np.empty((0, 4))
+        World(world).gather(own[:1] if RANK == 1 else none)
+        centred = (own - own.mean(axis=0))[3]
+        half = world.Split(RANK % 2, key=RANK)
+        half.Ibcast(centred.astype(np.float32), root=0).Wait()
+        data, box = np.zeros(36, np.uint8), np.zeros(36, np.uint8)
+        pair = world.Dup()
+        requests = [pair.real.Recv_init(box, source=(RANK - 1) % SIZE)]
+        requests += [pair.Send_init(data, (RANK + 1) % SIZE)]
+        if RANK == 3:  # after the request was made, and not at a multiple of 8
+            data[4:] = (own[5] / own.std(axis=0)).view(np.uint8)
+        recording.start_all(requests)
+        MPI.Request.Waitall(requests)
+        for other, name in ((pair, "Isend"), (world, "allgather"), (half, "Alltoall")):
+            try:
+                getattr(other, name)
+            except recording.Unknown:
+                continue
+            raise AssertionError(f"{name} is not refused")
+
+    return job
+
+
+def entries(blocks: list[np.ndarray], unit: float | None) -> np.ndarray:
+    """Return the absolute values of all that must not be sent, sorted.
+
+    That is each entry, raw or less the mean of its column (of all nodes or of its
+    own) or of its row, in units of the data, of the column's standard deviation (of
+    all nodes or of its own), or of the one given.
+    """
+    whole = np.vstack(blocks)
+    mean, scale = np.nanmean(whole, axis=0), np.nanstd(whole, axis=0)
+    units = [1.0, scale] + ([] if unit is None else [unit])
+    found = []
+    for own in blocks:
+        levels = (0.0, mean, np.nanmean(own, axis=0), np.nanmean(own, 1, keepdims=True))
+        for level in levels:
+            for measure in (*units, np.nanstd(own, axis=0)):
+                found.append(((own - level) / measure).ravel())
+    return _sorted(found)
+
+
+def summaries(blocks: list[np.ndarray]) -> np.ndarray:
+    """Return the absolute values of exact summaries of a node's rows, sorted."""
+    found = []
+    for own in blocks:
+        if np.isnan(own).any():
+            continue
+        centred = own - own.mean(axis=0)
+        found += [own.mean(axis=0), own.sum(axis=0), own.T @ own, centred.T @ centred]
+        found += [np.linalg.qr(own, mode="r"), np.linalg.qr(centred, mode="r")]
+    return _sorted(found)
+
+
+def _sorted(found: list[np.ndarray]) -> np.ndarray:
+    flat = np.abs(np.concatenate([np.empty(0), *map(np.ravel, found)]))
+    return np.sort(flat[np.isfinite(flat) & (flat > 1e-9)])
+
+
+def matches(tape: list[recording.Sent], held: np.ndarray) -> list[str]:
+    """Return where doubles that are held were sent: the method and to whom."""
+    found: set[str] = set()
+    for method, to, data in tape if len(held) else ():
+        for start in (0, 4):
+            sent = data[start : start + (len(data) - start) // 8 * 8]
+            numbers = np.abs(np.frombuffer(sent, np.float64))
+            numbers = numbers[np.isfinite(numbers) & (numbers != 1.0)]
+            above = np.searchsorted(held, numbers)
+            for near in (above - 1, above):
+                other = held[np.clip(near, 0, len(held) - 1)]
+                if (np.abs(numbers - other) <= PRECISION * other).any():
+                    found.add(f"{method} to {to}")
+    return sorted(found)
+
+
+def single(tape: list[recording.Sent], held: np.ndarray) -> int:
+    """Return how many numbers that are held were sent in single precision."""
+    words = [np.frombuffer(data[: len(data) // 4 * 4], np.uint32) for *_, data in tape]
+    plain = np.concatenate([np.empty(0, np.uint32), *words]) & 0x7FFFFFFF
+    return len(np.intersect1d(plain, held.astype(np.float32).view(np.uint32)))
+
+
+def main() -> None:
+    """Run all cases and say what was found."""
+    np.seterr(all="ignore")  # a column of a node with one row has no deviation
+    world = recording.install()
+    tall = rows(9, 4, 1)
+    everything = [*cases(world), ("planted", Case(tall, planted(world, tall)))]
+    for name, (blocks, job, scale) in everything:
+        world.tape.clear()
+        try:
+            unit = job()
+        except SystemExit as leaving:
+            raise AssertionError(name) from leaving
+        held = entries(blocks, unit if scale else None)
+        first = np.array([b[0] - np.nanmean(b[0]) + 0.1 for b in blocks])
+        mine = {
+            "messages": len(world.tape),
+            "bytes": sum(len(sent.data) for sent in world.tape),
+            "entries": matches(world.tape, held),
+            "single": single(world.tape, held),
+            "summaries": matches(world.tape, summaries(blocks)),
+            "shifted": matches(world.tape, _sorted([first])),
+        }
+        everyone = MPI.COMM_WORLD.gather(mine)
+        if RANK == 0:
+            sys.__stdout__.write(json.dumps({"case": name, "ranks": everyone}) + "\n")
+            sys.__stdout__.flush()
+
+
+if __name__ == "__main__":
+    main()

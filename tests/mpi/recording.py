@@ -1,0 +1,149 @@
+"""A communicator that records every byte that its process hands over to be sent.
+
+`install` puts it in the place of MPI in `dadmm.exchange.mpi`, the only file that uses
+MPI. Whatever is not on the lists below raises, so that a new way of sending has to be
+added here first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from mpi4py import MPI
+
+from dadmm.exchange import mpi
+
+QUIET = {
+    "rank", "size", "Get_group", "Recv", "Recv_init", "Ibarrier", "Free", "Abort",
+}  # fmt: skip
+MAKING = {"Dup", "Split", "Split_type"}
+LIBRARY = {
+    "Exception", "Request", "REQUEST_NULL", "IN_PLACE", "MAX", "MIN", "SUM",
+    "COMM_TYPE_SHARED", "UNDEFINED", "Get_library_version",
+}  # fmt: skip
+
+
+class Sent(NamedTuple):
+    """What was handed over, by which method, and who gets it."""
+
+    method: str
+    to: str
+    data: bytes
+
+
+class Unknown(AttributeError):
+    """Something is used that may send in a way that is not recorded."""
+
+
+class Request(MPI.Prequest):
+    """A persistent send, which records what is in its buffer when it starts."""
+
+    comm: Comm
+    buffer: np.ndarray
+    to: str
+
+    def record(self) -> None:
+        self.comm.record("Send_init", self.to, self.buffer)
+
+    def Start(self) -> None:
+        self.record()
+        super().Start()
+
+
+class Comm:
+    """A communicator whose process is overheard; it shares its tape with its copies."""
+
+    def __init__(self, real: Any, tape: list[Sent]) -> None:
+        self.real, self.tape = real, tape
+
+    def __getattr__(self, name: str) -> Any:
+        if name in QUIET:
+            return getattr(self.real, name)
+        if name in MAKING:
+            make = getattr(self.real, name)
+            return lambda *args, **more: Comm(make(*args, **more), self.tape)
+        raise Unknown(f"{name} of a communicator is not recorded")
+
+    def record(self, method: str, to: str, buffer: Any) -> None:
+        array = buffer[0] if isinstance(buffer, list | tuple) else buffer
+        self.tape.append(Sent(method, to, np.ascontiguousarray(array).tobytes()))
+
+    def Send(self, buffer: Any, dest: int) -> None:
+        self.record("Send", f"rank {dest}", buffer)
+        self.real.Send(buffer, dest=dest)
+
+    def Send_init(self, buffer: Any, dest: int) -> Request:
+        request = Request(self.real.Send_init(buffer, dest))
+        request.comm, request.buffer, request.to = self, buffer, f"rank {dest}"
+        return request
+
+    def Scatter(self, sent: Any, received: Any) -> None:
+        if self.real.rank == 0:
+            self.record("Scatter", "everybody", sent)
+        self.real.Scatter(sent, received)
+
+    def Ibcast(self, buffer: Any, root: int = 0) -> Any:
+        if self.real.rank == root:
+            self.record("Ibcast", "everybody", buffer)
+        return self.real.Ibcast(buffer, root=root)
+
+    def Bcast(self, buffer: Any, root: int = 0) -> None:
+        self.Ibcast(buffer, root).Wait()
+
+    def Allreduce(self, sent: Any, received: Any, op: Any) -> None:
+        self.record(
+            "Allreduce", "everybody", received if sent is MPI.IN_PLACE else sent
+        )
+        self.real.Allreduce(sent, received, op=op)
+
+    def _collective(
+        self, name: str, to: str, sent: Any, *args: Any, **more: Any
+    ) -> Any:
+        self.record(name, to, sent)
+        return getattr(self.real, name)(sent, *args, **more)
+
+    def Iallreduce(self, *args: Any, **more: Any) -> Any:
+        return self._collective("Iallreduce", "everybody", *args, **more)
+
+    def Ireduce(self, *args: Any, **more: Any) -> Any:
+        return self._collective("Ireduce", "rank 0", *args, **more)
+
+    def Iallgather(self, *args: Any) -> Any:
+        return self._collective("Iallgather", "everybody", *args)
+
+    def Iallgatherv(self, *args: Any) -> Any:
+        return self._collective("Iallgatherv", "everybody", *args)
+
+    def Igather(self, *args: Any) -> Any:
+        return self._collective("Igather", "rank 0", *args)
+
+    def Igatherv(self, *args: Any) -> Any:
+        return self._collective("Igatherv", "rank 0", *args)
+
+
+class Library:
+    """What `dadmm.exchange.mpi` may use of mpi4py.MPI."""
+
+    def __init__(self, world: Comm) -> None:
+        self.COMM_WORLD = world
+
+    def __getattr__(self, name: str) -> Any:
+        if name in LIBRARY:
+            return getattr(MPI, name)
+        raise Unknown(f"MPI.{name} is not recorded")
+
+
+def start_all(requests: list[Any]) -> None:
+    """Start persistent requests, and record those that send."""
+    for request in requests:
+        if isinstance(request, Request):
+            request.record()
+    MPI.Prequest.Startall(requests)
+
+
+def install() -> Comm:
+    """Record from now on; return the communicator of all ranks, with its tape."""
+    world = Comm(MPI.COMM_WORLD, [])
+    mpi.MPI, mpi._start = Library(world), start_all
+    return world
