@@ -10,10 +10,11 @@ is given for several readings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from experiment import SCHEMES, SETTINGS, Case, arguments, run_all, say, write_rows
@@ -32,6 +33,12 @@ def cases(objects: Sequence[str], starts: int, setting: str) -> list[Case]:
             objects, ("ring", "complete"), SCHEMES, range(starts)
         )
     ]
+
+
+def mean(values: Iterable[float]) -> float:
+    """Return the mean; NaN of nothing, where a filter has left no run."""
+    values = list(values)
+    return statistics.mean(values) if values else math.nan
 
 
 def readings(

@@ -159,3 +159,15 @@ def test_readings_of_the_filter_differ():
     assert found["no filter"] == pytest.approx(100 * 20 / 55)
     assert found["each scheme's own runs below 15 degrees"] == pytest.approx(65.0)
     assert found["runs where all six are below"] == pytest.approx(50.0)
+
+
+def test_a_filter_may_leave_no_run():
+    """A small slice has none below 15 degrees: there is no speed-up to tell."""
+    row = {"data": "a", "start": 0, "iterations": 9, "angle_centralised": 80.0}
+    rows = [row | {"scheme": scheme} for scheme in experiment.SCHEMES]
+
+    found = paper_hopkins.readings(rows)
+
+    assert found["no filter"]["vp"] == 0.0
+    assert np.isnan(found["runs where all six are below"]["vp"])
+    assert np.isnan(found["each scheme's own runs below 15 degrees"]["vp"])
