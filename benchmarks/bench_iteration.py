@@ -36,7 +36,7 @@ from dadmm.topology import Topology
 from dadmm.wire import width
 
 RANKS = 20
-COMPILED_STEP = 8.3  # microseconds, DESIGN.md: the same step in numba, other machine
+COMPILED_STEP = 8.3  # microseconds: the same step in numba, on another machine
 GRAPHS = {"ring": Topology.ring, "complete": Topology.complete}
 WAITS = ("block", "nap")
 
@@ -208,7 +208,7 @@ def local_step(iterations: int, repeats: int) -> dict:
 
     step = interleaved({"step": task}, repeats)["step"]
     return {
-        "what": f"local D-PPCA step over {COMPILED_STEP} us, compiled (DESIGN.md)",
+        "what": f"local D-PPCA step over {COMPILED_STEP} us, compiled",
         "ratio": step / COMPILED_STEP,
         "aim": None,
         "microseconds": {"step": round(step, 1)},

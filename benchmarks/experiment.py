@@ -18,13 +18,15 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 import dadmm
-from dadmm import metrics
+from dadmm import metrics, presets
+from dadmm.config import RunConfig
+from dadmm.errors import DadmmError
 from dadmm.node import Node
 from dadmm.problems import PPCA
 from dadmm.stopping import Council, Rule
@@ -32,15 +34,14 @@ from dadmm.topology import GRAPHS
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
 THRESHOLDS = (10.0, 5.0, 3.0, 1.0)  # degrees
-# What the paper prints, and what dadmm does by default.
+# Of the authors: their program and the data that they prepared.
+ARCHIVE = "https://github.com/changkyu/aaai2016_changkyu"
+# The settings of the preset in which the two columns of PAPER.md differ.
+COMPARED = ("coupling", "probe", "init", "stopping", "agreement")
+PRINTED = RunConfig.from_toml(presets.FOLDER / "as-printed.toml")
+# What the paper prints, and the paper's schemes as dadmm runs them.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "printed": {
-        "coupling": "own",
-        "probe": "midpoint",
-        "init": "independent",
-        "stopping": "objective",
-        "agreement": "global",
-    },
+    "printed": {name: PRINTED[name] for name in COMPARED},
     "dadmm": {
         "coupling": "symmetric",
         "probe": "midpoint",
@@ -125,12 +126,11 @@ class Enough:
 
 
 class SecondRule:
-    """A watcher that says when the authors' undocumented second rule would stop.
+    """A watcher that says when the second rule of the authors' program would stop.
 
-    Their program also counts the iterations, after a bound, in which the reprojection
-    error rises, and stops at the tenth (AUTHORS_PROGRAM.md, section 6). It ends most
-    of the published curves, so it is measured while the paper's rule goes on, but it
-    never stops a run here.
+    The paper does not mention this rule. The program counts the iterations, after a
+    bound, in which the reprojection error rises, and stops at the tenth. This rule
+    ends most of the published curves. Here it is measured and never stops a run.
     """
 
     def __init__(
@@ -335,6 +335,20 @@ def arguments(description: str | None, data: str | None = None) -> argparse.Name
     parser.add_argument("--out", type=Path, help="folder of outcomes and figures")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     return parser.parse_args()
+
+
+def leave(sentence: str) -> NoReturn:
+    """End the program because of bad input."""
+    sys.stderr.write(f"{sentence}\n")
+    raise SystemExit(2)
+
+
+def readable(advice: str, read: Callable[..., Any], *args: Any) -> Any:
+    """Return ``read(*args)``; end the program with one sentence if data are bad."""
+    try:
+        return read(*args)
+    except DadmmError as error:
+        leave(f"{error}; {advice}")
 
 
 def say(text: str, end: str = "\n") -> None:

@@ -15,7 +15,7 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from tracks import CAMERAS
+from tracks import CAMERAS, check
 
 import dadmm
 from dadmm import datasets, metrics
@@ -82,9 +82,10 @@ def outcome(tracks: np.ndarray, gappy: np.ndarray, scheme: str) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True, help="folder of .mat files")
+    parser.add_argument("--data", type=Path, help="folder of 001.mat to 005.mat")
     parser.add_argument("--scheme", default="auto")
     chosen = parser.parse_args()
+    check(chosen.data, OBJECTS, "dataset/caltech")
     print("| object | removed | | angle | centralised EM | pixels | iterations |")
     print("|---|---|---|---|---|---|---|")
     for name in OBJECTS:

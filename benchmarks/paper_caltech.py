@@ -3,7 +3,8 @@
     python benchmarks/paper_caltech.py --data DIR [--quick] [--out DIR]
 
 DIR holds 001.mat to 005.mat, each with ``measurement_matrix`` (60, N): 30 frames, five
-cameras of six frames. Ring and complete graph with t_max = 50, complete with 5.
+cameras of six frames. PAPER.md says where to get them. Ring and complete graph with
+t_max = 50, complete with 5.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from experiment import SCHEMES, SETTINGS, Case, arguments, run_all, say, write_rows
 from report import draw_angles, print_table
-from tracks import CAMERAS, Work
+from tracks import CAMERAS, Work, check
 
 OBJECTS = {
     "001": "BallSander",
@@ -40,9 +41,8 @@ def cases(objects: list[str], starts: int) -> list[Case]:
 
 def main() -> None:
     chosen = arguments(__doc__, "folder of 001.mat to 005.mat")
-    if chosen.data is None:
-        raise SystemExit("--data must name the folder of 001.mat to 005.mat")
     objects = ["004"] if chosen.quick else list(OBJECTS)
+    check(chosen.data, objects, "dataset/caltech")
     starts = chosen.starts or (2 if chosen.quick else 20)
     out = chosen.out or Path(__file__).parent / "out" / "caltech"
     work = Work(chosen.data, 200 if chosen.quick else 1000)

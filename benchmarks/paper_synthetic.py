@@ -2,8 +2,9 @@
 
     python benchmarks/paper_synthetic.py [--quick] [--data FILE.mat] [--out DIR]
 
-Without --data the samples are drawn with seed 0; the authors' own set is a .mat file
-with X (20, 500) and GT (20, 5). Writes rows.csv and, with matplotlib, figures.
+Without --data the samples are drawn with seed 0, and no file is needed. The authors'
+own samples are a .mat file with X (20, 500) and GT (20, 5); PAPER.md says where to get
+it. Writes rows.csv and, with matplotlib, figures.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import numpy as np
 from experiment import (
+    ARCHIVE,
     SCHEMES,
     SETTINGS,
     Case,
     arguments,
+    readable,
     run_all,
     run_case,
     say,
@@ -82,6 +85,11 @@ def cases(data: str, starts: int, quick: bool) -> list[Case]:
 def main() -> None:
     chosen = arguments(__doc__, "the authors' .mat file instead of generated samples")
     data = str(chosen.data.resolve()) if chosen.data else "seed0"
+    advice = (
+        f"get the authors' file from dataset/synthetic of {ARCHIVE}, or leave out "
+        "--data to draw samples"
+    )
+    readable(advice, samples_and_truth, data)
     name = chosen.data.stem if chosen.data else data
     out = chosen.out or Path(__file__).parent / "out" / f"synthetic-{name}"
     starts = chosen.starts or (2 if chosen.quick else 20)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
-from experiment import Case, run_case
+from experiment import ARCHIVE, Case, leave, readable, run_case
 
 from dadmm import datasets, metrics
 from dadmm.problems import StructureFromMotion
@@ -20,6 +21,30 @@ def cameras(file: Path) -> list[StructureFromMotion]:
     """Return the local problems of a file's frames, split over the cameras."""
     frames = split_frames(datasets.load_tracks(file), CAMERAS)
     return [StructureFromMotion(rows) for rows in frames]
+
+
+def check(folder: Path | None, names: Sequence[str], dataset: str) -> None:
+    """End the program with one sentence if tracks are absent or cannot be used.
+
+    Parameters
+    ----------
+    folder : Path, optional
+    names : sequence of str
+        Of the files, without ``.mat``; none is an error, too.
+    dataset : str
+        The folder of the authors' archive that holds them.
+    """
+    advice = (
+        f"get them from {dataset} of {ARCHIVE}, or arrange tracks as "
+        "benchmarks/PAPER.md says in its section Data"
+    )
+    if folder is None or not folder.is_dir() or not names:
+        leave(
+            "--data must name a folder of files 001.mat, 002.mat and so on, each with "
+            f"measurement_matrix of shape (2 F, N); {advice}"
+        )
+    for name in names:
+        readable(advice, cameras, folder / f"{name}.mat")
 
 
 class Work:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dadmm import builder, flags, penalty
+from dadmm import builder, flags, penalty, presets
 from dadmm.codec import PAYLOADS
 from dadmm.errors import ConfigError
 from dadmm.exchange import WAITS
@@ -344,6 +344,8 @@ class RunConfig:
             raise ConfigError("resume has the settings of its run; leave out config")
         if resume is not None:
             file = Path(resume) / "config.toml"
+        elif file is not None:
+            file = presets.find(file)
         table = cls.from_toml(file) if file is not None else {}
         config = cls(**(table | given))
         if resume is not None:

@@ -19,6 +19,8 @@ def midpoint(
 ) -> Matrix:
     """Return the middle of each edge, rho_ij = (theta_i + theta_j) / 2.
 
+    The auxiliary variable of equations (2) and (3).
+
     Parameters
     ----------
     theta : ndarray of shape (size,) or (degree, size)
@@ -72,7 +74,7 @@ def prox_point(
     Notes
     -----
     Completing the square in the paper's M-step: the terms ``- 2 gamma_i +
-    sum_j eta_ij (mu_i + mu_j)`` and ``2 sum_j eta_ij`` of its mu update, for all parts
+    sum_j eta_ij (mu_i + mu_j)`` and ``2 sum_j eta_ij`` of equation (15), for all parts
     of theta at once.
     """
     total = float(eta.sum())
@@ -108,7 +110,7 @@ def ascend(
 
     Notes
     -----
-    Song, Yoon and Pavlovic, section 4.3, one edge at a time:
+    Song, Yoon and Pavlovic, section 4.3 below equation (15), one edge at a time:
     ``gamma_ij + 1/2 eta_ij (mu_i - mu_j)``, for all parts at once.
     """
     step = theta - neighbours
@@ -154,6 +156,8 @@ def reflect(theta: Vector, anchors: Matrix) -> Matrix:
 def neighbour_mean(theta: Vector, neighbours: Matrix) -> Vector:
     """Return the neighbours' mean, theta-bar_i; a node alone is its own mean.
 
+    The right part of equation (5).
+
     Parameters
     ----------
     theta : ndarray of shape (size,)
@@ -175,6 +179,8 @@ def residuals(
     theta: Vector, mean: Vector, mean_previous: Vector, eta: float
 ) -> tuple[float, float]:
     """Return the lengths of the primal and dual residual, |r_i| and |s_i|.
+
+    The left and middle part of equation (5).
 
     Parameters
     ----------

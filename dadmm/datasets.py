@@ -202,6 +202,7 @@ def _read_txt(file: Path, key: str) -> Array:
 def _read_mat(file: Path, key: str) -> Array:
     from scipy import io
 
+    file.open("rb").close()  # scipy does not say that a file is absent
     try:
         contents = io.whosmat(file)
     except NotImplementedError:

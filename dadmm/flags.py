@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any, NoReturn, get_args, get_type_hints
 
+from dadmm import presets
 from dadmm.errors import ConfigError
 
 RENAMED = {"reference": "compare_centralised"}  # settings, from their old names
@@ -79,7 +80,11 @@ def _parser(settings: Any) -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"dadmm {__version__}")
-    parser.add_argument("--config", metavar="FILE", help="settings as TOML")
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        help=f"settings as TOML, or a preset: {', '.join(presets.names())}",
+    )
     parser.add_argument(
         "--dry-run",
         action="store_true",

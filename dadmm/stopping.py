@@ -63,11 +63,12 @@ class Rule:
     Parameters
     ----------
     name : {"optimality", "residuals", "objective"}
-        "objective" is the paper's test, the relative change of f alone. The others also
-        ask that the node agrees with its neighbours and stands at a minimum of its
-        Lagrangian: "optimality" in every part of theta, by measures that bound the
-        distance from the optimum (see `dadmm.certificate`); "residuals" by the paper's
-        primal and dual residual.
+        "objective" is the test of the paper's section 5, the relative change of f
+        alone, which stands for its equation (14). The others also ask that the node
+        agrees with its neighbours and stands at a minimum of its Lagrangian:
+        "optimality" in every part of theta, by measures that bound the distance from
+        the optimum (see `dadmm.certificate`); "residuals" by the paper's primal and
+        dual residual.
     tolerance : float
         Relative to |theta| and to the multipliers; 0 never stops a run.
     absolute_tolerance : float

@@ -2,8 +2,8 @@
 
 It is slow and meant to be read next to Song, Yoon and Pavlovic, "Fast ADMM Algorithm
 for Distributed Optimization with Adaptive Penalty". It shares no code with the
-library, which is tested against it. What the paper leaves open follows DESIGN.md, and
-the penalties beyond the paper, in `reference_beyond`, their docstrings.
+library, which is tested against it. What the paper leaves open is decided as in
+benchmarks/PAPER.md. The penalties beyond the paper are in `reference_beyond`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Settings:
 
 
 def expect(theta: Theta, x: NDArray) -> Posterior:
-    """Return p(z | x) under ``theta`` (the E-step of one sample)."""
+    """Return p(z | x) under ``theta``, equation (13), of one sample."""
     M = theta.W.T @ theta.W + np.eye(theta.W.shape[1]) / theta.a
     mean = np.linalg.solve(M, theta.W.T @ (x - theta.mu))
     return Posterior(mean, np.linalg.inv(M) / theta.a)
@@ -103,7 +103,7 @@ def update_W(old, samples, beliefs, anchors, multipliers, eta):
 
 
 def update_mu(old, W, samples, beliefs, anchors, multipliers, eta):
-    """Return mu, equation (mu) of section 4.3, with the new W."""
+    """Return mu, equation (15), with the new W."""
     top = np.zeros_like(old.mu)
     bottom = 0.0
     for x, z in zip(samples, beliefs, strict=True):
@@ -157,7 +157,7 @@ def stack(theta: Theta) -> NDArray:
 
 
 def neighbour_mean(others: Mapping[int, Theta]) -> NDArray:
-    """Return theta-bar_i, the mean over B_i, which leaves node i itself out."""
+    """Return theta-bar_i of equation (5), which leaves node i itself out."""
     return sum(stack(theta) for theta in others.values()) / len(others)
 
 
@@ -181,7 +181,7 @@ def relax(old: Theta, new: Theta, alpha: float) -> Theta:
 
 
 def relative_merit(own: float, tried: Mapping[int, float]) -> dict[int, float]:
-    """Return tau_ij of every neighbour j from f_i at home and f_i where tried."""
+    """Return tau_ij of every neighbour j from f_i at home and where tried: (7), (8)."""
     f_min = min([own, *tried.values()])
     f_max = max([own, *tried.values()])
     if f_max - f_min <= 1e-12 * max(abs(f_min), abs(f_max)):
@@ -194,7 +194,7 @@ def relative_merit(own: float, tried: Mapping[int, float]) -> dict[int, float]:
 
 
 def residual_balance(primal: float, dual: float, ratio: float) -> float:
-    """Return the factor 2, 1/2 or 1 by which VP changes a penalty."""
+    """Return the factor 2, 1/2 or 1 by which VP changes a penalty, (4)."""
     if primal > ratio * dual:
         return 2.0
     if dual > ratio * primal:
@@ -203,7 +203,7 @@ def residual_balance(primal: float, dual: float, ratio: float) -> float:
 
 
 def next_penalty(scheme, settings, t, eta, tau, balance, spent, budget):
-    """Return eta_ij^{t+1} of one directed edge.
+    """Return eta_ij^{t+1} of one directed edge: equations (4), (6), (9) and (12).
 
     ``eta`` is eta_ij^t as this node set it, ``spent`` includes this iteration's tau,
     and ``budget`` is T_ij^t, before it grows.
@@ -228,7 +228,7 @@ def next_penalty(scheme, settings, t, eta, tau, balance, spent, budget):
 
 
 def grows(settings, t, change, spent, budget):
-    """Say whether equation (T_update) raises the budget of one directed edge."""
+    """Say whether equation (10) raises the budget of one directed edge."""
     return t > 1 and spent >= budget and abs(change) > settings.budget_trigger
 
 

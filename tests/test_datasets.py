@@ -220,6 +220,7 @@ def test_broken_files_get_one_sentence(tmp_path, suffix):
             load_matrix(tmp_path / f"{name}.{suffix}")
         assert "\n" not in str(caught.value)
         assert "pickle" not in str(caught.value)
+    assert "No such file" in str(caught.value)  # of the last one
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".mat"])

@@ -105,7 +105,7 @@ def optimal_clauses(node, before, tolerance):
     ],
 )
 def test_a_node_is_satisfied_by_the_stated_lengths(rule, scheme, clauses):
-    """All of DESIGN.md's rules, measured anew from what each node has."""
+    """All lengths of the rule, measured anew from what each node has."""
     tolerance, verdicts = 0.02, []
     last = {i: (math.inf, np.zeros((2, 2))) for i in range(5)}
 

@@ -17,7 +17,7 @@ PACKAGE = Path(dadmm.__file__).parent
 # module stands here, so that a new one finds its place.
 ORDER = (
     ("errors", "version", "launcher"),
-    ("claim", "partfiles"),
+    ("claim", "partfiles", "presets"),
     ("layout",),
     ("rows",),
     ("trace", "tomltable"),

@@ -1,4 +1,8 @@
-"""The penalty equations of Song, Yoon and Pavlovic, each once."""
+"""The penalty equations of Song, Yoon and Pavlovic, each once.
+
+Numbers of equations are those of arXiv 1506.08928, as everywhere in dadmm.
+CONTRIBUTING.md has a table of them.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,8 @@ from dadmm.layout import Vector
 def kappa(f: Vector | float, f_min: float, f_max: float) -> Vector | float:
     """Rescale objectives to [1, 2]; ones when they agree, so that tau is zero.
 
-    The paper's formula is 0/0 when all objectives are equal, which means that nobody
-    is better. A span that is mere rounding noise counts as none.
+    The right part of equation (7). It is 0/0 when all objectives are equal, which
+    means that nobody is better. A span that is mere rounding noise counts as none.
     """
     span = f_max - f_min
     if span <= 1e-12 * max(abs(f_min), abs(f_max)):
@@ -21,6 +25,8 @@ def kappa(f: Vector | float, f_min: float, f_max: float) -> Vector | float:
 
 def tau(own: float, tried: Vector) -> Vector:
     """Return how much better each neighbour's parameters suit this node's data.
+
+    The left part of equation (7), with the largest and the least objective of (8).
 
     Parameters
     ----------
@@ -44,7 +50,7 @@ def tau(own: float, tried: Vector) -> Vector:
 def balance(primal: float, dual: float, ratio: float, step: float = 1.0) -> float:
     """Return the factor by which residual balancing moves a penalty.
 
-    Equation (he2000) with this node's own residuals: ``1 + step`` when the primal
+    Equation (4) with this node's own residuals: ``1 + step`` when the primal
     residual is more than ``ratio`` times the dual one, its inverse in the opposite
     case, else 1. VP and the combined schemes use step 1, which is their 2 and 1/2.
     """
@@ -58,8 +64,8 @@ def balance(primal: float, dual: float, ratio: float, step: float = 1.0) -> floa
 def adapt(eta0: float, tau: Vector, active: bool | np.ndarray) -> Vector:
     """Return eta_ij of AP and NAP: ``eta0 (1 + tau_ij)`` while active, else eta0.
 
-    Equations (eta_update_ap) and (eta_update_nap), which differ only in what keeps an
-    edge active: ``t < t_max``, or ``spent_ij < budget_ij``.
+    Equations (6) and (9), which differ only in what keeps an edge active:
+    ``t < t_max``, or ``spent_ij < budget_ij``.
     """
     return np.where(active, eta0 * (1.0 + tau), eta0)
 
@@ -69,9 +75,9 @@ def combine(
 ) -> Vector:
     """Return eta_ij of VP + AP and VP + NAP.
 
-    Equation (combined): ``eta_ij (1 + tau_ij) factor`` when the residuals are out of
-    balance (``factor`` is 2 or 1/2), unchanged when they are not (``factor`` is 1),
-    and eta0 once the edge is no longer active.
+    Equation (12): ``eta_ij (1 + tau_ij) factor`` when the residuals are out of balance
+    (``factor`` is 2 or 1/2), unchanged when they are not (``factor`` is 1), and eta0
+    once the edge is no longer active.
     """
     moved = eta if factor == 1.0 else eta * (1.0 + tau) * factor
     return np.where(active, moved, eta0)
@@ -86,7 +92,7 @@ def grow(
     decay: float,
     trigger: float,
 ) -> tuple[Vector, Vector]:
-    """Return the budgets T_ij, and how often each was raised; equation (T_update).
+    """Return the budgets T_ij, and how often each was raised; equation (10).
 
     Parameters
     ----------
@@ -95,7 +101,7 @@ def grow(
         ``|f_i(theta_i^t) - f_i(theta_i^(t-1))|``; zero where there is no t - 1.
     budget0, decay, trigger : float
         The paper's T, alpha and beta. The k-th raise adds ``alpha^k T``, so a budget
-        stays below ``T / (1 - alpha)``.
+        stays below ``T / (1 - alpha)``, which is equation (11).
     """
     if not change > trigger:
         return budget, growths

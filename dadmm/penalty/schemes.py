@@ -121,7 +121,10 @@ class Fixed(Scheme):
 
 
 class VP(Scheme):
-    """Varying penalty: balance this node's residuals until t_max, then reset."""
+    """Varying penalty: balance this node's residuals until t_max, then reset.
+
+    Section 3.1: equation (4) for each node, with the residuals of equation (5).
+    """
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
         factor = equations.balance(seen.primal, seen.dual, self.residual_ratio)
@@ -131,7 +134,10 @@ class VP(Scheme):
 
 
 class AP(Scheme):
-    """Adaptive penalty: weigh each edge by how good its far end is, until t_max."""
+    """Adaptive penalty: weigh each edge by how good its far end is, until t_max.
+
+    Section 3.2: equation (6).
+    """
 
     probes = True
 
@@ -141,7 +147,10 @@ class AP(Scheme):
 
 
 class NAP(Scheme):
-    """Network adaptive penalty: adapt each edge until its budget is spent."""
+    """Network adaptive penalty: adapt each edge until its budget is spent.
+
+    Section 3.3: equations (9) and (10).
+    """
 
     probes = True
 
@@ -152,7 +161,7 @@ class NAP(Scheme):
 
 
 class VPAP(Scheme):
-    """VP and AP together, until t_max."""
+    """VP and AP together, until t_max: equation (12)."""
 
     probes = True
 
@@ -167,9 +176,10 @@ class VPAP(Scheme):
 class VPNAP(Scheme):
     """VP and NAP together, each edge until its budget is spent.
 
-    The budget is charged |tau_ij| only, not the doublings and halvings. An edge whose
-    ends agree has no tau to pay and could double and halve for ever, which may diverge;
-    so all edges reset after the last iteration that may adapt, whatever is left.
+    Section 3.4: equation (12) while the condition of equation (9) holds. The budget is
+    charged |tau_ij| only, not the doublings and halvings. An edge whose ends agree has
+    no tau to pay and could double and halve for ever, which may diverge; so all edges
+    reset after iteration `LAST`, whatever is left of their budgets.
     """
 
     probes = True

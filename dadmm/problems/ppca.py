@@ -55,7 +55,8 @@ class PPCA:
     Notes
     -----
     With ``w`` the weight and ``c`` the centre of the proximal term, one sweep is the
-    paper's M-step (section 4.3; a := noise precision before the sweep):
+    paper's M-step (section 4.3, which prints mu only, as equation (15); a is the noise
+    precision before the sweep):
 
     * ``W = [a sum (x - mu) E[z]' + w c_W] [a sum E[z z'] + w I]^-1``
     * ``mu = [a sum (x - W E[z]) + w c_mu] / (N a + w)`` with the new W
@@ -123,7 +124,7 @@ class PPCA:
 
         Notes
         -----
-        Equation (posterior_zx): ``E[z] = M^-1 W' (x - mu)`` with covariance
+        Equation (13): ``E[z] = M^-1 W' (x - mu)`` with covariance
         ``M^-1 / a`` and ``M = W' W + I / a``.
         """
         W, mu, a = self.layout.views(theta)
@@ -175,6 +176,8 @@ class PPCA:
 
     def objectives(self, thetas: Matrix, stats: Expected) -> Vector:
         """Return the expected complete-data negative log likelihood of each row.
+
+        EM minimises it in place of equation (14), ``-log p(X_i | theta_i)``.
 
         Parameters
         ----------
