@@ -82,7 +82,9 @@ class Case:
         slope += self.l1 * np.sign(x)
         slope = np.where(x == 0, np.maximum(np.abs(slope) - self.l1, 0), np.abs(slope))
         size = np.abs(self.X)
-        terms = np.abs(self.forces(x)) @ size + self.l1.max() + weight * np.abs(x - centre)
+        terms = (
+            np.abs(self.forces(x)) @ size + self.l1.max() + weight * np.abs(x - centre)
+        )
         whole = np.sqrt((size**2).sum())  # steps are exact for the norm of all rows
         misfit = whole * np.sqrt(x @ x) + np.sqrt(self.y @ self.y)
         reach = whole * misfit + weight * np.abs(x).max()

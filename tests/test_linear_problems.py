@@ -23,7 +23,11 @@ from dadmm.problems import (
 
 WEIGHTS = [1e-8, 1e-3, 1.0, 1e3, 1e12]
 # a single row is of one class, which has no best intercept
-BOUNDED = [case for case in product(NAMES, SIZES) if case != ("logistic with intercept", (1, 5))]
+BOUNDED = [
+    case
+    for case in product(NAMES, SIZES)
+    if case != ("logistic with intercept", (1, 5))
+]
 
 
 @pytest.mark.parametrize("size", SIZES)

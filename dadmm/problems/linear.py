@@ -35,7 +35,9 @@ def design(problem: object, X: Any, y: Any, fit_intercept: bool) -> Design:
     """Return the design of X (n, d) and y (n,), or say what is wrong with them."""
     X, y = checked(problem, X, y)
     if not isinstance(fit_intercept, bool):
-        raise ProblemError(f"fit_intercept must be true or false, got {fit_intercept!r}")
+        raise ProblemError(
+            f"fit_intercept must be true or false, got {fit_intercept!r}"
+        )
     penalised = np.ones(X.shape[1])
     if not fit_intercept:
         return Design(X.copy(), y.copy(), Layout.of(coef=X.shape[1:]), penalised)
