@@ -87,7 +87,7 @@ class Case:
         )
         whole = np.sqrt((size**2).sum())  # steps are exact for the norm of all rows
         misfit = whole * np.sqrt(x @ x) + np.sqrt(self.y @ self.y)
-        reach = whole * misfit + weight * np.abs(x).max()
+        reach = whole * misfit + 4 * weight * np.abs(x).max()
         return slope.max(), 1e-12 * terms.max() + 1e-15 * reach
 
 
