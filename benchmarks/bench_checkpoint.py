@@ -53,7 +53,7 @@ def main() -> None:
         topology=given.topology, dimension=given.dimension, tolerance=0.0
     )
     graph, _ = assemble.graph(world, config)
-    samples, _ = assemble.shards(world, config, graph.n_nodes)
+    samples = assemble.shards(world, config, graph.n_nodes).samples
     problem = assemble.problems(config, samples, graph.n_nodes)[world.rank]
     folder = Path(world.share(tempfile.mkdtemp() if world.rank == 0 else ""))
 

@@ -79,7 +79,7 @@ def regression(kind: type, repeats: int) -> list[tuple[str, float, float]]:
     rng, problems = np.random.default_rng(0), {}
     for n in ROWS:
         X, y = rng.standard_normal((n, 20)), rng.standard_normal(n)
-        problems[f"{kind.__name__}, {n:,} rows"] = kind(X, y)
+        problems[f"{kind.__name__}, {n:,} rows"] = kind(X, y, fit_intercept=False)
     return ratios(seconds(problems, repeats))
 
 

@@ -80,7 +80,9 @@ def least_squares(n_nodes: int, seed: int, heterogeneity: float) -> Instance:
     X = designs(n_nodes, heterogeneity, rng)
     y = [x @ truth + 0.1 * rng.standard_normal(ROWS) for x in X]
     best = np.linalg.lstsq(np.vstack(X), np.concatenate(y))[0]
-    problems = [LeastSquares(*rows) for rows in zip(X, y, strict=True)]
+    problems = [
+        LeastSquares(*rows, fit_intercept=False) for rows in zip(X, y, strict=True)
+    ]
     return Instance(problems, Near(best), 2000)
 
 
@@ -104,7 +106,9 @@ def lasso(n_nodes: int, seed: int, heterogeneity: float) -> Instance:
     X = designs(n_nodes, heterogeneity, rng)
     y = [x @ truth + rng.standard_normal(ROWS) for x in X]
     best = lasso_optimum(np.vstack(X), np.concatenate(y), 2.0 * n_nodes)
-    problems = [Lasso(*rows, 2.0) for rows in zip(X, y, strict=True)]
+    problems = [
+        Lasso(*rows, 2.0, fit_intercept=False) for rows in zip(X, y, strict=True)
+    ]
     return Instance(problems, Near(best), 2000)
 
 

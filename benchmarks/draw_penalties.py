@@ -31,7 +31,8 @@ def regression(seed: int = 0) -> tuple[list[LeastSquares], np.ndarray]:
     X *= scale[:, None, None]
     y = X @ rng.standard_normal(SIZE) + rng.standard_normal((NODES, ROWS))
     best = np.linalg.lstsq(np.vstack(X), y.ravel(), rcond=None)[0]
-    return [LeastSquares(*pair) for pair in zip(X, y, strict=True)], best
+    pairs = zip(X, y, strict=True)
+    return [LeastSquares(*pair, fit_intercept=False) for pair in pairs], best
 
 
 def errors(graph: str, most: int = CAP, least: float = 0.0, **settings) -> np.ndarray:

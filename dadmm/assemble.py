@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm import builder, datasets, placement, shard, tables, topology
+from dadmm import builder, datasets, identity, placement, shard, tables, topology
 from dadmm.config import RunConfig
 from dadmm.errors import ConfigError, ShardError
 from dadmm.layout import Matrix
 from dadmm.patterns import remove
 from dadmm.schedule import Schedule
+from dadmm.textfiles import Names
 from dadmm.world import host, together
 
 USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
@@ -86,50 +88,66 @@ def place(world: Any, config: RunConfig, graph: topology.Topology) -> list[str]:
     return [hosts[rank] for rank in np.argsort(nodes)]
 
 
-def shards(
-    world: Any, config: RunConfig, n_nodes: int
-) -> tuple[dict[int, Matrix], Matrix | None]:
-    """Return the rows of the hosted nodes, and the true W where it is known.
+class Shards(NamedTuple):
+    """The data of the hosted nodes."""
 
-    Where the problem has a target, it is their last column.
-    """
+    samples: dict[int, Matrix]  # by node; y, if there is one, is the last column
+    truth: Matrix | None = None  # the true W where it is known
+    names: Names = None  # of the columns, the same on all ranks, where a file has any
+
+
+def shards(world: Any, config: RunConfig, n_nodes: int) -> Shards:
+    """Return the data of the hosted nodes."""
     hosted = range(n_nodes) if world.comm is None else (world.rank,)
     if config.data is None:
-        return together(world, _synthetic, config, n_nodes, hosted)
+        return Shards(*together(world, _synthetic, config, n_nodes, hosted))
     sfm = config.problem == "sfm"
     if shard.is_local(config.data) and config.labels is None and not sfm:
-        return together(world, _read, config, n_nodes, hosted), None
-    load = _load if world.rank == 0 else lambda config, n_nodes: None
-    blocks = together(world, load, config, n_nodes)
+        found = together(world, _read, config, n_nodes, hosted)
+        rows = {i: table.rows for i, table in found.items()}
+        return Shards(rows, names=_common_names(world, found))
+    load = _load if world.rank == 0 else lambda config, n_nodes: ([], None)
+    blocks, names = together(world, load, config, n_nodes)
     if world.comm is None:
-        assert blocks is not None
-        return dict(enumerate(blocks)), None
-    return {world.rank: world.scatter(blocks)}, None
+        return Shards(dict(enumerate(blocks)), names=names)
+    told = json.loads(world.share(json.dumps(names)))
+    names = None if told is None else tuple(told)
+    return Shards({world.rank: world.scatter(blocks or None)}, names=names)
 
 
-def _read(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> dict[int, Matrix]:
+def _read(
+    config: RunConfig, n_nodes: int, hosted: Sequence[int]
+) -> dict[int, tables.Table]:
     """Return the rows of the hosted nodes, reading no others."""
-    source = str(config.data)
-    if has_target(config):
-        return tables.read(source, config.target, n_nodes, hosted)
-    return shard.read(source, n_nodes, hosted)
+    source, supervised = str(config.data), has_target(config)
+    return tables.read(source, config.target, n_nodes, hosted, supervised=supervised)
 
 
-def _load(config: RunConfig, n_nodes: int) -> list[Matrix]:
-    """Return the rows of all nodes."""
+def _common_names(world: Any, found: dict[int, tables.Table]) -> Names:
+    """Return the names that the columns have on all nodes, or say where they differ.
+
+    Ranks compare a hash; they send the names only if they differ.
+    """
+    names = next(iter(found.values())).names
+    for i, table in found.items():
+        if table.names != names:
+            raise identity.other_columns(f"node {i} has", table.names, "node 0", names)
+    world.compare({"columns": json.dumps(names)})
+    return names
+
+
+def _load(config: RunConfig, n_nodes: int) -> tuple[list[Matrix], Names]:
+    """Return the rows of all nodes, and the names of their columns."""
     source, sfm = str(config.data), config.problem == "sfm"
     if config.labels is not None and (sfm or "{rank}" in source):
         raise ShardError("labels go neither with one file per rank nor with sfm")
     if sfm:
-        return shard.split_frames(datasets.load_tracks(source), n_nodes)
-    if has_target(config):
-        rows, nodes = tables.load(source, config.target, config.labels)
-        return shard.split(rows, n_nodes, nodes)
-    samples = datasets.load_matrix(source)
-    if config.labels is None:
-        return shard.split(samples, n_nodes)
-    samples, labels = shard.resolve_labels(samples, config.labels)
-    return shard.split(samples, n_nodes, labels)
+        return shard.split_frames(datasets.load_tracks(source), n_nodes), None
+    supervised = has_target(config)
+    rows, names, nodes = tables.load(
+        source, config.target, config.labels, supervised=supervised
+    )
+    return shard.split(rows, n_nodes, nodes), names
 
 
 def has_target(config: RunConfig) -> bool:
@@ -156,6 +174,29 @@ def problems(
             shard.check(block, i, gaps=gaps)
     name, rows = config.problem, samples.items()
     return {i: builder.build(name, x, flags, settings) for i, x in rows}
+
+
+def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names:
+    """Return the names of the columns of X, None if there are none.
+
+    Coefficients get names in any case, ``x0``, ``x1`` and so on.
+    """
+    (rows, *_), (problem, *_) = data.samples.values(), problems.values()
+    supervised = has_target(config)
+    width = rows.shape[1] - supervised
+    names = None if data.names is None else data.names[:width]
+    if not supervised or problem.layout.shapes.get("coef") != (width,):
+        return names
+    if (
+        names is not None
+        and "intercept" in names
+        and "intercept" in problem.layout.shapes
+    ):
+        raise ShardError(
+            "a column is called 'intercept', as is what the problem fits besides the "
+            "coefficients; rename it, or leave one of them out (--no-fit-intercept)"
+        )
+    return names or tuple(f"x{k}" for k in range(width))
 
 
 def _synthetic(

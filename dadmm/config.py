@@ -28,6 +28,7 @@ OF_PROBLEMS = {
     "alpha": "alpha",
     "l1_ratio": "l1_ratio",
     "delta": "delta",
+    "fit_intercept": "fit_intercept",
 }
 # settings that may change when a run is resumed: they do not decide its numbers, or,
 # as the data, are compared by what is in them
@@ -96,6 +97,9 @@ class RunConfig:
     )
     delta: float | None = setting(
         None, "huber: errors above it count linearly, in the unit of y"
+    )
+    fit_intercept: bool | None = setting(
+        None, "linear problems: fit an intercept, without penalty (by default they do)"
     )
 
     topology: str = setting(
@@ -295,7 +299,7 @@ class RunConfig:
 
         The regularisation is that of the whole problem, of which a node has its share.
         """
-        names = ["n_components", "l1_ratio", "delta"]
+        names = ["n_components", "l1_ratio", "delta", "fit_intercept"]
         names += [] if self.is_plugin else ["zero_mean", "start"]
         chosen = {name: getattr(self, name) for name in names}
         chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes

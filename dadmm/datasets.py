@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -11,13 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dadmm import textfiles
 from dadmm.errors import ShardError
 from dadmm.layout import Matrix
 from dadmm.simulations import classification as classification
 from dadmm.simulations import clusters as clusters
 from dadmm.simulations import regression as regression
+from dadmm.textfiles import Names
 
 Array = NDArray[Any]
+NAMES = "feature_names"  # the array of a .npz file that names the columns of X
 
 
 def synthetic(
@@ -140,22 +142,48 @@ def open_matrix(path: str | PathLike[str], key: str | None = None) -> Array:
     A .npy file is memory-mapped: rows are read when they are used.
     """
     matrix = load_array(path, key)
-    if matrix.ndim != 2:
+    _check_matrix(path, matrix)
+    return matrix
+
+
+def _check_matrix(path: str | PathLike[str], array: Array) -> None:
+    if array.ndim != 2:
         raise ShardError(
-            f"{path} holds an array of shape {matrix.shape}; "
+            f"{path} holds an array of shape {array.shape}; "
             "samples are a matrix with one row per sample"
         )
-    return matrix
+
+
+def open_named(
+    path: str | PathLike[str], key: str | None = None
+) -> tuple[Array, Names]:
+    """Return a matrix as `open_matrix` does, and the names of its columns.
+
+    They are those of the header of a text file, or the array ``feature_names`` of a
+    .npz file; None where there are none.
+    """
+    matrix, names = _load(path, key)
+    _check_matrix(path, matrix)
+    if names is not None and len(names) != matrix.shape[1]:
+        raise ShardError(
+            f"{path} has {len(names)} names in {NAMES} for {matrix.shape[1]} columns; "
+            "give one for each"
+        )
+    return matrix, names
 
 
 def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
     """Return an array of numbers of any shape and number type from a file."""
+    return _load(path, key)[0]
+
+
+def _load(path: str | PathLike[str], key: str | None) -> tuple[Array, Names]:
     name, _, inner = str(path).partition("::")
     file = Path(name)
     if file.suffix not in READERS:
         raise ShardError(f"{file} is not a data file; use one of {', '.join(READERS)}")
     try:
-        array = READERS[file.suffix](file, key or inner)
+        array, names = READERS[file.suffix](file, key or inner)
     except ShardError:
         raise
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
@@ -171,35 +199,53 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
         raise ShardError(f"{path} holds values of type {array.dtype}; save numbers")
     if array.size == 0:
         raise ShardError(f"{path} is empty, of shape {array.shape}; save some samples")
-    return array
+    return array, names
 
 
-def _read_npy(file: Path, key: str) -> Array:
+def _read_npy(file: Path, key: str) -> tuple[Array, Names]:
     _refuse_key(file, key)
-    return np.lib.format.open_memmap(file, mode="r")  # never unpickles
+    return np.lib.format.open_memmap(file, mode="r"), None  # never unpickles
 
 
-def _read_npz(file: Path, key: str) -> Array:
+def _read_npz(file: Path, key: str) -> tuple[Array, Names]:
     import zipfile  # slow to import, and rarely needed
 
     with file.open("rb") as stream:
         if not zipfile.is_zipfile(stream):
             raise ValueError("it is not an archive of arrays")
     with np.load(file, allow_pickle=False) as arrays:
-        return arrays[_choose(file, key, dict.fromkeys(arrays.files, ""))]
+        matrices = [name for name in arrays.files if name != NAMES]
+        found = arrays[_choose(file, key, dict.fromkeys(matrices, ""))]
+        return found, _names(file, arrays) if NAMES in arrays.files else None
 
 
-def _read_csv(file: Path, key: str) -> Array:
+def _names(file: Path, arrays: Any) -> tuple[str, ...]:
+    """Return the names of columns that an archive holds, or say what is wrong."""
+    try:
+        found = arrays[NAMES]
+    except ValueError:  # objects, which would have to be unpickled
+        found = None
+    if found is None or found.dtype.kind != "U" or found.ndim != 1:
+        raise ShardError(
+            f"{file}: {NAMES} must be an array of text, one name per column; save "
+            "np.array(names, dtype=str)"
+        )
+    names = tuple(found.tolist())
+    textfiles.check_names(file, names)
+    return names
+
+
+def _read_csv(file: Path, key: str) -> tuple[Array, Names]:
     _refuse_key(file, key)
-    return _read_text(file, ",")
+    return textfiles.read(file)
 
 
-def _read_txt(file: Path, key: str) -> Array:
+def _read_txt(file: Path, key: str) -> tuple[Array, Names]:
     _refuse_key(file, key)
-    return _read_text(file, None)
+    return textfiles.read(file, spaces=True)
 
 
-def _read_mat(file: Path, key: str) -> Array:
+def _read_mat(file: Path, key: str) -> tuple[Array, Names]:
     from scipy import io
 
     file.open("rb").close()  # scipy does not say that a file is absent
@@ -215,26 +261,7 @@ def _read_mat(file: Path, key: str) -> Array:
         if len(shape) == 2 and kind.startswith(("double", "single", "int", "uint"))
     }
     name = _choose(file, key, numeric)
-    return io.loadmat(file, variable_names=[name])[name]
-
-
-def _read_text(file: Path, delimiter: str | None) -> Array:
-    """Read rows of numbers; a first line without any number is a header."""
-    with file.open(encoding="utf-8-sig") as lines:
-        head = lines.readline().split(delimiter)
-        skip = 0 if any(map(_is_number, head)) else 1
-        lines.seek(0)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of no data: an error follows
-            return np.loadtxt(lines, delimiter=delimiter, skiprows=skip, ndmin=2)
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
+    return io.loadmat(file, variable_names=[name])[name], None
 
 
 def _choose(file: Path, key: str, found: dict[str, str]) -> str:
@@ -252,7 +279,7 @@ def _refuse_key(file: Path, key: str) -> None:
         raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
 
 
-READERS: dict[str, Callable[[Path, str], Array]] = {
+READERS: dict[str, Callable[[Path, str], tuple[Array, Names]]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
     ".csv": _read_csv,

@@ -6,17 +6,25 @@ versions and settings as they are, and hashes of what is long.
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from hashlib import blake2b
+from itertools import zip_longest
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
 from dadmm import version
-from dadmm.errors import ConfigError, DadmmError, ProblemError, TopologyError
+from dadmm.errors import (
+    ConfigError,
+    DadmmError,
+    ProblemError,
+    ShardError,
+    TopologyError,
+)
 from dadmm.schedule import Schedule
 from dadmm.topology import Topology
 
@@ -130,6 +138,10 @@ def disagreement(everyone: Sequence[Facts]) -> DadmmError | None:
             f"{who} parameters {theirs} but rank 0 {mine}; give every rank data of the "
             "same shape"
         )
+    if name == "columns":
+        return other_columns(
+            who, json.loads(str(theirs)), "rank 0", json.loads(str(mine))
+        )
     if name in versions():
         return ConfigError(
             f"{who} {name} {theirs} but rank 0 has {name} {mine}; install the same "
@@ -138,6 +150,19 @@ def disagreement(everyone: Sequence[Facts]) -> DadmmError | None:
     return ConfigError(
         f"{who} {name} = {theirs} but rank 0 has {mine}; start all ranks with the same "
         "settings"
+    )
+
+
+def other_columns(
+    who: str, theirs: Sequence[str] | None, first: str, mine: Sequence[str] | None
+) -> ShardError:
+    """Return what to say of files whose columns have different names."""
+    pairs = enumerate(zip_longest(theirs or (), mine or ()))
+    k, pair = next((k, pair) for k, pair in pairs if pair[0] != pair[1])
+    they, me = ("no name" if name is None else repr(name) for name in pair)
+    return ShardError(
+        f"{who} {they} where {first} has {me}, in column {k}; give all files "
+        "the same columns in the same order"
     )
 
 

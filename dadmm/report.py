@@ -19,9 +19,11 @@ from dadmm.layout import Layout, Matrix, Vector
 from dadmm.problems import PPCA, IncompletePPCA
 from dadmm.record import Observe
 from dadmm.solver import Result
+from dadmm.textfiles import Names
 from dadmm.world import together
 
 PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
+SHOWN, LARGEST = 12, 8  # coefficients that are printed: all, or the largest
 ENDINGS = {
     "converged": "converged",
     "max_iter": "NOT converged: max_iter reached",
@@ -163,11 +165,12 @@ def summary(
     hosts: Sequence[str],
     elapsed: float,
     start: int = 0,
+    features: Names = None,
 ) -> dict[str, Any]:
     """Return what goes into summary.json; complete on rank 0, which writes it.
 
     The hosts are those of the ranks. ``elapsed`` seconds ago the run began, or went on
-    after iteration ``start``.
+    after iteration ``start``. The features are the names of the columns of X.
     """
     observed = _observed(world, result, targets, samples)
     if world.rank:
@@ -196,6 +199,7 @@ def summary(
         "outside_bytes": 0,
         "seconds": {"total": elapsed, **seconds},  # by phase: mean over the nodes
         "metrics": _metrics(result, targets) | observed,
+        **_coefficients(result, features),
         "seeds": {name: getattr(config, name) for name in seeds},
         "versions": {
             "dadmm": dadmm.__version__,
@@ -206,6 +210,17 @@ def summary(
         "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
         "node_hosts": homes,
     }
+
+
+def _coefficients(result: Result, features: Names) -> dict[str, dict[str, float]]:
+    """Return the coefficients of a linear problem by name, the mean over the nodes."""
+    parts = result.layout.views(result.theta.mean(axis=0))._asdict()
+    if features is None or np.shape(parts.get("coef")) != (len(features),):
+        return {}
+    found = dict(zip(features, parts["coef"].tolist(), strict=True))
+    if np.shape(parts.get("intercept", [])) == ():
+        found["intercept"] = float(parts["intercept"])
+    return {"coefficients": found}
 
 
 def _versions() -> dict[str, str]:
@@ -290,6 +305,21 @@ def _lost(summary: dict[str, Any]) -> list[str]:
     return [said] if names else []
 
 
+def _listed(coefficients: dict[str, float]) -> list[str]:
+    """Return coefficients by name; of many only the largest, and the intercept."""
+    shown, total = coefficients, len(coefficients)
+    title = "coefficients (mean over the nodes):"
+    if total > SHOWN:
+        largest = sorted(shown, key=lambda name: -abs(shown[name]))[:LARGEST]
+        names = [name for name in shown if name in {*largest, "intercept"}]
+        shown = {name: shown[name] for name in names}
+        title = f"the largest of {total} coefficients (mean over the nodes; all are in "
+        title += "summary.json):"
+    wide = max(map(len, shown), default=0)
+    lines = [f"  {name:<{wide}}  {value:.6g}" for name, value in shown.items()]
+    return [title, *lines] if lines else []
+
+
 def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     """Return the report that rank 0 prints."""
     seconds, found = summary["seconds"], summary["metrics"]
@@ -327,6 +357,7 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
             f"objective {found['objective']:.6g}, within about "
             f"{found['objective_gap']:.1e} of the optimum"
         )
+    lines += _listed(summary.get("coefficients", {}))
     lines.append(f"results in {folder}")
     if config.checkpoint and not summary["converged"] and not summary["lost_nodes"]:
         more = " --max-iter N" if summary["reason"] == "max_iter" else ""

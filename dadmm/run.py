@@ -27,6 +27,7 @@ from dadmm.problems import IncompletePPCA, StructureFromMotion
 from dadmm.progress import Losses, ProgressLine, Signals
 from dadmm.schedule import Schedule
 from dadmm.solver import Result, solve
+from dadmm.textfiles import Names
 from dadmm.topology import Topology
 from dadmm.world import connect, together
 
@@ -91,11 +92,13 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     graph, schedule = assemble.graph(world, config)
     world.compare({"graph": identity.of_graph(graph, schedule)})
     hosts = assemble.place(world, config, graph)  # from here on a rank is its node
-    samples, truth = assemble.shards(world, config, graph.n_nodes)
+    data = assemble.shards(world, config, graph.n_nodes)
+    samples, truth = data.samples, data.truth
     problems = together(world, assemble.problems, config, samples, graph.n_nodes)
     said = report.announcement(world, config)
     if said is not None and not config.quiet:
         print(said, flush=True)
+    features = together(world, assemble.features, config, data, problems)
     targets = report.targets(world, config, list(problems.values()), truth)
     work = session.begin(
         world, config, resume, graph, schedule, samples, targets.observe
@@ -109,8 +112,9 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
             hosts = [hosts[i] for i in result.nodes]
             targets = report.targets(world, config, list(problems.values()), truth)
         conclude(
-            world, config, problems, samples, targets, work, result, hosts, started
-        )
+            world, config, problems, samples, features, targets, work, result, hosts,
+            started,
+        )  # fmt: skip
     finally:
         work.claim.give_up()
     return NOT_CONVERGED if config.strict and not result.converged else OK
@@ -121,6 +125,7 @@ def conclude(
     config: RunConfig,
     problems: dict[int, Any],
     samples: dict[int, Matrix],
+    features: Names,
     targets: report.Targets,
     work: session.Session,
     result: Result,
@@ -131,11 +136,13 @@ def conclude(
     together(world, work.parts.close)
     rows, elapsed = samples.values(), monotonic() - started
     summary = report.summary(
-        world, config, result, targets, rows, hosts, elapsed, work.checkpoints.start
-    )
+        world, config, result, targets, rows, hosts, elapsed, work.checkpoints.start,
+        features,
+    )  # fmt: skip
     arrays = result.layout.views(result.theta)._asdict()
     arrays |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
     arrays |= together(world, reconstruct, world, problems, result, targets.adrift)
+    arrays |= {} if features is None else {"feature_names": np.array(features)}
     traffic = result.traffic
     arrays |= {k: v for k, v in traffic._asdict().items() if k.startswith("edge_")}
     if targets.gaps:

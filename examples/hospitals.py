@@ -46,7 +46,7 @@ def common_scale(shards, topology):
     for X, _ in shards:
         moments = np.concatenate([X.mean(axis=0), (X**2).mean(axis=0)])
         root = np.sqrt(len(X)) * np.eye(len(moments))
-        problems.append(LeastSquares(root, root @ moments))
+        problems.append(LeastSquares(root, root @ moments, fit_intercept=False))
     result = dadmm.solve(problems, topology, tolerance=1e-9, max_iter=5000)
     mean, square = np.split(result.theta[0], 2)
     return mean, np.sqrt(square - mean**2), result.iterations

@@ -66,8 +66,10 @@ def run(seed: int = 3) -> dict:
     fields = {"true field": features(square) @ truth}
     errors, iterations = {}, {}
     for name, problems in {
-        "least squares": [LeastSquares(X, y) for X, y in pairs],
-        "Huber": [Huber(X, y, delta=0.5, alpha=1e-3) for X, y in pairs],
+        "least squares": [LeastSquares(X, y, fit_intercept=False) for X, y in pairs],
+        "Huber": [
+            Huber(X, y, delta=0.5, alpha=1e-3, fit_intercept=False) for X, y in pairs
+        ],
     }.items():
         result = dadmm.solve(problems, topology, tolerance=1e-4, max_iter=3000)
         fields[name] = features(square) @ result.theta.mean(axis=0)

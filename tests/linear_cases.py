@@ -22,7 +22,9 @@ from dadmm.problems import (
 
 # (n, d): more rows than columns, fewer, and one row
 SIZES = [(30, 4), (3, 6), (1, 5)]
-NAMES = ["least_squares", "ridge", "lasso", "elastic_net", "huber", "logistic"]
+BARE = ["least_squares", "ridge", "lasso", "elastic_net", "huber"]
+FREE = [f"{name} with intercept" for name in [*BARE, "logistic"]]
+NAMES = [*BARE, *FREE]
 LONG = np.longdouble
 
 
@@ -30,23 +32,20 @@ class Case:
     """A problem beside its plain formula: losses of rows, l1 and l2 of each entry."""
 
     def __init__(self, name, X, y, scale=1.0):
-        rows = np.column_stack([X, np.ones(len(X))]) if name == "logistic" else X
-        self.name, self.X, self.y = name, rows.astype(LONG), y.astype(LONG)
-        self.l1, self.l2 = 0.0, np.zeros(rows.shape[1])
-        if name == "least_squares":
-            self.problem = LeastSquares(X, y)
-        elif name == "ridge":
-            self.problem, self.l2[:] = Ridge(X, y, 0.3 * scale), 0.3 * scale
-        elif name == "lasso":
-            self.problem, self.l1 = Lasso(X, y, 12.0 * scale), 12.0 * scale
-        elif name == "elastic_net":
-            self.problem = ElasticNet(X, y, 2.5 * scale, 0.6)
-            self.l1, self.l2[:] = 1.5 * scale, 1.0 * scale
-        elif name == "huber":
-            self.problem, self.l2[:] = Huber(X, y, 0.7, 0.2 * scale), 0.2 * scale
-        else:
-            self.problem = LogisticRegression(X, y, 0.1 * scale)
-            self.l2[:-1] = 0.1 * scale
+        self.name, _, free = name.partition(" with ")
+        rows = np.column_stack([X, np.ones(len(X))]) if free else X
+        self.X, self.y = rows.astype(LONG), y.astype(LONG)
+        kind, l1, l2, *settings = {
+            "least_squares": (LeastSquares, 0.0, 0.0),
+            "ridge": (Ridge, 0.0, 0.3 * scale, 0.3 * scale),
+            "lasso": (Lasso, 12.0 * scale, 0.0, 12.0 * scale),
+            "elastic_net": (ElasticNet, 1.5 * scale, 1.0 * scale, 2.5 * scale, 0.6),
+            "huber": (Huber, 0.0, 0.2 * scale, 0.7, 0.2 * scale),
+            "logistic": (LogisticRegression, 0.0, 0.1 * scale, 0.1 * scale),
+        }[self.name]
+        self.problem = kind(X, y, *settings, fit_intercept=bool(free))
+        penalised = np.arange(rows.shape[1]) < X.shape[1]
+        self.l1, self.l2 = l1 * penalised, l2 * penalised
 
     def objective(self, x):
         """Return f, a loss at a time."""
@@ -60,7 +59,7 @@ class Case:
                 total += 0.7 * off - 0.245
             else:
                 total += off**2 / 2
-        return total + self.l1 * np.sum(np.abs(x)) + np.sum(self.l2 * x**2) / 2
+        return total + np.sum(self.l1 * np.abs(x)) + np.sum(self.l2 * x**2) / 2
 
     def forces(self, x):
         """Return the derivative of each row's loss by its fit, (n,)."""
@@ -83,9 +82,13 @@ class Case:
         slope += self.l1 * np.sign(x)
         slope = np.where(x == 0, np.maximum(np.abs(slope) - self.l1, 0), np.abs(slope))
         size = np.abs(self.X)
-        terms = np.abs(self.forces(x)) @ size + self.l1 + weight * np.abs(x - centre)
-        reach = (size @ np.abs(x) + np.abs(self.y)) @ size + weight * np.abs(x).max()
-        return slope.max(), 1e-12 * terms.max() + 4e-15 * reach.max()
+        terms = (
+            np.abs(self.forces(x)) @ size + self.l1.max() + weight * np.abs(x - centre)
+        )
+        whole = np.sqrt((size**2).sum())  # steps are exact for the norm of all rows
+        misfit = whole * np.sqrt(x @ x) + np.sqrt(self.y @ self.y)
+        reach = whole * misfit + 4 * weight * np.abs(x).max()
+        return slope.max(), 1e-12 * terms.max() + 1e-15 * reach
 
 
 def data(n, d, seed=0):
@@ -100,7 +103,7 @@ def make(name, size=(30, 4), seed=0, scale=1.0):
     rng = np.random.default_rng([seed, n, d])
     X = rng.normal(size=(n, d)) * np.linspace(0.5, 2.0, d)
     y = X @ np.where(np.arange(d) % 2, 0.0, 1.0) + 0.5 * rng.standard_t(1.5, size=n)
-    if name == "logistic":
+    if name.startswith("logistic"):
         y = (y + rng.normal(size=n) > 0).astype(float)
     case = Case(name, X, y, scale)
     return case, rng.normal(size=case.problem.layout.size)
@@ -118,12 +121,10 @@ def pooled(cases):
     gram = X.T @ X + np.diag(sum(case.l2 for case in cases))
     l1 = sum(case.l1 for case in cases)
     best, least = None, np.inf
-    for signs in product([-1, 0, 1] if l1 else [1], repeat=d):
-        inside = np.flatnonzero(signs)
-        x, sign = np.zeros(d), np.array(signs)[inside]
-        x[inside] = np.linalg.solve(
-            gram[np.ix_(inside, inside)], (y @ X)[inside] - l1 * sign
-        )
+    for signs in product(*([-1, 0, 1] if entry else [1] for entry in l1)):
+        inside, x = np.flatnonzero(signs), np.zeros(d)
+        pull = y @ X - l1 * signs
+        x[inside] = np.linalg.solve(gram[np.ix_(inside, inside)], pull[inside])
         value = sum(case.objective(x) for case in cases)
         if value < least:
             best, least = x, value

@@ -90,21 +90,24 @@ def test_a_broken_certificate_is_noticed():
     assert off > result.distance_bound(strong, smooth)
 
 
+@pytest.mark.parametrize("fit_intercept", [False, True])
 @pytest.mark.parametrize("kind", ["least squares", "lasso"])
 @pytest.mark.parametrize("graph", ["ring", "complete"])
-def test_the_gap_is_estimated_within_two_orders(kind, graph):
+def test_the_gap_is_estimated_within_two_orders(kind, graph, fit_intercept):
     """Against the objective at the pooled optimum; never far below it."""
+    free = {"fit_intercept": fit_intercept}
     rng = np.random.default_rng(2)
     X = rng.standard_normal((60, 5))
-    y = X @ [1.0, -2.0, 0.0, 0.0, 3.0] + rng.standard_normal(60)
+    y = X @ [1.0, -2.0, 0.0, 0.0, 3.0] + rng.standard_normal(60) + 4 * fit_intercept
     rows = np.array_split(np.arange(60), 6)
     if kind == "lasso":
-        problems = [Lasso(X[r], y[r], 2.0) for r in rows]
-        pooled = Lasso(X, y, 12.0)
+        problems = [Lasso(X[r], y[r], 2.0, **free) for r in rows]
+        pooled = Lasso(X, y, 12.0, **free)
     else:
-        problems = [LeastSquares(X[r], y[r]) for r in rows]
-        pooled = LeastSquares(X, y)
-    best = pooled.prox(np.zeros(5), None, np.zeros(5), 0.0)
+        problems = [LeastSquares(X[r], y[r], **free) for r in rows]
+        pooled = LeastSquares(X, y, **free)
+    zero = np.zeros(pooled.layout.size)
+    best = pooled.prox(zero, None, zero, 0.0)
     least = pooled.objectives(best[None], None)[0]
 
     for tolerance in (1e-2, 1e-3, 1e-4):

@@ -171,10 +171,9 @@ def test_a_name_is_refused_where_there_are_none(saved, suffix):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("a,b\n1,2\n3,x\n", "could not convert string 'x'"),
-        ("1,x\n3,4\n", "could not convert string 'x'"),
-        ("1,2\n,4\n", "could not convert string ''"),
-        ("1,2\n3\n", "number of columns changed from 2 to 1 at row 2$"),
+        ("a,b\n1,2\n3,x\n", r"line 3, column 1 \(b\): 'x' is not a number"),
+        ("1,x\n3,4\n", "line 1, column 1: 'x' is not a number"),
+        ("1,2\n3\n", "line 2: there are 1 cells, but 2 in the first line$"),
         ("", r"is empty, of shape \(0, "),
         ("a,b\n", r"is empty, of shape \(0, "),
     ],
@@ -183,7 +182,7 @@ def test_bad_tables_get_one_sentence(tmp_path, text, sentence):
     """A row with some numbers is never taken for a header."""
     (tmp_path / "bad.csv").write_text(text)
 
-    with pytest.raises(ShardError, match=rf"bad\.csv .*{sentence}"):
+    with pytest.raises(ShardError, match=rf"bad\.csv.* {sentence}"):
         load_matrix(tmp_path / "bad.csv")
 
 

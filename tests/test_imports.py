@@ -19,6 +19,7 @@ ORDER = (
     ("errors", "version", "launcher"),
     ("claim", "partfiles", "presets"),
     ("layout",),
+    ("textfiles",),
     ("rows",),
     ("trace", "tomltable"),
     ("network", "waiting"),  # what a run's messages cost, here and elsewhere

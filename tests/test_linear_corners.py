@@ -15,6 +15,8 @@ from dadmm.problems import (
     lasso,
 )
 
+BARE = {"fit_intercept": False}
+
 
 def degenerate(seed):
     """Return a design with equal columns, small integers or columns of all sizes."""
@@ -35,6 +37,7 @@ def test_degenerate_designs_are_solved_exactly(name):
     for seed in range(60):
         X, y, centre = degenerate(seed)
         case = Case(name, X, y)
+        centre = np.append(centre, 1.5)[: case.problem.layout.size]
         for weight in (0.0, 1e-3, 10.0):
             x = case.problem.prox(centre, None, centre, weight)
             unrest, rounding = case.unrest(x, centre, weight)
@@ -50,7 +53,11 @@ def test_a_singular_design_gives_the_shortest_solution(shape):
     X, y, centre = data(*shape)
     X[:, 1] = X[:, 0]
 
-    for problem in (LeastSquares(X, y), Lasso(X, y, 0.0), ElasticNet(X, y, 0.0, 0.5)):
+    for problem in (
+        LeastSquares(X, y, **BARE),
+        Lasso(X, y, 0.0, **BARE),
+        ElasticNet(X, y, 0.0, 0.5, **BARE),
+    ):
         x = problem.prox(centre, None, centre, 0.0)
         assert_allclose(x, np.linalg.pinv(X) @ y, rtol=1e-12, atol=1e-14)
 
@@ -61,7 +68,7 @@ def test_directions_without_data_stay_at_the_centre():
     outside = np.linalg.svd(X)[2][3:]
 
     for weight in (1e-8, 1.0, 1e12):
-        x = LeastSquares(X, y).prox(centre, None, centre, weight)
+        x = LeastSquares(X, y, **BARE).prox(centre, None, centre, weight)
         assert_allclose(outside @ x, outside @ centre, rtol=1e-12)
 
 
@@ -71,7 +78,7 @@ def test_a_perfect_fit_far_from_zero_has_no_error():
     X += 1e4
     theta *= 1e4
 
-    value = LeastSquares(X, X @ theta).objectives(theta[None], None)
+    value = LeastSquares(X, X @ theta, **BARE).objectives(theta[None], None)
 
     assert 0 <= value[0] < 1e-10
 
@@ -90,14 +97,14 @@ def test_problems_turn_into_one_another():
     """Bit for bit, where their objectives are the same."""
     X, y, centre = data(12, 5)
     pairs = [
-        (Ridge(X, y, 0.0), LeastSquares(X, y)),
-        (ElasticNet(X, y, 0.7, 1.0), Lasso(X, y, 0.7)),
+        (Ridge(X, y, 0.0, **BARE), LeastSquares(X, y, **BARE)),
+        (ElasticNet(X, y, 0.7, 1.0, **BARE), Lasso(X, y, 0.7, **BARE)),
     ]
     for one, other in pairs:
         for weight in (0.0, 2.0):
             x = one.prox(centre, None, centre, weight)
             assert_array_equal(x, other.prox(centre, None, centre, weight))
-    ridge, net = Ridge(X, y, 0.7), ElasticNet(X, y, 0.7, 0.0)
+    ridge, net = Ridge(X, y, 0.7, **BARE), ElasticNet(X, y, 0.7, 0.0, **BARE)
     x = net.prox(centre, None, centre, 2.0)
     assert_allclose(x, ridge.prox(centre, None, centre, 2.0), rtol=1e-12)
 
@@ -110,7 +117,7 @@ def test_an_orthonormal_design_is_soft_thresholding():
     _, y, centre = data(6, 6)
     alpha, weight = 0.5, 3.0
 
-    x = Lasso(np.eye(6), y, alpha).prox(0 * y, None, centre, weight)
+    x = Lasso(np.eye(6), y, alpha, **BARE).prox(0 * y, None, centre, weight)
 
     pull = y + weight * centre
     best = np.sign(pull) * np.maximum(np.abs(pull) - alpha, 0) / (1 + weight)
@@ -122,7 +129,8 @@ def test_a_strong_penalty_leaves_nothing():
     """From alpha = max |X' y| on, all entries are exactly zero."""
     X, y, centre = data(20, 5)
 
-    x = Lasso(X, y, 1.001 * np.abs(X.T @ y).max()).prox(centre, None, centre, 0.0)
+    alpha = 1.001 * np.abs(X.T @ y).max()
+    x = Lasso(X, y, alpha, **BARE).prox(centre, None, centre, 0.0)
 
     assert_array_equal(x, np.zeros(5))
 
@@ -132,6 +140,7 @@ def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
     for seed in range(30):
         X, y, centre = data(8, 12, seed)
         problem = Lasso(X, y, 0.3)
+        centre = np.append(centre, 0.5)
         starts = [0 * centre, centre, problem.prox(centre, None, centre, 1.0)]
         guessed = [problem.prox(start, None, centre, 0.5) for start in starts]
         with monkeypatch.context() as patch:

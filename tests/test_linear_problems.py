@@ -23,7 +23,11 @@ from dadmm.problems import (
 
 WEIGHTS = [1e-8, 1e-3, 1.0, 1e3, 1e12]
 # a single row is of one class, which has no best intercept
-BOUNDED = [case for case in product(NAMES, SIZES) if case != ("logistic", (1, 5))]
+BOUNDED = [
+    case
+    for case in product(NAMES, SIZES)
+    if case != ("logistic with intercept", (1, 5))
+]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -149,6 +153,9 @@ WRONG = {
     "l1_ratio must be a number, from 0 to 1, got 1.5": (
         lambda: ElasticNet(X, Y, 1.0, 1.5)
     ),
+    "fit_intercept must be true or false, got 'no'": (
+        lambda: Ridge(X, Y, fit_intercept="no")
+    ),
     "delta must be a number, positive and finite, got 0": lambda: Huber(X, Y, 0),
     "labels 0 and 1 or -1 and 1, got -1, 0, 1": (
         lambda: LogisticRegression(X, [-1, 0, 1])
@@ -170,8 +177,8 @@ def test_bad_input_gets_one_sentence(sentence):
 
 
 def test_layouts_name_the_parts():
-    """An intercept where there is one."""
-    assert Ridge(X, Y).layout == Layout.of(coef=(2,))
-    assert LogisticRegression(X, Y).layout == Layout.of(coef=(2,), intercept=())
-    bare = LogisticRegression(X, Y, intercept=False)
-    assert bare.layout == Layout.of(coef=(2,))
+    """With an intercept, unless told otherwise."""
+    for kind in (LeastSquares, Ridge, Lasso, ElasticNet, Huber, LogisticRegression):
+        assert kind(X, Y).layout == Layout.of(coef=(2,), intercept=())
+        bare = kind(X, Y, fit_intercept=False)
+        assert bare.layout == Layout.of(coef=(2,))

@@ -30,7 +30,7 @@ def off(name, graph, most=1000, **settings):
         near = distance(np.array([node.theta for node in nodes]), best) < 1e-7
         return "signal" if near else None
 
-    eta0 = 0.3 if name == "logistic" else 4.0
+    eta0 = 0.3 if name.startswith("logistic") else 4.0
     result = solve(
         problems, graph, eta0=eta0, tolerance=0, max_iter=most, record=False,
         watchers=[watch], **settings,

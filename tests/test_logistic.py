@@ -57,7 +57,7 @@ def test_separable_classes_are_separated():
 def test_saturated_starts_are_left(weight):
     """Where all losses are straight or flat, and a Newton step leaps."""
     X, y, centre = labelled(25, 4)
-    case = Case("logistic", 50 * X, y)
+    case = Case("logistic with intercept", 50 * X, y)
 
     with np.errstate(over="raise", invalid="raise", divide="raise"):
         x = case.problem.prox(1e4 * centre, None, centre, weight)
@@ -78,11 +78,11 @@ def test_equal_columns_share_their_coefficient():
     assert_allclose(x[0], x[1], rtol=1e-9)
 
 
-@pytest.mark.parametrize("intercept", [True, False])
-def test_logistic_steps_agree_with_scipy(intercept):
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_logistic_steps_agree_with_scipy(fit_intercept):
     """Of the objective as it stands, with or without an intercept."""
     X, y, centre = labelled(30, 3)
-    problem = LogisticRegression(X, y, 0.5, intercept=intercept)
+    problem = LogisticRegression(X, y, 0.5, fit_intercept=fit_intercept)
     centre = centre[: problem.layout.size]
 
     def value(x):

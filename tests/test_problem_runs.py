@@ -18,6 +18,7 @@ from dadmm.run import main
 
 REGRESSIONS = ["least_squares", "ridge", "lasso", "elastic_net", "huber"]
 SUPERVISED = [*REGRESSIONS, "logistic"]
+NAMES = [f"x{k}" for k in range(5)]
 SMALL = ("--nodes", 4, "--n-samples", 80, "--dimension", 5, "--topology", "ring")
 
 
@@ -53,6 +54,7 @@ def complaint(capsys, *words):
         ("least_squares", {}, {}),
         ("ridge", {}, {"alpha": 1.0}),
         ("ridge", {"alpha": 3.0}, {"alpha": 3.0}),
+        ("ridge", {"no_fit_intercept": None}, {"alpha": 1.0, "fit_intercept": False}),
         ("lasso", {"alpha": 8.0}, {"alpha": 8.0}),
         ("elastic_net", {"alpha": 8.0}, {"alpha": 8.0, "l1_ratio": 0.5}),
         ("elastic_net", {"l1_ratio": 0.2}, {"alpha": 1.0, "l1_ratio": 0.2}),
@@ -64,7 +66,8 @@ def complaint(capsys, *words):
 )  # fmt: skip
 def test_a_run_does_what_solve_does(name, flags, settings):
     """On synthetic data; each node has its share of the alpha of all."""
-    words = [w for k, v in flags.items() for w in (f"--{k.replace('_', '-')}", v)]
+    pairs = [(f"--{k.replace('_', '-')}", v) for k, v in flags.items()]
+    words = [word for pair in pairs for word in pair if word is not None]
     found, _ = run("--problem", name, *SMALL, *words)
 
     draw = datasets.classification if name == "logistic" else datasets.regression
@@ -140,7 +143,9 @@ def test_a_convex_run_tells_how_far_the_optimum_may_be(capsys):
     assert lines[0].startswith("ridge by auto on ring, 4 nodes; ")
     assert lines[4].startswith("objective ")
     assert lines[4].endswith(" of the optimum")
-    assert lines[5:] == ["results in run"]
+    assert lines[5] == "coefficients (mean over the nodes):"
+    assert [line.split()[0] for line in lines[6:12]] == [*NAMES, "intercept"]
+    assert lines[12:] == ["results in run"]
     assert not [line for line in lines if "angle" in line]
 
 
@@ -156,6 +161,7 @@ def test_penalties_of_ones_own_certify_nothing():
     [
         (["--problem", "rigde"], "unknown problem 'rigde'; choose one of ppca, sfm, "),
         (["--alpha", 1], "alpha does not go with ppca; it is for ridge, lasso, elas"),
+        (["--fit-intercept"], "fit_intercept does not go with ppca; it is for least_"),
         (["--problem", "ridge", "--delta", 1], "delta does not go with ridge; it is "),
         (["--problem", "sfm", "--target", 1], "target does not go with sfm; it is for"),
         (["--problem", "ridge", "--record-angle"], "record_angle does not go with rid"),
@@ -182,8 +188,8 @@ def test_other_columns_on_one_node_are_a_mistake(capsys):
     words = ("--problem", "ridge", "--data", "part-{rank}.npy", "--nodes", 2)
 
     assert (
-        "node 1 has parameters Layout.of(coef=(3,)) but node 0 Layout.of(coef=(2,)); "
-        "all nodes must have the same columns"
+        "node 1 has parameters Layout.of(coef=(3,), intercept=()) but node 0 "
+        "Layout.of(coef=(2,), intercept=()); all nodes must have the same columns"
     ) in complaint(capsys, *words)
 
 
@@ -214,7 +220,7 @@ def test_other_columns_on_one_rank_are_a_mistake(tmp_path):
 
     assert ended.code == 2
     (said,) = ended.said
-    assert "rank 2 has parameters Layout.of(coef=(3,)) but rank 0" in said
+    assert "rank 2 has parameters Layout.of(coef=(3,), intercept=()) but rank 0" in said
 
 
 # How a problem is built
@@ -232,7 +238,9 @@ def test_arguments_are_those_after_the_rows():
     takes = builder.arguments(Weird)
 
     assert takes == ({"alpha": 2.0}, ("scale",), True)
-    assert builder.arguments(problems.Ridge) == ({"alpha": 1.0}, ("y",), False)
+    assert builder.arguments(problems.Ridge) == (
+        {"alpha": 1.0, "fit_intercept": True}, ("y",), False,
+    )  # fmt: skip
     assert builder.arguments(problems.PPCA).takes("n_components")
 
 
@@ -267,8 +275,126 @@ def test_every_problem_has_its_defaults(name):
     config = RunConfig(problem=name)
     usual = builder.arguments(problems.PROBLEMS[name]).usual
 
-    for setting in ("alpha", "l1_ratio", "delta"):
+    for setting in ("alpha", "l1_ratio", "delta", "fit_intercept"):
         assert getattr(config, setting) == usual.get(setting)
     assert config.problem_flags(3).get("alpha") == (
         usual["alpha"] / 3 if "alpha" in usual else None
     )
+
+
+# Columns with names
+
+HOUSES = '"size, m2",rooms,price\n'
+
+
+def write_houses(path, head=HOUSES, *, seed=0, n=30):
+    """Write rows whose price is 3 size - 2 rooms + 10, to a tenth."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal([1.0, 3.0], 1.0, size=(n, 2))
+    y = X @ [3.0, -2.0] + 10.0 + 0.1 * rng.normal(size=n)
+    rows = [",".join(map(repr, row)) for row in np.column_stack([X, y]).tolist()]
+    Path(path).write_text(head + "\n".join(rows) + "\n")
+
+
+def test_coefficients_have_the_names_of_their_columns(capsys):
+    """In the summary, as means over the nodes, in the arrays, and on the screen."""
+    write_houses("houses.csv")
+    words = ("--problem", "least_squares", "--data", "houses.csv", "--nodes", 3)
+    assert main([*map(str, words), "--target", "rooms", "--out", "rooms"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found, summary = run(*words, "--target", "price")
+
+    assert summary["coefficients"] == {
+        "size, m2": found["coef"][:, 0].mean(),
+        "rooms": found["coef"][:, 1].mean(),
+        "intercept": found["intercept"].mean(),
+    }
+    assert_allclose([*summary["coefficients"].values()], [3, -2, 10], atol=0.2)
+    assert found["feature_names"].tolist() == ["size, m2", "rooms"]
+    assert [line.split("  ")[1] for line in lines[6:9]] == [
+        "size, m2", "price", "intercept",
+    ]  # fmt: skip
+
+
+def test_of_many_coefficients_the_largest_are_shown(capsys):
+    """And the intercept, with a word on where all of them are."""
+    words = ("--problem", "ridge", "--nodes", 2, "--dimension", 30, "--out", "run")
+    assert main([*map(str, words)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    summary = json.loads(Path("run/summary.json").read_text())
+
+    start = next(k for k, line in enumerate(lines) if "coefficients" in line)
+    assert lines[start].startswith("the largest of 31 coefficients (mean over the no")
+    assert lines[start].endswith("all are in summary.json):")
+    shown = [line.split()[0] for line in lines[start + 1 : -1]]
+    best = sorted(summary["coefficients"].items(), key=lambda pair: -abs(pair[1]))
+    assert {name for name, _ in best[:8]} | {"intercept"} == set(shown)
+
+
+def test_a_problem_without_coefficients_keeps_the_names():
+    """So that one knows what the rows of W are."""
+    write_houses("houses.csv")
+    found, summary = run("--data", "houses.csv", "--n-components", 1, "--nodes", 2)
+
+    assert "coefficients" not in summary
+    assert found["feature_names"].tolist() == ["size, m2", "rooms", "price"]
+
+
+@pytest.mark.parametrize(
+    ("head", "target", "said"),
+    [
+        (HOUSES, "prise", "no column 'prise' for the target; its columns are called"),
+        ("a,a,price\n", "price", "two columns are called 'a'; give each its own name"),
+        (",a,price\n", "price", "column 0 has no name in the header; name it, or dro"),
+        ("a,intercept,y\n", "y", "a column is called 'intercept', as is what the pro"),
+        ("a,b,y\n1,2,3,4\n", "y", "houses.csv, line 2: there are 4 cells, but 3 in th"),
+        ("a,b,y\n1,two,3\n", "y", "houses.csv, line 2, column 1 (b): 'two' is not a n"),
+        ("a,b,y\n1,,3\n", "y", "row 0, column 1 is nan; samples must be finite, so fi"),
+        ('a,"b,y\n', "y", "houses.csv is not a valid .csv file of numbers: unexpected"),
+    ],
+)
+def test_a_mistake_in_a_table_is_one_sentence(head, target, said, capsys):
+    """With the file and the place."""
+    write_houses("houses.csv", head)
+    words = ("--problem", "ridge", "--data", "houses.csv", "--nodes", 2)
+
+    assert said in complaint(capsys, *words, "--target", target)
+
+
+def test_empty_cells_are_gaps_where_a_problem_allows_them():
+    """As NaN is."""
+    write_houses("houses.csv", HOUSES + "1.5,,3\n")
+    _, summary = run("--data", "houses.csv", "--n-components", 1, "--nodes", 2)
+
+    assert_allclose(summary["metrics"]["missing"], 1 / 93)
+
+
+def test_other_names_on_one_node_are_a_mistake(capsys):
+    """Whether there is a target or not."""
+    write_houses("part-0.csv")
+    write_houses("part-1.csv", "rooms,size,price\n")
+    words = ("--data", "part-{rank}.csv", "--nodes", 2)
+
+    for more in ((), ("--problem", "ridge")):
+        assert (
+            "node 1 has 'rooms' where node 0 has 'size, m2', in column 0; give all "
+            "files the same columns in the same order"
+        ) in complaint(capsys, *words, *more)
+
+
+@pytest.mark.mpi
+def test_names_over_mpi(tmp_path):
+    """Rank 0 reads and shares those of one file; those of several must agree."""
+    write_houses("houses.csv")
+    for i in range(3):
+        write_houses(f"part-{i}.csv", HOUSES if i < 2 else "size,rooms,price\n")
+    words = ("-m", "dadmm.run", "--problem", "ridge", "--data")
+    whole = mpiexec(3, *words, "houses.csv", "--out", "whole", cwd=tmp_path)
+    parts = mpiexec(3, *words, "part-{rank}.csv", "--out", "parts", cwd=tmp_path)
+
+    assert whole.code == 0, whole.err
+    with np.load("whole/result.npz") as arrays:
+        assert arrays["feature_names"].tolist() == ["size, m2", "rooms"]
+    assert parts.code == 2
+    (said,) = parts.said
+    assert "rank 2 has 'size' where rank 0 has 'size, m2', in column 0; give" in said

@@ -104,7 +104,7 @@ def least_squares():
     rng = np.random.default_rng(2)
     X, noise = rng.standard_normal((40, 3)), 0.3 * rng.standard_normal(40)
     y = X @ [1.0, -2.0, 0.5] + noise
-    nodes = [LeastSquares(X[i::4], y[i::4]) for i in range(4)]
+    nodes = [LeastSquares(X[i::4], y[i::4], fit_intercept=False) for i in range(4)]
     return nodes, np.linalg.lstsq(X, y, rcond=None)[0]
 
 

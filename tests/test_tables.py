@@ -51,9 +51,11 @@ def files(tmp_path, monkeypatch):
 )  # fmt: skip
 def test_the_target_is_found(source, target):
     """By number, by name, or where it is by default; and comes last."""
-    rows, nodes = tables.load(source, target)
+    rows, names, nodes = tables.load(source, target)
 
     assert nodes is None
+    heads = {"head.csv": ("a", "b", "c", "price"), "head.txt": ("a", "b", "c", "y")}
+    assert names == heads.get(source)
     decimals = 15 if source == "head.txt" else 17
     assert_array_equal(rows.round(decimals), BOTH.round(decimals))
     assert rows.flags.c_contiguous
@@ -61,7 +63,7 @@ def test_the_target_is_found(source, target):
 
 def test_arrays_of_other_names_are_chosen():
     """X by ``::``, y by ``target``."""
-    rows, _ = tables.load("named.npz::rows", "z")
+    rows, *_ = tables.load("named.npz::rows", "z")
 
     assert_array_equal(rows, np.column_stack([3 * X, 2 * Y]))
 
@@ -77,10 +79,26 @@ def test_arrays_of_other_names_are_chosen():
 )  # fmt: skip
 def test_labels_and_target_may_be_columns_of_one_file(source, labels, target):
     """Both are numbered as in the file."""
-    rows, nodes = tables.load(source, target, labels)
+    rows, names, nodes = tables.load(source, target, labels)
+
+    assert names is None
 
     assert_array_equal(rows, BOTH)
     assert_array_equal(nodes, NODES)
+
+
+def test_names_follow_their_columns():
+    """Where the target moves to the end, labels leave, or an archive holds names."""
+    text = "a;node;y;b\n" + "".join(f"{k};{k % 3};{2 * k};{3 * k}\n" for k in range(6))
+    Path("labels.csv").write_text(text)
+    np.savez("names.npz", X=X, y=Y, feature_names=np.array(["u", "v", "w"]))
+
+    assert tables.load("labels.csv", "y", "1").names == ("a", "b", "y")
+    assert tables.load("labels.csv", None, "1", supervised=False).names == (
+        "a", "y", "b",
+    )  # fmt: skip
+    assert tables.load("names.npz", None).names == ("u", "v", "w", "y")
+    assert tables.load("names.npz::X", None, supervised=False).names == ("u", "v", "w")
 
 
 @pytest.mark.parametrize("source", ["last.npy", "part-{rank}.npy", "part-{rank}.npz"])
@@ -89,7 +107,7 @@ def test_a_node_reads_its_own_rows(source):
     whole = shard.split(BOTH, 3)
 
     for i in range(3):
-        assert_array_equal(tables.read(source, None, 3, [i])[i], whole[i])
+        assert_array_equal(tables.read(source, None, 3, [i])[i].rows, whole[i])
 
 
 @pytest.mark.parametrize(
@@ -106,12 +124,20 @@ def test_a_node_reads_its_own_rows(source):
         (("nodes.npz", None, "-1"), "column -1 cannot be both labels and target"),
         (("short.npz", None), "y has shape (5,), but X has 12 rows; give one target"),
         (("thin.npy", None), "thin.npy has one column; a target needs others beside"),
+        (("wide.csv", "colum7"), "columns are called column7, "),
+        (("few.npz", None), "few.npz has 2 names in feature_names for 3 columns; give"),
+        (("objects.npz", None), "feature_names must be an array of text, one name per"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_in_one_sentence(arguments, sentence):
     """With the file, what was looked for, and what is there."""
     np.savez("short.npz", X=X, y=Y[:5])
     np.save("thin.npy", X[:, :1])
+    np.savetxt(
+        "wide.csv", BOTH.T, header=",".join(f"column{k}" for k in range(12)), **TEXT
+    )
+    np.savez("few.npz", X=X, y=Y, feature_names=["a", "b"])
+    np.savez("objects.npz", X=X, y=Y, feature_names=np.array(["a", "b", "c"], object))
     with pytest.raises(ShardError) as caught:
         tables.load(*arguments)
 

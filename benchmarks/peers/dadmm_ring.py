@@ -73,7 +73,9 @@ def run(
     """
     ring = dadmm.Topology.ring(nodes) if nodes > 2 else dadmm.Topology.chain(nodes)
     hosted = range(nodes) if comm is None else [comm.rank]
-    problems = [LeastSquares(*problem.shard(node)) for node in hosted]
+    problems = [
+        LeastSquares(*problem.shard(node), fit_intercept=False) for node in hosted
+    ]
 
     def solve(max_iter: int, *watchers: Any) -> dadmm.Result:
         return dadmm.solve(

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.layout import Layout, Matrix, Vector
-from dadmm.problems.least_squares import checked, checked_number
+from dadmm.layout import Matrix, Vector
+from dadmm.problems.linear import checked_number, design
 
 MAX_STEPS = 100
 TOLERANCE = 1e-14  # of the gradient, relative to its terms
@@ -33,9 +33,9 @@ class Huber:
     """f = sum over rows of h(x' coef + intercept - y) + alpha/2 |coef|^2.
 
     h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. ``theta``
-    holds ``coef`` (d,) and, if wanted, ``intercept`` (), which is not penalised. With
-    weight 0 and alpha 0, where several points minimise f, `prox` returns one of them,
-    without any part that the rows do not see.
+    holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). With weight 0 and
+    alpha 0, where several points minimise f, `prox` returns one of them, without any
+    part that the rows do not see.
 
     Parameters
     ----------
@@ -46,7 +46,8 @@ class Huber:
         From where on errors count linearly; positive, in the unit of y.
     alpha : float
         This node's own share of the penalty; not negative.
-    intercept : bool
+    fit_intercept : bool
+        Whether there is an intercept; it is not penalised.
     """
 
     convex = True
@@ -58,21 +59,16 @@ class Huber:
         delta: float = 1.35,
         alpha: float = 0.0,
         *,
-        intercept: bool = False,
+        fit_intercept: bool = True,
     ) -> None:
-        X, y = checked(self, X, y)
+        self._X, self._y, self.layout, penalised = design(self, X, y, fit_intercept)
         self.delta = checked_number("delta", delta, positive=True)
         self.alpha = checked_number("alpha", alpha)
-        shapes = {"coef": X.shape[1:]}
-        self.layout = Layout(shapes | {"intercept": ()} if intercept else shapes)
-        self._penalty = np.full(self.layout.size, self.alpha)
-        self._penalty[X.shape[1] :] = 0.0
-        X = np.hstack([X, np.ones((len(X), 1))]) if intercept else X
-        self._X, self._y = X.copy(), y.copy()
-        self._eye = np.eye(X.shape[1])
-        self._lengths = np.sqrt(np.vecdot(X, X))
+        self._penalty = self.alpha * penalised
+        self._eye = np.eye(self.layout.size)
+        self._lengths = np.sqrt(np.vecdot(self._X, self._X))
         # what rounding of the misfits leaves in a gradient is EPS of these
-        self._terms = self._lengths @ np.abs(y), self._lengths @ self._lengths
+        self._terms = self._lengths @ np.abs(self._y), self._lengths @ self._lengths
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return zeros (p,)."""

@@ -3,60 +3,71 @@
 One singular value decomposition in the constructor serves every weight: in its axes
 the objective is a sum of parabolas, ``floor + 1/2 sum curvature (z - best)^2``, so a
 proximal step is two small products whatever the number of rows is, and no objective is
-a difference of large numbers.
+a difference of large numbers. A penalty is a row for each penalised entry, with target
+zero.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
-from dadmm.errors import ProblemError
 from dadmm.layout import Layout, Matrix, Vector
-from dadmm.metrics import triangular
+from dadmm.problems.linear import Design, checked_number, design
 
 
 class LeastSquares:
-    """f(theta) = 1/2 |X theta - y|^2, a sum over the rows.
+    """f = 1/2 sum over rows of (x' coef + intercept - y)^2.
 
-    ``theta`` holds ``coef`` (d,). With weight 0 and a rank-deficient design, `prox`
-    returns the solution of least norm; singular values below ``eps max(n, d)`` times
-    the largest count as zero.
+    ``theta`` holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). With
+    weight 0 and a rank-deficient design, `prox` returns the theta of least norm;
+    singular values below ``eps max(n, p)`` times the largest count as zero.
 
     Parameters
     ----------
     X : ndarray of shape (n, d)
         This node's rows.
     y : ndarray of shape (n,)
+    fit_intercept : bool
+        Whether there is an intercept. Without it, ``theta`` holds ``coef`` only.
     """
 
     convex = True
 
-    def __init__(self, X: Matrix, y: Vector) -> None:
-        self._plan(X, y, 0.0)
+    def __init__(self, X: Matrix, y: Vector, *, fit_intercept: bool = True) -> None:
+        self._plan(design(self, X, y, fit_intercept), 0.0)
 
-    def _plan(self, X: Matrix, y: Vector, alpha: float) -> None:
-        X, y = checked(self, X, y)
-        n, d = X.shape
-        self.layout = Layout.of(coef=(d,))
-        rows = compressed(X, y)
-        left, values, right = np.linalg.svd(rows[:, :-1])
-        values[values <= np.finfo(float).eps * max(n, d) * values[0]] = 0.0
-        singular, target = np.zeros(d), np.zeros(max(d, len(rows)))
+    @classmethod
+    def of(cls, given: Design, alpha: float) -> Self:
+        """Return the problem of a design, plus ``alpha/2 |coef|^2``."""
+        problem = object.__new__(cls)
+        problem._plan(given, alpha)
+        return problem
+
+    def _plan(self, given: Design, alpha: float) -> None:
+        self.layout = given.layout
+        n, p = given.rows.shape
+        rows, target, *_ = given.compressed()
+        if alpha:
+            held = np.diag(np.sqrt(alpha) * given.penalised)
+            rows = np.vstack([rows, held[given.penalised > 0.0]])
+            target = np.append(target, np.zeros(len(rows) - len(target)))
+        left, values, right = np.linalg.svd(rows)
+        values[values <= np.finfo(float).eps * max(n, p) * values[0]] = 0.0
+        singular, turned = np.zeros(p), np.zeros(max(p, len(rows)))
         singular[: len(values)] = values
-        target[: len(rows)] = rows[:, -1] @ left
+        turned[: len(rows)] = target @ left
         # Where nothing bends f, the least positive number stands for the curvature: it
         # is lost beside any weight, and makes 0 / 0, which weight 0 would give, zero.
-        curvature = np.maximum(singular**2 + alpha, np.finfo(float).tiny)
-        best = singular * target[:d] / curvature
-        target[:d] -= singular * best
-        floor = 0.5 * (target @ target + alpha * (best @ best))
-        self._axes = np.ascontiguousarray(right.T)  # (..., d, d)
-        self._curvature, self._best = curvature[None], best[None]  # (..., 1, d)
-        self._pull = self._curvature * self._best  # (..., 1, d)
+        curvature = np.maximum(singular**2, np.finfo(float).tiny)
+        best = singular * turned[:p] / curvature
+        turned[:p] -= singular * best
+        floor = 0.5 * (turned @ turned)
+        self._axes = np.ascontiguousarray(right.T)  # (..., p, p)
+        self._curvature, self._best = curvature[None], best[None]  # (..., 1, p)
+        self._pull = self._curvature * self._best  # (..., 1, p)
         self._floor = np.array([floor])  # (..., 1)
 
     @property
@@ -78,14 +89,14 @@ class LeastSquares:
         return stacked
 
     def init(self, rng: np.random.Generator) -> Vector:
-        """Return zeros (d,)."""
+        """Return zeros (p,)."""
         return np.zeros(self.layout.size)
 
     def expect(self, theta: Vector) -> None:
         """Return None: nothing is latent here."""
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
-        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (d,)."""
+        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         weight = np.asarray(weight)[..., None, None]
         row = centre[..., None, :] @ self._axes
         row *= weight
@@ -94,14 +105,14 @@ class LeastSquares:
         return np.asarray((row @ self._axes.mT)[..., 0, :])
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
-        """Return f of each row of ``thetas`` (k, d), shape (k,)."""
+        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         off = thetas @ self._axes
         off -= self._best
         return np.asarray(0.5 * np.vecdot(off * self._curvature, off) + self._floor)
 
 
 class Ridge(LeastSquares):
-    """f(theta) = 1/2 |X theta - y|^2 + alpha/2 |theta|^2.
+    """f = 1/2 sum over rows of (x' coef + intercept - y)^2 + alpha/2 |coef|^2.
 
     Parameters
     ----------
@@ -110,57 +121,12 @@ class Ridge(LeastSquares):
     y : ndarray of shape (n,)
     alpha : float
         This node's own share of the penalty; not negative.
+    fit_intercept : bool
+        Whether there is an intercept; it is not penalised.
     """
 
-    def __init__(self, X: Matrix, y: Vector, alpha: float = 1.0) -> None:
+    def __init__(
+        self, X: Matrix, y: Vector, alpha: float = 1.0, *, fit_intercept: bool = True
+    ) -> None:
         self.alpha = checked_number("alpha", alpha)
-        self._plan(X, y, self.alpha)
-
-
-def compressed(X: Matrix, y: Vector) -> Matrix:
-    """Return at most d + 1 rows of [X y] (n, d + 1) with the same squared error."""
-    return triangular(np.column_stack([X, y]))
-
-
-def checked(problem: object, X: Any, y: Any) -> tuple[Matrix, Vector]:
-    """Return X (n, d) and y (n,) as contiguous arrays, or say what is wrong."""
-    name = type(problem).__name__
-    try:
-        X = np.ascontiguousarray(X, dtype=np.float64)
-        y = np.ascontiguousarray(y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"{name} needs X and y of numbers: {error}") from None
-    if X.ndim != 2 or 0 in X.shape:
-        raise ProblemError(
-            f"{name} needs X of shape (n, d) with n, d >= 1, got {X.shape}"
-        )
-    if y.shape != X.shape[:1]:
-        raise ProblemError(
-            f"{name} needs one y for each of the {len(X)} rows of X, shape "
-            f"({len(X)},), got {y.shape}"
-        )
-    if not np.isfinite(X).all():
-        row, column = np.argwhere(~np.isfinite(X))[0]
-        raise ProblemError(
-            f"{name} needs finite X, but row {row}, column {column} is {X[row, column]}"
-        )
-    if not np.isfinite(y).all():
-        row = np.flatnonzero(~np.isfinite(y))[0]
-        raise ProblemError(f"{name} needs finite y, but row {row} is {y[row]}")
-    return X, y
-
-
-def checked_number(
-    name: str, value: Any, *, positive: bool = False, most: float = math.inf
-) -> float:
-    """Return a finite number, not negative, as a float, or say what is wrong."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    allowed = number > 0.0 if positive else 0.0 <= number <= most
-    if allowed and math.isfinite(number):
-        return number
-    rule = "positive and finite" if positive else "not negative and finite"
-    rule = f"from 0 to {most:g}" if math.isfinite(most) else rule
-    raise ProblemError(f"{name} must be a number, {rule}, got {value!r}")
+        self._plan(design(self, X, y, fit_intercept), self.alpha)

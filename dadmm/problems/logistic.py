@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.errors import ProblemError
-from dadmm.layout import Layout, Matrix, Vector
-from dadmm.problems.least_squares import checked, checked_number
+from dadmm.layout import Matrix, Vector
+from dadmm.problems.linear import checked_number, design
 
 MAX_STEPS, MAX_HALVINGS = 100, 200
 TOLERANCE = 2e-13  # of the gradient, relative to its terms
@@ -43,7 +43,7 @@ class Look(NamedTuple):
 class LogisticRegression:
     """f = sum over rows of log(1 + exp(-s (x' coef + intercept))) + alpha/2 |coef|^2.
 
-    ``theta`` holds ``coef`` (d,) and ``intercept`` (), which is not penalised. A node
+    ``theta`` holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). A node
     may have rows of one class only. With weight 0 and alpha 0, `prox` returns the
     minimum of least norm; where the classes can be separated f has none, and the last
     of `MAX_STEPS` Newton steps towards infinity is returned.
@@ -56,24 +56,19 @@ class LogisticRegression:
         Labels, 0 and 1 or -1 and 1; s is -1 for the lower and 1 for the upper.
     alpha : float
         This node's own share of the penalty; not negative.
-    intercept : bool
-        Without it, ``theta`` holds ``coef`` only.
+    fit_intercept : bool
+        Whether there is an intercept; it is not penalised.
     """
 
     convex = True
 
     def __init__(
-        self, X: Matrix, y: Vector, alpha: float = 1.0, *, intercept: bool = True
+        self, X: Matrix, y: Vector, alpha: float = 1.0, *, fit_intercept: bool = True
     ) -> None:
-        X, y = checked(self, X, y)
-        self.alpha, self.intercept = checked_number("alpha", alpha), bool(intercept)
-        (n, d), shapes = X.shape, {"coef": X.shape[1:]}
-        self.layout = Layout(shapes | {"intercept": ()} if intercept else shapes)
-        rows = np.hstack([X, np.ones((n, 1))]) if intercept else X
-        rows = rows * -_signs(y)[:, None]
-        penalty = np.full(self.layout.size, self.alpha)
-        penalty[d:] = 0.0
-        self._plan(rows[None], penalty[None, None])
+        rows, y, self.layout, penalised = design(self, X, y, fit_intercept)
+        self.alpha = checked_number("alpha", alpha)
+        rows *= -_signs(y)[:, None]
+        self._plan(rows[None], self.alpha * penalised[None, None])
 
     def _plan(self, rows: Matrix, penalty: Matrix) -> None:
         self._rows, self._penalty = rows, penalty  # (m, n, p) and (m, 1, p)
@@ -85,7 +80,7 @@ class LogisticRegression:
     @property
     def kind(self) -> tuple[Any, ...]:
         """What problems must have in common to be stacked."""
-        return self._rows.shape, self.intercept
+        return self._rows.shape, self.layout
 
     @classmethod
     def stack(cls, problems: Sequence[LogisticRegression]) -> LogisticRegression:

@@ -14,7 +14,7 @@ import numpy as np
 
 from dadmm.errors import ProblemError
 from dadmm.layout import Layout, Matrix, Vector
-from dadmm.problems.least_squares import checked_number
+from dadmm.problems.linear import checked_number
 
 LOG_2PI = math.log(2.0 * math.pi)
 NOBODY = 1e-100  # rows of a component that has none: its logarithms stay finite

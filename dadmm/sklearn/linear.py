@@ -107,7 +107,7 @@ class Ridge(Linear):
     def _problem(
         self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
     ) -> Problem:
-        return problems.Ridge(X, y, alpha / n_nodes)
+        return problems.Ridge(X, y, alpha / n_nodes, fit_intercept=False)
 
 
 class Lasso(Linear):
@@ -127,7 +127,8 @@ class Lasso(Linear):
     def _problem(
         self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
     ) -> Problem:
-        return problems.Lasso(X, y, alpha * n_samples / n_nodes)
+        share = alpha * n_samples / n_nodes
+        return problems.Lasso(X, y, share, fit_intercept=False)
 
 
 class ElasticNet(Linear):
@@ -168,7 +169,8 @@ class ElasticNet(Linear):
     def _problem(
         self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
     ) -> Problem:
-        return problems.ElasticNet(X, y, alpha * n_samples / n_nodes, self.l1_ratio)
+        share = alpha * n_samples / n_nodes
+        return problems.ElasticNet(X, y, share, self.l1_ratio, fit_intercept=False)
 
 
 class HuberRegressor(Linear):
@@ -221,4 +223,4 @@ class HuberRegressor(Linear):
         self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
     ) -> Problem:
         free = bool(self.fit_intercept)
-        return problems.Huber(X, y, self.delta, alpha / n_nodes, intercept=free)
+        return problems.Huber(X, y, self.delta, alpha / n_nodes, fit_intercept=free)

@@ -88,7 +88,7 @@ class LogisticRegression(ClassifierMixin, Consensus):
         def against_others(k: int) -> list[problems.LogisticRegression]:
             return team.problems(  # type: ignore[return-value]
                 lambda X, y: problems.LogisticRegression(
-                    X - middle, y == classes[k], share, intercept=free
+                    X - middle, y == classes[k], share, fit_intercept=free
                 )
             )
 

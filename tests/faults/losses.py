@@ -108,7 +108,7 @@ def nodes_of(folder: Path) -> list[int]:
 def distance(case: Case, nodes: list[int], folder: Path) -> float:
     """Return how far the worst node is from the optimum of these nodes' data."""
     config = RunConfig.from_argv([*case.settings, "--nodes", str(case.ranks)]).config
-    samples, _ = assemble.shards(Alone(), config, case.ranks)
+    samples = assemble.shards(Alone(), config, case.ranks).samples
     problems = assemble.problems(config, samples, case.ranks)
     left = [problems[i] for i in nodes]
     best = solve(
