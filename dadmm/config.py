@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dadmm import builder, flags, penalty
+from dadmm import builder, files, flags, penalty
 from dadmm.codec import PAYLOADS
 from dadmm.errors import ConfigError
 from dadmm.exchange import WAITS
@@ -305,12 +305,7 @@ class RunConfig:
         """Return the checked settings of a TOML file."""
         import tomllib  # most runs have none
 
-        try:
-            table = tomllib.loads(Path(path).read_text("utf-8"))
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}") from None
+        table = files.parse(path, tomllib.loads, "TOML")
         return {k: flags.typed(cls, k, v, str(path)) for k, v in table.items()}
 
     @classmethod

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dadmm import files
 from dadmm.errors import ConfigError
 from dadmm.layout import Matrix, Vector
 from dadmm.tomltable import (
@@ -187,15 +188,14 @@ class Network:
         path = PRESETS / f"{name}.toml"
         if "/" in str(name) or not path.is_file():
             path = Path(name)
-        if not path.is_file():
+        if not str(name) or not path.exists():
             known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
             raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
+        given = files.parse(path, tomllib.loads, "TOML")
         try:
-            given = tomllib.loads(path.read_text("utf-8"))
             return cls.parse({"name": path.stem, **given})
-        except (OSError, ValueError) as error:  # a ConfigError is a ValueError
-            reason = getattr(error, "strerror", None) or error
-            raise ConfigError(f"{path}: {reason}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Network:

@@ -17,19 +17,18 @@ PACKAGE = Path(dadmm.__file__).parent
 # module stands here, so that a new one finds its place.
 ORDER = (
     ("errors", "version", "launcher"),
-    ("claim", "partfiles"),
+    ("claim", "partfiles", "files"),
     ("layout",),
-    ("rows",),
-    ("trace", "tomltable"),
-    ("network", "waiting"),  # what a run's messages cost, here and elsewhere
-    ("playback", "calibrate"),
-    ("replay",),
     ("patterns",),
     ("interfaces", "metrics", "motion"),
     ("simulations",),
     ("distance", "graphfiles", "datasets", "consensus", "stopping"),
     ("topology", "shard", "wire"),  # where, and what
-    ("schedule", "codec", "placement"),
+    ("schedule", "codec", "placement", "runfolder"),
+    ("trace", "tomltable"),
+    ("network", "waiting"),  # what a run's messages cost, here and elsewhere
+    ("playback", "calibrate"),
+    ("replay",),
     ("sending", "identity"),
     ("links",),
     ("tables",),
