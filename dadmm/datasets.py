@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dadmm import files
 from dadmm.errors import ShardError
 from dadmm.layout import Matrix
 from dadmm.simulations import classification as classification
@@ -155,10 +156,16 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
     if file.suffix not in READERS:
         raise ShardError(f"{file} is not a data file; use one of {', '.join(READERS)}")
     try:
+        files.check_regular(file)
+    except OSError as error:
+        raise ShardError(
+            f"cannot read {file}: {error.strerror}; check the path"
+        ) from None
+    try:
         array = READERS[file.suffix](file, key or inner)
     except ShardError:
         raise
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+    except PermissionError as error:
         raise ShardError(
             f"cannot read {file}: {error.strerror}; check the path"
         ) from None

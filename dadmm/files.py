@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from dadmm.errors import ConfigError
 
 MOST_TEXT = 2**24  # bytes of a file of settings or of a summary
+LONG_KEY = re.compile(r"(?<![\w.-])(?:[\w-]++[ \t]*+\.[ \t]*+){100}")
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -61,6 +63,18 @@ def parse(path: str | Path, parser: Callable[[str], Any], language: str) -> Any:
     except ValueError as error:
         reason = str(error).partition("\n")[0]
     raise ConfigError(f"{path} is not valid {language}: {reason}")
+
+
+def read_toml(path: str | Path) -> Any:
+    """Return what a TOML file says."""
+    import tomllib  # most runs have none
+
+    def loads(text: str) -> Any:
+        if LONG_KEY.search(text):  # which takes very long to read
+            raise ValueError("a key has too many parts")
+        return tomllib.loads(text)
+
+    return parse(path, loads, "TOML")
 
 
 def arrays(path: str | Path) -> dict[str, np.ndarray]:

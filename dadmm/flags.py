@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any, NoReturn, get_args, get_type_hints
 
+from dadmm.checks import shown
 from dadmm.errors import ConfigError
 
 
@@ -37,10 +39,18 @@ def typed(settings: Any, name: str, value: Any, source: str) -> Any:
     if name == "problem_settings" and type(value) is dict:  # a table, JSON in a flag
         return json.dumps(value, default=str)
     if kind is float and type(value) is int:
-        return float(value)
+        value = _float(value)
     if type(value) is not kind:
-        raise ConfigError(f"{source}: {name} must be {_a(kind)}, got {value!r}")
+        raise ConfigError(f"{source}: {name} must be {_a(kind)}, got {shown(value)}")
     return value
+
+
+def _float(value: int) -> float:
+    """Return an integer as a float; beyond all floats, that is infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _a(kind: type) -> str:
@@ -106,7 +116,7 @@ def _reader(kind: type) -> Any:
             return kind(text)
         except ValueError:
             raise argparse.ArgumentTypeError(
-                f"must be {_a(kind)}, got {text!r}"
+                f"must be {_a(kind)}, got {shown(text)}"
             ) from None
 
     return read

@@ -13,7 +13,6 @@ bytes: headers of the message, and of each packet that carries ``payload`` bytes
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -191,7 +190,7 @@ class Network:
         if not str(name) or not path.exists():
             known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
             raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
-        given = files.parse(path, tomllib.loads, "TOML")
+        given = files.read_toml(path)
         try:
             return cls.parse({"name": path.stem, **given})
         except ConfigError as error:

@@ -18,10 +18,10 @@ from dadmm.layout import Matrix
 from dadmm.topology import Topology
 
 # what the numbers of a column may be
-ANY, NOT_NEGATIVE, POSITIVE = "a number", "finite and at least 0", "finite and positive"
+ANY, NOT_NEGATIVE, POSITIVE = "a number", "from 0 to 1e18", "finite and positive"
 ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
     ANY: lambda x: np.ones(x.shape, dtype=bool),
-    NOT_NEGATIVE: lambda x: np.isfinite(x) & (x >= 0),
+    NOT_NEGATIVE: lambda x: (x >= 0) & (x <= 1e18),
     POSITIVE: lambda x: np.isfinite(x) & (x > 0),
 }
 

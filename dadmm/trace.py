@@ -122,7 +122,8 @@ def _payload(run: RunFolder) -> Matrix:
     """
     if run.by_edge:
         return run.edge_column("bytes", NOT_NEGATIVE)
-    messages, sent = run.column("messages", NOT_NEGATIVE), run.column("bytes", NOT_NEGATIVE)
+    messages = run.column("messages", NOT_NEGATIVE)
+    sent = run.column("bytes", NOT_NEGATIVE)
     uneven = (messages != run.topology.degrees).any()
     uneven |= (sent % np.maximum(messages, 1)).any()
     if uneven or run.summary.get("silent_messages"):

@@ -17,7 +17,7 @@ PACKAGE = Path(dadmm.__file__).parent
 # module stands here, so that a new one finds its place.
 ORDER = (
     ("errors", "version", "launcher"),
-    ("claim", "partfiles", "files"),
+    ("claim", "partfiles", "files", "checks"),
     ("layout",),
     ("patterns",),
     ("interfaces", "metrics", "motion"),
