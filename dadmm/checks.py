@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
@@ -39,6 +40,14 @@ def check_number(
         raise ConfigError(f"{name} must be a number, got {shown(value)}")
     if not holds(float(value)):
         raise ConfigError(f"{name} must be {rule}, got {shown(value)}")
+
+
+def as_float(value: int) -> float:
+    """Return an integer as a float; beyond all floats, that is infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def shown(value: Any, most: int = 60) -> str:

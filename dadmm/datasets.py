@@ -162,7 +162,8 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
             f"cannot read {file}: {error.strerror}; check the path"
         ) from None
     try:
-        array = READERS[file.suffix](file, key or inner)
+        with np.errstate(all="ignore"):  # of shapes beyond all numbers
+            array = READERS[file.suffix](file, key or inner)
     except ShardError:
         raise
     except PermissionError as error:

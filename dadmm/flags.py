@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import Any, NoReturn, get_args, get_type_hints
 
-from dadmm.checks import shown
+from dadmm.checks import as_float, shown
 from dadmm.errors import ConfigError
 
 
@@ -39,18 +38,10 @@ def typed(settings: Any, name: str, value: Any, source: str) -> Any:
     if name == "problem_settings" and type(value) is dict:  # a table, JSON in a flag
         return json.dumps(value, default=str)
     if kind is float and type(value) is int:
-        value = _float(value)
+        return as_float(value)
     if type(value) is not kind:
         raise ConfigError(f"{source}: {name} must be {_a(kind)}, got {shown(value)}")
     return value
-
-
-def _float(value: int) -> float:
-    """Return an integer as a float; beyond all floats, that is infinity."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
 
 
 def _a(kind: type) -> str:
@@ -68,7 +59,7 @@ def toml(value: Any) -> str:
     return repr(value)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser whose errors are ours: one sentence, said once."""
 
     def error(self, message: str) -> NoReturn:
@@ -78,7 +69,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(settings: Any) -> argparse.ArgumentParser:
     from dadmm import __version__
 
-    parser = _Parser(
+    parser = Parser(
         prog="python -m dadmm.run",
         description="Decentralised consensus optimisation: one MPI rank per node.",
         argument_default=argparse.SUPPRESS,

@@ -30,6 +30,8 @@ EDGES = ("iteration", "i", "j", *EDGE_COLUMNS)
 @contextmanager
 def writing(what: Any) -> Iterator[None]:
     """Turn the operating system's refusals into one sentence."""
+    if "\0" in str(what):
+        raise OutputError("a folder's name has a NUL character; choose another --out")
     try:
         yield
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -146,8 +147,16 @@ class RunFolder:
     @cached_property
     def history(self) -> dict[str, Matrix]:
         """The columns of history.csv, each (iterations, n_nodes)."""
-        names = ("iteration", "node")
-        return _rows(self.folder / "history.csv", names, self.topology.n_nodes)
+        file = self.folder / "history.csv"
+        found = _rows(file, ("iteration", "node"), self.topology.n_nodes)
+        count = len(next(iter(found.values())))
+        if self.summary.get("iterations", count) != count:
+            raise ConfigError(
+                f"{file} has {count} iterations, but summary.json beside it tells of "
+                f"{self.summary['iterations']}; it was cut short or belongs to another "
+                "run"
+            )
+        return found
 
     @cached_property
     def edge_history(self) -> dict[str, Matrix]:
@@ -205,15 +214,16 @@ def _rows(file: Path, keys: tuple[str, ...], n_rows: int) -> dict[str, Matrix]:
     """
     try:
         files.check_regular(file)
-        with open(file, encoding="utf-8") as lines:
+        with open(file, encoding="utf-8") as lines, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of no rows: an error follows
             header = lines.readline().strip().split(",")
             table = np.loadtxt(lines, delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:
         raise files.unreadable(file, error) from None
-    if tuple(header[: len(keys)]) != keys:
+    if tuple(header[: len(keys)]) != keys or len(header) == len(keys):
         raise ConfigError(
-            f"{file} is damaged: its first columns must be {', '.join(keys)}, got "
-            f"{', '.join(header[: len(keys)]):.100}"
+            f"{file} is damaged: its columns must be {', '.join(keys)} and others, got "
+            f"{', '.join(header):.100}"
         )
     whole = len(table) and not len(table) % n_rows and table.shape[1] == len(header)
     if whole:

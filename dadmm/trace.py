@@ -110,8 +110,9 @@ def write(path: str | Path, text: str) -> None:
     """Write what was found about a run."""
     try:
         Path(path).write_text(text, "utf-8")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # also a name that no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"cannot write {path}: {reason}") from None
 
 
 def _payload(run: RunFolder) -> Matrix:

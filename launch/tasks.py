@@ -186,9 +186,9 @@ def read_grid(path: Path, ranks: str = "") -> Grid:
 
 def number_of_ranks(value: Any) -> int:
     """Return a number of ranks, as a file or a command line gives it."""
-    if str(value).isascii() and str(value).isdecimal() and len(str(value)) < 10:
-        if int(value) > 0:
-            return int(value)
+    digits = str(value)
+    if digits.isascii() and digits.isdecimal() and len(digits) < 10 and int(digits):
+        return int(digits)
     raise UsageError(f"ranks must be a positive number of processes, got {value!r}")
 
 

@@ -18,6 +18,7 @@ PACKAGE = Path(dadmm.__file__).parent
 ORDER = (
     ("errors", "version", "launcher"),
     ("claim", "partfiles", "files", "checks"),
+    ("flags",),
     ("layout",),
     ("patterns",),
     ("interfaces", "metrics", "motion"),
@@ -45,7 +46,6 @@ ORDER = (
     ("record", "certificate", "team"),
     ("solver",),
     ("dadmm",),  # the library's front door
-    ("flags",),
     ("config",),
     ("output", "progress"),
     ("assemble", "report", "session"),

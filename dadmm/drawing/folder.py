@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dadmm.config import RunConfig
+from dadmm.errors import ConfigError, DadmmError
 from dadmm.layout import Matrix
 from dadmm.runfolder import POSITIVE, RunFolder
 
@@ -27,8 +28,19 @@ class Run(RunFolder):
     def read(cls, folder: str | Path) -> Run:
         """Return the run in a folder."""
         found = RunFolder.read(folder)
-        table = RunConfig.from_toml(found.folder / "config.toml")
-        return cls(found.folder, found.summary, RunConfig(**table))
+        file = found.folder / "config.toml"
+        table = RunConfig.from_toml(file)
+        try:
+            config = RunConfig(**table)
+        except DadmmError as error:
+            raise ConfigError(f"{file}: {error}") from None
+        count = found.told("n_nodes")
+        if config.nodes != count and not found.summary.get("lost_nodes"):
+            raise ConfigError(
+                f"{file} is of a run of {config.nodes} nodes, but summary.json beside "
+                f"it is of {count}"
+            )
+        return cls(found.folder, found.summary, config)
 
     @property
     def eta(self) -> Matrix:
