@@ -24,9 +24,9 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import dadmm
-from dadmm import metrics, presets
+from dadmm import files, metrics, presets
 from dadmm.config import RunConfig
-from dadmm.errors import DadmmError
+from dadmm.errors import ConfigError, DadmmError
 from dadmm.node import Node
 from dadmm.problems import PPCA
 from dadmm.stopping import Council, Rule
@@ -310,8 +310,28 @@ def _short(value: Any) -> Any:
 
 def read_rows(path: Path) -> list[dict[str, str]]:
     """Read rows that `write_rows` wrote."""
-    with open(path, newline="") as file:
-        return list(csv.DictReader(file))
+    try:
+        files.check_regular(path)
+        with open(path, newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, ValueError, csv.Error) as error:
+        raise files.unreadable(path, error) from None
+    if not rows or None in rows[-1].values():  # cells of a last row that are not there
+        raise ConfigError(f"{path} has no rows, or was cut short")
+    return rows
+
+
+def report(main: Callable[[], None]) -> int:
+    """Make a report; return 2 if its rows are not as they should be, else 0."""
+    try:
+        main()
+    except DadmmError as error:
+        say(f"error: {error}")
+    except KeyError as error:
+        say(f"error: the rows have no column or case {error}; make them anew")
+    else:
+        return 0
+    return 2
 
 
 def curves(rows: Iterable[Mapping[str, Any]], name: str) -> np.ndarray:

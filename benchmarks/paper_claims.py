@@ -8,12 +8,13 @@ DIR holds synthetic.csv, caltech.csv and hopkins.csv, the rows.csv of the experi
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiment import SCHEMES, SETTINGS, read_rows
+from experiment import SCHEMES, SETTINGS, read_rows, report
 from paper_hopkins import print_readings
 from report import middle, print_table
 
@@ -136,4 +137,4 @@ def print_share(
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(report(main))

@@ -6,6 +6,7 @@ python benchmarks/schemes_report.py benchmarks/results/schemes.csv [--out DIR]
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 
 import numpy as np
 from cases import CONVEX
-from experiment import read_rows, say
+from experiment import read_rows, report, say
 
+from dadmm.errors import ConfigError
 from dadmm.penalty import SCHEMES
 
 Row = Mapping[str, Any]
@@ -30,10 +32,13 @@ Table = dict[tuple[Any, ...], dict[str, float]]  # iterations by case, then by l
 def load(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a file, numbers as numbers and None where there is none."""
     rows: list[dict[str, Any]] = [dict(row) for row in read_rows(path)]
-    for row in rows:
-        for name in NUMBERS:
-            row[name] = int(row[name]) if row[name] else None
-        row["eta0"] = float(row["eta0"])
+    try:
+        for row in rows:
+            for name in NUMBERS:
+                row[name] = int(row[name]) if row[name] else None
+            row["eta0"] = float(row["eta0"])
+    except (KeyError, ValueError) as error:
+        raise ConfigError(f"{path} is not made by bench_schemes.py: {error}") from None
     return rows
 
 
@@ -258,4 +263,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(report(main))

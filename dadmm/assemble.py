@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -199,12 +200,25 @@ def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names
     return names or tuple(f"x{k}" for k in range(width))
 
 
+def _check_memory(n_samples: int, dimension: int, n_components: int) -> None:
+    """Raise if synthetic data cannot fit into this machine while they are drawn."""
+    entries = 3 * n_samples * dimension + n_components * (n_samples + dimension)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if 8 * entries > memory:
+        raise ShardError(
+            f"to draw {n_samples} samples of dimension {dimension} takes "
+            f"{8 * entries / 2**30:.3g} GiB, and this machine has "
+            f"{memory / 2**30:.3g}; use a smaller n_samples, dimension or n_components"
+        )
+
+
 def _synthetic(
     config: RunConfig, n_nodes: int, hosted: Sequence[int]
 ) -> tuple[dict[int, Matrix], Matrix | None]:
     """Return rows that suit the problem, and the true W where there is one."""
     seed, truth = config.data_seed, None
     size = config.n_samples, config.dimension
+    _check_memory(*size, config.n_components or 5)
     noise, several = config.noise_variance, config.n_components or 5
     if config.problem == "sfm":
         tracks, W = datasets.turntable(seed=seed)

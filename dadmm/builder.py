@@ -15,11 +15,20 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from dadmm.checks import shown
 from dadmm.errors import ConfigError, ProblemError
 from dadmm.layout import Layout, Matrix
 from dadmm.problems import PROBLEMS
 
 GROUP = "dadmm.problems"
+# plain types of settings: what may be given for them, and how to call it
+KINDS: dict[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "an integer"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "str": ((str,), "a text"),
+    "None": ((type(None),), "null"),
+}
 MEMBERS = {
     "layout": "layout, a dadmm.Layout with at least one entry; set it in the "
     "constructor, to Layout.of(coef=(d,)) or the like",
@@ -36,6 +45,7 @@ class Arguments(NamedTuple):
     usual: dict[str, Any]  # what has a default
     needed: tuple[str, ...]
     others: bool  # whether it takes any name
+    kinds: dict[str, str]  # how each is annotated
 
     def takes(self, name: str) -> bool:
         """Return whether there is an argument of this name."""
@@ -51,7 +61,8 @@ def arguments(kind: Any) -> Arguments:
     named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     usual = {p.name: p.default for p in named if p.default is not p.empty}
     needed = tuple(p.name for p in named if p.default is p.empty)
-    return Arguments(usual, needed, any(p.kind == p.VAR_KEYWORD for p in found))
+    kinds = {p.name: getattr(p.annotation, "__name__", p.annotation) for p in named}
+    return Arguments(usual, needed, any(p.kind == p.VAR_KEYWORD for p in found), kinds)
 
 
 def check_name(name: str) -> None:
@@ -134,8 +145,9 @@ def build(
     """
     kind = find(name)
     takes = arguments(kind)
-    for key in settings:
+    for key, value in settings.items():
         _check_taken(name, takes, key)
+        _check_kind(name, takes, key, value)
     given = {k: v for k, v in flags.items() if takes.takes(k) and v is not None}
     given |= settings
     if takes.takes("y"):
@@ -159,6 +171,17 @@ def _check_taken(name: str, takes: Arguments, key: str) -> None:
         raise ConfigError(
             f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
         )
+
+
+def _check_kind(name: str, takes: Arguments, key: str, value: Any) -> None:
+    """Check a setting against the plain type that its argument is annotated with."""
+    kinds = str(takes.kinds.get(key, "")).replace(" ", "").split("|")
+    allowed = [KINDS[kind] for kind in kinds if kind in KINDS]
+    if len(allowed) < len(kinds):  # of some other type, which the class may check
+        return
+    if not any(type(value) in types for types, _ in allowed):
+        words = " or ".join(word for _, word in allowed)
+        raise ConfigError(f"{name}: {key} must be {words}, got {shown(value)}")
 
 
 def absent(problem: object) -> str | None:

@@ -8,7 +8,6 @@ the bandwidth is that of the payload. Exit codes: 0 done, 2 bad input.
 
 from __future__ import annotations
 
-import argparse
 import csv
 import math
 import sys
@@ -18,7 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from dadmm import files
+from dadmm.checks import shown
 from dadmm.errors import ConfigError, DadmmError
+from dadmm.flags import Parser
 from dadmm.network import CLASSES, Link, Network
 from dadmm.trace import write
 
@@ -77,26 +79,41 @@ def calibrated(rows: Iterable[Mapping[str, Any]], **settings: Any) -> Network:
 def read(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a CSV file."""
     try:
+        files.check_regular(path)
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+    except (OSError, ValueError, csv.Error) as error:
+        raise files.unreadable(path, error) from None
     for column in ("class", "bytes", "seconds"):
         if not rows or column not in rows[0]:
             raise ConfigError(f"{path} has no rows with a column {column!r}")
+    for number, row in enumerate(rows, 1):
+        for column in ("bytes", "seconds"):
+            if not _is_measured(row[column]):
+                raise ConfigError(
+                    f"{path}: {column} must be a number from 0 to 1e18, got "
+                    f"{shown(row[column])} in row {number}"
+                )
     return rows
+
+
+def _is_measured(text: Any) -> bool:
+    try:
+        return 0 <= float(text) <= 1e18
+    except (TypeError, ValueError):
+        return False
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print or write the network of measured rows; return the exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m dadmm.calibrate",
         description="Latency and bandwidth from measured messages.",
     )
     parser.add_argument("rows", metavar="ROWS.csv", help="class, bytes, seconds")
     parser.add_argument("--out", metavar="FILE", help="(default: print)")
-    given = parser.parse_args(argv)
     try:
+        given = parser.parse_args(argv)
         path = Path(given.out or given.rows)
         text = calibrated(read(Path(given.rows)), name=path.stem).to_toml()
         if given.out:

@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from dadmm import state
-from dadmm.errors import CheckpointError, ConfigError, OutputError
+from dadmm.checks import check_integer, check_number
+from dadmm.errors import CheckpointError, OutputError
 from dadmm.node import Node
 from dadmm.world import together
 
@@ -63,10 +64,8 @@ class Checkpoints:
         data: Mapping[int, str] | None = None,
         sync: Callable[[], None] | None = None,
     ) -> None:
-        if every < 0:
-            raise ConfigError(f"checkpoint_every must be at least 0, got {every!r}")
-        if not seconds >= 0:
-            raise ConfigError(f"checkpoint_seconds must be at least 0, got {seconds!r}")
+        check_integer("checkpoint_every", every)
+        check_number("checkpoint_seconds", seconds, lambda x: x >= 0, "at least 0")
         self.folder, self.every, self.seconds = Path(folder), every, seconds
         self.saves, self.resume, self.sync = saves, resume, sync
         self.identity, self.data = dict(identity or {}), dict(data or {})

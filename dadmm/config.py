@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dadmm import builder, flags, penalty, presets
+from dadmm import builder, files, flags, penalty, presets
+from dadmm.checks import MOST, MOST_SEED, check_integer, check_number, shown
 from dadmm.codec import PAYLOADS
 from dadmm.errors import ConfigError
 from dadmm.exchange import WAITS
@@ -210,18 +211,23 @@ class RunConfig:
         penalty.build(self.scheme, **self._of(penalty.schemes.Scheme))
         Rule(self.stopping, self.tolerance, self.absolute_tolerance)
         check_loss(Sending(**self._of(Sending)), self.scheme)
-        self._at_least(1, "n_samples", "n_components", "nodes", "max_iter")
-        self._at_least(2, "dimension")
+        for name in ("n_samples", "n_components", "nodes", "max_iter"):
+            self._integer(name, 1)
+        self._integer("dimension", 2)
         if self.problem == "sfm" and self.n_components != 3:
             raise ConfigError(
                 f"n_components must be 3 for sfm, got {self.n_components!r}"
             )
-        self._at_least(0, "checkpoint_seconds", "checkpoint_every")
-        self._at_least(0, "data_seed", "topology_seed", "seed", "noise_variance")
-        if not 0 <= self.missing < 1:
-            raise ConfigError(f"missing must be within [0, 1), got {self.missing!r}")
-        if self.max_seconds is not None and not self.max_seconds > 0:
-            raise ConfigError(f"max_seconds must be positive, got {self.max_seconds!r}")
+        self._integer("checkpoint_every", 0)
+        for name in ("data_seed", "topology_seed", "seed"):
+            self._integer(name, 0, MOST_SEED)
+        for name in ("checkpoint_seconds", "noise_variance"):
+            value = getattr(self, name)
+            check_number(name, value, lambda x: 0 <= x < math.inf, "at least 0")
+        rate = self.missing
+        check_number("missing", rate, lambda x: 0 <= x < 1, "within [0, 1)")
+        if self.max_seconds is not None:
+            check_number("max_seconds", self.max_seconds, lambda x: x > 0, "positive")
 
     def _suit_the_problem(self) -> None:
         """Fill in what the problem's class has as its defaults; refuse the rest."""
@@ -285,12 +291,12 @@ class RunConfig:
         """Return the arguments of the problem's constructor that were given as such."""
         try:
             found = json.loads(self.problem_settings or "{}")
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise ConfigError(
                 "problem_settings must be a JSON object such as '{\"alpha\": 0.1}', "
-                f"got {self.problem_settings!r}"
+                f"got {shown(self.problem_settings)}"
             )
         return found
 
@@ -305,11 +311,9 @@ class RunConfig:
         chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
         return {name: value for name, value in chosen.items() if value is not None}
 
-    def _at_least(self, least: int, *names: str) -> None:
-        for name in names:
-            value = getattr(self, name)
-            if value is not None and not least <= value < math.inf:
-                raise ConfigError(f"{name} must be at least {least}, got {value!r}")
+    def _integer(self, name: str, least: int, most: int = MOST) -> None:
+        if getattr(self, name) is not None:
+            check_integer(name, getattr(self, name), least, most)
 
     def _of(self, kind: Any) -> dict[str, Any]:
         return {item.name: getattr(self, item.name) for item in fields(kind)}
@@ -328,14 +332,7 @@ class RunConfig:
     @classmethod
     def from_toml(cls, path: str | Path) -> dict[str, Any]:
         """Return the checked settings of a TOML file."""
-        import tomllib  # most runs have none
-
-        try:
-            table = tomllib.loads(Path(path).read_text("utf-8"))
-        except OSError as error:
-            raise ConfigError(f"cannot read {path}: {error.strerror}") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} is not valid TOML: {error}") from None
+        table = files.read_toml(path)
         return {k: flags.typed(cls, k, v, str(path)) for k, v in table.items()}
 
     @classmethod

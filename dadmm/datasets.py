@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm import textfiles
+from dadmm import files, textfiles
 from dadmm.errors import ShardError
 from dadmm.layout import Matrix
 from dadmm.simulations import classification as classification
@@ -183,10 +183,17 @@ def _load(path: str | PathLike[str], key: str | None) -> tuple[Array, Names]:
     if file.suffix not in READERS:
         raise ShardError(f"{file} is not a data file; use one of {', '.join(READERS)}")
     try:
-        array, names = READERS[file.suffix](file, key or inner)
+        files.check_regular(file)
+    except OSError as error:
+        raise ShardError(
+            f"cannot read {file}: {error.strerror}; check the path"
+        ) from None
+    try:
+        with np.errstate(all="ignore"):  # of shapes beyond all numbers
+            array, names = READERS[file.suffix](file, key or inner)
     except ShardError:
         raise
-    except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
+    except PermissionError as error:
         raise ShardError(
             f"cannot read {file}: {error.strerror}; check the path"
         ) from None

@@ -9,6 +9,7 @@ from dataclasses import fields
 from typing import Any, NoReturn, get_args, get_type_hints
 
 from dadmm import presets
+from dadmm.checks import as_float, shown
 from dadmm.errors import ConfigError
 
 RENAMED = {"reference": "compare_centralised"}  # settings, from their old names
@@ -42,9 +43,9 @@ def typed(settings: Any, name: str, value: Any, source: str) -> Any:
     if name == "problem_settings" and type(value) is dict:  # a table, JSON in a flag
         return json.dumps(value, default=str)
     if kind is float and type(value) is int:
-        return float(value)
+        return as_float(value)
     if type(value) is not kind:
-        raise ConfigError(f"{source}: {name} must be {_a(kind)}, got {value!r}")
+        raise ConfigError(f"{source}: {name} must be {_a(kind)}, got {shown(value)}")
     return value
 
 
@@ -63,7 +64,7 @@ def toml(value: Any) -> str:
     return repr(value)
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser whose errors are ours: one sentence, said once."""
 
     def error(self, message: str) -> NoReturn:
@@ -73,7 +74,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser(settings: Any) -> argparse.ArgumentParser:
     from dadmm import __version__
 
-    parser = _Parser(
+    parser = Parser(
         prog="python -m dadmm.run",
         description="Decentralised consensus optimisation: one MPI rank per node.",
         argument_default=argparse.SUPPRESS,
@@ -117,7 +118,7 @@ def _reader(kind: type) -> Any:
             return kind(text)
         except ValueError:
             raise argparse.ArgumentTypeError(
-                f"must be {_a(kind)}, got {text!r}"
+                f"must be {_a(kind)}, got {shown(text)}"
             ) from None
 
     return read

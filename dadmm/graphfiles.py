@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from dadmm.errors import TopologyError
+from dadmm.files import check_regular
 
 Graph = tuple[int, Iterable[Any]]  # number of nodes, and pairs of them
 
@@ -19,6 +20,7 @@ def read(file: Path) -> Graph:
         known = ", ".join(READERS)
         raise TopologyError(f"{file} is not a graph file; use one of {known}")
     try:
+        check_regular(file)
         return READERS[file.suffix](file)
     except TopologyError as error:
         raise TopologyError(f"{file}: {error}") from None
@@ -62,6 +64,8 @@ def read_graphml(file: Path) -> Graph:
     """Read GraphML; node labels must be numbers."""
     import networkx as nx
 
+    if b"<!ENTITY" in file.read_bytes():  # which could stand for very long texts
+        raise TopologyError("GraphML here may not declare entities; remove <!ENTITY")
     graph = nx.read_graphml(file)
     numbered = all(label.isdecimal() for label in graph)
     return plain(nx.relabel_nodes(graph, int) if numbered else graph)

@@ -13,7 +13,6 @@ bytes: headers of the message, and of each packet that carries ``payload`` bytes
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -22,6 +21,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dadmm import files
+from dadmm.checks import MOST_SEED, check_integer, shown
 from dadmm.errors import ConfigError
 from dadmm.layout import Matrix, Vector
 from dadmm.tomltable import (
@@ -34,6 +35,7 @@ from dadmm.tomltable import (
 )
 
 PRESETS = Path(__file__).with_name("networks")
+MOST_PLACES = 100_000  # hosts, sites and sockets
 CLASSES = ("socket", "host", "lan", "wan")  # from near to far
 
 Integers = NDArray[np.int64]
@@ -176,6 +178,9 @@ class Network:
                 f"confirm_above must not be negative, got {self.confirm_above!r}"
             )
         check_positive("stragglers: factor", self.stragglers.factor)
+        check_integer("stragglers: seed", self.stragglers.seed, 0, MOST_SEED)
+        if not isinstance(self.name, str):
+            raise ConfigError(f"name must be a text, got {self.name!r}")
         if not 0 <= self.stragglers.share <= 1:
             raise ConfigError(
                 f"stragglers: share must be in 0..1, got {self.stragglers.share!r}"
@@ -187,15 +192,14 @@ class Network:
         path = PRESETS / f"{name}.toml"
         if "/" in str(name) or not path.is_file():
             path = Path(name)
-        if not path.is_file():
+        if not str(name) or not path.exists():
             known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
             raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
+        given = files.read_toml(path)
         try:
-            given = tomllib.loads(path.read_text("utf-8"))
             return cls.parse({"name": path.stem, **given})
-        except (OSError, ValueError) as error:  # a ConfigError is a ValueError
-            reason = getattr(error, "strerror", None) or error
-            raise ConfigError(f"{path}: {reason}") from None
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
 
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Network:
@@ -296,11 +300,16 @@ def _spread(rule: Any, count: int, name: str, of: str) -> Integers:
     """Return the place of each of so many nodes or hosts."""
     if rule == "each":
         return np.arange(count)
-    if type(rule) is int and rule > 0:  # in blocks, as launch/netem places ranks
+    if type(rule) is int and 0 < rule <= MOST_PLACES:  # in blocks, as launch/netem
         return np.arange(count) * rule // count
-    if isinstance(rule, tuple) and len(rule) == count and min(rule, default=0) >= 0:
+    if isinstance(rule, tuple) and len(rule) == count and all(map(_is_place, rule)):
         return np.array(rule, dtype=np.int64)
     raise ConfigError(
-        f"{name} must be 'each', a positive number or a list with one for each of "
-        f"{count} {of}s, got {list(rule) if isinstance(rule, tuple) else rule!r}"
+        f"{name} must be 'each', a positive number up to {MOST_PLACES} or a list with "
+        f"one for each of {count} {of}s, got "
+        f"{shown(list(rule) if isinstance(rule, tuple) else rule)}"
     )
+
+
+def _is_place(number: int) -> bool:
+    return 0 <= number < MOST_PLACES

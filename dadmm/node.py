@@ -211,7 +211,8 @@ class Node:
             raise ProblemError(
                 f"node {self.index}: the objective is {self.objective} in iteration "
                 f"{t}; the local problem has no finite minimum here (are the data free "
-                "of noise, or the penalty far too small?)"
+                "of noise, or the penalty far too small?), or its numbers overflow; "
+                "rescale columns with very large entries"
             )
         edges = Edges(
             self.shared, self.links.said, self.links.heard, self.anchors, self.drift,

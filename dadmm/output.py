@@ -16,6 +16,7 @@ import numpy as np
 from dadmm import checkpoint, partfiles
 from dadmm.claim import LOCK, Claim
 from dadmm.errors import OutputError
+from dadmm.files import check_regular
 from dadmm.node import Node
 from dadmm.partfiles import PartFile
 from dadmm.record import EDGE_COLUMNS, NODE_COLUMNS, EdgeRows, NodeRows, Observe
@@ -29,6 +30,8 @@ EDGES = ("iteration", "i", "j", *EDGE_COLUMNS)
 @contextmanager
 def writing(what: Any) -> Iterator[None]:
     """Turn the operating system's refusals into one sentence."""
+    if "\0" in str(what):
+        raise OutputError("a folder's name has a NUL character; choose another --out")
     try:
         yield
     except OSError as error:
@@ -116,13 +119,19 @@ def _settle(
 ) -> bool:
     """Merge what there is up to an iteration; return whether all rows were there."""
     whole, parts = folder / f"{kind}.csv", []
-    if partfiles.count(whole, start) != n_rows:
-        found = {p: partfiles.cut(p, start) for p in _parts(folder, kind)}
-        parts = [part for part, (kept, _) in found.items() if kept]
-        if {kept for kept, _ in found.values() if kept} != {start}:
-            return False
-        if sum(rows for _, rows in found.values()) != n_rows:
-            return False
+    try:
+        for file in (whole, *_parts(folder, kind)):
+            if file.exists():
+                check_regular(file)
+        if partfiles.count(whole, start) != n_rows:
+            found = {p: partfiles.cut(p, start) for p in _parts(folder, kind)}
+            parts = [part for part, (kept, _) in found.items() if kept]
+            if {kept for kept, _ in found.values() if kept} != {start}:
+                return False
+            if sum(rows for _, rows in found.values()) != n_rows:
+                return False
+    except (OSError, ValueError):  # no file, or not one of rows
+        return False
     with _atomic(whole) as draft:
         last = None if parts else start
         partfiles.merge(parts, header, draft, whole, last)

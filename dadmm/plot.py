@@ -10,24 +10,17 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from dadmm.errors import ConfigError, DadmmError
+from dadmm.flags import Parser
 
 KINDS = ("convergence", "eta", "network", "traffic", "structure")
 BY_EDGE = ("eta", "network")
 FORMATS = ("png", "svg", "pdf")
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(prog="python -m dadmm.plot", description="Draw runs.")
+    parser = Parser(prog="python -m dadmm.plot", description="Draw runs.")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run")
     parser.add_argument("--out", metavar="DIR", help="(default: the first RUN)")
     parser.add_argument("--kind", choices=("all", *KINDS), default="all")

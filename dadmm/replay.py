@@ -14,11 +14,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.errors import ConfigError, DadmmError
+from dadmm.errors import DadmmError
+from dadmm.flags import Parser
 from dadmm.layout import Matrix, Vector
 from dadmm.network import CLASSES, Network, Wires
 from dadmm.playback import Played, play
@@ -179,15 +180,8 @@ def as_dict(found: Replay) -> dict[str, Any]:
     }
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
 def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(
+    parser = Parser(
         prog="python -m dadmm.replay",
         description="Predict the time of a recorded run on other networks.",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dadmm.checks import MOST_SEED, check_integer, check_number
 from dadmm.codec import LEAST_BITS, MOST_BITS, PAYLOADS
 from dadmm.errors import ConfigError
 
@@ -52,25 +53,15 @@ class Sending:
             raise ConfigError(
                 f"unknown payload {self.payload!r}; choose one of {', '.join(PAYLOADS)}"
             )
-        if not LEAST_BITS <= self.bits <= MOST_BITS:
-            raise ConfigError(
-                f"bits must be from {LEAST_BITS} to {MOST_BITS}, got {self.bits!r}"
-            )
-        if not 0 <= self.censor < math.inf:
-            raise ConfigError(f"censor must be at least 0, got {self.censor!r}")
-        if not 0 < self.censor_decay < 1:
-            raise ConfigError(
-                f"censor_decay must be between 0 and 1, got {self.censor_decay!r}"
-            )
-        if not self.every >= 1:
-            raise ConfigError(f"every must be at least 1, got {self.every!r}")
+        check_integer("bits", self.bits, LEAST_BITS, MOST_BITS)
+        check_integer("every", self.every, 1)
+        check_integer("loss_seed", self.loss_seed, 0, MOST_SEED)
+        check_number("censor", self.censor, lambda x: 0 <= x < math.inf, "at least 0")
+        decay = self.censor_decay
+        check_number("censor_decay", decay, lambda x: 0 < x < 1, "between 0 and 1")
         for name in ("sleep", "loss"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(
-                    f"{name} must be within [0, 1), got {getattr(self, name)!r}"
-                )
-        if self.loss_seed < 0:
-            raise ConfigError(f"loss_seed must be at least 0, got {self.loss_seed!r}")
+            share = getattr(self, name)
+            check_number(name, share, lambda x: 0 <= x < 1, "within [0, 1)")
         if self.loss and (self.payload != "float64" or self.censor or self.sleep):
             raise ConfigError(
                 "loss goes with whole payloads only: a receiver that lost a difference "

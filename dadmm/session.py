@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from dadmm.config import RunConfig
 from dadmm.errors import CheckpointError, DadmmError
 from dadmm.layout import Matrix
 from dadmm.record import Observe
+from dadmm.runfolder import RunFolder, read_summary
 from dadmm.schedule import Schedule
 from dadmm.solver import Result
 from dadmm.topology import Topology
@@ -115,20 +115,21 @@ def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
     summary = folder / "summary.json"
     if world.rank or not summary.exists():
         return
-    found = json.loads(summary.read_text())
-    if found.get("lost_nodes"):
+    run = RunFolder(folder, read_summary(summary))
+    if run.summary.get("lost_nodes"):
         raise CheckpointError(
             f"the run in {folder} has lost nodes and ended without them; start anew to "
             "have all"
         )
-    if found["converged"]:
+    done = run.told("iterations")
+    if run.told("converged"):
         raise CheckpointError(
-            f"the run in {folder} has converged after {found['iterations']} "
-            "iterations; there is nothing to resume"
+            f"the run in {folder} has converged after {done} iterations; there is "
+            "nothing to resume"
         )
-    if found["iterations"] >= max_iter:
+    if done >= max_iter:
         raise CheckpointError(
-            f"the run in {folder} has done {found['iterations']} iterations, and "
+            f"the run in {folder} has done {done} iterations, and "
             f"max_iter is {max_iter}; raise max_iter to go on"
         )
 

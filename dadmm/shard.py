@@ -15,6 +15,7 @@ from dadmm.errors import ShardError
 from dadmm.layout import Matrix
 
 Integers = NDArray[np.int64]
+LARGEST = 1e70  # of the samples; sums of fourth powers are finite
 
 
 def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
@@ -200,6 +201,13 @@ def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
         raise ShardError(
             f"node {node}: row {row}, column {column} is {samples[row, column]}; "
             f"samples must be finite{advice}"
+        )
+    bad = np.abs(samples) > np.float64(LARGEST)  # NaN is not
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise ShardError(
+            f"node {node}: row {row}, column {column} is {samples[row, column]:g}; its "
+            f"powers overflow, so rescale the column to at most {LARGEST:g}"
         )
     if np.isnan(samples).all():
         raise ShardError(

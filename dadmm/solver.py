@@ -14,6 +14,7 @@ from dadmm import identity, penalty
 from dadmm.algorithm import Watcher
 from dadmm.certificate import Certificate, distance_bound
 from dadmm.checkpoint import Checkpoints
+from dadmm.checks import MOST_SEED, check_integer, check_number
 from dadmm.errors import ConfigError, ProblemError, TopologyError
 from dadmm.exchange import InProcessExchange
 from dadmm.interfaces import Exchange, Problem, Traffic
@@ -322,10 +323,9 @@ def _check(
             raise ConfigError(
                 f"unknown {name} {value!r}; choose one of {', '.join(allowed)}"
             )
-    if max_iter < 1:
-        raise ConfigError(f"max_iter must be at least 1, got {max_iter!r}")
-    if max_seconds is not None and not max_seconds > 0:
-        raise ConfigError(f"max_seconds must be positive, got {max_seconds!r}")
+    check_integer("max_iter", max_iter, 1)
+    if max_seconds is not None:
+        check_number("max_seconds", max_seconds, lambda x: x > 0, "positive")
 
 
 def _hosted(
@@ -373,8 +373,7 @@ def _starts(
             node = int(np.argwhere(~np.isfinite(theta0))[0, 0])
             raise ProblemError(f"theta0 must be finite, but that of node {node} is not")
         return {i: np.asarray(theta0[i], dtype=np.float64) for i in hosted}
-    if seed < 0:
-        raise ConfigError(f"seed must be at least 0, got {seed!r}")
+    check_integer("seed", seed, 0, MOST_SEED)
     # one stream for all nodes, or one per node: the same with and without MPI
     key = {i: [seed, 0] if init == "shared" else [seed, 1, i] for i in hosted}
     return {i: hosted[i].init(np.random.default_rng(key[i])) for i in hosted}

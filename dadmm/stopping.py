@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dadmm.checks import check_number
 from dadmm.errors import ConfigError
 from dadmm.layout import Vector
 
@@ -85,13 +86,9 @@ class Rule:
             raise ConfigError(
                 f"unknown stopping {self.name!r}; choose one of {', '.join(RULES)}"
             )
-        if not 0 <= self.tolerance < math.inf:
-            raise ConfigError(f"tolerance must be at least 0, got {self.tolerance!r}")
-        if not 0 <= self.absolute_tolerance < math.inf:
-            raise ConfigError(
-                "absolute_tolerance must be at least 0, got "
-                f"{self.absolute_tolerance!r}"
-            )
+        for name in ("tolerance", "absolute_tolerance"):
+            value = getattr(self, name)
+            check_number(name, value, lambda x: 0 <= x < math.inf, "at least 0")
 
     def steady(self, objective: float, previous: float) -> bool:
         """Return whether an objective has stopped moving."""

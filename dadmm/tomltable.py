@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from dadmm.checks import as_float
 from dadmm.errors import ConfigError
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
@@ -40,7 +41,7 @@ def build(kind: Any, given: Any, where: str) -> Any:
 def quantity(value: Any, units: Mapping[str, float], name: str) -> float:
     """Return a number, or a text such as '10 Mbit/s', in the basic unit."""
     if type(value) in (int, float):
-        return float(value)
+        return as_float(value)
     match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([A-Za-z/]+)\s*", str(value))
     try:
         return float(match[1]) * units[match[2]]  # type: ignore[index]
@@ -56,7 +57,7 @@ def _typed(value: Any, kind: str, name: str) -> Any:
     if type(value) is list and all(type(k) is int for k in value):
         value = tuple(value)
     if kind == "float" and type(value) is int:
-        value = float(value)
+        value = as_float(value)
     wanted = {"float": float, "int": int, "bool": bool, "tuple[int, ...]": tuple}
     if kind in wanted and type(value) is not wanted[kind]:
         words = PLAIN.get(kind, "a list of integers")

@@ -15,10 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm import graphfiles
+from dadmm.checks import shown
 from dadmm.distance import closer, explore
 from dadmm.errors import TopologyError
 
 Integers = NDArray[np.int64]
+MOST_NODES, MOST_EDGES = 20_000, 2_000_000  # more take too long, or too much memory
+MOST_RANDOM = 5_000  # nodes of random graphs, which draw a number for every two
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,34 +69,40 @@ class Topology:
     @classmethod
     def complete(cls, n: int) -> Topology:
         """Return the graph in which every two nodes are neighbours."""
+        _check_count(n, n * (n - 1) // 2)
         return cls.from_edges(n, combinations(range(n), 2))
 
     @classmethod
     def ring(cls, n: int) -> Topology:
         """Return a closed chain; a ring of two nodes has one edge."""
+        _check_count(n)
         return cls.from_edges(n, [(i, (i + 1) % n) for i in range(n) if n > 1])
 
     @classmethod
     def cluster(cls, n: int) -> Topology:
         """Return two complete graphs, of n // 2 and of the other nodes, joined."""
         half = n // 2
+        _check_count(n, half * (half - 1) // 2 + (n - half) * (n - half - 1) // 2)
         sides = [*combinations(range(half), 2), *combinations(range(half, n), 2)]
         return cls.from_edges(n, sides + [(half - 1, half)] * (n > 1))
 
     @classmethod
     def star(cls, n: int) -> Topology:
         """Return the graph in which node 0 is the only neighbour of all others."""
+        _check_count(n)
         return cls.from_edges(n, [(0, i) for i in range(1, n)])
 
     @classmethod
     def chain(cls, n: int) -> Topology:
         """Return the nodes in a line."""
+        _check_count(n)
         return cls.from_edges(n, [(i - 1, i) for i in range(1, n)])
 
     @classmethod
     def grid(cls, n: int) -> Topology:
         """Return rows of floor(sqrt(n)) nodes; the last row may be shorter."""
-        width = math.isqrt(max(n, 1))
+        _check_count(n)
+        width = math.isqrt(n)
         across = [(i - 1, i) for i in range(1, n) if i % width]
         return cls.from_edges(n, across + [(i - width, i) for i in range(width, n)])
 
@@ -105,7 +114,7 @@ class Topology:
 
         Without one it is sqrt(2 log(n) / (pi n)), or what connects these points.
         """
-        _check_count(n)
+        _check_pairs(n)
         x, y = np.random.default_rng(seed).random((2, n))
         distance = np.hypot(x[:, None] - x, y[:, None] - y)
         usual = math.sqrt(2 * math.log(n) / (math.pi * n))
@@ -119,7 +128,7 @@ class Topology:
 
         Without one it is 2 log(n) / n, or what connects the graph of this seed.
         """
-        _check_count(n)
+        _check_pairs(n)
         draws = np.triu(np.random.default_rng(seed).random((n, n)), 1)
         usual, given = 2 * math.log(n) / n, f"{probability=}, {seed=}"
         return cls.from_edges(n, closer(draws + draws.T, usual, probability, given))
@@ -247,9 +256,29 @@ GRAPHS: dict[str, Callable[[int, int], Topology]] = {
 }
 
 
-def _check_count(n_nodes: int) -> None:
+def _check_count(n_nodes: int, n_edges: int = 0) -> None:
+    """Check that a graph is neither empty nor larger than its lists can be."""
     if n_nodes < 1:
         raise TopologyError(f"a graph needs at least one node, got {n_nodes}")
+    if n_nodes > MOST_NODES:
+        raise TopologyError(
+            f"a graph may have at most {MOST_NODES} nodes, got {shown(n_nodes)}"
+        )
+    if n_edges > MOST_EDGES:
+        raise TopologyError(
+            f"this graph of {n_nodes} nodes would have {n_edges} edges, and at most "
+            f"{MOST_EDGES} are allowed; use fewer nodes, or a graph with fewer edges "
+            "such as ring or grid"
+        )
+
+
+def _check_pairs(n_nodes: int) -> None:
+    """Check that a number for every two nodes fits into memory."""
+    _check_count(n_nodes)
+    if n_nodes > MOST_RANDOM:
+        raise TopologyError(
+            f"a random graph may have at most {MOST_RANDOM} nodes, got {n_nodes}"
+        )
 
 
 def _check_lists(topology: Topology) -> None:

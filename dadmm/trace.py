@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.errors import ConfigError, OutputError
 from dadmm.layout import Matrix, Vector
-from dadmm.rows import columns, unreadable
+from dadmm.runfolder import NOT_NEGATIVE, RunFolder
 
 Integers = NDArray[np.int64]
 
@@ -88,21 +85,24 @@ class Trace:
     @classmethod
     def read(cls, folder: str | Path) -> Trace:
         """Return the timing of the run in a folder."""
-        folder = Path(folder)
-        summary = _summary(folder)
-        edges = _edges(folder)
-        rows = columns(folder / "history.csv", 2, int(summary["n_nodes"]))
+        run = RunFolder.read(folder)
+        hosts = run.summary.get("node_hosts", [])
+        if len(hosts) not in (0, run.topology.n_nodes):
+            raise ConfigError(
+                f"{run.folder / 'summary.json'} is damaged: it names {len(hosts)} "
+                f"hosts for {run.topology.n_nodes} nodes"
+            )
         names = ("solve", "exchange", "update", "observe")
-        times = {k: _column(rows, f"{k}_seconds", folder) for k in names}
-        payload = _payload(folder, edges, rows, bool(summary.get("silent_messages")))
+        times = {k: run.column(f"{k}_seconds", NOT_NEGATIVE) for k in names}
+        payload = _payload(run)
         return cls(
-            edges,
+            np.array(run.topology.edges),
             **times,
             bytes=payload,
-            prime=_prime(summary, payload),
-            hosts=tuple(summary.get("node_hosts", ())),
-            collectives=int(summary.get("collectives", 0)),
-            alone="one process" in str(summary.get("mpi_library", "")),
+            prime=_prime(run, payload),
+            hosts=tuple(hosts),
+            collectives=run.summary.get("collectives", 0),
+            alone="one process" in run.summary.get("mpi_library", ""),
         )
 
 
@@ -110,67 +110,34 @@ def write(path: str | Path, text: str) -> None:
     """Write what was found about a run."""
     try:
         Path(path).write_text(text, "utf-8")
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from None
+    except (OSError, ValueError) as error:  # also a name that no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"cannot write {path}: {reason}") from None
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    file = folder / "summary.json"
-    if not file.is_file():
-        raise ConfigError(
-            f"{folder} is not the folder of a finished run: it has no summary.json; "
-            "give the folder that dadmm.run names in its last line"
-        )
-    try:
-        return json.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise unreadable(file, error) from None
-
-
-def _edges(folder: Path) -> Integers:
-    file = folder / "result.npz"
-    try:
-        with np.load(file) as arrays:
-            edges: Integers = arrays["edges"].astype(np.int64)
-            return edges
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise unreadable(file, error) from None
-
-
-def _payload(
-    folder: Path, edges: Integers, rows: dict[str, Matrix], silent: bool
-) -> Matrix:
+def _payload(run: RunFolder) -> Matrix:
     """Return the payload of each message, (iterations, E), 0 where none was sent.
 
     Without edges.csv a node's bytes are spread evenly, if it sent to all neighbours and
     none of its messages is ``silent``, a header only.
     """
-    file = folder / "edges.csv"
-    if file.is_file() and len(edges):
-        return _column(columns(file, 3, len(edges)), "bytes", folder)
-    messages, sent = _column(rows, "messages", folder), _column(rows, "bytes", folder)
-    degrees = np.bincount(edges[:, 0], minlength=messages.shape[1])
-    uneven = (messages != degrees).any() or (sent % np.maximum(messages, 1)).any()
-    if silent or uneven:
+    if run.by_edge:
+        return run.edge_column("bytes", NOT_NEGATIVE)
+    messages = run.column("messages", NOT_NEGATIVE)
+    sent = run.column("bytes", NOT_NEGATIVE)
+    uneven = (messages != run.topology.degrees).any()
+    uneven |= (sent % np.maximum(messages, 1)).any()
+    if uneven or run.summary.get("silent_messages"):
         raise ConfigError(
-            f"the messages of the run in {folder} differ from edge to edge, and it has "
-            "no edges.csv; run it again with --record-edges"
+            f"the messages of the run in {run.folder} differ from edge to edge, and it "
+            "has no edges.csv; run it again with --record-edges"
         )
-    each: Matrix = (sent / np.maximum(messages, 1))[:, edges[:, 0]]
+    each: Matrix = (sent / np.maximum(messages, 1))[:, run.topology.edges[:, 0]]
     return each
 
 
-def _prime(summary: dict[str, Any], payload: Matrix) -> Vector:
+def _prime(run: RunFolder, payload: Matrix) -> Vector:
     """Return the payload of the swap before iteration 1: what no row accounts for."""
     n_edges = payload.shape[1]
-    missing = max(float(summary["bytes"]) - payload.sum(), 0.0)
+    missing = max(run.told("bytes") - payload.sum(), 0.0)
     return np.full(n_edges, missing / max(n_edges, 1))
-
-
-def _column(rows: dict[str, Matrix], name: str, folder: Path) -> Matrix:
-    if name not in rows:
-        raise ConfigError(
-            f"the run in {folder} has no column {name!r}, so it was made by another "
-            "version; run it again"
-        )
-    return rows[name]

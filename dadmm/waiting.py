@@ -19,7 +19,6 @@ give: ``least`` and ``most``.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.errors import ConfigError, DadmmError
+from dadmm.flags import Parser
 from dadmm.layout import Matrix, Vector
 from dadmm.tomltable import SECONDS, quantity
 from dadmm.trace import Integers, Trace, write
@@ -247,7 +247,7 @@ def as_dict(found: Waiting) -> dict[str, Any]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print who waited for whom in a run; return the exit code."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="python -m dadmm.waiting", description="Who waited for whom in a run."
     )
     parser.add_argument("run", metavar="RUN", help="folder of a run")
@@ -256,8 +256,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         help="what the quickest message takes, if known, such as '50 us'",
     )  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="write all numbers as JSON")
-    given = parser.parse_args(argv)
     try:
+        given = parser.parse_args(argv)
         way = quantity(given.way, SECONDS, "--way") if given.way else None
         found = waiting(Trace.read(given.run), way)
         if given.out:

@@ -91,13 +91,21 @@ def together(world: Any, step: Callable[..., T], *args: Any) -> T:
     value, mine, failure = None, None, DadmmError()
     try:
         value = step(*args)
-    except DadmmError as error:
-        failure = error
-        mine = f"rank {world.rank}: {error}" if world.rank else str(error)
+    except (DadmmError, MemoryError) as error:
+        failure = error if isinstance(error, DadmmError) else _too_large(error)
+        mine = f"rank {world.rank}: {failure}" if world.rank else str(failure)
     said = world.first(mine)
     if said is not None:
         raise failure if str(failure) == said else DadmmError(said)
     return value  # type: ignore[return-value]
+
+
+def _too_large(error: MemoryError) -> DadmmError:
+    reason = str(error).partition("\n")[0] or "it has been used up"
+    return DadmmError(
+        f"this takes more memory than there is ({reason}); use fewer samples, "
+        "dimensions or nodes per host"
+    )
 
 
 def host() -> str:

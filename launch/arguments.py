@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import tomllib
 from pathlib import Path
 from typing import TypeVar
 
 from environment import UsageError
+from reading import read_toml
 
 Default = TypeVar("Default", str, None)
 
@@ -45,10 +45,8 @@ def setting(arguments: list[str], name: str) -> str:
     run, _ = take(arguments, ("--resume",), "")
     if value or not (file or run):
         return value
-    with contextlib.suppress(OSError, ValueError):
-        found = tomllib.loads(
-            (Path(run, "config.toml") if run else Path(file)).read_text()
-        )
+    with contextlib.suppress(FileNotFoundError, UsageError):
+        found = read_toml(Path(run, "config.toml") if run else Path(file))
         return str(found.get(name, ""))
     return ""
 

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from environment import UsageError
+from reading import text
 
 # host, host:4, host slots=4; Open MPI's max_slots is allowed and changes nothing
 LINE = re.compile(
@@ -17,10 +18,11 @@ LINE = re.compile(
 def read(file: str) -> list[str]:
     """Return the host of each slot of a host file; lines of one host add up."""
     try:
-        lines = Path(file).read_text("utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is not text"
-        raise UsageError(f"cannot read the host file {file!r}: {reason}") from None
+        lines = text(Path(file)).splitlines()
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"cannot read the host file {file!r}: {error.strerror}"
+        ) from None
     places = []
     for number, line in enumerate(lines, 1):
         if words := line.partition("#")[0].strip():
@@ -33,7 +35,8 @@ def read(file: str) -> list[str]:
 def slots(words: str, where: str) -> list[str]:
     """Return the host of a line, once for each slot; one if it says no number."""
     found = LINE.fullmatch(words)
-    count = int(found["count"] or found["slots"] or 1) if found else 0
+    number = (found["count"] or found["slots"] or "1") if found else "0"
+    count = int(number) if len(number) < 7 else 0
     if not found or not count:
         raise UsageError(
             f"{where} must be a host and its ranks, as node1:4 or node1 slots=4, "

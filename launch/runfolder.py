@@ -10,12 +10,12 @@ import fcntl
 import json
 import os
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from environment import PROJECT, SetupError, UsageError
+from reading import read_json, read_toml
 
 JOB = ".job"  # by which jobs keep each other out of a folder
 LOCK = ".lock"  # by which dadmm.run does
@@ -34,6 +34,8 @@ FREE = {
     "placement": str,
     "on_failure": str,
 }
+# what is read of a summary.json
+SUMMARY = {"reason": str, "iterations": int, "seconds": dict, "metrics": dict}
 WORDS = {"new": "missing", "empty": "unfinished", "max_iter": "not converged"}
 ELSEWHERE = {"nodes", "out", "overwrite", "resume"}  # not written, or compared apart
 
@@ -60,15 +62,17 @@ def look(folder: Path) -> State:
     """Return the state of the run in a folder that may not exist."""
     if (folder / FAILURE).exists():
         return State("failed", last_checkpoint(folder))
-    try:
-        summary = json.loads((folder / "summary.json").read_text())
+    with contextlib.suppress(FileNotFoundError):
+        summary = read_json(folder / "summary.json")
+        for name, kind in SUMMARY.items():
+            if type(summary.get(name)) is not kind:
+                raise UsageError(
+                    f"{folder / 'summary.json'} is damaged: it has no {name} as runs "
+                    "write it"
+                )
         reason = summary["reason"]
         word = reason if reason in SETTLED else "stopped"
         return State(word, summary["iterations"], summary)
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError, KeyError) as error:
-        raise SetupError(f"cannot read {folder / 'summary.json'}: {error}") from None
     if last_checkpoint(folder):
         return State("unfinished", last_checkpoint(folder))
     return State("empty" if (folder / "config.toml").exists() else "new")
@@ -95,11 +99,9 @@ def last_checkpoint(folder: Path) -> int:
 def present(folder: Path) -> dict[str, Any]:
     """Return the settings of the run in a folder; none if there is no run."""
     try:
-        return tomllib.loads((folder / "config.toml").read_text())
+        return read_toml(folder / "config.toml")
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
-        raise UsageError(f"cannot read {folder / 'config.toml'}: {error}") from None
 
 
 def plan(

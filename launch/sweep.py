@@ -216,10 +216,15 @@ def collect(sweep: Sweep) -> int:
         rows.append({**row, **flat(state.summary), "folder": str(sweep.folder / name)})
     columns = list(dict.fromkeys(key for row in rows for key in row))
     columns.sort(key=lambda key: key == "folder")  # the longest one comes last
-    with open(sweep.folder / "table.csv", "w", newline="") as file:
-        writer = csv.DictWriter(file, columns, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    try:
+        with open(sweep.folder / "table.csv", "w", newline="") as file:
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {sweep.folder / 'table.csv'}: {error.strerror}"
+        ) from None
     for row in rows:
         if row["status"] not in ("converged", "not converged"):
             print(f"{row['status']:<12}{row['folder']}")

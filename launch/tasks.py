@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import math
 import os
 import re
 import tomllib
@@ -18,9 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from commands import RANKS, UsageError
+from reading import read_json, read_toml
 
 FLAG = "--sweep"
 RESERVED = {"settings", "logs"}
+MOST_TASKS = 100_000  # of a grid
 LONGEST = 200  # characters of a folder's name; file systems take 255
 
 
@@ -42,12 +45,11 @@ class Sweep:
         self.varied: list[str] = []
         self.jobs: list[str] = []
         if (folder / "sweep.json").exists():
-            try:
-                record = json.loads((folder / "sweep.json").read_text())
-                self.ranks, self.names = record["ranks"], record["tasks"]
-                self.varied, self.jobs = record["varied"], record["jobs"]
-            except (OSError, ValueError, KeyError) as error:
-                raise UsageError(f"cannot read {folder}/sweep.json: {error}") from None
+            record = read_json(folder / "sweep.json")
+            self.ranks = number_of_ranks(record.get("ranks"))
+            self.names = _texts(record, "tasks", folder)
+            self.varied = _texts(record, "varied", folder)
+            self.jobs = _texts(record, "jobs", folder)
 
     @classmethod
     def present(cls, folder: Path) -> Sweep:
@@ -105,12 +107,24 @@ class Sweep:
 
     def settings(self, name: str) -> dict[str, Any]:
         """Return what a task asks for."""
-        return tomllib.loads(self.settings_file(name).read_text())
+        file = self.settings_file(name)
+        try:
+            return read_toml(file)
+        except FileNotFoundError:
+            raise UsageError(f"{self.folder} is damaged: it has no {file}") from None
 
     def arguments(self, name: str) -> list[str]:
         """Return the arguments of ``dadmm.run`` for a task."""
         out = str(self.folder / name)
         return ["--config", str(self.settings_file(name)), "--out", out]
+
+
+def _texts(record: dict[str, Any], name: str, folder: Path) -> list[str]:
+    """Return a list of a sweep's record."""
+    found = record.get(name)
+    if not (isinstance(found, list) and all(isinstance(word, str) for word in found)):
+        raise UsageError(f"{folder}/sweep.json is damaged: it has no list of {name}")
+    return found
 
 
 def write(path: Path, text: str) -> None:
@@ -139,16 +153,19 @@ def arguments_of_task(arguments: list[str], variables: Mapping[str, str]) -> lis
 def read_grid(path: Path, ranks: str = "") -> Grid:
     """Return the grid of a TOML file: ``ranks``, tables ``base`` and ``grid``."""
     try:
-        table = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
+        table = read_toml(path)
+    except FileNotFoundError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} is not valid TOML: {error}") from None
     if unknown := table.keys() - {"ranks", "base", "grid"}:
         raise UsageError(
             f"{path} has {min(unknown)!r}; it may have ranks, [base] and [grid]"
         )
     base, grid = table.get("base", {}), table.get("grid", {})
+    for name, found in (("base", base), ("grid", grid)):
+        if not isinstance(found, dict):
+            raise UsageError(f"{path}: {name} must be a table, got {found!r}")
+    if math.prod(len(v) for v in grid.values() if isinstance(v, list)) > MOST_TASKS:
+        raise UsageError(f"{path} asks for more than {MOST_TASKS} runs; use fewer")
     for name, values in grid.items():
         if not (isinstance(values, list) and values):
             raise UsageError(
@@ -169,8 +186,9 @@ def read_grid(path: Path, ranks: str = "") -> Grid:
 
 def number_of_ranks(value: Any) -> int:
     """Return a number of ranks, as a file or a command line gives it."""
-    if str(value).isdecimal() and int(value) > 0:
-        return int(value)
+    digits = str(value)
+    if digits.isascii() and digits.isdecimal() and len(digits) < 10 and int(digits):
+        return int(digits)
     raise UsageError(f"ranks must be a positive number of processes, got {value!r}")
 
 

@@ -187,7 +187,7 @@ def test_mistakes_in_a_file_are_named(text, words, tmp_path):
 def test_files_that_cannot_be_read_are_named(tmp_path):
     """Absent, a folder, or in another encoding."""
     assert "No such file" in complaint("--config", tmp_path / "none.toml")
-    assert "Is a directory" in complaint("--config", tmp_path)
+    assert "it is a folder, not a file" in complaint("--config", tmp_path)
     (tmp_path / "old.toml").write_bytes(b'data = "\xe9.npy"')
     assert "is not valid TOML" in complaint("--config", tmp_path / "old.toml")
 

@@ -17,20 +17,20 @@ PACKAGE = Path(dadmm.__file__).parent
 # module stands here, so that a new one finds its place.
 ORDER = (
     ("errors", "version", "launcher"),
-    ("claim", "partfiles", "presets"),
+    ("claim", "partfiles", "presets", "files", "checks"),
+    ("flags",),
     ("layout",),
     ("textfiles",),
-    ("rows",),
-    ("trace", "tomltable"),
-    ("network", "waiting"),  # what a run's messages cost, here and elsewhere
-    ("playback", "calibrate"),
-    ("replay",),
     ("patterns",),
     ("interfaces", "metrics", "motion"),
     ("simulations",),
     ("distance", "graphfiles", "datasets", "consensus", "stopping"),
     ("topology", "shard", "wire"),  # where, and what
-    ("schedule", "codec", "placement"),
+    ("schedule", "codec", "placement", "runfolder"),
+    ("trace", "tomltable"),
+    ("network", "waiting"),  # what a run's messages cost, here and elsewhere
+    ("playback", "calibrate"),
+    ("replay",),
     ("sending", "identity"),
     ("links",),
     ("tables",),
@@ -47,7 +47,6 @@ ORDER = (
     ("record", "certificate", "team"),
     ("solver",),
     ("dadmm",),  # the library's front door
-    ("flags",),
     ("config",),
     ("output", "progress"),
     ("assemble", "privacy", "report", "session"),

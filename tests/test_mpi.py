@@ -224,6 +224,16 @@ BAD = {
     ),
     "no penalty": Case(("--eta0", 0), "eta0 must be positive and finite, got 0.0"),
     "a negative penalty": Case(("--eta0=-1",), "eta0 must be positive"),
+    "a penalty that is no number": Case(("--eta0", "nan"), "eta0 must be positive"),
+    "very many nodes": Case(("--nodes", "9" * 20), "nodes must be from 1 to"),
+    "a named pipe": Case((*DATA, "pipe.csv"), "pipe.csv: it is a named pipe, not a"),
+    "more than memory": Case(("--n-samples", 9 * 10**8), "use a smaller n_samples"),
+    "a setting of the wrong kind": Case(
+        ("--problem-settings", '{"n_components": "x"}'), "must be an integer, got 'x'"
+    ),
+    "entries that overflow": Case(
+        (*DATA, "large-{rank}.npy"), "rank 1: node 1: row 2, column 0 is 1e+200; its"
+    ),
     "an unknown flag": Case(("--shceme", "vp"), "'--shceme'; did you mean --scheme?"),
     "not a number": Case(("--max-iter", "ten"), "must be an integer, got 'ten'"),
     "broken TOML": Case(("--config", "broken.toml"), "broken.toml is not valid TOML:"),
@@ -287,6 +297,9 @@ def folder(tmp_path_factory):
     for k in range(RANKS):
         own = samples[10 * k : 10 * k + 8 + k].copy()
         np.save(path / f"part-{k}.npy", own)
+        large = own.copy()
+        large[2, 0] = 1e200 if k == 1 else 0.0
+        np.save(path / f"large-{k}.npy", large)
         np.save(path / f"columns-{k}.npy", own[:, : 5 if k == 1 else 6])
         if k != 3:
             np.save(path / f"missing-{k}.npy", own)
@@ -296,6 +309,7 @@ def folder(tmp_path_factory):
     for suffix in ("npy", "mat"):
         (path / f"broken.{suffix}").write_bytes(b"this is not data")
     (path / "broken.csv").write_text("1,2\nthree,4\n")
+    os.mkfifo(path / "pipe.csv")
     (path / "broken.toml").write_text("eta0 = \n")
     (path / "unknown.toml").write_text("etaO = 3.0\n")
     (path / "parts.edges").write_text("0 1\n2 3\n")

@@ -168,7 +168,8 @@ def _sent(run: Run) -> Matrix | None:
     if "edge_bytes" not in run.arrays:
         return None
     sent = np.full((run.topology.n_nodes,) * 2, np.nan)
-    sent[tuple(run.topology.edges.T)] = run.arrays["edge_bytes"]
+    edges = run.topology.edges
+    sent[tuple(edges.T)] = run.array("edge_bytes", (len(edges),))
     return sent
 
 
@@ -181,8 +182,10 @@ def draw_structure(runs: Sequence[Run], at: Sequence[int]) -> Figure:
         raise ConfigError(
             f"the run in {run.folder} has no structure; use one with --problem sfm"
         )
-    frame = "metric" if run.arrays["metric"] else "affine: too few different views"
-    return drawing.points3d(run.arrays["structure"], f"Structure ({frame})")
+    metric = run.array("metric", ())
+    frame = "metric" if metric else "affine: too few different views"
+    structure = run.array("structure", (None, 3))
+    return drawing.points3d(structure, f"Structure ({frame})")
 
 
 DRAW = {

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from dadmm.errors import ConfigError
+from dadmm.checks import check_integer, check_number
 from dadmm.interfaces import PenaltyState, Sighting
 from dadmm.layout import Matrix, Vector
 from dadmm.penalty import equations
@@ -48,18 +49,18 @@ class Scheme:
     reduces: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        rules = {
-            "eta0": (0 < self.eta0 < math.inf, "positive and finite"),
-            "t_max": (self.t_max >= 0, "at least 0"),
-            "residual_ratio": (self.residual_ratio > 1, "greater than 1"),
-            "budget0": (self.budget0 >= 0, "at least 0"),
-            "budget_decay": (0 <= self.budget_decay < 1, "within [0, 1)"),
-            "budget_trigger": (self.budget_trigger >= 0, "at least 0 (inf is allowed)"),
-            "relaxation": (0 < self.alpha < 2, "between 0 and 2, both excluded"),
+        check_integer("t_max", self.t_max)
+        rules: dict[str, tuple[Callable[[float], bool], str]] = {
+            "eta0": (lambda x: 0 < x < math.inf, "positive and finite"),
+            "residual_ratio": (lambda x: x > 1, "greater than 1"),
+            "budget0": (lambda x: x >= 0, "at least 0"),
+            "budget_decay": (lambda x: 0 <= x < 1, "within [0, 1)"),
+            "budget_trigger": (lambda x: x >= 0, "at least 0 (inf is allowed)"),
+            "alpha": (lambda x: 0 < x < 2, "between 0 and 2, both excluded"),
         }
-        for name, (holds, rule) in rules.items():
-            if not holds:
-                raise ConfigError(f"{name} must be {rule}, got {getattr(self, name)!r}")
+        for name, rule in rules.items():
+            told = "relaxation" if name == "alpha" else name
+            check_number(told, getattr(self, name), *rule)
 
     @property
     def alpha(self) -> float:

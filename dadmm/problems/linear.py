@@ -80,7 +80,7 @@ def checked_number(
     """Return a finite number, not negative, as a float, or say what is wrong."""
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     allowed = number > 0.0 if positive else 0.0 <= number <= most
     if allowed and math.isfinite(number):

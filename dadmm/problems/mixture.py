@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dadmm.checks import check_integer
 from dadmm.errors import ProblemError
 from dadmm.layout import Layout, Matrix, Vector
 from dadmm.problems.linear import checked_number
@@ -83,8 +84,7 @@ class GaussianMixture:
         scale: float = 1.0,
     ) -> None:
         self._rows = _checked(X)
-        if not n_components >= 1:
-            raise ProblemError(f"n_components must be at least 1, got {n_components}")
+        check_integer("n_components", n_components, 1, error=ProblemError)
         self.n_components, self.dimension = int(n_components), self._rows.shape[1]
         self.alpha = checked_number("alpha", alpha)
         self.scale = checked_number("scale", scale, positive=True)

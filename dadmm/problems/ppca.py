@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from dadmm.checks import MOST, check_integer
 from dadmm.errors import ProblemError
 from dadmm.layout import Layout, Matrix, Vector
 from dadmm.metrics import triangular
@@ -237,6 +238,7 @@ def _checked(samples: Matrix, n_components: int) -> Matrix:
         raise ProblemError(
             f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
         )
+    check_integer("n_components", n_components, -MOST, error=ProblemError)
     if not 1 <= n_components < samples.shape[1]:
         raise ProblemError(
             f"n_components must be at least 1 and less than the {samples.shape[1]} "
