@@ -28,6 +28,7 @@ from dadmm import (
 )
 from dadmm.checkpoint import Checkpoints
 from dadmm.errors import CheckpointError
+from dadmm.manifest import Manifest, names_of_run
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
 from dadmm.stopping import Accord
@@ -347,6 +348,8 @@ def test_a_killed_run_goes_on_from_its_parts(tmp_path, monkeypatch):
     part.write_text("".join(lines[: 34 * 5]) + lines[34 * 5][:9])
     for name in ("summary.json", "result.npz", "history.csv"):
         Path("run", name).unlink()
+    names = names_of_run(5, ranks=1, edges=False, over_mpi=False, saves=True)
+    Manifest(Path("run"), names).save()
     shutil.rmtree(checkpoint.path_of(Path("run"), 40, 0).parent)
 
     assert main("--resume", "run") == 0

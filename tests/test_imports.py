@@ -16,8 +16,8 @@ PACKAGE = Path(dadmm.__file__).parent
 # A module may import from the rows above its own, and from its own folder. Every
 # module stands here, so that a new one finds its place.
 ORDER = (
-    ("errors", "version", "launcher"),
-    ("claim", "partfiles"),
+    ("errors", "version", "launcher", "files"),
+    ("claim", "partfiles", "manifest"),
     ("layout",),
     ("rows",),
     ("trace", "tomltable"),
