@@ -138,6 +138,7 @@ class Manifest:
         OutputError
             If one of them is there and not listed, or listed and not a plain file.
         """
+        assert all(map(_known, names))
         self.check(names)
         there = {f"{path}/" for path in _seen(self.folder) if _is_place(path)}
         self.names |= set(names) - there  # a folder that is there is not the run's

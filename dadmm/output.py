@@ -412,3 +412,14 @@ def settle(folder: Path) -> None:
     """List what a run has left in its folder."""
     with writing(folder):
         Manifest.read(folder).settle()
+
+
+def list_figures(folder: Path, names: Collection[str]) -> None:
+    """List figures of a run in its folder; another folder has no list."""
+    if files.kind(folder / manifest.NAME) != "none":
+        with writing(folder):
+            claim = Claim(folder, first=True)
+            try:
+                Manifest.read(folder).add(names)
+            finally:
+                claim.give_up()

@@ -130,7 +130,7 @@ def _summary(folder: Path) -> dict[str, Any]:
 def _edges(folder: Path) -> Integers:
     file = folder / "result.npz"
     try:
-        with np.load(file) as arrays:
+        with np.load(file, allow_pickle=False) as arrays:
             edges: Integers = arrays["edges"].astype(np.int64)
             return edges
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:

@@ -58,7 +58,7 @@ class Run:
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays in result.npz."""
         try:
-            with np.load(self.folder / "result.npz") as file:
+            with np.load(self.folder / "result.npz", allow_pickle=False) as file:
                 arrays = dict(file)
         except (OSError, ValueError, zipfile.BadZipFile) as error:
             raise unreadable(self.folder / "result.npz", error) from None
