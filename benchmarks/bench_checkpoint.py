@@ -84,7 +84,9 @@ def main() -> None:
               f"{slow / USUAL:.2%} of the time")  # fmt: skip
         print(f"runs that save every 10 iterations take {more:+.0%} (medians of "
               f"{given.rounds})")  # fmt: skip
-        checkpoint.remove(folder)
+        for t in checkpoint.kept(folder):
+            checkpoint.drop(folder, t, world.size)
+        (folder / checkpoint.FOLDER).rmdir()
         folder.rmdir()
 
 

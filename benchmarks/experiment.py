@@ -24,7 +24,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import dadmm
-from dadmm import files, metrics, presets
+from dadmm import metrics, presets, reading
 from dadmm.config import RunConfig
 from dadmm.errors import ConfigError, DadmmError
 from dadmm.node import Node
@@ -311,11 +311,11 @@ def _short(value: Any) -> Any:
 def read_rows(path: Path) -> list[dict[str, str]]:
     """Read rows that `write_rows` wrote."""
     try:
-        files.check_regular(path)
+        reading.check_regular(path)
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, ValueError, csv.Error) as error:
-        raise files.unreadable(path, error) from None
+        raise reading.unreadable(path, error) from None
     if not rows or None in rows[-1].values():  # cells of a last row that are not there
         raise ConfigError(f"{path} has no rows, or was cut short")
     return rows

@@ -53,10 +53,9 @@ class Arguments(NamedTuple):
 
 
 def arguments(kind: Any) -> Arguments:
-    """Return the arguments of a class, or of a function that makes problems."""
-    constructor: Any = kind
-    own = inspect.isclass(kind) and constructor.__init__ is not object.__init__
-    signature = inspect.signature(constructor.__init__ if own else kind)
+    """Return the arguments of a class."""
+    own = kind.__init__ is not object.__init__
+    signature = inspect.signature(kind.__init__ if own else kind)
     found = list(signature.parameters.values())[1 + own :]  # after self and the rows
     named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     usual = {p.name: p.default for p in named if p.default is not p.empty}
@@ -100,7 +99,7 @@ def _offered() -> dict[str, str]:
 
 def _imported(name: str, place: str) -> Any:
     module, _, path = place.partition(":")
-    if os.getcwd() not in sys.path:
+    if name == place and os.getcwd() not in sys.path:  # an own class, not an offer
         sys.path.append(os.getcwd())  # as ``python -m`` has it
     try:
         found: Any = importlib.import_module(module)
@@ -124,8 +123,11 @@ def _imported(name: str, place: str) -> Any:
                 f"{', '.join(kinds) or 'none'}"
             )
         found = getattr(found, word)
-    if not callable(found):
+    if not inspect.isclass(found):
         raise ConfigError(f"problem {name!r} is {type(found).__name__}, not a class")
+    for member, what in MEMBERS.items():
+        if member != "layout" and not callable(getattr(found, member, None)):
+            raise ProblemError(f"{name} has no {what}")
     return found
 
 

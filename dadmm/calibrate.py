@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm import files
+from dadmm import reading
 from dadmm.checks import shown
 from dadmm.errors import ConfigError, DadmmError
 from dadmm.flags import Parser
@@ -79,11 +79,11 @@ def calibrated(rows: Iterable[Mapping[str, Any]], **settings: Any) -> Network:
 def read(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a CSV file."""
     try:
-        files.check_regular(path)
+        reading.check_regular(path)
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
     except (OSError, ValueError, csv.Error) as error:
-        raise files.unreadable(path, error) from None
+        raise reading.unreadable(path, error) from None
     for column in ("class", "bytes", "seconds"):
         if not rows or column not in rows[0]:
             raise ConfigError(f"{path} has no rows with a column {column!r}")

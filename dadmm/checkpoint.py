@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import io
 import json
-import os
-import shutil
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
-from dadmm import state
+from dadmm import files, state
 from dadmm.checks import check_integer, check_number
 from dadmm.errors import CheckpointError, OutputError
 from dadmm.node import Node
 from dadmm.world import together
 
 FOLDER, KEPT, FORMAT = "checkpoints", 2, 1
+NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
 
 
 class Checkpoints:
@@ -152,7 +153,7 @@ class Checkpoints:
         if rank == 0 and self.resume and self.saves:
             for t in kept(self.folder):
                 if t > self.start:
-                    shutil.rmtree(place_of(self.folder, t), ignore_errors=True)
+                    drop(self.folder, t, self._n_nodes)
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
         """Wish to save when it is time, and to stop when that is impossible."""
@@ -193,11 +194,6 @@ class Checkpoints:
             raise self.failure
 
 
-def remove(folder: Path) -> None:
-    """Remove the checkpoints of a run that needs them no more."""
-    shutil.rmtree(folder / FOLDER, ignore_errors=True)
-
-
 def place_of(folder: Path, t: int) -> Path:
     """Return the folder of a checkpoint."""
     return folder / FOLDER / f"{t:08d}"
@@ -214,22 +210,16 @@ def write(path: Path, about: Mapping[str, Any], arrays: state.Arrays) -> None:
     words = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
     np.savez(buffer, about=words, **arrays)  # type: ignore[arg-type]
     data = buffer.getvalue()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".draft")
-    try:
-        with open(draft, "wb") as file:
-            file.write(data + zlib.crc32(data).to_bytes(4, "little"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+    root = path.parents[2]  # the folder of the run
+    root.mkdir(parents=True, exist_ok=True)
+    with files.replacing(path, root) as file:
+        file.write(data + zlib.crc32(data).to_bytes(4, "little"))
 
 
 def read(path: Path) -> tuple[dict[str, Any], state.Arrays]:
     """Return what a node's file says about itself, and its arrays."""
     try:
-        data = path.read_bytes()
+        data = files.read(path, path.parents[2])
     except OSError as error:
         raise CheckpointError(
             f"cannot read the checkpoint {path}: {error.strerror}"
@@ -264,12 +254,13 @@ def check(about: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> 
 def kept(folder: Path) -> list[int]:
     """Return the iterations of the checkpoints in a run's folder, oldest first."""
     found = (folder / FOLDER).glob("[0-9]*")
-    return sorted(int(path.name) for path in found if path.name.isdecimal())
+    return sorted(int(path.name) for path in found if NUMBER.fullmatch(path.name))
 
 
 def missing(folder: Path, t: int, n_nodes: int) -> list[int]:
     """Return the nodes that have no file of this iteration."""
-    return [i for i in range(n_nodes) if not path_of(folder, t, i).is_file()]
+    paths = [path_of(folder, t, i) for i in range(n_nodes)]
+    return [i for i, path in enumerate(paths) if files.kind(path) != "file"]
 
 
 def complete(folder: Path, n_nodes: int) -> list[int]:
@@ -298,4 +289,17 @@ def prune(folder: Path, n_nodes: int) -> None:
     whole = complete(folder, n_nodes)
     for t in kept(folder):
         if len(whole) >= KEPT and t < whole[-KEPT]:
-            shutil.rmtree(place_of(folder, t), ignore_errors=True)
+            drop(folder, t, n_nodes)
+
+
+def drop(folder: Path, t: int, n_nodes: int) -> None:
+    """Remove the files of a checkpoint, and its folder unless something else is there.
+
+    What cannot be removed stays, and harms nobody.
+    """
+    with suppress(OSError):
+        for i in range(n_nodes):
+            path = path_of(folder, t, i)
+            files.remove(path, folder)
+            files.remove(path.with_name(files.draft_of(path.name)), folder)
+        files.remove_folder(place_of(folder, t), folder)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import weakref
 from pathlib import Path
 
+from dadmm import files
 from dadmm.errors import OutputError
 
 LOCK = ".lock"
+WORDS = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # all that a lock may hold
 
 
 class Claim:
@@ -29,14 +32,13 @@ class Claim:
     Raises
     ------
     OutputError
-        If another run is at work there.
+        If another run is at work there, or the file is somebody else's.
     OSError
         If the file cannot be made.
     """
 
     def __init__(self, folder: Path, first: bool) -> None:
-        # Open for writing: between hosts NFS grants nothing else.
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = _open(folder / LOCK)
         self.give_up = weakref.finalize(self, os.close, handle)
         try:
             if first:
@@ -52,3 +54,21 @@ class Claim:
             ) from None
         except OSError:  # no locks here
             pass
+
+
+def _open(path: Path) -> int:
+    """Return the handle of the lock's file, which is made if it is not there.
+
+    It is open for writing: between hosts NFS grants locks on nothing else.
+    """
+    try:
+        return files.create(path)
+    except FileExistsError:
+        handle = files.open_plain(path, flags=os.O_RDWR)
+    own = WORDS.fullmatch(os.pread(handle, 400, 0)) is not None
+    if not own or os.fstat(handle).st_nlink != 1:  # has another name elsewhere
+        os.close(handle)
+        raise OutputError(
+            f"{path} is not a lock of dadmm; move it away, or choose another folder"
+        )
+    return handle

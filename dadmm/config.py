@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dadmm import builder, files, flags, penalty, presets
+from dadmm import builder, files, flags, penalty, presets, reading
 from dadmm.checks import MOST, MOST_SEED, check_integer, check_number, shown
 from dadmm.codec import PAYLOADS
 from dadmm.errors import ConfigError
@@ -332,7 +332,7 @@ class RunConfig:
     @classmethod
     def from_toml(cls, path: str | Path) -> dict[str, Any]:
         """Return the checked settings of a TOML file."""
-        table = files.read_toml(path)
+        table = reading.read_toml(path)
         return {k: flags.typed(cls, k, v, str(path)) for k, v in table.items()}
 
     @classmethod
@@ -340,14 +340,18 @@ class RunConfig:
         """Return what a command line asks for."""
         given = flags.parse(cls, argv)
         file, dry = given.pop("config", None), given.pop("dry_run", False)
-        resume = given.pop("resume", None)
+        resume, trust = given.pop("resume", None), given.pop("trust", False)
         if resume is not None and file is not None:
             raise ConfigError("resume has the settings of its run; leave out config")
         if resume is not None:
             file = Path(resume) / "config.toml"
+            if files.kind(file) not in ("file", "none"):
+                raise ConfigError(f"{file} is not a plain file; put back that of a run")
         elif file is not None:
             file = presets.find(file)
         table = cls.from_toml(file) if file is not None else {}
+        if not trust:
+            _check_harmless(table, given, str(file))
         config = cls(**(table | given))
         if resume is not None:
             config._check_resumed(cls(**table), Path(resume))
@@ -375,3 +379,20 @@ class RunConfig:
         """Return the settings as TOML; reading it back gives the same settings."""
         given = asdict(self).items()
         return "".join(f"{k} = {flags.toml(v)}\n" for k, v in given if v is not None)
+
+
+def _check_harmless(
+    table: Mapping[str, Any], given: Mapping[str, Any], file: str
+) -> None:
+    """Raise if a file asks for what only a command line may ask for."""
+    problem = table.get("problem", "")
+    if ":" in problem and "problem" not in given:
+        raise ConfigError(
+            f"{file} names the problem {problem!r}, and a file may not name code to "
+            f"run; if you trust it, repeat --problem {problem}, or add --trust"
+        )
+    if table.get("overwrite") and "overwrite" not in given:
+        raise ConfigError(
+            f"{file} asks for overwrite, and a file may not ask to remove results; "
+            "give --overwrite on the command line, or add --trust"
+        )

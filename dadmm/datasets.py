@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm import files, textfiles
+from dadmm import reading, textfiles
 from dadmm.errors import ShardError
 from dadmm.layout import Matrix
 from dadmm.simulations import classification as classification
@@ -183,7 +183,7 @@ def _load(path: str | PathLike[str], key: str | None) -> tuple[Array, Names]:
     if file.suffix not in READERS:
         raise ShardError(f"{file} is not a data file; use one of {', '.join(READERS)}")
     try:
-        files.check_regular(file)
+        reading.check_regular(file)
     except OSError as error:
         raise ShardError(
             f"cannot read {file}: {error.strerror}; check the path"

@@ -1,87 +1,150 @@
-"""Read files that may be damaged, or no files at all, without a hang or a traceback."""
+"""Files below a folder: plain files only, and no link is followed.
+
+A path has two parts. Links may lie on the way to the ``root``, which a user named; by
+default it is the folder of the file. Below it each folder is opened by itself and must
+not be a link. What is refused raises OSError, with a reason as its ``strerror``.
+
+This module imports nothing of dadmm: launchers load it without numpy.
+"""
 
 from __future__ import annotations
 
 import errno
 import os
-import re
 import stat
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
-import numpy as np
-
-from dadmm.errors import ConfigError
-
-MOST_TEXT = 2**24  # bytes of a file of settings or of a summary
-LONG_KEY = re.compile(r"(?<![\w.-])(?:[\w-]++[ \t]*+\.[ \t]*+){100}")
-KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+PLAIN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO must not block
+KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 
 
-def check_regular(path: str | Path) -> os.stat_result:
-    """Raise an `OSError` unless a path leads to a regular file.
+@contextmanager
+def within(
+    path: Path, root: Path | None = None, make: bool = False
+) -> Iterator[tuple[int, str]]:
+    """Open the folder of a path; give its handle and the last word of the path.
 
-    To open a named pipe would wait for its other end, and a device may never end.
+    Parameters
+    ----------
+    path : Path
+    root : Path, optional
+        A folder above it, from where on no link is followed.
+    make : bool
+        Whether to make folders below the root that are not there.
     """
+    root = path.parent if root is None else root
+    handle = os.open(root, FOLDER)
     try:
-        found = os.stat(path)
-    except ValueError:
-        reason = "its name has a character that no file name can have"
-        raise OSError(errno.EINVAL, reason) from None
-    kind = stat.S_IFMT(found.st_mode)
-    if kind != stat.S_IFREG:
-        what = KINDS.get(kind, "something else")
-        raise OSError(errno.EINVAL, f"it is {what}, not a file")
-    return found
+        *folders, last = path.relative_to(root).parts
+        for folder in folders:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(folder, dir_fd=handle)
+            if kind(folder, handle) not in ("folder", "none"):
+                raise _refusal(folder, kind(folder, handle), "folder")
+            inner = os.open(folder, FOLDER | os.O_NOFOLLOW, dir_fd=handle)
+            os.close(handle)
+            handle = inner
+        yield handle, last
+    finally:
+        os.close(handle)
 
 
-def unreadable(path: str | Path, error: BaseException) -> ConfigError:
-    """Return the error that a file cannot be read, in one sentence."""
-    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-    return ConfigError(f"cannot read {path}: {reason or type(error).__name__}")
-
-
-def parse(path: str | Path, parser: Callable[[str], Any], language: str) -> Any:
-    """Return what a small text file says, in a language such as TOML or JSON."""
+def kind(path: str | Path, handle: int | None = None) -> str:
+    """Return what is there: file, folder, link, special, or none."""
     try:
-        size = check_regular(path).st_size
-        if size > MOST_TEXT:
-            reason = f"it has {size} bytes, and at most {MOST_TEXT} are allowed"
-            raise OSError(errno.EFBIG, reason)
-        return parser(Path(path).read_text("utf-8"))
-    except OSError as error:
-        raise unreadable(path, error) from None
-    except RecursionError:
-        reason = "it is nested too deeply"
-    except ValueError as error:
-        reason = str(error).partition("\n")[0]
-    raise ConfigError(f"{path} is not valid {language}: {reason}")
+        mode = os.stat(path, dir_fd=handle, follow_symlinks=False).st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "none"
+    return KINDS.get(stat.S_IFMT(mode), "special")
 
 
-def read_toml(path: str | Path) -> Any:
-    """Return what a TOML file says."""
-    import tomllib  # most runs have none
-
-    def loads(text: str) -> Any:
-        if LONG_KEY.search(text):  # which takes very long to read
-            raise ValueError("a key has too many parts")
-        return tomllib.loads(text)
-
-    return parse(path, loads, "TOML")
+def kind_of(entry: os.DirEntry[str]) -> str:
+    """Return the same of an entry of a folder."""
+    if entry.is_symlink():
+        return "link"
+    if entry.is_file(follow_symlinks=False):
+        return "file"
+    return "folder" if entry.is_dir(follow_symlinks=False) else "special"
 
 
-def arrays(path: str | Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a .npz file."""
-    try:
-        check_regular(path)
-        with np.load(path, allow_pickle=False) as file:
-            return {name: np.asarray(file[name]) for name in file.files}
-    except Exception as error:  # numpy and zipfile fail in many ways
-        raise unreadable(path, error) from None
+def _refusal(name: str, found: str, wanted: str = "file") -> OSError:
+    what = {"link": "a link", "folder": "a folder", "file": "a file"}
+    wanted = "plain file" if wanted == "file" else wanted
+    return OSError(
+        errno.EEXIST, f"{name} is {what.get(found, 'a special file')}, not a {wanted}"
+    )
+
+
+def create(path: Path, root: Path | None = None, mode: int = 0o666) -> int:
+    """Return the handle of a new file, open for reading and writing."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | PLAIN
+    with within(path, root) as (handle, name):
+        return os.open(name, flags, mode, dir_fd=handle)
+
+
+def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -> int:
+    """Return the handle of a file that is there, and plain."""
+    with within(path, root) as (handle, name):
+        if kind(name, handle) not in ("file", "none"):
+            raise _refusal(name, kind(name, handle))
+        file = os.open(name, flags | PLAIN, dir_fd=handle)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise _refusal(name, "special")
+    return file
+
+
+def read(path: Path, root: Path | None = None, most: int = -1) -> bytes:
+    """Return what is in a plain file, or so many bytes of it at most."""
+    with open(open_plain(path, root), "rb") as file:
+        return file.read(most)
+
+
+def remove(path: Path, root: Path | None = None) -> None:
+    """Remove a plain file, if it is there; leave anything else."""
+    with suppress(FileNotFoundError), within(path, root) as (handle, name):
+        if kind(name, handle) == "file":
+            os.unlink(name, dir_fd=handle)
+
+
+def remove_folder(path: Path, root: Path | None = None) -> None:
+    """Remove a folder, if it is there and empty."""
+    with suppress(OSError), within(path, root) as (handle, name):
+        os.rmdir(name, dir_fd=handle)
+
+
+def draft_of(name: str) -> str:
+    """Return the name under which a file is written before it takes its place."""
+    return f".{name}.draft"
+
+
+@contextmanager
+def replacing(
+    path: Path, root: Path | None = None, mode: int = 0o666
+) -> Iterator[BinaryIO]:
+    """Give a file to write, which then takes the place of ``path`` in one step.
+
+    Folders below the root are made. What is in the place must be a plain file.
+    """
+    with within(path, root, make=True) as (handle, name):
+        if kind(name, handle) not in ("file", "none"):
+            raise _refusal(name, kind(name, handle))
+        draft = draft_of(name)
+        if kind(draft, handle) == "file":  # of a process that was killed
+            os.unlink(draft, dir_fd=handle)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN
+        file = open(os.open(draft, flags, mode, dir_fd=handle), "wb")  # noqa: SIM115
+        try:
+            with file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, name, src_dir_fd=handle, dst_dir_fd=handle)
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(draft, dir_fd=handle)

@@ -16,7 +16,7 @@ RENAMED = {"reference": "compare_centralised"}  # settings, from their old names
 
 
 def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
-    """Return what a command line gives; ``config``, ``dry_run``, ``resume``, too."""
+    """Return what a command line gives, also what is no setting, as ``config``."""
     parser = _parser(kind)
     given, unknown = parser.parse_known_args(argv)
     if unknown:
@@ -94,6 +94,11 @@ def _parser(settings: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--resume", metavar="RUN", help="go on with the run in this folder"
     )
+    parser.add_argument(
+        "--trust", action="store_true",
+        help="let the file of --config, or of the run to resume, name a problem as "
+        "package.module:Class, whose code is then run, and ask for overwrite",
+    )  # fmt: skip
     kinds = _kinds(settings)
     for item in fields(settings):
         flag = "--" + item.name.replace("_", "-")

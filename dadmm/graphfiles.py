@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dadmm.errors import TopologyError
-from dadmm.files import check_regular
+from dadmm.reading import check_regular
 
 Graph = tuple[int, Iterable[Any]]  # number of nodes, and pairs of them
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm import files
+from dadmm import reading
 from dadmm.checks import MOST_SEED, check_integer, shown
 from dadmm.errors import ConfigError
 from dadmm.layout import Matrix, Vector
@@ -195,7 +195,7 @@ class Network:
         if not str(name) or not path.exists():
             known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
             raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
-        given = files.read_toml(path)
+        given = reading.read_toml(path)
         try:
             return cls.parse({"name": path.stem, **given})
         except ConfigError as error:

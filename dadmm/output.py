@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dadmm import checkpoint, partfiles
+from dadmm import files, manifest, partfiles
 from dadmm.claim import LOCK, Claim
 from dadmm.errors import OutputError
-from dadmm.files import check_regular
+from dadmm.manifest import PARTS, Manifest
 from dadmm.node import Node
 from dadmm.partfiles import PartFile
 from dadmm.record import EDGE_COLUMNS, NODE_COLUMNS, EdgeRows, NodeRows, Observe
 from dadmm.recovery import Loss
 
-PARTS = "parts"
 JOB = ".job"  # by which batch jobs keep each other out of the folder
 EDGES = ("iteration", "i", "j", *EDGE_COLUMNS)
+NO_RESUME = "it cannot be resumed; start anew in another folder"
 
 
 @contextmanager
@@ -40,7 +39,9 @@ def writing(what: Any) -> Iterator[None]:
         ) from None
 
 
-def create(out: str | None, name: str, overwrite: bool) -> tuple[Path, Claim]:
+def create(
+    out: str | None, name: str, overwrite: bool, names: Collection[str] = ()
+) -> tuple[Path, Claim]:
     """Make the folder of a run; return its path and the claim on it.
 
     Parameters
@@ -49,29 +50,54 @@ def create(out: str | None, name: str, overwrite: bool) -> tuple[Path, Claim]:
         The folder that was asked for; None makes ``runs/<name>-<time>``.
     name : str
     overwrite : bool
-        Whether an ``out`` that holds results may be used again.
+        Whether the files of a run in ``out`` may be removed.
+    names : collection of str
+        Of the files that the run may write.
     """
     if out is None:
         stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         with writing("runs"):
             path = _fresh(stem)
-            return path, Claim(path, first=True)
+            claim = Claim(path, first=True)
+            _begin(Manifest(path), names)
+            return path, claim
     path = Path(out)
     with writing(path):
         if path.exists() and not path.is_dir():
             raise OutputError(f"{path} is not a folder; choose another --out")
-        if path.is_dir() and not overwrite and set(os.listdir(path)) - {LOCK, JOB}:
-            raise OutputError(
-                f"{path} is not empty; choose another --out, or --overwrite to replace "
-                "its results"
-            )
+        if path.is_dir():
+            _present(path, overwrite).check(names)
         path.mkdir(parents=True, exist_ok=True)
         claim = Claim(path, first=True)
-        _forget_results(path)
-        checkpoint.remove(path)
-        (path / PARTS).mkdir(exist_ok=True)
-        _empty(path / PARTS)
+        found = _present(path, overwrite)  # nobody else changes it from here on
+        found.check(names)
+        _begin(found, names)
     return path, claim
+
+
+def _present(path: Path, overwrite: bool) -> Manifest:
+    """Return what a folder has of an earlier run, if it may be used."""
+    there = set(os.listdir(path)) - {LOCK, JOB}
+    if not there:
+        return Manifest(path)
+    if not overwrite and there != {manifest.NAME}:
+        raise OutputError(
+            f"{path} is not empty; choose another --out, or --overwrite to replace the "
+            "files of the run in it"
+        )
+    return Manifest.read(path, "choose another --out, or remove the folder yourself")
+
+
+def _begin(found: Manifest, names: Collection[str]) -> None:
+    """Remove the files of an earlier run, and list those of the run that begins."""
+    new = Manifest(found.folder)
+    if found.names:
+        Manifest(found.folder, found.names | set(names), found.run).save()
+        manifest.forget_parts(found)
+        found.clear()
+    new.add(names)
+    with suppress(FileExistsError):
+        (found.folder / PARTS).mkdir()
 
 
 def history_header(observe: Observe) -> tuple[str, ...]:
@@ -85,6 +111,7 @@ def reopen(
     n_nodes: int,
     n_edges: int | None,
     observe: Observe,
+    names: Collection[str] = (),
 ) -> None:
     """Make a run's folder ready to go on after iteration ``start``.
 
@@ -99,9 +126,14 @@ def reopen(
         Directed edges, if there is a row for each.
     observe : dict of str to callable
         Further columns of the history.
+    names : collection of str
+        Of the files that the run may write.
     """
     with writing(folder):
-        (folder / PARTS).mkdir(exist_ok=True)
+        own = Manifest.read(folder, NO_RESUME)
+        own.add(names)
+        with suppress(FileExistsError):
+            (folder / PARTS).mkdir()
         whole = _settle(folder, "history", history_header(observe), start, n_nodes)
         if n_edges is not None:
             whole &= _settle(folder, "edges", EDGES, start, n_edges)
@@ -110,8 +142,14 @@ def reopen(
                 f"the rows of {folder} up to iteration {start} are not all there; put "
                 "back its files, or start anew"
             )
-        _empty(folder / PARTS)
-        _forget_results(folder)
+        manifest.forget_parts(own)
+        own.clear(_comes_again)
+
+
+def _comes_again(name: str) -> bool:
+    """Return whether a run that goes on writes a file as if it had begun."""
+    rows = name.startswith(f"{PARTS}/") and name != f"{PARTS}/"
+    return rows or name == "summary.json" or name.startswith("imputed-")
 
 
 def _settle(
@@ -120,35 +158,30 @@ def _settle(
     """Merge what there is up to an iteration; return whether all rows were there."""
     whole, parts = folder / f"{kind}.csv", []
     try:
-        for file in (whole, *_parts(folder, kind)):
-            if file.exists():
-                check_regular(file)
         if partfiles.count(whole, start) != n_rows:
-            found = {p: partfiles.cut(p, start) for p in _parts(folder, kind)}
+            found = {part: _measure(part, start) for part in _parts(folder, kind)}
             parts = [part for part, (kept, _) in found.items() if kept]
             if {kept for kept, _ in found.values() if kept} != {start}:
                 return False
             if sum(rows for _, rows in found.values()) != n_rows:
                 return False
-    except (OSError, ValueError):  # no file, or not one of rows
+        with files.replacing(whole) as draft:
+            partfiles.merge(parts, header, draft, whole, start)
+    except ValueError:  # lines that are no rows
         return False
-    with _atomic(whole) as draft:
-        last = None if parts else start
-        partfiles.merge(parts, header, draft, whole, last)
     return True
 
 
+def _measure(part: Path, last: int) -> tuple[int, int]:
+    with partfiles.reading(part, part.parents[1]) as file:
+        return partfiles.measure(file, last)[:2]
+
+
 def _parts(folder: Path, kind: str) -> list[Path]:
-    return sorted((folder / PARTS).glob(f"{kind}-*.csv"))
-
-
-def _forget_results(folder: Path) -> None:
-    """Remove what would seem to be results of the run that begins or goes on here."""
-    for stale in (folder / "summary.json", *folder.glob("imputed-*.npz")):
-        stale.unlink(missing_ok=True)
-    for part in folder.glob("part-[0-9]*"):  # of a graph that had fallen apart
-        if (part / "config.toml").exists():
-            shutil.rmtree(part)
+    """Return the files of rows that are there, of those that the run lists."""
+    mark = f"{PARTS}/{kind}-"
+    own = sorted(n for n in Manifest.read(folder).names if n.startswith(mark))
+    return [folder / name for name in own if files.kind(folder / name) != "none"]
 
 
 def _fresh(stem: Path) -> Path:
@@ -159,7 +192,6 @@ def _fresh(stem: Path) -> Path:
             path.mkdir(parents=True)
         except FileExistsError:
             continue
-        (path / PARTS).mkdir()
         return path
     raise OutputError(f"{stem} and ten thousand like it exist; clean up runs/")
 
@@ -232,14 +264,22 @@ class Parts:
             source = self.home
             self.home = self.folder.parent / f"part-{loss.part[0]:05d}"
             if self._rank == loss.part[0]:
-                self._try(self._move_out, source)
+                self._try(self._move_out, source, loss.part)
 
-    def _move_out(self, source: Path) -> None:
-        """Take along what was merged before, and is of this part, too."""
-        self.home.mkdir(exist_ok=True)
+    def _move_out(self, source: Path, nodes: Sequence[int]) -> None:
+        """Make the folder of this part, with what was merged before."""
+        run = Manifest.read(self.folder.parent).run
+        try:
+            self.home.mkdir()
+        except FileExistsError as error:
+            reason = f"there is a {self.home.name} already"
+            raise OSError(error.errno, reason) from None
+        names = manifest.names_of_part(nodes, self.by_edge)
+        Manifest(self.home, names, run).save()
         for name in ("history.csv", "edges.csv", "config.toml"):
-            if (source / name).exists():
-                shutil.copyfile(source / name, self.home / name)
+            if files.kind(source / name) == "file":
+                with files.replacing(self.home / name) as file:
+                    file.write(files.read(source / name))
 
     def sync(self) -> None:
         """Bring all rows so far to disk; raise what went wrong."""
@@ -281,8 +321,8 @@ class Parts:
 
 def write_text(path: Path, text: str) -> None:
     """Write a file that appears whole or not at all."""
-    with writing(path.parent), _atomic(path) as draft:
-        draft.write_text(text, "utf-8")
+    with writing(path.parent), files.replacing(path) as file:
+        file.write(text.encode())
 
 
 def write_arrays(
@@ -293,14 +333,8 @@ def write_arrays(
     A private file can be read by its owner alone, from the start (mode 0600).
     """
     mode = 0o600 if private else 0o666  # less what the umask takes away
-
-    def create(name: str, flags: int) -> int:
-        return os.open(name, flags, mode)
-
-    with writing(path.parent), _atomic(path) as draft:
-        draft.unlink(missing_ok=True)  # of a run that was killed, with its own mode
-        with open(draft, "xb", opener=create) as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+    with writing(path.parent), files.replacing(path, mode=mode) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def introduce(folder: Path, places: Sequence[str]) -> None:
@@ -317,8 +351,9 @@ def introduce(folder: Path, places: Sequence[str]) -> None:
         lines = [line for _, line in sorted(rows)]
         write_text(folder / "ranks.csv", "".join(["rank,node,host,pid\n", *lines]))
     if file := os.environ.get("DADMM_RUN_FILE"):
-        with suppress(OSError):  # the launcher then knows less, and the run goes on
-            Path(file).write_text(str(folder.absolute()))
+        # without it the launcher knows less, and the run goes on
+        with suppress(OSError), open(files.create(Path(file)), "w") as word:
+            word.write(str(folder.absolute()))
 
 
 def finish(
@@ -348,49 +383,51 @@ def finish(
 
     def write(kind: str, header: Sequence[str]) -> None:
         whole = folder / f"{kind}.csv"
-        with _atomic(whole) as draft:
+        with files.replacing(whole) as draft:
             partfiles.merge(rows(kind), header, draft, whole, nodes=left)
 
     with writing(folder):
         write("history", parts.header)
         if parts.by_edge:
             write("edges", EDGES)
-        else:
-            (folder / "edges.csv").unlink(missing_ok=True)
         write_arrays(folder / "result.npz", arrays)
         # The summary comes last: a folder that has one is complete.
-        with _atomic(folder / "summary.json") as draft:
-            draft.write_text(json.dumps(summary, indent=2) + "\n")
-        _remove(parts.folder, rows("history") + rows("edges"))
+        write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
+        done = rows("history") + rows("edges")
+        _remove(parts.folder.parent, [file.name for file in done])
 
 
 def remove_rows(parts: Parts, ranks: Sequence[int]) -> None:
     """Remove the rows of ranks that died."""
     kinds = ("history", "edges")
-    files = [parts.folder / f"{kind}-{i:05d}.csv" for kind in kinds for i in ranks]
-    _remove(parts.folder, files)
+    _remove(parts.folder.parent, [f"{k}-{i:05d}.csv" for k in kinds for i in ranks])
 
 
-def _remove(folder: Path, files: Sequence[Path]) -> None:
-    """Remove files, and their folder unless others are still at work in it."""
-    for file in files:
-        file.unlink(missing_ok=True)
-    with suppress(OSError):
-        folder.rmdir()
+def _remove(folder: Path, rows: Sequence[str]) -> None:
+    """Remove files of rows, and their folder unless something else is in it."""
+    chosen = {f"{PARTS}/", *(f"{PARTS}/{name}" for name in rows)}
+    Manifest.read(folder).clear(chosen.__contains__)
 
 
-def _empty(folder: Path) -> None:
-    for file in folder.iterdir():
-        file.unlink(missing_ok=True)
+def remove_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints of a run that needs them no more."""
+    with writing(folder):
+        mark = f"{manifest.CHECKPOINTS}/"
+        Manifest.read(folder).clear(lambda name: name.startswith(mark))
 
 
-@contextmanager
-def _atomic(path: Path) -> Iterator[Path]:
-    draft = path.with_name(f".{path.name}.draft")
-    try:
-        yield draft
-        with open(draft, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+def settle(folder: Path) -> None:
+    """List what a run has left in its folder."""
+    with writing(folder):
+        Manifest.read(folder).settle()
+
+
+def list_figures(folder: Path, names: Collection[str]) -> None:
+    """List figures of a run in its folder; another folder has no list."""
+    if files.kind(folder / manifest.NAME) != "none":
+        with writing(folder):
+            claim = Claim(folder, first=True)
+            try:
+                Manifest.read(folder).add(names)
+            finally:
+                claim.give_up()

@@ -7,12 +7,15 @@ row (a node, or the two of an edge), and the columns.
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TextIO
 
 import numpy as np
+
+from dadmm import files
 
 
 class PartFile:
@@ -21,16 +24,15 @@ class PartFile:
     Parameters
     ----------
     path : Path
+        A new file.
     keys : sequence of tuple of int
         What identifies each row of an iteration: ``(node,)`` or ``(i, j)``.
     """
 
     def __init__(self, path: Path, keys: Sequence[tuple[int, ...]]) -> None:
-        self._path, self._keys = path, keys
-        self._open("w")
-
-    def _open(self, mode: str) -> None:
-        self._file = open(self._path, mode, newline="")  # noqa: SIM115
+        self._keys = keys
+        handle = files.create(path, path.parents[1])
+        self._file = open(handle, "w+", encoding="ascii", newline="")  # noqa: SIM115
         self._writer = csv.writer(self._file, lineterminator="\n")
 
     def append(self, first: int, block: np.ndarray) -> None:
@@ -45,9 +47,10 @@ class PartFile:
         Those before stay: a checkpoint of before may need them.
         """
         self._keys = [key for key, stays in zip(self._keys, kept, strict=True) if stays]
-        self._file.close()
-        cut(self._path, t)
-        self._open("a")
+        self._file.seek(0)
+        size = measure(self._file, t)[2]
+        self._file.seek(size)
+        self._file.truncate()
 
     def sync(self) -> None:
         """Bring all lines to disk."""
@@ -57,8 +60,8 @@ class PartFile:
         self._file.close()
 
 
-def cut(path: Path, last: int) -> tuple[int, int]:
-    """Cut a part after an iteration.
+def measure(file: TextIO, last: int) -> tuple[int, int, int]:
+    """Look at a part up to an iteration.
 
     Returns
     -------
@@ -66,23 +69,28 @@ def cut(path: Path, last: int) -> tuple[int, int]:
         The last iteration that it has, 0 if none.
     rows : int
         How many rows it has of that one.
+    size : int
+        Of the part up to its end, in bytes.
     """
     kept = rows = size = 0
-    with open(path, "r+", encoding="ascii", newline="") as file:
-        for line in file:
-            t = _iteration(line) if line.endswith("\n") else last + 1
-            if t > last:
-                break
-            kept, rows, size = t, rows + 1 if t == kept else 1, size + len(line)
-        file.truncate(size)
-    return kept, rows
+    while line := file.readline():
+        t = _iteration(line) if line.endswith("\n") else last + 1
+        if t > last:
+            break
+        kept, rows, size = t, rows + 1 if t == kept else 1, size + len(line)
+    return kept, rows, size
+
+
+def reading(path: Path, root: Path | None = None) -> TextIO:
+    """Return a file of rows, open for reading."""
+    return open(files.open_plain(path, root), encoding="ascii", newline="")
 
 
 def count(path: Path, t: int) -> int:
     """Return how many rows a merged file has of an iteration; none if it is absent."""
-    if not path.exists():
+    if files.kind(path) == "none":
         return 0
-    with open(path) as file:
+    with reading(path) as file:
         next(file, "")  # the header
         return sum(_iteration(line) == t for line in file)
 
@@ -90,7 +98,7 @@ def count(path: Path, t: int) -> int:
 def merge(
     parts: Sequence[Path],
     header: Sequence[str],
-    target: Path,
+    target: BinaryIO,
     before: Path | None = None,
     last: int | None = None,
     nodes: Collection[int] | None = None,
@@ -100,41 +108,45 @@ def merge(
     Parameters
     ----------
     parts : sequence of Path
-        All end with the same iteration.
+        In a folder of the run's folder. All have the same last iteration.
     header : sequence of str
-    target : Path
+    target : file
+        Open for writing.
     before : Path, optional
         A merged file; its rows of iterations before those of the parts come first.
     last : int, optional
-        The last iteration to take from it.
+        The last iteration to take.
     nodes : collection of int, optional
         Whose rows to take, and of the edges between whom; all by default.
     """
     ours = _filter(header, nodes)
     _allow_files(len(parts) + 64)
-    files: list[Any] = [open(part) for part in parts]  # noqa: SIM115
+    out = io.TextIOWrapper(target, "ascii", newline="")
+    opened: list[TextIO] = []
     try:
-        with open(target, "w") as out:
-            out.write(",".join(header) + "\n")
-            lines = [file.readline() for file in files]
-            t = min((_iteration(line) for line in lines if line), default=None)
-            if before is not None and before.exists():
-                _copy(before, t if last is None else last + 1, ours, out)
-            while any(lines):
-                for k, file in enumerate(files):
-                    while lines[k].startswith(f"{t},"):
-                        if ours(lines[k]):
-                            out.write(lines[k])
-                        lines[k] = file.readline()
-                t = (t or 0) + 1
+        opened += [reading(part, part.parents[1]) for part in parts]
+        out.write(",".join(header) + "\n")
+        lines = [file.readline() for file in opened]
+        t = min((_iteration(line) for line in lines if line), default=None)
+        if before is not None and files.kind(before) != "none":
+            end = t if last is None or t is not None else last + 1
+            _copy(before, end, ours, out)
+        while any(lines) and not (last is not None and t is not None and t > last):
+            for k, file in enumerate(opened):
+                while lines[k].startswith(f"{t},"):
+                    if ours(lines[k]):
+                        out.write(lines[k])
+                    lines[k] = file.readline()
+            t = (t or 0) + 1
     finally:
-        for file in files:
+        for file in opened:
             file.close()
+        out.detach()  # which leaves the target open
 
 
 def _copy(source: Path, end: int | None, ours: Callable[[str], bool], out: Any) -> None:
     """Copy the rows of a merged file before iteration ``end``, or all."""
-    with open(source) as file:
+    with reading(source) as file:
         next(file, "")  # the header
         for line in file:
             if end is not None and _iteration(line) >= end:

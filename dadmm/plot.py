@@ -65,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def draw(given: argparse.Namespace) -> int:
     """Draw what was asked for, and print the paths."""
     try:
+        from dadmm import output
         from dadmm.drawing.folder import Run
         from dadmm.drawing.house import save
         from dadmm.drawing.kinds import DRAW
@@ -89,6 +90,7 @@ def draw(given: argparse.Namespace) -> int:
         if given.kind == "all" and kind == "structure" and not solid:
             continue
         figure = DRAW[kind](runs, given.at)
+        output.list_figures(folder, [f"{prefix}{kind}.{end}" for end in given.format])
         for path in save(figure, folder / (prefix + kind), given.format):
             print(path)
     return 0

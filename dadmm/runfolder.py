@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm import files
+from dadmm import reading
 from dadmm.errors import ConfigError, TopologyError
 from dadmm.layout import Matrix
 from dadmm.topology import Topology
@@ -51,7 +51,7 @@ ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 def read_summary(file: Path) -> dict[str, Any]:
     """Return what is in a summary.json, after a check of what is read back."""
-    found = files.parse(file, json.loads, "JSON")
+    found = reading.parse(file, json.loads, "JSON")
     if not isinstance(found, dict):
         raise ConfigError(f"{file} is not the summary of a run: it is no JSON object")
     for name, (what, holds) in ENTRIES.items():
@@ -103,7 +103,7 @@ class RunFolder:
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays in result.npz."""
-        return files.arrays(self.folder / "result.npz")
+        return reading.arrays(self.folder / "result.npz")
 
     def array(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
         """Return an array of finite numbers; None stands for any length above 0."""
@@ -213,13 +213,13 @@ def _rows(file: Path, keys: tuple[str, ...], n_rows: int) -> dict[str, Matrix]:
     The keys of all iterations must be those of the first, iterations 1, 2, 3, ...
     """
     try:
-        files.check_regular(file)
+        reading.check_regular(file)
         with open(file, encoding="utf-8") as lines, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of no rows: an error follows
             header = lines.readline().strip().split(",")
             table = np.loadtxt(lines, delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:
-        raise files.unreadable(file, error) from None
+        raise reading.unreadable(file, error) from None
     if tuple(header[: len(keys)]) != keys or len(header) == len(keys):
         raise ConfigError(
             f"{file} is damaged: its columns must be {', '.join(keys)} and others, got "

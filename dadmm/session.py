@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm import checkpoint, identity, output
+from dadmm import files, identity, output
 from dadmm.checkpoint import Checkpoints
 from dadmm.claim import Claim
 from dadmm.config import RunConfig
 from dadmm.errors import CheckpointError, DadmmError
 from dadmm.layout import Matrix
+from dadmm.manifest import Manifest, names_of_run
 from dadmm.record import Observe
 from dadmm.runfolder import RunFolder, read_summary
 from dadmm.schedule import Schedule
@@ -82,8 +83,11 @@ def begin(
 
 def _enter(world: Any, folder: Path) -> Claim | None:
     """Claim the folder of a run that goes on, on rank 0."""
+    if world.rank:
+        return None
+    Manifest.read(folder, output.NO_RESUME)  # or an error
     with output.writing(folder):
-        return None if world.rank else Claim(folder, first=True)
+        return Claim(folder, first=True)
 
 
 def _join(folder: Path, first: Claim | None) -> Claim:
@@ -99,9 +103,22 @@ def _create(world: Any, config: RunConfig, n_nodes: int) -> tuple[str, Claim | N
     graph = "-".join(Path(name).stem for name in config.topology.split(","))
     problem = config.problem.rpartition(":")[2]
     name = f"{problem}-{graph}-{config.scheme}"
-    folder, claim = output.create(config.out, name, config.overwrite)
+    names = _names(world, config, n_nodes)
+    folder, claim = output.create(config.out, name, config.overwrite, names)
     _write_config(config, folder, n_nodes)
     return str(folder), claim
+
+
+def _names(world: Any, config: RunConfig, n_nodes: int) -> set[str]:
+    """Return the names of all files that the run may write."""
+    over_mpi = world.comm is not None
+    return names_of_run(
+        n_nodes,
+        ranks=n_nodes if over_mpi else 1,
+        edges=config.record_edges,
+        over_mpi=over_mpi,
+        saves=config.checkpoint,
+    )
 
 
 def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
@@ -113,7 +130,7 @@ def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
 def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
     """Raise, on rank 0, if a run has nothing left to do."""
     summary = folder / "summary.json"
-    if world.rank or not summary.exists():
+    if world.rank or files.kind(summary) == "none":
         return
     run = RunFolder(folder, read_summary(summary))
     if run.summary.get("lost_nodes"):
@@ -145,7 +162,8 @@ def _reopen(
     """Let a run's folder be in work again, on rank 0."""
     if world.rank == 0:
         n_edges = len(graph.edges) if config.record_edges else None
-        output.reopen(folder, start, graph.n_nodes, n_edges, observe)
+        names = _names(world, config, graph.n_nodes)
+        output.reopen(folder, start, graph.n_nodes, n_edges, observe, names)
         _write_config(config, folder, graph.n_nodes)
 
 
@@ -195,5 +213,6 @@ def finish(
         if parts.home == session.folder:
             output.remove_rows(parts, result.lost)
         if result.converged or result.lost:
-            checkpoint.remove(session.folder)  # there is nothing left to resume
+            output.remove_checkpoints(session.folder)  # nothing is left to resume
+        output.settle(parts.home)
     return parts.home

@@ -51,6 +51,17 @@ def setting(arguments: list[str], name: str) -> str:
     return ""
 
 
+def own_class(problem: str) -> list[str]:
+    """Return the arguments that repeat a problem which a file may not name."""
+    return ["--problem", problem] if ":" in problem else []
+
+
+def trusted(arguments: list[str]) -> list[str]:
+    """Return what a command line says of code, to be said again on resuming."""
+    own = own_class(take(arguments, ("--problem",), "")[0])
+    return own or [word for word in arguments if word == "--trust"]
+
+
 def run_folder(arguments: list[str]) -> Path | None:
     """Return the folder of a run, if its arguments name it."""
     run, _ = take(arguments, ("--resume",), "")

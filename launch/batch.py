@@ -17,18 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import sites
+from arguments import own_class
 from commands import Launcher, defaults, leave, prepare, take
 from environment import STAMP, Environment, SetupError, UsageError, say, tell
 from job import Stop, run_job
 from postmortem import NOT_CONVERGED
 from runfolder import (
-    FAILURE,
+    FAILED,
     JOB,
     LOCK,
     State,
     decide,
+    forget_failure,
     last_checkpoint,
     look,
+    note_failure,
     only_job,
     settings,
 )
@@ -51,7 +54,7 @@ def run(system: str, arguments: list[str]) -> int:
     (asked,) = settings(launcher.python, [arguments])
     folder, arguments = destination(arguments, asked, allocation)
     with only_job(folder):
-        (folder / FAILURE).unlink(missing_ok=True)
+        forget_failure(folder)
         words = plan(asked, arguments, folder, allocation.ranks)
         if words is None:
             state = look(folder)
@@ -125,11 +128,11 @@ def mark_failed(folder: Path, code: int, again: str) -> None:
     """
     at = last_checkpoint(folder)
     resume = f"{again} to go on after iteration {at}" if at else "no checkpoint"
-    sentence = f"failed with code {code}; {resume}; {folder}"
+    sentence = f"{FAILED} {code}; {resume}; {folder}"
     say(sentence)
     others = set(os.listdir(folder)) - {JOB, LOCK}
     if (folder / "config.toml").exists() or not others:
-        (folder / FAILURE).write_text(sentence + "\n")
+        note_failure(folder, sentence)
 
 
 def describe(state: State, stopped: str = "stopped") -> str:
@@ -149,6 +152,7 @@ def way_on(
     if folder != default_folder(allocation) and not asked["overwrite"]:
         return "submit the same command again"
     words = [*(["--mpi", mpi] if mpi else []), "--resume", str(folder)]
+    words += own_class(asked["problem"])
     return f"run {sites.submission(allocation, words)}"
 
 

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import NamedTuple
 
 import hostfile
-from arguments import positive, run_folder, take
+from arguments import positive, run_folder, take, trusted
 from environment import PROJECT, Environment, SetupError, UsageError, ensure, tell
 from job import run_job
 from ranks import banner, on_hosts, outliving
@@ -57,7 +57,8 @@ def local(arguments: list[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         print(USAGE, flush=True)
         return subprocess.call(main_job, env=launcher.variables)
-    again = [script("local"), *arguments_of(file, ranks, mpi), "--resume"]
+    own = trusted(arguments)
+    again = [script("local"), *arguments_of(file, ranks, mpi), *own, "--resume"]
     resume = shlex.join(again)
     folder, variables = run_folder(arguments), launcher.variables
     if places is None:

@@ -10,15 +10,17 @@ from typing import Any
 from commands import Launcher
 from environment import say
 from postmortem import NOT_CONVERGED
-from runfolder import FAILURE, look, only_job, plan, status
+from runfolder import FAILED, forget_failure, look, note_failure, only_job, plan, status
 from tasks import Sweep
 
 
 class Here:
     """Runs on this machine, a few at a time; a signal stops them in good order."""
 
-    def __init__(self, sweep: Sweep, launcher: Launcher) -> None:
-        self._sweep, self._launcher = sweep, launcher
+    def __init__(
+        self, sweep: Sweep, launcher: Launcher, trust: tuple[str, ...] = ()
+    ) -> None:
+        self._sweep, self._launcher, self._trust = sweep, launcher, trust
         self._running: set[subprocess.Popen[bytes]] = set()
         self._signals = 0
 
@@ -27,9 +29,10 @@ class Here:
         if self._signals:
             return 128 + signal.SIGINT
         folder, sweep = self._sweep.folder / name, self._sweep
-        with only_job(folder), open(sweep.folder / "logs" / f"{name}.out", "a") as log:
-            (folder / FAILURE).unlink(missing_ok=True)
-            python, asked = self._launcher.python, sweep.arguments(name)
+        with only_job(folder), sweep.log(name) as log:
+            forget_failure(folder)
+            python = self._launcher.python
+            asked = [*sweep.arguments(name), *self._trust]
             words = plan(python, asked, folder, sweep.ranks)
             if words is None:  # it was done, and failed afterwards
                 return 0
@@ -51,8 +54,8 @@ class Here:
             self._running.discard(process)
             by_signal = self._signals and code < 0  # which was ours
             if code not in (0, NOT_CONVERGED) and not by_signal:
-                sentence = f"failed with code {code}; see {log.name}\n"
-                (folder / FAILURE).write_text(sentence)
+                place = sweep.folder / "logs" / f"{name}.out"
+                note_failure(folder, f"{FAILED} {code}; see {place}")
         say(f"{name}: {status(look(folder))}")
         return code
 

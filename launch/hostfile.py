@@ -10,7 +10,7 @@ from reading import text
 
 # host, host:4, host slots=4; Open MPI's max_slots is allowed and changes nothing
 LINE = re.compile(
-    r"(?P<host>[\w.-]+)(?::(?P<count>\d+)|(?:\s+slots\s*=\s*(?P<slots>\d+))?"
+    r"(?P<host>\w[\w.-]*)(?::(?P<count>\d+)|(?:\s+slots\s*=\s*(?P<slots>\d+))?"
     r"(?:\s+max[_-]slots\s*=\s*\d+)?)"
 )
 

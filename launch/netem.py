@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 import hostfile
-from arguments import positive, run_folder, take
+from arguments import positive, run_folder, take, trusted
 from commands import RANKS, Launcher, defaults, leave, prepare, script
 from environment import SetupError, UsageError, say, tell
 from job import run_job
@@ -72,7 +72,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def read(arguments: list[str]) -> Options:
     """Return the options of a command line."""
     ours, job = split(arguments)
-    again = shlex.join([script("netem"), *ours, "--", "--resume"])
+    again = shlex.join([script("netem"), *ours, "--", *trusted(job), "--resume"])
     hosts, ours = take(ours, ("--hosts",), None)
     ranks, ours = take(ours, ("-n", "-np"), None)
     file, ours = take(ours, ("--hostfile",), None)

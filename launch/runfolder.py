@@ -14,12 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from arguments import own_class
 from environment import PROJECT, SetupError, UsageError
+from plainfiles import files
 from reading import read_json, read_toml
 
 JOB = ".job"  # by which jobs keep each other out of a folder
 LOCK = ".lock"  # by which dadmm.run does
 FAILURE = "failure.txt"  # a sentence about a run that failed; the next start removes it
+FAILED = "failed with code"  # how that sentence begins
 SETTLED = ("converged", "max_iter")  # the ways of a run to end by its own rules
 # what --resume takes beside the folder, or what does not change a run's numbers
 FREE = {
@@ -60,7 +63,7 @@ class State(NamedTuple):
 
 def look(folder: Path) -> State:
     """Return the state of the run in a folder that may not exist."""
-    if (folder / FAILURE).exists():
+    if noted(folder):
         return State("failed", last_checkpoint(folder))
     with contextlib.suppress(FileNotFoundError):
         summary = read_json(folder / "summary.json")
@@ -76,6 +79,29 @@ def look(folder: Path) -> State:
     if last_checkpoint(folder):
         return State("unfinished", last_checkpoint(folder))
     return State("empty" if (folder / "config.toml").exists() else "new")
+
+
+def noted(folder: Path) -> bool:
+    """Return whether a launcher has left a sentence about a run that failed."""
+    try:
+        start = files.read(folder / FAILURE, most=len(FAILED))
+    except OSError:  # there is none, or a file that no launcher has written
+        return False
+    return bool(start == FAILED.encode())
+
+
+def forget_failure(folder: Path) -> None:
+    """Remove the sentence about a run that failed."""
+    if noted(folder):
+        files.remove(folder / FAILURE)
+
+
+def note_failure(folder: Path, sentence: str) -> None:
+    """Leave a sentence about a run that failed, unless somebody's file is there."""
+    with contextlib.suppress(OSError):
+        if noted(folder) or files.kind(folder / FAILURE) == "none":
+            with files.replacing(folder / FAILURE) as file:
+                file.write(f"{sentence}\n".encode())
 
 
 def status(state: State, waiting: bool = False) -> str:
@@ -145,7 +171,8 @@ def decide(
     if state.done(asked["max_iter"]):
         return None
     if last_checkpoint(folder):
-        return ["--resume", str(folder), *free_flags(asked)]
+        own = own_class(asked["problem"])
+        return ["--resume", str(folder), *own, *free_flags(asked)]
     # a run that was ended before its first checkpoint starts again
     return [*argv, "--overwrite"]
 
@@ -213,7 +240,7 @@ def only_job(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         while True:
-            handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = lock_file(file)
             with contextlib.suppress(FileNotFoundError):
                 if locked(handle) and os.fstat(handle).st_ino == file.stat().st_ino:
                     break
@@ -228,8 +255,22 @@ def only_job(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)
+        files.remove(file)
         os.close(handle)
+
+
+def lock_file(file: Path) -> int:
+    """Return the handle of a file to lock, which is empty, and made if need be."""
+    with contextlib.suppress(FileExistsError):
+        return int(files.create(file))
+    handle = int(files.open_plain(file, flags=os.O_RDWR))
+    found = os.fstat(handle)
+    if found.st_size or found.st_nlink > 1:
+        os.close(handle)
+        raise UsageError(
+            f"{file} is not a lock of dadmm; move it away, or choose another --out"
+        )
+    return handle
 
 
 def locked(handle: int) -> bool:

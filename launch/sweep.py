@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 import signal
 import subprocess
@@ -33,6 +34,7 @@ The same command again runs what is not finished yet. `collect` makes DIR/table.
   -n RANKS       ranks of each run (default: ranks in GRID.toml, or 20)
   --mpi NAME     as in ./launch/local
   --local        run on this machine, each run in one process: the same numbers
+  --trust        let GRID.toml name a problem of your own as package.module:Class
   --dry-run      show what would be run
 
 GRID.toml:  ranks = 20
@@ -54,6 +56,7 @@ class Options(NamedTuple):
     mpi: str
     local: bool
     dry_run: bool
+    trust: tuple[str, ...]
     sbatch: list[str]
 
 
@@ -65,7 +68,8 @@ def read(arguments: list[str]) -> Options:
     at_most, ours = take(ours, ("--at-most",), "")
     ranks, ours = take(ours, ("-n", "-np"), "")
     mpi, ours = take(ours, ("--mpi",), "")
-    files = [word for word in ours if word not in ("--local", "--dry-run")]
+    trust = ("--trust",) if "--trust" in ours else ()
+    files = [word for word in ours if word not in ("--local", "--dry-run", "--trust")]
     if len(files) != 1 or files[0].startswith("-") or not out:
         raise UsageError(
             "./launch/sweep needs a GRID.toml and --out DIR, and --help shows all "
@@ -84,6 +88,7 @@ def read(arguments: list[str]) -> Options:
         mpi,
         local,
         "--dry-run" in ours,
+        trust,
         sbatch,
     )
 
@@ -98,7 +103,7 @@ def run(arguments: list[str]) -> int:
     # that of batch jobs is as ./launch/setup made it: some may be running from it
     launcher = installed(options.mpi, make=ensure if options.local else check_made)
     # a sweep that is refused stays as it was: everything is checked, then written
-    left = unfinished(sweep, launcher, options.grid)
+    left = unfinished(sweep, launcher, options)
     waiting = queued(sweep)
     sweep.check(options.grid, waiting)
     with only_job(sweep.folder):  # with --local, tasks wait in that process
@@ -108,7 +113,7 @@ def run(arguments: list[str]) -> int:
             say(f"all {len(tasks)} runs are finished")
             return collect(sweep)
         if options.local:
-            return run_here(sweep, launcher, left, options.at_most)
+            return run_here(sweep, launcher, left, options)
         try:
             return submit(sweep, left, waiting, options)
         except UsageError:  # Slurm took nothing, so nobody shall miss the new tasks
@@ -117,10 +122,11 @@ def run(arguments: list[str]) -> int:
             raise
 
 
-def unfinished(sweep: Sweep, launcher: Launcher, grid: Grid) -> list[str]:
+def unfinished(sweep: Sweep, launcher: Launcher, options: Options) -> list[str]:
     """Return the tasks to be run, after a check of all their settings."""
-    left = []
-    for name, wanted in zip(grid.tasks, checked(launcher, grid), strict=True):
+    left, grid = [], options.grid
+    asked = checked(launcher, grid, options.trust)
+    for name, wanted in zip(grid.tasks, asked, strict=True):
         folder = sweep.folder / name
         if (folder / "config.toml").exists():
             check_same(wanted, folder, grid.ranks)
@@ -129,12 +135,14 @@ def unfinished(sweep: Sweep, launcher: Launcher, grid: Grid) -> list[str]:
     return left
 
 
-def checked(launcher: Launcher, grid: Grid) -> list[dict[str, Any]]:
+def checked(
+    launcher: Launcher, grid: Grid, trust: tuple[str, ...] = ()
+) -> list[dict[str, Any]]:
     """Return the settings of all tasks as ``dadmm.run`` reads them, or raise."""
     with tempfile.TemporaryDirectory() as folder:
         draft = Sweep(Path(folder))
         draft.adopt(grid)
-        lines = [draft.arguments(name) for name in grid.tasks]
+        lines = [[*draft.arguments(name), *trust] for name in grid.tasks]
         try:
             return settings(launcher.python, lines)
         except UsageError as error:  # names a file that is about to vanish
@@ -157,6 +165,7 @@ def submit(sweep: Sweep, left: list[str], waiting: set[int], options: Options) -
     ]  # fmt: skip
     if options.mpi:
         command += ["--mpi", options.mpi]
+    command += options.trust
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     except FileNotFoundError:
@@ -198,9 +207,11 @@ def queued(sweep: Sweep) -> set[int]:
     return found
 
 
-def run_here(sweep: Sweep, launcher: Launcher, left: list[str], at_most: int) -> int:
+def run_here(
+    sweep: Sweep, launcher: Launcher, left: list[str], options: Options
+) -> int:
     """Run tasks on this machine; return zero if all went well."""
-    codes = Here(sweep, launcher).run(left, at_most)
+    codes = Here(sweep, launcher, options.trust).run(left, options.at_most)
     return collect(sweep) or int(any(codes))
 
 
@@ -216,15 +227,11 @@ def collect(sweep: Sweep) -> int:
         rows.append({**row, **flat(state.summary), "folder": str(sweep.folder / name)})
     columns = list(dict.fromkeys(key for row in rows for key in row))
     columns.sort(key=lambda key: key == "folder")  # the longest one comes last
-    try:
-        with open(sweep.folder / "table.csv", "w", newline="") as file:
-            writer = csv.DictWriter(file, columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-    except OSError as error:
-        raise UsageError(
-            f"cannot write {sweep.folder / 'table.csv'}: {error.strerror}"
-        ) from None
+    table = io.StringIO()
+    writer = csv.DictWriter(table, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    sweep.write("table.csv", table.getvalue())
     for row in rows:
         if row["status"] not in ("converged", "not converged"):
             print(f"{row['status']:<12}{row['folder']}")

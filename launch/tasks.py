@@ -1,8 +1,9 @@
 """The tasks of a sweep: a grid in TOML, and the folder in which its runs are.
 
-``sweep.json`` has the names of the tasks by number, their ranks and the jobs that were
-submitted; ``settings/NAME.toml`` what a task asks for; ``NAME/`` is its run, and
-``logs/`` has what the jobs said.
+``sweep.json`` has the names of the tasks by number, their ranks, the jobs that were
+submitted, and the files of the sweep itself: it replaces no others.
+``settings/NAME.toml`` is what a task asks for; ``NAME/`` is its run, and ``logs/`` has
+what the jobs said.
 """
 
 from __future__ import annotations
@@ -14,17 +15,20 @@ import math
 import os
 import re
 import tomllib
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from commands import RANKS, UsageError
+from plainfiles import files
 from reading import read_json, read_toml
 
 FLAG = "--sweep"
 RESERVED = {"settings", "logs"}
 MOST_TASKS = 100_000  # of a grid
 LONGEST = 200  # characters of a folder's name; file systems take 255
+NAME = re.compile(r"(?!\.)[\w.,=+-]+")  # of a task
 
 
 class Grid(NamedTuple):
@@ -44,12 +48,20 @@ class Sweep:
         self.names: list[str] = []
         self.varied: list[str] = []
         self.jobs: list[str] = []
-        if (folder / "sweep.json").exists():
+        self.files: set[str] = set()
+        if files.kind(folder / "sweep.json") != "none":
             record = read_json(folder / "sweep.json")
             self.ranks = number_of_ranks(record.get("ranks"))
             self.names = _texts(record, "tasks", folder)
             self.varied = _texts(record, "varied", folder)
             self.jobs = _texts(record, "jobs", folder)
+            self.files = set(_texts(record, "files", folder))
+            for name in self.names:
+                if not NAME.fullmatch(name):
+                    raise UsageError(
+                        f"{folder}/sweep.json has the task {name!r}, which is not the "
+                        "name of a folder of a sweep; start anew in another --out"
+                    )
 
     @classmethod
     def present(cls, folder: Path) -> Sweep:
@@ -68,6 +80,12 @@ class Sweep:
                 f"{self.folder} holds a sweep with ranks = {self.ranks}, and this one "
                 f"has {grid.ranks}; choose another --out"
             )
+        for file in sorted(own_files(grid)):
+            if files.kind(self.folder / file) != "none" and file not in self.files:
+                raise UsageError(
+                    f"{self.folder / file} is not of a sweep that is in this folder; "
+                    "move it away, or choose another --out"
+                )
         for number, name in enumerate(self.names):
             if number not in waiting or name not in grid.tasks:
                 continue
@@ -85,11 +103,14 @@ class Sweep:
         self.ranks = grid.ranks
         self.varied = list(dict.fromkeys([*self.varied, *grid.varied]))
         self.names += [name for name in grid.tasks if name not in self.names]
-        (self.folder / "settings").mkdir(parents=True, exist_ok=True)
-        (self.folder / "logs").mkdir(exist_ok=True)
-        for name, settings in grid.tasks.items():
-            write(self.settings_file(name), toml(settings))
+        self.files |= own_files(grid)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.save()
+        for name, settings in grid.tasks.items():
+            self.write(f"settings/{name}.toml", toml(settings))
+        logs = files.within(self.folder / "logs" / "any", self.folder, make=True)
+        with usable(self.folder), logs:  # Slurm writes there, too
+            pass
 
     def save(self) -> None:
         """Write the record."""
@@ -98,8 +119,24 @@ class Sweep:
             "varied": self.varied,
             "jobs": self.jobs,
             "tasks": self.names,
+            "files": sorted(self.files),
         }
-        write(self.folder / "sweep.json", json.dumps(record, indent=1) + "\n")
+        self.write("sweep.json", json.dumps(record, indent=1) + "\n")
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file whole or not at all: a task may be reading it."""
+        path = self.folder / name
+        with usable(self.folder), files.replacing(path, self.folder) as file:
+            file.write(text.encode())
+
+    def log(self, name: str) -> TextIO:
+        """Return the file for what a task says on this machine, open at its end."""
+        path = self.folder / "logs" / f"{name}.out"
+        with usable(self.folder):
+            if files.kind(path) == "none":
+                return open(files.create(path, self.folder), "w")
+            flags = os.O_WRONLY | os.O_APPEND
+            return open(files.open_plain(path, self.folder, flags), "a")
 
     def settings_file(self, name: str) -> Path:
         """Return the file with a task's settings."""
@@ -127,11 +164,22 @@ def _texts(record: dict[str, Any], name: str, folder: Path) -> list[str]:
     return found
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all: a task may be reading it."""
-    draft = path.with_name(f".draft.{os.getpid()}")
-    draft.write_text(text)
-    draft.replace(path)
+def own_files(grid: Grid) -> set[str]:
+    """Return the names of the files that a sweep itself writes for a grid."""
+    logs = {f"logs/{name}.out" for name in grid.tasks}
+    settings = {f"settings/{name}.toml" for name in grid.tasks}
+    return {"sweep.json", "table.csv"} | logs | settings
+
+
+@contextmanager
+def usable(folder: Path) -> Iterator[None]:
+    """Turn the operating system's refusals into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"cannot write to {folder}: {error.strerror}; choose another --out"
+        ) from None
 
 
 def arguments_of_task(arguments: list[str], variables: Mapping[str, str]) -> list[str]:

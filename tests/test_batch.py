@@ -23,7 +23,10 @@ import sweep
 import tasks
 from commands import Launcher, UsageError
 
-GIVEN = {"topology": "ring", "max_iter": 100, "overwrite": False, "seed": 0}
+GIVEN = {
+    "problem": "ppca", "topology": "ring", "max_iter": 100, "overwrite": False,
+    "seed": 0,
+}  # fmt: skip
 
 
 # What an allocation is
@@ -73,6 +76,13 @@ def test_outside_of_a_job_there_is_nothing_to_run(system, told, words):
     """And what to do is said."""
     with pytest.raises(UsageError, match=words):
         sites.SYSTEMS[system](told)
+
+
+def copy_launchers(folder):
+    """Copy what runs without an environment."""
+    shutil.copytree(ROOT / "launch", folder / "launch")
+    (folder / "dadmm").mkdir()
+    shutil.copy(ROOT / "dadmm" / "files.py", folder / "dadmm")
 
 
 # Pinning
@@ -411,7 +421,7 @@ RESUMED = "sbatch -n 2 ./launch/slurm.sbatch --resume runs/slurm-1"
 @pytest.fixture
 def project(job):
     """A batch job that is submitted in the folder of its project."""
-    shutil.copytree(ROOT / "launch", job.folder / "launch")
+    copy_launchers(job.folder)
     job.script = job.folder / "launch" / "batch.py"
     return job
 
@@ -456,7 +466,7 @@ def test_under_pbs_the_arguments_go_on_in_a_variable(monkeypatch):
     allocation = sites.Allocation("pbs", "7", 4, None, 4)
     folder = batch.default_folder(allocation)
 
-    assert batch.way_on({"overwrite": False}, folder, allocation, "impi") == (
+    assert batch.way_on(GIVEN, folder, allocation, "impi") == (
         "run DADMM_ARGS='--mpi impi --resume runs/pbs-7' qsub -V ./launch/pbs.sh"
     )
 
@@ -548,7 +558,7 @@ class Script:
         (self.programs / "python3").write_text("#!/bin/sh\nexit 1\n")
         (self.programs / "python3").chmod(0o755)
         (folder / "hosts").write_text("here\nhere\n")
-        shutil.copytree(ROOT / "launch", folder / "launch")
+        copy_launchers(folder)
 
     def start(self, name, *arguments, **more):
         told = {
@@ -722,7 +732,7 @@ def test_a_sweep_runs_on_this_machine(grid, tmp_path):
     failed = tmp_path / "out" / "scheme=auto,topology=complete"
     (failed / "summary.json").unlink()
     shutil.rmtree(failed / "checkpoints", ignore_errors=True)
-    (failed / runfolder.FAILURE).write_text("failed\n")
+    (failed / runfolder.FAILURE).write_text("failed with code 1; see the log\n")
     told = start_sweep(tmp_path, "collect", "out")
     assert told.said == [
         "dadmm: 4 runs: 1 failed, 2 not converged, 1 missing; table in out/table.csv"
@@ -834,7 +844,7 @@ def test_a_sweep_at_work_keeps_others_out(grid, tmp_path):
 
 def test_a_sweep_of_batch_jobs_makes_no_environment(grid, tmp_path):
     """Other jobs may be running from the one that a new one would replace."""
-    shutil.copytree(ROOT / "launch", tmp_path / "launch")
+    copy_launchers(tmp_path)
     command = [str(tmp_path / "launch" / "sweep"), str(grid), "--out", "out"]
     own = {"DADMM_PYTHON": sys.executable, "DADMM_ENVIRONMENT": "", "DADMM_MPIEXEC": ""}
     ended = Job(command, tmp_path, variables(**own)).end()

@@ -28,6 +28,7 @@ from dadmm import (
 )
 from dadmm.checkpoint import Checkpoints
 from dadmm.errors import CheckpointError
+from dadmm.manifest import Manifest, names_of_run
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
 from dadmm.stopping import Accord
@@ -347,6 +348,7 @@ def test_a_killed_run_goes_on_from_its_parts(tmp_path, monkeypatch):
     part.write_text("".join(lines[: 34 * 5]) + lines[34 * 5][:9])
     for name in ("summary.json", "result.npz", "history.csv"):
         Path("run", name).unlink()
+    list_as_over_mpi()
     shutil.rmtree(checkpoint.path_of(Path("run"), 40, 0).parent)
 
     assert main("--resume", "run") == 0
@@ -369,6 +371,7 @@ def test_rows_of_several_sessions_add_up(tmp_path, monkeypatch):
     for i in range(5):
         own = [line for line in lines if line.split(",")[1] == str(i)]
         Path(f"run/parts/history-{i:05d}.csv").write_text("".join(own))
+    list_as_over_mpi()
     with pytest.raises(KeyboardInterrupt):
         killed_after(50, "--resume", "run")
 
@@ -377,6 +380,12 @@ def test_rows_of_several_sessions_add_up(tmp_path, monkeypatch):
     assert json.loads(Path("run/summary.json").read_text())["resumed_after"] == 45
     assert Path("run/result.npz").read_bytes() == Path("whole/result.npz").read_bytes()
     assert without_times("run") == without_times("whole")
+
+
+def list_as_over_mpi():
+    """List the files of a run of five ranks, as when it began."""
+    names = names_of_run(5, ranks=5, edges=True, over_mpi=True, saves=True)
+    Manifest(Path("run"), names).save()
 
 
 def killed_after(t, *words):
@@ -496,6 +505,7 @@ def test_rows_of_a_node_that_are_not_there_are_missed(
         for node in range(5):
             rows = [line for line in lines if line.split(",")[1] == str(node)]
             Path(f"run/parts/{name}-{node:05d}.csv").write_text("".join(rows))
+    list_as_over_mpi()
     for name in ("summary.json", "result.npz"):
         Path("run", name).unlink()
     part = Path(f"run/parts/{kind}-00003.csv")

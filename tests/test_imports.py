@@ -16,9 +16,9 @@ PACKAGE = Path(dadmm.__file__).parent
 # A module may import from the rows above its own, and from its own folder. Every
 # module stands here, so that a new one finds its place.
 ORDER = (
-    ("errors", "version", "launcher"),
-    ("claim", "partfiles", "presets", "files", "checks"),
-    ("flags",),
+    ("errors", "version", "launcher", "files"),
+    ("presets", "checks", "reading"),
+    ("claim", "partfiles", "manifest", "flags"),
     ("layout",),
     ("textfiles",),
     ("patterns",),

@@ -14,15 +14,19 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm import output
+from dadmm import files, output
 from dadmm.claim import Claim
 from dadmm.errors import OutputError
 from dadmm.interfaces import PenaltyState
+from dadmm.manifest import names_of_run
 
 
 def names(folder):
     """Return what is in a folder, hidden files included."""
     return sorted(os.listdir(folder))
+
+
+NAMES = names_of_run(3, ranks=3, edges=True, over_mpi=False, saves=True)
 
 
 # Folders
@@ -33,7 +37,7 @@ def test_a_folder_that_was_asked_for_is_made(tmp_path):
     folder, _ = output.create(str(tmp_path / "a" / "b"), "name", overwrite=False)
 
     assert folder == tmp_path / "a" / "b"
-    assert names(folder) == [".lock", output.PARTS]
+    assert names(folder) == [".lock", "manifest.json", output.PARTS]
 
 
 def test_an_empty_folder_will_do(tmp_path):
@@ -51,20 +55,6 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path):
     assert names(tmp_path) == ["thesis.tex"]
 
 
-def test_overwriting_replaces_results_only(tmp_path):
-    """The summary, which says that results are whole, goes first."""
-    for name in ("summary.json", "result.npz", "thesis.tex"):
-        (tmp_path / name).write_text("old")
-    (tmp_path / output.PARTS).mkdir()
-    (tmp_path / output.PARTS / "history-00007.csv").write_text("1,7,0\n")
-    (tmp_path / "part-00003").mkdir()  # of a graph that had fallen apart
-    (tmp_path / "part-00003" / "config.toml").touch()
-    output.create(str(tmp_path), "name", overwrite=True)
-
-    assert names(tmp_path) == [".lock", output.PARTS, "result.npz", "thesis.tex"]
-    assert names(tmp_path / output.PARTS) == []
-
-
 def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
     """Even for runs that start in the same second."""
     monkeypatch.chdir(tmp_path)
@@ -79,7 +69,7 @@ def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
     """And nothing in it is touched. All of its processes must have ended."""
-    _, first = output.create(str(tmp_path), "name", overwrite=False)
+    _, first = output.create(str(tmp_path), "name", False, NAMES)
     other = Claim(tmp_path, first=False)
     rows = tmp_path / output.PARTS / "history-00000.csv"
     rows.write_text("1,0,0\n")
@@ -90,12 +80,12 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
 
     for claim in (first, other):
         with pytest.raises(OutputError, match=sentence):
-            output.create(str(tmp_path), "name", overwrite=True)
+            output.create(str(tmp_path), "name", True, NAMES)
         with pytest.raises(OutputError, match=sentence):
             Claim(tmp_path, first=True)
         assert rows.read_text() == "1,0,0\n"
         claim.give_up()
-    output.create(str(tmp_path), "name", overwrite=True)
+    output.create(str(tmp_path), "name", True, NAMES)
     assert not rows.exists()
 
 
@@ -151,7 +141,7 @@ def node(i, t, degree=1):
 
 @pytest.fixture
 def folder(tmp_path):
-    return output.create(str(tmp_path / "run"), "name", overwrite=False)[0]
+    return output.create(str(tmp_path / "run"), "name", False, NAMES)[0]
 
 
 def record(folder, n_iterations, by_edge=True):
@@ -178,8 +168,8 @@ def test_parts_become_one_table(folder):
     arrays = {"W": np.arange(6.0), "eta": np.ones(4)}
     output.finish({"converged": True}, arrays, ranks[0])
 
-    files = [".lock", "edges.csv", "history.csv", "result.npz", "summary.json"]
-    assert names(folder) == files
+    left = ["edges.csv", "history.csv", "manifest.json", "result.npz", "summary.json"]
+    assert names(folder) == [".lock", *left]
     header, *lines = (folder / "history.csv").read_text().splitlines()
     assert header.startswith("iteration,node,objective,primal,dual,disagreement,")
     assert header.endswith(",first")
@@ -197,20 +187,15 @@ def test_parts_become_one_table(folder):
         assert_array_equal(found["W"], np.arange(6.0))
 
 
-def test_edges_of_an_earlier_run_do_not_stay(folder):
-    """What is in the folder belongs to one run."""
-    (folder / "edges.csv").write_text("old")
-    ranks = record(folder, 1, by_edge=False)
-    for parts in ranks:
-        parts.close()
-    output.finish({}, {}, ranks[0])
-
-    assert names(folder) == [".lock", "history.csv", "result.npz", "summary.json"]
+@pytest.fixture
+def full(monkeypatch):
+    """Let files of rows lie on a device that is full."""
+    device = lambda path, root: os.open("/dev/full", os.O_RDWR)  # noqa: E731
+    monkeypatch.setattr(files, "create", device)
 
 
-def test_a_failure_to_write_ends_the_run_in_good_order(folder):
+def test_a_failure_to_write_ends_the_run_in_good_order(folder, full):
     """The watcher asks all to stop, and the error is raised when it is closed."""
-    (folder / output.PARTS / "history-00000.csv").symlink_to("/dev/full")
     parts = output.Parts(folder, 0, [(0,)], None, {})
     said = [parts(t, [node(0, t)]) for t in range(1, 5001)]
 
@@ -220,9 +205,8 @@ def test_a_failure_to_write_ends_the_run_in_good_order(folder):
         parts.close()
 
 
-def test_a_failure_to_write_the_last_rows_is_told(folder):
+def test_a_failure_to_write_the_last_rows_is_told(folder, full):
     """Most runs are so short that nothing is written before."""
-    (folder / output.PARTS / "history-00000.csv").symlink_to("/dev/full")
     parts = output.Parts(folder, 0, [(0,)], None, {})
     assert parts(1, [node(0, 1)]) is None
 
@@ -238,7 +222,7 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     output.write_text(tmp_path / "config.toml", "é = 1\n")
     assert (tmp_path / "config.toml").read_bytes() == "é = 1\n".encode()
 
-    def refuse(old, new):
+    def refuse(old, new, **folders):
         assert (tmp_path / ".config.toml.draft").read_text() == "new"
         raise OSError(28, "No space left on device")
 
@@ -249,16 +233,15 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     assert names(tmp_path) == ["config.toml"]
 
 
-def test_an_error_of_ours_leaves_no_draft_either(tmp_path):
+def test_an_error_of_ours_leaves_no_draft_either(folder):
     """Such as a summary that JSON cannot hold."""
-    (tmp_path / output.PARTS).mkdir()
-    parts = output.Parts(tmp_path, 0, [(0,)], None, {})
+    parts = output.Parts(folder, 0, [(0,)], None, {})
     parts.close()
     with pytest.raises(TypeError):
         output.finish({"converged": {1, 2}}, {}, parts)
 
-    assert "summary.json" not in names(tmp_path)
-    assert not [name for name in names(tmp_path) if name.endswith(".draft")]
+    assert "summary.json" not in names(folder)
+    assert not [name for name in names(folder) if name.endswith(".draft")]
 
 
 def test_the_summary_comes_last(folder, monkeypatch):
@@ -269,9 +252,9 @@ def test_the_summary_comes_last(folder, monkeypatch):
     order = []
     replace = os.replace
 
-    def note(old, new):
-        order.append(os.path.basename(new))
-        replace(old, new)
+    def note(old, new, **folders):
+        order.append(new)
+        replace(old, new, **folders)
 
     monkeypatch.setattr(os, "replace", note)
     output.finish({}, {}, ranks[0])

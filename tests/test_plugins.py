@@ -147,7 +147,7 @@ def test_settings_reach_the_constructor():
     words = (*MEAN, *SMALL, "--data", "rows.npy")
     flag = run(*words, "--problem-settings", given)
     table = run(*words, "--config", "run.toml", out="table")
-    again = run("--config", "table/config.toml", out="again")
+    again = run("--config", "table/config.toml", "--trust", out="again")
 
     assert_allclose(flag["mean"], [[2.0, 4.0]] * 3, atol=1e-7)
     for other in (table, again):

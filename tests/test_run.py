@@ -280,8 +280,8 @@ def test_results_are_overwritten_on_request():
     folder = run(*SHORT, "--scheme", "vp", "--seed", 9, "--overwrite")
 
     assert_same(folder, run(*SHORT, "--scheme", "vp", "--seed", 9, out="fresh"))
-    names = ["checkpoints", "config.toml", "history.csv", "result.npz", "summary.json"]
-    assert sorted(os.listdir(folder)) == [".lock", *names]
+    names = {"checkpoints", "config.toml", "history.csv", "manifest.json", "result.npz"}
+    assert set(os.listdir(folder)) == {".lock", *names, "summary.json"}
 
 
 def test_without_a_name_results_go_to_a_new_folder(capsys):

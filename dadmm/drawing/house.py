@@ -13,6 +13,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
+from dadmm import files
 from dadmm.layout import Matrix
 from dadmm.output import writing
 
@@ -87,7 +88,8 @@ def save(
     with writing(stem.parent), rc_context(HOUSE):
         stem.parent.mkdir(parents=True, exist_ok=True)
         for path, suffix in zip(paths, formats, strict=True):
-            figure.savefig(path, metadata=dates.get(suffix))
+            with files.replacing(path) as file:
+                figure.savefig(file, format=suffix, metadata=dates.get(suffix))
     return paths
 
 
