@@ -29,16 +29,16 @@ def cases(rows: Sequence[Row]) -> Iterator[tuple[str, str, list[Row]]]:
 
 
 def bytes_of(rows: Sequence[Row], scheme: str, sending: str) -> float:
-    """Return the bytes to the goal; infinite where it was not reached."""
+    """Return the bytes to the goal for good; infinite where it was not reached."""
     for row in rows:
         if (row["scheme"], row["sending"]) == (scheme, sending):
-            return float(row["bytes"]) if row["reached"] else float("inf")
+            return float(row["bytes"]) if row["for_good"] else float("inf")
     return float("nan")
 
 
 def print_tables(rows: Sequence[Row]) -> None:
     """Print one Markdown table for each problem and graph."""
-    head = ("scheme", "sending", "iterations", "messages", "silent", "MB")
+    head = ("scheme", "sending", "first", "for good", "messages", "silent", "MB")
     head += ("LAN s", "WAN s", "wireless s", "fewer bytes than fixed / nap / auto")
     for problem, graph, own in cases(rows):
         bases = [bytes_of(own, *base) for base in BASES]
@@ -54,13 +54,15 @@ def cells(row: Row, bases: Sequence[float]) -> list[str]:
     label = row["scheme"]
     if label == "fixed":
         label += f" (eta {float(row['eta0']):.3g})"
-    if not row["reached"]:
-        return [label, row["sending"], f"not within {row['iterations']}", *["-"] * 7]
+    first = row["first"] or f"not within {row['cap']}"
+    if not row["for_good"]:
+        return [label, row["sending"], f"{first}", *["-"] * 8]
     times = [f"{float(row[f'{n}_seconds']):.3g}" for n in ("lan", "wan", "wireless")]
     ratios = [base / float(row["bytes"]) for base in bases]
     fewer = " / ".join(f"{ratio:.1f}" if isfinite(ratio) else "-" for ratio in ratios)
-    counts = [f"{int(row[k]):,}" for k in ("iterations", "messages", "silent")]
-    return [label, row["sending"], *counts, f"{row['bytes'] / 1e6:.2f}", *times, fewer]
+    counts = [f"{int(row[k]):,}" for k in ("for_good", "messages", "silent")]
+    counts = [f"{first}", *counts, f"{row['bytes'] / 1e6:.2f}"]
+    return [label, row["sending"], *counts, *times, fewer]
 
 
 @in_house_style

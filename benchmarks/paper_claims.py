@@ -100,6 +100,7 @@ def main() -> None:
         for column in ("iterations", "both_rules", "first_truth_10", "first_truth_5"):
             print_ratio("as printed", rows, column, graphs)
         print_share(rows, graphs, lambda row: float(row["angle_truth"]) > 10)
+        print_left(rows, {"truth": (10, 5), "centralised": (1,)})
     rows = read_rows(folder / "caltech.csv")
     print("\n== caltech ==")
     for setting in SETTINGS:
@@ -114,6 +115,7 @@ def main() -> None:
         for column in ("iterations", "both_rules", "first_centralised_5"):
             print_ratio("all objects", rows, column, networks)
         print_share(rows, networks, lambda row: float(row["angle_centralised"]) > 15)
+    print_left(rows, {"centralised": (10, 5, 1)})
     rows = read_rows(folder / "hopkins.csv")
     print("\n== hopkins ==")
     for setting in SETTINGS:
@@ -121,6 +123,24 @@ def main() -> None:
             own = select(rows, setting=setting, graph=graph)
             print_readings(own, setting, graph)
             print_readings(own, f"{setting}, both rules", graph, "both_rules")
+    print_left(rows, {"centralised": (10, 5, 1)})
+
+
+def print_left(rows: list[Row], levels: dict[str, tuple[int, ...]]) -> None:
+    """Print how many runs that were once below an angle are above it at their end."""
+    print("\nof the runs that were below an angle, those above it at their end")
+    for setting in SETTINGS:
+        for target, degrees in levels.items():
+            for level in degrees:
+                own = select(rows, setting=setting)
+                own = [row for row in own if row[f"first_{target}_{level}"]]
+                cells = []
+                for group in (own, *(select(own, scheme=name) for name in SCHEMES)):
+                    ends = [float(row[f"angle_{target}_last"]) for row in group]
+                    left = sum(end >= level for end in ends)
+                    cells.append(f"{left} of {len(ends)}")
+                name = f"{setting}, {level} of {target}"
+                print(f"{name:28}" + "".join(f"{cell:>15}" for cell in cells))
 
 
 def print_share(

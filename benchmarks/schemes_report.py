@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from dadmm.penalty import SCHEMES
 
 Row = Mapping[str, Any]
 CASE = ("problem", "graph", "n_nodes", "seed", "init")
-NUMBERS = ("n_nodes", "seed", "iterations", "messages", "bytes", "collectives", "cap")
+NUMBERS = (
+    "n_nodes", "seed", "first", "for_good", "messages", "bytes", "collectives", "cap",
+)  # fmt: skip
 # Lines of the profiles, the oracle last; all schemes are in the tables.
 SHOWN = ("auto", "edge_ratio 1.6", "edge_balance 1.6", "global_balance", "fixed",
          "vp", "nap", "oracle")  # fmt: skip
@@ -57,12 +59,12 @@ def kinds(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return groups
 
 
-def value(row: Row, column: str = "iterations") -> float:
+def value(row: Row, column: str = "for_good") -> float:
     """Return a number of a row, infinite where its goal was not reached."""
-    return float("inf") if row["iterations"] is None else float(row[column])
+    return float("inf") if row[column] is None else float(row[column])
 
 
-def without_eta0(rows: Sequence[Row], column: str = "iterations") -> Table:
+def without_eta0(rows: Sequence[Row], column: str = "for_good") -> Table:
     """Return a column of `auto` and of the oracles by case."""
     found: Table = {}
     for row in rows:
@@ -71,7 +73,7 @@ def without_eta0(rows: Sequence[Row], column: str = "iterations") -> Table:
     return found
 
 
-def table(rows: Sequence[Row], column: str = "iterations") -> Table:
+def table(rows: Sequence[Row], column: str = "for_good") -> Table:
     """Return a column by case and eta0, then by scheme.
 
     `auto` and the oracle have no eta0, so theirs holds for each.
@@ -161,14 +163,27 @@ def print_schemes(rows: Sequence[Row], title: str) -> None:
 
 def print_headline(rows: Sequence[Row]) -> None:
     """Print what was asked of `auto`, over cases without their eta0."""
-    each = without_eta0(rows).values()
-    for oracle in ("oracle", "oracle 1"):
+    for oracle, column in product(("oracle", "oracle 1"), ("for_good", "first")):
+        each = without_eta0(rows, column).values()
         ratio = np.array([e["auto"] / e[oracle] for e in each
                           if e.get(oracle, np.inf) < np.inf])  # fmt: skip
         if len(ratio):
-            print(f"\nauto over {oracle}: median {middle(ratio)}, 90 % "
+            print(f"\nauto over {oracle}, {column}: median {middle(ratio)}, 90 % "
                   f"{middle(ratio, 0.9)}, worst {middle(ratio, 1.0)}, at most 1.2 in "
                   f"{(ratio <= 1.2).mean():.0%} of {len(ratio)} cases")  # fmt: skip
+
+
+def print_left(rows: Sequence[Row]) -> None:
+    """Print how often the nodes left their goal again, and for how long."""
+    print("\n| scheme | reached the goal | left it again | not for good before the cap "
+          "| for good / first, worst |\n" + "|---" * 5 + "|")  # fmt: skip
+    for label in labels(table(rows)):
+        own = [r for r in rows if r["label"] == label and r["first"]]
+        left = [r for r in own if r["for_good"] != r["first"]]
+        ratio = np.array([value(r) / r["first"] for r in own if r["for_good"]])
+        never = sum(r["for_good"] is None for r in own)
+        print(f"| {label} | {len(own)} | {len(left)} | {never} "
+              f"| {middle(ratio, 1.0)} |")  # fmt: skip
 
 
 def print_where(rows: Sequence[Row]) -> None:
@@ -194,12 +209,13 @@ def print_where(rows: Sequence[Row]) -> None:
             start = ", independent" * (init == "independent")
             print(f"| {problem}{start} | " + " | ".join(cells) + " |")
     print("\nthe cases in which auto is furthest from the oracle\n")
-    print("| case | auto | oracle | ratio |\n|---|---|---|---|")
+    first = without_eta0(rows, "first")
+    print("| case | auto (first) | oracle (first) | ratio |\n|---|---|---|---|")
     for name in sorted(ratio, key=lambda name: -ratio[name])[:10]:
         each, (problem, graph, n, seed, init) = cases[name], name
         words = f"{problem}, {graph} {n}, seed {seed}, {init}"
-        print(f"| {words} | {each['auto']:g} | {each['oracle']:g} "
-              f"| {number(ratio[name])} |")  # fmt: skip
+        cells = [f"{each[k]:g} ({first[name][k]:g})" for k in ("auto", "oracle")]
+        print(f"| {words} | {' | '.join(cells)} | {number(ratio[name])} |")
 
 
 def typical(of: Table, graph: str, label: str) -> float:
@@ -209,13 +225,13 @@ def typical(of: Table, graph: str, label: str) -> float:
 
 
 def print_traffic(rows: Sequence[Row]) -> None:
-    """Print the median of what is sent until the goal, 20 nodes."""
+    """Print the median of what is sent until the goal for good, 20 nodes."""
     rows = [row for row in rows if row["n_nodes"] == 20]
     if not rows:
         return
     sent, size = (full(table(rows, column)) for column in ("messages", "bytes"))
     graphs = list(dict.fromkeys(name[1] for name in sent))
-    print("\nmedian messages (MB) until the goal, 20 nodes, over problems and eta0\n")
+    print("\n20 nodes, median over problems and eta0 of messages (MB) until for good\n")
     print("| scheme | " + " | ".join(graphs) + " |")
     print("|---" * (1 + len(graphs)) + "|")
     for label in labels(sent):
@@ -233,6 +249,7 @@ def print_tables(rows: Sequence[Row]) -> None:
     for title, own in groups.items():
         print_schemes(own, title)
         print_headline(own)
+        print_left(own)
         print_where(own)
     print_traffic(groups["convex"])
 

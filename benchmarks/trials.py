@@ -1,13 +1,19 @@
-"""One run of a scheme until all nodes have reached their goal; the oracle's search."""
+"""One run of a scheme: when all nodes reach their goal, and from when on they stay.
+
+Two numbers are measured, because nodes can leave their goal again. `first` is the first
+iteration in which every node is within the goal. `for_good` is the iteration from which
+on every node stays within it until the end of the run. The run goes on until the nodes
+have stayed for as many iterations as it took to enter, and for at least `STAY`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from cases import Goal, instance
@@ -22,6 +28,7 @@ from dadmm.penalty.rules import opening
 from dadmm.topology import GRAPHS, Topology
 
 PER_DECADE = 4  # penalties that the oracle tries
+STAY = 100  # iterations that the nodes must stay within the goal, at least
 
 
 @dataclass(frozen=True)
@@ -60,21 +67,72 @@ class Trial:
         return self.problem, self.graph, self.n_nodes, self.seed, self.init
 
 
-class Reached(Exception):
+class Arrival:
+    """Note in each iteration whether all nodes are within their goal.
+
+    Parameters
+    ----------
+    cap : int
+        The nodes must enter the goal, and stay from then on, in this iteration or
+        before.
+
+    Attributes
+    ----------
+    first, for_good : int or None
+        See the top of this file; None where it did not happen.
+    """
+
+    def __init__(self, cap: int) -> None:
+        self.cap = cap
+        self.first: int | None = None
+        self.for_good: int | None = None
+        self._since: int | None = None  # the nodes are within the goal since then
+
+    @property
+    def longest(self) -> int:
+        """The iteration in which both numbers are known at the latest."""
+        return horizon(self.cap)
+
+    def known(self, t: int, within: bool) -> bool:
+        """Note iteration ``t``; return whether both numbers are known."""
+        if not within:
+            self._since = None
+            return t >= self.cap
+        self.first = self.first or t
+        self._since = self._since or t
+        if t < horizon(self._since):
+            return False
+        self.for_good = self._since
+        return True
+
+
+def horizon(entered: int) -> int:
+    """Return until when the nodes must stay to have arrived for good."""
+    return max(2 * entered, entered + STAY)
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    first: int | None
+    for_good: int | None
+    ended: str  # "stayed", "left" (the goal, again), "cap" (never there), "broke down"
+
+
+class Known(Exception):
     """Raised by a watcher to end a run at once."""
 
 
-class Finish:
-    """A watcher that ends a run when the nodes have reached their goal."""
+class Watch:
+    """A watcher that ends a run when it is known when the nodes arrived."""
 
-    def __init__(self, goal: Goal) -> None:
-        self.goal = goal
-        self.t: int | None = None
+    def __init__(self, goal: Goal, cap: int) -> None:
+        self.goal, self.arrival = goal, Arrival(cap)
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
-        if self.goal(np.array([node.theta for node in nodes])):
-            self.t = t
-            raise Reached
+        within = self.goal(np.array([node.theta for node in nodes]))
+        if self.arrival.known(t, within):
+            raise Known
 
 
 class Work:
@@ -86,14 +144,15 @@ class Work:
     def __call__(self, trial: Trial) -> dict[str, Any]:
         if trial.scheme == "oracle":
             trial, found = oracle(trial, self.data)
-            return row(trial, "oracle", *found, self.data)
-        return row(trial, trial.scheme, *run(trial, self.data), self.data)
+            return row(trial, "oracle", found, self.data)
+        return row(trial, trial.scheme, run(trial, self.data), self.data)
 
 
-def run(trial: Trial, data: str = "") -> tuple[int | None, str]:
-    """Return the iteration in which all nodes reached their goal, and how it ended."""
+def run(trial: Trial, data: str = "") -> Outcome:
+    """Return when all nodes reached their goal, and how the run ended."""
     case = instance(trial.problem, trial.n_nodes, trial.seed, data)
-    finish = Finish(case.goal)
+    watch = Watch(case.goal, trial.cap or case.cap)
+    arrival, ended = watch.arrival, ""
     try:
         dadmm.solve(
             case.problems,
@@ -105,57 +164,64 @@ def run(trial: Trial, data: str = "") -> tuple[int | None, str]:
             budget0=trial.budget0,
             init=trial.init,
             seed=trial.seed,
-            max_iter=trial.cap or case.cap,
+            max_iter=arrival.longest,
             tolerance=0.0,
             record=False,
-            watchers=[finish],
+            watchers=[watch],
         )
-    except Reached:
-        return finish.t, "reached"
+    except Known:
+        pass
     except ProblemError:
-        return None, "broke down"
-    return None, "cap"
+        ended = "broke down"
+    if not ended:
+        ended = "stayed" if arrival.for_good else "left" if arrival.first else "cap"
+    return Outcome(arrival.first, arrival.for_good, ended)
 
 
-def row(
-    trial: Trial, scheme: str, iterations: int | None, ended: str, data: str = ""
-) -> dict[str, Any]:
-    """Return the outcome of a trial, with what was sent until then.
+def row(trial: Trial, scheme: str, found: Outcome, data: str = "") -> dict[str, Any]:
+    """Return the outcome of a trial, with what was sent until the nodes had arrived.
 
     Messages are those of all directed edges with the first swap, as in
-    `dadmm.Result.traffic`.
+    `dadmm.Result.traffic`, until the nodes are within the goal for good.
     """
     case = instance(trial.problem, trial.n_nodes, trial.seed, data)
     graph = GRAPHS[trial.graph](trial.n_nodes, trial.seed)
     outcome = asdict(trial) | {"scheme": scheme, "cap": trial.cap or case.cap}
-    outcome |= {"label": replace(trial, scheme=scheme).label}
-    outcome |= {"iterations": iterations, "ended": ended}
-    if iterations is not None:
+    outcome |= {"label": replace(trial, scheme=scheme).label} | found._asdict()
+    if found.for_good is not None:
         size = case.problems[0].layout.shared_size
         rule = SCHEMES["fixed" if scheme == "oracle" else scheme]
-        each = iterations * wire.length(size, with_eta=not rule.agrees)
+        each = found.for_good * wire.length(size, with_eta=not rule.agrees)
         outcome |= {
-            "messages": len(graph.edges) * (iterations + 1),
+            "messages": len(graph.edges) * (found.for_good + 1),
             "bytes": len(graph.edges) * (wire.width(size) + each),
-            "collectives": iterations * rule.reduces,
+            "collectives": found.for_good * rule.reduces,
         }
     return outcome | {"dadmm": dadmm.__version__, "numpy": np.__version__}
 
 
-def oracle(trial: Trial, data: str = "") -> tuple[Trial, tuple[int | None, str]]:
-    """Search the fixed penalty that reaches the goal first; return its run.
+def trial_of(row: Mapping[str, str]) -> Trial:
+    """Return the trial of a stored row."""
+    kinds: dict[str, Any] = {"n_nodes": int, "seed": int, "t_max": int, "cap": int}
+    kinds |= {"relaxation": float, "eta0": float, "budget0": float}
+    names = [field.name for field in fields(Trial)]
+    return Trial(**{name: kinds.get(name, str)(row[name]) for name in names})
+
+
+def oracle(trial: Trial, data: str = "") -> tuple[Trial, Outcome]:
+    """Search the fixed penalty that is soonest within the goal for good; return it.
 
     The penalties are powers of 10^(1/4). From a guess the search goes two decades up
     and down, then to better neighbours at shorter and shorter distances; from a given
-    eta0 it goes half a decade at first. Each run is given up when it is later than the
-    best so far.
+    eta0 it goes half a decade at first. Each run is given up when it is outside the
+    goal later than the best run so far.
     """
     graph = GRAPHS[trial.graph](trial.n_nodes, trial.seed)
     case = instance(trial.problem, trial.n_nodes, trial.seed, data)
     known = trial.eta0 > 0
     first = round(PER_DECADE * math.log10(trial.eta0)) if known else 0
     first = first if known else guess(case.problems, graph, trial)
-    tried: dict[int, int | None] = {}
+    tried: dict[int, Outcome] = {}
     best, least = first, trial.cap or case.cap
 
     def attempt(k: int) -> None:
@@ -164,13 +230,14 @@ def oracle(trial: Trial, data: str = "") -> tuple[Trial, tuple[int | None, str]]
             return
         eta = 10.0 ** (k / PER_DECADE)
         plain = replace(trial, scheme="fixed", eta0=eta, cap=least)
-        found = tried[k] = run(plain, data)[0]
-        if found is not None and (found < least or tried.get(best) is None):
+        tried[k] = run(plain, data)
+        found = tried[k].for_good
+        if found and (found < least or not tried[best].for_good):
             best, least = k, found
 
     for step in (0,) if known else (0, 4, -4, 8, -8):
         attempt(first + step)
-    if tried[best] is None:  # then every half decade
+    if not tried[best].for_good:  # then every half decade
         for step in (2, -2, 6, -6, 10, -10, 12, -12):
             attempt(first + step)
     for reach in (2, 1) if known else (4, 2, 1):
@@ -181,9 +248,7 @@ def oracle(trial: Trial, data: str = "") -> tuple[Trial, tuple[int | None, str]]
             if best == centre:
                 break
     chosen = replace(trial, eta0=10.0 ** (best / PER_DECADE))
-    if tried[best] is None:
-        return chosen, (None, "cap")
-    return chosen, (tried[best], "reached")
+    return chosen, tried[best]
 
 
 def guess(problems: Sequence[Any], graph: Topology, trial: Trial) -> int:

@@ -41,7 +41,7 @@ def test_a_stored_row_is_what_a_run_gives(problem, graph, scheme, sending):
     talk = bench.Talk(problem, graph, scheme, float(row["eta0"]), sending)
     found = bench.work(talk)
 
-    for key in ("iterations", "messages", "bytes", "silent"):
+    for key in ("first", "for_good", "first_bytes", "messages", "bytes", "silent"):
         assert found[key] == int(row[key]), key
     for key in ("lan_seconds", "wan_seconds", "wireless_seconds"):
         assert np.isclose(found[key], float(row[key]), rtol=1e-4), key
@@ -62,11 +62,11 @@ def test_tables_and_figures_come_from_rows(tmp_path, capsys):
     """A row that did not arrive has dashes; a figure for each problem."""
     talk = bench.Talk("ppca", "complete", "auto", 10.0, "float16")
     arrived = bench.work(talk)
-    given_up = {**arrived, "sending": "2 bits", "reached": False}
+    given_up = {**arrived, "sending": "2 bits", "first": None, "for_good": None}
     report.print_tables([arrived, given_up])
     lines = capsys.readouterr().out.splitlines()
     paths = report.draw_pareto([arrived, given_up], tmp_path)
 
-    assert any("| auto | float16 | 20 |" in line for line in lines)
+    assert any("| auto | float16 | 20 | 47 |" in line for line in lines)
     assert any("not within" in line for line in lines)
     assert [path.name for path in paths] == ["communication-ppca.png"]
