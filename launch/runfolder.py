@@ -37,8 +37,13 @@ FREE = {
     "placement": str,
     "on_failure": str,
 }
-# what is read of a summary.json
-SUMMARY = {"reason": str, "iterations": int, "seconds": dict, "metrics": dict}
+# what is read of a summary.json: what counts where it is absent, and its type
+SUMMARY: dict[str, tuple[Any, type]] = {
+    "reason": (None, str),
+    "iterations": (None, int),
+    "seconds": ({}, dict),
+    "metrics": ({}, dict),
+}
 WORDS = {"new": "missing", "empty": "unfinished", "max_iter": "not converged"}
 ELSEWHERE = {"nodes", "out", "overwrite", "resume"}  # not written, or compared apart
 
@@ -67,8 +72,8 @@ def look(folder: Path) -> State:
         return State("failed", last_checkpoint(folder))
     with contextlib.suppress(FileNotFoundError):
         summary = read_json(folder / "summary.json")
-        for name, kind in SUMMARY.items():
-            if type(summary.get(name)) is not kind:
+        for name, (usual, kind) in SUMMARY.items():
+            if type(summary.get(name, usual)) is not kind:
                 raise UsageError(
                     f"{folder / 'summary.json'} is damaged: it has no {name} as runs "
                     "write it"
