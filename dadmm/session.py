@@ -133,21 +133,28 @@ def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
     if world.rank or files.kind(summary) == "none":
         return
     with output.writing(folder):
-        found = json.loads(files.read(summary))
+        text = files.read(summary)
+    try:
+        found = json.loads(text)
+        iterations, converged = int(found["iterations"]), found["converged"]
+    except (ValueError, LookupError, TypeError):
+        raise CheckpointError(
+            f"{summary} is damaged; remove it to go on from the last checkpoint"
+        ) from None
     if found.get("lost_nodes"):
         raise CheckpointError(
             f"the run in {folder} has lost nodes and ended without them; start anew to "
             "have all"
         )
-    if found["converged"]:
+    if converged:
         raise CheckpointError(
-            f"the run in {folder} has converged after {found['iterations']} "
-            "iterations; there is nothing to resume"
+            f"the run in {folder} has converged after {iterations} iterations; there "
+            "is nothing to resume"
         )
-    if found["iterations"] >= max_iter:
+    if iterations >= max_iter:
         raise CheckpointError(
-            f"the run in {folder} has done {found['iterations']} iterations, and "
-            f"max_iter is {max_iter}; raise max_iter to go on"
+            f"the run in {folder} has done {iterations} iterations, and max_iter is "
+            f"{max_iter}; raise max_iter to go on"
         )
 
 
