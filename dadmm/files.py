@@ -132,9 +132,10 @@ def replacing(
     Folders below the root are made. What is in the place must be a plain file.
     """
     with within(path, root, make=True) as (handle, name):
-        if kind(name, handle) not in ("file", "none"):
-            raise _refusal(name, kind(name, handle))
         draft = draft_of(name)
+        for word in (name, draft):
+            if kind(word, handle) not in ("file", "none"):
+                raise _refusal(word, kind(word, handle))
         if kind(draft, handle) == "file":  # of a process that was killed
             os.unlink(draft, dir_fd=handle)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN

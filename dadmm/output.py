@@ -180,8 +180,10 @@ def _measure(part: Path, last: int) -> tuple[int, int]:
 def _parts(folder: Path, kind: str) -> list[Path]:
     """Return the files of rows that are there, of those that the run lists."""
     mark = f"{PARTS}/{kind}-"
-    own = sorted(n for n in Manifest.read(folder).names if n.startswith(mark))
-    return [folder / name for name in own if files.kind(folder / name) != "none"]
+    listed = sorted(n for n in Manifest.read(folder).names if n.startswith(mark))
+    paths = [folder / name for name in listed]
+    with files.within(folder / PARTS / "any", folder) as (handle, _):
+        return [path for path in paths if files.kind(path.name, handle) != "none"]
 
 
 def _fresh(stem: Path) -> Path:
