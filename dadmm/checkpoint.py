@@ -25,7 +25,7 @@ from dadmm.errors import CheckpointError, ConfigError, OutputError
 from dadmm.node import Node
 from dadmm.world import together
 
-FOLDER, KEPT, FORMAT = "checkpoints", 2, 1
+FOLDER, KEPT, FORMAT = "checkpoints", 2, 2
 
 
 class Checkpoints:

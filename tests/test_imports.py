@@ -44,9 +44,10 @@ ORDER = (
     ("state",),
     ("algorithm", "checkpoint", "recovery"),
     ("record", "certificate", "team"),
+    ("ending",),
     ("solver",),
     ("dadmm",),  # the library's front door
-    ("flags",),
+    ("advice", "flags"),
     ("config",),
     ("output", "progress"),
     ("assemble", "report", "session"),

@@ -13,6 +13,8 @@ from dadmm.interfaces import PenaltyState, Sighting
 from dadmm.layout import Matrix, Vector
 from dadmm.penalty import equations
 
+BUDGET = ("budget0", "budget_decay", "budget_trigger")
+
 
 @dataclass(frozen=True)
 class Scheme:
@@ -42,6 +44,7 @@ class Scheme:
     relaxation: float | None = None
 
     RELAXATION: ClassVar[float] = 1.0
+    uses: ClassVar[tuple[str, ...]] = ("eta0",)  # of the settings but relaxation
     probes: ClassVar[bool] = False
     surveys: ClassVar[bool] = False
     agrees: ClassVar[bool] = False
@@ -73,7 +76,7 @@ class Scheme:
         return PenaltyState(
             eta=np.full(degree, float(self.eta0)),
             spent=np.zeros(degree),
-            budget=np.full(degree, float(self.budget0)),
+            budget=np.full(degree, self.budget0 if "budget0" in self.uses else 0.0),
             growths=np.zeros(degree),
         )
 
@@ -123,6 +126,8 @@ class Fixed(Scheme):
 class VP(Scheme):
     """Varying penalty: balance this node's residuals until t_max, then reset."""
 
+    uses = ("eta0", "t_max", "residual_ratio")
+
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
         factor = equations.balance(seen.primal, seen.dual, self.residual_ratio)
         if seen.t < self.t_max:
@@ -133,6 +138,7 @@ class VP(Scheme):
 class AP(Scheme):
     """Adaptive penalty: weigh each edge by how good its far end is, until t_max."""
 
+    uses = ("eta0", "t_max")
     probes = True
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
@@ -143,6 +149,7 @@ class AP(Scheme):
 class NAP(Scheme):
     """Network adaptive penalty: adapt each edge until its budget is spent."""
 
+    uses = ("eta0", *BUDGET)
     probes = True
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
@@ -154,6 +161,7 @@ class NAP(Scheme):
 class VPAP(Scheme):
     """VP and AP together, until t_max."""
 
+    uses = ("eta0", "t_max", "residual_ratio")
     probes = True
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
@@ -172,6 +180,7 @@ class VPNAP(Scheme):
     so all edges reset after the last iteration that may adapt, whatever is left.
     """
 
+    uses = ("eta0", "residual_ratio", *BUDGET)
     probes = True
     LAST: ClassVar[int] = 500
 

@@ -62,11 +62,6 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         As always in scikit-learn.
     """
 
-    _advice = (
-        "raise max_iter or the tolerance (where noise is low, the subspace is found "
-        "long before that)"
-    )
-
     def __init__(
         self,
         n_components: int | None = None,
