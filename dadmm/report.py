@@ -269,7 +269,7 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         f"solve {seconds['solve']:.2f}, exchange {seconds['exchange']:.2f}, "
         f"update {seconds['update']:.2f}, observe {seconds['observe']:.2f})",
         *_lost(summary),
-        *(summary[name] for name in ("waited_for", "advice") if summary[name]),
+        summary["waited_for"],
         _sent(summary),
         f"nodes agree to {found['consensus_error']:.1e} (relative)",
     ]
@@ -293,4 +293,6 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     if config.checkpoint and not summary["converged"] and not summary["lost_nodes"]:
         more = " --max-iter N" if summary["reason"] == "max_iter" else ""
         lines.append(f"go on with --resume {folder}{more}")
+    if summary["advice"]:
+        lines.append(summary["advice"])
     return "\n".join(lines)

@@ -49,8 +49,9 @@ def labels(runs: Sequence[Run]) -> list[str]:
         for name in settings[0]
         if name not in ASIDE and len({repr(chosen[name]) for chosen in settings}) > 1
     ]
-    names = [", ".join(_word(name, chosen[name]) for name in differ)
-             for chosen in settings]  # fmt: skip
+    names = [", ".join(_word(name, chosen[name]) for name in differ
+                       if chosen[name] is None or name in run.config.applied())
+             for run, chosen in zip(runs, settings, strict=True)]  # fmt: skip
     if len(set(names)) == len(names):
         return names if differ else [runs[0].folder.name]
     folders = [str(run.folder) for run in runs]

@@ -30,8 +30,6 @@ from dadmm.drawing.house import (
 )
 from dadmm.layout import Matrix, Vector
 
-MOMENTS = ("--", "-")  # dashes of moments
-
 
 class Penalties(NamedTuple):
     """The penalties of a run."""
@@ -70,7 +68,7 @@ def convergence(
     levels : dict of str to (float, str)
         A level to mark in the panel of that title, and its name.
     moments : dict of str to int
-        Iterations to mark in all panels, by name.
+        One or two iterations to mark in all panels, by name.
     """
     figure, axes = sheet(len(panels), 3.5, 2.7)
     figure.suptitle(title)
@@ -86,19 +84,20 @@ def convergence(
             values = np.where((values > 0) & (values < np.inf), values, np.nan)
             spread = quantiles(values, (0, 0.5, 1), 1)
             curve(axis, spread, styles[run], 0.22 if len(runs) == 1 else 0.12)
-        if label in levels:
-            level, name = levels[label]
-            handles[name] = axis.axhline(level, color=GREY, linewidth=1, linestyle=":")
-        for (name, t), dash in zip(moments.items(), MOMENTS, strict=False):
-            handles[name] = axis.axvline(t, color=GREY, linewidth=1, linestyle=dash)
         axis.set_title(label, loc="left")
         every = np.concatenate([values.ravel() for values in runs.values()])
-        if ((every > 0) & (every < np.inf)).any():
-            log_axis(axis, unit="°" if "degrees" in label else "")
-        else:
+        if not ((every > 0) & (every < np.inf)).any():
             said = "zero throughout" if (every == 0).any() else "not known"
             axis.text(0.5, 0.5, said, ha="center", transform=axis.transAxes)
             axis.set(xticks=[], yticks=[])
+            continue
+        if label in levels:
+            level, name = levels[label]
+            handles[name] = axis.axhline(level, color=GREY, linewidth=1, linestyle=":")
+        dashes = ("--", "-")[-len(moments) :]
+        for (name, t), dash in zip(moments.items(), dashes, strict=False):
+            handles[name] = axis.axvline(t, color=GREY, linewidth=1, linestyle=dash)
+        log_axis(axis, unit="°" if "degrees" in label else "")
     legend(figure, axes[len(panels) :], handles)
     return figure
 
