@@ -86,7 +86,8 @@ def test_the_part_of_theta_that_is_furthest_from_its_limit_is_named():
             return 0.5 * ((thetas - self.wanted) ** 2).sum(axis=1)
 
     own = [TwoParts(10.0 * row) for row in np.eye(3)]
-    ending = solve(own, Topology.ring(3), max_iter=8).ending
+    settings = {"scheme": "fixed", "eta0": 0.01, "max_iter": 20}
+    ending = solve(own, Topology.ring(3), **settings).ending
 
     assert ending.part == "moving"
     assert not ending.met
