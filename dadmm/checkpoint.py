@@ -26,7 +26,7 @@ from dadmm.errors import CheckpointError, OutputError
 from dadmm.node import Node
 from dadmm.world import together
 
-FOLDER, KEPT, FORMAT = "checkpoints", 2, 1
+FOLDER, KEPT, FORMAT = "checkpoints", 2, 2
 NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
 
 

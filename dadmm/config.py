@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from dadmm.schedule import TURNS
 from dadmm.sending import Sending, check_loss
 from dadmm.solver import FAILURES, INITS
 from dadmm.stopping import AGREEMENTS, RULES, Rule
+from dadmm.topology import RANDOM
 
 # settings that only some problems have, and the argument that tells which
 OF_PROBLEMS = {
@@ -40,9 +41,41 @@ FREE = {
 }  # fmt: skip
 
 
-def setting(default: Any, help: str, choices: Sequence[str] = ()) -> Any:
-    """Return a dataclass field that carries its own documentation."""
-    return field(default=default, metadata={"help": help, "choices": tuple(choices)})
+def setting(
+    default: Any,
+    help: str,
+    choices: Sequence[str] = (),
+    applies: Callable[[RunConfig], bool] = lambda config: True,
+) -> Any:
+    """Return a dataclass field that carries its own documentation.
+
+    ``applies`` says whether a run with these settings looks at this one.
+    """
+    about = {"help": help, "choices": tuple(choices), "applies": applies}
+    return field(default=default, metadata=about)
+
+
+def _synthetic(config: RunConfig) -> bool:
+    return config.data is None
+
+
+def _drawn(config: RunConfig) -> bool:
+    """Return whether the data are drawn at random; the turntable of sfm is not."""
+    return config.data is None and config.problem != "sfm"
+
+
+def _of_scheme(name: str) -> Callable[[RunConfig], bool]:
+    return lambda config: name in penalty.SCHEMES[config.scheme].uses
+
+
+def _of_problem(name: str) -> Callable[[RunConfig], bool]:
+    """Return whether a problem of this package has an argument of this name."""
+    kinds = {key for key, v in PROBLEMS.items() if builder.arguments(v).takes(name)}
+    return lambda config: config.problem in kinds
+
+
+def _of_subspaces(config: RunConfig) -> bool:
+    return issubclass(PROBLEMS.get(config.problem, object), PPCA)
 
 
 class Request(NamedTuple):
@@ -78,17 +111,32 @@ class RunConfig:
     labels: str | None = setting(
         None, "which node holds each sample: a file of integers, or a column's number"
     )
-    n_samples: int = setting(500, "synthetic data: samples in all")
-    dimension: int = setting(20, "synthetic data: dimension of a sample")
-    noise_variance: float = setting(0.2, "synthetic data: variance of the noise")
-    missing: float = setting(0.0, "synthetic data: fraction of entries removed")
-    data_seed: int = setting(0, "synthetic data: seed")
-    n_components: int = setting(
-        None, "dimension of the subspace (5 by default; sfm: always 3), or clusters (3)"
+    n_samples: int = setting(500, "synthetic data: samples in all", applies=_drawn)
+    dimension: int = setting(
+        20, "synthetic data: dimension of a sample", applies=_drawn
     )
-    zero_mean: bool = setting(False, "fix the mean at zero (sfm: always)")
+    noise_variance: float = setting(
+        0.2, "synthetic data: variance of the noise", applies=_drawn
+    )
+    missing: float = setting(
+        0.0,
+        "synthetic data: fraction of entries removed",
+        applies=lambda config: _synthetic(config) and _of_subspaces(config),
+    )
+    data_seed: int = setting(0, "synthetic data: seed", applies=_synthetic)
+    n_components: int = setting(
+        None,
+        "dimension of the subspace (5 by default; sfm: always 3), or clusters (3)",
+        applies=lambda config: config.is_plugin or _of_problem("n_components")(config),
+    )
+    zero_mean: bool = setting(
+        False, "fix the mean at zero (sfm: always)", applies=_of_problem("zero_mean")
+    )
     start: str = setting(
-        "frame", "sfm: start from each camera's first frame, or at random", STARTS
+        "frame",
+        "sfm: start from each camera's first frame, or at random",
+        STARTS,
+        applies=_of_problem("start"),
     )
     alpha: float | None = setting(
         None, "regularisation of the whole problem, of which each node takes its share"
@@ -111,7 +159,11 @@ class RunConfig:
     schedule: str = setting(
         "all", "talk to all neighbours, or in matchings: one neighbour a turn", TURNS
     )
-    topology_seed: int = setting(0, "seed of random graphs")
+    topology_seed: int = setting(
+        0,
+        "seed of random graphs",
+        applies=lambda config: not RANDOM.isdisjoint(config.topology.split(",")),
+    )
     nodes: int | None = setting(
         None, "nodes of the graph without mpiexec (20 by default; else the ranks)"
     )
@@ -126,15 +178,41 @@ class RunConfig:
     relaxation: float | None = setting(
         None, "over-relax every step: between 0 and 2 (1.6 for auto, else 1)"
     )
-    eta0: float = setting(10.0, "penalty at the start; auto finds its own")
-    t_max: int = setting(50, "vp, ap, vp_ap, global_balance: adapt while t < t_max")
-    residual_ratio: float = setting(
-        10.0, "vp*, global_balance: residuals further apart are unbalanced"
+    eta0: float = setting(
+        10.0,
+        "penalty at the start; auto finds its own",
+        # auto falls back on it if no node finds any curvature
+        applies=lambda config: _of_scheme("eta0")(config) or config.eta0 != 10.0,
     )
-    budget0: float = setting(5.0, "nap, vp_nap: first budget of an edge")
-    budget_decay: float = setting(0.5, "nap, vp_nap: each raise is this times the last")
-    budget_trigger: float = setting(0.1, "nap, vp_nap: change of f that earns a raise")
-    probe: str = setting("midpoint", "where neighbours' parameters are tried", PROBES)
+    t_max: int = setting(
+        50,
+        "vp, ap, vp_ap, global_balance: adapt while t < t_max",
+        applies=_of_scheme("t_max"),
+    )
+    residual_ratio: float = setting(
+        10.0,
+        "vp*, global_balance: residuals further apart are unbalanced",
+        applies=_of_scheme("residual_ratio"),
+    )
+    budget0: float = setting(
+        5.0, "nap, vp_nap: first budget of an edge", applies=_of_scheme("budget0")
+    )
+    budget_decay: float = setting(
+        0.5,
+        "nap, vp_nap: each raise is this times the last",
+        applies=_of_scheme("budget_decay"),
+    )
+    budget_trigger: float = setting(
+        0.1,
+        "nap, vp_nap: change of f that earns a raise",
+        applies=_of_scheme("budget_trigger"),
+    )
+    probe: str = setting(
+        "midpoint",
+        "where neighbours' parameters are tried",
+        PROBES,
+        applies=lambda config: penalty.SCHEMES[config.scheme].probes,
+    )
     coupling: str = setting(
         "symmetric", "one penalty per edge, or each end its own (as printed)", COUPLINGS
     )
@@ -150,33 +228,49 @@ class RunConfig:
     )
     tolerance: float = setting(1e-3, "of the stopping rule; 0 never stops")
     absolute_tolerance: float = setting(
-        1e-6, "stopping by optimality: the same per entry, where the optimum is zero"
+        1e-6,
+        "stopping by optimality: the same per entry, where the optimum is zero",
+        applies=lambda config: config.stopping == "optimality",
     )
     max_iter: int = setting(1000, "iterations at most")
     max_seconds: float | None = setting(None, "stop, with results, after this long")
     strict: bool = setting(False, "exit with code 3 when not converged")
 
     payload: str = setting("float64", "how parameters are sent", PAYLOADS)
-    bits: int = setting(8, "quantised: bits per entry, 2 to 16")
+    bits: int = setting(
+        8,
+        "quantised: bits per entry, 2 to 16",
+        applies=lambda config: config.payload == "quantised",
+    )
     censor: float = setting(
         0.0, "send only changes of more than this part of theta (times the decay)"
     )
-    censor_decay: float = setting(0.98, "censor: by which it shrinks every iteration")
+    censor_decay: float = setting(
+        0.98,
+        "censor: by which it shrinks every iteration",
+        applies=lambda config: config.censor > 0,
+    )
     every: int = setting(1, "send every so many iterations, solve in all")
     sleep: float = setting(
         0.0, "let edges sleep that move their ends by less than this part of the most"
     )
     loss: float = setting(0.0, "scheme fixed: probability that a payload gets lost")
-    loss_seed: int = setting(0, "seed of the losses")
+    loss_seed: int = setting(
+        0, "seed of the losses", applies=lambda config: config.loss > 0
+    )
 
     checkpoint: bool = setting(
         True, "save the state of the run, from which --resume goes on"
     )
     checkpoint_seconds: float = setting(
-        60.0, "save about this often, and at the end (0: not by time)"
+        60.0,
+        "save about this often, and at the end (0: not by time)",
+        applies=lambda config: config.checkpoint,
     )
     checkpoint_every: int = setting(
-        0, "save after every so many iterations (0: do not count them)"
+        0,
+        "save after every so many iterations (0: do not count them)",
+        applies=lambda config: config.checkpoint,
     )
 
     on_failure: str = setting(
@@ -191,11 +285,14 @@ class RunConfig:
     )
     overwrite: bool = setting(False, "replace the results in --out")
     record_edges: bool = setting(False, "also write edges.csv, a row per edge")
-    record_angle: bool = setting(False, "also record subspace angles every iteration")
+    record_angle: bool = setting(
+        False, "also record subspace angles every iteration", applies=_of_subspaces
+    )
     compare_centralised: bool | None = setting(
         None,
         "ppca, sfm: compare with the centralised solution, for which rank 0 gathers "
         "a summary of each node's rows (by default for synthetic data only)",
+        applies=_of_subspaces,
     )
     quiet: bool = setting(False, "print nothing but errors")
 
@@ -371,14 +468,23 @@ class RunConfig:
                     "resumed run goes on with its own settings, so leave it out"
                 )
 
+    def applied(self) -> dict[str, Any]:
+        """Return the settings that this run looks at; those that are None left out."""
+        return {
+            item.name: value
+            for item in fields(self)
+            if (value := getattr(self, item.name)) is not None
+            and item.metadata["applies"](self)
+        }
+
     def deciding(self) -> dict[str, Any]:
         """Return the settings that decide the numbers of a run."""
-        return {k: v for k, v in asdict(self).items() if k not in FREE}
+        return {k: v for k, v in self.applied().items() if k not in FREE}
 
     def to_toml(self) -> str:
-        """Return the settings as TOML; reading it back gives the same settings."""
-        given = asdict(self).items()
-        return "".join(f"{k} = {flags.toml(v)}\n" for k, v in given if v is not None)
+        """Return the settings that apply as TOML; reading it back repeats the run."""
+        given = self.applied().items()
+        return "".join(f"{k} = {flags.toml(v)}\n" for k, v in given)
 
 
 def _check_harmless(

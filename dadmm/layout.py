@@ -63,8 +63,9 @@ class Layout:
         pull = [np.full(n, self.scales.get(name, 1.0)) for name, n in sizes]
         self.pull: Vector = np.concatenate([np.empty(0), *pull])
         self.pull[self.shared_size :] = 0.0
-        shared = [n for name, n in sizes if name not in self.private and n]
-        self.sizes = shared  # of the shared parts that are not empty
+        held = {name: n for name, n in sizes if name not in self.private and n}
+        self.names = list(held)  # of the shared parts that are not empty
+        self.sizes = shared = list(held.values())
         self.starts = np.cumsum([0, *shared])[:-1]  # and where they begin
         self._root = np.sqrt(self.pull[: self.shared_size])
         self._plain = not self.private and not self.scales

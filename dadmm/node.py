@@ -17,11 +17,11 @@ from dadmm.links import Links
 
 COUPLINGS = ("symmetric", "own")
 PROBES = ("midpoint", "neighbour")
-# all that the next iteration and the results depend on, beside the links
+# all that the next iteration and the results depend on, with links and standing
 STATE = (
     "theta", "multipliers", "anchors", "mean", "eta", "penalty", "accord", "network",
     "objective", "objective_previous", "primal", "dual", "satisfied",
-    "disagreement", "residual", "lag", "_idled", "_content", "total_seconds",
+    "disagreement", "residual", "lag", "_idled", "total_seconds",
 )  # fmt: skip
 SOLVE, EXCHANGE, UPDATE, OBSERVE = PHASES = range(4)  # of an iteration, in this order
 
@@ -96,8 +96,11 @@ class Node:
         self.objective_previous = math.inf  # in the last iteration that was not idle
         self._idled = 0  # iterations that were, see `Links.idle`
         # optimality is a fact of each iteration, a standstill takes all edges' turns
-        self._spell = 1 if rule.name == "optimality" else links.cycle
-        self._content = 0  # for how many iterations the rule has held
+        spell = 1 if rule.name == "optimality" else links.cycle
+        patience = stopping.PATIENCE * spell
+        delay = 2 * self.reach if decentralised else 1  # the words of `stopping.agree`
+        self.verdict = stopping.Verdict(math.inf)  # on this iteration
+        self.standing = stopping.Standing(patience, delay)
         self.disagreement = self.residual = math.inf
         self.behind, self.lag = np.zeros(size), 0.0  # of the neighbours' knowledge
         self.satisfied = self.done = False
@@ -251,13 +254,14 @@ class Node:
     def state(self) -> dict[str, Any]:
         """Return all that the next iteration depends on; the arrays are in use."""
         own = {name: getattr(self, name) for name in STATE}
-        return own | {"links": self.links.state()}
+        return own | {"links": self.links.state(), "standing": self.standing.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a state of a node like this one, which has met its neighbours."""
         for name in STATE:
             setattr(self, name, state[name])
         self.links.restore(state["links"])
+        self.standing.restore(state["standing"])
         self.shared = self.layout.shared(self.theta)
         self.multiplier = self.multipliers.sum(axis=0)
         self.accord = self.accord._replace(wishes=0)  # their time was then
@@ -273,21 +277,21 @@ class Node:
             2.0 * consensus.norm(self.multiplier),
             self._parts() if self.rule.name == "optimality" else (),
         )
-        self._content = self._content + 1 if self.rule.holds(now) else 0
-        self.satisfied = self._content > stopping.PATIENCE * (self._spell - 1)
+        self.verdict = self.rule.judge(now)
+        standing = self.standing
+        standing.enter(t, self.verdict)
+        self.satisfied = standing.held > standing.patience - stopping.PATIENCE
         vote = self.satisfied and self.decentralised
         self.accord = stopping.agree(self.accord, self.words, t, vote, self.reach)
         self.done = t >= self.accord.stop_at
 
-    def _parts(self) -> list[stopping.Part]:
-        """Return the lengths of each shared part of theta."""
+    def _parts(self) -> list[tuple[float, ...]]:
+        """Return the lengths of each shared part of theta, see `stopping.Part`."""
         apart = self.apart if self.links.direct else self.apart + self.behind
         rows = (apart, self.slope, self.shared, self.mean, 2.0 * self.multiplier)
         squares = np.square(rows)
         lengths = np.sqrt(np.add.reduceat(squares, self.layout.starts, axis=1))
-        sizes = self.layout.sizes
-        columns = zip(*lengths.tolist(), sizes, strict=True)
-        return [stopping.Part(*column) for column in columns]
+        return list(zip(*lengths.tolist(), self.layout.sizes, strict=True))
 
     def _adapt(self, seen: Sighting) -> None:
         if self.links.idle:  # there is nothing new to learn from

@@ -73,8 +73,8 @@ def draw(given: argparse.Namespace) -> int:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise ConfigError(
-            "drawing needs matplotlib; pip install 'dadmm[plot]', or use the "
-            "environment that ./launch/test makes"
+            "drawing needs matplotlib; pip install matplotlib, or use the environment "
+            "that ./launch/setup makes"
         ) from None
     runs = [Run.read(folder) for folder in dict.fromkeys(map(Path, given.runs))]
     folder = Path(given.out) if given.out else runs[0].folder

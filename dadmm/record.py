@@ -20,6 +20,10 @@ NODE_COLUMNS = (
     "dual",
     "disagreement",  # and `residual`: by these the rule "optimality" judges
     "residual",
+    # what the rule judged, as multiples of its limits: see `stopping.Verdict`
+    "objective_over_limit",
+    "disagreement_over_limit",
+    "residual_over_limit",
     "eta",  # mean over the edges of the penalty used in this iteration
     "quiet",
     "messages",  # sent by the node in this iteration, and their bytes
@@ -148,6 +152,7 @@ class NodeRows:
                 node.dual,
                 node.disagreement,
                 node.residual,
+                *node.verdict[:3],
                 node.eta_mean,
                 node.accord.quiet,
                 len(lengths) - lengths.count(0),

@@ -133,7 +133,7 @@ def without(
         "mean": consensus.neighbour_mean(shared, links["heard"]),
         "accord": Accord(),
         "satisfied": False,
-        "_content": 0,
+        "standing": np.concatenate([[0.0], node["standing"][1:]]),  # none held
         "network": None,
     }
     return {**before, "node": node, "sent": before["sent"][kept], "council": None}

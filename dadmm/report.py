@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import dadmm
-from dadmm import metrics, placement
+from dadmm import builder, metrics, placement
+from dadmm.advice import advise
 from dadmm.config import RunConfig
 from dadmm.errors import ShardError
 from dadmm.layout import Layout, Matrix, Vector
@@ -172,9 +173,11 @@ def summary(
     The hosts are those of the ranks. ``elapsed`` seconds ago the run began, or went on
     after iteration ``start``. The features are the names of the columns of X.
     """
+    samples = list(samples)
     observed = _observed(world, result, targets, samples)
     if world.rank:
         return {}
+    ending = result.ending
     seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
     seeds = ("seed", "data_seed", "topology_seed", "loss_seed")
     n_nodes = result.topology.n_nodes
@@ -184,6 +187,9 @@ def summary(
         "converged": result.converged,
         "reason": result.reason,
         "iterations": result.iterations,
+        "stopping": ending.summary(),  # what was met last, or is not met
+        "waited_for": ending.words(result.converged),
+        "advice": advise(result, _columns(config, samples[0])),
         "resumed_after": start,  # since then is the total of seconds
         "n_nodes": n_nodes,
         "lost_nodes": list(result.lost),
@@ -221,6 +227,12 @@ def _coefficients(result: Result, features: Names) -> dict[str, dict[str, float]
     if np.shape(parts.get("intercept", [])) == ():
         found["intercept"] = float(parts["intercept"])
     return {"coefficients": found}
+
+
+def _columns(config: RunConfig, rows: Matrix) -> Matrix:
+    """Return a node's rows without the target."""
+    takes = builder.arguments(builder.find(config.problem))
+    return rows[:, :-1] if takes.takes("y") else rows
 
 
 def _versions() -> dict[str, str]:
@@ -334,6 +346,7 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         f"solve {seconds['solve']:.2f}, exchange {seconds['exchange']:.2f}, "
         f"update {seconds['update']:.2f}, observe {seconds['observe']:.2f})",
         *_lost(summary),
+        summary["waited_for"],
         _sent(summary),
         f"nodes agree to {found['consensus_error']:.1e} (relative)",
     ]
@@ -362,4 +375,6 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     if config.checkpoint and not summary["converged"] and not summary["lost_nodes"]:
         more = " --max-iter N" if summary["reason"] == "max_iter" else ""
         lines.append(f"go on with --resume {folder}{more}")
+    if summary["advice"]:
+        lines.append(summary["advice"])
     return "\n".join(lines)

@@ -15,6 +15,7 @@ from dadmm.algorithm import Watcher
 from dadmm.certificate import Certificate, distance_bound
 from dadmm.checkpoint import Checkpoints
 from dadmm.checks import MOST_SEED, check_integer, check_number
+from dadmm.ending import Ending, find
 from dadmm.errors import ConfigError, ProblemError, TopologyError
 from dadmm.exchange import InProcessExchange
 from dadmm.interfaces import Exchange, Problem, Traffic
@@ -61,6 +62,7 @@ class Result:
     reason: str  # one of stopping.REASONS
     iterations: int
     certificate: Certificate  # what the last iteration proves about the optimum
+    ending: Ending  # what the stopping rule waited for last
     traffic: Traffic
     seconds: Seconds
     history: History
@@ -233,17 +235,18 @@ def solve(
         team, iterations, reason = carry_through(
             team, recipe, max_iter, watching, checkpoints
         )
-        result = _gather(team, layout, iterations, reason, recorder)
+        result = _gather(team, recipe, iterations, reason, recorder)
         left = team.exchange.comm if team.lost else comm
         team.exchange.close()
         return replace(result, comm=left)
 
 
 def _gather(
-    team: Team, layout: Layout, iterations: int, reason: str, recorder: Recorder
+    team: Team, recipe: Recipe, iterations: int, reason: str, recorder: Recorder
 ) -> Result:
     """Return what all nodes that finished have found, on every rank."""
     exchange, nodes = team.exchange, team.nodes
+    layout = nodes[0].layout
     own = [
         (*node.theta, node.objective, *node.total_seconds,
          node.disagreement, node.residual, node.gap, node.lag)
@@ -261,6 +264,7 @@ def _gather(
         reason=reason,
         iterations=iterations,
         certificate=Certificate(*measured[len(PHASES) :]),
+        ending=find(team, recipe, iterations, reason == "converged"),
         traffic=_traffic(nodes, exchange, team.topology),
         seconds=Seconds(*measured[: len(PHASES)]),
         history=recorder.history(exchange),

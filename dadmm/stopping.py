@@ -31,6 +31,8 @@ WISHES = ("", "save", "max_seconds", "signal", "output")
 RULES = ("optimality", "residuals", "objective")
 AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # iterations in a row before a verdict counts
+CRITERIA = ("objective", "disagreement", "residual")
+TRAIL = 64  # samples of a run's progress, however long it is; a power of two
 
 
 class Part(NamedTuple):
@@ -54,7 +56,109 @@ class Progress(NamedTuple):
     theta: float  # |theta_i|
     mean: float  # |theta-bar_i|
     multipliers: float  # |2 sum_j lambda_ij|
-    parts: Sequence[Part] = ()
+    parts: Sequence[tuple[float, ...]] = ()  # each as in `Part`
+
+
+class Verdict(NamedTuple):
+    """What a rule judged in one iteration: each criterion as a multiple of its limit.
+
+    Below 1 a criterion is met. It is NaN where the rule does not judge it, and infinite
+    where the limit is zero or the length is not known.
+    """
+
+    objective: float  # its change since the iteration before
+    disagreement: float = math.nan  # of the worst part of theta
+    residual: float = math.nan
+    disagreement_part: int = -1  # that part; -1 is all of theta
+    residual_part: int = -1
+
+    @property
+    def worst(self) -> int:
+        """Which of `CRITERIA` is furthest from being met."""
+        worst = 1 if self.disagreement > self.objective else 0
+        return 2 if self.residual > self[worst] else worst
+
+    @property
+    def met(self) -> bool:
+        """Whether no criterion is at or above its limit."""
+        return not (
+            self.objective >= 1.0 or self.disagreement >= 1.0 or self.residual >= 1.0
+        )
+
+
+Unmet = tuple[int, Verdict]  # an iteration in which not all criteria were met
+
+
+class Standing:
+    """How the criteria have stood until now, for a node or for the whole network.
+
+    Parameters
+    ----------
+    patience : int
+        For how many iterations in a row all criteria must be met.
+    delay : int
+        How many iterations later a run stops.
+    """
+
+    def __init__(self, patience: int, delay: int) -> None:
+        self.patience, self.delay = patience, delay
+        self.held = 0  # iterations in a row in which all were met
+        self.unmet: Unmet = 0, Verdict(math.inf)  # the last time when one was not
+        self.trail = np.full(TRAIL, math.nan)  # the worst multiple, see `enter`
+        self._due = 1  # the iteration of the next sample
+        self._hurdles: list[Unmet] = []  # what came before the criteria were met
+
+    def enter(self, t: int, verdict: Verdict) -> None:
+        """Take in iteration ``t``, from 1.
+
+        The trail has the first iteration of every `stride`. When it is full, it keeps
+        every other one.
+        """
+        if not verdict.met:
+            self.held, self.unmet = 0, (t, verdict)
+        else:
+            self.held += 1
+            if self.held == self.patience:
+                while len(self._hurdles) > 1 and self._counts(self._hurdles[1], t):
+                    del self._hurdles[0]  # no stop from now on goes back to it
+                self._hurdles.append(self.unmet)
+        if t == self._due:
+            step = stride(t)
+            k = (t - 1) // step
+            if step > 1 and 2 * k == TRAIL:
+                self.trail[:k] = self.trail[::2].copy()
+                self.trail[k:] = math.nan
+            self.trail[k], self._due = verdict[verdict.worst], t + step
+
+    def _counts(self, hurdle: Unmet, t: int) -> bool:
+        return hurdle[0] + self.patience + self.delay <= t
+
+    def hurdle(self, t: int) -> Unmet:
+        """Return what was last unmet before all that let a run stop after ``t``."""
+        return [each for each in self._hurdles if self._counts(each, t)][-1]
+
+    def state(self) -> Vector:
+        """Return all of it as numbers."""
+        seen = [(at, *verdict) for at, verdict in (self.unmet, *self._hurdles)]
+        return np.array([self.held, self._due, *self.trail, *sum(seen, ())])
+
+    def restore(self, state: Vector) -> None:
+        """Go on from a state."""
+        self.held, self._due = map(int, state[:2])
+        self.trail = state[2 : 2 + TRAIL].copy()
+        seen = state[2 + TRAIL :].reshape(-1, 1 + len(Verdict._fields)).tolist()
+        self.unmet, *self._hurdles = map(_unmet, seen)
+
+
+def _unmet(numbers: Sequence[float]) -> Unmet:
+    t, objective, disagreement, residual, *parts = numbers
+    verdict = Verdict(objective, disagreement, residual, *map(int, parts))
+    return int(t), verdict
+
+
+def stride(t: int) -> int:
+    """Return how many iterations lie between samples of a trail up to ``t``."""
+    return max(1, 1 << (t - 1).bit_length() >> (TRAIL.bit_length() - 1))
 
 
 @dataclass(frozen=True)
@@ -90,27 +194,49 @@ class Rule:
             value = getattr(self, name)
             check_number(name, value, lambda x: 0 <= x < math.inf, "at least 0")
 
-    def steady(self, objective: float, previous: float) -> bool:
-        """Return whether an objective has stopped moving."""
-        change = abs(objective - previous)
-        return change < self.tolerance * max(abs(objective), 1.0)
+    def change(self, objective: float, previous: float) -> float:
+        """Return how far an objective has moved, as a multiple of its limit."""
+        limit = self.tolerance * max(abs(objective), 1.0)
+        return _over(abs(objective - previous), limit)
+
+    def judge(self, now: Progress) -> Verdict:
+        """Return how an iteration of a node compares with the limits of the rule."""
+        change = self.change(now.objective, now.objective_previous)
+        if self.name == "objective":
+            return Verdict(change)
+        relative = self.tolerance
+        if self.name == "residuals":
+            return Verdict(
+                change,
+                _over(now.primal, relative * max(now.theta, now.mean)),
+                _over(now.dual, relative * max(now.multipliers, 1.0)),
+            )
+        most = steepest = 0.0
+        apart = slope = -1
+        for k, (distance, residual, theta, mean, pull, size) in enumerate(now.parts):
+            least = self.absolute_tolerance * math.sqrt(size)
+            limit = least + relative * (theta if theta > mean else mean)
+            ratio = distance / limit if limit > 0.0 else math.inf
+            if not ratio <= most:  # NaN, too
+                most, apart = ratio if ratio == ratio else math.inf, k
+            limit = least + relative * pull
+            ratio = residual / limit if limit > 0.0 else math.inf
+            if not ratio <= steepest:
+                steepest, slope = ratio if ratio == ratio else math.inf, k
+        return Verdict(change, most, steepest, apart, slope)
 
     def holds(self, now: Progress) -> bool:
         """Return whether a node finds nothing left to do in this iteration."""
-        if not self.steady(now.objective, now.objective_previous):
-            return False
-        if self.name == "objective":
-            return True
-        if self.name == "optimality":
-            return all(map(self._optimal, now.parts))
-        agreed = now.primal < self.tolerance * max(now.theta, now.mean)
-        return agreed and now.dual < self.tolerance * max(now.multipliers, 1.0)
+        return self.judge(now).met
 
-    def _optimal(self, part: Part) -> bool:
-        least = self.absolute_tolerance * math.sqrt(part.size)
-        allowed = least + self.tolerance * max(part.theta, part.mean)
-        agreed = part.disagreement < allowed
-        return agreed and part.residual < least + self.tolerance * part.multipliers
+
+def _over(length: float, limit: float) -> float:
+    """Return a length as a multiple of its limit; infinite if either says nothing.
+
+    It is below 1 exactly if the length is below the limit.
+    """
+    ratio = length / limit if limit > 0.0 else math.inf
+    return ratio if ratio == ratio else math.inf
 
 
 class Accord(NamedTuple):
@@ -191,29 +317,32 @@ class Council:
     """
 
     def __init__(self, rule: Rule, cycle: int = 1) -> None:
-        self.rule, self._cycle = rule, cycle  # iterations until all edges had a turn
-        self._streak = 0
-        self._previous = math.inf
+        self.rule = rule
+        # the cycle: iterations until all edges had a turn
+        self.standing = Standing(PATIENCE * cycle, 0)
+        self._heard, self._previous = 0, math.inf
 
     def vote(self, objective: float, satisfied: bool) -> float:
         """Return the number that a node shares."""
         return objective if self.rule.name == "objective" else float(satisfied)
 
-    def state(self) -> tuple[int, float]:
+    def state(self) -> tuple[Vector, int, float]:
         """Return all that the next verdict depends on."""
-        return self._streak, self._previous
+        return self.standing.state(), self._heard, self._previous
 
-    def restore(self, state: tuple[int, float]) -> None:
+    def restore(self, state: tuple[Vector, int, float]) -> None:
         """Go on from a state."""
-        self._streak, self._previous = state
+        standing, self._heard, self._previous = state
+        self.standing.restore(standing)
 
     def hear(self, votes: Vector) -> bool:
         """Return whether all should stop now, given the votes of (n_nodes,) nodes."""
+        self._heard += 1
         if self.rule.name == "objective":
             total = float(np.add.reduce(votes))
-            holds = self.rule.steady(total, self._previous)
+            verdict = Verdict(self.rule.change(total, self._previous))
+            self.standing.enter(self._heard, verdict)
             self._previous = total
         else:
-            holds = bool(votes.all())
-        self._streak = self._streak + 1 if holds else 0
-        return self._streak >= PATIENCE * self._cycle
+            self.standing.held = self.standing.held + 1 if votes.all() else 0
+        return self.standing.held >= self.standing.patience

@@ -244,6 +244,7 @@ def is_named(name: str) -> bool:
     return name in GRAPHS
 
 
+RANDOM = {"random-geometric", "erdos-renyi"}  # the graphs that depend on the seed
 GRAPHS: dict[str, Callable[[int, int], Topology]] = {
     "complete": lambda n, seed: Topology.complete(n),
     "ring": lambda n, seed: Topology.ring(n),

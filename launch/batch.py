@@ -181,7 +181,7 @@ def destination(
 
     It is that of ``--resume``, or ``out`` of the settings, or named after the job.
     """
-    named = take(arguments, ("--resume",), "")[0] or asked["out"]
+    named = take(arguments, ("--resume",), "")[0] or asked.get("out")
     if named:
         return Path(named), arguments
     folder = default_folder(allocation)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 
 from dadmm.config import RunConfig
 from dadmm.errors import DadmmError
@@ -18,7 +17,7 @@ def main() -> int:
     found = []
     for argv in json.load(sys.stdin):
         try:
-            found.append(asdict(RunConfig.from_argv(argv)[0]))
+            found.append(RunConfig.from_argv(argv)[0].applied())
         except DadmmError as error:
             print(error, file=sys.stderr)
             return 2

@@ -8,6 +8,7 @@ import tomllib
 from dataclasses import fields
 
 import pytest
+from helpers import quadratics
 
 import dadmm
 from dadmm import penalty
@@ -106,17 +107,71 @@ def test_settings_cannot_change():
 # TOML
 
 
-def test_toml_gives_back_the_same_settings(tmp_path):
+@pytest.mark.parametrize(
+    "scheme", [{"scheme": "vp_ap", "t_max": 0}, {"budget_trigger": math.inf}]
+)
+def test_toml_gives_back_the_same_settings(scheme, tmp_path):
     """All types: text, integers, numbers, truth values, and None as absence."""
     config = RunConfig(
-        data="a.npy", nodes=7, eta0=1e-300, budget_trigger=math.inf, t_max=0,
-        tolerance=0.1 + 0.2, max_seconds=2.5, strict=True, out="there", scheme="vp_ap",
+        data="a.npy", nodes=7, eta0=1e-300, tolerance=0.1 + 0.2, max_seconds=2.5,
+        strict=True, out="there", **{"scheme": "nap", **scheme},
     )  # fmt: skip
     file = tmp_path / "run.toml"
     file.write_text(config.to_toml(), "utf-8")
 
     assert parse("--config", file) == config
     assert "labels" not in config.to_toml()
+
+
+@pytest.mark.parametrize(
+    ("given", "absent", "present"),
+    [
+        ({}, "eta0 t_max residual_ratio budget0 probe bits censor_decay loss_seed "
+             "topology_seed start", "n_samples data_seed absolute_tolerance"),
+        ({"scheme": "vp"}, "budget0 probe", "eta0 t_max residual_ratio"),
+        ({"scheme": "nap"}, "t_max residual_ratio", "eta0 budget0 budget_decay probe"),
+        ({"eta0": 3.0}, "t_max", "eta0"),  # auto may fall back on it
+        ({"data": "x.npy"}, "n_samples dimension noise_variance missing data_seed",
+         "n_components zero_mean"),
+        ({"problem": "sfm"}, "n_samples dimension n_components zero_mean alpha",
+         "start data_seed missing"),
+        ({"problem": "ridge"}, "n_components zero_mean missing record_angle l1_ratio",
+         "alpha dimension"),
+        ({"payload": "quantised", "censor": 0.1}, "loss_seed", "bits censor_decay"),
+        ({"scheme": "fixed", "loss": 0.1}, "bits", "loss_seed"),
+        ({"stopping": "objective"}, "absolute_tolerance", "tolerance"),
+        ({"checkpoint": False}, "checkpoint_every checkpoint_seconds", "checkpoint"),
+        ({"topology": "ring,erdos-renyi"}, "start", "topology_seed"),
+    ],
+)  # fmt: skip
+def test_a_file_has_the_settings_that_apply(given, absent, present):
+    """And no others, which would seem to have decided something."""
+    names = tomllib.loads(RunConfig(**given).to_toml()).keys()
+
+    assert not names & set(absent.split())
+    assert names >= set(present.split())
+
+
+OTHER = {
+    "eta0": 3.0, "t_max": 3, "residual_ratio": 1.5, "budget0": 0.1,
+    "budget_decay": 0.9, "budget_trigger": 0.01,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", penalty.SCHEMES)
+def test_a_scheme_looks_at_no_setting_but_those_it_names(scheme):
+    """The same bits, edges included, whatever the others are."""
+    unused = {k: v for k, v in OTHER.items() if k not in penalty.SCHEMES[scheme].uses}
+    found = [
+        dadmm.solve(
+            quadratics(4), dadmm.Topology.chain(4), scheme=scheme, max_iter=30,
+            record_edges=True, **settings,
+        )
+        for settings in ({}, unused)
+    ]  # fmt: skip
+
+    assert (found[0].theta == found[1].theta).all()
+    assert (found[0].history.edges.rows == found[1].history.edges.rows).all()
 
 
 def test_defaults_survive_toml(tmp_path):

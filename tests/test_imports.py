@@ -45,8 +45,10 @@ ORDER = (
     ("state",),
     ("algorithm", "checkpoint", "recovery"),
     ("record", "certificate", "team"),
+    ("ending",),
     ("solver",),
     ("dadmm",),  # the library's front door
+    ("advice",),
     ("config",),
     ("output", "progress"),
     ("assemble", "privacy", "report", "session"),

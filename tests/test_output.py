@@ -132,7 +132,7 @@ def node(i, t, degree=1):
     eta = np.full(degree, float(t))
     return SimpleNamespace(
         objective=100.0 * t + i, primal=1.0, dual=1.0, eta_mean=1.0,
-        disagreement=1.0, residual=1.0,
+        disagreement=1.0, residual=1.0, verdict=(1.0, 1.0, 1.0),
         accord=SimpleNamespace(quiet=0.0), seconds=[0.0] * 4,
         links=SimpleNamespace(lengths=np.full(degree, 8)), theta=np.array([t + i / 8]),
         penalty=PenaltyState(eta, eta, eta, eta),

@@ -141,11 +141,11 @@ def test_a_convex_run_tells_how_far_the_optimum_may_be(capsys):
     lines = capsys.readouterr().out.splitlines()
 
     assert lines[0].startswith("ridge by auto on ring, 4 nodes; ")
-    assert lines[4].startswith("objective ")
-    assert lines[4].endswith(" of the optimum")
-    assert lines[5] == "coefficients (mean over the nodes):"
-    assert [line.split()[0] for line in lines[6:12]] == [*NAMES, "intercept"]
-    assert lines[12:] == ["results in run"]
+    assert lines[5].startswith("objective ")
+    assert lines[5].endswith(" of the optimum")
+    assert lines[6] == "coefficients (mean over the nodes):"
+    assert [line.split()[0] for line in lines[7:13]] == [*NAMES, "intercept"]
+    assert lines[13:] == ["results in run"]
     assert not [line for line in lines if "angle" in line]
 
 

@@ -15,6 +15,7 @@ from dadmm.interfaces import PenaltyState
 from dadmm.partfiles import PartFile, merge
 from dadmm.record import EdgeRows, History, Memory, NodeRows, Table
 from dadmm.recovery import Loss
+from dadmm.stopping import Verdict
 
 
 class Blocks:
@@ -164,11 +165,12 @@ def node(i, eta=(1.0, 2.0)):
     state = PenaltyState(np.array(eta), np.array(eta) + 10, np.array(eta) + 20, None)
     return SimpleNamespace(
         objective=1.0 + i, primal=2.0 + i, dual=3.0 + i,
-        disagreement=4.0 + i, residual=5.0 + i, eta_mean=6.0 + i,
-        accord=SimpleNamespace(quiet=7.0 + i),
+        disagreement=4.0 + i, residual=5.0 + i,
+        verdict=Verdict(6.0 + i, 7.0 + i, 8.0 + i), eta_mean=9.0 + i,
+        accord=SimpleNamespace(quiet=10.0 + i),
         links=SimpleNamespace(lengths=np.array([9, 0] if len(eta) == 2 else eta)),
-        seconds=[10.0 + i, 11.0 + i, 12.0 + i, 13.0 + i],
-        theta=np.array([14.0 + i]), penalty=state,
+        seconds=[13.0 + i, 14.0 + i, 15.0 + i, 16.0 + i],
+        theta=np.array([17.0 + i]), penalty=state,
     )  # fmt: skip
 
 
@@ -212,9 +214,9 @@ def test_a_row_per_node_holds_the_named_columns():
     assert rows.columns == (*record.NODE_COLUMNS, "first")
     sent = [1.0, 9.0]  # one of two messages, of nine bytes
     for row, first in zip(sink.rows[0], (1.0, 11.0), strict=True):
-        assert_array_equal(row[:7], np.arange(first, first + 7))
-        assert_array_equal(row[7:9], sent)
-        assert_array_equal(row[9:], np.arange(first + 9, first + 14))
+        assert_array_equal(row[:10], np.arange(first, first + 10))
+        assert_array_equal(row[10:12], sent)
+        assert_array_equal(row[12:], np.arange(first + 12, first + 17))
 
 
 def test_a_row_per_edge_holds_the_penalty_state():

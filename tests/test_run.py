@@ -106,6 +106,21 @@ def test_a_configuration_fed_back_repeats_the_run():
     assert texts[0] == texts[1] == texts[2]
 
 
+def test_settings_that_do_not_apply_are_no_part_of_a_run():
+    """They are not in its file, which repeats it, and it is resumed without them."""
+    words = ("--t-max", 3, "--budget0", 7, "--bits", 4, "--record-edges")
+    first = run(*SHORT, *words)
+    again = run("--config", first / "config.toml", out="again")
+    text = (first / "config.toml").read_text()
+
+    assert not any(name in text for name in ("t_max", "budget0", "bits"))
+    assert_same(first, again)
+    edges = [(folder / "edges.csv").read_text() for folder in (first, again)]
+    assert edges[0] == edges[1]
+    assert main(["--resume", str(first), "--max-iter", "14", "--quiet"]) == 0
+    assert summary_of(first)["iterations"] == 14
+
+
 def test_a_configuration_says_how_many_nodes_there_were():
     """Also where the number came from a graph file, or from nobody."""
     Path("path.edges").write_text("0 1\n1 2\n")
@@ -158,6 +173,7 @@ def test_the_history_has_a_row_per_node_and_iteration():
 
     assert list(history) == [
         "iteration", "node", "objective", "primal", "dual", "disagreement", "residual",
+        "objective_over_limit", "disagreement_over_limit", "residual_over_limit",
         "eta", "quiet", "messages", "bytes", "solve_seconds", "exchange_seconds",
         "update_seconds", "observe_seconds",
     ]  # fmt: skip
@@ -199,6 +215,7 @@ def test_the_summary_says_what_happened():
         "mpi_library", "hosts", "node_hosts", "silent_messages", "lost_payloads",
         "edges_between_hosts", "bytes_between_hosts", "lost_nodes", "resumed_after",
         "outside_calls", "outside_bytes",
+        "stopping", "waited_for", "advice",
     }  # fmt: skip
     assert (summary["converged"], summary["reason"]) == (False, "max_iter")
     assert (summary["iterations"], summary["n_nodes"]) == (12, 4)
@@ -441,11 +458,12 @@ def test_a_converged_run_says_so(capsys):
 
     assert lines[0].startswith("ppca by auto on complete, 4 nodes; MPI: none")
     assert re.match(r"converged after \d+ iterations, \d+\.\d\d s \(", lines[1])
-    assert re.match(r"[\d,]+ messages, [\d,]+ bytes$", lines[2])
-    assert lines[3].startswith("nodes agree to ")
-    assert lines[4].startswith("largest angle to the true subspace: ")
-    assert lines[5].startswith("largest angle to the centralised solution: ")
-    assert lines[6:] == ["results in run"]
+    assert re.match(r"last met: the [a-z ]+( of \w+)? on node \d, in it", lines[2])
+    assert re.match(r"[\d,]+ messages, [\d,]+ bytes$", lines[3])
+    assert lines[4].startswith("nodes agree to ")
+    assert lines[5].startswith("largest angle to the true subspace: ")
+    assert lines[6].startswith("largest angle to the centralised solution: ")
+    assert lines[7:] == ["results in run"]
     assert err == ""
 
 

@@ -91,7 +91,8 @@ def test_a_scheme_starts_from_eta0_on_every_edge(scheme, degree):
 
     assert_array_equal(state.eta, np.full(degree, scheme.eta0))
     assert_array_equal(state.spent, np.zeros(degree))
-    assert_array_equal(state.budget, np.full(degree, scheme.budget0))
+    budget = scheme.budget0 if "budget0" in scheme.uses else 0.0
+    assert_array_equal(state.budget, np.full(degree, budget))
     assert_array_equal(state.growths, np.zeros(degree))
     assert all(field.dtype == np.float64 for field in state[:4])
 

@@ -437,3 +437,14 @@ def test_every_rank_ends_with_the_estimator_of_one_process():
 
     assert ended.code == 0, ended.err
     assert len(ended.out.splitlines()) == 5
+
+
+def test_the_warning_names_the_likely_cause():
+    """The sentence of a run; PPCA judges the data in the unit that it chooses."""
+    X, y = regression()
+    wide = X * np.logspace(0, 5, X.shape[1])
+    with pytest.warns(ConvergenceWarning, match="times as much as column 0"):
+        Ridge(alpha=1e-3, tolerance=1e-13, max_iter=40).fit(wide, y)
+    with pytest.warns(ConvergenceWarning) as caught:
+        PPCA(2, tolerance=1e-13, max_iter=40).fit(1e-6 * subspace())
+    assert "units" not in str(caught[0].message)

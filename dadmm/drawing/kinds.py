@@ -15,6 +15,7 @@ from dadmm.drawing.folder import Run
 from dadmm.errors import ConfigError
 from dadmm.layout import Matrix
 from dadmm.penalty import SCHEMES
+from dadmm.stopping import CRITERIA
 
 ANGLES = {
     "angle_to_truth": "Angle to the true subspace (degrees)",
@@ -25,6 +26,19 @@ PHASES = ("solve", "exchange", "update", "observe")
 ASIDE = {"compare_centralised", "out", "overwrite", "quiet", "record_angle",
          "record_edges", "strict", "wait"}  # fmt: skip
 CHANGE = "Relative change of the objective"
+TITLES = {
+    "primal": "Primal residual",
+    "dual": "Dual residual",
+    "disagreement": "Disagreement",
+    "residual": "Residual",
+}
+# what the rules judge beside the objective, as lengths; "" for several rules
+LENGTHS = {
+    "optimality": ("disagreement", "residual"),
+    "residuals": ("primal", "dual"),
+    "objective": ("primal", "dual"),
+    "": ("primal", "dual"),
+}
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -35,8 +49,9 @@ def labels(runs: Sequence[Run]) -> list[str]:
         for name in settings[0]
         if name not in ASIDE and len({repr(chosen[name]) for chosen in settings}) > 1
     ]
-    names = [", ".join(_word(name, chosen[name]) for name in differ)
-             for chosen in settings]  # fmt: skip
+    names = [", ".join(_word(name, chosen[name]) for name in differ
+                       if chosen[name] is None or name in run.config.applied())
+             for run, chosen in zip(runs, settings, strict=True)]  # fmt: skip
     if len(set(names)) == len(names):
         return names if differ else [runs[0].folder.name]
     folders = [str(run.folder) for run in runs]
@@ -84,32 +99,81 @@ def draw_convergence(runs: Sequence[Run], at: Sequence[int]) -> Figure:
         drawing.SCHEME_STYLE[scheme] if own else drawing.CYCLE[k % len(drawing.CYCLE)]
         for k, scheme in enumerate(schemes)
     ]
-    columns = {"primal": "Primal residual", "dual": "Dual residual"}
-    columns |= {name: label for name, label in ANGLES.items()
-                if all(name in run.history for run in runs)}  # fmt: skip
-    panels = {CHANGE: [_change(run.column("objective")) for run in runs]}
-    panels |= {text: [run.column(name) for run in runs]
-               for name, text in columns.items()}  # fmt: skip
-    tolerances = {run.config.tolerance for run in runs}
-    level = tolerances.pop() if len(tolerances) == 1 else 0.0
+    panels, levels = _judged(runs)
+    panels |= {text: [run.column(name) for run in runs] for name, text in ANGLES.items()
+               if all(name in run.history for run in runs)}  # fmt: skip
     return drawing.convergence(
         {text: dict(zip(names, each, strict=True)) for text, each in panels.items()},
         dict(zip(names, style, strict=True)),
         title(runs),
-        {CHANGE: (level, f"tolerance {level:g}")} if level > 0 else {},
+        levels,
+        _moments(runs[0]) if len(runs) == 1 else {},
     )
 
 
+def _judged(
+    runs: Sequence[Run],
+) -> tuple[dict[str, list[Matrix]], dict[str, tuple[float, str]]]:
+    """Return what the stopping rules judged, by panel, and the levels of tolerance.
+
+    That is each criterion over its limit, if all runs have recorded it and have limits
+    at all; else the lengths themselves, as far as there are any.
+    """
+    panels: dict[str, list[Matrix]] = {}
+    rules = {run.config.stopping for run in runs}
+    rule = rules.pop() if len(rules) == 1 else ""
+    known = all("objective_over_limit" in run.history for run in runs)
+    if not known or any(run.config.tolerance == 0 for run in runs):
+        panels[CHANGE] = [_change(run.column("objective")) for run in runs]
+        for name in LENGTHS["" if not known else rule]:
+            panels[TITLES[name]] = [run.column(name) for run in runs]
+        tolerances = {run.config.tolerance for run in runs}
+        level = tolerances.pop() if len(tolerances) == 1 else 0.0
+        return panels, {CHANGE: (level, f"tolerance {level:g}")} if level > 0 else {}
+    panels[f"{CHANGE} / limit"] = [_objective(run) for run in runs]
+    for name, length in zip(CRITERIA[1:], LENGTHS[rule], strict=True):
+        if rule == "objective":
+            panels[f"{TITLES[length]} (not judged)"] = [run.column(length)
+                                                        for run in runs]  # fmt: skip
+        else:
+            column = f"{name}_over_limit"
+            panels[f"{TITLES[length]} / limit"] = [run.column(column) for run in runs]
+    limited = [text for text in panels if text.endswith("/ limit")]
+    return panels, dict.fromkeys(limited, (1.0, "limit of the stopping rule"))
+
+
+def _objective(run: Run) -> Matrix:
+    """Return the change of the objective over its limit, as the rule judged it."""
+    if run.config.stopping == "objective" and run.config.agreement == "global":
+        total = run.column("objective").sum(axis=1, keepdims=True)
+        return _change(total) / run.config.tolerance
+    return run.column("objective_over_limit")
+
+
 def _change(objective: Matrix) -> Matrix:
-    """Return what the stopping rule compares with the tolerance; NaN at first."""
+    """Return the change of the objective relative to its size; NaN at first."""
     change = np.full_like(objective, np.nan)
     change[1:] = np.abs(np.diff(objective, axis=0))
     return change / np.maximum(np.abs(objective), 1.0)
 
 
+def _moments(run: Run) -> dict[str, int]:
+    """Return when all criteria of a run were met, and when it ended, in words."""
+    found, end = run.summary.get("stopping"), len(run.column("objective"))
+    if found is None:  # a run of before
+        return {}
+    if not run.summary["converged"]:
+        return {f"ended: iteration {end}": end}
+    met, wait = found["last_unmet"] + 1, found["in_a_row"] + found["delay"] - 1
+    stopped = f"stopped: iteration {end}"
+    if met + wait == end:
+        stopped += f" ({found['in_a_row']} in a row, {found['delay']} until all know)"
+    return {f"all criteria met: iteration {met}": met, stopped: end}
+
+
 def draw_eta(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     """Draw the penalty of each directed edge over time."""
-    found = [drawing.Penalties(run.topology.edges, run.eta, _start(run))
+    found = [drawing.Penalties(run.topology.edges, run.eta, _start(run), _has_eta0(run))
              for run in runs]  # fmt: skip
     named = dict(zip(labels(runs), found, strict=True))
     return drawing.eta(named, f"Penalty of each directed edge\n{title(runs)}")
@@ -143,11 +207,15 @@ def _network(run: Run, at: Sequence[int]) -> Any:
     return drawing.Network(where, graph.edges[once], frames, _start(run))
 
 
+def _has_eta0(run: Run) -> bool:
+    return "eta0" in SCHEMES[run.config.scheme].uses
+
+
 def _start(run: Run) -> float:
     """Return the penalty to which others are compared: eta0, or the median found."""
-    if SCHEMES[run.config.scheme].surveys:
-        return float(f"{np.median(run.eta[0]):.1g}")
-    return run.config.eta0
+    if _has_eta0(run):
+        return run.config.eta0
+    return float(f"{np.median(run.eta[0]):.1g}")
 
 
 def draw_traffic(runs: Sequence[Run], at: Sequence[int]) -> Figure:

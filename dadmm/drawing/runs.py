@@ -36,7 +36,8 @@ class Penalties(NamedTuple):
 
     edges: np.ndarray  # (E, 2)
     eta: Matrix  # (iterations, E)
-    eta0: float
+    start: float  # of which ticks are multiples
+    given: bool  # whether that is an eta0, to be marked
 
 
 class Load(NamedTuple):
@@ -52,6 +53,7 @@ def convergence(
     styles: Mapping[str, Mapping[str, Any]],
     title: str = "",
     levels: Mapping[str, tuple[float, str]] = {},
+    moments: Mapping[str, int] = {},
 ) -> Figure:
     """Draw what each run's nodes report, one panel per quantity.
 
@@ -65,6 +67,8 @@ def convergence(
     title : str
     levels : dict of str to (float, str)
         A level to mark in the panel of that title, and its name.
+    moments : dict of str to int
+        One or two iterations to mark in all panels, by name.
     """
     figure, axes = sheet(len(panels), 3.5, 2.7)
     figure.suptitle(title)
@@ -76,20 +80,24 @@ def convergence(
     handles |= {"smallest to largest node": band}
     for axis, (label, runs) in zip(axes, panels.items(), strict=False):
         for run, values in runs.items():
-            values = np.where(values > 0, values, np.nan)  # the scale is logarithmic
+            # the scale is logarithmic
+            values = np.where((values > 0) & (values < np.inf), values, np.nan)
             spread = quantiles(values, (0, 0.5, 1), 1)
             curve(axis, spread, styles[run], 0.22 if len(runs) == 1 else 0.12)
+        axis.set_title(label, loc="left")
+        every = np.concatenate([values.ravel() for values in runs.values()])
+        if not ((every > 0) & (every < np.inf)).any():
+            said = "zero throughout" if (every == 0).any() else "not known"
+            axis.text(0.5, 0.5, said, ha="center", transform=axis.transAxes)
+            axis.set(xticks=[], yticks=[])
+            continue
         if label in levels:
             level, name = levels[label]
             handles[name] = axis.axhline(level, color=GREY, linewidth=1, linestyle=":")
-        axis.set_title(label, loc="left")
-        if any((values > 0).any() for values in runs.values()):
-            log_axis(axis, unit="°" if "degrees" in label else "")
-        else:
-            axis.text(
-                0.5, 0.5, "zero throughout", ha="center", transform=axis.transAxes
-            )
-            axis.set(xticks=[], yticks=[])
+        dashes = ("--", "-")[-len(moments) :]
+        for (name, t), dash in zip(moments.items(), dashes, strict=False):
+            handles[name] = axis.axvline(t, color=GREY, linewidth=1, linestyle=dash)
+        log_axis(axis, unit="°" if "degrees" in label else "")
     legend(figure, axes[len(panels) :], handles)
     return figure
 
@@ -106,13 +114,15 @@ def eta(runs: Mapping[str, Penalties], title: str = "") -> Figure:
     for axis, (name, run) in zip(axes, runs.items(), strict=False):
         axis.set_title(name if len(runs) > 1 else "")
         _penalties(axis, run)
-    start = {f"{run.eta0:g}" for run in runs.values()}
-    known = f" = {start.pop()}" if len(start) == 1 else ""
     handles = {
         "one directed edge": Line2D([], [], color="0.5", linewidth=0.6),
         "median": Line2D([], [], color=BLACK, linewidth=2),
-        f"$\\eta_0${known}": Line2D([], [], color=BLACK, linewidth=0.9, linestyle=":"),
     }
+    start = {f"{run.start:g}" for run in runs.values() if run.given}
+    if start:
+        known = f" = {start.pop()}" if len(start) == 1 else ""
+        dotted = Line2D([], [], color=BLACK, linewidth=0.9, linestyle=":")
+        handles[f"$\\eta_0${known}"] = dotted
     legend(figure, axes[len(runs) :], handles)
     return figure
 
@@ -125,7 +135,8 @@ def _penalties(axis: Any, run: Penalties) -> None:
     axis.add_collection(
         LineCollection(light, colors="0.5", linewidths=0.4, alpha=faint)
     )
-    axis.axhline(run.eta0, color=BLACK, linewidth=0.9, linestyle=":")
+    if run.given:
+        axis.axhline(run.start, color=BLACK, linewidth=0.9, linestyle=":")
     for style, e in zip(CYCLE, _widest(values, 4), strict=False):
         i, j = run.edges[e]
         look = {**style, "marker": "", "linewidth": 1.0, "label": f"{i}→{j}"}
@@ -136,8 +147,8 @@ def _penalties(axis: Any, run: Penalties) -> None:
     axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_locator(NullLocator())
     room = 1.1 if values.max() > values.min() else 2.0
-    limits = (values.min() / room, max(values.max(), run.eta0) * room)
-    log_axis(axis, limits, base=run.eta0)
+    limits = (values.min() / room, max(values.max(), run.start) * room)
+    log_axis(axis, limits, base=run.start)
     if axis.get_legend_handles_labels()[1]:
         beside = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
         axis.legend(title="Widest range", title_fontsize=8, **beside)

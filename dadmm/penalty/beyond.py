@@ -85,6 +85,7 @@ class Auto(EdgeRatio):
     from one of them if the other end found no curvature, else from eta0.
     """
 
+    uses = ()  # but eta0, where no node finds any curvature
     surveys = True
     RELAXATION = 1.6
 
@@ -150,6 +151,7 @@ class GlobalBalance(Scheme):
     collectives are counted, and their numbers are one iteration old.
     """
 
+    uses = ("eta0", "t_max", "residual_ratio")
     agrees = True
     reduces = True
 

@@ -14,6 +14,8 @@ from dadmm.interfaces import PenaltyState, Sighting
 from dadmm.layout import Matrix, Vector
 from dadmm.penalty import equations
 
+BUDGET = ("budget0", "budget_decay", "budget_trigger")
+
 
 @dataclass(frozen=True)
 class Scheme:
@@ -43,6 +45,7 @@ class Scheme:
     relaxation: float | None = None
 
     RELAXATION: ClassVar[float] = 1.0
+    uses: ClassVar[tuple[str, ...]] = ("eta0",)  # of the settings but relaxation
     probes: ClassVar[bool] = False
     surveys: ClassVar[bool] = False
     agrees: ClassVar[bool] = False
@@ -74,7 +77,7 @@ class Scheme:
         return PenaltyState(
             eta=np.full(degree, float(self.eta0)),
             spent=np.zeros(degree),
-            budget=np.full(degree, float(self.budget0)),
+            budget=np.full(degree, self.budget0 if "budget0" in self.uses else 0.0),
             growths=np.zeros(degree),
         )
 
@@ -127,6 +130,8 @@ class VP(Scheme):
     Section 3.1: equation (4) for each node, with the residuals of equation (5).
     """
 
+    uses = ("eta0", "t_max", "residual_ratio")
+
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
         factor = equations.balance(seen.primal, seen.dual, self.residual_ratio)
         if seen.t < self.t_max:
@@ -140,6 +145,7 @@ class AP(Scheme):
     Section 3.2: equation (6).
     """
 
+    uses = ("eta0", "t_max")
     probes = True
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
@@ -153,6 +159,7 @@ class NAP(Scheme):
     Section 3.3: equations (9) and (10).
     """
 
+    uses = ("eta0", *BUDGET)
     probes = True
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
@@ -164,6 +171,7 @@ class NAP(Scheme):
 class VPAP(Scheme):
     """VP and AP together, until t_max: equation (12)."""
 
+    uses = ("eta0", "t_max", "residual_ratio")
     probes = True
 
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
@@ -183,6 +191,7 @@ class VPNAP(Scheme):
     reset after iteration `LAST`, whatever is left of their budgets.
     """
 
+    uses = ("eta0", "residual_ratio", *BUDGET)
     probes = True
     LAST: ClassVar[int] = 500
 

@@ -18,6 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
 from dadmm import shard, topology
+from dadmm.advice import advise
 from dadmm.errors import ConfigError, ProblemError, ShardError, TopologyError
 from dadmm.interfaces import Problem
 from dadmm.layout import Matrix, Vector
@@ -83,8 +84,6 @@ class Consensus(BaseEstimator):
         Every rank passes its own rows to `fit`, and has the same attributes afterwards.
         It is shared with clones, and no part of a pickled estimator.
     """
-
-    _advice = "bring the columns of X to one scale, or raise max_iter or the tolerance"
 
     def __init__(
         self,
@@ -190,7 +189,7 @@ class Consensus(BaseEstimator):
             warnings.warn(
                 f"{type(self).__name__} ended by {result.reason} after "
                 f"{result.iterations} iterations, before all nodes were satisfied; "
-                f"{self._advice}",
+                f"{advise(result, team.shards[0][0])}",
                 ConvergenceWarning,
                 stacklevel=5,
             )

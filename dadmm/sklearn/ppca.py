@@ -62,11 +62,6 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         As always in scikit-learn.
     """
 
-    _advice = (
-        "raise max_iter or the tolerance (where noise is low, the subspace is found "
-        "long before that)"
-    )
-
     def __init__(
         self,
         n_components: int | None = None,
@@ -208,7 +203,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         nodes = centred.problems(lambda own: problems.PPCA(own, M, zero_mean=whole))
         theta = nodes[0].layout.pack(W=W, mu=0.0, a=1.0)
         theta0 = np.tile(theta, (len(team.graph), 1))
-        return self._solve(team, nodes, theta0=theta0)
+        return self._solve(centred, nodes, theta0=theta0)
 
     def _keep(self, team: Team, mean: Vector, rows: list[Matrix], whole: bool) -> None:
         """Set the fitted attributes, in the units of the data."""
