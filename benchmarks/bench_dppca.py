@@ -23,8 +23,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from experiment import arguments, run_all, say, write_rows
-from trials import Outcome, Trial, Work, row, run
+from benchmarks.shared.experiment import arguments, run_all, say, write_rows
+from benchmarks.shared.trials import Outcome, Trial, Work, row, run
 
 NODES = 20
 GRAPHS = ("complete", "cluster", "ring")

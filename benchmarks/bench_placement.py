@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiment import write_rows
 
 import dadmm
-from dadmm import datasets, placement, shard, topology
+from benchmarks.shared.experiment import write_rows
+from dadmm.data import datasets, shard
+from dadmm.graphs import placement, topology
 
 ROOT = Path(__file__).resolve().parent.parent
 GRAPHS = ("ring", "grid", "cluster", "random-geometric", "complete")

@@ -32,9 +32,9 @@ import numpy as np
 
 import dadmm
 from dadmm.calibrate import calibrated
-from dadmm.network import Link, Network, Overhead
 from dadmm.replay import Replay, replay
-from dadmm.trace import Trace
+from dadmm.timing.network import Link, Network, Overhead
+from dadmm.timing.trace import Trace
 
 ROOT = Path(__file__).resolve().parent.parent
 NETEM = ROOT / "launch" / "netem.py"

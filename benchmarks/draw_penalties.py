@@ -11,13 +11,14 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from cases import CLOSE
 from matplotlib.figure import Figure
-from trials import Arrival
 
 import dadmm
-from dadmm import drawing, topology
-from dadmm.drawing.house import BLUE, GREY, ORANGE, VERMILLION, in_house_style
+from benchmarks.shared.cases import CLOSE
+from benchmarks.shared.trials import Arrival
+from dadmm import drawing
+from dadmm.drawing.style import BLUE, GREY, ORANGE, VERMILLION, in_house_style
+from dadmm.graphs import topology
 from dadmm.problems import LeastSquares
 
 NODES, SIZE, ROWS, CAP = 20, 10, 25, 3000

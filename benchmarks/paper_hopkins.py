@@ -17,8 +17,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from experiment import SCHEMES, SETTINGS, Case, arguments, run_all, say, write_rows
-from tracks import CAMERAS, Work, check
+from benchmarks.shared.experiment import (
+    SCHEMES,
+    SETTINGS,
+    Case,
+    arguments,
+    run_all,
+    say,
+    write_rows,
+)
+from benchmarks.shared.tracks import CAMERAS, Work, check
 
 LIMIT = 15.0  # degrees
 Row = dict[str, Any]

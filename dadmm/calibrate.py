@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from dadmm import reading
-from dadmm.checks import shown
-from dadmm.errors import ConfigError, DadmmError
-from dadmm.flags import Parser
-from dadmm.network import CLASSES, Link, Network
-from dadmm.trace import write
+from dadmm.cli.flags import Parser
+from dadmm.core import reading
+from dadmm.core.checks import shown
+from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.timing.network import CLASSES, Link, Network
+from dadmm.timing.trace import write
 
 
 def fit(sizes: Any, seconds: Any) -> tuple[float, float]:

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dadmm.checks import check_integer, check_number
-from dadmm.interfaces import PenaltyState, Sighting
-from dadmm.layout import Matrix, Vector
+from dadmm.core.checks import check_integer, check_number
+from dadmm.core.interfaces import PenaltyState, Sighting
+from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations
 
 BUDGET = ("budget0", "budget_decay", "budget_trigger")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.layout import Matrix, Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.problems.linear import checked_number, design
 
 MAX_STEPS = 100

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from dadmm.layout import Matrix, Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.problems.least_squares import LeastSquares
 from dadmm.problems.linear import checked_number, design
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from dadmm.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.problems.linear import Design, checked_number, design
 
 

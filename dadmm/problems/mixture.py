@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.checks import check_integer
-from dadmm.errors import ProblemError
-from dadmm.layout import Layout, Matrix, Vector
+from dadmm.core.checks import check_integer
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.problems.linear import checked_number
 
 LOG_2PI = math.log(2.0 * math.pi)

@@ -24,11 +24,11 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
 
-from faults.cases import KINDS, Case, draw, sequence  # noqa: E402
-from faults.jobs import BANNERS, MPI, find_mpi, sweep  # noqa: E402
-from faults.judge import Play, Verdict  # noqa: E402
-from faults.strikes import PRIVATE  # noqa: E402
-from faults.table import FAILURES, SKIPPED, append, read, table  # noqa: E402
+from tests.faults.cases import KINDS, Case, draw, sequence
+from tests.faults.jobs import BANNERS, MPI, find_mpi, sweep
+from tests.faults.judge import Play, Verdict
+from tests.faults.strikes import PRIVATE
+from tests.faults.table import FAILURES, SKIPPED, append, read, table
 
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 

@@ -1,0 +1,263 @@
+"""One run of a scheme: when all nodes reach their goal, and from when on they stay.
+
+Two numbers are measured, because nodes can leave their goal again. `first` is the first
+iteration in which every node is within the goal. `for_good` is the iteration from which
+on every node stays within it until the end of the run. The run goes on until the nodes
+have stayed for as many iterations as it took to enter, and for at least `STAY`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import dadmm
+from benchmarks.shared.cases import Goal, instance
+from dadmm.admm.curvature import curvature
+from dadmm.admm.node import Node
+from dadmm.core.errors import ProblemError
+from dadmm.exchange import wire
+from dadmm.graphs.topology import GRAPHS, Topology
+from dadmm.penalty import SCHEMES
+from dadmm.penalty.rules import opening
+
+PER_DECADE = 4  # penalties that the oracle tries
+STAY = 100  # iterations that the nodes must stay within the goal, at least
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run: a scheme with its settings, on a problem and a graph."""
+
+    problem: str  # a name that cases.instance knows
+    graph: str
+    n_nodes: int
+    seed: int  # of the data and of the graph; in D-PPCA of the start
+    scheme: str  # of dadmm, or "oracle": the best fixed penalty
+    relaxation: float
+    eta0: float = 1.0  # of the oracle, from where it searches; 0 is a guess
+    init: str = "shared"
+    t_max: int = 50
+    budget0: float = 5.0
+    cap: int | None = None  # iterations; by default the problem's own
+
+    @property
+    def name(self) -> str:
+        """A file name that tells the trial, and all its settings by a hash."""
+        told = json.dumps([asdict(self), dadmm.__version__])
+        digest = hashlib.sha256(told.encode()).hexdigest()[:8]
+        words = (self.problem, f"{self.graph}{self.n_nodes}", self.scheme)
+        return "-".join([*words, f"{self.eta0:g}", f"s{self.seed}", digest])
+
+    @property
+    def label(self) -> str:
+        """The scheme, with its relaxation where that is not its own."""
+        own = 1.6 if self.scheme == "oracle" else SCHEMES[self.scheme].RELAXATION
+        return self.scheme + f" {self.relaxation:g}" * (self.relaxation != own)
+
+    @property
+    def case(self) -> tuple[Any, ...]:
+        """What schemes are compared on; eta0 belongs to the scheme."""
+        return self.problem, self.graph, self.n_nodes, self.seed, self.init
+
+
+class Arrival:
+    """Note in each iteration whether all nodes are within their goal.
+
+    Parameters
+    ----------
+    cap : int
+        The nodes must enter the goal, and stay from then on, in this iteration or
+        before.
+
+    Attributes
+    ----------
+    first, for_good : int or None
+        See the top of this file; None where it did not happen.
+    """
+
+    def __init__(self, cap: int) -> None:
+        self.cap = cap
+        self.first: int | None = None
+        self.for_good: int | None = None
+        self._since: int | None = None  # the nodes are within the goal since then
+
+    @property
+    def longest(self) -> int:
+        """The iteration in which both numbers are known at the latest."""
+        return horizon(self.cap)
+
+    def known(self, t: int, within: bool) -> bool:
+        """Note iteration ``t``; return whether both numbers are known."""
+        if not within:
+            self._since = None
+            return t >= self.cap
+        self.first = self.first or t
+        self._since = self._since or t
+        if t < horizon(self._since):
+            return False
+        self.for_good = self._since
+        return True
+
+
+def horizon(entered: int) -> int:
+    """Return until when the nodes must stay to have arrived for good."""
+    return max(2 * entered, entered + STAY)
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    first: int | None
+    for_good: int | None
+    ended: str  # "stayed", "left" (the goal, again), "cap" (never there), "broke down"
+
+
+class Known(Exception):
+    """Raised by a watcher to end a run at once."""
+
+
+class Watch:
+    """A watcher that ends a run when it is known when the nodes arrived."""
+
+    def __init__(self, goal: Goal, cap: int) -> None:
+        self.goal, self.arrival = goal, Arrival(cap)
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        within = self.goal(np.array([node.theta for node in nodes]))
+        if self.arrival.known(t, within):
+            raise Known
+
+
+class Work:
+    """Run a trial; in a form that can be sent to another process."""
+
+    def __init__(self, data: str = "") -> None:
+        self.data = data
+
+    def __call__(self, trial: Trial) -> dict[str, Any]:
+        if trial.scheme == "oracle":
+            trial, found = oracle(trial, self.data)
+            return row(trial, "oracle", found, self.data)
+        return row(trial, trial.scheme, run(trial, self.data), self.data)
+
+
+def run(trial: Trial, data: str = "") -> Outcome:
+    """Return when all nodes reached their goal, and how the run ended."""
+    case = instance(trial.problem, trial.n_nodes, trial.seed, data)
+    watch = Watch(case.goal, trial.cap or case.cap)
+    arrival, ended = watch.arrival, ""
+    try:
+        dadmm.solve(
+            case.problems,
+            GRAPHS[trial.graph](trial.n_nodes, trial.seed),
+            scheme=trial.scheme,
+            relaxation=trial.relaxation,
+            eta0=trial.eta0,
+            t_max=trial.t_max,
+            budget0=trial.budget0,
+            init=trial.init,
+            seed=trial.seed,
+            max_iter=arrival.longest,
+            tolerance=0.0,
+            record=False,
+            watchers=[watch],
+        )
+    except Known:
+        pass
+    except ProblemError:
+        ended = "broke down"
+    if not ended:
+        ended = "stayed" if arrival.for_good else "left" if arrival.first else "cap"
+    return Outcome(arrival.first, arrival.for_good, ended)
+
+
+def row(trial: Trial, scheme: str, found: Outcome, data: str = "") -> dict[str, Any]:
+    """Return the outcome of a trial, with what was sent until the nodes had arrived.
+
+    Messages are those of all directed edges with the first swap, as in
+    `dadmm.Result.traffic`, until the nodes are within the goal for good.
+    """
+    case = instance(trial.problem, trial.n_nodes, trial.seed, data)
+    graph = GRAPHS[trial.graph](trial.n_nodes, trial.seed)
+    outcome = asdict(trial) | {"scheme": scheme, "cap": trial.cap or case.cap}
+    outcome |= {"label": replace(trial, scheme=scheme).label} | found._asdict()
+    if found.for_good is not None:
+        size = case.problems[0].layout.shared_size
+        rule = SCHEMES["fixed" if scheme == "oracle" else scheme]
+        each = found.for_good * wire.length(size, with_eta=not rule.agrees)
+        outcome |= {
+            "messages": len(graph.edges) * (found.for_good + 1),
+            "bytes": len(graph.edges) * (wire.width(size) + each),
+            "collectives": found.for_good * rule.reduces,
+        }
+    return outcome | {"dadmm": dadmm.__version__, "numpy": np.__version__}
+
+
+def trial_of(row: Mapping[str, str]) -> Trial:
+    """Return the trial of a stored row."""
+    kinds: dict[str, Any] = {"n_nodes": int, "seed": int, "t_max": int, "cap": int}
+    kinds |= {"relaxation": float, "eta0": float, "budget0": float}
+    names = [field.name for field in fields(Trial)]
+    return Trial(**{name: kinds.get(name, str)(row[name]) for name in names})
+
+
+def oracle(trial: Trial, data: str = "") -> tuple[Trial, Outcome]:
+    """Search the fixed penalty that is soonest within the goal for good; return it.
+
+    The penalties are powers of 10^(1/4). From a guess the search goes two decades up
+    and down, then to better neighbours at shorter and shorter distances; from a given
+    eta0 it goes half a decade at first. Each run is given up when it is outside the
+    goal later than the best run so far.
+    """
+    graph = GRAPHS[trial.graph](trial.n_nodes, trial.seed)
+    case = instance(trial.problem, trial.n_nodes, trial.seed, data)
+    known = trial.eta0 > 0
+    first = round(PER_DECADE * math.log10(trial.eta0)) if known else 0
+    first = first if known else guess(case.problems, graph, trial)
+    tried: dict[int, Outcome] = {}
+    best, least = first, trial.cap or case.cap
+
+    def attempt(k: int) -> None:
+        nonlocal best, least
+        if k in tried or not -24 <= k <= 40:
+            return
+        eta = 10.0 ** (k / PER_DECADE)
+        plain = replace(trial, scheme="fixed", eta0=eta, cap=least)
+        tried[k] = run(plain, data)
+        found = tried[k].for_good
+        if found and (found < least or not tried[best].for_good):
+            best, least = k, found
+
+    for step in (0,) if known else (0, 4, -4, 8, -8):
+        attempt(first + step)
+    if not tried[best].for_good:  # then every half decade
+        for step in (2, -2, 6, -6, 10, -10, 12, -12):
+            attempt(first + step)
+    for reach in (2, 1) if known else (4, 2, 1):
+        while True:
+            centre = best
+            attempt(centre + reach)
+            attempt(centre - reach)
+            if best == centre:
+                break
+    chosen = replace(trial, eta0=10.0 ** (best / PER_DECADE))
+    return chosen, tried[best]
+
+
+def guess(problems: Sequence[Any], graph: Topology, trial: Trial) -> int:
+    """Return from which power to search: what `auto` would start with, on average."""
+    logs = []
+    for i, problem in enumerate(problems):
+        key = [trial.seed, 0] if trial.init == "shared" else [trial.seed, 1, i]
+        bend = curvature(problem, problem.init(np.random.default_rng(key)))
+        eta = 2 * opening(bend, int(graph.degrees[i]), graph.diameter)
+        logs.append(math.log10(eta) if eta > 0 else math.nan)
+    middle = float(np.nanmean(logs)) if not np.isnan(logs).all() else 0.0
+    return round(PER_DECADE * middle)

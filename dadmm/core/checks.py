@@ -1,0 +1,59 @@
+"""Checks of settings: kind and range, each in one sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+from dadmm.core.errors import ConfigError, DadmmError
+
+MOST = 10**9  # iterations and sizes: what the words of a message and arrays can hold
+MOST_SEED = 2**63 - 1
+
+
+def check_integer(
+    name: str,
+    value: Any,
+    least: int = 0,
+    most: int = MOST,
+    error: type[DadmmError] = ConfigError,
+) -> None:
+    """Raise unless a setting is an integer from ``least`` to ``most``."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise error(f"{name} must be an integer, got {shown(value)}")
+    if not least <= int(value) <= most:
+        low = int(value) < least and most >= MOST
+        rule = f"at least {least}" if low else f"from {least} to {most}"
+        raise error(f"{name} must be {rule}, got {shown(value)}")
+
+
+def check_number(
+    name: str, value: Any, holds: Callable[[float], bool], rule: str
+) -> None:
+    """Raise unless a setting is a number for which the rule holds.
+
+    Rules are made of comparisons that are false for NaN.
+    """
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise ConfigError(f"{name} must be a number, got {shown(value)}")
+    if not holds(float(value)):
+        raise ConfigError(f"{name} must be {rule}, got {shown(value)}")
+
+
+def as_float(value: int) -> float:
+    """Return an integer as a float; beyond all floats, that is infinity."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
+
+def shown(value: Any, most: int = 60) -> str:
+    """Return a value as a sentence shows it: in one line and not too long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print integers of very many digits
+        return "a number of very many digits"
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"

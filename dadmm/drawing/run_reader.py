@@ -1,0 +1,48 @@
+"""A run as its figures need it: what its folder holds, with its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dadmm.cli.config import RunConfig
+from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.layout import Matrix
+from dadmm.results.runfolder import POSITIVE, RunFolder
+
+
+@dataclass(frozen=True)
+class Run(RunFolder):
+    """The folder of a finished run, with its settings.
+
+    Parameters
+    ----------
+    folder : Path
+    summary : dict
+    config : RunConfig
+    """
+
+    config: RunConfig
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Run:
+        """Return the run in a folder."""
+        found = RunFolder.read(folder)
+        file = found.folder / "config.toml"
+        table = RunConfig.from_toml(file)
+        try:
+            config = RunConfig(**table)
+        except DadmmError as error:
+            raise ConfigError(f"{file}: {error}") from None
+        count = found.told("n_nodes")
+        if config.nodes != count and not found.summary.get("lost_nodes"):
+            raise ConfigError(
+                f"{file} is of a run of {config.nodes} nodes, but summary.json beside "
+                f"it is of {count}"
+            )
+        return cls(found.folder, found.summary, config)
+
+    @property
+    def eta(self) -> Matrix:
+        """What each end set for the next iteration, (iterations, E)."""
+        return self.edge_column("eta", POSITIVE)

@@ -1,0 +1,244 @@
+"""Which files in a run's folder are the run's own.
+
+``manifest.json`` lists them. A run removes and replaces what its manifest lists, and
+nothing else. In a name, ``*`` stands for the number of an iteration. A file is written
+as a draft first, ``.name.draft``, which belongs to the run as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from dadmm.core import files
+from dadmm.core.errors import OutputError
+
+NAME = "manifest.json"
+PARTS, CHECKPOINTS = "parts", "checkpoints"
+LARGEST = 1 << 26  # bytes of a manifest
+# Every name that a run, its launcher or dadmm.plot can have; folders end with a slash.
+KNOWN = re.compile(
+    r"config\.toml|summary\.json|result\.npz|history\.csv|edges\.csv|ranks\.csv"
+    r"|failure\.txt|imputed-[0-9]{5,9}\.npz|parts/|checkpoints/"
+    r"|parts/(history|edges)-[0-9]{5,9}\.csv|checkpoints/\*/node-[0-9]{5,9}\.npz"
+    r"|(compare-)?(convergence|eta|network|structure|traffic)\.(png|svg|pdf)"
+)
+ITERATION = re.compile(r"[0-9]{8,18}")
+DRAFT = re.compile(r"\.(.+)\.draft")
+ALWAYS = {"failure.txt"}  # which a launcher writes after the end of a run
+
+
+def names_of_run(
+    n_nodes: int, ranks: int, edges: bool, over_mpi: bool, saves: bool
+) -> set[str]:
+    """Return the names of all files that a run may write.
+
+    Parameters
+    ----------
+    n_nodes : int
+    ranks : int
+        Processes that write rows.
+    edges : bool
+        Whether there are rows for each edge.
+    over_mpi : bool
+    saves : bool
+        Whether there are checkpoints.
+    """
+    names = {"config.toml", "summary.json", "result.npz", "history.csv", *ALWAYS}
+    names |= {f"imputed-{i:05d}.npz" for i in range(n_nodes)}
+    names |= {f"{PARTS}/", *(f"{PARTS}/history-{r:05d}.csv" for r in range(ranks))}
+    if edges:
+        names |= {"edges.csv", *(f"{PARTS}/edges-{r:05d}.csv" for r in range(ranks))}
+    if over_mpi:
+        names.add("ranks.csv")
+    if saves:
+        names.add(f"{CHECKPOINTS}/")
+        names |= {f"{CHECKPOINTS}/*/node-{i:05d}.npz" for i in range(n_nodes)}
+    return names
+
+
+def names_of_part(nodes: Iterable[int], edges: bool) -> set[str]:
+    """Return the same of a part of the graph, which writes results only."""
+    names = {"config.toml", "summary.json", "result.npz", "history.csv"}
+    names |= {f"imputed-{i:05d}.npz" for i in nodes}
+    return names | ({"edges.csv"} if edges else set())
+
+
+class Manifest:
+    """The list of a run's own files.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the run.
+    names : iterable of str
+    run : str, optional
+        What tells this run from others; a new one by default.
+    """
+
+    def __init__(
+        self, folder: Path, names: Iterable[str] = (), run: str | None = None
+    ) -> None:
+        self.folder, self.names = folder, set(names)
+        self.run = run or secrets.token_hex(16)
+
+    @classmethod
+    def read(cls, folder: Path, instead: str = "choose another --out") -> Manifest:
+        """Return the manifest in a folder; raise if there is none that can be used.
+
+        Parameters
+        ----------
+        folder : Path
+        instead : str
+            What a user can do then.
+        """
+        try:
+            text = files.read(folder / NAME, most=LARGEST + 1)
+        except FileNotFoundError:
+            raise OutputError(
+                f"{folder} has no {NAME}, so it is not the folder of a run, or it is "
+                f"that of an older version of dadmm; {instead}"
+            ) from None
+        except OSError as error:
+            raise OutputError(
+                f"cannot use {folder}: {error.strerror}; {instead}"
+            ) from None
+        try:
+            found = json.loads(text) if len(text) <= LARGEST else {}
+            names, run, program = (found[k] for k in ("files", "run", "program"))
+            whole = isinstance(names, list) and isinstance(run, str)
+            whole = whole and program == "dadmm"
+            strange = [n for n in names if not (isinstance(n, str) and _known(n))]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            whole, strange = False, []
+        if not whole or strange:
+            reason = f"names {strange[0]!r}" if strange else "cannot be read"
+            raise OutputError(
+                f"{folder / NAME} {reason}, so it is not the list of a run's files; "
+                f"{instead}"
+            )
+        return cls(folder, names, run)
+
+    def save(self) -> None:
+        """Write the list."""
+        about = {"program": "dadmm", "run": self.run, "files": sorted(self.names)}
+        with files.replacing(self.folder / NAME) as file:
+            file.write((json.dumps(about, indent=1) + "\n").encode())
+
+    def add(self, names: Collection[str]) -> None:
+        """List more names, after a look at what is there.
+
+        Raises
+        ------
+        OutputError
+            If one of them is there and not listed, or listed and not a plain file.
+        """
+        assert all(map(_known, names))
+        self.check(names)
+        there = {f"{path}/" for path in _seen(self.folder) if _is_place(path)}
+        self.names |= set(names) - there  # a folder that is there is not the run's
+        self.save()
+
+    def check(self, names: Collection[str]) -> None:
+        """Raise if these names cannot be listed."""
+        for path, kind in _seen(self.folder).items():
+            name, place = _key(path), self.folder / path
+            if name in names and not (name in self.names or _is_place(path)):
+                raise OutputError(
+                    f"{place} is not of the run in {self.folder}, which would write "
+                    "it; move it away, or choose another folder"
+                )
+            wanted = "folder" if _is_place(path) else "file"
+            if name in (*names, *self.names) and kind != wanted:
+                what = "a special file" if kind == "special" else f"a {kind}"
+                raise OutputError(
+                    f"{place} is {what} where the run has a {wanted}; move it away, or "
+                    "choose another folder"
+                )
+
+    def clear(self, chosen: Callable[[str], bool] = lambda name: True) -> None:
+        """Remove the listed files that are there, and what was listed as chosen."""
+        seen = _seen(self.folder)
+        for path, kind in seen.items():
+            name = _key(path)
+            if kind == "file" and name in self.names and chosen(name):
+                files.remove(self.folder / path, self.folder)
+        for path in sorted(seen, reverse=True):  # what is inside comes first
+            name = f"{path.partition('/')[0]}/"
+            if _is_place(path) and name in self.names and chosen(name):
+                files.remove_folder(self.folder / path, self.folder)
+
+    def settle(self) -> None:
+        """List only what is there: the run has ended."""
+        there = {_key(path) for path in _seen(self.folder)}
+        self.names &= there | ALWAYS
+        self.save()
+
+
+def parts_of(manifest: Manifest) -> list[Manifest]:
+    """Return those of the parts of a run's graph that had fallen apart."""
+    found = []
+    for name in sorted(os.listdir(manifest.folder)):
+        folder = manifest.folder / name
+        if re.fullmatch(r"part-[0-9]{5,9}", name) and files.kind(folder) == "folder":
+            try:
+                part = Manifest.read(folder)
+            except OutputError:  # somebody else's
+                continue
+            found += [part] if part.run == manifest.run else []
+    return found
+
+
+def forget_parts(manifest: Manifest) -> None:
+    """Remove the results of parts of a run's graph that had fallen apart."""
+    for part in parts_of(manifest):
+        part.clear()
+        files.remove(part.folder / NAME, manifest.folder)
+        files.remove_folder(part.folder, manifest.folder)
+
+
+def _known(name: str) -> bool:
+    return KNOWN.fullmatch(name) is not None
+
+
+def _is_place(path: str) -> bool:
+    """Return whether a run has a folder there."""
+    top, _, rest = path.partition("/")
+    return path in (PARTS, CHECKPOINTS) or (
+        top == CHECKPOINTS and ITERATION.fullmatch(rest) is not None
+    )
+
+
+def _key(path: str) -> str:
+    """Return the name under which the list would have a path."""
+    folder, slash, name = path.rpartition("/")
+    if draft := DRAFT.fullmatch(name):
+        name = draft[1]
+    top, _, rest = folder.partition("/")
+    if top == CHECKPOINTS and ITERATION.fullmatch(rest):
+        folder = f"{CHECKPOINTS}/*"
+    if _is_place(path):
+        return f"{path.partition('/')[0]}/"
+    return f"{folder}{slash}{name}"
+
+
+def _seen(folder: Path) -> dict[str, str]:
+    """Return what lies where a run has files, as paths below the folder and kinds."""
+    found: dict[str, str] = {}
+
+    def look(place: Path, above: str) -> None:
+        with os.scandir(place) as entries:
+            for entry in entries:
+                path = above + entry.name
+                found[path] = files.kind_of(entry)
+                if _is_place(path) and found[path] == "folder":
+                    with suppress(FileNotFoundError):  # another rank has removed it
+                        look(place / entry.name, f"{path}/")
+
+    look(folder, "")
+    return found

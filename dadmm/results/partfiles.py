@@ -1,0 +1,180 @@
+"""Rows in files: each process writes its part, and parts become one file in the end.
+
+A part has its rows in order of iteration. A line is an iteration, what identifies the
+row (a node, or the two of an edge), and the columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, TextIO
+
+import numpy as np
+
+from dadmm.core import files
+
+
+class PartFile:
+    """A sink, see `record.Sink`, that appends lines to the part of one process.
+
+    Parameters
+    ----------
+    path : Path
+        A new file.
+    keys : sequence of tuple of int
+        What identifies each row of an iteration: ``(node,)`` or ``(i, j)``.
+    """
+
+    def __init__(self, path: Path, keys: Sequence[tuple[int, ...]]) -> None:
+        self._keys = keys
+        handle = files.create(path, path.parents[1])
+        self._file = open(handle, "w+", encoding="ascii", newline="")  # noqa: SIM115
+        self._writer = csv.writer(self._file, lineterminator="\n")
+
+    def append(self, first: int, block: np.ndarray) -> None:
+        for t, rows in enumerate(block.tolist(), start=first):
+            lines = zip(self._keys, rows, strict=True)
+            self._writer.writerows((t, *key, *row) for key, row in lines)
+        self._file.flush()
+
+    def rewind(self, t: int, kept: np.ndarray) -> None:
+        """Drop what came after iteration ``t``, and from now on rows not ``kept``.
+
+        Those before stay: a checkpoint of before may need them.
+        """
+        self._keys = [key for key, stays in zip(self._keys, kept, strict=True) if stays]
+        self._file.seek(0)
+        size = measure(self._file, t)[2]
+        self._file.seek(size)
+        self._file.truncate()
+
+    def sync(self) -> None:
+        """Bring all lines to disk."""
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def measure(file: TextIO, last: int) -> tuple[int, int, int]:
+    """Look at a part up to an iteration.
+
+    Returns
+    -------
+    kept : int
+        The last iteration that it has, 0 if none.
+    rows : int
+        How many rows it has of that one.
+    size : int
+        Of the part up to its end, in bytes.
+    """
+    kept = rows = size = 0
+    while line := file.readline():
+        t = _iteration(line) if line.endswith("\n") else last + 1
+        if t > last:
+            break
+        kept, rows, size = t, rows + 1 if t == kept else 1, size + len(line)
+    return kept, rows, size
+
+
+def reading(path: Path, root: Path | None = None) -> TextIO:
+    """Return a file of rows, open for reading."""
+    return open(files.open_plain(path, root), encoding="ascii", newline="")
+
+
+def count(path: Path, t: int) -> int:
+    """Return how many rows a merged file has of an iteration; none if it is absent."""
+    if files.kind(path) == "none":
+        return 0
+    with reading(path) as file:
+        next(file, "")  # the header
+        return sum(_iteration(line) == t for line in file)
+
+
+def merge(
+    parts: Sequence[Path],
+    header: Sequence[str],
+    target: BinaryIO,
+    before: Path | None = None,
+    last: int | None = None,
+    nodes: Collection[int] | None = None,
+) -> None:
+    """Merge the parts of all processes into one CSV file, iteration by iteration.
+
+    Parameters
+    ----------
+    parts : sequence of Path
+        In a folder of the run's folder. All have the same last iteration.
+    header : sequence of str
+    target : file
+        Open for writing.
+    before : Path, optional
+        A merged file; its rows of iterations before those of the parts come first.
+    last : int, optional
+        The last iteration to take.
+    nodes : collection of int, optional
+        Whose rows to take, and of the edges between whom; all by default.
+    """
+    ours = _filter(header, nodes)
+    _allow_files(len(parts) + 64)
+    out = io.TextIOWrapper(target, "ascii", newline="")
+    opened: list[TextIO] = []
+    try:
+        opened += [reading(part, part.parents[1]) for part in parts]
+        out.write(",".join(header) + "\n")
+        lines = [file.readline() for file in opened]
+        t = min((_iteration(line) for line in lines if line), default=None)
+        if before is not None and files.kind(before) != "none":
+            end = t if last is None or t is not None else last + 1
+            _copy(before, end, ours, out)
+        while any(lines) and not (last is not None and t is not None and t > last):
+            for k, file in enumerate(opened):
+                while lines[k].startswith(f"{t},"):
+                    if ours(lines[k]):
+                        out.write(lines[k])
+                    lines[k] = file.readline()
+            t = (t or 0) + 1
+    finally:
+        for file in opened:
+            file.close()
+        out.detach()  # which leaves the target open
+
+
+def _copy(source: Path, end: int | None, ours: Callable[[str], bool], out: Any) -> None:
+    """Copy the rows of a merged file before iteration ``end``, or all."""
+    with reading(source) as file:
+        next(file, "")  # the header
+        for line in file:
+            if end is not None and _iteration(line) >= end:
+                return
+            if ours(line):
+                out.write(line)
+
+
+def _filter(
+    header: Sequence[str], nodes: Collection[int] | None
+) -> Callable[[str], bool]:
+    """Return a function that tells whether a line is one to take."""
+    if nodes is None:
+        return lambda line: True
+    names = {str(i) for i in nodes}
+    ends = 3 if header[1:3] == ("i", "j") else 2
+    return lambda line: names.issuperset(line.split(",", ends)[1:ends])
+
+
+def _iteration(line: str) -> int:
+    return int(line.partition(",")[0])
+
+
+def _allow_files(n: int) -> None:
+    """Raise the limit on open files, which is often 1024, as far as is needed."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard == resource.RLIM_INFINITY or hard > soft:
+        wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))

@@ -1,0 +1,252 @@
+"""The folder of a finished run, read back and checked."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core import reading
+from dadmm.core.errors import ConfigError, TopologyError
+from dadmm.core.layout import Matrix
+from dadmm.graphs.topology import Topology
+
+# what the numbers of a column may be
+ANY, NOT_NEGATIVE, POSITIVE = "a number", "from 0 to 1e18", "finite and positive"
+ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
+    ANY: lambda x: np.ones(x.shape, dtype=bool),
+    NOT_NEGATIVE: lambda x: (x >= 0) & (x <= 1e18),
+    POSITIVE: lambda x: np.isfinite(x) & (x > 0),
+}
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_list_of(kind: type, value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is kind for item in value)
+
+
+# entries of summary.json that are read back; those of older versions may lack some
+ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "n_nodes": ("a positive integer", lambda x: _is_count(x) and x > 0),
+    "iterations": ("an integer from 0", _is_count),
+    "bytes": ("an integer from 0", _is_count),
+    "collectives": ("an integer from 0", _is_count),
+    "silent_messages": ("an integer from 0", _is_count),
+    "lost_nodes": ("a list of integers", lambda x: _is_list_of(int, x)),
+    "node_hosts": ("a list of names", lambda x: _is_list_of(str, x)),
+    "mpi_library": ("a text", lambda x: isinstance(x, str)),
+    "converged": ("true or false", lambda x: isinstance(x, bool)),
+}
+
+
+def read_summary(file: Path) -> dict[str, Any]:
+    """Return what is in a summary.json, after a check of what is read back."""
+    found = reading.parse(file, json.loads, "JSON")
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file} is not the summary of a run: it is no JSON object")
+    for name, (what, holds) in ENTRIES.items():
+        if name in found and not holds(found[name]):
+            raise ConfigError(
+                f"{file} is damaged: {name} must be {what}, got {found[name]!r:.80}"
+            )
+    return found
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of a finished run; each file is read when it is needed.
+
+    Parameters
+    ----------
+    folder : Path
+    summary : dict
+    """
+
+    folder: Path
+    summary: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Any:
+        """Return the run in a folder."""
+        home = Path(folder)
+        if not _exists(home / "summary.json"):
+            if _exists(home / "config.toml"):
+                raise ConfigError(
+                    f"the run in {home} has not finished: it has no summary.json; wait "
+                    f"for it, or repeat it with --config {home / 'config.toml'}"
+                )
+            raise ConfigError(
+                f"{home} is not the folder of a run: it has no summary.json and no "
+                "config.toml; give the folder that dadmm.run names in its last line"
+            )
+        return cls(home, read_summary(home / "summary.json"))
+
+    def told(self, name: str) -> Any:
+        """Return an entry of the summary that must be there."""
+        if name not in self.summary:
+            raise ConfigError(
+                f"{self.folder / 'summary.json'} has no {name!r}; it is damaged, or "
+                "another version made it"
+            )
+        return self.summary[name]
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays in result.npz."""
+        return reading.arrays(self.folder / "result.npz")
+
+    def array(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+        """Return an array of finite numbers; None stands for any length above 0."""
+        file = self.folder / "result.npz"
+        if name not in self.arrays:
+            raise ConfigError(f"{file} has no array {name!r}")
+        found = self.arrays[name]
+        fits = len(shape) == found.ndim and all(
+            n == wanted or (wanted is None and n > 0)
+            for n, wanted in zip(found.shape, shape, strict=True)
+        )
+        if found.dtype.kind not in "biuf" or not fits or not np.isfinite(found).all():
+            raise ConfigError(
+                f"{file} is damaged: {name!r} must hold finite numbers of shape "
+                f"{_words(shape)}, got {found.dtype} of shape {_words(found.shape)}"
+            )
+        return found
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The graph; what is left of it, numbered anew, if nodes were lost."""
+        file, count = self.folder / "result.npz", self.told("n_nodes")
+        if count == 1:
+            return Topology.complete(1)
+        edges = self.array("edges", (None, 2))
+        if self.summary.get("lost_nodes"):
+            _, numbers = np.unique(edges, return_inverse=True)
+            edges = numbers.reshape(edges.shape)
+        try:
+            if count > len(edges):  # also too many to make lists of
+                raise TopologyError(f"{count} nodes need more edges than {len(edges)}")
+            graph = Topology.from_edges(count, edges)
+            if not np.array_equal(graph.edges, edges):
+                raise TopologyError("both directions must be there once, in order")
+        except TopologyError as error:
+            raise ConfigError(
+                f"the edges in {file} are not those of a run of {count} nodes: {error}"
+            ) from None
+        return graph
+
+    @cached_property
+    def history(self) -> dict[str, Matrix]:
+        """The columns of history.csv, each (iterations, n_nodes)."""
+        file = self.folder / "history.csv"
+        found = _rows(file, ("iteration", "node"), self.topology.n_nodes)
+        count = len(next(iter(found.values())))
+        if self.summary.get("iterations", count) != count:
+            raise ConfigError(
+                f"{file} has {count} iterations, but summary.json beside it tells of "
+                f"{self.summary['iterations']}; it was cut short or belongs to another "
+                "run"
+            )
+        return found
+
+    @cached_property
+    def edge_history(self) -> dict[str, Matrix]:
+        """The columns of edges.csv, each (iterations, E)."""
+        file, edges = self.folder / "edges.csv", self.topology.edges
+        if not len(edges):
+            raise ConfigError(f"the run in {self.folder} has one node and no edges")
+        if not self.by_edge:
+            raise ConfigError(
+                f"the run in {self.folder} has no edges.csv; run it again with "
+                "--record-edges"
+            )
+        found = _rows(file, ("iteration", "i", "j"), len(edges))
+        mine, other = (len(next(iter(c.values()))) for c in (found, self.history))
+        if mine != other:
+            raise ConfigError(
+                f"{file} has {mine} iterations, but history.csv beside it has {other}; "
+                "one of them was cut short or belongs to another run"
+            )
+        return found
+
+    @property
+    def by_edge(self) -> bool:
+        """Whether the edges of the run were recorded."""
+        return _exists(self.folder / "edges.csv") and len(self.topology.edges) > 0
+
+    def column(self, name: str, allowed: str = ANY) -> Matrix:
+        """Return a column of history.csv, (iterations, n_nodes)."""
+        return _column(self.history, name, self.folder / "history.csv", allowed)
+
+    def edge_column(self, name: str, allowed: str = ANY) -> Matrix:
+        """Return a column of edges.csv, (iterations, E)."""
+        return _column(self.edge_history, name, self.folder / "edges.csv", allowed)
+
+
+def _column(rows: dict[str, Matrix], name: str, file: Path, allowed: str) -> Matrix:
+    """Return a column, all of whose numbers are as allowed."""
+    if name not in rows:
+        raise ConfigError(
+            f"{file} has no column {name!r}; it has {', '.join(rows):.300}; if another "
+            "version made it, run it again"
+        )
+    wrong = ~ALLOWED[allowed](rows[name])
+    if wrong.any():
+        raise ConfigError(
+            f"{file} is damaged: {name} must be {allowed}, got {rows[name][wrong][0]:g}"
+        )
+    return rows[name]
+
+
+def _rows(file: Path, keys: tuple[str, ...], n_rows: int) -> dict[str, Matrix]:
+    """Return the columns after the keys, each (iterations, n_rows).
+
+    The keys of all iterations must be those of the first, iterations 1, 2, 3, ...
+    """
+    try:
+        reading.check_regular(file)
+        with open(file, encoding="utf-8") as lines, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of no rows: an error follows
+            header = lines.readline().strip().split(",")
+            table = np.loadtxt(lines, delimiter=",", ndmin=2)
+    except (OSError, ValueError) as error:
+        raise reading.unreadable(file, error) from None
+    if tuple(header[: len(keys)]) != keys or len(header) == len(keys):
+        raise ConfigError(
+            f"{file} is damaged: its columns must be {', '.join(keys)} and others, got "
+            f"{', '.join(header):.100}"
+        )
+    whole = len(table) and not len(table) % n_rows and table.shape[1] == len(header)
+    if whole:
+        cube = table.reshape(-1, n_rows, len(header))
+        counted = cube[:, :, 0] == np.arange(1, len(cube) + 1)[:, None]
+        alike = cube[:, :, 1 : len(keys)] == cube[:1, :, 1 : len(keys)]
+        whole = counted.all() and alike.all()
+    if not whole:
+        raise ConfigError(
+            f"{file} has {len(table)} rows, not {n_rows} for each iteration 1, 2, 3, "
+            "...; it was cut short or belongs to another run"
+        )
+    start = len(keys)
+    return {name: cube[:, :, k] for k, name in enumerate(header) if k >= start}
+
+
+def _exists(file: Path) -> bool:
+    """Return whether there is something by this name."""
+    try:
+        return file.exists() or file.is_symlink()
+    except (OSError, ValueError):  # a name that no file can have, a forbidden folder
+        return False
+
+
+def _words(shape: tuple[int | None, ...]) -> str:
+    return "(" + ", ".join("n" if n is None else str(n) for n in shape) + ")"

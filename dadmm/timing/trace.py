@@ -1,0 +1,143 @@
+"""The timing of a run: how long each node worked and talked, and what it sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core.errors import ConfigError, OutputError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.results.runfolder import NOT_NEGATIVE, RunFolder
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What timing needs to know of a run.
+
+    Parameters
+    ----------
+    edges : ndarray of shape (E, 2)
+        Directed edges (i, j), sorted by i and then j; every edge in both directions.
+    solve, exchange, update, observe : ndarray of shape (iterations, n_nodes)
+        Seconds, in the order in which a node spends them: local problem, messages,
+        multipliers and penalties, and what watchers took. As in history.csv,
+        ``observe[t]`` is that of the iteration before: where it ends, ``solve[t]``
+        starts.
+    bytes : ndarray of shape (iterations, E)
+        Payload of i's message to j; 0 where none was sent.
+    prime : ndarray of shape (E,)
+        The same of the swap before iteration 1.
+    hosts : tuple of str
+        Where each node ran, if it is known.
+    collectives : int
+        Collective calls inside the loop, whose time is part of ``exchange``.
+    alone : bool
+        Whether all nodes lived in one process, so that none ever waited.
+    """
+
+    edges: Integers
+    solve: Matrix
+    exchange: Matrix
+    update: Matrix
+    observe: Matrix
+    bytes: Matrix
+    prime: Vector
+    hosts: tuple[str, ...] = ()
+    collectives: int = 0
+    alone: bool = False
+
+    @property
+    def n_nodes(self) -> int:
+        """How many nodes there are."""
+        return self.solve.shape[1]
+
+    @property
+    def starts(self) -> Integers:
+        """Where each node's edges start, (n_nodes,)."""
+        return np.searchsorted(self.edges[:, 0], np.arange(self.n_nodes))
+
+    @property
+    def reverse(self) -> Integers:
+        """The index of the edge (j, i) for every edge (i, j), shape (E,)."""
+        return np.lexsort((self.edges[:, 0], self.edges[:, 1]))
+
+    @property
+    def seconds(self) -> float:
+        """What the loop took: all durations of the slowest node."""
+        spent = self.solve + self.exchange + self.update + self.observe
+        return float(spent.sum(axis=0).max())
+
+    def compute(self, observe: bool = False) -> Matrix:
+        """Return the work between an exchange and the next, (iterations, n_nodes).
+
+        Row t is the update of iteration t - 1 and the solve of t, with ``observe`` also
+        what watchers took in between. The last update comes after the last exchange.
+        """
+        work = self.solve + (self.observe if observe else 0.0)
+        work[1:] += self.update[:-1]
+        return work
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Trace:
+        """Return the timing of the run in a folder."""
+        run = RunFolder.read(folder)
+        hosts = run.summary.get("node_hosts", [])
+        if len(hosts) not in (0, run.topology.n_nodes):
+            raise ConfigError(
+                f"{run.folder / 'summary.json'} is damaged: it names {len(hosts)} "
+                f"hosts for {run.topology.n_nodes} nodes"
+            )
+        names = ("solve", "exchange", "update", "observe")
+        times = {k: run.column(f"{k}_seconds", NOT_NEGATIVE) for k in names}
+        payload = _payload(run)
+        return cls(
+            np.array(run.topology.edges),
+            **times,
+            bytes=payload,
+            prime=_prime(run, payload),
+            hosts=tuple(hosts),
+            collectives=run.summary.get("collectives", 0),
+            alone="one process" in run.summary.get("mpi_library", ""),
+        )
+
+
+def write(path: str | Path, text: str) -> None:
+    """Write what was found about a run."""
+    try:
+        Path(path).write_text(text, "utf-8")
+    except (OSError, ValueError) as error:  # also a name that no file can have
+        reason = getattr(error, "strerror", None) or error
+        raise OutputError(f"cannot write {path}: {reason}") from None
+
+
+def _payload(run: RunFolder) -> Matrix:
+    """Return the payload of each message, (iterations, E), 0 where none was sent.
+
+    Without edges.csv a node's bytes are spread evenly, if it sent to all neighbours and
+    none of its messages is ``silent``, a header only.
+    """
+    if run.by_edge:
+        return run.edge_column("bytes", NOT_NEGATIVE)
+    messages = run.column("messages", NOT_NEGATIVE)
+    sent = run.column("bytes", NOT_NEGATIVE)
+    uneven = (messages != run.topology.degrees).any()
+    uneven |= (sent % np.maximum(messages, 1)).any()
+    if uneven or run.summary.get("silent_messages"):
+        raise ConfigError(
+            f"the messages of the run in {run.folder} differ from edge to edge, and it "
+            "has no edges.csv; run it again with --record-edges"
+        )
+    each: Matrix = (sent / np.maximum(messages, 1))[:, run.topology.edges[:, 0]]
+    return each
+
+
+def _prime(run: RunFolder, payload: Matrix) -> Vector:
+    """Return the payload of the swap before iteration 1: what no row accounts for."""
+    n_edges = payload.shape[1]
+    missing = max(run.told("bytes") - payload.sum(), 0.0)
+    return np.full(n_edges, missing / max(n_edges, 1))

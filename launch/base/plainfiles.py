@@ -1,0 +1,15 @@
+"""dadmm's module for plain files, loaded by its path: dadmm itself needs numpy."""
+
+from __future__ import annotations
+
+import importlib.util
+
+from launch.base.environment import PROJECT
+
+_spec = importlib.util.spec_from_file_location(
+    "plain_files_of_dadmm", PROJECT / "dadmm" / "files.py"
+)
+assert _spec is not None
+assert _spec.loader is not None
+files = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(files)

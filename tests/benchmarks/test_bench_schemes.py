@@ -1,0 +1,271 @@
+"""The comparison of schemes: its goals, its books, and some stored rows again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import dadmm
+
+ROOT = Path(__file__).parents[2]
+
+from benchmarks import bench_dppca, bench_schemes, schemes_report
+from benchmarks.shared import cases, experiment, trials
+from benchmarks.shared.trials import Trial
+
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def inside(trial: Trial, iterations: int) -> np.ndarray:
+    """Return for each iteration whether all nodes are within their goal."""
+    case = cases.instance(trial.problem, trial.n_nodes, trial.seed)
+    within = []
+
+    def watch(t, nodes):
+        within.append(case.goal(np.array([node.theta for node in nodes])))
+
+    dadmm.solve(
+        case.problems,
+        dadmm.graphs.topology.build(trial.graph, trial.n_nodes),
+        scheme=trial.scheme,
+        relaxation=trial.relaxation,
+        eta0=trial.eta0,
+        seed=trial.seed,
+        tolerance=0.0,
+        max_iter=iterations,
+        watchers=[watch],
+    )
+    return np.array(within)
+
+
+def test_a_run_that_leaves_its_goal_is_measured_until_it_stays():
+    """`auto` on D-PPCA overshoots: the first passage is not the end."""
+    trial = Trial("dppca", "complete", 20, 1, "auto", 1.6)
+
+    found = trials.run(trial)
+
+    within = inside(trial, 300)
+    assert found.first == np.flatnonzero(within)[0] + 1
+    assert found.for_good == np.flatnonzero(~within)[-1] + 2
+    assert found.for_good > found.first
+    assert found.ended == "stayed"
+
+
+@pytest.mark.parametrize(
+    ("stretches", "first", "for_good", "seen"),
+    [
+        ([(10, 400)], 10, 10, 110),
+        ([(10, 20), (30, 400)], 10, 30, 130),
+        ([(150, 400)], 150, 150, 300),  # as long again as it took
+        ([(10, 109), (120, 400)], 10, 120, 240),  # left in the last iteration
+        ([(10, 20), (190, 210)], 10, None, 210),  # inside at the cap, then outside
+        ([(10, 20), (201, 400)], 10, None, 200),
+        ([(201, 400)], None, None, 200),
+    ],
+)
+def test_nodes_that_leave_again_have_not_arrived(stretches, first, for_good, seen):
+    """Within the goal in half-open stretches of iterations, with a cap of 200."""
+    arrival = trials.Arrival(200)
+
+    for t in range(1, 500):
+        if arrival.known(t, any(start <= t < stop for start, stop in stretches)):
+            break
+
+    assert (arrival.first, arrival.for_good) == (first, for_good)
+    assert t == seen <= arrival.longest
+
+
+@pytest.mark.parametrize(
+    ("problem", "graph", "label", "eta0"),
+    [
+        ("quadratic-0.5", "ring", "auto", 1.0),
+        ("quadratic-1", "complete", "edge_ratio 1.6", 0.1),
+        ("logistic", "star", "auto", 1.0),
+        ("lasso", "grid", "auto", 1.0),
+        ("quadratic-0.5", "complete", "edge_balance", 100.0),
+        ("logistic", "complete", "node_spectral", 10.0),
+    ],
+)
+def test_stored_rows_can_be_had_again(problem, graph, label, eta0):
+    """20 nodes, first seed; another BLAS may round otherwise."""
+    wanted = {"problem": problem, "graph": graph, "label": label, "n_nodes": "20"}
+    wanted |= {"seed": "0", "eta0": f"{eta0:g}", "init": "shared"}
+    stored = experiment.read_rows(RESULTS / "schemes.csv")
+    rows = [r for r in stored if all(r[k] == v for k, v in wanted.items())]
+    (row,) = rows
+
+    again = trials.Work()(trials.trial_of(row))
+
+    for column in ("first", "for_good"):
+        assert abs(again[column] - int(row[column])) <= 1, column
+
+
+@pytest.mark.parametrize(
+    ("graph", "init", "label", "seed"),
+    [
+        ("complete", "shared", "auto", 1),
+        ("cluster", "independent", "auto", 2),
+        ("complete", "shared", "vp", 2),
+        ("cluster", "shared", "nap 1.6", 3),
+    ],
+)
+def test_stored_rows_of_dppca_can_be_had_again(graph, init, label, seed):
+    """Both numbers, for schemes that leave their goal and schemes that do not."""
+    wanted = {"graph": graph, "init": init, "label": label, "seed": str(seed)}
+    stored = experiment.read_rows(RESULTS / "dppca.csv")
+    rows = [r for r in stored if all(r[k] == v for k, v in wanted.items())]
+    row = min(rows, key=lambda row: int(row["first"] or 10**6))
+
+    again = trials.Work()(trials.trial_of(row))
+
+    for column in ("first", "for_good"):
+        assert abs(again[column] - int(row[column])) <= 1, column
+
+
+def test_the_stored_oracle_is_no_better_next_to_it():
+    """Half a decade to either side of the best fixed penalty takes longer."""
+    stored = schemes_report.load(RESULTS / "schemes.csv")
+    case = {"problem": "quadratic-0.5", "graph": "complete", "n_nodes": 20, "seed": 0}
+    case |= {"label": "oracle"}
+    (row,) = [r for r in stored if all(r[k] == v for k, v in case.items())]
+    best = trials.trial_of({k: str(v) for k, v in row.items()})
+    best = replace(best, scheme="fixed", cap=2 * row["for_good"])
+
+    found = [
+        trials.run(replace(best, eta0=best.eta0 * 10**power)).for_good
+        for power in (-0.5, 0.0, 0.5)
+    ]
+
+    assert abs(found[1] - row["for_good"]) <= 1
+    assert all(n is None or n >= found[1] for n in found)
+
+
+def test_the_slice_for_quick_looks_runs(tmp_path):
+    """Rows, tables, and the curves of both kinds of problem."""
+    command = [sys.executable, bench_schemes.__file__, "--quick", "--out", tmp_path]
+    ended = subprocess.run(
+        command, timeout=120, capture_output=True, text=True, cwd=ROOT, check=False
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    rows = schemes_report.load(tmp_path / "schemes.csv")
+    assert {row["label"] for row in rows} >= {*dadmm.penalty.SCHEMES, "oracle 1"}
+    auto = [row for row in rows if row["scheme"] == "auto"]
+    assert len(auto) == 2
+    assert all(row["ended"] == "stayed" for row in auto)
+    assert "auto over oracle, for_good: median" in ended.stdout
+
+
+@pytest.mark.parametrize("problem", ["quadratic-1", "dppca"])
+def test_auto_is_the_same_for_every_eta0(problem):
+    """So one run stands for all."""
+    trial = Trial(problem, "complete", 10, 0, "auto", 1.6)
+
+    found = [trials.run(replace(trial, eta0=eta0)) for eta0 in (0.1, 1000.0)]
+
+    assert found[0] == found[1]
+    assert found[0].ended == "stayed"
+
+
+@pytest.mark.parametrize("scheme", ["auto", "global_balance"])
+def test_messages_are_those_that_the_exchange_counts(scheme):
+    """Until the goal for good, with the first swap, and reductions apart."""
+    trial = Trial("quadratic-0", "ring", 10, 0, scheme, 1.6, 30.0)
+    row = trials.Work()(trial)
+
+    result = dadmm.solve(
+        cases.instance("quadratic-0", 10, 0).problems,
+        dadmm.Topology.ring(10),
+        scheme=scheme,
+        relaxation=1.6,
+        eta0=30.0,
+        tolerance=0.0,
+        max_iter=row["for_good"],
+    )
+
+    assert row["messages"] == result.traffic.messages
+    assert row["bytes"] == result.traffic.edge_bytes.sum()
+    assert row["collectives"] == result.traffic.collectives
+
+
+def test_the_pooled_logistic_optimum_is_scipys():
+    """Newton by hand against a quasi-Newton method of others."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 3)), (rng.random(60) < 0.6).astype(float)
+
+    def loss(theta):
+        logits = X @ theta[:3] + theta[3]
+        value = np.logaddexp(0, logits) - y * logits
+        return value.sum() + 0.5 * 2.0 * theta[:3] @ theta[:3]
+
+    theirs = minimize(loss, np.zeros(4), tol=1e-12).x
+
+    np.testing.assert_allclose(cases.logistic_optimum(X, y, 2.0), theirs, atol=1e-5)
+
+
+def test_the_pooled_lasso_optimum_meets_its_conditions():
+    """The gradient is alpha where an entry is not zero, and no more elsewhere."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 6)), rng.standard_normal(60)
+
+    theta = cases.lasso_optimum(X, y, 8.0)
+
+    gradient, inside = X.T @ (y - X @ theta), theta != 0
+    assert 0 < inside.sum() < 6
+    expected = 8.0 * np.sign(theta[inside])
+    np.testing.assert_allclose(gradient[inside], expected, rtol=1e-10)
+    assert (np.abs(gradient[~inside]) < 8.0).all()
+
+
+def test_a_scheme_that_never_gets_there_counts_in_its_ratios():
+    """Infinite, not missing; the oracle is no rival for the best."""
+    common = {"problem": "lasso", "graph": "ring", "n_nodes": 10, "seed": 0}
+    common |= {"init": "shared", "eta0": 1.0}
+    counts = {"auto": 20, "vp": None, "nap": 10, "oracle": 5}
+    rows = [
+        common | {"scheme": name, "label": name, "for_good": n}
+        for name, n in counts.items()
+    ]
+
+    of = schemes_report.table(rows)
+
+    found = {name: schemes_report.ratios(of, name).tolist() for name in counts}
+    assert found == {"auto": [2.0], "vp": [np.inf], "nap": [1.0], "oracle": [0.5]}
+
+
+def test_the_search_takes_the_setting_that_is_soonest_there_for_good(monkeypatch):
+    """Not the one that is there first; later runs are given up at the best so far."""
+    outcomes = {(10.0, 10): (9, 80), (10.0, 50): (30, 60), (100.0, 20): (5, None)}
+    caps = []
+
+    def run(trial, data):
+        first, for_good = outcomes.get((trial.eta0, trial.t_max), (None, None))
+        caps.append(trial.cap)
+        return trials.Outcome(first, for_good, "")
+
+    monkeypatch.setattr(bench_dppca, "run", run)
+    (todo, *_) = [t for t in bench_dppca.searches("dppca") if t.scheme == "vp"]
+
+    row = bench_dppca.Search()(todo)
+
+    assert (row["eta0"], row["t_max"], row["cap"]) == (10.0, 50, 600)
+    assert (row["first"], row["for_good"]) == (30, 60)
+    assert caps == [None, 80, 80, 80] + 11 * [60]
+    (again,) = bench_dppca.again([row], 2)
+    assert (again.seed, again.eta0, again.t_max) == (2, 10.0, 50)
+    assert bench_dppca.again([row | {"first": None}], 2) == []
+
+
+def test_a_start_that_never_gets_there_counts_in_the_median():
+    """As infinite; one that leaves again has a first passage only."""
+    rows = [{"first": 5, "for_good": None}, {"first": 7, "for_good": 9}]
+    rows.append({"first": None, "for_good": None})
+
+    assert bench_dppca.middle(rows, "first") == 7
+    assert bench_dppca.middle(rows, "for_good") == np.inf

@@ -1,0 +1,263 @@
+"""The paper: its preset, its equations in the code, its data, and pages about it."""
+
+from __future__ import annotations
+
+import configparser
+import csv
+import hashlib
+import importlib
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from operator import attrgetter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import dadmm
+from dadmm import run
+from dadmm.cli import presets
+from dadmm.cli.config import RunConfig
+from dadmm.data.datasets import load_tracks
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"
+OUTPUT = ("runs", "build", "dist", "out")
+SOURCES = sorted(
+    path
+    for top in ROOT.iterdir()
+    if not top.name.startswith(".") and top.name not in OUTPUT
+    for path in (top.rglob("*") if top.is_dir() else [top])
+    if path.suffix in (".md", ".py", ".toml", ".json") and path.parent.name != "out"
+    if path != Path(__file__).resolve() and path.is_file()
+)
+PAGES = [path for path in SOURCES if path.suffix == ".md"]
+# Labels of the paper's LaTeX source, which no reader can look up.
+LABELS = ("he2000", "eta_update_ap", "eta_update_nap", "T_update", "posterior_zx")
+
+
+# The preset
+
+
+def test_the_preset_is_the_library_with_the_papers_settings(tmp_path, monkeypatch):
+    """Bit for bit, for thirty iterations of twelve nodes; each value stands here."""
+    monkeypatch.chdir(tmp_path)
+
+    code = run.main(
+        ["--config", "as-printed", "--nodes", "12", "--max-iter", "30", "--out", "a"]
+    )
+
+    assert code == 0
+    samples, _ = dadmm.datasets.synthetic(500, 20, 5, 0.2)
+    problems = [dadmm.problems.PPCA(x, 5) for x in dadmm.shard.split(samples, 12)]
+    library = dadmm.solve(
+        problems, dadmm.Topology.complete(12),
+        scheme="nap", eta0=10.0, t_max=50, residual_ratio=10.0, budget0=5.0,
+        budget_decay=0.5, budget_trigger=0.1, relaxation=1.0, coupling="own",
+        probe="midpoint", init="independent", stopping="objective",
+        agreement="global", tolerance=1e-3, max_iter=30,
+    )  # fmt: skip
+    assert library.iterations == 30
+    with np.load(tmp_path / "a" / "result.npz") as arrays:
+        for part, values in library.layout.views(library.theta)._asdict().items():
+            assert_array_equal(arrays[part], values)
+        assert_array_equal(arrays["eta"], library.eta)
+
+
+def test_flags_override_the_preset():
+    """As they override any file of settings; a camera's problem has its own size."""
+    given = ["--scheme", "vp", "--config", "as-printed", "--eta0", "3"]
+    config = RunConfig.from_argv([*given, "--problem", "sfm"]).config
+
+    assert (config.scheme, config.eta0, config.problem) == ("vp", 3.0, "sfm")
+    assert (config.coupling, config.n_components) == ("own", 3)
+
+
+def test_a_file_of_that_name_comes_first(tmp_path, monkeypatch):
+    """A preset is what no file in the current folder is; a path is never one."""
+    monkeypatch.chdir(tmp_path)
+    preset = RunConfig.from_argv(["--config", "as-printed"]).config
+    with pytest.raises(dadmm.DadmmError, match="No such file"):
+        RunConfig.from_argv(["--config", "./as-printed"])
+    Path("as-printed").write_text("eta0 = 2.0\n")
+
+    assert preset.eta0 == 10.0
+    assert RunConfig.from_argv(["--config", "as-printed"]).config.eta0 == 2.0
+
+
+def test_unknown_presets_get_one_sentence(tmp_path, monkeypatch, capsys):
+    """It lists those that exist, and so does the help."""
+    monkeypatch.chdir(tmp_path)
+
+    code = run.main(["--config", "as-print"])
+
+    said = capsys.readouterr().err.splitlines()
+    assert code == 2
+    assert len(said) == 1
+    assert "'as-print'" in said[0]
+    assert all(name in said[0] for name in presets.names())
+    with pytest.raises(SystemExit):
+        RunConfig.from_argv(["--help"])
+    assert "as-printed" in capsys.readouterr().out
+
+
+def test_every_setting_of_the_preset_has_a_source():
+    """A section, an equation or the word open, on its line or in the lines above."""
+    heard = ""
+    for line in (presets.FOLDER / "as-printed.toml").read_text().splitlines():
+        heard = "" if not line else heard + line
+        if re.match(r"\w+ =", line):
+            assert re.search(r"[Ss]ection|[Ee]quation|Algorithm|[Oo]pen", heard), line
+
+
+# The equations
+
+
+def table(title: str) -> dict[str, str]:
+    """Return a table of CONTRIBUTING.md: the last cell of each row by the first."""
+    lines = (ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines()
+    first = next(k for k, line in enumerate(lines) if line.startswith(f"| {title} |"))
+    rows = {}
+    for line in lines[first + 2 :]:
+        if not line.startswith("|"):
+            return rows
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        rows[cells[0]] = cells[-1]
+    return rows
+
+
+def found(name: str) -> object:
+    """Return what a dotted name below dadmm means."""
+    words = name.split(".")
+    for k in range(len(words), 0, -1):
+        try:
+            module = importlib.import_module(".".join(["dadmm", *words[:k]]))
+        except ModuleNotFoundError:
+            continue
+        return attrgetter(".".join(words[k:]))(module) if words[k:] else module
+    raise AttributeError(name)
+
+
+@pytest.mark.parametrize("title", ["equation", "line of Algorithm 1"])
+def test_the_table_names_what_exists(title):
+    """Every row names something, and every name is a class or a function."""
+    for row, cell in table(title).items():
+        names = [n for n in re.findall(r"`([^`]+)`", cell) if not n.endswith(".py")]
+        assert names, row
+        for name in names:
+            assert callable(found(name)), name
+
+
+def test_the_tables_are_complete():
+    """All 15 numbered equations, all 16 numbered lines of Algorithm 1."""
+    lines = re.findall(r"\d+", " ".join(table("line of Algorithm 1")))
+
+    assert {f"({k})" for k in range(1, 16)} <= table("equation").keys()
+    assert sorted(map(int, lines)) == list(range(1, 17))
+
+
+def test_equations_are_cited_by_numbers_that_exist():
+    """Nowhere by a label of the paper's source."""
+    cited = re.compile(r"[Ee]quations? \((\w+)\)(?:(?:, | and )\((\w+)\))*")
+    for path in SOURCES:
+        text = path.read_text("utf-8")
+        assert not [name for name in LABELS if f"({name})" in text], path
+        for match in cited.finditer(text):
+            numbers = re.findall(r"\((\w+)\)", match[0])
+            assert all(n.isdecimal() and int(n) <= 15 for n in numbers), (path, match)
+
+
+# The pages
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    """To files of the repository, and to headings that exist."""
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        if "://" in target:
+            continue
+        name, _, heading = target.partition("#")
+        file = (page.parent / name).resolve() if name else page
+        assert file.exists(), target
+        assert ROOT in (file, *file.parents), target
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", file.read_text("utf-8").lower(), re.M)
+            anchors = {re.sub(r"[^\w -]", "", t).replace(" ", "-") for t in titles}
+            assert heading in anchors, target
+
+
+def test_no_page_is_cited_that_is_not_here():
+    """Nor in a docstring: whoever has a clone can look up what it names."""
+    here = {path.name for path in PAGES}
+    for path in SOURCES:
+        for name in re.findall(r"\b[\w-]+\.md\b", path.read_text("utf-8")):
+            assert name in here, (path, name)
+
+
+def test_the_citation_has_the_paper():
+    """The same DOI and arXiv number as the page, the version of the package."""
+    text = (ROOT / "CITATION.cff").read_text("utf-8")
+    page = (ROOT / "benchmarks" / "PAPER.md").read_text("utf-8")
+
+    assert f"version: {dadmm.__version__}\n" in text
+    for word in ("10.1609/aaai.v30i1.10069", "1506.08928"):
+        assert word in text
+        assert word in page
+
+
+# The data
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        ("paper_caltech.py", "measurement_matrix of shape (2 F, N); get them from"),
+        ("paper_caltech.py --data .", "cannot read 001.mat: No such file"),
+        ("paper_hopkins.py --data .", "measurement_matrix of shape (2 F, N); get them"),
+        ("missing_tracks.py --data none", "benchmarks/PAPER.md says in its section"),
+        ("paper_synthetic.py --data x.mat", "x.mat: No such file or directory"),
+    ],
+)
+def test_absent_data_get_one_sentence(program, words, tmp_path):
+    """It says where to get them and how to arrange them."""
+    name, *arguments = program.split()
+    ended = subprocess.run(
+        [sys.executable, ROOT / "benchmarks" / name, *arguments],
+        cwd=tmp_path, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert len(ended.stderr.splitlines()) == 1
+    assert words in ended.stderr
+    assert "https://github.com/" in ended.stderr
+
+
+@pytest.mark.parametrize("dataset", ["caltech", "hopkins"])
+def test_the_list_of_tracks_is_that_of_the_files(dataset):
+    """Frames, points and bytes of the tracks behind the stored rows."""
+    if not (SHARED / dataset).is_dir():
+        pytest.skip(f"no {SHARED / dataset}; set DADMM_SHARED to the folder with data/")
+    with open(ROOT / "benchmarks" / "results" / "tracks.csv", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["data"] == dataset]
+
+    assert len(rows) == {"caltech": 5, "hopkins": 135}[dataset]
+    for row in rows:
+        path = SHARED / dataset / row["file"]
+        shape = (2 * int(row["frames"]), int(row["points"]))
+        assert load_tracks(path).shape == shape
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == row["sha256"]
+
+
+def test_the_package_carries_its_presets():
+    """They are data files, which must be named to be installed."""
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+
+    assert "presets/*.toml" in config["options.package_data"]["dadmm"]
+    for name in presets.names():
+        tomllib.loads((presets.FOLDER / f"{name}.toml").read_text("utf-8"))

@@ -1,0 +1,313 @@
+"""What leaves a node, and what does not: docs/privacy.md states what is tested here."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import dadmm
+from dadmm import Topology, problems
+from dadmm.cli import report
+from dadmm.cli.config import RunConfig
+from dadmm.problems import PROBLEMS
+from dadmm.results import output
+from dadmm.run import main
+from tests.support.processes import mpiexec, program
+
+RANKS = 4
+GATHERED = "Igatherv to rank 0"
+
+
+# Every byte that four ranks send
+
+
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory):
+    """By case, what each rank sent of what it holds; and the folder of the runs."""
+    folder = tmp_path_factory.mktemp("recorded")
+    ended = mpiexec(RANKS, *program("privacy.py"), cwd=folder, timeout=280)
+    assert ended.code == 0, ended.err
+    lines = ended.out.splitlines()
+    found = [json.loads(line) for line in lines if line.startswith("{")]
+    other = [line for line in lines if not line.startswith("{")]
+    return {f["case"]: f["ranks"] for f in found}, other, folder
+
+
+def of(ranks, kind):
+    """Return where something of this kind was found, by rank."""
+    return [rank[kind] for rank in ranks]
+
+
+NOTHING: list = [[]] * RANKS
+
+
+@pytest.mark.mpi
+def test_no_entry_of_the_data_is_sent(sent):
+    """By any problem or estimator, in double or in single precision.
+
+    A few single numbers among thousands are alike by chance, so that fewer than a row's
+    do not count.
+    """
+    cases = {name: ranks for name, ranks in sent[0].items() if name != "planted"}
+    pinned = {"sklearn one row", "sklearn rare column"}  # see below
+    known = {name.split()[1] for name in cases if name.startswith("run ")}
+    assert known == set(PROBLEMS) - {"sfm"}
+    for name in cases.keys() - pinned:
+        assert of(cases[name], "entries") == NOTHING, name
+        assert max(of(cases[name], "single")) < 4, name
+
+
+@pytest.mark.mpi
+def test_a_leak_would_be_found(sent):
+    """Rows to rank 0; scaled ones behind a header; in single precision."""
+    planted = sent[0]["planted"]
+
+    assert of(planted, "entries") == [[], [GATHERED], [], ["Send_init to rank 0"]]
+    assert of(planted, "single") == [4, 4, 0, 0]
+
+
+@pytest.mark.mpi
+def test_a_run_sends_no_summary_unless_asked(sent):
+    """Neither sums nor scatter nor its factor; where asked, to rank 0 alone."""
+    cases, other, _ = sent
+    for name, ranks in cases.items():
+        gathers = name.startswith("sklearn") or name == "run ppca asked"
+        for found in of(ranks, "summaries"):
+            assert set(found) <= ({GATHERED} if gathers else set()), name
+    assert of(cases["run ppca asked"], "summaries") == [[GATHERED]] * RANKS
+    (line,) = [line for line in other if line.startswith("compare_centralised: ")]
+    assert "rank 0 gathers" in line
+    assert "no more rows than columns" in line
+
+
+@pytest.mark.mpi
+def test_the_frame_from_which_a_camera_starts_is_sent(sent):
+    """Moved by 0.1, in the opening message; a random start sends none."""
+    cases, *_ = sent
+
+    assert all(len(found) == 2 for found in of(cases["sfm frame"], "shifted"))
+    assert of(cases["sfm random"], "shifted") == NOTHING
+
+
+@pytest.mark.mpi
+def test_sums_of_one_row_are_the_row(sent):
+    """Estimators send sums to rank 0: of one row, or of one entry that is not zero."""
+    cases, *_ = sent
+
+    assert of(cases["sklearn one row"], "entries")[2] == [GATHERED]
+    assert of(cases["sklearn rare column"], "entries")[1] == [GATHERED]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["ppca", "ppca gaps", "ppca asked", "ppca global"])
+def test_all_bytes_are_counted(sent, name):
+    """In the loop or outside of it, but for three numbers per rank after the count."""
+    cases, _, folder = sent
+    summary = json.loads(
+        (folder / f"run-{name.replace(' ', '-')}/summary.json").read_text()
+    )
+    counted = ("bytes", "collective_bytes", "outside_bytes")
+
+    assert min(summary["outside_bytes"], summary["outside_calls"]) > 0
+    recorded = sum(of(cases[f"run {name}"], "bytes"))
+    assert sum(summary[k] for k in counted) + 3 * 8 * RANKS == recorded
+
+
+# What any such method reveals
+
+
+def overheard(X, y):
+    """Return what the only neighbour of a node knows after 30 iterations.
+
+    A message is theta = argmin f(x) + w/2 |x - c|^2. The neighbour has the anchor, the
+    penalty and minus the multiplier of the edge; so it knows c and w.
+    """
+    rng = np.random.default_rng(1)
+    other = rng.standard_normal((20, X.shape[1])), rng.standard_normal(20)
+    known, seen = [], []
+
+    def watch(t, nodes):
+        neighbour = nodes[1]
+        seen.append(neighbour.links.heard[0].copy())
+        (eta,) = neighbour.eta
+        known.append((neighbour.anchors[0] + neighbour.multipliers[0] / eta, 2.0 * eta))
+
+    dadmm.solve(
+        [problems.LeastSquares(X, y), problems.LeastSquares(*other)],
+        Topology.chain(2),
+        tolerance=0.0,
+        max_iter=30,
+        watchers=[watch],
+    )
+    return [(*before, theta) for before, theta in zip(known, seen[1:], strict=False)]
+
+
+def normal_equations(messages):
+    """Return G = X'X and g = X'y of whoever sent these: G theta - g = w (c - theta)."""
+    theta = np.array([message for *_, message in messages])
+    pull = np.array([w * (c - message) for c, w, message in messages])
+    known = np.column_stack([theta, -np.ones(len(theta))])
+    found = np.linalg.lstsq(known, pull)[0]
+    return found[:-1], found[-1]
+
+
+def test_a_neighbour_finds_the_row_of_a_node_with_one_row():
+    """Each message is off its centre along the row; two tell its length and y."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((1, 4)), rng.standard_normal(1)
+    messages = overheard(X, y)
+
+    for c, _, theta in messages[:3]:
+        along = (theta - c)[:4] / X[0]
+        assert_allclose(along, along[0], rtol=1e-6)
+    (c1, w1, a1), (c2, w2, a2) = messages[:2]
+    row = (a1 - c1) / np.linalg.norm(a1 - c1)
+    k1, k2 = row @ (c1 - a1), row @ (c2 - a2)  # = s (s row'c - y) / (s^2 + w)
+    square, product = np.linalg.solve(
+        [[row @ c1 - k1, -1.0], [row @ c2 - k2, -1.0]], [k1 * w1, k2 * w2]
+    )
+    row, target = row * np.sqrt(square), product / np.sqrt(square)
+    sign = np.sign(row[0] * X[0, 0])
+    assert_allclose(sign * row[:4], X[0], rtol=1e-6)
+    assert_allclose(sign * target, y[0], rtol=1e-6)
+
+
+def test_a_neighbour_finds_the_row_in_which_alone_a_column_is_not_zero():
+    """It knows X'X and X'y of its only neighbour, and in these a row of its own."""
+    rng = np.random.default_rng(2)
+    X, y = rng.standard_normal((12, 4)), rng.standard_normal(12)
+    X[:, 1] = 0.0
+    X[5, 1] = 1.7
+    gram, moment = normal_equations(overheard(X, y))
+
+    assert_allclose(gram[:4, :4], X.T @ X, atol=1e-5)
+    entry = np.sqrt(gram[1, 1])
+    assert_allclose(gram[1, :4] / entry, X[5], atol=1e-4)
+    assert_allclose(moment[1] / entry, y[5], atol=1e-4)
+
+
+# What a run says and leaves
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).standard_normal((40, 5))
+    np.save("rows.npy", rows)
+    np.save("holed.npy", np.where(np.abs(rows) > 2.0, np.nan, rows))
+    return tmp_path
+
+
+def run(*words):
+    """Run the main job in one process; return its metrics."""
+    few = ("--nodes", "4", "--n-components", "2", "--max-iter", "3", "--overwrite")
+    assert main([*words, *few, "--out", "run"]) == 0
+    return json.loads(Path("run/summary.json").read_text())["metrics"]
+
+
+def test_the_comparison_is_for_synthetic_data_or_asked_for(folder, capsys):
+    """A run without it says so, and how to have it."""
+    hint = "not compared with the centralised solution (--compare-centralised does)"
+
+    assert "angle_to_centralised_degrees" not in run("--data", "rows.npy")
+    assert hint in capsys.readouterr().out
+    asked = run("--data", "rows.npy", "--compare-centralised")
+    assert {"angle_to_centralised_degrees", "log_likelihood_gap"} <= set(asked)
+    assert "angle_to_centralised_degrees" in run()
+    assert hint not in capsys.readouterr().out
+    assert "angle_to_centralised_degrees" not in run("--no-compare-centralised")
+
+
+def test_only_ranks_that_gather_announce_it():
+    """One process gathers nothing, and synthetic data are nobody's."""
+    ranks, alone = SimpleNamespace(comm=1), SimpleNamespace(comm=None)
+    asked = RunConfig(data="x.npy", compare_centralised=True)
+
+    assert report.announcement(ranks, asked) is not None
+    assert report.announcement(alone, asked) is None
+    assert report.announcement(ranks, RunConfig()) is None
+    assert report.announcement(ranks, RunConfig(data="x.npy")) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--reference"], "--reference is now called --compare-centralised"),
+        (["--no-reference"], "--no-reference is now called --no-compare-centralised"),
+        (["--config", "old.toml"], "old.toml: reference is now called compare_central"),
+        (["--problem", "lasso", "--compare-centralised"], "does not go with lasso"),
+    ],
+)
+def test_the_old_name_of_the_setting_is_told(folder, capsys, words, sentence):
+    """In one sentence."""
+    Path("old.toml").write_text("reference = false\n")
+
+    assert main(words) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
+
+
+def test_files_with_rows_are_for_their_owner_alone(folder, monkeypatch):
+    """From the start, whatever the umask, and the draft of a run that was killed."""
+    before = os.umask(0)
+    try:
+        run("--data", "holed.npy")
+        draft, modes, save = Path(".rows.npz.draft"), [], np.savez
+        draft.touch(0o666)
+
+        def watched(file, **arrays):
+            modes.append(stat.S_IMODE(draft.stat().st_mode))
+            save(file, **arrays)
+
+        monkeypatch.setattr(np, "savez", watched)
+        output.write_arrays(Path("rows.npz"), {}, private=True)
+    finally:
+        os.umask(before)
+
+    files = [*Path("run").glob("imputed-*.npz"), Path("rows.npz")]
+    assert len(files) == 5
+    assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    assert modes == [0o600]
+
+
+def said_to_leave(capsys, *words):
+    """Return what a dry run says, and that its output can be fed back."""
+    assert main([*words, "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    comments = [line for line in out.splitlines() if line.startswith("#")]
+    Path("again.toml").write_text(out)
+    assert main(["--config", "again.toml", "--dry-run"]) == 0
+    assert capsys.readouterr().out == out
+    return "\n".join(comments)
+
+
+def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
+    """By what is chosen; and it starts nothing."""
+    plain = said_to_leave(capsys, "--data", "own-{rank}.npy")
+    assert "not sent, each rank reads its own" in plain
+    assert "scatter" not in plain
+    asked = said_to_leave(capsys, "--data", "own-{rank}.npy", "--compare-centralised")
+    assert "scatter factor (as good as the rows" in asked
+    frames = said_to_leave(capsys, "--problem", "sfm", "--data", "object.mat")
+    assert "rank 0 reads all of them, and sends each node its own" in frames
+    assert "first frame" in frames
+    assert "motion" in frames
+    random = said_to_leave(capsys, "--problem", "sfm", "--start", "random")
+    assert "first frame" not in random
+    labels = said_to_leave(capsys, "--data", "x.npy", "--labels", "labels.npy")
+    assert "rank 0 reads all of them" in labels
+    table = said_to_leave(capsys, "--problem", "lasso", "--data", "x.csv")
+    assert "rank 0 reads all of them" in table
+    assert "imputed" not in table
+    votes = said_to_leave(capsys, "--agreement", "global", "--no-checkpoint")
+    assert "vote" in votes
+    assert "check sum" not in votes
+    assert not Path("runs").exists()

@@ -1,0 +1,185 @@
+"""A file names data and numbers; code is named by a user, on the command line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dadmm.cli.config import RunConfig
+from dadmm.core.errors import ConfigError
+from dadmm.problems import builder
+from dadmm.run import main
+from launch.base import run_folder
+from launch.base.environment import UsageError
+from launch.batch import sweep, tasks
+from launch.mpi import hostfile
+from tests.support.processes import mpiexec
+
+SMALL = (
+    "--nodes", "3", "--n-samples", "30", "--dimension", "6", "--tolerance", "0",
+    "--quiet",
+)  # fmt: skip
+OWN = "theirs:Mean"
+MODULE = """
+from pathlib import Path
+
+import numpy as np
+
+from dadmm import Layout
+
+Path("imported").touch()
+
+
+class Mean:
+    def __init__(self, rows):
+        self.layout, self.rows = Layout.of(mean=(rows.shape[1],)), rows
+
+    def init(self, rng):
+        return np.zeros(self.layout.size)
+
+    def expect(self, theta):
+        return None
+
+    def prox(self, theta, stats, centre, weight):
+        return (self.rows.sum(axis=0) + weight * centre) / (len(self.rows) + weight)
+
+    def objectives(self, thetas, stats):
+        return 0.5 * ((thetas[:, None, :] - self.rows) ** 2).sum(axis=(1, 2))
+"""
+
+
+@pytest.fixture(autouse=True)
+def theirs(tmp_path, monkeypatch):
+    """A module beside a file of settings that names its class."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    Path("theirs.py").write_text(MODULE)
+    Path("theirs.toml").write_text(f'problem = "{OWN}"\nmax_iter = 5\n')
+    yield
+    sys.modules.pop("theirs", None)
+
+
+def run(*words):
+    return main([*SMALL, *map(str, words)])
+
+
+def test_a_file_does_not_name_code(capsys):
+    """Nothing is imported, and nothing made; the sentence says both ways."""
+    for words in ((), ("--dry-run",)):
+        assert run("--config", "theirs.toml", *words) == 2
+        assert capsys.readouterr().err == (
+            "dadmm: error: theirs.toml names the problem 'theirs:Mean', and a file may "
+            "not name code to run; if you trust it, repeat --problem theirs:Mean, or "
+            "add --trust\n"
+        )
+    assert "theirs" not in sys.modules
+    assert not Path("imported").exists()
+    assert not Path("runs").exists()
+
+
+def test_a_command_line_does():
+    """By its name, or by trust in the file. Trust is no setting of the run."""
+    for out, words in (("a", ["--problem", OWN]), ("b", ["--trust"])):
+        assert run("--config", "theirs.toml", "--out", out, *words) == 0
+    assert run("--config", "theirs.toml", "--problem", "ppca", "--dry-run") == 0
+
+    assert "trust" not in Path("b/config.toml").read_text()
+    with np.load("a/result.npz") as a, np.load("b/result.npz") as b:
+        assert (a["mean"] == b["mean"]).all()
+
+
+def test_ones_own_run_is_resumed_by_the_same_words(capsys):
+    """Its config.toml is a file like others."""
+    assert run("--problem", OWN, "--max-iter", 5, "--out", "run") == 0
+    again = ["--resume", "run", "--max-iter"]
+    Path("imported").unlink()
+    del sys.modules["theirs"]
+
+    assert main([*again, "6", "--quiet"]) == 2
+    assert "repeat --problem theirs:Mean, or add --trust" in capsys.readouterr().err
+    assert not Path("imported").exists()
+    assert main([*again, "6", "--quiet", "--problem", OWN]) == 0
+    assert main([*again, "7", "--quiet", "--trust"]) == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["builtins:exec", "os:system", "subprocess:Popen", "collections:OrderedDict",
+     "dadmm.run:main", "builtins:type", "functools:partial"],
+)  # fmt: skip
+def test_a_problem_is_a_class_with_its_methods(name, capsys):
+    """Not whatever can be called, which would be given the rows and settings."""
+    assert run("--problem", name) == 2
+    said = capsys.readouterr().err
+    assert "not a class" in said or "has no method" in said
+    assert said.count("\n") == 1
+
+
+def test_a_file_does_not_ask_to_remove_results(capsys):
+    """It may say where results go, and not that others make room for them."""
+    assert run("--out", "mine", "--max-iter", 3) == 0
+    before = Path("mine/result.npz").read_bytes()
+    Path("a.toml").write_text('out = "mine"\noverwrite = true\nmax_iter = 4\n')
+
+    assert run("--config", "a.toml") == 2
+    assert "a.toml asks for overwrite" in capsys.readouterr().err
+    assert Path("mine/result.npz").read_bytes() == before
+    assert run("--config", "a.toml", "--overwrite") == 0
+
+
+def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
+    """It is looked for where packages are installed."""
+    here = str(Path.cwd())
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", ".", here)])
+    monkeypatch.setattr(builder, "_offered", lambda: {"mean": OWN})
+
+    assert RunConfig(problem="mean").is_plugin
+    with pytest.raises(ConfigError, match="there is no module 'theirs'"):
+        builder.find("mean")
+    assert not Path("imported").exists()
+
+
+def test_a_sweep_asks_for_trust():
+    """Its grid is a file, too."""
+    launcher = type("Launcher", (), {"python": sys.executable})
+    grid = tasks.Grid(3, {"run": {"problem": OWN}}, [])
+
+    with pytest.raises(UsageError, match="a file may not name code to run"):
+        sweep.checked(launcher, grid)
+    (found,) = sweep.checked(launcher, grid, ("--trust",))
+    assert found["problem"] == OWN
+    assert not Path("imported").exists()
+
+
+def test_a_job_that_goes_on_says_the_class_again():
+    """For the run's own config.toml does not count."""
+    assert run("--problem", OWN, "--max-iter", 5, "--out", "run") == 0
+    asked = {"overwrite": False, "max_iter": 9, "problem": OWN}
+    asked |= {k: v for k, v in run_folder.present(Path("run")).items() if k not in asked}
+
+    words = run_folder.decide(asked, ["--out", "run"], Path("run"), 3)
+
+    assert words[:4] == ["--resume", "run", "--problem", OWN]
+    assert main([*words, "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("line", ["-oProxyCommand", "-F", "--help:4"])
+def test_a_host_is_not_an_option(line):
+    """It would be one of ssh, by which mpiexec starts ranks."""
+    Path("hosts").write_text(f"{line}\n")
+    with pytest.raises(UsageError, match="must be a host and its ranks"):
+        hostfile.read("hosts")
+
+
+@pytest.mark.mpi
+def test_ranks_refuse_together():
+    """One sentence, code 2, and no rank imports anything."""
+    ended = mpiexec(3, "-m", "dadmm.run", "--config", "theirs.toml", cwd=Path.cwd())
+
+    assert ended.code == 2
+    (sentence,) = ended.said
+    assert "a file may not name code to run" in sentence
+    assert not Path("imported").exists()

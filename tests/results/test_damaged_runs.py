@@ -1,0 +1,229 @@
+"""Damaged and foreign run folders: one sentence and exit code 2, no traceback."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import socket
+
+import numpy as np
+import pytest
+
+from dadmm import replay, run, waiting
+from launch.batch import sweep
+
+ITERATIONS = 6
+ALL = ("config.toml", "summary.json", "history.csv", "edges.csv", "result.npz")
+TIMING = ALL[1:]
+READS = {  # which files a tool reads
+    "replay": TIMING,
+    "waiting": TIMING,
+    "plot": ALL,
+    "resume": ALL[:4],
+    "collect": ("summary.json",),
+}
+
+
+def use(tool, folder, kind="all"):
+    """Run a tool on a folder; return its exit code."""
+    if tool == "replay":
+        return replay.main([str(folder), "--network", "lan"])
+    if tool == "waiting":
+        return waiting.main([str(folder)])
+    if tool == "resume":
+        return run.main(["--resume", str(folder), "--max-iter", "9", "--quiet"])
+    if tool == "collect":
+        home = folder.parent / "sweep"
+        (home / "settings").mkdir(parents=True)
+        (home / "settings" / "task.toml").write_text("seed = 0\n")
+        record = {"ranks": 4, "varied": ["seed"], "jobs": [], "tasks": ["task"]}
+        (home / "sweep.json").write_text(json.dumps(record))
+        folder.rename(home / "task")
+        return sweep.main(["collect", str(home)])
+    pytest.importorskip("matplotlib")
+    from dadmm import plot
+
+    return plot.main([str(folder), "--kind", kind, "--format", "svg"])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A small run, which says that it ran under MPI: others never waited."""
+    folder = tmp_path_factory.mktemp("damaged") / "run"
+    size = ["--nodes", "4", "--n-samples", "40", "--dimension", "5"]
+    more = ["--tolerance", "0", "--max-iter", str(ITERATIONS), "--record-edges"]
+    more += ["--n-components", "2", "--topology", "ring", "--quiet", "--out"]
+    assert run.main([*size, *more, str(folder)]) == 0
+    edit(folder / "summary.json", mpi_library="MPICH")
+    return folder
+
+
+@pytest.fixture
+def folder(whole, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(whole, tmp_path / "run")
+
+
+def edit(file, **entries):
+    """Change entries of a JSON file."""
+    file.write_text(json.dumps(json.loads(file.read_text()) | entries))
+
+
+def cell(file, column, value):
+    """Change one number of a CSV file."""
+    head, *lines = file.read_text().splitlines()
+    words = lines[5].split(",")
+    words[head.split(",").index(column)] = value
+    lines[5] = ",".join(words)
+    file.write_text("\n".join([head, *lines]) + "\n")
+
+
+def setting(file, line):
+    """Change a setting."""
+    name = line.partition(" =")[0]
+    kept = [k for k in file.read_text().splitlines() if not k.startswith(f"{name} =")]
+    file.write_text("\n".join([*kept, line]) + "\n")
+
+
+def arrays(file, **changed):
+    """Change arrays of a .npz file."""
+    with np.load(file) as found:
+        np.savez(file, **(dict(found) | changed))
+
+
+def edges(file):
+    """Return the edges of a run."""
+    with np.load(file) as found:
+        return found["edges"]
+
+
+def instead(file, make):
+    """Put something else in a file's place."""
+    file.unlink()
+    make(file)
+
+
+def bind(file):
+    """Make a socket; its name may be longer than sockets allow."""
+    here = os.getcwd()
+    os.chdir(file.parent)
+    try:
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(file.name)
+    finally:
+        os.chdir(here)
+
+
+def claim_a_lot(file):
+    """Write an array whose header promises terabytes."""
+    buffer = io.BytesIO()
+    head = {"descr": "<f8", "fortran_order": False, "shape": (10**12, 2)}
+    np.lib.format.write_array_header_1_0(buffer, head)
+    import zipfile
+
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("edges.npy", buffer.getvalue())
+
+
+ANY_FILE = {
+    "empty": lambda f: f.write_bytes(b""),
+    "cut short": lambda f: f.write_bytes(f.read_bytes()[: f.stat().st_size // 2]),
+    "bytes": lambda f: f.write_bytes(np.random.default_rng(0).bytes(500)),
+    "a folder": lambda f: instead(f, lambda g: g.mkdir()),
+    "a named pipe": lambda f: instead(f, os.mkfifo),
+    "a socket": lambda f: instead(f, bind),
+    "a device": lambda f: instead(f, lambda g: g.symlink_to("/dev/zero")),
+}
+# by file: what is done to it, and the tools that must refuse
+TIMERS = ("replay", "waiting")
+DRAWN = (*TIMERS, "plot")
+OWN = {
+    "config.toml": {
+        "deep": (lambda f: f.write_text("a = " + "[" * 10**5), ("plot", "resume")),
+        "long key": (lambda f: f.write_text("a." * 10**5 + "b=1"), ("plot", "resume")),
+        "digits": (lambda f: setting(f, "seed = " + "9" * 5000), ("plot", "resume")),
+        "nodes": (lambda f: setting(f, "nodes = 99999999999999999999"), ("resume",)),
+        "NaN": (lambda f: setting(f, "tolerance = nan"), ("plot", "resume")),
+        "foreign": (lambda f: f.write_text("[tool]\nx = 1\n"), ("plot", "resume")),
+    },
+    "summary.json": {
+        "a list": (lambda f: f.write_text("[]"), tuple(READS)),
+        "deep": (lambda f: f.write_text("[" * 10**5), tuple(READS)),
+        "no entries": (lambda f: f.write_text("{}"), tuple(READS)),
+        "no nodes": (lambda f: edit(f, n_nodes=0), DRAWN),
+        "half a node": (lambda f: edit(f, n_nodes=2.5), DRAWN),
+        "other nodes": (lambda f: edit(f, n_nodes=5), DRAWN),
+        "too many nodes": (lambda f: edit(f, n_nodes=2**60), DRAWN),
+        "bytes": (lambda f: edit(f, bytes="x"), TIMERS),
+        "hosts": (lambda f: edit(f, node_hosts=["a"]), TIMERS),
+        "iterations": (lambda f: edit(f, iterations="x"), ("resume", "collect")),
+        "seconds": (lambda f: edit(f, seconds=3), ("collect",)),
+    },
+    "history.csv": {
+        "a word": (lambda f: cell(f, "iteration", "x"), (*DRAWN, "resume")),
+        "NaN": (lambda f: cell(f, "exchange_seconds", "nan"), TIMERS),
+        "ages": (lambda f: cell(f, "exchange_seconds", "1e308"), TIMERS),
+        "another node": (lambda f: cell(f, "node", "9"), DRAWN),
+        "other columns": (lambda f: f.write_text("a,b,c\n" + "1,2,3\n" * 24), DRAWN),
+        "fewer iterations": (
+            lambda f: f.write_text("\n".join(f.read_text().split("\n")[:9]) + "\n"),
+            (*DRAWN, "resume"),
+        ),
+    },
+    "edges.csv": {
+        "infinite": (lambda f: cell(f, "bytes", "inf"), TIMERS),
+        "no penalty": (lambda f: cell(f, "eta", "0"), ("plot",)),
+    },
+    "result.npz": {
+        "one array": (lambda f: np.save(f.open("wb"), np.ones(3)), DRAWN),
+        "pickled": (lambda f: arrays(f, edges=edges(f).astype(object)), DRAWN),
+        "in halves": (lambda f: arrays(f, edges=edges(f) + 0.5), DRAWN),
+        "one way": (lambda f: arrays(f, edges=edges(f)[::2]), DRAWN),
+        "upside down": (lambda f: arrays(f, edges=edges(f)[::-1]), DRAWN),
+        "far away": (lambda f: arrays(f, edges=edges(f) + 2**62), DRAWN),
+        "a number": (lambda f: arrays(f, edges=np.array(3)), DRAWN),
+        "terabytes": (claim_a_lot, DRAWN),
+    },
+}
+CASES = [
+    *((f, d, t) for t, read in READS.items() for f in read for d in ANY_FILE),
+    *((f, d, t) for f, own in OWN.items() for d, (_, ts) in own.items() for t in ts),
+]
+
+
+@pytest.mark.parametrize(("file", "damage", "tool"), CASES)
+def test_damage_is_told_in_one_sentence(folder, file, damage, tool, capfd):
+    """Whatever is wrong, without a traceback and without waiting for a pipe."""
+    (ANY_FILE.get(damage) or OWN[file][damage][0])(folder / file)
+    kind = "eta" if file == "edges.csv" else "convergence"
+
+    assert use(tool, folder, kind) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("dadmm: ")
+    if file != "config.toml" or tool != "resume":  # a flag may be wrong, too
+        assert str(folder.parent) in line
+
+
+@pytest.mark.parametrize("tool", ["replay", "waiting", "resume", "collect"])
+def test_the_run_itself_is_fine(folder, tool):
+    """So that what is refused above is refused for its damage."""
+    assert use(tool, folder) == 0
+
+
+@pytest.mark.parametrize("tool", ["replay", "waiting", "plot", "resume"])
+@pytest.mark.parametrize("name", ["none", "a\0b", "x" * 5000])
+def test_no_folder_at_all(tmp_path, tool, name, capfd):
+    """Absent, or with a name that no folder can have."""
+    assert use(tool, tmp_path / name) == 2
+    assert len(capfd.readouterr().err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("words", ["", "3", "{}", '{"ranks": 4, "tasks": 3}'])
+def test_a_damaged_sweep_is_told(tmp_path, words, capfd):
+    """What `collect` reads first."""
+    (tmp_path / "sweep.json").write_text(words)
+
+    assert sweep.main(["collect", str(tmp_path)]) == 2
+    assert len(capfd.readouterr().err.splitlines()) == 1
