@@ -17,11 +17,12 @@ from pathlib import Path
 import numpy as np
 from mpi4py import MPI
 
-from dadmm import assemble, checkpoint
-from dadmm.checkpoint import Checkpoints
-from dadmm.config import RunConfig
-from dadmm.solver import solve
-from dadmm.world import connect
+from dadmm.cli import setup
+from dadmm.cli.config import RunConfig
+from dadmm.exchange.world import connect
+from dadmm.resilience import checkpoint
+from dadmm.resilience.checkpoint import Checkpoints
+from dadmm.solver.solve import solve
 
 USUAL = RunConfig().checkpoint_seconds
 
@@ -52,9 +53,9 @@ def main() -> None:
     config = RunConfig(
         topology=given.topology, dimension=given.dimension, tolerance=0.0
     )
-    graph, _ = assemble.graph(world, config)
-    samples, _ = assemble.shards(world, config, graph.n_nodes)
-    problem = assemble.problems(config, samples, graph.n_nodes)[world.rank]
+    graph, _ = setup.graph(world, config)
+    samples, _ = setup.shards(world, config, graph.n_nodes)
+    problem = setup.problems(config, samples, graph.n_nodes)[world.rank]
     folder = Path(world.share(tempfile.mkdtemp() if world.rank == 0 else ""))
 
     def run(checkpoints: Checkpoints | None) -> float:

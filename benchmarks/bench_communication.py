@@ -23,19 +23,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cases import Goal, Near, instance
-from communication_report import draw_pareto, print_tables
-from experiment import arguments, run_all, write_rows
 
 import dadmm
-from dadmm.interfaces import Problem
-from dadmm.network import Network
+from benchmarks.shared.cases import Goal, Near, instance
+from benchmarks.shared.communication_report import draw_pareto, print_tables
+from benchmarks.shared.experiment import arguments, run_all, write_rows
+from dadmm.core.interfaces import Problem
+from dadmm.data.shard import split
+from dadmm.exchange.sending import Sending
+from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import LogisticRegression
 from dadmm.replay import replay
-from dadmm.sending import Sending
-from dadmm.shard import split
-from dadmm.topology import GRAPHS
-from dadmm.trace import Trace
+from dadmm.timing.network import Network
+from dadmm.timing.trace import Trace
 
 NODES, CAP = 20, 1500
 NETWORKS = ("lan", "wan", "wireless")

@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from experiment import arguments, run_all, say, write_rows
-from trials import Trial, Work
+from benchmarks.shared.experiment import arguments, run_all, say, write_rows
+from benchmarks.shared.trials import Trial, Work
 
 NODES = 20
 GRAPHS = ("complete", "cluster", "ring")

@@ -23,10 +23,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from experiment import say, write_rows
-
+from benchmarks.shared.experiment import say, write_rows
 from dadmm.calibrate import calibrated
-from dadmm.launcher import launched
+from dadmm.exchange.launcher import launched
 
 RESULTS = Path(__file__).with_name("results")
 RANKS = (2, 20)
@@ -140,7 +139,7 @@ def main() -> None:
             rows += job(ranks, given)
         report(rows, given)
         return
-    from transports import MPI, measure  # MPI starts here
+    from benchmarks.shared.transports import MPI, measure  # MPI starts here
 
     rows = measure(given.graphs, given.sizes, given.rounds)
     if MPI.COMM_WORLD.rank > 0:

@@ -22,18 +22,18 @@ from time import perf_counter, sleep
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm.algorithm import iterate, prime
-from dadmm.datasets import synthetic
+from dadmm.admm.algorithm import iterate, prime
+from dadmm.admm.node import Node
+from dadmm.admm.stopping import Rule
+from dadmm.core.interfaces import Exchange
+from dadmm.data.datasets import synthetic
+from dadmm.data.shard import split
 from dadmm.exchange import InProcessExchange
-from dadmm.interfaces import Exchange
-from dadmm.links import Links
-from dadmm.node import Node
+from dadmm.exchange.links import Links
+from dadmm.exchange.wire import width
+from dadmm.graphs.topology import Topology
 from dadmm.penalty import build
 from dadmm.problems import PPCA
-from dadmm.shard import split
-from dadmm.stopping import Rule
-from dadmm.topology import Topology
-from dadmm.wire import width
 
 RANKS = 20
 COMPILED_STEP = 8.3  # microseconds, DESIGN.md: the same step in numba, other machine

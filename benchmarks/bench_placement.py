@@ -4,7 +4,7 @@
 
 Counts what a D-PPCA iteration sends between 2, 4 and 8 hosts whose ranks are in blocks
 (as MPICH and Slurm have it by default) or dealt out in turns (cyclic). With --measure
-it also runs 20 ranks on four hosts that `launch/netem` makes on this machine, and reads
+it also runs 20 ranks on four hosts that `benchmarks/netem` makes on this machine, and reads
 what their interfaces sent.
 """
 
@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiment import write_rows
 
 import dadmm
-from dadmm import datasets, placement, shard, topology
+from benchmarks.shared.experiment import write_rows
+from dadmm.data import datasets, shard
+from dadmm.graphs import placement, topology
 
 ROOT = Path(__file__).resolve().parent.parent
 GRAPHS = ("ring", "grid", "cluster", "random-geometric", "complete")
@@ -72,7 +73,7 @@ def measure(name: str, mapping: str, way: str) -> dict[str, Any]:
             words += ["--counters", f"{folder}/sent", "--python", sys.executable, "--"]
             words += ["--topology", name, "--placement", way, "--out", f"{folder}/run"]
             words += ["--max-iter", str(iterations), "--tolerance", "0", "--quiet"]
-            netem = [sys.executable, str(ROOT / "launch" / "netem.py")]
+            netem = [sys.executable, str(ROOT / "benchmarks" / "emulation")]
             subprocess.run([*netem, *words], check=True, timeout=TIMEOUT)
             sent = json.loads(Path(folder, "sent").read_text())
             summary = json.loads(Path(folder, "run", "summary.json").read_text())

@@ -17,8 +17,8 @@ from time import perf_counter
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm.datasets import synthetic
-from dadmm.interfaces import Problem
+from dadmm.core.interfaces import Problem
+from dadmm.data.datasets import synthetic
 from dadmm.problems import PPCA, LeastSquares, Ridge
 
 TRIED = 3  # parameters that a node of a ring tries: its own and two neighbours'

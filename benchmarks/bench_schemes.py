@@ -18,11 +18,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from cases import CONVEX
-from experiment import run_all, say, write_rows
-from schemes_report import draw_profiles, print_tables
-from trials import Trial, Work
-
+from benchmarks.schemes_report import draw_profiles, print_tables
+from benchmarks.shared.cases import CONVEX
+from benchmarks.shared.experiment import run_all, say, write_rows
+from benchmarks.shared.trials import Trial, Work
 from dadmm.penalty import SCHEMES
 
 GRAPHS = ("ring", "chain", "star", "grid", "cluster", "random-geometric", "complete")

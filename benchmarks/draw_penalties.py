@@ -14,8 +14,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import dadmm
-from dadmm import drawing, topology
-from dadmm.drawing.house import BLUE, GREY, ORANGE, VERMILLION, in_house_style
+from dadmm import drawing
+from dadmm.drawing.style import BLUE, GREY, ORANGE, VERMILLION, in_house_style
+from dadmm.graphs import topology
 from dadmm.problems import LeastSquares
 
 NODES, SIZE, ROWS, CAP = 20, 10, 25, 3000

@@ -15,13 +15,14 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-from tracks import CAMERAS
 
 import dadmm
-from dadmm import datasets, metrics
-from dadmm.patterns import remove
+from benchmarks.shared.tracks import CAMERAS
+from dadmm.core import metrics
+from dadmm.data import datasets
+from dadmm.data.patterns import remove
+from dadmm.data.shard import split_frames
 from dadmm.problems import StructureFromMotion
-from dadmm.shard import split_frames
 
 OBJECTS = ("001", "002", "003", "004", "005")
 LOSSES = (0.0, 0.05, 0.1, 0.3)

@@ -11,9 +11,17 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from experiment import SCHEMES, SETTINGS, Case, arguments, run_all, say, write_rows
-from report import draw_angles, print_table
-from tracks import CAMERAS, Work
+from benchmarks.shared.experiment import (
+    SCHEMES,
+    SETTINGS,
+    Case,
+    arguments,
+    run_all,
+    say,
+    write_rows,
+)
+from benchmarks.shared.report import draw_angles, print_table
+from benchmarks.shared.tracks import CAMERAS, Work
 
 OBJECTS = {
     "001": "BallSander",

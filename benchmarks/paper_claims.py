@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from experiment import SCHEMES, SETTINGS, read_rows
-from paper_hopkins import print_readings
-from report import middle, print_table
 
 import dadmm
+from benchmarks.paper_hopkins import print_readings
+from benchmarks.shared.experiment import SCHEMES, SETTINGS, read_rows
+from benchmarks.shared.report import middle, print_table
+from dadmm.data.shard import split
 from dadmm.problems import PPCA
-from dadmm.shard import split
 
 RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]

@@ -15,8 +15,16 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from experiment import SCHEMES, SETTINGS, Case, arguments, run_all, say, write_rows
-from tracks import CAMERAS, Work
+from benchmarks.shared.experiment import (
+    SCHEMES,
+    SETTINGS,
+    Case,
+    arguments,
+    run_all,
+    say,
+    write_rows,
+)
+from benchmarks.shared.tracks import CAMERAS, Work
 
 LIMIT = 15.0  # degrees
 Row = dict[str, Any]

@@ -13,7 +13,8 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from experiment import (
+
+from benchmarks.shared.experiment import (
     SCHEMES,
     SETTINGS,
     Case,
@@ -23,11 +24,11 @@ from experiment import (
     say,
     write_rows,
 )
-from report import draw_angles, print_table
-
-from dadmm import datasets, metrics
+from benchmarks.shared.report import draw_angles, print_table
+from dadmm.core import metrics
+from dadmm.data import datasets
+from dadmm.data.shard import split
 from dadmm.problems import PPCA
-from dadmm.shard import split
 
 GRAPHS = (
     ("complete", 12),

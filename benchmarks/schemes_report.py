@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cases import CONVEX
-from experiment import read_rows, say
 
+from benchmarks.shared.cases import CONVEX
+from benchmarks.shared.experiment import read_rows, say
 from dadmm.penalty import SCHEMES
 
 Row = Mapping[str, Any]
@@ -235,7 +235,7 @@ def print_tables(rows: Sequence[Row]) -> None:
 def draw_profiles(rows: Sequence[Row], out: Path) -> None:
     """Draw the profiles of convex problems and of D-PPCA, if matplotlib is there."""
     try:
-        from profiles import draw, save
+        from benchmarks.shared.profiles import draw, save
     except ImportError:
         say("no figures: pip install 'dadmm[plot]'")
         return

@@ -1,8 +1,8 @@
 """Consensus ADMM with no centre: one node per process, talking to neighbours only."""
 
-from dadmm import datasets, metrics, problems, shard, testing
-from dadmm.checkpoint import Checkpoints
-from dadmm.errors import (
+from dadmm import problems, testing
+from dadmm.core import metrics
+from dadmm.core.errors import (
     CheckpointError,
     ConfigError,
     DadmmError,
@@ -11,12 +11,14 @@ from dadmm.errors import (
     ShardError,
     TopologyError,
 )
-from dadmm.layout import Layout
-from dadmm.schedule import Schedule
-from dadmm.sending import Sending
-from dadmm.solver import Result, solve
-from dadmm.topology import Topology
-from dadmm.version import __version__
+from dadmm.core.layout import Layout
+from dadmm.core.version import __version__
+from dadmm.data import datasets, shard
+from dadmm.exchange.sending import Sending
+from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Topology
+from dadmm.resilience.checkpoint import Checkpoints
+from dadmm.solver.solve import Result, solve
 
 __all__ = [
     "CheckpointError",

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.errors import ConfigError, DadmmError
-from dadmm.network import CLASSES, Link, Network
-from dadmm.trace import write
+from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.timing.network import CLASSES, Link, Network
+from dadmm.timing.trace import write
 
 
 def fit(sizes: Any, seconds: Any) -> tuple[float, float]:

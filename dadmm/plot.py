@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from dadmm.errors import ConfigError, DadmmError
+from dadmm.core.errors import ConfigError, DadmmError
 
 KINDS = ("convergence", "eta", "network", "traffic", "structure")
 BY_EDGE = ("eta", "network")
@@ -72,9 +72,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def draw(given: argparse.Namespace) -> int:
     """Draw what was asked for, and print the paths."""
     try:
-        from dadmm.drawing.folder import Run
-        from dadmm.drawing.house import save
-        from dadmm.drawing.kinds import DRAW
+        from dadmm.drawing.figures import DRAW
+        from dadmm.drawing.run_reader import Run
+        from dadmm.drawing.style import save
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise

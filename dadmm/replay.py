@@ -1,7 +1,7 @@
 """Predict a run on another network: ``python -m dadmm.replay RUN --network wan``.
 
 The work of the nodes and the sizes of their messages are those of the recorded run, and
-so is the order of things, see `dadmm.playback`. A node's work before it posts iteration
+so is the order of things, see `dadmm.timing.playback`. A node's work before it posts iteration
 t is the solve of t and the update of t - 1, times its straggler factor; what watchers
 took is left out. Exit codes: 0 done, 2 bad input.
 """
@@ -18,11 +18,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from dadmm.errors import ConfigError, DadmmError
-from dadmm.layout import Matrix, Vector
-from dadmm.network import CLASSES, Network, Wires
-from dadmm.playback import Played, play
-from dadmm.trace import Trace, write
+from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.timing.network import CLASSES, Network, Wires
+from dadmm.timing.playback import Played, play
+from dadmm.timing.trace import Trace, write
 
 
 class Breakdown(NamedTuple):

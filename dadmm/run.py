@@ -17,18 +17,20 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dadmm import assemble, identity, motion, output, report, session
-from dadmm.algorithm import Watcher
-from dadmm.config import Request, RunConfig
-from dadmm.errors import DadmmError
-from dadmm.launcher import report_in
-from dadmm.layout import Matrix
-from dadmm.problems import IncompletePPCA, StructureFromMotion
-from dadmm.progress import Losses, ProgressLine, Signals
-from dadmm.schedule import Schedule
-from dadmm.solver import Result, solve
-from dadmm.topology import Topology
-from dadmm.world import connect, together
+from dadmm.admm.algorithm import Watcher
+from dadmm.cli import report, setup
+from dadmm.cli.config import Request, RunConfig
+from dadmm.cli.progress import Losses, ProgressLine, Signals
+from dadmm.core.errors import DadmmError
+from dadmm.core.layout import Matrix
+from dadmm.exchange import identity
+from dadmm.exchange.launcher import report_in
+from dadmm.exchange.world import connect, together
+from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Topology
+from dadmm.problems import IncompletePPCA, StructureFromMotion, motion
+from dadmm.results import output, run_directory
+from dadmm.solver.solve import Result, solve
 
 OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3
 
@@ -88,13 +90,13 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
         return OK
     if config.on_failure == "continue":
         together(world, world.check_fault_tolerance)
-    graph, schedule = assemble.graph(world, config)
+    graph, schedule = setup.graph(world, config)
     world.compare({"graph": identity.of_graph(graph, schedule)})
-    hosts = assemble.place(world, config, graph)  # from here on a rank is its node
-    samples, truth = assemble.shards(world, config, graph.n_nodes)
-    problems = together(world, assemble.problems, config, samples, graph.n_nodes)
+    hosts = setup.place(world, config, graph)  # from here on a rank is its node
+    samples, truth = setup.shards(world, config, graph.n_nodes)
+    problems = together(world, setup.problems, config, samples, graph.n_nodes)
     targets = report.targets(world, config, list(problems.values()), truth)
-    work = session.begin(
+    work = run_directory.begin(
         world, config, resume, graph, schedule, samples, targets.observe
     )
     try:
@@ -119,7 +121,7 @@ def conclude(
     problems: dict[int, Any],
     samples: dict[int, Matrix],
     targets: report.Targets,
-    work: session.Session,
+    work: run_directory.Session,
     result: Result,
     hosts: Sequence[str],
     started: float,
@@ -137,7 +139,7 @@ def conclude(
     arrays |= {k: v for k, v in traffic._asdict().items() if k.startswith("edge_")}
     if targets.gaps:
         together(world, impute, work.parts.home, problems, samples, result)
-    folder = together(world, session.finish, world, work, result, summary, arrays)
+    folder = together(world, run_directory.finish, world, work, result, summary, arrays)
     together(world, work.checkpoints.close)  # whose failure costs no results
     if world.rank == 0 and not config.quiet:
         print(report.words(config, summary, folder))
@@ -176,7 +178,7 @@ def solve_watched(
     graph: Topology,
     schedule: Schedule | None,
     problems: dict[int, Any],
-    work: session.Session,
+    work: run_directory.Session,
     signals: Signals,
 ) -> Result:
     """Run the algorithm while recording it, showing it, and heeding signals."""

@@ -28,10 +28,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.errors import ConfigError, DadmmError
-from dadmm.layout import Matrix, Vector
-from dadmm.tomltable import SECONDS, quantity
-from dadmm.trace import Integers, Trace, write
+from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.timing.tomltable import SECONDS, quantity
+from dadmm.timing.trace import Integers, Trace, write
 
 WINDOW = 200  # iterations that share offsets: what no timer saw makes clocks drift
 LOW = 0.05  # fraction of iterations in which a direction must be tight to seem so

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 import dadmm
-from dadmm import Topology, metrics
+from dadmm import Topology
+from dadmm.core import metrics
+from dadmm.data.shard import split_frames
 from dadmm.problems import StructureFromMotion
-from dadmm.shard import split_frames
 
 CAMERAS, HIDDEN, LOST = 5, 0.25, 0.1
 

@@ -17,9 +17,10 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 import dadmm
-from dadmm import Topology, metrics
+from dadmm import Topology
+from dadmm.core import metrics
+from dadmm.data.shard import split
 from dadmm.problems import PPCA
-from dadmm.shard import split
 
 NODES, COMPONENTS = 12, 10
 UNIT = 4.0  # grey levels: about the noise, so that W, mu and a are of one size

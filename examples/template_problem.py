@@ -47,4 +47,4 @@ class RidgeWithIntercept:
 if __name__ == "__main__":
     rng = np.random.default_rng(0)
     check_problem(RidgeWithIntercept(rng.normal(size=(9, 3)), rng.normal(size=9)))
-    print("RidgeWithIntercept keeps the contract of dadmm.interfaces.Problem")
+    print("RidgeWithIntercept keeps the contract of dadmm.core.interfaces.Problem")

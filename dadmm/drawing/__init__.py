@@ -7,9 +7,9 @@ Okabe and Ito; a second sign (dash, marker, width, hatch) says the same in greys
 from __future__ import annotations
 
 from dadmm.drawing.graph import Network, moments, network, places
-from dadmm.drawing.house import CYCLE, SCHEME_STYLE, save
 from dadmm.drawing.paper import angles, bars, points3d
 from dadmm.drawing.runs import Load, Penalties, convergence, eta, traffic
+from dadmm.drawing.style import CYCLE, SCHEME_STYLE, save
 
 __all__ = [
     "CYCLE",

@@ -11,9 +11,9 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from dadmm.drawing.house import BLACK, STRENGTH, in_house_style, octaves
-from dadmm.layout import Matrix, Vector
-from dadmm.topology import Topology
+from dadmm.core.layout import Matrix, Vector
+from dadmm.drawing.style import BLACK, STRENGTH, in_house_style, octaves
+from dadmm.graphs.topology import Topology
 
 
 class Network(NamedTuple):

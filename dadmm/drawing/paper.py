@@ -8,7 +8,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from dadmm.drawing.house import (
+from dadmm.core.layout import Matrix
+from dadmm.drawing.style import (
     HATCHES,
     SCHEME_STYLE,
     SPARE,
@@ -19,7 +20,6 @@ from dadmm.drawing.house import (
     quantiles,
     sheet,
 )
-from dadmm.layout import Matrix
 
 
 @in_house_style

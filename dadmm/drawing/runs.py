@@ -13,7 +13,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import LogLocator, NullLocator
 
-from dadmm.drawing.house import (
+from dadmm.core.layout import Matrix, Vector
+from dadmm.drawing.style import (
     BLACK,
     BLUE,
     CYCLE,
@@ -28,7 +29,6 @@ from dadmm.drawing.house import (
     quantiles,
     sheet,
 )
-from dadmm.layout import Matrix, Vector
 
 
 class Penalties(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadmm.layout import Matrix
-from dadmm.topology import Topology
+from dadmm.core.layout import Matrix
+from dadmm.graphs.topology import Topology
 
 
 class InProcessExchange:

@@ -20,12 +20,14 @@ mpi4py.rc.thread_level = "single"  # one thread talks; some MPIs are faster for 
 os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
 from mpi4py import MPI  # noqa: E402
 
-from dadmm import identity  # noqa: E402
-from dadmm.errors import ConfigError, TopologyError  # noqa: E402
-from dadmm.exchange import WAITS  # noqa: E402
-from dadmm.launcher import until_read  # noqa: E402
-from dadmm.layout import Matrix  # noqa: E402
-from dadmm.topology import Topology  # noqa: E402
+from dadmm.core.errors import ConfigError, TopologyError  # noqa: E402
+from dadmm.core.layout import Matrix  # noqa: E402
+from dadmm.exchange import (
+    WAITS,
+    identity,
+)
+from dadmm.exchange.launcher import until_read  # noqa: E402
+from dadmm.graphs.topology import Topology  # noqa: E402
 
 NAP = 50e-6  # seconds asked for; about 100 with the usual timer. 50 to 200 are alike
 SHORT = 8192  # bytes of a message that every MPI sends off without asking the receiver

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dadmm.errors import ConfigError
+from dadmm.core.errors import ConfigError
 from dadmm.penalty.beyond import (
     Auto,
     EdgeBalance,

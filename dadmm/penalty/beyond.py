@@ -7,8 +7,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dadmm.interfaces import Edges, PenaltyState, Sighting
-from dadmm.layout import Matrix, Vector
+from dadmm.core.interfaces import Edges, PenaltyState, Sighting
+from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations, rules
 from dadmm.penalty.schemes import Scheme
 

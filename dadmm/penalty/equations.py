@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadmm.layout import Vector
+from dadmm.core.layout import Vector
 
 
 def kappa(f: Vector | float, f_min: float, f_max: float) -> Vector | float:

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from dadmm.layout import Matrix, Vector
+from dadmm.core.layout import Matrix, Vector
 
 NOISE = 1e-13  # a relative change below this is rounding, which teaches nothing
 

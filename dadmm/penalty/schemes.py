@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dadmm.errors import ConfigError
-from dadmm.interfaces import PenaltyState, Sighting
-from dadmm.layout import Matrix, Vector
+from dadmm.core.errors import ConfigError
+from dadmm.core.interfaces import PenaltyState, Sighting
+from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations
 
 

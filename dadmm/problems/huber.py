@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.problems.least_squares import checked, checked_number
 
 MAX_STEPS = 100

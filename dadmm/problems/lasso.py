@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from dadmm.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.problems.least_squares import Ridge, checked, checked_number, compressed
 
 GUESSES = 20

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.errors import ProblemError
-from dadmm.layout import Layout, Matrix, Vector
-from dadmm.metrics import triangular
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.metrics import triangular
 
 
 class LeastSquares:

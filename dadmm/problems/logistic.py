@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.errors import ProblemError
-from dadmm.layout import Layout, Matrix, Vector
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.problems.least_squares import checked, checked_number
 
 MAX_STEPS, MAX_HALVINGS = 100, 200

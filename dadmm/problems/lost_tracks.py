@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadmm.layout import Matrix, Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.problems.missing import IncompletePPCA
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import StructureFromMotion

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.errors import ProblemError
-from dadmm.layout import Matrix, Vector
-from dadmm.patterns import (
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.data.patterns import (
     Condensed,
     Patterns,
     condense,

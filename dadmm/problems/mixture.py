@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.errors import ProblemError
-from dadmm.layout import Layout, Matrix, Vector
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.problems.least_squares import checked_number
 
 LOG_2PI = math.log(2.0 * math.pi)

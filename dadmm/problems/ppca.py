@@ -15,9 +15,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dadmm.errors import ProblemError
-from dadmm.layout import Layout, Matrix, Vector
-from dadmm.metrics import triangular
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.metrics import triangular
 from dadmm.problems.stacking import deep, listed, plain, product, wide
 
 LOG_2PI = math.log(2.0 * math.pi)

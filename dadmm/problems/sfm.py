@@ -6,9 +6,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from dadmm.errors import ProblemError
-from dadmm.layout import Matrix, Vector
-from dadmm.patterns import observed_means
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.data.patterns import observed_means
 from dadmm.problems.ppca import PPCA
 
 STARTS = ("frame", "random")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.layout import Matrix
+from dadmm.core.layout import Matrix
 
 
 def plain(scalars: Any) -> Any:

@@ -17,13 +17,14 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from dadmm import shard, topology
-from dadmm.errors import ConfigError, ProblemError, ShardError, TopologyError
-from dadmm.interfaces import Problem
-from dadmm.layout import Matrix, Vector
-from dadmm.solver import Result, solve
-from dadmm.topology import Topology
-from dadmm.world import Alone, together
+from dadmm.core.errors import ConfigError, ProblemError, ShardError, TopologyError
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Matrix, Vector
+from dadmm.data import shard
+from dadmm.exchange.world import Alone, together
+from dadmm.graphs import topology
+from dadmm.graphs.topology import Topology
+from dadmm.solver.solve import Result, solve
 
 T = TypeVar("T")
 NODES = 4
@@ -66,7 +67,7 @@ class Consensus(BaseEstimator):
         4 by default, as many as a given graph has, and fewer where rows are too few.
         With ``comm`` there is one node per rank.
     topology : str or Topology
-        Who talks to whom: a name in `dadmm.topology.GRAPHS`, a file, or a graph.
+        Who talks to whom: a name in `dadmm.graphs.topology.GRAPHS`, a file, or a graph.
     scheme : str
         How penalties adapt, see `dadmm.solve`.
     tolerance : float

@@ -10,10 +10,10 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadmm import problems
-from dadmm.interfaces import Problem
-from dadmm.layout import Matrix, Vector
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Matrix, Vector
+from dadmm.graphs.topology import Topology
 from dadmm.sklearn.base import Consensus, Team, consensus, one_thread, positive
-from dadmm.topology import Topology
 
 
 class Linear(RegressorMixin, Consensus):

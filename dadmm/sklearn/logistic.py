@@ -12,10 +12,10 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadmm import problems
-from dadmm.errors import ProblemError
-from dadmm.layout import Matrix
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Matrix
+from dadmm.graphs.topology import Topology
 from dadmm.sklearn.base import Consensus, consensus, one_thread, positive
-from dadmm.topology import Topology
 
 
 class LogisticRegression(ClassifierMixin, Consensus):

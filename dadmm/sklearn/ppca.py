@@ -13,13 +13,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadmm import problems
-from dadmm.errors import ConfigError, ProblemError
-from dadmm.layout import Matrix, Vector
-from dadmm.patterns import posterior
+from dadmm.core.errors import ConfigError, ProblemError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.data.patterns import posterior
+from dadmm.graphs.topology import Topology
 from dadmm.sklearn.base import Consensus, Team, consensus, one_thread
 from dadmm.sklearn.units import scale, spectrum, start, stretched, variances
-from dadmm.solver import Result
-from dadmm.topology import Topology
+from dadmm.solver.solve import Result
 
 LOG_2PI = math.log(2.0 * math.pi)
 

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.errors import ProblemError
-from dadmm.layout import Matrix, Vector
-from dadmm.metrics import triangular
-from dadmm.patterns import posterior
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.core.metrics import triangular
+from dadmm.data.patterns import posterior
 
 JITTER = 1e-3  # of the start, in units of the noise: what a node never saw can grow
 

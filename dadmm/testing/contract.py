@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.builder import absent
-from dadmm.crew import stacks
-from dadmm.errors import ProblemError
-from dadmm.interfaces import Problem
-from dadmm.layout import Layout, Matrix, Vector
+from dadmm.admm.crew import stacks
+from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.problems.builder import absent
 from dadmm.testing.minimum import check_descent, check_hold, check_optimality
 from dadmm.testing.trial import Trial, check_shape, check_vector, differ, fail
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dadmm.interfaces import Problem
-from dadmm.layout import Vector
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Vector
 from dadmm.testing.slopes import ROUNDING, Fall, hint, steepest
 from dadmm.testing.trial import Trial, check_vector, fail, spans
 

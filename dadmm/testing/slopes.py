@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dadmm.interfaces import Problem
-from dadmm.layout import Matrix, Vector
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Matrix, Vector
 from dadmm.testing.trial import Trial
 
 # Relative to the size of what is moved, and of which order. A parabola through two

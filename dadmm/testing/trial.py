@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from dadmm.errors import ProblemError
-from dadmm.interfaces import Problem
-from dadmm.layout import Vector
+from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Vector
 
 
 class Trial(NamedTuple):

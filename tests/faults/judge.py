@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from faults.cases import Case
-from faults.jobs import MPI, Ended, Job
-from faults.losses import judge_loss
-from faults.strikes import Fault, complete, draw_faults, mount, unmount
-from faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
 
 import dadmm.run
+from tests.faults.cases import Case
+from tests.faults.jobs import MPI, Ended, Job
+from tests.faults.losses import judge_loss
+from tests.faults.strikes import Fault, complete, draw_faults, mount, unmount
+from tests.faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
 
 FINAL = ("converged", "max_iter")  # why a run ends that has nothing left to do
 LATE = ("signal", "max_iter")

@@ -6,14 +6,15 @@ import json
 from pathlib import Path
 
 import numpy as np
-from faults.cases import Case
-from faults.jobs import MPI, Ended, Job
-from faults.strikes import Fault, complete
-from faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
 
-from dadmm import Topology, assemble, solve
-from dadmm.config import RunConfig
-from dadmm.world import Alone
+from dadmm import Topology, solve
+from dadmm.cli import setup
+from dadmm.cli.config import RunConfig
+from dadmm.exchange.world import Alone
+from tests.faults.cases import Case
+from tests.faults.jobs import MPI, Ended, Job
+from tests.faults.strikes import Fault, complete
+from tests.faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
 
 CLOSE = 1e-4  # relative distance from the optimum, for a tolerance of 1e-7
 
@@ -108,8 +109,8 @@ def nodes_of(folder: Path) -> list[int]:
 def distance(case: Case, nodes: list[int], folder: Path) -> float:
     """Return how far the worst node is from the optimum of these nodes' data."""
     config = RunConfig.from_argv([*case.settings, "--nodes", str(case.ranks)]).config
-    samples, _ = assemble.shards(Alone(), config, case.ranks)
-    problems = assemble.problems(config, samples, case.ranks)
+    samples, _ = setup.shards(Alone(), config, case.ranks)
+    problems = setup.problems(config, samples, case.ranks)
     left = [problems[i] for i in nodes]
     best = solve(
         left, Topology.complete(len(left)), tolerance=1e-9, absolute_tolerance=1e-12,

@@ -15,7 +15,7 @@ import signal
 import time
 from typing import Any
 
-from dadmm.launcher import launched
+from dadmm.exchange.launcher import launched
 
 VARIABLE = "DADMM_FAULTS_PLAN"
 

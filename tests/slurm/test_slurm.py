@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mpi.launcher import ROOT, find_mpiexec, python, variables
 from numpy.testing import assert_array_equal
 
-from slurm.cluster import Cluster, SlurmError, install, obstacle
+from tests.slurm.cluster import Cluster, SlurmError, install, obstacle
+from tests.support.processes import ROOT, find_mpiexec, python, variables
 
 SCRIPT = ROOT / "launch" / "slurm.sbatch"
 PATIENCE = 120  # seconds for a job to get where it should; they need a few
@@ -32,7 +32,7 @@ ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEM
 SLOW = ["--problem", "slurm.slow:SlowPPCA", "--n-components", "5", "--topology", "ring"]
 TWENTY = [*SLOW, "--tolerance", "3e-2"]
 needs_checkpoints = pytest.mark.skipif(
-    importlib.util.find_spec("dadmm.checkpoint") is None,
+    importlib.util.find_spec("dadmm.resilience.checkpoint") is None,
     reason="dadmm has no checkpoints yet",
 )
 

@@ -1,0 +1,188 @@
+"""Problems with a known solution, and the goal that every node must reach."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.core import metrics
+from dadmm.core.interfaces import Problem
+from dadmm.data import datasets
+from dadmm.data.shard import split, split_frames
+from dadmm.problems import (
+    PPCA,
+    Lasso,
+    LeastSquares,
+    LogisticRegression,
+    StructureFromMotion,
+)
+
+DIMENSION, ROWS = 10, 25  # of a node's data
+CLOSE = 1e-6  # relative distance from the optimum, convex problems
+ANGLE, APART = 1.0, 1e-2  # degrees from the centralised subspace; from the mean
+Goal = Callable[[np.ndarray], bool]  # of theta (n_nodes, size)
+
+
+class Instance(NamedTuple):
+    """A network's local problems, when they count as solved, and when to give up."""
+
+    problems: Sequence[Problem]
+    goal: Goal
+    cap: int
+
+
+class Near:
+    """Every node within a relative distance of the optimum (size,)."""
+
+    def __init__(self, optimum: np.ndarray, distance: float = CLOSE) -> None:
+        self.optimum, self.most = optimum, distance * np.linalg.norm(optimum)
+
+    def __call__(self, theta: np.ndarray) -> bool:
+        return bool(np.linalg.norm(theta - self.optimum, axis=1).max() <= self.most)
+
+
+class Subspace:
+    """Every node's W near the centralised one, and all nodes near their mean."""
+
+    def __init__(self, layout: Any, W: np.ndarray) -> None:
+        self.layout, self.W = layout, W
+
+    def __call__(self, theta: np.ndarray) -> bool:
+        if not metrics.consensus_error(theta) <= APART:  # first, as it is cheap
+            return False
+        own = self.layout.views(theta).W
+        return bool(metrics.subspace_angle(own, self.W).max() <= ANGLE)
+
+
+def designs(
+    n_nodes: int, heterogeneity: float, rng: np.random.Generator
+) -> list[np.ndarray]:
+    """Return X (25, 10) of each node; its scale and those of its columns vary.
+
+    Both are powers of ten with exponents drawn evenly, within ``heterogeneity`` and
+    half of it.
+    """
+    drawn = []
+    for _ in range(n_nodes):
+        node = 10.0 ** (heterogeneity * rng.uniform(-1, 1))
+        columns = 10.0 ** (heterogeneity / 2 * rng.uniform(-1, 1, DIMENSION))
+        drawn.append(node * columns * rng.standard_normal((ROWS, DIMENSION)))
+    return drawn
+
+
+def least_squares(n_nodes: int, seed: int, heterogeneity: float) -> Instance:
+    """Draw a linear model; the optimum is that of all rows together."""
+    rng = np.random.default_rng([seed, 0])
+    truth = rng.standard_normal(DIMENSION)
+    X = designs(n_nodes, heterogeneity, rng)
+    y = [x @ truth + 0.1 * rng.standard_normal(ROWS) for x in X]
+    best = np.linalg.lstsq(np.vstack(X), np.concatenate(y))[0]
+    problems = [LeastSquares(*rows) for rows in zip(X, y, strict=True)]
+    return Instance(problems, Near(best), 2000)
+
+
+def logistic(n_nodes: int, seed: int, heterogeneity: float) -> Instance:
+    """Draw classes by a logistic model, with an intercept; alpha is 0.1 a node."""
+    rng = np.random.default_rng([seed, 1])
+    truth = rng.standard_normal(DIMENSION) / np.sqrt(DIMENSION)
+    X = designs(n_nodes, heterogeneity, rng)
+    y = [
+        (rng.random(ROWS) < 1 / (1 + np.exp(-0.5 - x @ truth))).astype(float) for x in X
+    ]
+    best = logistic_optimum(np.vstack(X), np.concatenate(y), 0.1 * n_nodes)
+    problems = [LogisticRegression(*rows, 0.1) for rows in zip(X, y, strict=True)]
+    return Instance(problems, Near(best), 2000)
+
+
+def lasso(n_nodes: int, seed: int, heterogeneity: float) -> Instance:
+    """Draw a linear model with half its entries zero; alpha is 2 a node."""
+    rng = np.random.default_rng([seed, 2])
+    truth = rng.standard_normal(DIMENSION) * (np.arange(DIMENSION) % 2)
+    X = designs(n_nodes, heterogeneity, rng)
+    y = [x @ truth + rng.standard_normal(ROWS) for x in X]
+    best = lasso_optimum(np.vstack(X), np.concatenate(y), 2.0 * n_nodes)
+    problems = [Lasso(*rows, 2.0) for rows in zip(X, y, strict=True)]
+    return Instance(problems, Near(best), 2000)
+
+
+def logistic_optimum(X: np.ndarray, y: np.ndarray, alpha: float) -> np.ndarray:
+    """Return coefficients and intercept (11,) for all rows, by damped Newton steps."""
+    rows = np.column_stack([X, np.ones(len(X))])
+    ridge = np.append(np.full(X.shape[1], alpha), 0.0)
+    theta, previous = np.zeros(len(ridge)), np.inf
+    for _ in range(200):
+        chance = 1 / (1 + np.exp(-rows @ theta))
+        slope = rows.T @ (chance - y) + ridge * theta
+        bend = (rows.T * (chance * (1 - chance))) @ rows + np.diag(ridge)
+        step = np.linalg.solve(bend, slope)
+        size = float(np.sqrt(slope @ step))
+        if size <= 1e-12 or size >= previous < 1e-6:
+            return theta
+        theta, previous = theta - step / (1 + size), size  # a damping that never fails
+    raise AssertionError(f"no optimum: the last step was {size}")
+
+
+def lasso_optimum(X: np.ndarray, y: np.ndarray, alpha: float) -> np.ndarray:
+    """Return the coefficients (10,) for all rows, one entry at a time."""
+    gram, pull, theta = X.T @ X, X.T @ y, np.zeros(X.shape[1])
+    for _ in range(100_000):
+        before = theta.copy()
+        for k in range(len(theta)):
+            alone = pull[k] - gram[k] @ theta + gram[k, k] * theta[k]
+            theta[k] = np.sign(alone) * max(abs(alone) - alpha, 0.0) / gram[k, k]
+        if np.abs(theta - before).max() <= 1e-15 * np.abs(theta).max():
+            break
+    return theta
+
+
+def dppca(samples: np.ndarray, n_nodes: int) -> Instance:
+    """Share samples (n, 20) among the nodes of D-PPCA with five components."""
+    problems = [PPCA(shard, 5) for shard in split(samples, n_nodes)]
+    best = metrics.ppca_reference(samples, 5)
+    return Instance(problems, Subspace(problems[0].layout, best.W), 600)
+
+
+def motion(file: Path, n_nodes: int) -> Instance:
+    """Share the frames of a file of tracks among cameras."""
+    frames = split_frames(datasets.load_tracks(file), n_nodes)
+    problems = [StructureFromMotion(rows) for rows in frames]
+    rows = np.vstack([problem.rows for problem in problems])
+    best = metrics.ppca_reference(rows, 3, zero_mean=True)
+    return Instance(problems, Subspace(problems[0].layout, best.W), 600)
+
+
+CONVEX: dict[str, Callable[[int, int], Instance]] = {
+    "quadratic-0": lambda n, seed: least_squares(n, seed, 0.0),
+    "quadratic-0.5": lambda n, seed: least_squares(n, seed, 0.5),
+    "quadratic-1": lambda n, seed: least_squares(n, seed, 1.0),
+    "logistic": lambda n, seed: logistic(n, seed, 0.5),
+    "lasso": lambda n, seed: lasso(n, seed, 0.5),
+}
+
+
+@lru_cache(maxsize=32)
+def instance(problem: str, n_nodes: int, seed: int, data: str = "") -> Instance:
+    """Return the local problems of a network, by name.
+
+    Parameters
+    ----------
+    problem : str
+        A key of `CONVEX`, "dppca", "dppca-authors" or "caltech-001" to "caltech-005".
+    n_nodes : int
+    seed : int
+        Of the data of a convex problem; that of D-PPCA is drawn with seed 0, 25
+        samples a node, as in the paper's experiment with 20 nodes.
+    data : str
+        The authors' .mat file, or the folder of the Caltech Turntable.
+    """
+    if problem in CONVEX:
+        return CONVEX[problem](n_nodes, seed)
+    if problem.startswith("caltech-"):
+        return motion(Path(data) / f"{problem.removeprefix('caltech-')}.mat", n_nodes)
+    if problem == "dppca-authors":
+        return dppca(datasets.load_matrix(f"{data}::X").T.copy(), n_nodes)
+    return dppca(datasets.synthetic(ROWS * n_nodes, seed=0)[0], n_nodes)

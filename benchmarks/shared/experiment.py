@@ -1,0 +1,345 @@
+"""Many independent runs: side by side, resumable, as long-format rows.
+
+A case is one run of `dadmm.solve`. Its outcome is a file of its own, which appears
+whole or not at all, so an experiment that was interrupted goes on where it stopped.
+Rows and curves are read back from these files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+import dadmm
+from dadmm.admm.node import Node
+from dadmm.admm.stopping import Council, Rule
+from dadmm.core import metrics
+from dadmm.graphs.topology import GRAPHS
+from dadmm.problems import PPCA
+
+SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
+THRESHOLDS = (10.0, 5.0, 3.0, 1.0)  # degrees
+# What the paper prints, and what dadmm does by default.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "printed": {
+        "coupling": "own",
+        "probe": "midpoint",
+        "init": "independent",
+        "stopping": "objective",
+        "agreement": "global",
+    },
+    "dadmm": {
+        "coupling": "symmetric",
+        "probe": "midpoint",
+        "init": "shared",
+        "stopping": "residuals",
+        "agreement": "neighbours",
+    },
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run of an experiment."""
+
+    experiment: str
+    data: str  # which data: a seed, a file's stem
+    setting: str  # a key of SETTINGS
+    graph: str
+    n_nodes: int
+    scheme: str
+    t_max: int
+    start: int  # seed of the starting parameters
+
+    @property
+    def name(self) -> str:
+        """A file name that tells the case, and its settings by a hash."""
+        told = json.dumps([asdict(self), SETTINGS[self.setting], dadmm.__version__])
+        digest = hashlib.sha256(told.encode()).hexdigest()[:8]
+        words = (self.data, self.setting, f"{self.graph}{self.n_nodes}", self.scheme)
+        return "-".join([*words, f"t{self.t_max}", f"s{self.start}", digest])
+
+
+class Angles:
+    """A watcher that keeps the largest angle over the nodes to each target."""
+
+    def __init__(self, layout: dadmm.Layout, targets: Mapping[str, np.ndarray]) -> None:
+        self._layout, self._targets = layout, targets
+        self.curves: dict[str, list[float]] = {name: [] for name in targets}
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        W = self._layout.views(np.array([node.theta for node in nodes])).W
+        for name, target in self._targets.items():
+            self.curves[name].append(metrics.subspace_angle(W, target).max())
+
+
+class PaperRule:
+    """A watcher that says when the paper's rule stops, and lets the run go on.
+
+    It is `--stopping objective --agreement global`; going on shows how far from the
+    solution it stopped.
+    """
+
+    def __init__(self, tolerance: float = 1e-3) -> None:
+        self._council = Council(Rule("objective", tolerance))
+        self._votes: np.ndarray | None = None
+        self.stop: int | None = None
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        # votes are read one iteration after they were cast, as in dadmm.admm.algorithm
+        heard = self._votes is not None and self._council.hear(self._votes)
+        if heard and self.stop is None:
+            self.stop = t
+        self._votes = np.array([node.objective for node in nodes])
+
+
+class Enough:
+    """A watcher that ends a run after the paper's rule has, if there is no more to see.
+
+    A patient one waits until all nodes are within 1 degree of the centralised solution,
+    which shows how far off a run still was when the rule stopped it.
+    """
+
+    def __init__(self, paper: PaperRule, angles: Angles, patient: bool) -> None:
+        self._paper, self._angles, self._patient = paper, angles, patient
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        there = self._angles.curves["centralised"][-1] < min(THRESHOLDS)
+        if self._paper.stop and (there or not self._patient):
+            for node in nodes:  # as their own verdict would end it
+                stop_at = min(node.accord.stop_at, t + node.reach)
+                node.accord = node.accord._replace(stop_at=float(stop_at))
+
+
+class SecondRule:
+    """A watcher that says when the authors' undocumented second rule would stop.
+
+    Their program also counts the iterations, after a bound, in which the reprojection
+    error rises, and stops at the tenth (AUTHORS_PROGRAM.md, section 6). It ends most
+    of the published curves, so it is measured while the paper's rule goes on, but it
+    never stops a run here.
+    """
+
+    def __init__(
+        self, problems: Sequence[PPCA], paper: PaperRule, patience: int = 10
+    ) -> None:
+        n, self._paper = len(problems), paper
+        self._patience = patience
+        self._bound = 2 * n if n < 10 else n
+        self._previous, self._rises = np.inf, 0
+        self._thetas: np.ndarray | None = None
+        self.stop: int | None = None
+        kinds: dict[Any, list[int]] = {}
+        for i, problem in enumerate(problems):
+            kinds.setdefault(problem.kind, []).append(i)
+        self._groups = [
+            (group, PPCA.stack([problems[i] for i in group]))
+            for group in kinds.values()
+        ]
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        if self.stop or self._paper.stop:
+            return
+        thetas = np.array([node.theta for node in nodes])
+        if self._thetas is not None:
+            error = self._error(self._thetas, thetas)
+            self._rises += t > self._bound and error > self._previous
+            self._previous = error
+            if self._rises >= self._patience:
+                self.stop = t
+        self._thetas = thetas
+
+    def _error(self, old: np.ndarray, new: np.ndarray) -> float:
+        """Return the squared error of new W and mu with the E-step's old latents."""
+        total = 0.0
+        for group, stacked in self._groups:
+            stats = stacked.expect(old[group])
+            # the expected misfit, less the part that is the latents' own variance
+            W, mu, _ = stacked.layout.views(new[group])
+            misfit = stacked._misfit(W[:, None], mu[:, None], stats)[:, 0]
+            old_W, _, a = stacked.layout.views(old[group])
+            inner = np.linalg.inv(
+                old_W.mT @ old_W + np.eye(W.shape[2]) / a[:, None, None]
+            )
+            shared = (stacked._count / a)[:, None, None] * inner
+            variance = np.einsum("ndm,nmk,ndk->n", W, shared, W)
+            total += float((misfit - variance).sum())
+        return total
+
+
+def run_case(
+    case: Case,
+    problems: Sequence[Any],
+    shards: Sequence[np.ndarray],
+    targets: Mapping[str, np.ndarray],
+    max_iter: int = 1000,
+    patient: bool = True,
+) -> dict[str, Any]:
+    """Run one case and return its row, with the curves of its angles."""
+    settings = dict(SETTINGS[case.setting])
+    topology = GRAPHS[case.graph](case.n_nodes, 0)
+    layout = problems[0].layout
+    angles = Angles(layout, targets)
+    paper = PaperRule()
+    second = SecondRule(problems, paper)
+    watched = case.setting == "printed"
+    observers = [angles, paper, second, Enough(paper, angles, patient)]
+    watchers = observers if watched else [angles]
+    result = dadmm.solve(
+        problems,
+        topology,
+        scheme=case.scheme,
+        t_max=case.t_max,
+        seed=case.start,
+        max_iter=max_iter,
+        tolerance=0.0 if watched else 1e-3,
+        record=False,
+        watchers=watchers,
+        **settings,
+    )
+    row = asdict(case) | settings
+    row |= _ending(result, watched, paper.stop, second.stop)
+    for name, curve in angles.curves.items():
+        row[f"angle_{name}"] = curve[row["iterations"] - 1]
+        row[f"angle_{name}_both_rules"] = curve[row["both_rules"] - 1]
+        row[f"angle_{name}_last"] = curve[-1]
+        for level in THRESHOLDS:
+            below = np.flatnonzero(np.array(curve) < level)
+            row[f"first_{name}_{level:g}"] = int(below[0]) + 1 if len(below) else None
+    row["consensus_error"] = metrics.consensus_error(result.theta)
+    row["log_likelihood_gap"] = _gap(shards, problems[0], result)
+    row["eta_span"] = float(result.eta.max() / result.eta.min())
+    row |= {"dadmm": dadmm.__version__, "numpy": np.__version__}
+    return row | {"curves": angles.curves}
+
+
+def _ending(
+    result: dadmm.Result, watched: bool, paper: int | None, second: int | None
+) -> dict[str, Any]:
+    """Return when the run was over, by its own rule and with the authors' second."""
+    stop = paper if watched else result.iterations
+    reason = "converged" if watched and paper else result.reason
+    iterations = stop or result.iterations
+    return {
+        "iterations": iterations,
+        "reason": reason,
+        "both_rules": min(iterations, second or iterations),
+        "length": result.iterations,
+    }
+
+
+def _gap(shards: Sequence[np.ndarray], problem: Any, result: dadmm.Result) -> float:
+    """Return what the mean of all nodes lacks of the best log likelihood."""
+    data = metrics.summarise(np.vstack(shards))
+    best = metrics.ppca_reference(
+        data, problem.n_components, zero_mean=problem.zero_mean
+    )
+    mean = result.layout.views(result.theta.mean(axis=0))
+    reached = metrics.ppca_log_likelihood(data, *mean)
+    return metrics.ppca_log_likelihood(data, *best) - reached
+
+
+def run_all(
+    cases: Sequence[Case], work: Callable[[Case], dict], folder: Path, jobs: int
+) -> list[dict[str, Any]]:
+    """Run all cases that have no outcome yet; return the outcomes of all, in order.
+
+    Parameters
+    ----------
+    cases : sequence of Case
+    work : callable
+        Returns the outcome of a case; a module's own function, so that it can be sent.
+    folder : Path
+        Of the outcomes.
+    jobs : int
+        Processes to use.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    left = [case for case in cases if not (folder / f"{case.name}.json").exists()]
+    done, start = len(cases) - len(left), monotonic()
+    if done:
+        say(f"{done} of {len(cases)} runs were done before")
+    with ProcessPoolExecutor(jobs, initializer=_one_thread) as pool:
+        futures = [pool.submit(_outcome, work, case, folder) for case in left]
+        for count, future in enumerate(as_completed(futures), 1):
+            future.result()
+            rate = (monotonic() - start) / count
+            minutes = rate * (len(left) - count) / 60
+            say(f"{done + count} of {len(cases)} runs, {minutes:.1f} min left", "\r")
+    say("")
+    return [json.loads((folder / f"{case.name}.json").read_text()) for case in cases]
+
+
+def _one_thread() -> None:
+    threadpool_limits(limits=1, user_api="blas")
+
+
+def _outcome(work: Callable[[Case], dict], case: Case, folder: Path) -> None:
+    draft = folder / f".{case.name}.{os.getpid()}"
+    draft.write_text(json.dumps(work(case)))
+    draft.replace(folder / f"{case.name}.json")
+
+
+def write_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
+    """Write rows without their curves as CSV; numbers to six digits."""
+    plain = [{k: v for k, v in row.items() if k != "curves"} for row in rows]
+    columns = list(dict.fromkeys(name for row in plain for name in row))
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, columns, lineterminator="\n")
+        writer.writeheader()
+        for row in plain:
+            writer.writerow({k: _short(v) for k, v in row.items()})
+
+
+def _short(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Read rows that `write_rows` wrote."""
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def curves(rows: Iterable[Mapping[str, Any]], name: str) -> np.ndarray:
+    """Return the curves of several rows, (n_rows, longest), NaN after the end."""
+    each = [row["curves"][name] for row in rows]
+    table = np.full((len(each), max(map(len, each))), np.nan)
+    for line, curve in zip(table, each, strict=True):
+        line[: len(curve)] = curve
+    return table
+
+
+def arguments(description: str | None, data: str | None = None) -> argparse.Namespace:
+    """Return the options that all experiments share."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    if data is not None:
+        parser.add_argument("--data", type=Path, help=data)
+    parser.add_argument("--quick", action="store_true", help="a small slice")
+    parser.add_argument("--starts", type=int, help="starts per case")
+    parser.add_argument("--out", type=Path, help="folder of outcomes and figures")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    return parser.parse_args()
+
+
+def say(text: str, end: str = "\n") -> None:
+    """Show progress."""
+    live = sys.stderr.isatty()
+    if live or end == "\n":
+        sys.stderr.write(f"{text:<60}{end}")
+        sys.stderr.flush()

@@ -1,0 +1,49 @@
+"""Performance profiles, in the house style of `dadmm.drawing`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
+
+from dadmm.drawing import SCHEME_STYLE, save
+from dadmm.drawing.style import GREY, in_house_style
+
+__all__ = ["draw", "save"]
+TAUS = (1, 1.2, 1.5, 2, 3, 4)
+ORACLE = {"color": GREY, "linestyle": (0, (1, 1)), "linewidth": 2.0}
+
+
+@in_house_style
+def draw(ratios: Mapping[str, np.ndarray], xlabel: str = "") -> Figure:
+    """Draw the fraction of cases within a factor of the best scheme.
+
+    Parameters
+    ----------
+    ratios : dict of str to ndarray of shape (n_cases,)
+        By scheme, sorted; infinite where a scheme did not get there.
+    xlabel : str
+    """
+    figure = Figure(figsize=(6.4, 3.6), layout="constrained")
+    axis = figure.subplots()
+    for name, values in ratios.items():
+        share = np.arange(1, len(values) + 1) / len(values)
+        known = values <= TAUS[-1]
+        at_one = float((values <= 1.0).mean())
+        x = np.concatenate([[1.0], np.maximum(values[known], 1.0), [TAUS[-1]]])
+        y = np.concatenate([[at_one], share[known], [float(known.mean())]])
+        look = ORACLE if name == "oracle" else SCHEME_STYLE[name.split()[0]]
+        look = {k: v for k, v in look.items() if not k.startswith("marker")}
+        axis.plot(x, y, drawstyle="steps-post", label=name.replace("_", " "), **look)
+    axis.set_xscale("log")
+    axis.xaxis.set_major_locator(FixedLocator(TAUS))
+    axis.xaxis.set_minor_locator(NullLocator())
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.set(xlim=(1, TAUS[-1]), ylim=(0, 1.01))
+    axis.set_xlabel(xlabel or "Iterations, as a multiple of the best scheme's")
+    axis.set_ylabel("Fraction of cases")
+    axis.grid()
+    figure.legend(loc="outside right upper")
+    return figure

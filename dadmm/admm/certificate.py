@@ -1,0 +1,83 @@
+"""What the end of a run proves about its distance from the optimum.
+
+At every node i of a symmetric run, with ``y_ij = 2 lambda_ij`` and residual ``s_i``,
+``grad f_i(theta_i) = -sum_j y_ij - s_i``, and the y_ij of an edge's two ends cancel.
+So the nodes' gradients sum to ``-sum_i s_i``: small residuals and small disagreement
+mean a small gradient of the whole sum, and that means a small distance where the sum
+is strongly convex.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dadmm.core.layout import Vector
+from dadmm.graphs.topology import Topology
+
+
+class Certificate(NamedTuple):
+    """Lengths that each node knows by itself, each (n_nodes,)."""
+
+    disagreement: Vector  # root mean square distance from the neighbours, as heard
+    residual: Vector  # |s_i|
+    gaps: Vector  # each node's share of the estimated gap
+    lag: Vector  # root mean square distance from what the neighbours know of it
+
+    @property
+    def gap(self) -> float:
+        """An estimate of ``sum_i f_i(theta_i)`` minus the optimum, for convex f_i.
+
+        Convexity gives ``sum_i f_i(theta_i) - f* <= sum_i grad f_i . (theta_i - x*)``,
+        which is at most ``sum_i |1/2 sum_j y_ij . (theta_i - theta_j)| + |s_i| R`` for
+        any R that exceeds every |theta_i - x*|. Here R is |theta_i|: a guess, and a
+        safe one once the nodes are nearer to the optimum than to zero.
+        """
+        return float(self.gaps.sum())
+
+
+def connectivity(topology: Topology) -> float:
+    """Return the second smallest eigenvalue of the graph's Laplacian.
+
+    The nodes' squared distances from their mean sum to at most those across edges over
+    this number (Fiedler, 1973); infinite for one node, which has nobody to differ from.
+    """
+    n = topology.n_nodes
+    if n == 1:
+        return math.inf
+    laplacian = np.zeros((n, n))
+    laplacian[tuple(topology.edges.T)] = -1.0
+    np.fill_diagonal(laplacian, -laplacian.sum(axis=1))
+    return float(np.linalg.eigvalsh(laplacian)[1])
+
+
+def distance_bound(
+    certificate: Certificate, topology: Topology, strong: float, smooth: float
+) -> float:
+    """Return a bound on every node's distance from the optimum.
+
+    Parameters
+    ----------
+    certificate : Certificate
+    topology : Topology
+    strong : float
+        Strong convexity of the whole sum: its smallest curvature.
+    smooth : float
+        Largest curvature of any one f_i.
+
+    Notes
+    -----
+    With P the nodes' distance from their mean m, ``P^2 <= sum_edges |theta_i -
+    theta_j|^2 / connectivity``, where theta_j may be as far as its lag from what i has
+    heard; then ``|sum_i grad f_i(m)| <= sum_i |s_i| + smooth
+    sqrt(n) P`` and ``|theta_i - x*| <= P + |sum_i grad f_i(m)| / strong``.
+    """
+    degrees = np.diff(topology.offsets)
+    across = math.sqrt(0.5 * float(degrees @ certificate.disagreement**2))
+    across += math.sqrt(0.5 * float(degrees @ certificate.lag**2))
+    spread = across / math.sqrt(connectivity(topology))
+    n = topology.n_nodes
+    gradient = float(certificate.residual.sum()) + smooth * math.sqrt(n) * spread
+    return spread + gradient / strong

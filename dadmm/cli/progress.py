@@ -1,0 +1,152 @@
+"""What a person sees of a run, and how a person ends it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+from dadmm.admm.node import Node
+from dadmm.resilience.recovery import Loss
+
+
+class ProgressLine:
+    """A watcher that shows how a run is going, as its first node sees it.
+
+    On a terminal one line is rewritten; elsewhere a line is added now and then. A rank
+    cannot see the terminal behind mpiexec, so ``launch/local`` says it by setting
+    ``DADMM_PROGRESS=live``.
+    """
+
+    def __init__(self, max_iter: int) -> None:
+        self._live = os.environ.get("DADMM_PROGRESS") == "live" or sys.stderr.isatty()
+        self._max_iter, self._start = max_iter, monotonic()
+        self._before: int | None = None  # iterations of a run that was resumed
+        self._period = 0.2 if self._live else 10.0
+        self._next = self._start + self._period
+        self._width = 0
+        self._columns: int | None = None
+        if self._live:
+            from shutil import get_terminal_size  # slow to import
+
+            # a line that wraps cannot be rewritten
+            self._columns = get_terminal_size().columns - 1
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        if self._before is None:
+            self._before = t - 1
+        now = monotonic()
+        if now < self._next:
+            return
+        self._next = now + self._period
+        node, rate = nodes[0], (t - self._before) / (now - self._start)
+        left = (self._max_iter - t) / rate
+        self._show(
+            f"iteration {t} of at most {self._max_iter}: primal {node.primal:.1e}, "
+            f"dual {node.dual:.1e}, f {node.objective:.6g}; {rate:.0f} per second, "
+            f"at most {_duration(left)} left"
+        )
+
+    def _show(self, text: str) -> None:
+        end = "\r" if self._live else "\n"
+        text = text[: self._columns]
+        sys.stderr.write(f"{text:<{self._width}}{end}")
+        sys.stderr.flush()
+        self._width = len(text) if self._live else 0
+
+    def close(self) -> None:
+        """Wipe the live line."""
+        if self._width:
+            self._show("")
+            self._width = 0
+
+
+class Losses:
+    """A watcher that tells which nodes were lost, on the first of those that are left.
+
+    Parameters
+    ----------
+    rank : int
+        Of this process, at the start.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+        """Look at nothing: losses are told, not seen."""
+
+    def rewind(self, loss: Loss) -> None:
+        """Tell."""
+        if self._rank != loss.parts[0][0]:
+            return
+        lines = [
+            f"{_names(loss.lost)} died; {_names(loss.parts[0])} "
+            f"{_does('go', loss.parts[0])} on after iteration {loss.t}"
+        ]
+        lines += [
+            f"{_names(part)} {_does('have', part)} no path there any more and "
+            f"{_does('go', part)} on apart; results will be in part-{part[0]:05d}"
+            for part in loss.parts[1:]
+        ]
+        for line in lines:
+            print(f"dadmm: {line}", file=sys.stderr, flush=True)
+
+
+def _names(nodes: Sequence[int]) -> str:
+    """Return node numbers in words, runs of them shortened."""
+    runs: list[list[int]] = []
+    for i in nodes:
+        if runs and runs[-1][-1] == i - 1:
+            runs[-1] = [runs[-1][0], i]
+        else:
+            runs.append([i])
+    words = ", ".join("-".join(map(str, run)) for run in runs)
+    return f"node{'s' * (len(nodes) > 1)} {words}"
+
+
+def _does(verb: str, nodes: Sequence[int]) -> str:
+    """Return a verb as it goes with so many nodes."""
+    return verb if len(nodes) > 1 else {"go": "goes", "have": "has"}[verb]
+
+
+class Signals:
+    """A watcher that turns the first INT, TERM or USR1 into a stop in good order.
+
+    It listens from the start of a run until its results are written. A second INT or
+    TERM, a second or more later, ends this process at once. (One Ctrl-C may arrive
+    twice: from the terminal and from mpiexec.)
+    """
+
+    CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+
+    def __init__(self) -> None:
+        self._first: float | None = None
+        self._before = {n: signal.signal(n, self._handle) for n in self.CAUGHT}
+
+    def _handle(self, number: int, frame: Any) -> None:
+        if self._first is None:
+            self._first = monotonic()
+        elif number != signal.SIGUSR1 and monotonic() - self._first > 1.0:
+            os._exit(128 + number)
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
+        return None if self._first is None else "signal"
+
+    def close(self, ranked: bool = False) -> None:
+        """Give the signals back; a rank ignores the USR1 that mpiexec may send late."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if ranked:
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

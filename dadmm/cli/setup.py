@@ -1,0 +1,185 @@
+"""What a run needs before its first iteration: graph, shards, problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dadmm.cli.config import RunConfig
+from dadmm.core.errors import ConfigError, ShardError
+from dadmm.core.layout import Matrix
+from dadmm.data import datasets, shard, tables
+from dadmm.data.patterns import remove
+from dadmm.exchange.world import host, together
+from dadmm.graphs import placement, topology
+from dadmm.graphs.schedule import Schedule
+from dadmm.problems import builder
+
+USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
+
+
+def graph(world: Any, config: RunConfig) -> tuple[topology.Topology, Schedule | None]:
+    """Return the graph, and its schedule where not all of it is there always.
+
+    Named graphs are built by each rank, files read once by rank 0.
+    """
+    n_nodes = world.size if world.comm is not None else config.nodes
+    names = config.topology.split(",")
+    named = all(map(topology.is_named, names))
+
+    def build() -> Schedule | topology.Topology | None:
+        if world.comm is not None and config.nodes not in (None, world.size):
+            raise ConfigError(
+                f"nodes is {config.nodes} but MPI started {world.size} processes; one "
+                f"rank is one node, so run mpiexec -n {config.nodes}"
+            )
+        if len(names) > 1 and config.schedule != "all":
+            raise ConfigError(
+                f"graphs that take turns ({config.topology}) have their schedule; "
+                "leave schedule at all"
+            )
+        if world.rank and not named:
+            return None
+        usual = USUAL_CAMERAS if config.problem == "sfm" else USUAL_NODES
+        if len(names) > 1:
+            count = n_nodes or (usual if any(map(topology.is_named, names)) else None)
+            return Schedule.build(names, count, config.topology_seed)
+        count = (n_nodes or usual) if named else n_nodes
+        return topology.build(config.topology, count, config.topology_seed)
+
+    built = together(world, build)
+    if world.comm is not None and not named:
+        built = _share(world, built, len(names))
+    if isinstance(built, Schedule):
+        return built.union, built
+    assert built is not None
+    turns = config.schedule == "matchings"
+    return built, Schedule.matchings(built) if turns else None
+
+
+def _share(
+    world: Any, built: Schedule | topology.Topology | None, n_rounds: int
+) -> Schedule | topology.Topology:
+    """Return on every rank what rank 0 has read."""
+    rows = np.empty((0, 3), np.int64)
+    if isinstance(built, Schedule):
+        turns = enumerate(built.rounds)
+        rows = np.array([(k, *edge) for k, edges in turns for edge in sorted(edges)])
+    elif built is not None:
+        rows = np.insert(built.edges, 0, 0, axis=1)
+    rows = world.share_array(rows.astype(np.int64).ravel()).reshape(-1, 3)
+    if n_rounds > 1:
+        rounds = [rows[rows[:, 0] == k, 1:].tolist() for k in range(n_rounds)]
+        return Schedule(world.size, rounds)
+    return topology.Topology.from_edges(world.size, rows[:, 1:])
+
+
+def place(world: Any, config: RunConfig, graph: topology.Topology) -> list[str]:
+    """Give the ranks their nodes; return the host of each rank, in its new number."""
+    hosts = world.texts(host())
+    if config.placement == "ranks" or len(set(hosts)) == 1:
+        return hosts
+    found = placement.place(graph, hosts) if world.rank == 0 else np.empty(0, np.int64)
+    nodes = world.share_array(found)
+    if (nodes != np.arange(world.size)).any():
+        world.become(int(nodes[world.rank]))
+    return [hosts[rank] for rank in np.argsort(nodes)]
+
+
+def shards(
+    world: Any, config: RunConfig, n_nodes: int
+) -> tuple[dict[int, Matrix], Matrix | None]:
+    """Return the rows of the hosted nodes, and the true W where it is known.
+
+    Where the problem has a target, it is their last column.
+    """
+    hosted = range(n_nodes) if world.comm is None else (world.rank,)
+    if config.data is None:
+        return together(world, _synthetic, config, n_nodes, hosted)
+    sfm = config.problem == "sfm"
+    if shard.is_local(config.data) and config.labels is None and not sfm:
+        return together(world, _read, config, n_nodes, hosted), None
+    load = _load if world.rank == 0 else lambda config, n_nodes: None
+    blocks = together(world, load, config, n_nodes)
+    if world.comm is None:
+        assert blocks is not None
+        return dict(enumerate(blocks)), None
+    return {world.rank: world.scatter(blocks)}, None
+
+
+def _read(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> dict[int, Matrix]:
+    """Return the rows of the hosted nodes, reading no others."""
+    source = str(config.data)
+    if has_target(config):
+        return tables.read(source, config.target, n_nodes, hosted)
+    return shard.read(source, n_nodes, hosted)
+
+
+def _load(config: RunConfig, n_nodes: int) -> list[Matrix]:
+    """Return the rows of all nodes."""
+    source, sfm = str(config.data), config.problem == "sfm"
+    if config.labels is not None and (sfm or "{rank}" in source):
+        raise ShardError("labels go neither with one file per rank nor with sfm")
+    if sfm:
+        return shard.split_frames(datasets.load_tracks(source), n_nodes)
+    if has_target(config):
+        rows, nodes = tables.load(source, config.target, config.labels)
+        return shard.split(rows, n_nodes, nodes)
+    samples = datasets.load_matrix(source)
+    if config.labels is None:
+        return shard.split(samples, n_nodes)
+    samples, labels = shard.resolve_labels(samples, config.labels)
+    return shard.split(samples, n_nodes, labels)
+
+
+def has_target(config: RunConfig) -> bool:
+    """Return whether the problem is one of X and y."""
+    takes = builder.arguments(builder.find(config.problem)).takes("y")
+    if config.target is not None and not takes:
+        raise ConfigError(
+            f"target does not go with {config.problem}, whose constructor has no "
+            "argument y"
+        )
+    return takes
+
+
+def problems(
+    config: RunConfig, samples: dict[int, Matrix], n_nodes: int
+) -> dict[int, Any]:
+    """Return the local problems of the hosted nodes."""
+    flags, settings = config.problem_flags(n_nodes), config.settings
+    if config.is_plugin:  # must take what it is given, and may take any rows
+        flags, settings = {}, flags | settings
+    else:
+        gaps = hasattr(builder.find(config.problem), "with_gaps")
+        for i, block in samples.items():
+            shard.check(block, i, gaps=gaps)
+    name, rows = config.problem, samples.items()
+    return {i: builder.build(name, x, flags, settings) for i, x in rows}
+
+
+def _synthetic(
+    config: RunConfig, n_nodes: int, hosted: Sequence[int]
+) -> tuple[dict[int, Matrix], Matrix | None]:
+    """Return rows that suit the problem, and the true W where there is one."""
+    seed, truth = config.data_seed, None
+    size = config.n_samples, config.dimension
+    noise, several = config.noise_variance, config.n_components or 5
+    if config.problem == "sfm":
+        tracks, W = datasets.turntable(seed=seed)
+        tracks = remove(tracks, config.missing, seed, together=2)
+        blocks = shard.split_frames(tracks, n_nodes)
+        return {i: blocks[i] for i in hosted}, W - W.mean(axis=0)
+    if has_target(config):
+        binary = config.problem == "logistic"
+        draw = datasets.classification if binary else datasets.regression
+        rows = np.column_stack(draw(*size, noise, seed)[:2])
+    elif config.problem == "mixture":
+        rows, _ = datasets.clusters(*size, several, noise, seed)
+    else:
+        rows, truth = datasets.synthetic(*size, several, noise, seed)
+        rows = remove(rows, config.missing, seed)
+    blocks = shard.split(rows, n_nodes)
+    return {i: blocks[i] for i in hosted}, truth

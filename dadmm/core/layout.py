@@ -1,0 +1,165 @@
+"""Named parts of one contiguous vector."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from math import inf, prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core.errors import ProblemError
+
+Vector = NDArray[np.float64]
+Matrix = NDArray[np.float64]
+
+
+class Layout:
+    """Where each named part of a parameter vector lies.
+
+    Parameters
+    ----------
+    shapes : dict of str to tuple of int
+        Shape of each part, in the order in which the parts are laid out.
+    private : sequence of str
+        Parts that each node keeps for itself: they are never sent and nothing pulls
+        at them. They come last.
+    scales : dict of str to float
+        How much more than others a part is held to agree: its penalty is the edge's
+        times this number. For parts in units of their own.
+
+    Examples
+    --------
+    >>> layout = Layout.of(W=(20, 5), mu=(20,), a=())
+    >>> layout.size
+    121
+    >>> theta = np.zeros(layout.size)
+    >>> layout.views(theta).a[...] = 1.0
+    >>> theta[-1]
+    np.float64(1.0)
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        private: Sequence[str] = (),
+        scales: Mapping[str, float] | None = None,
+    ) -> None:
+        self.shapes, self.private = dict(shapes), tuple(private)
+        self.scales = dict(scales or {})
+        _check(self)
+        self._parts: list[tuple[slice, tuple[int, ...]]] = []
+        stop = 0
+        for shape in self.shapes.values():
+            start, stop = stop, stop + prod(shape)
+            self._parts.append((slice(start, stop), tuple(shape)))
+        self.size = stop
+        self.shared_size = stop - sum(prod(self.shapes[name]) for name in self.private)
+        sizes = [(name, prod(shape)) for name, shape in self.shapes.items()]
+        pull = [np.full(n, self.scales.get(name, 1.0)) for name, n in sizes]
+        self.pull: Vector = np.concatenate([np.empty(0), *pull])
+        self.pull[self.shared_size :] = 0.0
+        shared = [n for name, n in sizes if name not in self.private and n]
+        self.sizes = shared  # of the shared parts that are not empty
+        self.starts = np.cumsum([0, *shared])[:-1]  # and where they begin
+        self._root = np.sqrt(self.pull[: self.shared_size])
+        self._plain = not self.private and not self.scales
+
+    @classmethod
+    def of(cls, **shapes: tuple[int, ...]) -> Layout:
+        """Return a layout from shapes given by name."""
+        return cls(shapes)
+
+    def shared(self, theta: Vector) -> Vector:
+        """Return what neighbours must agree on, (..., shared_size), in common units.
+
+        The shared parts of ``theta`` (..., size), each times the root of its scale, so
+        that one penalty serves all; ``theta`` itself where nothing is private or
+        scaled.
+        """
+        if self._plain:
+            return theta
+        return theta[..., : self.shared_size] * self._root
+
+    def whole(self, shared: Vector, theta: Vector) -> Vector:
+        """Return parameters (..., size) with these shared parts, and theta's private.
+
+        The inverse of `shared`; ``theta`` has shape (size,).
+        """
+        if self._plain:
+            return shared
+        out = np.empty((*shared.shape[:-1], self.size))
+        np.divide(shared, self._root, out=out[..., : self.shared_size])
+        out[..., self.shared_size :] = theta[self.shared_size :]
+        return out
+
+    @cached_property
+    def _record(self) -> Any:
+        return namedtuple("Parts", self.shapes)
+
+    def views(self, theta: NDArray[np.float64]) -> Any:
+        """Return the parts of ``theta`` by name, as views.
+
+        Parameters
+        ----------
+        theta : ndarray of shape (..., size)
+
+        Returns
+        -------
+        parts : namedtuple of ndarray
+            Each part has shape ``theta.shape[:-1] + shape`` and shares memory
+            with ``theta``.
+        """
+        if theta.ndim == 1:  # the hot path: plain slices are twice as fast
+            return self._record(*[theta[w].reshape(s) for w, s in self._parts])
+        lead = theta.shape[:-1]
+        return self._record(*[theta[..., w].reshape(lead + s) for w, s in self._parts])
+
+    def pack(self, **parts: Any) -> Vector:
+        """Return a new vector that holds the given parts."""
+        theta = np.empty(self.size)
+        views = self.views(theta)
+        for name in self.shapes:
+            getattr(views, name)[...] = parts[name]
+        return theta
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Layout) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __reduce__(self) -> Any:
+        return Layout, (self.shapes, self.private, self.scales)
+
+    @property
+    def _key(self) -> tuple[Any, ...]:
+        scales = tuple(sorted(self.scales.items()))
+        return tuple(self.shapes.items()), self.private, scales
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={shape}" for name, shape in self.shapes.items())
+        if self._plain:
+            return f"Layout.of({inside})"
+        return f"Layout(dict({inside}), private={self.private}, scales={self.scales})"
+
+
+def _check(layout: Layout) -> None:
+    names = tuple(layout.shapes)
+    if layout.private != names[len(names) - len(layout.private) :]:
+        raise ProblemError(
+            f"private parts must be the last of {', '.join(names)}, in that order, got "
+            f"{', '.join(layout.private)}"
+        )
+    shared = names[: len(names) - len(layout.private)]
+    for name, scale in layout.scales.items():
+        if name not in shared:
+            allowed = ", ".join(shared)
+            raise ProblemError(
+                f"only shared parts have a scale ({allowed}), got one for {name!r}"
+            )
+        if not 0 < scale < inf:
+            raise ProblemError(f"the scale of {name!r} must be positive, got {scale!r}")

@@ -1,0 +1,179 @@
+"""How good an estimate is: angles, agreement, reconstruction, and the best possible."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.core.layout import Matrix, Vector
+from dadmm.data.patterns import posterior
+
+LOG_2PI = math.log(2.0 * math.pi)
+
+
+def subspace_angle(A: Matrix, B: Matrix) -> Any:
+    """Return the largest principal angle between column spaces, in degrees.
+
+    Parameters
+    ----------
+    A : ndarray of shape (..., D, M)
+    B : ndarray of shape (D, M)
+
+    Returns
+    -------
+    angle : float, or ndarray of shape (...)
+
+    Notes
+    -----
+    The sine comes from what is left of one basis outside the other, so that small
+    angles keep all their digits (Knyazev and Argentati, 2002).
+    """
+    A, B = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
+    inside = B.T @ A
+    outside = A - B @ inside
+    # squares of the singular values of both, from matrices that are only M by M
+    squares = np.stack([outside.mT @ outside, inside.mT @ inside])
+    squares = np.maximum(np.linalg.eigvalsh(squares), 0.0)
+    sine, cosine = np.sqrt(squares[0, ..., -1]), np.sqrt(squares[1, ..., 0])
+    angle = np.degrees(np.arctan2(sine, cosine))
+    return float(angle) if A.ndim == 2 else angle
+
+
+def consensus_error(theta: Matrix) -> float:
+    """Return the largest relative distance of a node from the mean of all.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (n_nodes, size)
+    """
+    mean = theta.mean(axis=0)
+    scale = np.linalg.norm(mean)
+    worst = np.linalg.norm(theta - mean, axis=1).max()
+    return float(worst / scale) if scale > 0 else float(worst)
+
+
+def reconstruction_error(samples: Matrix, W: Matrix, mu: Vector) -> float:
+    """Return the root mean square of what the subspace misses of the samples (n, D)."""
+    centred = samples - mu
+    basis = np.linalg.qr(W)[0]
+    return float(np.sqrt(np.mean((centred - centred @ basis @ basis.T) ** 2)))
+
+
+class Pooled(NamedTuple):
+    """Sufficient statistics of samples: number, mean (D,) and scatter factor (k, D)."""
+
+    n_samples: int
+    mean: Vector
+    factor: Matrix
+
+
+def triangular(rows: Matrix) -> Matrix:
+    """Return at most D rows R with the same ``R' R`` as the given rows (n, D)."""
+    if len(rows) <= rows.shape[1]:
+        return rows
+    return np.asarray(np.linalg.qr(rows, mode="r"))
+
+
+def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
+    """Return the statistics of all shards together.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_shards,)
+    means : ndarray of shape (n_shards, D)
+    factors : ndarray of shape (rows, D)
+        The scatter factors of all shards, stacked.
+    """
+    count = counts.sum()
+    mean = counts @ means / count
+    between = np.sqrt(counts)[:, None] * (means - mean)
+    stacked = np.vstack([factors, between])
+    return Pooled(int(count), mean, triangular(stacked))
+
+
+def summarise(samples: Matrix) -> Pooled:
+    """Return the sufficient statistics of samples (n, D)."""
+    mean = samples.mean(axis=0)
+    return Pooled(len(samples), mean, triangular(samples - mean))
+
+
+class MaximumLikelihood(NamedTuple):
+    """The centralised PPCA solution."""
+
+    W: Matrix  # (D, M)
+    mu: Vector  # (D,)
+    a: float
+
+
+def ppca_reference(
+    data: Pooled | Matrix, n_components: int, *, zero_mean: bool = False
+) -> MaximumLikelihood:
+    """Return the maximum-likelihood PPCA of all data in closed form.
+
+    Parameters
+    ----------
+    data : ndarray of shape (n, D), or Pooled
+    n_components : int
+    zero_mean : bool
+        Fix mu at zero.
+
+    Notes
+    -----
+    Tipping and Bishop (1999): with eigenvalues l_1 >= l_2 >= ... of the covariance,
+    ``1/a`` is the mean of those beyond M, and ``W = U (L - I / a)^(1/2)``.
+    """
+    data = data if isinstance(data, Pooled) else summarise(data)
+    factor, mu = data.factor, data.mean
+    if zero_mean:
+        factor, mu = (
+            np.vstack([factor, math.sqrt(data.n_samples) * mu]),
+            np.zeros_like(mu),
+        )
+    _, singular, axes = np.linalg.svd(factor, full_matrices=False)
+    variances = singular**2 / data.n_samples
+    noise = variances[n_components:].sum() / (len(mu) - n_components)
+    signal = np.maximum(variances[:n_components] - noise, 0.0)
+    W = np.zeros((len(mu), n_components))  # columns without data stay zero
+    W[:, : len(signal)] = axes[:n_components].T * np.sqrt(signal)
+    return MaximumLikelihood(W, mu, 1.0 / noise if noise > 0 else math.inf)
+
+
+def ppca_log_likelihood(
+    data: Pooled | Matrix, W: Matrix, mu: Vector, a: float
+) -> float:
+    """Return the marginal log likelihood of samples under PPCA.
+
+    Parameters
+    ----------
+    data : ndarray of shape (n, D), or Pooled
+        With NaN, the likelihood is that of the observed entries.
+    W : ndarray of shape (D, M)
+    mu : ndarray of shape (D,)
+    a : float
+        Noise precision.
+    """
+    if not isinstance(data, Pooled):
+        if np.isnan(data).any():
+            return _observed_log_likelihood(data, W, mu, float(a))
+        data = summarise(data)
+    D, M = W.shape
+    shift = math.sqrt(data.n_samples) * (data.mean - mu)
+    rows = np.vstack([data.factor, shift])
+    inner = W.T @ W + np.eye(M) / a
+    logdet = np.linalg.slogdet(inner)[1] - (D - M) * math.log(a)
+    fitted = np.linalg.solve(inner, W.T @ rows.T)
+    # |x|^2 - x' W inner^-1 W' x as a sum of squares, so that it cannot be negative
+    left = rows.T - W @ fitted
+    distance = a * (np.vdot(left, left) + np.vdot(fitted, fitted) / a)
+    return float(-0.5 * (data.n_samples * (D * LOG_2PI + logdet) + distance))
+
+
+def _observed_log_likelihood(samples: Matrix, W: Matrix, mu: Vector, a: float) -> float:
+    z, covariances, found = posterior(samples, W, mu, a, np.eye(W.shape[1]))
+    left = np.where(np.isnan(samples), 0.0, samples - mu - z @ W.T)
+    entries = found.mask.sum(axis=1)
+    logdet = -np.linalg.slogdet(covariances)[1] - entries * math.log(a)
+    distance = a * np.vdot(left, left) + np.vdot(z, z)
+    return float(-0.5 * (found.counts @ (entries * LOG_2PI + logdet) + distance))

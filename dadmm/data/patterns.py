@@ -1,0 +1,213 @@
+"""Samples with missing entries, grouped by which entries are observed."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core.layout import Matrix, Vector
+
+Integers = NDArray[np.intp]
+HIGHEST = 64  # of a block; higher ones save nothing
+ALIKE = 8  # blocks come in multiples of this, so that more problems can be stacked
+BLOCK_COST = 10  # of a block, in rows: the time of inverting a small matrix
+
+
+class Patterns(NamedTuple):
+    """The patterns of missing entries (NaN) that some samples have."""
+
+    mask: Matrix  # (P, D) 1 where a pattern observes a column, else 0
+    which: Integers  # (n,) pattern of each sample
+    order: Integers  # (n,) the samples sorted by pattern
+    counts: Integers  # (P,) samples of each pattern
+
+
+class Condensed(NamedTuple):
+    """Few rows with the moments of samples, in B blocks of one height and one pattern.
+
+    The first row of a pattern's first block is the root of its number of samples times
+    their mean. The products of its other rows are the scatter of these samples about
+    that mean. The numbers of samples of further blocks are zero.
+    """
+
+    rows: Matrix  # (R, D) zero where nothing is observed
+    entries: Matrix  # (R, D) 1 where the row's pattern observes the column, else 0
+    mask: Matrix  # (B, D) the same by block
+    counts: Matrix  # (B, 1) samples of the pattern, in its first block
+    roots: Matrix  # (B, 1) their roots
+
+    @property
+    def height(self) -> int:
+        """How many rows a block has."""
+        return self.rows.shape[-2] // self.mask.shape[-2]
+
+
+class Blocks(NamedTuple):
+    """How rows sorted by pattern fill blocks of one height and one pattern each."""
+
+    height: int
+    owner: Integers  # (B,) pattern of each block
+    place: Integers  # (rows,) where each row goes among the B * height of the blocks
+    first: Integers  # (P,) first block of each pattern
+
+
+def patterns(samples: Matrix) -> Patterns:
+    """Return the patterns of missing entries of samples (n, D)."""
+    seen = ~np.isnan(samples)
+    words = np.packbits(seen, axis=1)
+    keys = words.view(f"V{words.shape[1]}")[:, 0]  # as one word, quick to sort
+    _, first, which, counts = np.unique(
+        keys, return_index=True, return_inverse=True, return_counts=True
+    )
+    order = np.argsort(which, kind="stable")
+    return Patterns(seen[first].astype(np.float64), which, order, counts)
+
+
+def blocks(lengths: Integers) -> Blocks:
+    """Return blocks for runs of rows, a run (P,) for each pattern.
+
+    The height trades blocks, each of which costs as much as some rows, for rows that
+    stay empty.
+    """
+
+    def cost(height: int) -> int:
+        return int(np.sum(-(-lengths // height))) * (height + BLOCK_COST)
+
+    height = min(np.unique(np.clip(lengths, 1, HIGHEST)).tolist(), key=cost)
+    number = -(-lengths // height)
+    owner = np.repeat(np.arange(len(lengths)), number)
+    first = np.cumsum(number) - number
+    start = height * first - (np.cumsum(lengths) - lengths)
+    place = np.repeat(start, lengths) + np.arange(lengths.sum())
+    return Blocks(height, owner, place, first)
+
+
+def condense(centred: Matrix, found: Patterns) -> Condensed:
+    """Return few rows with the moments of the samples of each pattern.
+
+    Parameters
+    ----------
+    centred : ndarray of shape (n, D)
+        Samples about some point, NaN where an entry is missing.
+    found : Patterns
+        Theirs.
+    """
+    rows, lengths = _triangular(_rotated(centred, found), found)
+    cut, D = blocks(lengths), centred.shape[1]
+    B = -len(cut.owner) // ALIKE * -ALIKE  # rounded up, by blocks without samples
+    mask = found.mask[np.resize(cut.owner, B)]
+    placed, counts = np.zeros((B * cut.height, D)), np.zeros((B, 1))
+    placed[cut.place], counts[cut.first, 0] = rows, found.counts
+    entries = np.repeat(mask, cut.height, axis=0)
+    return Condensed(placed, entries, mask, counts, np.sqrt(counts))
+
+
+def _rotated(centred: Matrix, found: Patterns) -> Matrix:
+    """Return the samples by pattern (n, D), those of each reflected onto their mean.
+
+    With the root r of their number, the reflection that takes 1 / r to the first axis
+    leaves r times the mean there, and ``x_j - m + (x_1 - m) / (r - 1)`` for the others.
+    """
+    rows = np.where(np.isnan(centred), 0.0, centred)[found.order]
+    heads, which = np.cumsum(found.counts) - found.counts, found.which[found.order]
+    root = np.sqrt(found.counts)[:, None]
+    means = np.add.reduceat(rows, heads, axis=0) / found.counts[:, None]
+    rows -= means[which]
+    rows += (rows[heads] / np.where(root > 1.0, root - 1.0, 1.0))[which]
+    rows[heads] = root * means
+    return rows
+
+
+def _triangular(rows: Matrix, found: Patterns) -> tuple[Matrix, Integers]:
+    """Return rows of which no pattern has more than it can need, and how many."""
+    needed = 1 + found.mask.sum(axis=1)
+    if np.all(found.counts <= needed):
+        return rows, found.counts
+    kept = []
+    runs = np.split(rows, np.cumsum(found.counts)[:-1])
+    for run, mask, most in zip(runs, found.mask > 0.0, needed, strict=True):
+        if len(run) > most:
+            factor = np.linalg.qr(run[1:, mask], mode="r")
+            run = run[: 1 + len(factor)].copy()
+            run[1:, mask] = factor
+        kept.append(run)
+    return np.vstack(kept), np.array([len(run) for run in kept])
+
+
+def precisions(mask: Matrix, H: Matrix) -> NDArray[Any]:
+    """Return ``H' H`` over the columns that each pattern observes, (..., P, K, K).
+
+    Parameters
+    ----------
+    mask : ndarray of shape (..., P, D)
+    H : ndarray of shape (..., D, K)
+    """
+    *lead, D, K = H.shape
+    products = (H[..., :, None] * H[..., None, :]).reshape(*lead, D, K * K)
+    return np.asarray(mask @ products).reshape(*lead, -1, K, K)
+
+
+def posterior(
+    samples: Matrix, H: Matrix, mu: Vector, a: float, ridge: Matrix
+) -> tuple[Matrix, NDArray[Any], Patterns]:
+    """Return what the observed entries of each sample say of its latent variables.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n, D)
+        ``x = H z + mu + noise`` with NaN where an entry is missing.
+    H : ndarray of shape (D, K)
+    mu : ndarray of shape (D,)
+    a : float
+        Noise precision.
+    ridge : ndarray of shape (K, K)
+        Prior precision of z, which is I for samples without any observed entry.
+
+    Returns
+    -------
+    means : ndarray of shape (n, K)
+        E[z] of each sample.
+    covariances : ndarray of shape (P, K, K)
+        Of z, for each pattern.
+    found : Patterns
+    """
+    found, K = patterns(samples), H.shape[1]
+    seen = found.mask.sum(axis=1)[:, None, None]
+    prior = np.where(seen > 0.0, ridge, np.eye(K))
+    inner = np.linalg.inv(precisions(found.mask, H) + prior / a)
+    cut = blocks(found.counts)
+    padded = np.zeros((len(cut.owner) * cut.height, K))
+    centred = np.where(np.isnan(samples), 0.0, samples - mu)
+    padded[cut.place] = (centred @ H)[found.order]
+    padded = (padded.reshape(-1, cut.height, K) @ inner[cut.owner]).reshape(-1, K)
+    means = np.empty((len(samples), K))
+    means[found.order] = padded[cut.place]
+    return means, inner / a, found
+
+
+def observed_means(samples: Matrix, axis: int) -> NDArray[Any]:
+    """Return the means of the observed entries along an axis, which stays.
+
+    Zero where none is observed.
+    """
+    seen = ~np.isnan(samples)
+    total = np.where(seen, samples, 0.0).sum(axis=axis, keepdims=True)
+    return np.asarray(total / np.maximum(seen.sum(axis=axis, keepdims=True), 1))
+
+
+def remove(samples: Matrix, fraction: float, seed: int, together: int = 1) -> Matrix:
+    """Return samples (n, D) of which a fraction of the entries is missing at random.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n, D)
+    fraction : float
+    seed : int
+    together : int
+        How many rows in turn lose the same entries, as the two of a frame do.
+    """
+    rng = np.random.default_rng([seed, 1])
+    lost = rng.random((len(samples) // together, samples.shape[1])) < fraction
+    return np.where(np.repeat(lost, together, axis=0), np.nan, samples)

@@ -1,0 +1,236 @@
+"""Which samples are node i's, and how a process loads only those."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dadmm.core.errors import ShardError
+from dadmm.core.layout import Matrix
+from dadmm.data.datasets import load_array, open_matrix
+
+Integers = NDArray[np.int64]
+
+
+def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
+    """Return the first sample of node i, and the first one after its last.
+
+    Shares are contiguous and differ by one sample at most; the larger come first.
+    """
+    share, rest = divmod(n_samples, n_nodes)
+    return i * share + min(i, rest), (i + 1) * share + min(i + 1, rest)
+
+
+def by_label(labels: ArrayLike, n_nodes: int) -> list[Integers]:
+    """Return the samples of each node, in order.
+
+    Parameters
+    ----------
+    labels : array_like of int, shape (n_samples,)
+        Node of each sample.
+    n_nodes : int
+
+    Returns
+    -------
+    rows : list of ndarray of int, each of shape (n_samples_i,)
+    """
+    numbers = np.asarray(labels)
+    strange = np.flatnonzero(~np.isin(numbers, np.arange(n_nodes)))
+    if len(strange):
+        raise ShardError(
+            f"the label of sample {strange[0]} is {numbers[strange[0]]}; "
+            f"labels are node numbers 0..{n_nodes - 1}"
+        )
+    rows = [np.flatnonzero(numbers == i) for i in range(n_nodes)]
+    for i, own in enumerate(rows):
+        if not len(own):
+            raise ShardError(
+                f"node {i} has no samples: no label is {i}; "
+                f"every node 0..{n_nodes - 1} needs at least one"
+            )
+    return rows
+
+
+def split(
+    samples: Matrix, n_nodes: int, labels: ArrayLike | None = None
+) -> list[Matrix]:
+    """Return the samples of each node: even contiguous shares, or by label.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n_samples, dimension)
+    n_nodes : int
+    labels : array_like of int, shape (n_samples,), optional
+
+    Returns
+    -------
+    shards : list of ndarray, each of shape (n_samples_i, dimension)
+    """
+    _check_enough(len(samples), n_nodes)
+    if labels is not None:
+        if np.shape(labels) != (len(samples),):
+            raise ShardError(
+                f"labels have shape {np.shape(labels)} for {len(samples)} samples; "
+                "give one label per sample"
+            )
+        return [_own(samples[rows]) for rows in by_label(labels, n_nodes)]
+    cuts = [slice(*bounds(len(samples), n_nodes, i)) for i in range(n_nodes)]
+    return [_own(samples[cut]) for cut in cuts]
+
+
+def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
+    """Return the rows of each camera, whole frames split as evenly as they go.
+
+    Parameters
+    ----------
+    tracks : ndarray of shape (2 F, N)
+        x and y of one frame after the other.
+    n_nodes : int
+
+    Returns
+    -------
+    shards : list of ndarray, each of shape (2 F_i, N)
+    """
+    n_frames = len(tracks) // 2
+    if n_frames < n_nodes:
+        raise ShardError(
+            f"{n_frames} frames are too few for {n_nodes} cameras; use at most "
+            f"{n_frames} nodes"
+        )
+    cuts = [bounds(n_frames, n_nodes, i) for i in range(n_nodes)]
+    return [np.ascontiguousarray(tracks[2 * a : 2 * b]) for a, b in cuts]
+
+
+def resolve_labels(
+    samples: Matrix, labels: str | PathLike[str] | int
+) -> tuple[Matrix, NDArray[Any]]:
+    """Return the samples without labels, and the label of each.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n_samples, dimension)
+    labels : int, str or path-like
+        The column of the samples that holds the node numbers (also as a string, and
+        from the end where negative), or a .npy, .csv or .txt file of node numbers.
+
+    Returns
+    -------
+    samples : ndarray of shape (n_samples, dimension) or (n_samples, dimension - 1)
+    labels : ndarray of shape (n_samples,)
+        As they are stored; `by_label` checks that they are node numbers.
+    """
+    column, width = _as_column(labels), samples.shape[1]
+    if column is None:
+        return samples, load_array(str(labels)).ravel()
+    if not -width <= column < width:
+        raise ShardError(
+            f"there is no column {column} of labels; "
+            f"the data has columns 0..{width - 1}"
+        )
+    return np.delete(samples, column, axis=1), samples[:, column]
+
+
+def is_local(source: str | PathLike[str]) -> bool:
+    """Tell whether each process reads its own samples from this source.
+
+    That is so for .npy files and for one file per node; other files are read whole
+    by one process, and scattered.
+    """
+    file, _, _ = str(source).partition("::")
+    return "{rank}" in file or Path(file).suffix == ".npy"
+
+
+def read(
+    source: str | PathLike[str], n_nodes: int, nodes: Iterable[int]
+) -> dict[int, Matrix]:
+    """Return the samples of some nodes, reading no others where `is_local` holds.
+
+    Parameters
+    ----------
+    source : path-like
+        A data file, shared evenly; or one file per node, ``part-{rank}.npy``, whose
+        numbers of columns the caller compares.
+    n_nodes : int
+    nodes : iterable of int
+
+    Returns
+    -------
+    shards : dict of int to ndarray of shape (n_samples_i, dimension)
+        In memory, not yet checked by `check`.
+    """
+    if "{rank}" in str(source):
+        return {i: _read_part(str(source), i) for i in nodes}
+    matrix = open_matrix(source)
+    _check_enough(len(matrix), n_nodes)
+    cuts = {i: slice(*bounds(len(matrix), n_nodes, i)) for i in nodes}
+    return {i: _own(matrix[cut]) for i, cut in cuts.items()}
+
+
+def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
+    """Check that a node's samples are a matrix of finite floats with a row.
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n_samples_i, dimension)
+    node : int
+        Named in the error.
+    gaps : bool
+        Allow NaN, where an entry is missing, but not in place of all entries.
+    """
+    if samples.ndim != 2 or samples.size == 0:
+        raise ShardError(
+            f"node {node}: samples have shape {samples.shape}; "
+            "give a matrix with at least one row and one column"
+        )
+    if samples.dtype.kind != "f":
+        raise ShardError(
+            f"node {node}: samples have type {samples.dtype}; convert them to float64"
+        )
+    bad = np.isinf(samples) if gaps else ~np.isfinite(samples)
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        advice = (
+            ", or NaN where an entry is missing" if gaps else ", so fill or drop it"
+        )
+        raise ShardError(
+            f"node {node}: row {row}, column {column} is {samples[row, column]}; "
+            f"samples must be finite{advice}"
+        )
+    if np.isnan(samples).all():
+        raise ShardError(
+            f"node {node}: all entries of its {len(samples)} samples are missing; "
+            "give it one at least, or leave the node out"
+        )
+
+
+def _read_part(pattern: str, node: int) -> Matrix:
+    try:
+        return _own(open_matrix(pattern.replace("{rank}", str(node))))
+    except ShardError as error:
+        raise ShardError(f"node {node}: {error}") from None
+
+
+def _own(rows: NDArray[Any]) -> Matrix:
+    """Return rows as a new array; one order, as results depend on it bit by bit."""
+    return np.array(rows, dtype=np.float64, order="C")
+
+
+def _check_enough(n_samples: int, n_nodes: int) -> None:
+    if n_samples < n_nodes:
+        raise ShardError(
+            f"{n_samples} samples are too few for {n_nodes} nodes; "
+            f"use at most {n_samples} nodes"
+        )
+
+
+def _as_column(labels: str | PathLike[str] | int) -> int | None:
+    """Return the number of a column, or None for the path of a file."""
+    try:
+        return int(labels)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return None

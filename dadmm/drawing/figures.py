@@ -1,0 +1,194 @@
+"""What each kind of figure shows of one run or several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from dadmm import drawing
+from dadmm.core.errors import ConfigError
+from dadmm.core.layout import Matrix
+from dadmm.drawing.run_reader import Run
+from dadmm.penalty import SCHEMES
+
+ANGLES = {
+    "angle_to_truth": "Angle to the true subspace (degrees)",
+    "angle_to_centralised": "Angle to the centralised solution (degrees)",
+}
+PHASES = ("solve", "exchange", "update", "observe")
+# What says how a run was watched, not what it computed.
+ASIDE = {"out", "overwrite", "quiet", "record_angle", "record_edges", "reference",
+         "strict", "wait"}  # fmt: skip
+CHANGE = "Relative change of the objective"
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """Return a name for each run: the settings that differ, or else its folder."""
+    settings = [asdict(run.config) for run in runs]
+    differ = [
+        name
+        for name in settings[0]
+        if name not in ASIDE and len({repr(chosen[name]) for chosen in settings}) > 1
+    ]
+    names = [", ".join(_word(name, chosen[name]) for name in differ)
+             for chosen in settings]  # fmt: skip
+    if len(set(names)) == len(names):
+        return names if differ else [runs[0].folder.name]
+    folders = [str(run.folder) for run in runs]
+    return [f"{name} ({folder})" if name else folder
+            for name, folder in zip(names, folders, strict=True)]  # fmt: skip
+
+
+def _word(name: str, value: Any) -> str:
+    if name in ("scheme", "problem"):
+        return str(value)
+    if name == "topology":
+        return Path(value).stem
+    value = f"{value:g}" if isinstance(value, float) else value
+    return f"{value} nodes" if name == "nodes" else f"{name} = {value}"
+
+
+def title(runs: Sequence[Run]) -> str:
+    """Return what the runs have in common; of one run also how it ended."""
+    said = [
+        {
+            "": run.config.problem.upper(),
+            "by ": run.config.scheme,
+            "on ": Path(run.config.topology).stem,
+        }
+        for run in runs
+    ]
+    common = [f"{k}{v}" for k, v in said[0].items() if all(s[k] == v for s in said)]
+    counts = {run.topology.n_nodes for run in runs}
+    words = " ".join(common or ["runs of different problems"])
+    if len(counts) == 1:
+        n = counts.pop()
+        words += f", {n} node" + "s" * (n > 1)
+    if len(runs) == 1:
+        ending = "converged" if runs[0].summary.get("converged") else "not converged"
+        words += f", {ending} after {len(runs[0].column('primal'))} iterations"
+    return words[0].upper() + words[1:]
+
+
+def draw_convergence(runs: Sequence[Run], at: Sequence[int]) -> Figure:
+    """Draw objective, residuals and angles."""
+    names = labels(runs)
+    schemes = [run.config.scheme for run in runs]
+    own = len(set(schemes)) == len(schemes)
+    style = [
+        drawing.SCHEME_STYLE[scheme] if own else drawing.CYCLE[k % len(drawing.CYCLE)]
+        for k, scheme in enumerate(schemes)
+    ]
+    columns = {"primal": "Primal residual", "dual": "Dual residual"}
+    columns |= {name: label for name, label in ANGLES.items()
+                if all(name in run.history for run in runs)}  # fmt: skip
+    panels = {CHANGE: [_change(run.column("objective")) for run in runs]}
+    panels |= {text: [run.column(name) for run in runs]
+               for name, text in columns.items()}  # fmt: skip
+    tolerances = {run.config.tolerance for run in runs}
+    level = tolerances.pop() if len(tolerances) == 1 else 0.0
+    return drawing.convergence(
+        {text: dict(zip(names, each, strict=True)) for text, each in panels.items()},
+        dict(zip(names, style, strict=True)),
+        title(runs),
+        {CHANGE: (level, f"tolerance {level:g}")} if level > 0 else {},
+    )
+
+
+def _change(objective: Matrix) -> Matrix:
+    """Return what the stopping rule compares with the tolerance; NaN at first."""
+    change = np.full_like(objective, np.nan)
+    change[1:] = np.abs(np.diff(objective, axis=0))
+    return change / np.maximum(np.abs(objective), 1.0)
+
+
+def draw_eta(runs: Sequence[Run], at: Sequence[int]) -> Figure:
+    """Draw the penalty of each directed edge over time."""
+    found = [drawing.Penalties(run.topology.edges, run.eta, _start(run))
+             for run in runs]  # fmt: skip
+    named = dict(zip(labels(runs), found, strict=True))
+    return drawing.eta(named, f"Penalty of each directed edge\n{title(runs)}")
+
+
+def draw_network(runs: Sequence[Run], at: Sequence[int]) -> Figure:
+    """Draw the effective network at some iterations."""
+    return drawing.network(
+        {name: _network(run, at) for name, run in zip(labels(runs), runs, strict=True)},
+        f"Effective network\n{title(runs)}",
+    )
+
+
+def _network(run: Run, at: Sequence[int]) -> Any:
+    """Return what to draw of a run: each edge once, with the mean of its two ends."""
+    graph, eta = run.topology, run.eta
+    once = graph.edges[:, 0] < graph.edges[:, 1]
+    mean = (0.5 * (eta + eta[:, graph.reverse]))[:, once]
+    for t in at:
+        if not 1 <= t <= len(mean):
+            raise ConfigError(
+                f"the run in {run.folder} has iterations 1 to {len(mean)}, not {t}; "
+                "choose others with --at"
+            )
+    if run.config.topology == "random-geometric":  # these nodes have places
+        rng = np.random.default_rng(run.config.topology_seed)
+        where = rng.random((2, graph.n_nodes)).T
+    else:
+        where = drawing.places(graph)
+    frames = {t: mean[t - 1] for t in at or drawing.moments(mean)}
+    return drawing.Network(where, graph.edges[once], frames, _start(run))
+
+
+def _start(run: Run) -> float:
+    """Return the penalty to which others are compared: eta0, or the median found."""
+    if SCHEMES[run.config.scheme].surveys:
+        return float(f"{np.median(run.eta[0]):.1g}")
+    return run.config.eta0
+
+
+def draw_traffic(runs: Sequence[Run], at: Sequence[int]) -> Figure:
+    """Draw bytes by edge, and seconds by phase."""
+    loads = [
+        drawing.Load(
+            _sent(run),
+            {phase: run.column(f"{phase}_seconds").sum(axis=0) for phase in PHASES},
+        )
+        for run in runs
+    ]
+    named = dict(zip(labels(runs), loads, strict=True))
+    return drawing.traffic(named, f"Traffic and time\n{title(runs)}")
+
+
+def _sent(run: Run) -> Matrix | None:
+    """Return the bytes from node i to node j, where the run has kept them."""
+    if "edge_bytes" not in run.arrays:
+        return None
+    sent = np.full((run.topology.n_nodes,) * 2, np.nan)
+    sent[tuple(run.topology.edges.T)] = run.arrays["edge_bytes"]
+    return sent
+
+
+def draw_structure(runs: Sequence[Run], at: Sequence[int]) -> Figure:
+    """Draw the points that a run of structure from motion found."""
+    if len(runs) > 1:
+        raise ConfigError("structures are drawn one at a time; give one run")
+    run = runs[0]
+    if "structure" not in run.arrays:
+        raise ConfigError(
+            f"the run in {run.folder} has no structure; use one with --problem sfm"
+        )
+    frame = "metric" if run.arrays["metric"] else "affine: too few different views"
+    return drawing.points3d(run.arrays["structure"], f"Structure ({frame})")
+
+
+DRAW = {
+    "convergence": draw_convergence,
+    "eta": draw_eta,
+    "network": draw_network,
+    "traffic": draw_traffic,
+    "structure": draw_structure,
+}

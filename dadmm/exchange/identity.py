@@ -1,0 +1,151 @@
+"""What decides the numbers of a run, in short: do two of its parts belong together?
+
+Parts are the ranks of a job, or a run and its checkpoint. Facts are texts by name:
+versions and settings as they are, and hashes of what is long.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from hashlib import blake2b
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from dadmm.core import version
+from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
+from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Topology
+
+Facts = Mapping[str, str]
+
+
+def identity(
+    given: Mapping[str, Any], topology: Topology, schedule: Schedule | None = None
+) -> dict[str, str]:
+    """Return who a run is, by which it knows its own checkpoints.
+
+    Parameters
+    ----------
+    given : dict of str to object
+        The settings that decide its numbers.
+    topology, schedule
+        Who talks to whom, when.
+    """
+    return {
+        "version": version.__version__,
+        "configuration": f"{digest(settings(given)):016x}",
+        "graph": of_graph(topology, schedule),
+    }
+
+
+def difference(mine: Facts, theirs: Facts) -> str | None:
+    """Return the name of the first fact that is not the same, None if all are."""
+    names = [*mine, *(name for name in theirs if name not in mine)]
+    return next((name for name in names if mine.get(name) != theirs.get(name)), None)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the code that makes the numbers."""
+    return {"dadmm": version.__version__, "numpy": np.__version__}
+
+
+def settings(given: Mapping[str, Any]) -> dict[str, str]:
+    """Return settings as texts that are equal where the settings are.
+
+    Numbers are equal by value, whatever their type. Of arrays and other objects only
+    counts whether they are given, and of dicts the names.
+    """
+    found: dict[str, str] = {}
+    for name, value in given.items():
+        if is_dataclass(value) and not isinstance(value, type):
+            found |= settings(asdict(value))
+        else:
+            found[name] = _plain(value)
+    return found
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, bool | np.bool_):
+        return repr(bool(value))
+    if isinstance(value, Integral):
+        return repr(int(value))
+    if isinstance(value, Real):
+        number = float(value)
+        return repr(int(number) if number.is_integer() else number)
+    if isinstance(value, str):
+        return repr(str(value))
+    if isinstance(value, Mapping):
+        return repr([str(name) for name in value])
+    return "None" if value is None else "given"
+
+
+def of_graph(topology: Topology, schedule: Schedule | None = None) -> str:
+    """Return a hash of who talks to whom, and of when, where that is not always."""
+    rounds = [] if schedule is None else [sorted(edges) for edges in schedule.rounds]
+    counts = [topology.n_nodes, len(topology.edges), *map(len, rounds)]
+    turns = [np.array(edges, dtype=np.int64).ravel() for edges in rounds]
+    numbers = [np.array(counts), topology.edges.ravel(), *turns]
+    return _hash(np.concatenate(numbers).astype("<i8").tobytes())
+
+
+def of_data(samples: Iterable[np.ndarray]) -> str:
+    """Return a check sum of arrays: their shapes, types and bytes."""
+    code = 0
+    for array in samples:
+        code = zlib.crc32(f"{array.shape} {array.dtype.str}".encode(), code)
+        code = zlib.crc32(np.ascontiguousarray(array).data, code)
+    return f"{code:08x}"
+
+
+def digest(facts: Facts) -> int:
+    """Return a hash of facts, in whatever order they come, as a number of 64 bits."""
+    lines = sorted(f"{name} = {value}" for name, value in facts.items())
+    return int(_hash("\n".join(lines).encode()), 16)
+
+
+def _hash(data: bytes) -> str:
+    return blake2b(data, digest_size=8).hexdigest()
+
+
+def disagreement(everyone: Sequence[Facts]) -> DadmmError | None:
+    """Return what to tell ranks whose facts, in order of rank, are not the same."""
+    first = everyone[0]
+    names = (difference(first, facts) for facts in everyone)
+    name = next((name for name in names if name is not None), None)
+    if name is None:
+        return None
+    mine, said = first.get(name), [facts.get(name) for facts in everyone]
+    theirs = next(value for value in said if value != mine)
+    who = _ranks([rank for rank, value in enumerate(said) if value == theirs])
+    if name == "graph":
+        return TopologyError(
+            f"{who} another graph or schedule than rank 0; give all ranks the same"
+        )
+    if name == "layout":
+        return ProblemError(
+            f"{who} parameters {theirs} but rank 0 {mine}; give every rank data of the "
+            "same shape"
+        )
+    if name in versions():
+        return ConfigError(
+            f"{who} {name} {theirs} but rank 0 has {name} {mine}; install the same "
+            "version for all ranks"
+        )
+    return ConfigError(
+        f"{who} {name} = {theirs} but rank 0 has {mine}; start all ranks with the same "
+        "settings"
+    )
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Return ranks in words, with a verb."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} has"
+    named = [str(rank) for rank in ranks]
+    if len(ranks) > 4:
+        named = [*named[:3], f"{len(ranks) - 3} others"]
+    return f"ranks {', '.join(named[:-1])} and {named[-1]} have"

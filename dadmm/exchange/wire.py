@@ -1,0 +1,92 @@
+"""The bytes of a message: a header of 8, the penalty where both ends need it, payload.
+
+====== ===== =========================================================
+bytes  type  what
+====== ===== =========================================================
+0..3   uint  ``stop_at``, the iteration after which all stop, or NEVER
+4..5   uint  ``quiet``, see `dadmm.admm.stopping`
+6      uint  ``wishes``, see `dadmm.admm.stopping`
+7      bits  PAYLOAD: one follows; SLEEPY: the edge may sleep
+8..15  float eta, unless the scheme finds the same at both ends by itself
+rest         the payload, as `dadmm.exchange.codec` writes it
+====== ===== =========================================================
+
+The opening message, before iteration 1, has eta and the whole theta in double precision
+always. Numbers are in the machine's own order: all ranks of a job are alike in that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from dadmm.admm.stopping import Accord
+from dadmm.core.layout import Matrix, Vector
+
+HEADER = np.dtype(
+    [("stop_at", "u4"), ("quiet", "u2"), ("wishes", "u1"), ("flags", "u1")]
+)
+NEVER = 2**32 - 1
+MOST_QUIET = 2**16 - 1
+PAYLOAD, SLEEPY = 1, 2
+Bytes = np.ndarray  # of uint8
+
+
+def width(size: int) -> int:
+    """Return the bytes of the longest message, the opening one."""
+    return length(size, with_eta=True)
+
+
+def length(size: int, with_eta: bool) -> int:
+    """Return the bytes of a message whose payload is theta in double precision."""
+    return HEADER.itemsize + 8 * with_eta + 8 * size
+
+
+class Words(NamedTuple):
+    """What neighbours say about the end of the run, each (degree,)."""
+
+    quiet: Vector
+    stop_at: Vector
+    wishes: np.ndarray
+
+
+class Rows:
+    """The parts of message rows, as views.
+
+    Parameters
+    ----------
+    box : ndarray of uint8, shape (degree, width)
+    with_eta : bool
+        Whether there is a penalty between header and payload.
+    """
+
+    def __init__(self, box: Bytes, with_eta: bool) -> None:
+        head = HEADER.itemsize
+        header = box[:, :head].view(HEADER)[:, 0]
+        self.stop_at, self.quiet = header["stop_at"], header["quiet"]
+        self.wishes, self.flags = header["wishes"], header["flags"]
+        self.eta: Vector = box[:, head : head + 8].view(np.float64)[:, 0]
+        self.start = head + 8 * with_eta  # of the payload: a message without ends here
+        self.payload: Bytes = box[:, self.start :]
+        self._never = np.full(len(box), NEVER, HEADER["stop_at"]).tobytes()
+        self._endless: Vector = np.full(len(box), math.inf)
+
+    def numbers(self, size: int) -> Matrix:
+        """Return the payload as doubles, (degree, size)."""
+        return self.payload[:, : 8 * size].view(np.float64)
+
+    def write(self, accord: Accord) -> None:
+        """Put a node's words on stopping into every row."""
+        stop_at = accord.stop_at
+        self.stop_at[:] = NEVER if stop_at == math.inf else min(stop_at, NEVER - 1)
+        self.quiet[:] = min(accord.quiet, MOST_QUIET)
+        self.wishes[:] = accord.wishes
+
+    def words(self) -> Words:
+        """Return the neighbours' words on stopping."""
+        stop_at = self._endless
+        if self.stop_at.tobytes() != self._never:  # it mostly is
+            stop_at = np.where(self.stop_at == NEVER, math.inf, self.stop_at)
+        return Words(self.quiet.astype(np.float64), stop_at, self.wishes)

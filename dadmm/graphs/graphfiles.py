@@ -1,0 +1,94 @@
+"""Files of graphs, as numbers of nodes and lists of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dadmm.core.errors import TopologyError
+
+Graph = tuple[int, Iterable[Any]]  # number of nodes, and pairs of them
+
+
+def read(file: Path) -> Graph:
+    """Return the graph in a file; `topologies/README.md` has the formats."""
+    if file.suffix not in READERS:
+        known = ", ".join(READERS)
+        raise TopologyError(f"{file} is not a graph file; use one of {known}")
+    try:
+        return READERS[file.suffix](file)
+    except TopologyError as error:
+        raise TopologyError(f"{file}: {error}") from None
+    except OSError as error:
+        reason = f"{error.strerror}; check the path"
+    except Exception as error:  # parsers fail in many ways on a broken file
+        reason = f"not valid {file.suffix} ({str(error).partition(chr(10))[0]})"
+    raise TopologyError(f"cannot read the graph {file}: {reason}")
+
+
+def plain(graph: Any) -> Graph:
+    """Return a networkx graph whose nodes are 0..J-1, without its attributes."""
+    nodes = range(len(graph))
+    strange = [label for label in graph if label not in nodes]
+    if strange:
+        raise TopologyError(
+            f"node label {strange[0]!r} is not an integer in 0..{nodes[-1]}; "
+            "use networkx.convert_node_labels_to_integers"
+        )
+    return len(graph), graph.edges()
+
+
+def read_edge_list(file: Path) -> Graph:
+    """Read an edge list; a line with one number is a node without edges."""
+    lines = [
+        line.split("#")[0].split()
+        for line in file.read_text(encoding="utf-8").splitlines()
+    ]
+    for number, words in enumerate(lines, 1):
+        if len(words) > 2 or not all(word.isdecimal() for word in words):
+            raise TopologyError(
+                f"line {number} is {' '.join(words)!r}, not two node numbers; "
+                "edges carry no weights"
+            )
+    rows = [[int(word) for word in words] for words in lines if words]
+    nodes = {node for row in rows for node in row}
+    return len(nodes), [row for row in rows if len(row) == 2]
+
+
+def read_graphml(file: Path) -> Graph:
+    """Read GraphML; node labels must be numbers."""
+    import networkx as nx
+
+    graph = nx.read_graphml(file)
+    numbered = all(label.isdecimal() for label in graph)
+    return plain(nx.relabel_nodes(graph, int) if numbered else graph)
+
+
+def read_adjacency(file: Path) -> Graph:
+    """Read a symmetric matrix of zeros and ones."""
+    matrix = np.lib.format.open_memmap(file, mode="r")  # never unpickles
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise TopologyError(
+            f"an adjacency matrix is square, but this has shape {matrix.shape}"
+        )
+    if not np.isin(matrix, (0, 1)).all():
+        raise TopologyError("an adjacency matrix holds 0 and 1 only, and no weights")
+    if (matrix != matrix.T).any():
+        i, j = np.argwhere(matrix != matrix.T)[0]
+        raise TopologyError(
+            f"an adjacency matrix is symmetric, but entry ({i}, {j}) differs from its "
+            "mirror"
+        )
+    return len(matrix), np.argwhere(matrix)
+
+
+READERS: dict[str, Callable[[Path], Graph]] = {
+    ".edges": read_edge_list,
+    ".edgelist": read_edge_list,
+    ".txt": read_edge_list,
+    ".graphml": read_graphml,
+    ".npy": read_adjacency,
+}

@@ -1,0 +1,171 @@
+"""From a name, a node's rows and settings to a problem.
+
+A problem class needs nothing for this but its constructor: the first argument is the
+node's rows, an argument named ``y`` is their target, and settings go to the arguments
+of their names. It is found among `PROBLEMS`, among those that installed packages offer
+in the entry-point group ``dadmm.problems``, or as ``package.module:Class``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from dadmm.core.errors import ConfigError, ProblemError
+from dadmm.core.layout import Layout, Matrix
+from dadmm.problems import PROBLEMS
+
+GROUP = "dadmm.problems"
+MEMBERS = {
+    "layout": "layout, a dadmm.Layout with at least one entry; set it in the "
+    "constructor, to Layout.of(coef=(d,)) or the like",
+    "init": "method init(rng), which returns starting parameters (size,)",
+    "expect": "method expect(theta), which may return None",
+    "prox": "method prox(theta, stats, centre, weight), which returns the new (size,)",
+    "objectives": "method objectives(thetas, stats), which returns f of each row",
+}
+
+
+class Arguments(NamedTuple):
+    """What a problem's constructor takes besides the rows."""
+
+    usual: dict[str, Any]  # what has a default
+    needed: tuple[str, ...]
+    others: bool  # whether it takes any name
+
+    def takes(self, name: str) -> bool:
+        """Return whether there is an argument of this name."""
+        return name in self.usual or name in self.needed
+
+
+def arguments(kind: Any) -> Arguments:
+    """Return the arguments of a class, or of a function that makes problems."""
+    constructor: Any = kind
+    own = inspect.isclass(kind) and constructor.__init__ is not object.__init__
+    signature = inspect.signature(constructor.__init__ if own else kind)
+    found = list(signature.parameters.values())[1 + own :]  # after self and the rows
+    named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    usual = {p.name: p.default for p in named if p.default is not p.empty}
+    needed = tuple(p.name for p in named if p.default is p.empty)
+    return Arguments(usual, needed, any(p.kind == p.VAR_KEYWORD for p in found))
+
+
+def check_name(name: str) -> None:
+    """Check that a name can be that of a problem, without importing it."""
+    if ":" in name:
+        module, _, path = name.partition(":")
+        words = [*module.split("."), *path.split(".")]
+        if not all(word.isidentifier() for word in words):
+            raise ConfigError(
+                f"problem {name!r} is not of the form package.module:Class"
+            )
+    elif name not in PROBLEMS and name not in _offered():
+        known = ", ".join([*PROBLEMS, *_offered()])
+        raise ConfigError(
+            f"unknown problem {name!r}; choose one of {known}, or a class of your own "
+            "as package.module:Class"
+        )
+
+
+def find(name: str) -> Any:
+    """Return the class of a problem, by its name on the command line."""
+    check_name(name)
+    if name in PROBLEMS:
+        return PROBLEMS[name]
+    return _imported(name, name if ":" in name else _offered()[name])
+
+
+def _offered() -> dict[str, str]:
+    """Return where the problems of installed packages lie, by name."""
+    from importlib.metadata import entry_points  # slow to import, and rarely needed
+
+    points = entry_points(group=GROUP)
+    return {point.name: f"{point.module}:{point.attr}" for point in points}
+
+
+def _imported(name: str, place: str) -> Any:
+    module, _, path = place.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # as ``python -m`` has it
+    try:
+        found: Any = importlib.import_module(module)
+    except Exception as error:  # whatever the module does when it is imported
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        if absent is not None and f"{module}.".startswith(f"{absent}."):
+            raise ConfigError(
+                f"problem {name!r}: there is no module {absent!r}; install it, or "
+                "start in the folder that has it"
+            ) from None
+        reason = str(error).partition("\n")[0]
+        raise ConfigError(
+            f"problem {name!r}: {module} cannot be imported, "
+            f"{type(error).__name__}: {reason}"
+        ) from None
+    for word in path.split("."):
+        if not hasattr(found, word):
+            kinds = [k for k, v in vars(found).items() if hasattr(v, "prox")]
+            raise ConfigError(
+                f"problem {name!r}: {module} has no {word!r}; its problems are "
+                f"{', '.join(kinds) or 'none'}"
+            )
+        found = getattr(found, word)
+    if not callable(found):
+        raise ConfigError(f"problem {name!r} is {type(found).__name__}, not a class")
+    return found
+
+
+def build(
+    name: str, rows: Matrix, flags: Mapping[str, Any], settings: Mapping[str, Any]
+) -> Any:
+    """Return the problem of a node.
+
+    Parameters
+    ----------
+    name : str
+    rows : ndarray of shape (n, d), or (n, d + 1) with y as the last column
+    flags : dict of str to value
+        Those that the class takes are passed on, unless None.
+    settings : dict of str to value
+        All are passed on; the class must take them.
+    """
+    kind = find(name)
+    takes = arguments(kind)
+    for key in settings:
+        _check_taken(name, takes, key)
+    given = {k: v for k, v in flags.items() if takes.takes(k) and v is not None}
+    given |= settings
+    if takes.takes("y"):
+        rows, given["y"] = rows[:, :-1], rows[:, -1]
+    for argument in takes.needed:
+        if argument not in given:
+            raise ConfigError(
+                f"{name} needs a setting {argument!r}; give it as --problem-settings "
+                f"'{{\"{argument}\": ...}}'"
+            )
+    problem = kind(rows, **given)
+    lacking = absent(problem)
+    if lacking is not None:
+        raise ProblemError(f"{name} has no {lacking}")
+    return problem
+
+
+def _check_taken(name: str, takes: Arguments, key: str) -> None:
+    if key == "y" or not (takes.others or takes.takes(key)):
+        known = [n for n in (*takes.needed, *takes.usual) if n != "y"]
+        raise ConfigError(
+            f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
+        )
+
+
+def absent(problem: object) -> str | None:
+    """Return the first member that a problem lacks, with what it is for."""
+    for name, what in MEMBERS.items():
+        found = getattr(problem, name, None)
+        whole = isinstance(found, Layout) and found.size > 0
+        if not (whole if name == "layout" else callable(found)):
+            return what
+    return None

@@ -1,0 +1,302 @@
+"""The state of a run on disk, so that a run that was ended goes on as if it had not.
+
+A checkpoint is one file per node, ``checkpoints/00000120/node-00003.npz``, which all
+write after the same iteration. A file appears whole or not at all, carries a checksum,
+and says whose it is. The last two complete checkpoints are kept: while a new one is
+being written, the one before is whole.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from dadmm.admm import state
+from dadmm.admm.node import Node
+from dadmm.core.errors import CheckpointError, ConfigError, OutputError
+from dadmm.exchange.world import together
+
+FOLDER, KEPT, FORMAT = "checkpoints", 2, 1
+
+
+class Checkpoints:
+    """When and where a run saves its state, and from which state it goes on.
+
+    Parameters
+    ----------
+    folder : path
+        Of the run; all processes must see it.
+    every : int
+        Save after every so many iterations; 0 does not count them.
+    seconds : float
+        Save about this often; 0 does not look at the clock.
+    saves : bool
+        Whether to save at all.
+    resume : bool
+        Go on from the newest complete checkpoint in the folder.
+    identity : dict of str to str
+        What must be the same when a run goes on, by name.
+    data : dict of int to str
+        The same of each hosted node's data.
+    sync : callable, optional
+        Called before a file is written, to bring the run's rows to disk.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        every: int = 0,
+        seconds: float = 60.0,
+        saves: bool = True,
+        resume: bool = False,
+        identity: Mapping[str, str] | None = None,
+        data: Mapping[int, str] | None = None,
+        sync: Callable[[], None] | None = None,
+    ) -> None:
+        if every < 0:
+            raise ConfigError(f"checkpoint_every must be at least 0, got {every!r}")
+        if not seconds >= 0:
+            raise ConfigError(f"checkpoint_seconds must be at least 0, got {seconds!r}")
+        self.folder, self.every, self.seconds = Path(folder), every, seconds
+        self.saves, self.resume, self.sync = saves, resume, sync
+        self.identity, self.data = dict(identity or {}), dict(data or {})
+        self.start = 0  # the iteration from which the run goes on
+        self.failure: OutputError | None = None
+        self._loaded: dict[int, tuple[dict[str, Any], state.Arrays]] = {}
+        self._n_nodes = 0
+        self._saved = monotonic()
+        self._asked = False
+
+    def open(
+        self,
+        world: Any,
+        hosted: Sequence[int],
+        n_nodes: int,
+        max_iter: int,
+        identity: Mapping[str, str] | None = None,
+    ) -> int:
+        """Read the states to go on from, if there are any; return their iteration.
+
+        Parameters
+        ----------
+        world : World or Alone
+        hosted : sequence of int
+            The nodes of this process.
+        n_nodes : int
+            Of the whole graph.
+        max_iter : int
+            How far the run shall go.
+        identity : dict of str to str, optional
+            What else must be the same; what was said before counts.
+        """
+        self.identity = {**(identity or {}), **self.identity}
+        self._n_nodes = n_nodes
+        if self.resume:
+            if not self._loaded:
+                found = together(world, self._find, world.rank)
+                self.start = int(world.share(found))
+            together(world, self._load, hosted)
+        if self.start > max_iter:
+            raise CheckpointError(
+                f"the run in {self.folder} has done {self.start} iterations, and "
+                f"max_iter is {max_iter}; raise max_iter to go on"
+            )
+        return self.start
+
+    def _find(self, rank: int) -> str:
+        return "" if rank else str(latest(self.folder, self._n_nodes))
+
+    def _load(self, hosted: Sequence[int]) -> None:
+        for i in hosted:
+            path = path_of(self.folder, self.start, i)
+            if i not in self._loaded:
+                self._loaded[i] = read(path)
+            about, _ = self._loaded[i]
+            mine = self._about(self.start, i)
+            # the command line knows more of a run than the library
+            check(about, {k: v for k, v in mine.items() if k in about}, path)
+
+    def _about(self, t: int, i: int) -> dict[str, Any]:
+        """Return what the file of node i says about itself."""
+        place = {"format": FORMAT, "iteration": t, "node": i, "nodes": self._n_nodes}
+        data = {"data": self.data[i]} if i in self.data else {}
+        return place | self.identity | data
+
+    def states(self, like: state.States) -> state.States | None:
+        """Return the states to go on from, once; None for a run that begins.
+
+        Parameters
+        ----------
+        like : States
+            Of nodes that have met: states of the same make.
+        """
+        self._saved = monotonic()
+        if not self._loaded:
+            return None
+        return {i: state.rebuild(like[i], self._loaded.pop(i)[1]) for i in like}
+
+    def tidy(self, rank: int) -> None:
+        """Remove what was saved, by some nodes, after the iteration of the start.
+
+        Later the files of others would make a checkpoint of two halves.
+        """
+        if rank == 0 and self.resume and self.saves:
+            for t in kept(self.folder):
+                if t > self.start:
+                    shutil.rmtree(place_of(self.folder, t), ignore_errors=True)
+
+    def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
+        """Wish to save when it is time, and to stop when that is impossible."""
+        if self.failure is not None:
+            return "output"
+        # one node asks: wishes of several in different rounds would save twice
+        if self.saves and nodes[0].index == 0 and self.seconds and not self._asked:
+            self._asked = monotonic() - self._saved > self.seconds
+            return "save" if self._asked else None
+        return None
+
+    def keep(self, t: int, wish: str, take: Callable[[], state.States]) -> None:
+        """Write the state after an iteration, if it is time."""
+        due = wish or (self.every > 0 and t % self.every == 0)
+        if not due or not self.saves or self.failure is not None:
+            return
+        states = take()
+        try:
+            if self.sync is not None:
+                self.sync()
+            for i, now in states.items():
+                about, arrays = self._about(t, i), state.flatten(now)
+                write(path_of(self.folder, t, i), about, arrays)
+            if 0 in states:
+                prune(self.folder, self._n_nodes)
+        except OutputError as error:
+            self.failure = error
+        except OSError as error:
+            self.failure = OutputError(
+                f"cannot write the checkpoint of iteration {t} to {self.folder}: "
+                f"{error.strerror}; make room and go on with --resume {self.folder}"
+            )
+        self._saved, self._asked = monotonic(), False
+
+    def close(self) -> None:
+        """Raise what went wrong."""
+        if self.failure is not None:
+            raise self.failure
+
+
+def remove(folder: Path) -> None:
+    """Remove the checkpoints of a run that needs them no more."""
+    shutil.rmtree(folder / FOLDER, ignore_errors=True)
+
+
+def place_of(folder: Path, t: int) -> Path:
+    """Return the folder of a checkpoint."""
+    return folder / FOLDER / f"{t:08d}"
+
+
+def path_of(folder: Path, t: int, node: int) -> Path:
+    """Return the file of a node."""
+    return place_of(folder, t) / f"node-{node:05d}.npz"
+
+
+def write(path: Path, about: Mapping[str, Any], arrays: state.Arrays) -> None:
+    """Write a node's file, whole or not at all, with a checksum at its end."""
+    buffer = io.BytesIO()
+    words = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+    np.savez(buffer, about=words, **arrays)  # type: ignore[arg-type]
+    data = buffer.getvalue()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_suffix(".draft")
+    try:
+        with open(draft, "wb") as file:
+            file.write(data + zlib.crc32(data).to_bytes(4, "little"))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read(path: Path) -> tuple[dict[str, Any], state.Arrays]:
+    """Return what a node's file says about itself, and its arrays."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read the checkpoint {path}: {error.strerror}"
+        ) from None
+    body, checksum = data[:-4], data[-4:]
+    if len(data) < 4 or zlib.crc32(body).to_bytes(4, "little") != checksum:
+        raise CheckpointError(
+            f"the checkpoint {path} is damaged or cut short; remove the folder "
+            f"{path.parent} to go on from the one before it"
+        )
+    with np.load(io.BytesIO(body), allow_pickle=False) as file:
+        arrays = dict(file)
+    about = json.loads(arrays.pop("about").tobytes())
+    return about, arrays
+
+
+def check(about: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
+    """Raise, in one sentence, if a checkpoint is of something else."""
+    for name, mine in expected.items():
+        if about.get(name) != mine:
+            cure = "resume with what it was made with, or start anew"
+            if name in ("iteration", "node"):  # somebody has moved files
+                cure = (
+                    f"remove the folder {path.parent} to go on from the one before it"
+                )
+            raise CheckpointError(
+                f"the checkpoint {path} is of another {name} ({about.get(name)}, and "
+                f"here it is {mine}); {cure}"
+            )
+
+
+def kept(folder: Path) -> list[int]:
+    """Return the iterations of the checkpoints in a run's folder, oldest first."""
+    found = (folder / FOLDER).glob("[0-9]*")
+    return sorted(int(path.name) for path in found if path.name.isdecimal())
+
+
+def missing(folder: Path, t: int, n_nodes: int) -> list[int]:
+    """Return the nodes that have no file of this iteration."""
+    return [i for i in range(n_nodes) if not path_of(folder, t, i).is_file()]
+
+
+def complete(folder: Path, n_nodes: int) -> list[int]:
+    """Return the iterations of which every node has its file, oldest first."""
+    return [t for t in kept(folder) if not missing(folder, t, n_nodes)]
+
+
+def latest(folder: Path, n_nodes: int) -> int:
+    """Return the newest iteration of which every node has its file."""
+    whole, some = complete(folder, n_nodes), kept(folder)
+    if whole:
+        return whole[-1]
+    if not some:
+        raise CheckpointError(
+            f"there is no checkpoint in {folder}, so there is nothing to resume; start "
+            "anew"
+        )
+    raise CheckpointError(
+        f"no checkpoint in {folder} is complete: that of iteration {some[-1]} lacks "
+        f"the file of node {missing(folder, some[-1], n_nodes)[0]} of {n_nodes}"
+    )
+
+
+def prune(folder: Path, n_nodes: int) -> None:
+    """Remove all that is older than the last two complete checkpoints."""
+    whole = complete(folder, n_nodes)
+    for t in kept(folder):
+        if len(whole) >= KEPT and t < whole[-KEPT]:
+            shutil.rmtree(place_of(folder, t), ignore_errors=True)

@@ -1,0 +1,200 @@
+"""The folder of a run in work: made or reopened, with its rows and its checkpoints."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.cli.config import RunConfig
+from dadmm.core.errors import CheckpointError, DadmmError
+from dadmm.core.layout import Matrix
+from dadmm.exchange import identity
+from dadmm.exchange.world import host, together
+from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Topology
+from dadmm.resilience import checkpoint
+from dadmm.resilience.checkpoint import Checkpoints
+from dadmm.results import output
+from dadmm.results.lock import Claim
+from dadmm.results.record import Observe
+from dadmm.solver.solve import Result
+
+
+class Session(NamedTuple):
+    """Where a run writes."""
+
+    folder: Path
+    checkpoints: Checkpoints
+    parts: output.Parts
+    claim: Claim
+
+
+def begin(
+    world: Any,
+    config: RunConfig,
+    resume: Path | None,
+    graph: Topology,
+    schedule: Schedule | None,
+    samples: dict[int, Matrix],
+    observe: Observe,
+) -> Session:
+    """Make the folder of a run, or reopen that of a run that goes on.
+
+    Nothing is changed in a folder before all that could be wrong has been looked at.
+    """
+    observe = observe if config.record_angle else {}
+    first: Claim | None
+    if resume is None:
+        path, first = together(world, _create, world, config, graph.n_nodes)
+        folder = Path(world.share(path))
+    else:
+        folder, first = resume, together(world, _enter, world, resume)
+    checkpoints = Checkpoints(
+        folder,
+        every=config.checkpoint_every,
+        seconds=config.checkpoint_seconds,
+        saves=config.checkpoint,
+        resume=resume is not None,
+        identity=identity.identity(config.deciding(), graph, schedule),
+        data={i: identity.of_data([rows]) for i, rows in samples.items()},
+    )
+    try:
+        if resume is not None:
+            together(world, _check_unfinished, world, folder, config.max_iter)
+        start = checkpoints.open(world, tuple(samples), graph.n_nodes, config.max_iter)
+        if resume is not None:
+            together(world, _reopen, world, config, folder, graph, start, observe)
+        together(world, _introduce, world, folder)
+        parts = together(
+            world, _open_parts, world, config, folder, graph, observe, start
+        )
+        claim = together(world, _join, folder, first)
+    except DadmmError:
+        if first is not None:
+            first.give_up()
+        raise
+    checkpoints.sync = parts.sync
+    return Session(folder, checkpoints, parts, claim)
+
+
+def _enter(world: Any, folder: Path) -> Claim | None:
+    """Claim the folder of a run that goes on, on rank 0."""
+    with output.writing(folder):
+        return None if world.rank else Claim(folder, first=True)
+
+
+def _join(folder: Path, first: Claim | None) -> Claim:
+    """Join rank 0's claim: survivors of a loss may outlive it."""
+    with output.writing(folder):
+        return first or Claim(folder, first=False)
+
+
+def _create(world: Any, config: RunConfig, n_nodes: int) -> tuple[str, Claim | None]:
+    """Make the run's folder, on rank 0, with what repeats the run in it."""
+    if world.rank:
+        return "", None
+    graph = "-".join(Path(name).stem for name in config.topology.split(","))
+    problem = config.problem.rpartition(":")[2]
+    name = f"{problem}-{graph}-{config.scheme}"
+    folder, claim = output.create(config.out, name, config.overwrite)
+    _write_config(config, folder, n_nodes)
+    return str(folder), claim
+
+
+def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
+    """Write what repeats the run, but not where the results went."""
+    again = replace(config, nodes=n_nodes, out=None, overwrite=False)
+    output.write_text(folder / "config.toml", again.to_toml())
+
+
+def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
+    """Raise, on rank 0, if a run has nothing left to do."""
+    summary = folder / "summary.json"
+    if world.rank or not summary.exists():
+        return
+    found = json.loads(summary.read_text())
+    if found.get("lost_nodes"):
+        raise CheckpointError(
+            f"the run in {folder} has lost nodes and ended without them; start anew to "
+            "have all"
+        )
+    if found["converged"]:
+        raise CheckpointError(
+            f"the run in {folder} has converged after {found['iterations']} "
+            "iterations; there is nothing to resume"
+        )
+    if found["iterations"] >= max_iter:
+        raise CheckpointError(
+            f"the run in {folder} has done {found['iterations']} iterations, and "
+            f"max_iter is {max_iter}; raise max_iter to go on"
+        )
+
+
+def _reopen(
+    world: Any,
+    config: RunConfig,
+    folder: Path,
+    graph: Topology,
+    start: int,
+    observe: Observe,
+) -> None:
+    """Let a run's folder be in work again, on rank 0."""
+    if world.rank == 0:
+        n_edges = len(graph.edges) if config.record_edges else None
+        output.reopen(folder, start, graph.n_nodes, n_edges, observe)
+        _write_config(config, folder, graph.n_nodes)
+
+
+def _introduce(world: Any, folder: Path) -> None:
+    """Leave word of the processes of the run, on rank 0, for whoever outlives them."""
+    places = world.texts(f"{world.number} {host()} {os.getpid()}")
+    if world.rank == 0:
+        output.introduce(folder, places if world.comm is not None else [])
+
+
+def _open_parts(
+    world: Any,
+    config: RunConfig,
+    folder: Path,
+    graph: Topology,
+    observe: Observe,
+    start: int,
+) -> output.Parts:
+    """Open the files into which this rank writes its rows."""
+    nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
+    edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
+    return output.Parts(
+        folder,
+        world.rank,
+        [(i,) for i in nodes],
+        edges if config.record_edges else None,
+        observe,
+        start,
+    )
+
+
+def finish(
+    world: Any,
+    session: Session,
+    result: Result,
+    summary: dict[str, Any],
+    arrays: dict[str, np.ndarray],
+) -> Path:
+    """Write the results, on rank 0; return where they are.
+
+    A part of the graph that a loss has cut off has a folder of its own.
+    """
+    parts = session.parts
+    if world.rank == 0:
+        left = result.nodes.tolist() if result.lost else None
+        output.finish(summary, arrays, parts, left)
+        if parts.home == session.folder:
+            output.remove_rows(parts, result.lost)
+        if result.converged or result.lost:
+            checkpoint.remove(session.folder)  # there is nothing left to resume
+    return parts.home

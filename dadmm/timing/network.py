@@ -1,0 +1,306 @@
+"""A network as a few numbers: latency and bandwidth of links, and what is where.
+
+A message of b bytes takes ``latency + wire(b) / bandwidth`` when nothing is in its way.
+The link between two nodes is of the class `socket`, `host`, `lan` or `wan`: the nearest
+that holds both. Messages that leave a host also pass its interface, first come, first
+served, and have on the wire
+
+    wire(b) = b + message + packet * ceil((b + message) / payload)
+
+bytes: headers of the message, and of each packet that carries ``payload`` bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core.errors import ConfigError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.timing.tomltable import (
+    build,
+    check_finite,
+    check_inside,
+    check_positive,
+    table,
+    toml,
+)
+
+PRESETS = Path(__file__).with_name("networks")
+CLASSES = ("socket", "host", "lan", "wan")  # from near to far
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Link:
+    """How long a message takes: ``latency`` in seconds, ``bandwidth`` in bytes/s."""
+
+    latency: float = 0.0
+    bandwidth: float = math.inf
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Bytes on the wire beside the payload: of a message, and of each packet."""
+
+    message: float = 0.0
+    packet: float = 0.0
+    payload: float = 1448.0  # of a full packet: 1500 less the headers of IP and TCP
+    confirmation: float = 16.0  # in a packet of its own, where messages are confirmed
+
+    def wire(self, sizes: Any) -> Any:
+        """Return the bytes on the wire of messages with this payload, 0 for none."""
+        whole = sizes + self.message
+        packets = np.ceil(whole / self.payload)
+        return np.where(sizes > 0, whole + self.packet * packets, 0.0)
+
+
+@dataclass(frozen=True)
+class Override:
+    """A link that is not like its class, between two nodes or hosts, both ways."""
+
+    latency: float | None = None
+    bandwidth: float | None = None
+    nodes: tuple[int, ...] = ()
+    hosts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stragglers:
+    """Nodes that compute ``factor`` times as long: those named, or a random share.
+
+    The random ones are drawn once, or ``anew`` in every iteration.
+    """
+
+    factor: float = 1.0
+    nodes: tuple[int, ...] = ()
+    share: float = 0.0
+    seed: int = 0
+    anew: bool = False
+
+    def factors(self, n_iterations: int, n_nodes: int) -> Matrix:
+        """Return the factor of each iteration and node."""
+        check_inside(self.nodes, n_nodes, "stragglers: nodes")
+        slow = np.zeros((n_iterations, n_nodes), dtype=bool)
+        slow[:, list(self.nodes)] = True
+        rng = np.random.default_rng(self.seed)
+        if self.anew:
+            slow |= rng.random(slow.shape) < self.share
+        else:
+            slow[:, rng.permutation(n_nodes)[: round(self.share * n_nodes)]] = True
+        return np.where(slow, self.factor, 1.0)
+
+
+class Wires(NamedTuple):
+    """The network as the edges of a graph see it."""
+
+    kind: Integers  # (E,) index into CLASSES
+    latency: Vector  # (E,)
+    bandwidth: Vector  # (E,)
+    leaves: NDArray[np.bool_]  # (E,) whether the message leaves its host
+    host: Integers  # (n_nodes,)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Latency, bandwidth and place of everything.
+
+    Parameters
+    ----------
+    links : dict of str to Link
+        By class; without `socket` that is as `host`.
+    hosts : "recorded", "each", int or tuple of int
+        Where the nodes are: as in the run, each on a host of its own, in equal blocks
+        on so many hosts, or the host of every node.
+    sockets : int or tuple of int
+        Of a host, filled in blocks; or the socket of every node, counted in its host.
+    sites : "each", int or tuple of int
+        The same of hosts as ``hosts`` of nodes.
+    egress : float
+        Bytes/s of a host's interface, which the messages of all its nodes share.
+    burst : float
+        Bytes that an interface lets pass at once after a rest: it is a token bucket.
+    confirm_above : float
+        Sends of more bytes than this to another host are over when the receiver has
+        confirmed them, so that their exchange takes two latencies.
+    overhead : Overhead
+        Of messages that leave their host.
+    override : tuple of Override
+        The last that fits an edge holds.
+    stragglers : Stragglers
+    """
+
+    links: Mapping[str, Link]
+    hosts: Any = "recorded"
+    sockets: Any = 1
+    sites: Any = 1
+    egress: float = math.inf
+    burst: float = 0.0
+    confirm_above: float = math.inf
+    overhead: Overhead = field(default_factory=Overhead)
+    override: tuple[Override, ...] = ()
+    stragglers: Stragglers = field(default_factory=Stragglers)
+    name: str = "network"
+
+    def __post_init__(self) -> None:
+        for name, link in self.links.items():
+            if name not in CLASSES:
+                allowed = ", ".join(CLASSES)
+                raise ConfigError(f"unknown link {name!r}; choose one of {allowed}")
+            check_positive(f"links.{name}: bandwidth", link.bandwidth)
+            check_finite(f"links.{name}: latency", link.latency)
+        for k, rule in enumerate(self.override):
+            if (len(rule.nodes), len(rule.hosts)) not in ((2, 0), (0, 2)):
+                raise ConfigError(
+                    f"override {k} must name two nodes or two hosts, such as "
+                    f"nodes = [0, 5], got {list(rule.nodes or rule.hosts)}"
+                )
+            check_positive(f"override {k}: bandwidth", rule.bandwidth)
+            check_finite(f"override {k}: latency", rule.latency)
+        check_positive("egress", self.egress)
+        check_finite("burst", self.burst)
+        check_positive("overhead: payload", self.overhead.payload)
+        check_finite("overhead: message", self.overhead.message)
+        check_finite("overhead: packet", self.overhead.packet)
+        check_finite("overhead: confirmation", self.overhead.confirmation)
+        if not self.confirm_above >= 0:
+            raise ConfigError(
+                f"confirm_above must not be negative, got {self.confirm_above!r}"
+            )
+        check_positive("stragglers: factor", self.stragglers.factor)
+        if not 0 <= self.stragglers.share <= 1:
+            raise ConfigError(
+                f"stragglers: share must be in 0..1, got {self.stragglers.share!r}"
+            )
+
+    @classmethod
+    def read(cls, name: str | Path) -> Network:
+        """Return a network by the name of a preset, or from a TOML file."""
+        path = PRESETS / f"{name}.toml"
+        if "/" in str(name) or not path.is_file():
+            path = Path(name)
+        if not path.is_file():
+            known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
+            raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
+        try:
+            given = tomllib.loads(path.read_text("utf-8"))
+            return cls.parse({"name": path.stem, **given})
+        except (OSError, ValueError) as error:  # a ConfigError is a ValueError
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"{path}: {reason}") from None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any]) -> Network:
+        """Return the network of a TOML file's tables."""
+        links = table(given.get("links", {}), "links")
+        found = dict(given)
+        found["links"] = {k: build(Link, v, f"links.{k}") for k, v in links.items()}
+        for name, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
+            if name in given:
+                found[name] = build(kind, given[name], name)
+        rules = given.get("override", [])
+        if not isinstance(rules, list):
+            raise ConfigError(f"override must be a list of tables, got {rules!r}")
+        found["override"] = tuple(
+            build(Override, rule, f"override {k}") for k, rule in enumerate(rules)
+        )
+        return build(cls, found, "a network")
+
+    def to_toml(self) -> str:
+        """Return what `read` reads back as this network."""
+        rates = ("egress", "burst", "confirm_above")
+        plain = ("name", "hosts", "sockets", "sites", *rates)
+        lines = [f"{name} = {toml(getattr(self, name))}" for name in plain]
+        tables: list[tuple[str, Any]] = [
+            (f"[links.{name}]", link) for name, link in self.links.items()
+        ]
+        tables += [("[overhead]", self.overhead), ("[stragglers]", self.stragglers)]
+        tables += [("[[override]]", rule) for rule in self.override]
+        for head, part in tables:
+            values = {item.name: getattr(part, item.name) for item in fields(part)}
+            told = {k: v for k, v in values.items() if v not in (None, ())}
+            lines += ["", head, *(f"{k} = {toml(v)}" for k, v in told.items())]
+        return "\n".join(lines) + "\n"
+
+    def place(
+        self, n_nodes: int, recorded: Sequence[str] = ()
+    ) -> tuple[Integers, Integers, Integers]:
+        """Return host, socket and site of each node, each (n_nodes,)."""
+        if self.hosts == "recorded":
+            names = list(recorded) or ["here"] * n_nodes
+            order = list(dict.fromkeys(names))
+            host = np.array([order.index(name) for name in names])
+        else:
+            host = _spread(self.hosts, n_nodes, "hosts", "node")
+        n_hosts = int(host.max()) + 1
+        site = _spread(self.sites, n_hosts, "sites", "host")[host]
+        if isinstance(self.sockets, tuple):
+            return host, _spread(self.sockets, n_nodes, "sockets", "node"), site
+        socket = np.zeros_like(host)
+        for h in range(n_hosts):
+            inside = np.flatnonzero(host == h)
+            socket[inside] = _spread(self.sockets, len(inside), "sockets", "node")
+        return host, socket, site
+
+    def wires(
+        self, edges: Integers, n_nodes: int, recorded: Sequence[str] = ()
+    ) -> Wires:
+        """Return what each directed edge of a graph is made of.
+
+        Parameters
+        ----------
+        edges : ndarray of shape (E, 2)
+        n_nodes : int
+        recorded : sequence of str
+            Where the nodes of a run were, for ``hosts = "recorded"``.
+        """
+        host, socket, site = self.place(n_nodes, recorded)
+        i, j = edges.T
+        leaves = host[i] != host[j]
+        kind = np.where(leaves, 2 + (site[i] != site[j]), socket[i] != socket[j])
+        latency, bandwidth = np.empty(len(edges)), np.empty(len(edges))
+        for k in np.unique(kind):
+            link = self._link(CLASSES[k])
+            latency[kind == k], bandwidth[kind == k] = link.latency, link.bandwidth
+        for k, rule in enumerate(self.override):
+            ends = edges if rule.nodes else host[edges]
+            size = n_nodes if rule.nodes else int(host.max()) + 1
+            pair = rule.nodes or rule.hosts
+            check_inside(pair, size, f"override {k}")
+            fits = (np.sort(ends, axis=1) == np.sort(pair)).all(axis=1)
+            if rule.latency is not None:
+                latency[fits] = rule.latency
+            if rule.bandwidth is not None:
+                bandwidth[fits] = rule.bandwidth
+        return Wires(kind.astype(np.int64), latency, bandwidth, leaves, host)
+
+    def _link(self, kind: str) -> Link:
+        kind = "host" if kind == "socket" and "socket" not in self.links else kind
+        if kind not in self.links:
+            raise ConfigError(
+                f"the network {self.name} has no links.{kind}, but some neighbours are "
+                f"apart by one; add [links.{kind}] with latency and bandwidth"
+            )
+        return self.links[kind]
+
+
+def _spread(rule: Any, count: int, name: str, of: str) -> Integers:
+    """Return the place of each of so many nodes or hosts."""
+    if rule == "each":
+        return np.arange(count)
+    if type(rule) is int and rule > 0:  # in blocks, as benchmarks/netem places ranks
+        return np.arange(count) * rule // count
+    if isinstance(rule, tuple) and len(rule) == count and min(rule, default=0) >= 0:
+        return np.array(rule, dtype=np.int64)
+    raise ConfigError(
+        f"{name} must be 'each', a positive number or a list with one for each of "
+        f"{count} {of}s, got {list(rule) if isinstance(rule, tuple) else rule!r}"
+    )

@@ -1,0 +1,156 @@
+"""What "converged" proves: bounds on the distance from the optimum, and estimates."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import dadmm
+from dadmm.admm.certificate import Certificate, connectivity, distance_bound
+from dadmm.admm.consensus import optimality
+from dadmm.graphs import topology
+from dadmm.problems import Lasso, LeastSquares
+from tests.support.problems import optimum, quadratics, random_graph
+
+GRAPHS = ("ring", "complete", "cluster", "chain", "star")
+
+
+def moduli(problems):
+    """Return strong convexity of the sum and the largest curvature of a part."""
+    strong = np.linalg.eigvalsh(sum(problem.A for problem in problems))[0]
+    return strong, max(np.linalg.eigvalsh(problem.A)[-1] for problem in problems)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("scheme", ["auto", "fixed", "nap", "vp", "edge_balance"])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6])
+def test_converged_bounds_the_distance_from_the_optimum(graph, scheme, tolerance):
+    """For all nodes, with a bound that shrinks with the tolerance."""
+    problems, net = quadratics(10, 4, seed=3), topology.build(graph, 10)
+    best, (strong, smooth) = optimum(problems), moduli(problems)
+
+    result = dadmm.solve(
+        problems, net, scheme=scheme, tolerance=tolerance, max_iter=5000, seed=1
+    )
+
+    assert result.converged
+    off = np.linalg.norm(result.theta - best, axis=1).max()
+    bound = result.distance_bound(strong, smooth)
+    assert off <= bound
+    # both sides are of the order of the tolerance: the constant is the graph's
+    pull = max(np.linalg.norm(problem.A @ (best - problem.b)) for problem in problems)
+    scale = smooth / strong * math.sqrt(10) * 10 / math.sqrt(connectivity(net))
+    assert bound <= tolerance * scale * (np.linalg.norm(best) + 10 * pull / smooth)
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_the_verdicts_alone_imply_a_bound(graph):
+    """At the iteration in which all were satisfied, from the tolerances only."""
+    problems, net = quadratics(10, 4, seed=5), topology.build(graph, 10)
+    best, (strong, smooth) = optimum(problems), moduli(problems)
+    tolerance, seen = 1e-3, []
+
+    def watch(t, nodes):
+        if all(node.satisfied for node in nodes):
+            least = 1e-6 * math.sqrt(4)
+            sizes = [
+                max(np.linalg.norm(node.theta), np.linalg.norm(node.mean))
+                for node in nodes
+            ]
+            pulls = [2.0 * np.linalg.norm(node.multiplier) for node in nodes]
+            allowed = Certificate(
+                least + tolerance * np.array(sizes),
+                least + tolerance * np.array(pulls),
+                np.zeros(10),
+                np.zeros(10),
+            )
+            theta = np.array([node.theta for node in nodes])
+            off = np.linalg.norm(theta - best, axis=1).max()
+            seen.append((off, distance_bound(allowed, net, strong, smooth)))
+
+    result = dadmm.solve(problems, net, tolerance=tolerance, watchers=[watch])
+
+    assert result.converged
+    assert seen
+    assert all(off <= bound for off, bound in seen)
+
+
+def test_a_broken_certificate_is_noticed():
+    """The bound fails where its premise does: penalties of one's own are biased."""
+    problems, net = quadratics(10, 4, seed=3), topology.build("complete", 10)
+    best, (strong, smooth) = optimum(problems), moduli(problems)
+
+    result = dadmm.solve(
+        problems, net, scheme="ap", coupling="own", tolerance=1e-6, max_iter=5000
+    )
+
+    off = np.linalg.norm(result.theta - best, axis=1).max()
+    assert off > result.distance_bound(strong, smooth)
+
+
+@pytest.mark.parametrize("kind", ["least squares", "lasso"])
+@pytest.mark.parametrize("graph", ["ring", "complete"])
+def test_the_gap_is_estimated_within_two_orders(kind, graph):
+    """Against the objective at the pooled optimum; never far below it."""
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((60, 5))
+    y = X @ [1.0, -2.0, 0.0, 0.0, 3.0] + rng.standard_normal(60)
+    rows = np.array_split(np.arange(60), 6)
+    if kind == "lasso":
+        problems = [Lasso(X[r], y[r], 2.0) for r in rows]
+        pooled = Lasso(X, y, 12.0)
+    else:
+        problems = [LeastSquares(X[r], y[r]) for r in rows]
+        pooled = LeastSquares(X, y)
+    best = pooled.prox(np.zeros(5), None, np.zeros(5), 0.0)
+    least = pooled.objectives(best[None], None)[0]
+
+    for tolerance in (1e-2, 1e-3, 1e-4):
+        result = dadmm.solve(
+            problems, topology.build(graph, 6), tolerance=tolerance, max_iter=3000
+        )
+        assert result.converged
+        true = abs(result.objectives.sum() - least)
+        assert true <= result.certificate.gap <= 1e3 * tolerance * least
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_connectivity_bounds_the_distance_from_the_mean(seed):
+    """For any values at the nodes of any connected graph."""
+    net = random_graph(np.random.default_rng(seed), 2 + 3 * seed)
+    values = np.random.default_rng(seed + 100).standard_normal((50, net.n_nodes))
+    spread = ((values - values.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    i, j = net.edges.T
+    across = 0.5 * ((values[:, i] - values[:, j]) ** 2).sum(axis=1)
+
+    assert (spread <= across / connectivity(net) * (1 + 1e-12)).all()
+
+
+def test_connectivity_of_known_graphs():
+    """Complete: n. Ring and chain: 2 - 2 cos of the longest wave's angle."""
+    ring, chain = 2 - 2 * math.cos(2 * math.pi / 12), 2 - 2 * math.cos(math.pi / 12)
+
+    assert connectivity(topology.build("complete", 12)) == pytest.approx(12)
+    assert connectivity(topology.build("ring", 12)) == pytest.approx(ring)
+    assert connectivity(topology.build("chain", 12)) == pytest.approx(chain)
+
+
+def test_the_residuals_sum_to_the_gradient_of_the_whole():
+    """The identity behind the bound, at an arbitrary iteration and relaxation."""
+    problems, net = quadratics(8, 3, seed=4), topology.build("ring", 8)
+    totals = []
+
+    def watch(t, nodes):
+        residuals = sum(optimality(node.drift, node.eta) for node in nodes)
+        gradients = sum(
+            problem.A @ (node.theta - problem.b)
+            for problem, node in zip(problems, nodes, strict=True)
+        )
+        totals.append(np.abs(residuals + gradients).max())
+
+    dadmm.solve(problems, net, scheme="fixed", relaxation=1.6, max_iter=30,
+                tolerance=0, watchers=[watch])  # fmt: skip
+
+    assert max(totals) < 1e-11

@@ -1,0 +1,159 @@
+"""How strongly a local objective bends: known curvatures, units, and breakdowns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Layout
+from dadmm.admm.curvature import curvature
+from dadmm.problems import PPCA
+from tests.support.problems import Quadratic, quadratics
+
+
+def start(size, seed=1):
+    """Return a point that is nobody's optimum."""
+    return np.random.default_rng(seed).standard_normal(size)
+
+
+@pytest.mark.parametrize("size", [1, 3, 40])
+@pytest.mark.parametrize("scale", 10.0 ** np.arange(-18, 19, 3))
+def test_a_ball_has_its_own_curvature(scale, size):
+    """1/2 h |x - b|^2 bends by h everywhere, in whatever units."""
+    for seed in range(5):
+        h = scale * np.exp(np.random.default_rng(seed).uniform(-1, 1))
+        problem = Quadratic(h * np.eye(size), start(size, seed + 10))
+
+        assert_allclose(curvature(problem, start(size)), h, rtol=1e-6)
+
+
+@pytest.mark.parametrize("spread", [2.0, 100.0, 1e6])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_curvature_lies_between_the_least_and_the_most(seed, spread):
+    """It is that along one way, of an objective with several."""
+    (problem,) = quadratics(1, size=6, curvature=(1.0, spread), seed=seed)
+    least, *_, most = np.linalg.eigvalsh(problem.A)
+
+    assert least < curvature(problem, start(6)) < most
+
+
+@pytest.mark.parametrize("c", [4.0**-15, 0.1, 3.0, 4.0**15])
+@pytest.mark.parametrize("seed", range(3))
+def test_other_units_of_the_objective_scale_the_curvature(seed, c):
+    """c f bends c times as much, even where the ways differ by a factor of 1000."""
+    (problem,) = quadratics(1, size=5, curvature=(1.0, 1e3), seed=seed)
+    scaled = Quadratic(c * problem.A, problem.b)
+
+    want = c * curvature(problem, start(5))
+
+    assert_allclose(curvature(scaled, start(5)), want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("c", [2.0**-15, 0.1, 3.0, 2.0**15])
+def test_other_units_of_the_parameters_scale_the_curvature(c):
+    """Of x / c, which bends by c^-2 times as much."""
+    (problem,) = quadratics(1, size=5, curvature=(1.0, 1e3))
+    scaled = Quadratic(problem.A / c**2, c * problem.b)
+
+    want = curvature(problem, start(5)) / c**2
+
+    assert_allclose(curvature(scaled, c * start(5)), want, rtol=1e-5)
+
+
+def test_flat_directions_do_not_count():
+    """Fewer samples than dimensions: where f is flat, no step goes."""
+    A = np.diag([3.0, 3.0, 0.0, 0.0])
+
+    assert_allclose(curvature(Quadratic(A, start(4, 2)), start(4)), 3.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_at_an_optimum_nothing_is_learnt(seed):
+    """What moves there is rounding, at every weight."""
+    (problem,) = quadratics(1, size=5, seed=seed)
+
+    assert np.isnan(curvature(problem, problem.b))
+
+
+@pytest.mark.parametrize("error", [np.linalg.LinAlgError, ZeroDivisionError])
+@pytest.mark.parametrize("after", [0, 1, 5])
+def test_a_problem_that_breaks_down_has_no_curvature(error, after):
+    """At the first step, or at a later one."""
+    (problem,) = quadratics(1)
+    steps, prox = [], problem.prox
+
+    def broken(*given):
+        steps.append(given)
+        if len(steps) > after:
+            raise error("singular")
+        return prox(*given)
+
+    problem.prox = broken
+
+    assert np.isnan(curvature(problem, start(2)))
+    assert len(steps) == after + 1
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_steps_that_are_not_finite_have_no_curvature(value):
+    """No number is better than a wrong one."""
+    (problem,) = quadratics(1)
+    problem.prox = lambda *given: np.full(2, value)
+
+    with np.errstate(all="ignore"):
+        assert np.isnan(curvature(problem, start(2)))
+
+
+def test_a_problem_that_works_in_place_does_not_move_the_start():
+    """Neither theta nor the centre is the caller's own."""
+    (problem,) = quadratics(1)
+    prox = problem.prox
+
+    def spoil(theta, stats, centre, weight):
+        found = prox(theta, stats, centre, weight)
+        theta[:], centre[:] = found, np.nan
+        return theta
+
+    theta, want = start(2), curvature(problem, start(2))
+    problem.prox = spoil
+
+    assert curvature(problem, theta) == want
+    assert_array_equal(theta, start(2))
+
+
+class Panel(Quadratic):
+    """A quadratic whose last entry is private, and whose second has a scale."""
+
+    def __init__(self, A, b, scale):
+        super().__init__(A, b)
+        parts = {"one": (1,), "two": (1,), "own": (1,)}
+        self.layout = Layout(parts, private=["own"], scales={"two": scale})
+
+    def prox(self, theta, stats, centre, weight):
+        pull = weight * self.layout.pull
+        return np.linalg.solve(self.A + np.diag(pull), self.A @ self.b + pull * centre)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_only_what_is_shared_bends_and_in_common_units(seed):
+    """As of the objective minimised over what is private, in scaled parameters."""
+    (whole,) = quadratics(1, size=3, curvature=(1.0, 30.0), seed=seed)
+    A, b, root = whole.A, whole.b, np.array([1.0, 0.5])
+    rest = A[:2, :2] - np.outer(A[:2, 2], A[2, :2]) / A[2, 2]
+    plain = Quadratic(rest / np.outer(root, root), root * b[:2])
+
+    want = curvature(plain, root * start(3)[:2])
+
+    assert_allclose(curvature(Panel(A, b, 0.25), start(3)), want, rtol=1e-7)
+
+
+def test_more_samples_bend_more():
+    """PPCA's objective is a sum over samples: ten times as many, ten times as much."""
+    samples = np.random.default_rng(0).standard_normal((30, 6)) * np.arange(1, 7)
+    few, many = PPCA(samples, 2), PPCA(np.tile(samples, (10, 1)), 2)
+    theta = few.init(np.random.default_rng(1))
+
+    ten = curvature(many, theta) / curvature(few, theta)
+
+    assert_allclose(ten, 10.0, rtol=1e-6)

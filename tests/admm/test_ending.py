@@ -1,0 +1,159 @@
+"""When a run ends, why, and after which iteration."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from dadmm import Topology, solve
+from dadmm.admm.stopping import RULES
+from dadmm.core import metrics
+from tests.support.problems import Quadratic, distance, optimum, quadratics
+
+RING = Topology.ring(5)
+CHAIN = Topology.chain(4)  # its diameter is 3
+
+
+@pytest.mark.parametrize("agreement", ["neighbours", "global"])
+@pytest.mark.parametrize("stopping", RULES)
+def test_a_run_ends_when_all_are_satisfied(stopping, agreement):
+    """The smaller the tolerance, the later and the closer."""
+    problems = quadratics(5)
+    settings = {"scheme": "fixed", "stopping": stopping, "agreement": agreement}
+    loose = solve(problems, RING, tolerance=1e-3, **settings)
+    tight = solve(problems, RING, tolerance=1e-8, **settings)
+
+    assert loose.converged
+    assert tight.reason == "converged"
+    assert loose.iterations < tight.iterations < 300
+    assert len(tight.history) == tight.iterations
+    assert distance(tight.theta, optimum(problems)) < 1e-5
+
+
+@pytest.mark.parametrize("agreement", ["neighbours", "global"])
+@pytest.mark.parametrize("stopping", RULES)
+def test_tolerance_zero_runs_exactly_max_iter_iterations(stopping, agreement):
+    """Even long after nothing moves any more, and that is not called convergence."""
+    settings = {"stopping": stopping, "agreement": agreement}
+    result = solve(
+        quadratics(2), Topology.chain(2), tolerance=0, max_iter=400, **settings
+    )
+
+    assert result.iterations == 400
+    assert (result.reason, result.converged) == ("max_iter", False)
+
+
+def test_a_watcher_sees_every_iteration_and_can_end_the_run():
+    """Its word takes a diameter to get round, in one process as over MPI."""
+    seen = []
+
+    def watch(t, nodes):
+        seen.append((t, [node.index for node in nodes]))
+        return "signal" if t == 7 else None
+
+    result = solve(quadratics(4), CHAIN, tolerance=0, watchers=[watch])
+
+    assert result.iterations == 12  # two rounds of a diameter after that of 7
+    assert (result.reason, result.converged) == ("signal", False)
+    assert seen == [(t, [0, 1, 2, 3]) for t in range(1, 13)]
+
+
+def test_the_wish_of_one_node_reaches_all():
+    """With its reason, from one end of the chain to the other."""
+
+    def watch(t, nodes):
+        if t == 7:
+            nodes[-1].ask(t, "signal")
+
+    result = solve(quadratics(4), CHAIN, tolerance=0, watchers=[watch])
+
+    assert (result.reason, result.iterations) == ("signal", 12)
+
+
+def paper_clauses(node, before, tolerance):
+    """Return the paper's residuals against their limits."""
+    pull = np.linalg.norm(2 * node.multipliers.sum(axis=0))
+    length = max(np.linalg.norm(node.theta), np.linalg.norm(node.mean))
+    return node.primal < tolerance * length, node.dual < tolerance * max(pull, 1)
+
+
+def optimal_clauses(node, before, tolerance):
+    """Return distance from the neighbours and slope against their limits.
+
+    The slope is that of the quadratic itself, not of the proximal step, and meets the
+    multipliers as they would be without over-relaxation.
+    """
+    apart = np.linalg.norm(node.theta - node.links.heard, axis=1)
+    unrelaxed = before + (node.multipliers - before) / node.scheme.alpha
+    slope = node.problem.A @ (node.theta - node.problem.b)
+    pull = np.linalg.norm(2 * node.multipliers.sum(axis=0))
+    length = max(np.linalg.norm(node.theta), np.linalg.norm(node.mean))
+    least = 1e-6 * math.sqrt(2)  # two entries
+    return (
+        math.sqrt((apart**2).mean()) < least + tolerance * length,
+        np.linalg.norm(slope + 2 * unrelaxed.sum(axis=0)) < least + tolerance * pull,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "scheme", "clauses"),
+    [
+        ("residuals", "nap", paper_clauses),
+        ("optimality", "nap", optimal_clauses),
+        ("optimality", "auto", optimal_clauses),
+    ],
+)
+def test_a_node_is_satisfied_by_the_stated_lengths(rule, scheme, clauses):
+    """All of DESIGN.md's rules, measured anew from what each node has."""
+    tolerance, verdicts = 0.02, []
+    last = {i: (math.inf, np.zeros((2, 2))) for i in range(5)}
+
+    def watch(t, nodes):
+        for node in nodes:
+            f, (previous, before) = node.objective, last[node.index]
+            steady = abs(f - previous) < tolerance * max(abs(f), 1)
+            verdicts.append((steady, *clauses(node, before, tolerance)))
+            last[node.index] = f, node.multipliers.copy()
+            assert node.satisfied == all(verdicts[-1])
+
+    settings = {"scheme": scheme, "stopping": rule, "tolerance": tolerance}
+    solve(quadratics(5), RING, max_iter=60, watchers=[watch], **settings)
+
+    assert len(set(verdicts)) > 4
+
+
+@pytest.mark.parametrize("scheme", ["fixed", "auto"])
+def test_an_optimum_at_zero_ends_the_run(scheme):
+    """By the absolute tolerance: relative to |theta| nothing is small there."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((4, 2))
+    centres -= centres.mean(axis=0)
+    problems = [Quadratic(5 * np.eye(2), b) for b in centres]
+
+    result = solve(problems, CHAIN, scheme=scheme)
+
+    assert result.converged
+    assert result.iterations < 200
+    assert np.abs(result.theta).max() < 1e-4
+    never = solve(problems, CHAIN, scheme=scheme, absolute_tolerance=0, max_iter=400)
+    assert not never.converged
+
+
+def test_equal_nodes_stop_though_their_multipliers_are_zero():
+    """Nothing pulls at them, so that nothing but the absolute tolerance is a limit."""
+    problems = quadratics(1) * 4
+
+    result = solve(problems, Topology.complete(4))
+
+    assert result.converged
+    assert metrics.consensus_error(result.theta) < 1e-14
+    assert distance(result.theta, problems[0].b) < 1e-5
+
+
+def test_a_time_limit_ends_the_run():
+    """At the end of the round after the one in which it is up."""
+    result = solve(quadratics(4), CHAIN, tolerance=0, max_seconds=1e-9)
+
+    assert (result.reason, result.iterations) == ("max_seconds", 2 * CHAIN.diameter)

@@ -1,0 +1,260 @@
+"""Networks with missing entries: as good as centralised EM, and what a run leaves."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import dadmm
+from dadmm.core import metrics
+from dadmm.data.patterns import remove
+from dadmm.data.shard import check, split, split_frames
+from dadmm.problems import PPCA, IncompletePPCA, LostTracks, StructureFromMotion
+from dadmm.run import main
+
+NODES = 20
+
+
+@lru_cache
+def gappy(missing):
+    """Return samples, the same with missing entries, and what one EM finds of them."""
+    samples, _ = dadmm.datasets.synthetic(200, 8, 2)
+    if missing == "blocks":  # each node is blind to three columns in turn
+        lost = np.zeros(samples.shape, dtype=bool)
+        for i, rows in enumerate(split(np.arange(200.0)[:, None], NODES)):
+            lost[rows.astype(int), [i % 8, (i + 1) % 8, (i + 2) % 8]] = True
+        holed = np.where(lost, np.nan, samples)
+    else:
+        holed = remove(samples, missing, seed=1)
+    return samples, holed, centralised(holed)
+
+
+def centralised(samples):
+    """Return what EM finds of all samples in one place."""
+    pooled = PPCA(samples, 2)
+    theta = pooled.init(np.random.default_rng([0, 0]))
+    for _ in range(600):
+        theta = pooled.prox(theta, pooled.expect(theta), theta, 0.0)
+    return theta
+
+
+def error(samples, holed, theta):
+    """Return the root mean square error of what is filled in."""
+    filled, _ = PPCA(holed, 2).impute(theta, holed)
+    return np.sqrt(np.mean((filled - samples)[np.isnan(holed)] ** 2))
+
+
+@pytest.mark.parametrize(("graph", "tolerance"), [("ring", 3e-4), ("complete", 1e-4)])
+@pytest.mark.parametrize("missing", [0.05, 0.1, 0.3, "blocks"])
+def test_the_network_is_as_good_as_em_on_pooled_data(missing, graph, tolerance):
+    """The likelihood of the observed entries to 1e-6, and what is filled in to 1 %."""
+    samples, holed, central = gappy(missing)
+    problems = [PPCA(rows, 2) for rows in split(holed, NODES)]
+    topology = getattr(dadmm.Topology, graph)(NODES)
+
+    result = dadmm.solve(
+        problems, topology, tolerance=tolerance, max_iter=3000, record=False
+    )
+
+    views = result.layout.views
+    best = metrics.ppca_log_likelihood(holed, *views(central))
+    assert result.converged
+    for theta in (result.theta[0], result.theta[-1]):
+        reached = metrics.ppca_log_likelihood(holed, *views(theta))
+        assert reached == pytest.approx(best, rel=1e-6)
+        assert error(samples, holed, theta) < 1.01 * error(samples, holed, central)
+    assert metrics.subspace_angle(views(theta).W, views(central).W) < 0.2
+
+
+def test_without_its_neighbours_a_node_is_worse():
+    """The likelihood of all data tells, so that the test above can fail."""
+    _, holed, central = gappy(0.1)
+    alone, views = PPCA(split(holed, NODES)[0], 2), PPCA(holed, 2).layout.views
+    theta = alone.init(np.random.default_rng([0, 0]))
+    for _ in range(100):
+        theta = alone.prox(theta, alone.expect(theta), theta, 0.0)
+
+    best = metrics.ppca_log_likelihood(holed, *views(central))
+    assert metrics.ppca_log_likelihood(holed, *views(theta)) < best - 1e-2 * abs(best)
+
+
+def test_nodes_with_and_without_missing_entries_work_together():
+    """A column that one node never observes comes from its neighbours."""
+    samples, _ = dadmm.datasets.synthetic(200, 8, 2)
+    holed = samples.copy()
+    holed[:50, 0] = np.nan
+    central = centralised(holed)
+    problems = [PPCA(rows, 2) for rows in split(holed, 4)]
+
+    result = dadmm.solve(problems, dadmm.Topology.ring(4), record=False)
+
+    assert [type(problem) for problem in problems] == [IncompletePPCA, *[PPCA] * 3]
+    assert result.converged
+    assert metrics.consensus_error(result.theta) < 1e-2
+    W = result.layout.views(central).W
+    assert metrics.subspace_angle(result.parts(0).W, W) < 0.2
+    best = error(samples, holed, central)
+    assert error(samples, holed, result.theta[0]) < 1.01 * best
+
+
+class Alone(IncompletePPCA):
+    """Missing entries of a node that works by itself."""
+
+    kind = property(id)
+
+
+def test_a_run_does_not_show_which_nodes_worked_together():
+    """Stacked or one by one, and once more: the same bits."""
+    _, holed, _ = gappy(0.3)
+    settings = {"max_iter": 30, "tolerance": 0}
+    runs = [
+        dadmm.solve(
+            [kind(rows, 2) for rows in split(holed, 5)],
+            dadmm.Topology.ring(5),
+            **settings,
+        )
+        for kind in (IncompletePPCA, Alone, PPCA)
+    ]
+
+    assert_array_equal(runs[0].theta, runs[1].theta)
+    assert_array_equal(runs[0].theta, runs[2].theta)
+    assert_array_equal(runs[0].history["dual"], runs[1].history["dual"])
+
+
+@pytest.mark.parametrize("lost", ["points", "block"])
+def test_cameras_that_lose_tracks_agree_on_the_cube(lost):
+    """One of them a block of tracks, or all some points: the shape is found."""
+    tracks, points = dadmm.datasets.turntable(20, 60)
+    holed = remove(tracks, 0.1, seed=0, together=2)
+    if lost == "block":
+        holed = tracks.copy()
+        holed[8:16, 10:30] = np.nan
+    cameras = [StructureFromMotion(rows) for rows in split_frames(holed, 5)]
+
+    result = dadmm.solve(cameras, dadmm.Topology.ring(5), max_iter=2000, record=False)
+
+    count = sum(isinstance(camera, LostTracks) for camera in cameras)
+    assert count == (1 if lost == "block" else 5)
+    assert result.converged
+    for i, rows in enumerate(split_frames(tracks, 5)):
+        W = result.parts(i).W
+        assert metrics.subspace_angle(W - W.mean(axis=0), points - points.mean(0)) < 0.5
+        if isinstance(cameras[i], LostTracks):
+            own = split_frames(holed, 5)[i]
+            filled, variances = cameras[i].impute(result.theta[i], own)
+            off = (filled - rows)[np.isnan(own)]
+            assert np.sqrt(np.mean(off**2)) < 1.0  # pixels; the tracks' noise is 0.5
+            assert 0.2 < np.mean(off**2 / variances[np.isnan(own)]) < 3.0
+
+
+# The main job
+
+
+@pytest.fixture(autouse=True)
+def somewhere(tmp_path, monkeypatch):
+    """Work in a folder of one's own."""
+    monkeypatch.chdir(tmp_path)
+
+
+SMALL = ("--nodes", "4", "--n-samples", "60", "--dimension", "6", "--n-components", "2")
+
+
+def test_a_run_fills_in_what_is_missing(tmp_path, capsys):
+    """A file by node; the summary has the likelihood, and says what it cannot have."""
+    assert main([*SMALL, "--missing", "0.2", "--out", "run"]) == 0
+
+    said = capsys.readouterr().out
+    found = json.loads((tmp_path / "run" / "summary.json").read_text())["metrics"]
+    assert "entries are missing: filled in" in said
+    assert "angle_to_truth_degrees" in found
+    assert "angle_to_centralised_degrees" not in found
+    samples, _ = dadmm.datasets.synthetic(60, 6, 2)
+    holed = remove(samples, 0.2, seed=0)
+    with np.load("run/result.npz") as arrays:
+        parts = [arrays[name] for name in ("W", "mu", "a")]
+    mean = [part.mean(axis=0) for part in parts]
+    expected = metrics.ppca_log_likelihood(holed, *mean)
+    assert found["log_likelihood"] == pytest.approx(expected, rel=1e-12)
+    assert found["missing"] == np.isnan(holed).mean()
+    for i, rows in enumerate(split(holed, 4)):
+        own = PPCA(rows, 2)
+        theta = own.layout.pack(W=parts[0][i], mu=parts[1][i], a=parts[2][i])
+        with np.load(f"run/imputed-{i:05d}.npz") as arrays:
+            filled, variances = own.impute(theta, rows)
+            assert_array_equal(arrays["samples"], filled)
+            assert_array_equal(arrays["variances"], variances)
+            assert arrays["latent"].shape == (15, 2)
+
+
+def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
+    """And what an earlier run in the same folder filled in does not stay."""
+    assert main([*SMALL, "--missing", "0.2", "--out", "run", "--quiet"]) == 0
+    assert main([*SMALL, "--out", "run", "--overwrite", "--quiet"]) == 0
+
+    assert not list((tmp_path / "run").glob("imputed*"))
+
+
+def test_structure_from_motion_with_lost_tracks(capsys):
+    """The angle is that of points about their mean; coordinates are filled in."""
+    words = ["--problem", "sfm", "--missing", "0.1", "--out", "cube"]
+    assert main(words) == 0
+
+    assert "largest angle to the true subspace: 0." in capsys.readouterr().out
+    with np.load("cube/imputed-00004.npz") as arrays:
+        assert arrays["samples"].shape == (12, 100)
+        assert np.isfinite(arrays["samples"]).all()
+        assert np.abs(arrays["samples"] - 280).max() < 300  # in the picture
+    with np.load("cube/result.npz") as arrays:
+        assert np.abs(arrays["structure"].mean(axis=0)).max() < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (np.s_[:, 3], "column 3 is missing in all samples of all nodes; drop it"),
+        (np.s_[15:30], "node 1: all entries of its 15 samples are missing; give it"),
+    ],
+)
+def test_what_nobody_knows_is_one_sentence(spoil, sentence, capsys):
+    """A column that all nodes lack, and a node that lacks everything."""
+    samples, _ = dadmm.datasets.synthetic(60, 6, 2)
+    samples[spoil] = np.nan
+    np.save("x.npy", samples)
+
+    code = main([*SMALL, "--data", "x.npy"])
+
+    said = capsys.readouterr().err
+    assert code == 2
+    assert said.count("\n") == 1
+    assert sentence in said
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--missing", "1"], "missing must be within [0, 1), got 1.0"),
+        (["--missing", "nan"], "missing must be within [0, 1), got nan"),
+        (["--missing", "0.1", "--data", "x.npy"], "missing is for the synthetic data"),
+        (["--missing", "0.1", "--problem", "ridge"], "missing is for the synthetic"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(words, sentence, capsys):
+    """Before anything is read."""
+    assert main(words) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_infinite_values_are_refused_with_or_without_gaps():
+    """NaN only where gaps are allowed."""
+    samples = np.ones((4, 3))
+    samples[1, 2] = np.nan
+    check(samples, 0, gaps=True)
+    with pytest.raises(dadmm.ShardError, match=r"row 1, column 2 is nan; .* fill or"):
+        check(samples, 0)
+    samples[2, 0] = np.inf
+    with pytest.raises(dadmm.ShardError, match=r"row 2, column 0 is inf; .* or NaN"):
+        check(samples, 0, gaps=True)

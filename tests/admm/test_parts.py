@@ -1,0 +1,166 @@
+"""Parts of theta that are private to a node, and parts with a penalty scale."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import dadmm
+from dadmm import Layout, ProblemError
+from dadmm.graphs import topology
+from dadmm.penalty import SCHEMES
+
+N, D, ROWS = 6, 3, 12
+
+
+class Varying:
+    """1/2 |X slope + offset - y|^2: the slope is everybody's, the offset one's own."""
+
+    def __init__(self, X, y, scales=None):
+        self.layout = Layout(
+            {"slope": (X.shape[1],), "offset": ()}, private=("offset",), scales=scales
+        )
+        self.design = np.column_stack([X, np.ones(len(X))])
+        self.y = y
+
+    def init(self, rng):
+        return rng.standard_normal(self.layout.size)
+
+    def expect(self, theta):
+        return None
+
+    def prox(self, theta, stats, centre, weight):
+        pull = weight * self.layout.pull
+        gram = self.design.T @ self.design + np.diag(pull)
+        return np.linalg.solve(gram, self.design.T @ self.y + pull * centre)
+
+    def objectives(self, thetas, stats):
+        return 0.5 * ((thetas @ self.design.T - self.y) ** 2).sum(axis=1)
+
+
+def panel(seed=0):
+    """Return rows X (N, ROWS, D), y (N, ROWS) and each node's best parameters (N, D+1).
+
+    The reference is one regression with a dummy variable per node.
+    """
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((N, ROWS, D)) + rng.standard_normal((N, 1, D))
+    y = X @ rng.standard_normal(D) + 5 * rng.standard_normal((N, 1))
+    y += rng.standard_normal((N, ROWS))
+    dummies = np.kron(np.eye(N), np.ones((ROWS, 1)))
+    wide = np.hstack([X.reshape(-1, D), dummies])
+    best = np.linalg.lstsq(wide, y.ravel(), rcond=None)[0]
+    slopes = np.tile(best[:D], (N, 1))
+    return X, y, np.column_stack([slopes, best[D:]])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_private_parts_stay_private_and_optimal(scheme):
+    """Slopes agree, offsets differ, both are those of the pooled regression."""
+    X, y, best = panel()
+    problems = [Varying(*pair) for pair in zip(X, y, strict=True)]
+
+    result = dadmm.solve(
+        problems, topology.build("ring", N), scheme=scheme, tolerance=0, max_iter=700
+    )
+
+    assert_allclose(result.theta, best, atol=1e-7)
+    assert np.ptp(result.layout.views(result.theta).offset) > 1.0
+
+
+def test_private_parts_are_never_sent():
+    """A message holds a header and the shared parts, and nothing of the offset."""
+    X, y, _ = panel()
+    problems = [Varying(*pair) for pair in zip(X, y, strict=True)]
+    seen = []
+
+    def watch(t, nodes):
+        for node in nodes:
+            assert node.links.said.shape == (2, D)
+            assert_array_equal(node.links.said, np.tile(node.theta[:D], (2, 1)))
+            seen.append(node.theta[D])
+
+    result = dadmm.solve(
+        problems, topology.build("ring", N), tolerance=0, max_iter=5, watchers=[watch]
+    )
+
+    assert len(seen) == 5 * N
+    assert result.traffic.bytes == 2 * N * (8 * (D + 2) + 5 * 8 * (D + 1))
+
+
+@pytest.mark.parametrize("scheme", ["auto", "nap", "fixed"])
+def test_a_scale_is_a_change_of_units(scheme):
+    """The same run as with that part in other units, to rounding."""
+    X, y, _ = panel(1)
+    roots = np.array([4.0, 4.0, 4.0])
+    scaled = [Varying(*pair, {"slope": 16.0}) for pair in zip(X, y, strict=True)]
+    changed = [Varying(a / roots, b) for a, b in zip(X, y, strict=True)]
+    start = np.random.default_rng(3).standard_normal((N, D + 1))
+    other = start * np.append(roots, 1.0)
+    settings = {"scheme": scheme, "tolerance": 0, "max_iter": 40}
+    net = topology.build("ring", N)
+
+    one = dadmm.solve(scaled, net, theta0=start, **settings)
+    two = dadmm.solve(changed, net, theta0=other, **settings)
+
+    assert_allclose(one.theta, two.theta / np.append(roots, 1.0), rtol=1e-9)
+    assert_allclose(one.eta, two.eta, rtol=1e-9)
+
+
+@pytest.mark.parametrize("scheme", ["auto", "fixed", "nap"])
+@pytest.mark.parametrize("scale", [0.1, 30.0])
+def test_a_scale_does_not_move_the_optimum(scheme, scale):
+    """Only the way there."""
+    X, y, best = panel(2)
+    problems = [Varying(*pair, {"slope": scale}) for pair in zip(X, y, strict=True)]
+
+    result = dadmm.solve(
+        problems, topology.build("complete", N), scheme=scheme, tolerance=0,
+        eta0=1.0, max_iter=700,
+    )  # fmt: skip
+
+    assert_allclose(result.theta, best, atol=1e-7)
+
+
+def test_shared_and_whole_are_inverse():
+    """Also for stacked vectors; a plain layout hands back the vector itself."""
+    layout = Layout({"a": (2,), "b": (), "c": (3,)}, ("c",), {"b": 9.0})
+    theta = np.arange(1.0, 7.0)
+
+    assert layout.shared_size == 3
+    assert_array_equal(layout.shared(theta), [1, 2, 9])
+    assert_array_equal(layout.whole(layout.shared(theta), theta), theta)
+    assert_array_equal(layout.pull, [1, 1, 9, 0, 0, 0])
+    rows = np.stack([theta, 2 * theta])
+    whole = layout.whole(layout.shared(rows), theta)
+    assert_array_equal(whole, [[1, 2, 3, 4, 5, 6], [2, 4, 6, 4, 5, 6]])
+    plain = Layout.of(a=(6,))
+    assert plain.shared(theta) is theta
+    assert plain.whole(theta, theta) is theta
+
+
+def test_layouts_differ_by_what_is_private_or_scaled():
+    """So that two ranks cannot disagree about it unnoticed."""
+    shapes = {"a": (2,), "b": ()}
+    kinds = [Layout(shapes), Layout(shapes, ("b",)), Layout(shapes, (), {"b": 2.0})]
+
+    assert len(set(kinds)) == len({repr(kind) for kind in kinds}) == 3
+    assert eval(repr(kinds[2]), {"Layout": Layout}) == kinds[2]
+
+
+@pytest.mark.parametrize(
+    ("private", "scales", "sentence"),
+    [
+        (("a",), {}, "private parts must be the last of a, b, in that order, got a"),
+        (("c",), {}, "private parts must be the last of a, b, in that order, got c"),
+        (("b",), {"b": 2.0}, "only shared parts have a scale (a), got one for 'b'"),
+        ((), {"c": 2.0}, "only shared parts have a scale (a, b), got one for 'c'"),
+        ((), {"b": 0.0}, "the scale of 'b' must be positive, got 0.0"),
+    ],
+)
+def test_bad_layouts_are_one_sentence(private, scales, sentence):
+    """That says what is allowed."""
+    with pytest.raises(ProblemError) as caught:
+        Layout({"a": (2,), "b": ()}, private, scales)
+    assert str(caught.value) == sentence

@@ -1,0 +1,348 @@
+"""The library against the plain reference, beyond t_max and through budget growth."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import dadmm
+from tests.support import reference
+from tests.support.reference import SCHEMES, Settings, Theta
+
+D, M = 4, 2
+GRAPHS = {
+    "ring": ((1, 5), (0, 2), (1, 3), (2, 4), (3, 5), (0, 4)),
+    "cluster": ((1, 2), (0, 2), (0, 1, 3), (2, 4, 5), (3, 5), (3, 4)),
+    "star": ((1, 2, 3, 4), (0,), (0,), (0,), (0,)),
+    "pair": ((1,), (0,)),
+    "alone": ((),),
+}
+T_MAX, LAST = 6, 15
+# Chosen so that every rule of every scheme has its turn; a test below says so.
+BUSY = Settings(
+    eta0=3.0,
+    t_max=T_MAX,
+    residual_ratio=2.0,
+    budget0=1.2,
+    budget_decay=0.8,
+    budget_trigger=0.5,
+)
+COUPLINGS = ("symmetric", "own")
+PROBES = ("midpoint", "neighbour")
+
+
+class Case(NamedTuple):
+    """A network with data and initial values."""
+
+    neighbours: tuple[tuple[int, ...], ...]
+    shards: list[np.ndarray]
+    theta0: list[Theta]
+
+
+@lru_cache
+def make_case(graph, sizes=(6, 7, 8, 9, 10, 6), offset=0.0, start=0.0, noise=0.2):
+    """Return nodes that draw from one subspace, each with a mean of its own.
+
+    ``offset`` moves all samples, ``start`` all initial means.
+    """
+    rng = np.random.default_rng(1)
+    neighbours = GRAPHS[graph]
+    W = rng.normal(size=(D, M))
+    shards, theta0 = [], []
+    for size in sizes[: len(neighbours)]:
+        clean = rng.normal(size=(size, M)) @ W.T + 0.3 * rng.normal(size=D)
+        shards.append(clean + np.sqrt(noise) * rng.normal(size=(size, D)) + offset)
+        W0 = np.linalg.qr(rng.normal(size=(D, M)))[0]
+        theta0.append(Theta(W0, np.full(D, start), 1.0))
+    return Case(neighbours, shards, theta0)
+
+
+def change(settings, **changes):
+    """Return the settings with some of them changed."""
+    return Settings(**{**asdict(settings), **changes})
+
+
+def follow(case, scheme, settings, n_iterations=LAST):
+    """Return the reference's trajectory."""
+    return reference.run(
+        case.shards, case.neighbours, case.theta0, scheme, settings, n_iterations
+    )
+
+
+def solve(case, scheme, settings, n_iterations, **more):
+    """Return the library's result after some iterations."""
+    keywords = asdict(settings)
+    zero_mean, _ = keywords.pop("zero_mean"), keywords.pop("curvature")
+    edges = [(i, j) for i, around in enumerate(case.neighbours) for j in around]
+    return dadmm.solve(
+        [
+            dadmm.problems.PPCA(samples, n_components=M, zero_mean=zero_mean)
+            for samples in case.shards
+        ],
+        dadmm.Topology.from_edges(len(case.shards), edges),
+        scheme=scheme,
+        theta0=np.array([reference.stack(theta) for theta in case.theta0]),
+        tolerance=0,
+        max_iter=n_iterations,
+        **keywords,
+        **more,
+    )
+
+
+def assert_same(result, run, t, rtol=1e-9):
+    """Assert that the library's result is the reference's iteration t.
+
+    Each part is compared on its own scale; that of mu is its spread, so that data far
+    from zero buy no indulgence.
+    """
+    assert result.iterations == t
+    scales = {"W": np.abs, "mu": lambda mu: mu - mu.mean(), "a": np.abs}
+    for name, scale in scales.items():
+        got = [getattr(result.parts(i), name) for i in range(len(result.theta))]
+        want = run[name][t - 1]
+        atol = rtol * np.abs(scale(want)).max()
+        message = f"{name} after iteration {t}"
+        assert_allclose(np.array(got), want, rtol=0, atol=atol, err_msg=message)
+    message = f"eta after iteration {t}"
+    assert_allclose(result.eta, run["eta"][t - 1], rtol=rtol, err_msg=message)
+
+
+def every_kind():
+    """Return all schemes with both couplings and, where they probe, both probes."""
+    return [
+        (scheme, coupling, probe)
+        for scheme in SCHEMES
+        for coupling in COUPLINGS
+        for probe in (PROBES if scheme not in ("fixed", "vp") else PROBES[:1])
+    ]
+
+
+@lru_cache
+def busy_run(graph, scheme, coupling, probe):
+    """Return the reference's trajectory with the busy settings."""
+    settings = change(BUSY, coupling=coupling, probe=probe)
+    return follow(make_case(graph), scheme, settings)
+
+
+@pytest.mark.parametrize("graph", ["ring", "cluster", "star"])
+@pytest.mark.parametrize(("scheme", "coupling", "probe"), every_kind())
+def test_library_follows_the_reference(graph, scheme, coupling, probe):
+    """Early, around t_max, and long after it."""
+    run = busy_run(graph, scheme, coupling, probe)
+    settings = change(BUSY, coupling=coupling, probe=probe)
+
+    for t in (2, T_MAX, LAST):
+        assert_same(solve(make_case(graph), scheme, settings, t), run, t)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_every_row_of_the_history_is_the_references(scheme, coupling):
+    """Objectives, residuals, penalties and budgets of all iterations."""
+    run = busy_run("cluster", scheme, coupling, "midpoint")
+    settings = change(BUSY, coupling=coupling)
+    case = make_case("cluster")
+    history = solve(case, scheme, settings, LAST, record_edges=True).history
+    degrees = [len(around) for around in case.neighbours]
+    starts = np.cumsum([0, *degrees[:-1]])
+    eta_of_node = np.add.reduceat(run["used"], starts, axis=1) / degrees
+
+    assert_allclose(history["objective"], run["f"], rtol=1e-9)
+    assert_allclose(history["primal"], run["primal"], rtol=1e-9)
+    assert_allclose(history["dual"], run["dual"], rtol=1e-9)
+    assert_allclose(history["eta"], eta_of_node, rtol=1e-9)
+    assert_allclose(history.edges["eta"], run["eta"], rtol=1e-9)
+    if scheme in ("nap", "vp_nap"):
+        assert_allclose(history.edges["spent"], run["spent"], rtol=1e-9)
+        assert_allclose(history.edges["budget"], run["budget"], rtol=1e-9)
+
+
+# --- the comparison above means something: every rule has its turn ---------------
+
+
+@pytest.mark.parametrize("graph", ["ring", "cluster", "star"])
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("scheme", ["vp", "vp_ap", "vp_nap"])
+def test_penalties_are_doubled_halved_and_left_alone(graph, coupling, scheme):
+    """All three branches of the residual balance are taken while it still counts."""
+    balance = busy_run(graph, scheme, coupling, "midpoint")["balance"][: T_MAX - 1]
+
+    assert set(np.unique(balance)) == {0.5, 1.0, 2.0}
+
+
+@pytest.mark.parametrize("scheme", ["vp", "ap", "vp_ap"])
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_t_max_ends_the_adaptation(scheme, coupling):
+    """eta is adapted in iterations 1 to t_max - 1 and is eta0 from then on."""
+    eta = busy_run("ring", scheme, coupling, "midpoint")["eta"]
+
+    assert (eta[T_MAX - 2] != BUSY.eta0).any()
+    assert (eta[T_MAX - 1 :] == BUSY.eta0).all()
+
+
+@pytest.mark.parametrize("graph", ["ring", "cluster", "star"])
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("scheme", ["nap", "vp_nap"])
+def test_budgets_run_out_grow_and_run_out_again(graph, coupling, scheme):
+    """Some edges are raised three times, some come back, some are refused a raise."""
+    run = busy_run(graph, scheme, coupling, "midpoint")
+    start = np.full_like(run["budget"][:1], BUSY.budget0)
+    budget = np.concatenate([start, run["budget"]])
+    blocked = run["spent"] >= budget[:-1]
+    raised = np.diff(budget, axis=0) > 0
+
+    assert raised.sum(axis=0).max() >= 3
+    assert (blocked[:-1] & ~blocked[1:]).any()
+    assert (blocked & ~raised).any()
+    assert (run["eta"][T_MAX:] != BUSY.eta0).any()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_only_one_penalty_per_edge_keeps_the_multipliers_balanced(scheme):
+    """Their sum over the network is zero when symmetric, and not with own penalties."""
+    edges = [(i, j) for i, around in enumerate(GRAPHS["ring"]) for j in around]
+    mirror = [edges.index((j, i)) for i, j in edges]
+    symmetric = busy_run("ring", scheme, "symmetric", "midpoint")
+    own = busy_run("ring", scheme, "own", "midpoint")
+    size = np.abs(symmetric["multipliers"]).max()
+
+    assert (symmetric["used"] == symmetric["used"][:, mirror]).all()
+    assert (symmetric["used"][:2] == BUSY.eta0).all()
+    total = np.abs(symmetric["multipliers"].sum(axis=1)).max()
+    assert total < 1e-13 * size
+    drift = np.abs(own["multipliers"].sum(axis=1)).max()
+    assert (drift > 1e-3 * size) == (scheme != "fixed")
+
+
+# --- shards and settings at the edges of what is allowed --------------------------
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_small_and_uneven_shards(scheme, coupling):
+    """Some nodes have fewer samples than dimensions, or than components."""
+    case = make_case("cluster", sizes=(1, 3, 12, 1, 2, 5))
+    settings = change(BUSY, coupling=coupling)
+    run = follow(case, scheme, settings)
+
+    for t in (1, LAST):
+        assert_same(solve(case, scheme, settings, t), run, t)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_zero_mean(scheme, coupling):
+    """mu stays at zero, and the noise takes up the mean."""
+    case = make_case("ring", sizes=(3, 7, 8, 1, 6, 6), offset=0.5)
+    settings = change(BUSY, coupling=coupling, zero_mean=True)
+    run = follow(case, scheme, settings)
+
+    assert (run["mu"] == 0).all()
+    for t in (1, LAST):
+        assert_same(solve(case, scheme, settings, t), run, t)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("sizes", [(8, 7, 9, 10, 6, 6), (3, 2, 1, 3, 3, 2)])
+@pytest.mark.parametrize(("offset", "start"), [(1e4, 1e4 + 1), (100.0, 0.0)])
+def test_data_far_from_zero(scheme, sizes, offset, start):
+    """Near the data, and from a start so far away that W first takes up the mean."""
+    case = make_case("ring", sizes, offset, start, noise=1e-2)
+    run = follow(case, scheme, BUSY)
+
+    for t in (1, LAST):
+        assert_same(solve(case, scheme, BUSY, t), run, t)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("graph", ["pair", "alone"])
+def test_one_neighbour_or_none(scheme, graph):
+    """A node alone has the centralised problem: weight zero."""
+    case = make_case(graph)
+    run = follow(case, scheme, BUSY)
+
+    for t in (1, LAST):
+        assert_same(solve(case, scheme, BUSY, t), run, t)
+
+
+@pytest.mark.parametrize("scheme", ["nap", "vp_nap"])
+@pytest.mark.parametrize("coupling", COUPLINGS)
+def test_no_budget_grows_in_the_first_iteration(scheme, coupling):
+    """There is no objective before the first, so no change that could count."""
+    case = make_case("cluster")
+    settings = change(
+        BUSY, coupling=coupling, budget0=0.4, budget_decay=0.95, budget_trigger=0.0
+    )
+    run = follow(case, scheme, settings)
+    blocked = run["spent"][0] >= settings.budget0
+
+    assert blocked.any()
+    assert (run["budget"][0] == settings.budget0).all()
+    assert (run["budget"][1][blocked] > settings.budget0).all()
+    result = solve(case, scheme, settings, LAST, record_edges=True)
+    assert_allclose(result.history.edges["budget"], run["budget"], rtol=1e-9)
+    assert_same(result, run, LAST)
+
+
+def test_equal_nodes_halve_their_penalty_down_to_the_floor():
+    """Agreement without rest: primal is 0, dual is not, and eta ends at 1e-6 eta0."""
+    one = make_case("alone")
+    case = Case(GRAPHS["ring"], one.shards * 6, one.theta0 * 6)
+    settings = change(BUSY, t_max=100)
+    run = follow(case, "vp", settings, n_iterations=23)
+
+    assert_allclose(run["eta"][17], BUSY.eta0 / 2**18)
+    assert (run["eta"][20:] == 1e-6 * BUSY.eta0).all()
+    for t in (19, 20, 23):
+        assert_same(solve(case, "vp", settings, t), run, t)
+
+
+@pytest.mark.parametrize("scheme", ["vp", "vp_ap"])
+def test_nodes_that_hardly_listen_double_their_penalty_up_to_the_ceiling(scheme):
+    """Rest without agreement: eta ends at 1e6 eta0."""
+    case = make_case("ring")
+    settings = change(BUSY, eta0=1e-9, t_max=100)
+    run = follow(case, scheme, settings, n_iterations=30)
+
+    assert run["eta"].max() == 1e6 * settings.eta0
+    for t in (10, 20, 30):
+        assert_same(solve(case, scheme, settings, t), run, t)
+
+
+@pytest.mark.parametrize("scheme", ["ap", "nap", "vp_ap", "vp_nap"])
+@pytest.mark.parametrize("probe", PROBES)
+def test_nodes_that_agree_have_no_favourites(scheme, probe):
+    """Equal objectives give tau = 0, not 0/0."""
+    one = make_case("alone")
+    case = Case(GRAPHS["ring"], one.shards * 6, one.theta0 * 6)
+    settings = change(BUSY, probe=probe)
+    run = follow(case, scheme, settings, n_iterations=5)
+
+    assert (run["tau"] == 0).all()
+    assert_same(solve(case, scheme, settings, 5), run, 5)
+
+
+@pytest.mark.parametrize("sizes", [(9,), (3,), (1,)])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_objectives_are_sums_over_samples(sizes, offset):
+    """f_i of strangers' parameters under the own posterior, constants included."""
+    case = make_case("alone", sizes=sizes, offset=offset)
+    rng = np.random.default_rng(0)
+    samples = case.shards[0]
+    own = Theta(rng.normal(size=(D, M)), offset + rng.normal(size=D), 0.7)
+    tried = [
+        Theta(rng.normal(size=(D, M)), offset + rng.normal(size=D), rng.uniform(0.5, 5))
+        for _ in range(4)
+    ]
+    beliefs = [reference.expect(own, x) for x in samples]
+    want = [reference.objective(theta, samples, beliefs) for theta in tried]
+    problem = dadmm.problems.PPCA(samples, n_components=M)
+    stats = problem.expect(reference.stack(own))
+    rows = np.array([reference.stack(theta) for theta in tried])
+
+    assert_allclose(problem.objectives(rows, stats), want, rtol=1e-10)

@@ -1,0 +1,369 @@
+"""A node's verdict, and the agreement of all nodes through their neighbours alone."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dadmm import Topology
+from dadmm.admm import stopping
+from dadmm.admm.stopping import (
+    PATIENCE,
+    RULES,
+    WISHES,
+    Accord,
+    Council,
+    Part,
+    Progress,
+    Rule,
+)
+from dadmm.core.errors import ConfigError
+from tests.support.problems import distances, random_graph
+
+# At tolerance 0.1 a node is content with this: all lengths are half of their limits.
+CALM = Progress(
+    objective=10.0,
+    objective_previous=10.5,
+    primal=0.5,
+    dual=0.5,
+    theta=10.0,
+    mean=10.0,
+    multipliers=10.0,
+    parts=(Part(0.5, 0.5, theta=10.0, mean=10.0, multipliers=10.0, size=4),),
+)
+
+
+def changed(now, **change):
+    """Return the progress with other lengths, of the whole and of its one part."""
+    whole = {k: v for k, v in change.items() if k in Progress._fields}
+    part = {k: v for k, v in change.items() if k in Part._fields}
+    return now._replace(**whole, parts=(now.parts[0]._replace(**part),))
+
+
+STILL = changed(
+    CALM, objective_previous=10.0, primal=0.0, dual=0.0, disagreement=0.0, residual=0.0
+)
+
+
+# --- one node's verdict ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "residuals", "objective"),
+    [
+        ({}, True, True),
+        ({"objective_previous": 11.0}, False, False),  # |change| = 0.1 |f| exactly
+        ({"objective_previous": 9.0}, False, False),
+        ({"objective_previous": math.inf}, False, False),  # there is none at t = 1
+        ({"objective": -10.0, "objective_previous": -10.5}, True, True),
+        ({"objective": 0.0, "objective_previous": 0.09}, True, True),  # |f| below 1
+        ({"objective": 0.0, "objective_previous": 0.11}, False, False),
+        ({"primal": 1.0}, False, True),
+        ({"primal": 1.0, "theta": 10.1}, True, True),
+        ({"primal": 1.0, "mean": 10.1}, True, True),
+        ({"dual": 1.0}, False, True),
+        ({"dual": 1.0, "multipliers": 10.1}, True, True),
+        ({"dual": 0.09, "multipliers": 0.0}, True, True),  # multipliers below 1
+        ({"dual": 0.11, "multipliers": 0.0}, False, True),
+    ],
+)
+def test_each_clause_counts_and_is_strict(change, residuals, objective):
+    """A length at its limit is too long, though the paper looks at f only."""
+    now = changed(CALM, **change)
+
+    assert Rule("residuals", 0.1).holds(now) is residuals
+    assert Rule("objective", 0.1).holds(now) is objective
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        ({}, True),
+        ({"objective_previous": 11.0}, False),  # |change| = 0.1 |f| exactly
+        ({"objective_previous": math.inf}, False),  # there is none at t = 1
+        ({"disagreement": 1.0}, False),
+        ({"disagreement": 1.0, "theta": 10.1}, True),
+        ({"disagreement": 1.0, "mean": 10.1}, True),
+        ({"residual": 1.0}, False),
+        ({"residual": 1.0, "multipliers": 10.1}, True),
+        ({"residual": 0.0, "multipliers": 0.0}, False),  # 0 is not below 0
+        ({"primal": 99.0, "dual": 99.0}, True),  # the paper's lengths do not count
+    ],
+)
+def test_each_clause_of_optimality_counts_and_is_strict(change, holds):
+    """Relative to theta and to the multipliers; with no absolute part."""
+    assert Rule("optimality", 0.1, 0.0).holds(changed(CALM, **change)) is holds
+
+
+@pytest.mark.parametrize("name", ["disagreement", "residual"])
+@pytest.mark.parametrize("length", [0.0, 10.0])
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_the_absolute_tolerance_is_per_entry_and_adds_to_the_relative(
+    name, length, size
+):
+    """Its limit is the root of the size; alone it decides where the optimum is zero."""
+    lengths = {"theta": length, "mean": length, "multipliers": length, "size": size}
+    now = changed(STILL, **lengths)
+    rule, limit = Rule("optimality", 0.1, 0.01), 0.01 * math.sqrt(size) + 0.1 * length
+
+    assert rule.holds(changed(now, **{name: 0.999 * limit}))
+    assert not rule.holds(changed(now, **{name: 1.001 * limit}))
+
+
+def test_every_part_counts_by_itself():
+    """A large mean must not hide that the directions still disagree."""
+    (calm,) = CALM.parts
+    large = calm._replace(theta=1e6, mean=1e6, disagreement=1.0)
+    small = calm._replace(theta=1.0, mean=1.0, disagreement=1.0)
+    rule = Rule("optimality", 0.1)
+
+    assert rule.holds(CALM._replace(parts=(calm, large)))
+    assert not rule.holds(CALM._replace(parts=(calm, large, small)))
+
+
+def test_the_absolute_tolerance_is_of_optimality_alone():
+    """The other rules are as they were before there was one."""
+    for name in ("residuals", "objective"):
+        large, none = Rule(name, 0.1, 1e9), Rule(name, 0.1, 0.0)
+        for change in ({}, {"primal": 1.0}, {"dual": 1.0}, {"objective": 12.0}):
+            now = CALM._replace(**change)
+            assert large.holds(now) is none.holds(now)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_tolerance_zero_never_holds(name):
+    """Not even when nothing moves at all, so that all of max_iter is run."""
+    assert not Rule(name, 0.0).holds(STILL)
+    assert not Rule(name, 0.0, 1e9).holds(STILL)
+    assert Rule(name, 1e-300).holds(STILL)
+
+
+@pytest.mark.parametrize("tolerance", [-1e-3, math.inf, math.nan])
+def test_a_tolerance_out_of_range_is_refused(tolerance):
+    """With the value, as any setting."""
+    with pytest.raises(ConfigError, match=f"^tolerance must be .*got {tolerance!r}$"):
+        Rule("residuals", tolerance)
+
+
+@pytest.mark.parametrize("tolerance", [-1e-9, math.inf, math.nan])
+def test_an_absolute_tolerance_out_of_range_is_refused(tolerance):
+    """Whatever the rule."""
+    sentence = f"^absolute_tolerance must be at least 0, got {tolerance!r}$"
+    for name in RULES:
+        with pytest.raises(ConfigError, match=sentence):
+            Rule(name, 0.1, tolerance)
+
+
+def test_an_unknown_rule_is_refused():
+    """With the known ones."""
+    sentence = f"^unknown stopping 'never'; choose one of {', '.join(RULES)}$"
+    with pytest.raises(ConfigError, match=sentence):
+        Rule("never")
+
+
+# --- the agreement of all -------------------------------------------------------------
+
+
+def run(topology, content, wishes=(), diameter=None):
+    """Return when and why each node is done, and how quiet it was (t, n_nodes).
+
+    ``content`` (t, n_nodes) has their verdicts, ``wishes`` are (t, node, wish).
+    """
+    diameter = topology.diameter if diameter is None else diameter
+    accords = [Accord() for _ in range(len(topology))]
+    ends, quiet = [None] * len(topology), np.zeros(content.shape)
+    for t, verdicts in enumerate(content.tolist(), start=1):
+        sent = np.array([accord[1:] for accord in accords])
+        for i, heard in enumerate(topology.neighbours):
+            words = sent[list(heard)].T
+            theirs = words_of(words)
+            accords[i] = stopping.agree(accords[i], theirs, t, verdicts[i], diameter)
+        granted = [stopping.granted(accord, t, diameter) for accord in accords]
+        accords = [accord for _, accord in granted]
+        for _, i, wish in (wish for wish in wishes if wish[0] == t):
+            accords[i] = stopping.ask(accords[i], t, wish, diameter)
+        for i, accord in enumerate(accords):
+            quiet[t - 1, i] = accord.quiet
+            if t >= accord.stop_at and ends[i] is None:
+                ends[i] = t, "converged"
+            elif granted[i][0] and ends[i] is None:
+                ends[i] = t, granted[i][0]
+    return ends, quiet
+
+
+def words_of(words):
+    """Return the words of several nodes (3, n) as messages bring them."""
+    quiet, stop_at, wishes = words
+    return SimpleNamespace(quiet=quiet, stop_at=stop_at, wishes=wishes.astype(int))
+
+
+def expected_quiet(content, apart):
+    """Return for how many steps back, one edge wider each, all nodes were patient."""
+    patient = np.zeros(content.shape, dtype=bool)
+    for t in range(PATIENCE - 1, len(content)):
+        patient[t] = content[t - PATIENCE + 1 : t + 1].all(axis=0)
+    found, holds = (
+        np.zeros(content.shape, dtype=int),
+        np.ones(content.shape, dtype=bool),
+    )
+    for back in range(len(content)):
+        holds[:back] = False
+        near = apart <= back  # i and j
+        spoilt = (~patient[: len(content) - back, None, :] & near).any(axis=2)
+        holds[back:] &= ~spoilt
+        found += holds
+    return found
+
+
+def expected_end(quiet, wishes, diameter):
+    """Return when and why all must stop, from what any node knows or wants."""
+    known = np.flatnonzero((quiet > diameter).any(axis=1)) + 1
+    length = max(diameter, 1)
+    ends = [(t + diameter, "converged") for t in known[:1].tolist()]
+    ends += [((t // length + 2) * length, wish) for t, _, wish in wishes]
+    first = min((t for t, _ in ends), default=math.inf)
+    why = [reason for t, reason in ends if t == first]
+    if first > len(quiet):
+        return None
+    return first, "converged" if "converged" in why else max(why, key=WISHES.index)
+
+
+def moody(rng, n_nodes):
+    """Return random verdicts that settle node by node, or flicker for ever."""
+    t = np.arange(70)[:, None]
+    settled = t >= rng.integers(45, size=n_nodes) + 100 * (rng.random() < 0.2)
+    return settled | (rng.random(settled.shape) < rng.uniform(0.3, 0.97))
+
+
+def impatient(rng, n_nodes):
+    """Return up to three wishes, at about the same time."""
+    reasons = rng.choice(WISHES[1:], size=rng.integers(4)).tolist()
+    times = rng.integers(5, 40) + rng.integers(3, size=len(reasons))
+    nodes = rng.integers(n_nodes, size=len(reasons))
+    return list(zip(times.tolist(), nodes.tolist(), reasons, strict=True))
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_all_nodes_stop_after_the_same_iteration_for_the_same_reason(seed):
+    """On any graph, whatever the verdicts and whoever else wants to stop, and when."""
+    rng = np.random.default_rng(seed)
+    topology = random_graph(rng, int(rng.integers(1, 11)))
+    content, wishes = moody(rng, len(topology)), impatient(rng, len(topology))
+
+    ends, quiet = run(topology, content, wishes)
+
+    assert_array_equal(quiet, expected_quiet(content, distances(topology)))
+    end = expected_end(quiet, wishes, topology.diameter)
+    assert ends == [end] * len(topology)
+    if end is not None and end[1] == "converged":
+        assert content[: end[0] - topology.diameter].all(axis=1).any()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_delay_is_at_most_two_diameters(seed):
+    """One for all to have been seen content together, one for the word to get round."""
+    rng = np.random.default_rng(seed)
+    topology = random_graph(rng, int(rng.integers(1, 11)))
+    content = np.zeros((80, len(topology)), dtype=bool)
+    content[rng.integers(9) :] = True
+    content[: rng.integers(20), rng.integers(len(topology))] = False
+    last = int(np.flatnonzero(~content.all(axis=1)).max(initial=-1)) + 1
+
+    ends, _ = run(topology, content)
+
+    assert ends[0] == (last + PATIENCE + 2 * topology.diameter, "converged")
+
+
+def test_one_discontented_node_keeps_all_going():
+    """However far away it is, and however short its discontent."""
+    content = np.ones((200, 9), dtype=bool)
+    content[::PATIENCE, 8] = False
+
+    ends, quiet = run(Topology.chain(9), content)
+
+    assert ends == [None] * 9
+    assert quiet[:, 0].max() <= 8
+
+
+def test_any_upper_bound_of_the_diameter_will_do():
+    """It only takes longer."""
+    content = np.ones((60, 5), dtype=bool)
+
+    assert run(Topology.ring(5), content, diameter=2)[0] == [(8, "converged")] * 5
+    assert run(Topology.ring(5), content, diameter=7)[0] == [(18, "converged")] * 5
+
+
+def test_of_a_round_the_gravest_wish_counts():
+    """A signal beats the time limit, at every node; a wish of a later round is late."""
+    content = np.zeros((20, 6), dtype=bool)
+    both = [(3, 0, "max_seconds"), (4, 5, "signal")]
+    late = [(4, 0, "max_seconds"), (5, 5, "output"), (5, 0, "signal")]
+
+    assert run(Topology.chain(6), content, both)[0] == [(10, "signal")] * 6
+    assert run(Topology.chain(6), content, late)[0] == [(10, "max_seconds")] * 6
+
+
+def test_a_wish_is_fulfilled_once_and_leaves_the_verdict_alone():
+    """So that a run that was saved, or stopped and resumed, converges as it would."""
+    mine = Accord(streak=6, quiet=3.0, stop_at=40.0)
+
+    asked = stopping.ask(stopping.ask(mine, 7, "save", 5), 11, "signal", 5)
+
+    assert stopping.granted(asked, 14, 5) == ("", asked)
+    wish, left = stopping.granted(asked, 15, 5)
+    assert wish == "save"
+    assert left == stopping.ask(mine, 11, "signal", 5)
+    assert stopping.granted(left, 20, 5) == ("signal", mine)
+
+
+def test_a_node_alone_needs_nobody():
+    """Its diameter is 0: it stops as soon as it has been patient."""
+    content = np.ones((9, 1), dtype=bool)
+
+    assert run(Topology.chain(1), content)[0] == [(PATIENCE, "converged")]
+    assert run(Topology.chain(1), ~content, [(2, 0, "signal")])[0] == [(4, "signal")]
+
+
+# --- the agreement over the whole network ---------------------------------------------
+
+
+def test_the_council_waits_until_all_are_content_in_a_row():
+    """One vote against starts the count anew."""
+    council = Council(Rule("residuals", 0.1))
+    votes = [[1, 1]] * 3 + [[1, 0]] + [[1, 1]] * 4
+
+    heard = [council.hear(np.array(row, dtype=float)) for row in votes]
+
+    assert heard == [False] * 7 + [True]
+
+
+def test_the_council_of_the_paper_looks_at_the_sum_of_objectives():
+    """Nodes may still move against each other; the first sum has none before it."""
+    council = Council(Rule("objective", 0.1))
+    votes = [[50, 50], [70, 31], [20, 82], [60, 41], [10, 91], [0, 150]]
+
+    heard = [council.hear(np.array(row, dtype=float)) for row in votes]
+
+    assert heard == [False] * 4 + [True, False]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_council_never_agrees_at_tolerance_zero(name):
+    """Equal sums are not less than zero apart."""
+    rule = Rule(name, 0.0)
+    council = Council(rule)
+    votes = np.full(3, council.vote(10.0, rule.holds(STILL)))
+
+    assert not any(council.hear(votes) for _ in range(20))
+
+
+def test_a_node_votes_with_what_its_rule_needs():
+    """The objective for the paper's rule, its verdict for the others."""
+    assert Council(Rule("objective")).vote(2.5, True) == 2.5
+    for name in ("optimality", "residuals"):
+        assert Council(Rule(name)).vote(2.5, True) == 1.0
+        assert Council(Rule(name)).vote(2.5, False) == 0.0

@@ -1,0 +1,69 @@
+"""The stored rows of bench_communication.py, a slice of which is run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import bench_communication as bench
+from benchmarks.shared import communication_report as report
+from benchmarks.shared.experiment import read_rows
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+ROWS = read_rows(BENCHMARKS / "results" / "communication.csv")
+
+
+def stored(problem, graph, scheme, sending):
+    """Return the stored row of a run."""
+    wanted = problem, graph, scheme, sending
+    keys = "problem", "graph", "scheme", "sending"
+    (row,) = [row for row in ROWS if tuple(row[key] for key in keys) == wanted]
+    return row
+
+
+@pytest.mark.parametrize(
+    ("problem", "graph", "scheme", "sending"),
+    [
+        ("ppca", "complete", "auto", "4 bits"),
+        ("ppca", "ring", "auto", "4 bits, censored"),
+        ("ppca", "complete", "nap", "float64"),
+        ("logistic", "complete", "auto", "sleeping"),
+    ],
+)
+def test_a_stored_row_is_what_a_run_gives(problem, graph, scheme, sending):
+    """Bytes, messages and iterations to the last one; the model's seconds as well."""
+    row = stored(problem, graph, scheme, sending)
+    talk = bench.Talk(problem, graph, scheme, float(row["eta0"]), sending)
+    found = bench.work(talk)
+
+    for key in ("iterations", "messages", "bytes", "silent"):
+        assert found[key] == int(row[key]), key
+    for key in ("lan_seconds", "wan_seconds", "wireless_seconds"):
+        assert np.isclose(found[key], float(row[key]), rtol=1e-4), key
+    assert found["curves"]["bytes"] == sorted(found["curves"]["bytes"])
+
+
+def test_what_the_issue_asked_for_holds():
+    """Eight and three times fewer on the ring, five times fewer than nap's D-PPCA."""
+    least = float(stored("logistic", "ring", "auto", "3 bits")["bytes"])
+    small = float(stored("ppca", "complete", "auto", "4 bits")["bytes"])
+
+    assert float(stored("logistic", "ring", "fixed", "float64")["bytes"]) > 8 * least
+    assert float(stored("logistic", "ring", "auto", "float64")["bytes"]) > 3 * least
+    assert float(stored("ppca", "complete", "nap", "float64")["bytes"]) > 5 * small
+
+
+def test_tables_and_figures_come_from_rows(tmp_path, capsys):
+    """A row that did not arrive has dashes; a figure for each problem."""
+    talk = bench.Talk("ppca", "complete", "auto", 10.0, "float16")
+    arrived = bench.work(talk)
+    given_up = {**arrived, "sending": "2 bits", "reached": False}
+    report.print_tables([arrived, given_up])
+    lines = capsys.readouterr().out.splitlines()
+    paths = report.draw_pareto([arrived, given_up], tmp_path)
+
+    assert any("| auto | float16 | 20 |" in line for line in lines)
+    assert any("not within" in line for line in lines)
+    assert [path.name for path in paths] == ["communication-ppca.png"]

@@ -1,0 +1,72 @@
+"""The benchmark of the exchange: a tiny run of it, and what its tables say."""
+
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from benchmarks import bench_exchange
+from benchmarks.shared.experiment import read_rows
+from dadmm.timing.network import Network
+from tests.support.processes import ROOT, find_mpiexec, python
+
+BENCH = ROOT / "benchmarks" / "bench_exchange.py"
+TRANSPORTS = ("dadmm", "persistent", "nonblocking", "Ineighbor_alltoallv")
+
+
+@pytest.mark.mpi
+def test_a_tiny_run_leaves_rows_and_a_network(tmp_path):
+    """Three ranks on a ring, two sizes; every transport with either wait."""
+    if find_mpiexec() is None:
+        pytest.skip("no mpiexec beside this Python, and no DADMM_MPIEXEC")
+    choices = ("--ranks", 3, "--graphs", "ring", "--sizes", 64, 4096)
+    files = ("--csv", "rows.csv", "--network", "net.toml")
+    job = python(BENCH, *choices, "--rounds", 2, *files, cwd=tmp_path)
+    ended = job.end(timeout=60)
+
+    assert ended.code == 0, ended.err
+    assert "of 2 within 1.2 of the best bare exchange" in ended.out
+    rows = read_rows(tmp_path / "rows.csv")
+    swaps = [row for row in rows if row["graph"]]
+    cells = {(row["graph"], row["bytes"]) for row in swaps}
+    both = {(name, wait) for name in TRANSPORTS for wait in ("block", "nap")}
+    assert len(cells) == 2
+    for cell in cells:
+        own = [row for row in swaps if (row["graph"], row["bytes"]) == cell]
+        kinds = [(row["transport"], row["wait"]) for row in own]
+        assert sorted(kinds) == sorted(both | {("Neighbor_alltoall", "block")})
+        assert {row["degree"] for row in own} == {"2"}
+        assert all(float(row["dadmm_over"]) > 0 for row in own)
+    assert all(float(row["seconds"]) > 0 for row in rows)
+    assert {(row["ranks"], row["hosts"]) for row in rows} == {("3", "1")}
+    assert all(row["mpi"] and row["mpi4py"] and row["python"] for row in rows)
+    echoes = [row for row in rows if row["transport"] == "ping-pong"]
+    assert [(row["class"], row["bytes"]) for row in echoes] == [
+        ("host", "64"),
+        ("host", "4096"),
+    ]
+    assert list(Network.read(tmp_path / "net.toml").links) == ["host"]
+
+
+def row_of(transport, wait, over, seconds=1e-3):
+    """Return a row of 20 ranks that nap."""
+    return {"ranks": 20, "graph": "ring", "degree": 2, "bytes": 500, "wait": wait,
+            "transport": transport, "seconds": seconds, "dadmm_over": over,
+            "waits_alike": wait == "nap", "mpi": "MPI", "mpi4py": "4"}  # fmt: skip
+
+
+def test_the_figure_is_ours_over_the_best_bare_one(tmp_path, capsys):
+    """Best is where ours does worst, whatever the wait; our other wait is not bare."""
+    rows = [
+        row_of("dadmm", "block", 0.5),
+        row_of("dadmm", "nap", 1.0),
+        row_of("persistent", "block", 1.3, 2e-3),
+        row_of("persistent", "nap", 1.1),
+    ]
+    given = argparse.Namespace(csv=tmp_path / "rows.csv", network=None)
+    bench_exchange.report(rows, given)
+
+    said = capsys.readouterr().out
+    assert "| 1000.0 (nap) | 1 | 2000.0 (persistent, block) | 1.30 | 1.10 |" in said
+    assert "0 of 1 within 1.2" in said

@@ -1,0 +1,154 @@
+"""The paper's experiments: a slice of each, run again and compared with stored rows."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import dadmm
+from benchmarks import paper_hopkins, paper_synthetic
+from benchmarks.shared import experiment, report, tracks
+from tests.support.processes import mpiexec
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"
+
+
+def stored(name: str, **wanted: object) -> dict[str, str]:
+    """Return the one stored row that has these values."""
+    rows = experiment.read_rows(RESULTS / f"{name}.csv")
+    match = [r for r in rows if all(r[k] == str(v) for k, v in wanted.items())]
+    assert len(match) == 1, (name, wanted, len(match))
+    return match[0]
+
+
+def case_of(row: dict[str, str]) -> experiment.Case:
+    """Return the case of a stored row."""
+    words = {k: row[k] for k in ("experiment", "data", "setting", "graph", "scheme")}
+    numbers = {k: int(row[k]) for k in ("n_nodes", "t_max", "start")}
+    return experiment.Case(**words, **numbers)  # type: ignore[arg-type]
+
+
+def assert_same(row: dict[str, str], again: dict) -> None:
+    """Compare a stored row with a new outcome; another BLAS may round otherwise."""
+    for column in ("iterations", "both_rules"):
+        assert abs(int(row[column]) - again[column]) <= 1, column
+    angles = [c for c in row if c.startswith("angle_") and c.endswith("ised")]
+    for column in angles:
+        assert float(row[column]) == pytest.approx(again[column], rel=0.02), column
+
+
+@pytest.mark.parametrize("setting", experiment.SETTINGS)
+@pytest.mark.parametrize("scheme", ["fixed", "vp", "nap"])
+def test_synthetic_rows_can_be_had_again(setting, scheme):
+    """Complete graph of 12 nodes, first start."""
+    row = stored(
+        "synthetic", setting=setting, scheme=scheme, graph="complete", n_nodes=12,
+        start=0,
+    )  # fmt: skip
+
+    assert_same(row, paper_synthetic.outcome(case_of(row)))
+
+
+@pytest.mark.parametrize("experiment_name", ["caltech", "hopkins"])
+@pytest.mark.parametrize("scheme", ["fixed", "vp_ap"])
+def test_rows_of_real_tracks_can_be_had_again(experiment_name, scheme):
+    """One object each, as printed, complete graph, first start."""
+    folder = SHARED / experiment_name
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}; set DADMM_SHARED to the folder that holds data/")
+    row = stored(
+        experiment_name, data="002", setting="printed", scheme=scheme, graph="complete",
+        t_max=50, start=0,
+    )  # fmt: skip
+
+    work = tracks.Work(folder, 300, patient=experiment_name == "caltech")
+    assert_same(row, work(case_of(row)))
+
+
+@pytest.mark.mpi
+def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
+    """12 ranks with the paper's own rule: the bits of one process, the stored row."""
+    settings = {"scheme": "nap", "seed": 0, **experiment.SETTINGS["printed"]}
+    flags = [word for k, v in settings.items() for word in (f"--{k}", v)]
+
+    ended = mpiexec(12, "-m", "dadmm.run", "--out", "cell", *flags, cwd=tmp_path)
+
+    assert ended.code == 0, ended.err
+    samples, _ = paper_synthetic.samples_and_truth("seed0")
+    problems = [dadmm.problems.PPCA(x, 5) for x in dadmm.shard.split(samples, 12)]
+    alone = dadmm.solve(problems, dadmm.Topology.complete(12), **settings)
+    with np.load(tmp_path / "cell" / "result.npz") as arrays:
+        for part, values in alone.layout.views(alone.theta)._asdict().items():
+            assert_array_equal(arrays[part], values)
+    summary = json.loads((tmp_path / "cell" / "summary.json").read_text())
+    row = stored(
+        "synthetic", setting="printed", scheme="nap", graph="complete", n_nodes=12,
+        start=0,
+    )  # fmt: skip
+    assert summary["iterations"] == alone.iterations
+    assert abs(int(row["iterations"]) - alone.iterations) <= 1
+
+
+def test_an_interrupted_experiment_goes_on_where_it_stopped(tmp_path, capsys):
+    """Outcomes that are there are not computed again."""
+    todo = paper_synthetic.cases("seed0", 1, quick=True)[:2]
+    first = experiment.run_all(todo[:1], quick_outcome, tmp_path, 1)
+    marked = tmp_path / f"{todo[0].name}.json"
+    marked.write_text(json.dumps(first[0] | {"marked": True}))
+
+    rows = experiment.run_all(todo, quick_outcome, tmp_path, 1)
+
+    assert "1 of 2 runs were done before" in capsys.readouterr().err
+    assert rows[0]["marked"]
+    assert len(rows) == 2
+    assert not list(tmp_path.glob(".*"))
+
+
+def quick_outcome(case: experiment.Case) -> dict:
+    """Return an outcome that costs nothing."""
+    return {"scheme": case.scheme, "curves": {}}
+
+
+def test_rows_survive_the_file(tmp_path):
+    """Curves are left out, missing values stay missing."""
+    rows = [{"a": 1, "b": 0.123456789, "curves": {}}, {"a": None, "c": "x"}]
+
+    experiment.write_rows(rows, tmp_path / "rows.csv")
+
+    assert experiment.read_rows(tmp_path / "rows.csv") == [
+        {"a": "1", "b": "0.123457", "c": ""},
+        {"a": "", "b": "", "c": "x"},
+    ]
+
+
+def test_a_run_that_never_got_there_counts_as_infinite():
+    """The median of a column with gaps is not the median of what is left."""
+    rows = [{"first": "3"}, {"first": ""}, {"first": None}]
+
+    assert report.middle(rows, "first") == np.inf
+
+
+def test_readings_of_the_filter_differ():
+    """Dropping failed runs one by one, or in pairs, gives different speed-ups."""
+    rows = []
+    for start, (plain, quick, angle) in enumerate([(100, 50, 1.0), (10, 20, 80.0)]):
+        for scheme in experiment.SCHEMES:
+            took = plain if scheme == "fixed" else quick
+            off = angle if scheme == "fixed" else 1.0
+            rows.append(
+                {"data": "a", "start": start, "scheme": scheme, "iterations": took,
+                 "angle_centralised": off}
+            )  # fmt: skip
+
+    found = {k: v["vp"] for k, v in paper_hopkins.readings(rows).items()}
+
+    assert found["no filter"] == pytest.approx(100 * 20 / 55)
+    assert found["each scheme's own runs below 15 degrees"] == pytest.approx(65.0)
+    assert found["runs where all six are below"] == pytest.approx(50.0)

@@ -1,0 +1,238 @@
+"""Hosts on one machine: links that hold what they promise, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.emulation import (
+    Network,
+    NetworkError,
+    netem,
+    network,
+    ranks,
+    start_netem,
+)
+
+pytestmark = pytest.mark.mpi
+
+BURST = 2 * 1514  # bytes that pass a rate limit at once
+
+
+# Options, without any network
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--hosts", "0"], "--hosts must be a positive number, got '0'"),
+        (["-n", "many"], "-n must be a positive number, got 'many'"),
+        (["--rate", "10"], "--rate must be a number and a unit"),
+        (["--rate", "10Mb"], "got '10Mb'"),
+        (["--delay", "-5ms"], "--delay must be a number and a unit (us, ms, s)"),
+        (["--topology", "ring"], "has no option '--topology'; arguments of the job"),
+        (["--mpi", "impi", "--python", "python3"], "--python has an MPI of its own"),
+        (["--command"], "--command needs a command after --"),
+        (["--hostfile", "x", "--hosts", "2"], "goes neither with --hosts"),
+        (["--hostfile", "x", "--cyclic"], "nor with --cyclic"),
+    ],
+)
+def test_a_mistake_is_one_sentence(arguments, words):
+    """It names the option, the rule and the value."""
+    with pytest.raises(netem.UsageError) as raised:
+        netem.read(arguments)
+
+    assert words in str(raised.value)
+
+
+def test_what_follows_two_dashes_is_the_jobs():
+    """Even if it looks like an option of ours."""
+    line = "--hosts 4 -n 8 --rate 2.5mbit --delay=5ms -- --hosts 9 -n 7 -- --rate"
+    options = netem.read(line.split())
+
+    assert options[:4] == (4, ranks.spread(8, 4), 2_500_000, 0.005)
+    assert options.job == ["--hosts", "9", "-n", "7", "--", "--rate"]
+    assert netem.read([])[2:4] == (0, 0)
+
+
+@pytest.mark.parametrize(("n", "n_hosts"), [(20, 4), (5, 2), (3, 7), (1, 1)])
+def test_ranks_are_spread_in_blocks(n, n_hosts):
+    """Neighbouring ranks are on one host, and hosts differ by one rank at most."""
+    places = ranks.spread(n, n_hosts)
+    counts = [places.count(f"host{host}") for host in range(n_hosts)]
+
+    assert len(places) == sum(counts) == n
+    assert places == sorted(places)
+    assert max(counts) - min(counts) <= 1
+    assert counts[0] > 0  # where mpiexec runs
+
+
+def test_ranks_are_dealt_to_hosts_like_cards():
+    """As some clusters do."""
+    options = netem.read(["--hosts", "3", "-n", "5", "--cyclic"])
+
+    assert options.places == ["host0", "host1", "host2", "host0", "host1"]
+
+
+def test_a_host_file_says_which_hosts_there_are(tmp_path):
+    """Names are those of the network, whose numbers start at 0."""
+    file = tmp_path / "hosts.txt"
+    file.write_text("host0:2\nhost3 slots=1\n")
+    options = netem.read(["--hostfile", str(file)])
+
+    assert options[:2] == (4, ["host0", "host0", "host3"])
+    file.write_text("host0:2\nnode7\n")
+    with pytest.raises(netem.UsageError, match=r"are host0, host1, ..., got 'node7'"):
+        netem.read(["--hostfile", str(file)])
+
+
+def test_a_missing_tool_is_named(monkeypatch):
+    """And the package that has it."""
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "tc" else name)
+
+    with pytest.raises(NetworkError, match="needs the command tc; install iproute2"):
+        Network(hosts=2)
+
+
+def test_missing_rights_are_said_in_one_sentence(tmp_path):
+    """Exit code 2, and no job was started."""
+    refusal = "unshare: unshare failed: Operation not permitted"
+    fake = tmp_path / "unshare"
+    fake.write_text(f"#!/bin/sh\necho {refusal} >&2\nexit 1\n")
+    fake.chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    ended = start_netem("--command", "--", "touch", tmp_path / "job", PATH=path).end()
+
+    assert ended.code == 2
+    assert ended.err.count("\n") == 1
+    assert f"dadmm: cannot make a network of namespaces here ({refusal})" in ended.err
+    assert not (tmp_path / "job").exists()
+
+
+# What a host is
+
+
+@pytest.fixture(scope="module")
+def pair():
+    """Two hosts without limits."""
+    with network(hosts=2) as hosts:
+        yield hosts
+
+
+ABOUT = """
+import os, socket
+print(socket.gethostname(), socket.gethostbyname("host1"), os.listdir("/dev/shm"))
+print(sum(name.isdecimal() for name in os.listdir("/proc")))
+open("/dev/shm/mine", "w").close()
+"""
+
+
+def test_hosts_share_neither_name_nor_memory_nor_processes(pair):
+    """So that no MPI can find a way around the network."""
+    for host in range(2):
+        command = pair.command(host, [sys.executable, "-c", ABOUT])
+        said = subprocess.check_output(command, text=True, timeout=60)
+
+        assert said == f"host{host} 10.77.0.2 []\n2\n"  # the switch's process, and ours
+    assert pair.counters()[0]["tx_packets"] == 0  # who is silent is not heard
+
+
+def test_a_command_keeps_folder_variables_and_exit_code(pair, tmp_path):
+    """And its output comes straight to us."""
+    command = pair.command(1, ["sh", "-c", "pwd; echo $WORD; exit 7"])
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "WORD": "two words"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+    assert done.stdout.splitlines() == [str(tmp_path), "two words"]
+    assert done.returncode == 7
+
+
+# What a link does
+
+# One byte back for so many bytes sent, several times; prints the seconds of the fastest
+TALK = """
+import socket, sys, time
+role, size, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+if role == "listen":
+    with socket.create_server(("", 5000)) as server:
+        print("ready", flush=True)
+        peer = server.accept()[0]
+        for _ in range(rounds):
+            left = size
+            while left:
+                left -= len(peer.recv(left))
+            peer.send(b".")
+    sys.exit()
+peer, seconds = socket.create_connection(("host1", 5000)), []
+for _ in range(rounds):
+    begin = time.perf_counter()
+    peer.sendall(bytes(size))
+    assert peer.recv(1)
+    seconds.append(time.perf_counter() - begin)
+print(min(seconds))
+"""
+
+
+def talk(link: Network, size: int, rounds: int) -> float:
+    """Send from host 0 to host 1 by TCP; return the seconds of the fastest round."""
+    words = [str(size), str(rounds)]
+    command = link.command(1, [sys.executable, "-c", TALK, "listen", *words])
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listener:
+        assert listener.stdout is not None
+        try:
+            assert listener.stdout.readline() == "ready\n"
+            command = link.command(0, [sys.executable, "-c", TALK, "speak", *words])
+            return float(subprocess.check_output(command, timeout=60))
+        finally:
+            listener.terminate()
+
+
+def test_counters_see_packets_as_a_wire_would(pair):
+    """Full frames of 1514 bytes, each with headers of 66 and up to 1448 of ours."""
+    size = 10**6
+    before = pair.counters()
+    talk(pair, size, rounds=1)
+    sent, got = netem.growth(before, pair.counters()).values()
+
+    assert (sent["tx_bytes"], sent["rx_packets"]) == (
+        got["rx_bytes"],
+        got["tx_packets"],
+    )
+    assert sent["tx_packets"] >= size / 1448
+    assert sent["tx_bytes"] >= size + 66 * size / 1448
+    assert sent["tx_bytes"] <= 1514 * sent["tx_packets"]
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.01])
+def test_a_rate_is_not_exceeded(delay):
+    """Neither by the system's switch nor by ours."""
+    size, rate = 400_000, 8_000_000
+    with network(hosts=2, rate=rate, delay=delay) as link:
+        assert talk(link, size, rounds=1) >= (size - BURST) * 8 / rate + 2 * delay
+
+
+def test_a_delay_is_that_of_one_way():
+    """There and back takes twice as long, and never less."""
+    with network(hosts=3, delay=0.02) as link:
+        assert talk(link, size=1, rounds=5) >= 2 * 0.02
+
+
+def test_two_networks_do_not_meet(pair):
+    """They have the same names and addresses, and know nothing of each other."""
+    size, before = 10**5, pair.counters()
+    with network(hosts=2) as other:
+        talk(other, size, rounds=1)
+
+        assert other.counters()[1]["rx_bytes"] > size
+    for host in netem.growth(before, pair.counters()).values():
+        assert host["rx_bytes"] < 1000  # hosts may ask whether their neighbour lives

@@ -1,0 +1,128 @@
+"""Nothing outlives a network: no process, namespace or interface, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.support.emulation import start_netem
+from tests.support.processes import Job
+
+pytestmark = pytest.mark.mpi
+
+MARK = "DADMM_TEST_MARK"  # a variable that all processes of one test inherit
+# A child that nobody waits for, and that would stay for minutes
+ORPHAN = """
+import subprocess, sys, time
+quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+subprocess.Popen(["sleep", "300"], start_new_session=True, **quiet)
+print("ready", flush=True)
+time.sleep(float(sys.argv[1]))
+sys.exit(int(sys.argv[2]))
+"""
+
+
+class Traces:
+    """All processes that descend from one command, wherever they are."""
+
+    def __init__(self) -> None:
+        self.mark = uuid.uuid4().hex
+        self.seen: set[str] = set()  # network namespaces
+
+    def processes(self) -> dict[int, str]:
+        """Return what is alive, by number; remember the namespaces."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if self.mark.encode() in (folder / "environ").read_bytes():
+                    self.seen.add(os.readlink(folder / "ns" / "net"))
+                    words = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(folder.name)] = words.decode()
+        return found
+
+    def assert_gone(self) -> None:
+        """Check that no process, namespace or interface is left."""
+        assert self.processes() == {}
+        ours = os.readlink("/proc/self/ns/net")
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                assert os.readlink(folder / "ns" / "net") not in self.seen - {ours}
+        interfaces = {name for _, name in socket.if_nameindex()}
+        assert not interfaces & {"bridge", "port0", "port1", "far0", "far1"}
+
+
+@pytest.fixture
+def traces():
+    """Traces of a command; whatever is left is ended, so that others can run."""
+    traces = Traces()
+    yield traces
+    for process in traces.processes():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
+def sleepers(traces: Traces, seconds: float, code: int, *options: object) -> Job:
+    """Start ranks with orphans on two hosts."""
+    words = ("--command", "--", sys.executable, "-c", ORPHAN, seconds, code)
+    return start_netem("--hosts", 2, "-n", 2, *options, *words, **{MARK: traces.mark})
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_the_end_of_a_job_is_the_end_of_all(traces, code):
+    """The exit code is the job's; those it left are gone with the network."""
+    ended = sleepers(traces, 0.5, code, "--rate", "1gbit").end()
+
+    assert ended.code in (code, 255 if code else 0), ended.err  # 255: Intel MPI
+    traces.assert_gone()
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
+def test_a_signal_ends_all(traces, name):
+    """Ranks on other hosts, their orphans and the switch; even kill -9 does."""
+    job = sleepers(traces, 300, 0, "--delay", "1ms")
+    job.wait_until(lambda: str(traces.processes()).count("sleep 300") == 2)
+    assert len(traces.seen) == 4  # ours, the switch's and two hosts'
+    job.signal(getattr(signal, name))
+    ended = job.end()
+
+    assert ended.code != 0
+    if name == "SIGKILL":  # nobody is left to wait for the end
+        deadline = time.monotonic() + 30
+        while traces.processes() and time.monotonic() < deadline:
+            time.sleep(0.05)
+    traces.assert_gone()
+
+
+def test_a_signal_during_the_set_up_ends_all(traces):
+    """No job has begun."""
+    job = sleepers(traces, 300, 0, "--hosts", 20)
+    job.wait_until(lambda: "switch.py" in str(traces.processes()))
+    job.signal(signal.SIGTERM)
+
+    assert job.end().code == 128 + signal.SIGTERM
+    traces.assert_gone()
+
+
+def test_the_first_signal_stops_a_run_at_a_common_iteration(tmp_path):
+    """As it does without a network: results are written, and the code is 0."""
+    endless = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
+    job = start_netem(
+        "--hosts", 2, "-n", 2, "--", "--out", "run", *endless, cwd=tmp_path
+    )
+    parts = [tmp_path / "run" / "parts" / f"history-0000{k}.csv" for k in range(2)]
+    job.wait_until(lambda: all(part.exists() for part in parts))
+    job.signal(signal.SIGINT)
+    ended = job.end()
+
+    assert ended.code == 0, ended.err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["reason"] == "signal"

@@ -1,0 +1,178 @@
+"""dadmm beside its peers: the common problem, dadmm's part, and the stored rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import dadmm
+from benchmarks.peers import compare, dadmm_ring, problem, rows, tuning
+from tests.support.processes import mpiexec
+
+ROOT = Path(__file__).parents[2]
+PEERS = ROOT / "benchmarks" / "peers"
+STORED = ROOT / "benchmarks" / "results" / "peers.csv"
+
+
+def stored() -> list[dict[str, str]]:
+    """Return the rows of the last measured run."""
+    with open(STORED, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def entry(program: str, method: str) -> compare.Entry:
+    """Return what is compared under this name."""
+    return next(e for e in compare.ENTRIES if e[:2] == (program, method))
+
+
+def test_the_optimum_is_that_of_all_rows_together():
+    """By another way than the normal equations."""
+    X, y = map(np.concatenate, zip(*map(problem.shard, range(20)), strict=True))
+
+    assert X.shape == (500, 10)
+    assert_allclose(problem.optimum(), np.linalg.lstsq(X, y)[0], rtol=1e-12)
+
+
+def test_everybodys_ring_is_dadmms():
+    """So that messages can be compared."""
+    ring = dadmm.Topology.ring(20)
+
+    assert [problem.neighbours(i) for i in range(20)] == [
+        list(ring.neighbours[i]) for i in range(20)
+    ]
+    assert problem.neighbours(0, 2) == [1]
+
+
+@pytest.mark.parametrize("scheme", ["fixed", "auto"])
+def test_dadmm_solves_the_ring(scheme):
+    """With the stored number of iterations, and every one of them counted."""
+    setting = entry("dadmm", scheme).setting or 1.0
+    row = dadmm_ring.run(scheme, setting, 150, count=True)
+    (kept,) = [r for r in stored() if r["method"] == scheme and "20" in r["where"]]
+
+    assert row["iterations"] == len(row["errors"]) == 150
+    assert row["errors"][-1] == row["error"]
+    assert abs(rows.first(row["errors"], 1e-6) - int(kept["iterations_to_1e-06"])) <= 1
+    assert row["bytes"] > row["messages"] * 8 * problem.UNKNOWNS
+
+
+@pytest.mark.mpi
+def test_ranks_and_one_process_print_the_same_errors():
+    """To the last bit, as all of dadmm does."""
+    words = ("auto", "--iterations", 12, "--count")
+    program = PEERS / "dadmm_ring.py"
+    ended = mpiexec(3, "-m", "mpi4py", program, *words, timeout=60)
+
+    assert ended.code == 0, ended.err
+    row = json.loads(ended.out)
+    alone = dadmm_ring.run("auto", iterations=12, nodes=3, count=True)
+    for name in ("errors", "messages", "bytes", "iterations"):
+        assert row[name] == alone[name], name
+
+
+@pytest.mark.parametrize(
+    ("method", "model"), [("admm", tuning.admm), ("tracking", tuning.tracking)]
+)
+def test_disropt_has_the_best_setting(method, model):
+    """Half and twice as much take longer, in the model."""
+    best = entry("disropt", method).setting
+
+    found = [tuning.iterations(model, best * factor) for factor in (0.5, 1.0, 2.0)]
+
+    assert all(n is None or n > found[1] for n in (found[0], found[2]))
+
+
+@pytest.mark.parametrize(
+    ("method", "model"), [("admm", tuning.admm), ("tracking", tuning.tracking)]
+)
+def test_the_models_are_what_disropt_did(method, model):
+    """Stored errors and counts of disropt itself, to the digits that are stored."""
+    name = f"error_after_{rows.ITERATIONS}_iterations"
+    (row,) = [r for r in stored() if r["method"] == method and "20" in r["where"]]
+    points = np.array(list(islice(model(float(row["setting"])), rows.ITERATIONS)))
+
+    assert_allclose(
+        problem.error(points[-1], problem.optimum()), float(row[name]), rtol=1e-3
+    )
+
+
+def test_stored_rows_are_whole():
+    """Every program and method, medians of their repeats, and what they sent."""
+    found = stored()
+
+    assert tuple(found[0]) == rows.COLUMNS
+    names = {(r["where"], r["program"], r["method"]) for r in found}
+    for e in compare.ENTRIES:
+        assert {("MPI, 20 ranks", *e[:2]), ("MPI, 2 ranks", *e[:2])} <= names
+    for row in found:
+        times = [float(each) for each in row["all_ms"].split()]
+        assert len(times) >= 3
+        assert float(row["ms_per_iteration"]) == pytest.approx(np.median(times), 1e-3)
+        assert f"{row['program']} " in row["versions"]
+        if row["where"].startswith("MPI"):
+            size = float(row["bytes_per_iteration"])
+            assert size >= float(row["messages_per_iteration"]) * 8 * problem.UNKNOWNS
+
+
+def test_dadmm_sends_less_than_disropt():
+    """Payload and what interfaces counted, per iteration and until 1e-6."""
+    found = [r for r in stored() if r["where"] == "MPI, 20 ranks"]
+    columns = ("bytes_per_iteration", "wire_bytes_per_iteration", "bytes_to_1e-06")
+
+    for column in columns:
+        of = {r["method"]: float(r[column]) for r in found}
+        assert max(of["fixed"], of["auto"]) < min(of["admm"], of["tracking"]), column
+
+
+def run_of(program: str, method: str) -> dict:
+    """Return a made-up run whose errors fall tenfold per iteration."""
+    errors = [10.0**-t for t in range(1, 101)]
+    run = {"program": program, "method": method, "setting": 1.0, "nodes": 2}
+    run |= {"iterations": 100, "messages": 200, "bytes": 10**8, "errors": errors}
+    return run | {"versions": {program: "1"}, "others_share": 0.01}
+
+
+def test_a_row_says_what_was_reached_when():
+    """Three timed blocks, and the median of ratios to dadmm's in the same round."""
+    seconds = {"m": (9.0, 10.0, 100.0), "fixed": (1.0, 2.0, 50.0)}
+    seconds["auto"] = seconds["fixed"]
+    found = []
+    for method, times in seconds.items():
+        run = run_of("p" if method == "m" else "dadmm", method)
+        blocks = [{**run, "seconds": each} for each in times]
+        found.append(rows.row_of("here", blocks, run, {"wire_bytes": 5.0}))
+    rows.compare(found)
+    row = found[0]
+
+    assert row["ms_per_iteration"] == 100.0
+    assert row["over_auto"] == row["over_fixed"] == 5.0
+    assert row["iterations_to_0.001"] == 4  # the third is 1e-3, not below
+    assert row["seconds_to_0.001"] == 0.4
+    assert row["bytes_to_0.001"] == 4e6
+    assert row["error_after_1000000_bytes"] == 0.1
+    assert row["error_after_1_seconds"] == 1e-10
+    assert set(row) == set(rows.COLUMNS)
+    assert "| here | p | m |" in rows.table(found)
+
+
+def test_disturbed_rounds_are_left_out():
+    """And the first, which warms up; but all are kept if too few were quiet."""
+    shares = [0.0, 0.5, *[0.01] * compare.ENOUGH]
+    blocks = [
+        {"round": k, "method": method, "others_share": share}
+        for k, share in enumerate(shares)
+        for method in "ab"
+    ]
+
+    kept = compare.by_entry(blocks, 2)
+    few = compare.by_entry(blocks[:-2], 2)
+
+    assert [block["round"] for block in kept[0]] == [2, 3, 4, 5, 6]
+    assert [block["round"] for block in few[1]] == [1, 2, 3, 4, 5]
+    assert [each[0]["method"] for each in kept] == ["a", "b"]

@@ -1,0 +1,275 @@
+"""The settings of a run: defaults, files, flags, and what is said about mistakes."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import tomllib
+from dataclasses import fields
+
+import pytest
+
+import dadmm
+from dadmm import penalty
+from dadmm.cli.config import RunConfig
+from dadmm.core.errors import ConfigError
+
+AWKWARD = 'C:\\new\\"quoted"\t#1\n\r\x00\x1f\x7f\x80 é ☃ 𝄞 \u2028 = [x] {rank}'
+
+
+def parse(*words: object) -> RunConfig:
+    """Return the settings of a command line."""
+    return RunConfig.from_argv([str(word) for word in words])[0]
+
+
+def complaint(*words: object) -> str:
+    """Return what is said about a command line."""
+    with pytest.raises(ConfigError) as caught:
+        parse(*words)
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+# One source
+
+
+def test_defaults_are_those_of_solve():
+    """A run and a library call that say nothing do the same."""
+    settings = RunConfig().solver_settings()
+    parameters = inspect.signature(dadmm.solve).parameters
+
+    assert settings == {name: parameters[name].default for name in settings}
+
+
+def test_every_setting_of_solve_is_a_setting_of_a_run():
+    """Aside from what is data, or what the main job decides."""
+    others = {"problems", "topology", "comm", "theta0", "record", "record_edges"}
+    others |= {"observe", "watchers", "schedule", "checkpoints"}
+
+    known = set(inspect.signature(dadmm.solve).parameters) - others
+    assert set(RunConfig().solver_settings()) == known
+
+
+def test_defaults_of_the_schemes_agree():
+    """`dadmm.solve`, a run, and a scheme that is built by hand."""
+    for name in penalty.SCHEMES:
+        scheme = penalty.build(name)
+        for item in fields(penalty.schemes.Scheme):
+            assert getattr(scheme, item.name) == getattr(RunConfig(), item.name)
+
+
+def test_the_default_run_is_the_papers_synthetic_problem():
+    """500 samples in 20 dimensions around a subspace of 5, complete graph."""
+    config = RunConfig()
+
+    assert (config.n_samples, config.dimension, config.n_components) == (500, 20, 5)
+    assert (config.topology, config.noise_variance) == ("complete", 0.2)
+
+
+def test_the_defaults_need_no_tuning():
+    """The scheme that finds its own penalty, and a rule that means something."""
+    config = RunConfig()
+
+    assert (config.scheme, config.relaxation) == ("auto", None)
+    assert (config.stopping, config.tolerance) == ("optimality", 1e-3)
+    assert config.absolute_tolerance == 1e-6
+
+
+@pytest.mark.parametrize("item", fields(RunConfig), ids=lambda item: item.name)
+def test_every_setting_has_help_and_a_flag(item, capsys):
+    """In its own words, short enough for a terminal."""
+    assert 5 < len(item.metadata["help"]) < 200
+    with pytest.raises(SystemExit) as left:
+        parse("--help")
+    assert left.value.code == 0
+    assert f"--{item.name.replace('_', '-')}" in capsys.readouterr().out
+
+
+def test_help_names_choices_and_defaults(capsys):
+    """So that nobody has to look into the code."""
+    with pytest.raises(SystemExit):
+        parse("--help")
+    text = " ".join(capsys.readouterr().out.split())
+
+    assert "{" + ",".join(penalty.SCHEMES) + "}" in text
+    assert "penalty at the start; auto finds its own (default: 10.0)" in text
+    assert "--strict, --no-strict" in text
+
+
+def test_settings_cannot_change():
+    """A run is what its configuration says."""
+    with pytest.raises(AttributeError):
+        RunConfig().eta0 = 3.0
+
+
+# TOML
+
+
+def test_toml_gives_back_the_same_settings(tmp_path):
+    """All types: text, integers, numbers, truth values, and None as absence."""
+    config = RunConfig(
+        data="a.npy", nodes=7, eta0=1e-300, budget_trigger=math.inf, t_max=0,
+        tolerance=0.1 + 0.2, max_seconds=2.5, strict=True, out="there", scheme="vp_ap",
+    )  # fmt: skip
+    file = tmp_path / "run.toml"
+    file.write_text(config.to_toml(), "utf-8")
+
+    assert parse("--config", file) == config
+    assert "labels" not in config.to_toml()
+
+
+def test_defaults_survive_toml(tmp_path):
+    """A dry run, fed back, changes nothing."""
+    file = tmp_path / "run.toml"
+    file.write_text(RunConfig().to_toml(), "utf-8")
+
+    assert parse("--config", file) == RunConfig()
+
+
+@pytest.mark.parametrize("text", [AWKWARD, "", "'''", '"""', "\\", "\\u0041", "a#b"])
+def test_any_text_survives_toml(text, tmp_path):
+    """Quotes, backslashes, line ends, control characters and every alphabet."""
+    config = RunConfig(data=text, topology=text)
+    file = tmp_path / "run.toml"
+    file.write_text(config.to_toml(), "utf-8", newline="")
+
+    assert tomllib.loads(config.to_toml())["data"] == text
+    assert parse("--config", file) == config
+
+
+def test_flags_override_the_file(tmp_path):
+    """Whatever is not said twice comes from the file, the rest from the defaults."""
+    file = tmp_path / "run.toml"
+    file.write_text('scheme = "vp"\neta0 = 3\nquiet = true\nstrict = true\n')
+    config = parse("--eta0", 4, "--config", file, "--no-strict")
+
+    assert (config.scheme, config.eta0, config.quiet) == ("vp", 4.0, True)
+    assert not config.strict
+    assert config.t_max == RunConfig().t_max
+
+
+def test_a_whole_number_is_a_number(tmp_path):
+    """`eta0 = 3` in a file is 3.0."""
+    file = tmp_path / "run.toml"
+    file.write_text("eta0 = 3\nbudget_trigger = inf\n")
+    config = parse("--config", file)
+
+    assert isinstance(config.eta0, float)
+    assert config.budget_trigger == math.inf
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("eta0 = ", "is not valid TOML: "),
+        ("eta0 = 1\neta0 = 2", "is not valid TOML: "),
+        ("etaO = 1", "unknown setting 'etaO'; did you mean eta0?"),
+        ("max-iter = 1", "unknown setting 'max-iter'; did you mean max_iter?"),
+        ("[solver]\neta0 = 1", "unknown setting 'solver'; TOML keys are the flags"),
+        ('eta0 = "1"', "eta0 must be a number, got '1'"),
+        ("max_iter = 1.5", "max_iter must be an integer, got 1.5"),
+        ("max_iter = true", "max_iter must be an integer, got True"),
+        ("strict = 1", "strict must be true or false, got 1"),
+        ("data = 1", "data must be a string, got 1"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(text, words, tmp_path):
+    """With the name of the file, and what it should be."""
+    file = tmp_path / "run.toml"
+    file.write_text(text)
+    said = complaint("--config", file)
+
+    assert said.startswith(str(file))
+    assert words in said
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path):
+    """Absent, a folder, or in another encoding."""
+    assert "No such file" in complaint("--config", tmp_path / "none.toml")
+    assert "Is a directory" in complaint("--config", tmp_path)
+    (tmp_path / "old.toml").write_bytes(b'data = "\xe9.npy"')
+    assert "is not valid TOML" in complaint("--config", tmp_path / "old.toml")
+
+
+# Flags
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--shceme", "vp"], "unknown argument '--shceme'; did you mean --scheme?"),
+        (["--eta=3"], "unknown argument '--eta=3'; did you mean --eta0?"),
+        (["ring"], "unknown argument 'ring'; --help lists what is allowed"),
+        (["--eta0"], "argument --eta0: expected one argument"),
+        (["--eta0", "ten"], "argument --eta0: must be a number, got 'ten'"),
+        (["--max-iter", "1.5"], "argument --max-iter: must be an integer, got '1.5'"),
+        (["--quiet=yes"], "argument --quiet/--no-quiet: ignored explicit argument"),
+    ],
+)
+def test_mistakes_in_flags_are_named(words, said):
+    """In one sentence, with a suggestion where one is close."""
+    assert complaint(*words).startswith(said)
+
+
+def test_flags_are_not_abbreviated():
+    """`--max` could mean two things tomorrow."""
+    assert "unknown argument '--max'" in complaint("--max", 3)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ({"scheme": "vpp"}, "unknown scheme 'vpp'; choose one of fixed, vp, ap"),
+        ({"problem": "pca"}, "unknown problem 'pca'; choose one of ppca"),
+        ({"coupling": "both"}, "unknown coupling 'both'; choose one of symmetric, own"),
+        ({"probe": "far"}, "unknown probe 'far'; choose one of midpoint, neighbour"),
+        ({"init": "same"}, "unknown init 'same'; choose one of shared, independent"),
+        ({"stopping": "never"}, "unknown stopping 'never'; choose one of optimality"),
+        ({"agreement": "all"}, "unknown agreement 'all'; choose one of neighbours"),
+        ({"wait": "spin"}, "unknown wait 'spin'; choose one of auto, block, nap"),
+        ({"eta0": 0.0}, "eta0 must be positive and finite, got 0.0"),
+        ({"eta0": -1.0}, "eta0 must be positive and finite, got -1.0"),
+        ({"eta0": math.nan}, "eta0 must be positive and finite, got nan"),
+        ({"eta0": math.inf}, "eta0 must be positive and finite, got inf"),
+        ({"t_max": -1}, "t_max must be at least 0, got -1"),
+        ({"residual_ratio": 1.0}, "residual_ratio must be greater than 1, got 1.0"),
+        ({"budget0": -1.0}, "budget0 must be at least 0, got -1.0"),
+        ({"budget_decay": 1.0}, "budget_decay must be within [0, 1), got 1.0"),
+        ({"budget_trigger": -0.1}, "budget_trigger must be at least 0"),
+        ({"tolerance": -1.0}, "tolerance must be at least 0, got -1.0"),
+        ({"tolerance": math.nan}, "tolerance must be at least 0, got nan"),
+        ({"absolute_tolerance": -1.0}, "absolute_tolerance must be at least 0, got -1"),
+        ({"relaxation": 0.0}, "relaxation must be between 0 and 2, both excluded, got"),
+        ({"relaxation": 2.0}, "relaxation must be between 0 and 2, both excluded, got"),
+        ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
+        ({"max_seconds": 0.0}, "max_seconds must be positive, got 0.0"),
+        ({"max_seconds": math.nan}, "max_seconds must be positive, got nan"),
+        ({"nodes": 0}, "nodes must be at least 1, got 0"),
+        ({"n_samples": 0}, "n_samples must be at least 1, got 0"),
+        ({"n_components": -1}, "n_components must be at least 1, got -1"),
+        ({"dimension": 1}, "dimension must be at least 2, got 1"),
+        ({"noise_variance": -0.1}, "noise_variance must be at least 0, got -0.1"),
+        ({"noise_variance": math.inf}, "noise_variance must be at least 0, got inf"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
+        ({"data_seed": -1}, "data_seed must be at least 0, got -1"),
+        ({"topology_seed": -1}, "topology_seed must be at least 0, got -1"),
+    ],
+)
+def test_a_setting_out_of_range_is_named_with_its_rule(setting, said):
+    """From a flag as from a keyword."""
+    with pytest.raises(ConfigError) as caught:
+        RunConfig(**setting)
+    assert str(caught.value).startswith(said)
+    ((name, value),) = setting.items()
+    flag = f"--{name.replace('_', '-')}={value}"
+    assert complaint(flag).startswith(said)
+
+
+def test_a_dry_run_is_told_apart():
+    """It is not a setting: it does not go into the file."""
+    config, dry, _ = RunConfig.from_argv(["--dry-run"])
+
+    assert dry
+    assert "dry" not in config.to_toml()
+    assert not RunConfig.from_argv([])[1]

@@ -1,0 +1,328 @@
+"""Problems of one's own on the command line: found, given their settings, and run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import dadmm
+from dadmm.cli.config import RunConfig
+from dadmm.core.errors import ConfigError
+from dadmm.data import datasets
+from dadmm.problems import builder
+from dadmm.run import main
+from tests.support.processes import ROOT, mpiexec, python
+
+MODULE = '''
+"""Problems that somebody wrote."""
+
+import numpy as np
+
+from dadmm import Layout
+
+
+class Mean:
+    """f(m) = weight/2 sum |x - m|^2 over the rows that have no NaN."""
+
+    def __init__(self, rows, *, weight=1.0, offset=None, n_components=2, alpha=0.0):
+        self.layout = Layout.of(mean=(rows.shape[1],))
+        self.rows, self.weight = rows[~np.isnan(rows).any(axis=1)], float(weight)
+        self.rows = self.rows + (0.0 if offset is None else np.array(offset))
+        self.n_components, self.alpha = n_components, alpha
+
+    def init(self, rng):
+        return np.zeros(self.layout.size)
+
+    def expect(self, theta):
+        return None
+
+    def prox(self, theta, stats, centre, weight):
+        pull = self.weight * self.rows.sum(axis=0) + weight * centre
+        return pull / (self.weight * len(self.rows) + weight)
+
+    def objectives(self, thetas, stats):
+        off = thetas[:, None, :] - self.rows
+        return 0.5 * self.weight * (off**2).sum(axis=(1, 2))
+
+
+class Group:
+    Inner = Mean
+
+
+class NoProx:
+    def __init__(self, rows):
+        self.layout = Layout.of(x=())
+
+    init = expect = objectives = lambda self, *arguments: None
+
+
+class Demanding(Mean):
+    def __init__(self, rows, beta):
+        super().__init__(rows)
+
+
+class Broken(Mean):
+    def __init__(self, rows):
+        raise RuntimeError("a bug in a constructor")
+
+
+NUMBER = 3
+'''
+
+
+@pytest.fixture(autouse=True)
+def package(tmp_path, monkeypatch):
+    """A package in a folder of its own, and a working folder beside it."""
+    inner = tmp_path / "site" / "mypackage"
+    inner.mkdir(parents=True)
+    (inner / "__init__.py").write_text("")
+    (inner / "module.py").write_text(MODULE)
+    (inner / "sick.py").write_text("import no_such_library\n")
+    (inner / "typo.py").write_text("def x(:\n")
+    work = tmp_path / "work"
+    work.mkdir()
+    monkeypatch.chdir(work)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    before = set(sys.modules)
+    yield tmp_path / "site"
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] == "mypackage":
+            del sys.modules[name]
+
+
+def offer(site, **points):
+    """Install what makes the package offer problems."""
+    info = site / "mypackage-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1")
+    lines = [f"{name} = {place}\n" for name, place in points.items()]
+    (info / "entry_points.txt").write_text("[dadmm.problems]\n" + "".join(lines))
+
+
+def run(*words, out="run"):
+    """Run the main job in silence and return its arrays."""
+    assert main([*map(str, words), "--out", out, "--quiet"]) == 0
+    with np.load(Path(out) / "result.npz", allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+SMALL = ("--nodes", 3, "--tolerance", 1e-8)
+MEAN = ("--problem", "mypackage.module:Mean")
+
+
+def test_a_class_is_named_by_its_module():
+    """And solved: here for the mean of all rows."""
+    samples = np.random.default_rng(0).normal(size=(30, 4))
+    np.save("rows.npy", samples)
+    found = run(*MEAN, *SMALL, "--data", "rows.npy")
+
+    assert_allclose(found["mean"], np.tile(samples.mean(axis=0), (3, 1)), atol=1e-6)
+
+
+def test_a_class_inside_another_is_named_by_both():
+    """As Python does."""
+    assert builder.find("mypackage.module:Group.Inner").__name__ == "Mean"
+
+
+def test_an_installed_package_offers_problems_by_name(package):
+    """In the entry-point group ``dadmm.problems``."""
+    offer(package, mean="mypackage.module:Mean")
+
+    assert_array_equal(
+        run("--problem", "mean", *SMALL)["mean"], run(*MEAN, *SMALL, out="b")["mean"]
+    )
+    with pytest.raises(ConfigError, match=r"one of ppca, .*, mean, or a class of your"):
+        RunConfig(problem="maen")
+
+
+def test_settings_reach_the_constructor():
+    """As JSON, of any type, or as a table of the configuration."""
+    np.save("rows.npy", np.ones((6, 2)))
+    given = json.dumps({"weight": 2, "offset": [1.0, 3.0]})
+    Path("run.toml").write_text("[problem_settings]\nweight = 2\noffset = [1.0, 3.0]\n")
+    words = (*MEAN, *SMALL, "--data", "rows.npy")
+    flag = run(*words, "--problem-settings", given)
+    table = run(*words, "--config", "run.toml", out="table")
+    again = run("--config", "table/config.toml", out="again")
+
+    assert_allclose(flag["mean"], [[2.0, 4.0]] * 3, atol=1e-7)
+    for other in (table, again):
+        assert_array_equal(other["mean"], flag["mean"])
+
+
+def test_a_plugin_keeps_its_own_defaults():
+    """Unless a flag is given; alpha is shared out among the nodes, as for others."""
+    rows = np.ones((4, 2))
+    plain = RunConfig(problem=MEAN[1])
+    told = RunConfig(problem=MEAN[1], alpha=3.0, n_components=7)
+
+    assert plain.problem_flags(3) == {}
+    assert plain.n_components is None
+    problem = builder.build(MEAN[1], rows, told.problem_flags(3), {})
+    assert (problem.alpha, problem.n_components) == (1.0, 7)
+    assert builder.build(MEAN[1], rows, plain.problem_flags(3), {}).n_components == 2
+
+
+def test_a_plugin_may_take_rows_with_gaps():
+    """What is not a number is for it to judge."""
+    samples = np.ones((6, 2))
+    samples[2, 1] = np.nan
+    np.save("rows.npy", samples)
+
+    assert_allclose(
+        run(*MEAN, *SMALL, "--data", "rows.npy")["mean"], np.ones((3, 2)), atol=1e-7
+    )
+
+
+def test_a_plugin_needs_no_data():
+    """It is given the paper's synthetic samples then."""
+    found = run(*MEAN, *SMALL, "--n-samples", 30, "--dimension", 4)
+    samples, _ = datasets.synthetic(30, 4)
+
+    assert_allclose(found["mean"], np.tile(samples.mean(axis=0), (3, 1)), atol=1e-6)
+
+
+def test_a_module_may_lie_in_the_current_folder(tmp_path, monkeypatch):
+    """Also where Python was not started with ``-m``."""
+    (Path.cwd() / "beside.py").write_text(MODULE)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", ".")])
+
+    assert builder.find("beside:Mean").__module__ == "beside"
+    del sys.modules["beside"]
+
+
+def test_results_are_named_by_the_class():
+    """Without the colon, which some file systems do not like."""
+    assert main([*map(str, (*MEAN, *SMALL)), "--quiet"]) == 0
+    (folder,) = Path("runs").iterdir()
+
+    assert folder.name.startswith("Mean-complete-auto-")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["mypackage.modul:Mean"], "there is no module 'mypackage.modul'; install it"),
+        (["yourpackage.module:Mean"], "there is no module 'yourpackage'; install it, "),
+        (["mypackage.sick:Mean"], "mypackage.sick cannot be imported, ModuleNotFoundE"),
+        (["mypackage.typo:Mean"], "mypackage.typo cannot be imported, SyntaxError: in"),
+        (["mypackage.module:Maen"], "mypackage.module has no 'Maen'; its problems are"),
+        (["mypackage.module:NUMBER"], "'mypackage.module:NUMBER' is int, not a class"),
+        (["mypackage.module:"], "'mypackage.module:' is not of the form package"),
+        (["mypackage/module.py:Mean"], "is not of the form package.module:Class"),
+        (["mypackage.module"], "unknown problem 'mypackage.module'; choose one of ppc"),
+        (["mypackage.module:NoProx"], "mypackage.module:NoProx has no method prox(the"),
+        (["mypackage.module:Demanding"], "Demanding needs a setting 'beta'; give it a"),
+        ([MEAN[1], "--delta", "2"], "module:Mean has no setting 'delta'; it has weigh"),
+        ([MEAN[1], "--target", "2"], "target does not go with mypackage.module:Mean, "),
+        ([MEAN[1], "--record-angle"], "record_angle does not go with mypackage.module"),
+        ([MEAN[1], "--problem-settings", '{"wieght": 1}'], "no setting 'wieght'; it h"),
+        ([MEAN[1], "--problem-settings", "weight=1"], "must be a JSON object such as "),
+        ([MEAN[1], "--problem-settings", "[1]"], "must be a JSON object such as '{"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_sentence(words, said, capsys):
+    """That says what was looked for, and what is there."""
+    assert main(["--nodes", "3", "--problem", *words]) == 2
+    out, err = capsys.readouterr()
+
+    assert out == ""
+    assert said in err
+    assert err.startswith("dadmm: error: ")
+    assert err.count("\n") == 1
+    assert not list(Path.cwd().iterdir())
+
+
+def test_a_bug_of_a_plugin_is_not_hidden():
+    """It ends with its traceback, as any bug does."""
+    with pytest.raises(RuntimeError, match="a bug in a constructor"):
+        main(["--problem", "mypackage.module:Broken"])
+
+
+def test_a_dry_run_imports_nothing(capsys):
+    """It only says what would be done."""
+    assert main(["--problem", "mypackage.sick:Mean", "--dry-run"]) == 0
+    assert 'problem = "mypackage.sick:Mean"\n' in capsys.readouterr().out
+
+
+# Over MPI
+
+
+def over_mpi(site, *words):
+    path = {"PYTHONPATH": f"{site}:{ROOT}"}
+    return mpiexec(3, "-m", "dadmm.run", *words, cwd=Path.cwd(), **path)
+
+
+@pytest.mark.mpi
+def test_ranks_find_what_one_process_finds(package):
+    """Each imports the module and builds a problem of its own rows."""
+    for i in range(3):
+        np.save(f"part-{i}.npy", np.random.default_rng(i).normal(size=(4 + i, 3)))
+    offer(package, mean="mypackage.module:Mean")
+    words = ("--problem", "mean", "--data", "part-{rank}.npy", "--quiet")
+    words += ("--problem-settings", '{"offset": [1, 2, 3]}')
+    ended = over_mpi(package, *words, "--out", "mpi")
+
+    assert ended.code == 0, ended.err
+    with np.load("mpi/result.npz") as arrays:
+        assert_array_equal(arrays["mean"], run(*words, "--nodes", 3)["mean"])
+
+
+@pytest.mark.parametrize(
+    ("problem", "said"),
+    [
+        ("yourpackage:Mean", "there is no module 'yourpackage'; install it, or start"),
+        ("mypackage.module:NoProx", "has no method prox(theta, stats, centre, weight)"),
+    ],
+)
+@pytest.mark.mpi
+def test_all_ranks_end_with_one_sentence(package, problem, said):
+    """From rank 0, with code 2."""
+    ended = over_mpi(package, "--problem", problem)
+
+    assert ended.code == 2
+    (sentence,) = ended.said
+    assert said in sentence
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.mpi
+def test_a_bug_of_a_plugin_ends_all_ranks(package):
+    """None waits for another."""
+    ended = over_mpi(package, "--problem", "mypackage.module:Broken")
+
+    assert ended.code == 1
+    assert "a bug in a constructor" in ended.err
+
+
+# The template
+
+
+def test_the_template_keeps_its_promises():
+    """It is what people copy."""
+    ended = python(ROOT / "examples" / "template_problem.py").end()
+
+    assert (ended.code, ended.err) == (0, "")
+    assert "keeps the contract" in ended.out
+
+
+def test_the_template_runs(monkeypatch):
+    """As its first lines say; with the intercept of the pooled rows."""
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(ROOT)
+    kind = builder.find("examples.template_problem:RidgeWithIntercept")
+    X, y, _ = datasets.regression(60, 3)
+    blocks = [(X[i::3], y[i::3] + 2.0) for i in range(3)]
+    problems = [kind(*block, alpha=0.1) for block in blocks]
+    result = dadmm.solve(problems, dadmm.Topology.ring(3), tolerance=1e-9)
+    (pooled,) = dadmm.solve(
+        [kind(X, y + 2.0, alpha=0.3)], dadmm.Topology.chain(1), max_iter=1
+    ).theta
+
+    assert result.converged
+    assert_allclose(result.theta, np.tile(pooled, (3, 1)), atol=1e-6)

@@ -1,0 +1,276 @@
+"""Problems on the command line: built from rows and settings, solved and reported."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import dadmm
+from dadmm import problems
+from dadmm.cli.config import RunConfig
+from dadmm.core.errors import ConfigError, ProblemError
+from dadmm.data import datasets, shard
+from dadmm.problems import builder
+from dadmm.run import main
+from tests.support.processes import mpiexec
+
+REGRESSIONS = ["least_squares", "ridge", "lasso", "elastic_net", "huber"]
+SUPERVISED = [*REGRESSIONS, "logistic"]
+SMALL = ("--nodes", 4, "--n-samples", 80, "--dimension", 5, "--topology", "ring")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(*words, out="run"):
+    """Run the main job in silence; return its arrays and its summary."""
+    assert main([*map(str, words), "--out", out, "--quiet"]) == 0
+    summary = json.loads((Path(out) / "summary.json").read_text())
+    with np.load(Path(out) / "result.npz", allow_pickle=False) as arrays:
+        return dict(arrays), summary
+
+
+def complaint(capsys, *words):
+    """Return what is said about a command line."""
+    assert main([*map(str, words)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("dadmm: error: ")
+    assert said.count("\n") == 1
+    return said
+
+
+# What is solved
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "settings"),
+    [
+        ("least_squares", {}, {}),
+        ("ridge", {}, {"alpha": 1.0}),
+        ("ridge", {"alpha": 3.0}, {"alpha": 3.0}),
+        ("lasso", {"alpha": 8.0}, {"alpha": 8.0}),
+        ("elastic_net", {"alpha": 8.0}, {"alpha": 8.0, "l1_ratio": 0.5}),
+        ("elastic_net", {"l1_ratio": 0.2}, {"alpha": 1.0, "l1_ratio": 0.2}),
+        ("elastic_net", {}, {"alpha": 1.0, "l1_ratio": 0.5}),
+        ("huber", {"delta": 0.3, "alpha": 2.0}, {"delta": 0.3, "alpha": 2.0}),
+        ("huber", {}, {"delta": 1.35, "alpha": 0.0}),
+        ("logistic", {"alpha": 0.5}, {"alpha": 0.5}),
+    ],
+)  # fmt: skip
+def test_a_run_does_what_solve_does(name, flags, settings):
+    """On synthetic data; each node has its share of the alpha of all."""
+    words = [w for k, v in flags.items() for w in (f"--{k.replace('_', '-')}", v)]
+    found, _ = run("--problem", name, *SMALL, *words)
+
+    draw = datasets.classification if name == "logistic" else datasets.regression
+    X, y, _ = draw(80, 5)
+    rows = zip(shard.split(X, 4), np.array_split(y, 4), strict=True)
+    own = settings | ({"alpha": settings["alpha"] / 4} if "alpha" in settings else {})
+    made = [problems.PROBLEMS[name](*block, **own) for block in rows]
+    result = dadmm.solve(made, dadmm.Topology.ring(4))
+    for part, values in result.layout.views(result.theta)._asdict().items():
+        assert_array_equal(found[part], values)
+
+
+@pytest.mark.parametrize("name", SUPERVISED)
+def test_nodes_find_what_one_node_finds(name):
+    """A run of one node solves the whole problem at once, with the whole alpha."""
+    words = ("--problem", name, "--n-samples", 80, "--dimension", 5)
+    exact, _ = run(*words, "--nodes", 1, out="one")
+    found, summary = run(*words, "--nodes", 4, "--tolerance", 1e-9, "--max-iter", 5000)
+
+    assert summary["converged"]
+    assert_allclose(found["coef"], np.tile(exact["coef"], (4, 1)), atol=1e-6)
+    assert summary["metrics"]["objective_gap"] < 1e-3
+
+
+def test_data_come_from_a_file():
+    """Of any form that has a target; the same bits from each."""
+    X, y, _ = datasets.regression(30, 4)
+    np.savez("both.npz", X=X, y=y)
+    np.save("first.npy", np.column_stack([y, X]))
+    np.savetxt("head.csv", np.column_stack([X, y]), delimiter=",", fmt="%.17g",
+               header="a,b,c,d,price", comments="")  # fmt: skip
+    for i in range(3):
+        rows = slice(10 * i, 10 * i + 10)
+        np.savez(f"part-{i}.npz", X=X[rows], y=y[rows])
+    words = ("--problem", "lasso", "--nodes", 3, "--max-iter", 20, "--data")
+
+    results = [
+        run(*words, *source, out=f"run-{k}")[0]["coef"]
+        for k, source in enumerate(
+            [
+                ("both.npz",),
+                ("first.npy", "--target", 0),
+                ("head.csv",),
+                ("head.csv", "--target", "price"),
+                ("part-{rank}.npz",),
+            ]
+        )
+    ]
+
+    for coef in results[1:]:
+        assert_array_equal(coef, results[0])
+
+
+def test_settings_are_written_down():
+    """Those that were meant, so that the same run can be had again."""
+    first, _ = run("--problem", "elastic_net", "--alpha", 7, *SMALL)
+    text = (Path("run") / "config.toml").read_text()
+    again, _ = run("--config", "run/config.toml", out="again")
+
+    assert "alpha = 7.0\nl1_ratio = 0.5\n" in text
+    assert "delta" not in text
+    assert_array_equal(again["coef"], first["coef"])
+
+
+# What is said
+
+
+def test_a_convex_run_tells_how_far_the_optimum_may_be(capsys):
+    """From its own certificate: no data were gathered for it."""
+    assert main([*map(str, ("--problem", "ridge", *SMALL)), "--out", "run"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    assert lines[0].startswith("ridge by auto on ring, 4 nodes; ")
+    assert lines[4].startswith("objective ")
+    assert lines[4].endswith(" of the optimum")
+    assert lines[5:] == ["results in run"]
+    assert not [line for line in lines if "angle" in line]
+
+
+def test_penalties_of_ones_own_certify_nothing():
+    """Their runs agree on another point than the optimum."""
+    _, summary = run("--problem", "ridge", "--coupling", "own", *SMALL)
+
+    assert "objective_gap" not in summary["metrics"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--problem", "rigde"], "unknown problem 'rigde'; choose one of ppca, sfm, "),
+        (["--alpha", 1], "alpha does not go with ppca; it is for ridge, lasso, elas"),
+        (["--problem", "ridge", "--delta", 1], "delta does not go with ridge; it is "),
+        (["--problem", "sfm", "--target", 1], "target does not go with sfm; it is for"),
+        (["--problem", "ridge", "--record-angle"], "record_angle does not go with rid"),
+        (["--problem", "ridge", "--alpha=-1"], "alpha must be a number, not negative"),
+        (["--problem", "lasso", "--alpha", "much"], "must be a number, got 'much'"),
+        (["--problem", "huber", "--delta", 0], "delta must be a number, positive and"),
+        (["--problem", "logistic", "--data", "y.npy"], "needs labels 0 and 1 or -1 an"),
+        (["--problem", "ridge", "--data", "y.npy", "--target", 9], "no column '9' for"),
+        (["--problem", "ridge", "--data", "nan.npy"], "row 3, column 1 is nan; sample"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words, said, capsys):
+    """Of the settings, or of the data."""
+    np.save("y.npy", np.arange(80.0).reshape(40, 2))
+    np.save("nan.npy", np.where(np.arange(80).reshape(40, 2) == 7, np.nan, 1.0))
+
+    assert said in complaint(capsys, *words, "--nodes", 2)
+
+
+def test_other_columns_on_one_node_are_a_mistake(capsys):
+    """Told by the parameters that would follow from them."""
+    for i in range(2):
+        np.save(f"part-{i}.npy", np.ones((5, 3 + i)))
+    words = ("--problem", "ridge", "--data", "part-{rank}.npy", "--nodes", 2)
+
+    assert (
+        "node 1 has parameters Layout.of(coef=(3,)) but node 0 Layout.of(coef=(2,)); "
+        "all nodes must have the same columns"
+    ) in complaint(capsys, *words)
+
+
+# Over MPI
+
+
+@pytest.mark.mpi
+def test_ranks_find_what_one_process_finds(tmp_path):
+    """Bit by bit, from a file that rank 0 reads and scatters."""
+    X, y, _ = datasets.regression(30, 4)
+    np.savez("both.npz", X=X, y=y)
+    words = ("--problem", "lasso", "--alpha", 3, "--data", "both.npz", "--quiet")
+    ended = mpiexec(3, "-m", "dadmm.run", *words, "--out", "mpi", cwd=tmp_path)
+    alone, _ = run(*words, "--nodes", 3)
+
+    assert ended.code == 0, ended.err
+    with np.load("mpi/result.npz") as arrays:
+        assert_array_equal(arrays["coef"], alone["coef"])
+
+
+@pytest.mark.mpi
+def test_other_columns_on_one_rank_are_a_mistake(tmp_path):
+    """On all ranks at once, told by rank 0."""
+    for i in range(3):
+        np.save(f"part-{i}.npy", np.ones((5, 3 + (i == 2))))
+    words = ("--problem", "huber", "--data", "part-{rank}.npy")
+    ended = mpiexec(3, "-m", "dadmm.run", *words, cwd=tmp_path)
+
+    assert ended.code == 2
+    (said,) = ended.said
+    assert "rank 2 has parameters Layout.of(coef=(3,)) but rank 0" in said
+
+
+# How a problem is built
+
+
+class Weird:
+    """A constructor with all kinds of arguments."""
+
+    def __init__(self, rows, /, scale, *more, alpha=2.0, **others):
+        self.given = rows, scale, alpha, others
+
+
+def test_arguments_are_those_after_the_rows():
+    """By name; some have defaults, some not, and any may be allowed."""
+    takes = builder.arguments(Weird)
+
+    assert takes == ({"alpha": 2.0}, ("scale",), True)
+    assert builder.arguments(problems.Ridge) == ({"alpha": 1.0}, ("y",), False)
+    assert builder.arguments(problems.PPCA).takes("n_components")
+
+
+def test_settings_that_a_class_has_not_are_refused():
+    """Flags are not: they may be meant for another."""
+    rows = np.ones((3, 3))
+    with pytest.raises(ConfigError, match="ridge has no setting 'beta'; it has alpha"):
+        builder.build("ridge", rows, {"delta": 1.0}, {"beta": 1.0})
+    with pytest.raises(ConfigError, match="ridge has no setting 'y'"):
+        builder.build("ridge", rows, {}, {"y": [1.0]})
+    with pytest.raises(ConfigError, match="ppca needs a setting 'n_components'; give"):
+        builder.build("ppca", rows, {}, {})
+
+
+def test_settings_win_over_flags():
+    """They were given for this problem."""
+    problem = builder.build("ridge", np.ones((3, 3)), {"alpha": 1.0}, {"alpha": 5.0})
+
+    assert problem.alpha == 5.0
+
+
+def test_a_class_that_lacks_a_method_is_told(monkeypatch):
+    """By name, before the first iteration."""
+    monkeypatch.setitem(problems.PROBLEMS, "weird", Weird)
+    with pytest.raises(ProblemError, match=r"^weird has no layout, a dadmm\.Layout"):
+        builder.build("weird", np.ones((3, 3)), {}, {"scale": 1.0})
+
+
+@pytest.mark.parametrize("name", problems.PROBLEMS)
+def test_every_problem_has_its_defaults(name):
+    """Those of its class, in the settings of a run."""
+    config = RunConfig(problem=name)
+    usual = builder.arguments(problems.PROBLEMS[name]).usual
+
+    for setting in ("alpha", "l1_ratio", "delta"):
+        assert getattr(config, setting) == usual.get(setting)
+    assert config.problem_flags(3).get("alpha") == (
+        usual["alpha"] / 3 if "alpha" in usual else None
+    )

@@ -1,0 +1,682 @@
+"""The main job in one process: what it reads, writes, says and returns."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import signal
+import sys
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import dadmm
+from dadmm.cli import progress, report
+from dadmm.cli.progress import ProgressLine, Signals
+from dadmm.core.errors import DadmmError
+from dadmm.data import shard
+from dadmm.exchange import launcher, world
+from dadmm.problems import PPCA
+from dadmm.run import main
+from tests.support.processes import Job, python, variables
+
+SMALL = ("--nodes", 4, "--n-samples", 60, "--dimension", 6, "--n-components", 2)
+SHORT = (*SMALL, "--max-iter", 12)
+
+
+@pytest.fixture(autouse=True)
+def alone(tmp_path, monkeypatch):
+    """Every run starts in an empty folder, and no launcher is about."""
+    monkeypatch.chdir(tmp_path)
+    for name in {name for pair in launcher.LAUNCHERS for name in pair}:
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def run(*words: object, out: str = "run") -> Path:
+    """Run the main job in silence and return its folder."""
+    assert main([*map(str, words), "--out", out, "--quiet"]) == 0
+    return Path(out)
+
+
+def summary_of(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())
+
+
+def arrays_of(folder: Path) -> dict[str, np.ndarray]:
+    with np.load(folder / "result.npz", allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def table_of(path: Path) -> dict[str, np.ndarray]:
+    """Return a CSV file by column."""
+    with path.open() as file:
+        header, *rows = csv.reader(file)
+    return dict(zip(header, np.array(rows, dtype=float).T, strict=True))
+
+
+def assert_same(first: Path, second: Path) -> None:
+    """Assert that two runs found the same, to the last bit."""
+    mine, other = arrays_of(first), arrays_of(second)
+    assert list(mine) == list(other)
+    for name, array in mine.items():
+        assert_array_equal(array, other[name], err_msg=name)
+    mine, other = table_of(first / "history.csv"), table_of(second / "history.csv")
+    assert list(mine) == list(other)
+    for name, column in mine.items():
+        if not name.endswith("seconds"):
+            assert_array_equal(column, other[name], err_msg=name)
+    mine, other = summary_of(first), summary_of(second)
+    for name in mine.keys() - {"seconds"}:
+        assert mine[name] == other[name]
+
+
+# Repeating a run
+
+
+def test_the_same_seed_gives_the_same_numbers():
+    """And another one does not, even from the same data."""
+    first = run(*SHORT, "--init", "independent", "--seed", 3)
+    again = run(*SHORT, "--init", "independent", "--seed", 3, out="again")
+    other = run(*SHORT, "--init", "independent", "--seed", 4, out="other")
+
+    assert_same(first, again)
+    assert (arrays_of(first)["W"] != arrays_of(other)["W"]).any()
+
+
+def test_a_configuration_fed_back_repeats_the_run():
+    """Into a new folder, wherever the first results went, and with as many nodes."""
+    words = ("--scheme", "vp_nap", "--topology", "star", "--budget-trigger", "inf")
+    words += ("--coupling", "own", "--eta0", 0.1, "--noise-variance", 1e-3, "--strict")
+    main([str(word) for word in (*SHORT, *words, "--out", "first", "--overwrite")])
+    for out in (["--out", "second"], []):
+        assert main(["--config", "first/config.toml", *out]) == 3
+    second, (third,) = Path("second"), Path("runs").iterdir()
+
+    assert_same(Path("first"), second)
+    assert_same(Path("first"), third)
+    texts = [
+        (Path(folder) / "config.toml").read_text()
+        for folder in ("first", second, third)
+    ]
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_a_configuration_says_how_many_nodes_there_were():
+    """Also where the number came from a graph file, or from nobody."""
+    Path("path.edges").write_text("0 1\n1 2\n")
+    first = run("--topology", "path.edges", "--max-iter", 2)
+    second = run("--max-iter", 2, "--topology", "ring", out="second")
+
+    assert "nodes = 3\n" in (first / "config.toml").read_text()
+    assert "nodes = 20\n" in (second / "config.toml").read_text()
+
+
+def test_a_run_does_what_solve_does():
+    """The same settings and shards give the same bits."""
+    folder = run(*SHORT, "--scheme", "vp", "--topology", "ring", "--eta0", 2)
+    samples, _ = dadmm.datasets.synthetic(60, 6, 2)
+    problems = [PPCA(own, 2) for own in shard.split(samples, 4)]
+    ring = dadmm.Topology.ring(4)
+    result = dadmm.solve(problems, ring, scheme="vp", eta0=2.0, max_iter=12)
+
+    assert_found(folder, result)
+
+
+def assert_found(folder: Path, result: dadmm.Result) -> None:
+    found = arrays_of(folder)
+    for name, part in result.layout.views(result.theta)._asdict().items():
+        assert_array_equal(found[name], part, err_msg=name)
+    assert_array_equal(found["eta"], result.eta)
+    history = table_of(folder / "history.csv")
+    for name in ("objective", "primal", "dual", "eta", "quiet"):
+        assert_array_equal(history[name], result.history[name].ravel(), err_msg=name)
+
+
+# What is written
+
+
+def test_results_are_stacked_by_node():
+    """Shapes as documented: J = 4 nodes, D = 6 dimensions, M = 2, E = 8 edges."""
+    found = arrays_of(run(*SHORT, "--topology", "ring"))
+
+    assert {name: array.shape for name, array in found.items()} == {
+        "W": (4, 6, 2), "mu": (4, 6), "a": (4,),
+        "edges": (8, 2), "eta": (8,), "edge_messages": (8,), "edge_bytes": (8,),
+        "edge_silent": (8,), "edge_lost": (8,),
+    }  # fmt: skip
+    assert_array_equal(found["edges"], dadmm.Topology.ring(4).edges)
+
+
+def test_the_history_has_a_row_per_node_and_iteration():
+    """Sorted by iteration, then by node."""
+    history = table_of(run(*SHORT) / "history.csv")
+
+    assert list(history) == [
+        "iteration", "node", "objective", "primal", "dual", "disagreement", "residual",
+        "eta", "quiet", "messages", "bytes", "solve_seconds", "exchange_seconds",
+        "update_seconds", "observe_seconds",
+    ]  # fmt: skip
+    assert_array_equal(history["iteration"], np.repeat(np.arange(1, 13), 4))
+    assert_array_equal(history["node"], np.tile(np.arange(4), 12))
+
+
+def test_angles_are_recorded_on_request():
+    """To the truth and to the centralised solution, up to the summary's."""
+    folder = run(*SHORT, "--record-angle")
+    history, found = table_of(folder / "history.csv"), summary_of(folder)["metrics"]
+
+    assert list(history)[-2:] == ["angle_to_truth", "angle_to_centralised"]
+    for name in ("angle_to_truth", "angle_to_centralised"):
+        assert history[name][-4:].max() == found[f"{name}_degrees"]
+
+
+def test_edges_are_recorded_on_request():
+    """A row per directed edge and iteration, sorted, as set at its end."""
+    folder = run(*SHORT, "--topology", "chain", "--record-edges")
+    edges, found = table_of(folder / "edges.csv"), arrays_of(folder)
+
+    assert list(edges) == ["iteration", "i", "j", "eta", "spent", "budget", "bytes"]
+    assert_array_equal(edges["iteration"], np.repeat(np.arange(1, 13), 6))
+    ends = np.column_stack([edges["i"], edges["j"]])
+    assert_array_equal(ends, np.tile(found["edges"], (12, 1)))
+    assert_array_equal(edges["eta"][-6:], found["eta"])
+    assert not (run(*SHORT, out="without") / "edges.csv").exists()
+
+
+def test_the_summary_says_what_happened():
+    """Everything that somebody needs to trust the other files."""
+    folder = run(*SHORT, "--topology", "ring", "--tolerance", 0)
+    summary = summary_of(folder)
+
+    assert set(summary) == {
+        "converged", "reason", "iterations", "n_nodes", "messages", "bytes",
+        "collectives", "collective_bytes", "seconds", "metrics", "seeds", "versions",
+        "mpi_library", "hosts", "node_hosts", "silent_messages", "lost_payloads",
+        "edges_between_hosts", "bytes_between_hosts", "lost_nodes", "resumed_after",
+    }  # fmt: skip
+    assert (summary["converged"], summary["reason"]) == (False, "max_iter")
+    assert (summary["iterations"], summary["n_nodes"]) == (12, 4)
+    assert summary["messages"] == 8 * 13  # one swap carries the starting parameters
+    assert summary["messages"] == arrays_of(folder)["edge_messages"].sum()
+    size = 6 * 2 + 6 + 1
+    assert summary["bytes"] == 8 * (8 * (2 + size) + 12 * 8 * (1 + size))
+    phases = {"solve", "exchange", "update", "observe"}
+    assert set(summary["seconds"]) == {"total", *phases}
+    assert set(summary["metrics"]) == {
+        "angle_to_truth_degrees", "angle_to_centralised_degrees", "consensus_error",
+        "disagreement", "residual", "objective", "log_likelihood", "log_likelihood_gap",
+    }  # fmt: skip
+    assert summary["metrics"]["log_likelihood_gap"] > 0
+    assert summary["versions"]["dadmm"] == dadmm.__version__
+    assert summary["mpi_library"] == "none (one process)"
+    assert list(summary["hosts"].values()) == [1]
+    assert summary["node_hosts"] == 4 * list(summary["hosts"])
+    assert summary["edges_between_hosts"] == summary["bytes_between_hosts"] == 0
+
+
+def test_a_package_that_nobody_needed_may_be_missing(monkeypatch):
+    """The summary says so, after a run that did well without it."""
+    monkeypatch.setattr(report, "PACKAGES", ("numpy", "no-such-package"))
+    versions = summary_of(run(*SHORT))["versions"]
+
+    assert versions["numpy"] == np.__version__
+    assert versions["no-such-package"] == "not installed"
+
+
+def test_collectives_are_counted_apart():
+    """Only the global agreement has any: one per iteration, but for the last."""
+    summary = summary_of(run(*SMALL, "--agreement", "global", "--tolerance", 0.1))
+
+    assert summary["converged"]
+    assert summary["collectives"] == summary["iterations"] - 1
+    assert summary["collective_bytes"] == summary["collectives"] * 4 * 8
+
+
+def test_the_reference_may_be_left_out():
+    """With large dimensions it costs more than the run."""
+    found = summary_of(run(*SHORT, "--no-reference"))["metrics"]
+
+    assert set(found) == {
+        "angle_to_truth_degrees", "consensus_error", "disagreement", "residual",
+        "objective",
+    }  # fmt: skip
+
+
+def test_data_without_noise_are_no_reason_to_lose_the_results():
+    """Their likelihood has no maximum, so none is told."""
+    np.save("flat.npy", np.full((20, 5), 3.0))
+    folder = run("--data", "flat.npy", *SMALL[:2], "--n-components", 2, "--max-iter", 5)
+
+    assert "log_likelihood" not in summary_of(folder)["metrics"]
+    assert "NaN" not in (folder / "summary.json").read_text()
+
+
+# Where it is written
+
+
+def test_results_are_never_overwritten():
+    """Not even by the same run: code 2, and every byte as it was."""
+    folder = run(*SHORT)
+    before = contents(folder)
+    assert main([*map(str, SHORT), "--out", "run"]) == 2
+
+    assert contents(folder) == before
+
+
+def contents(folder):
+    """Return the bytes of all files."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_results_are_overwritten_on_request():
+    """Nothing of the first run stays."""
+    run(*SHORT, "--record-edges")
+    folder = run(*SHORT, "--scheme", "vp", "--seed", 9, "--overwrite")
+
+    assert_same(folder, run(*SHORT, "--scheme", "vp", "--seed", 9, out="fresh"))
+    names = ["checkpoints", "config.toml", "history.csv", "result.npz", "summary.json"]
+    assert sorted(os.listdir(folder)) == [".lock", *names]
+
+
+def test_without_a_name_results_go_to_a_new_folder(capsys):
+    """Whose name says what the run was, and which is told."""
+    for _ in range(2):
+        assert main([str(word) for word in (*SHORT, "--topology", "ring")]) == 0
+    folders = sorted(str(path) for path in Path("runs").iterdir())
+
+    assert len(folders) == 2
+    assert all(re.match(r"runs/ppca-ring-auto-\d{8}-\d{6}", name) for name in folders)
+    said = capsys.readouterr().out.splitlines()
+    assert sorted(line for line in said if "results in" in line) == [
+        f"results in {name}" for name in folders
+    ]
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], ["--version"], ["--help"]])
+def test_looking_leaves_nothing_behind(words, capsys):
+    """Neither a dry run nor a question makes a folder."""
+    try:
+        code = main(words)
+    except SystemExit as leaving:
+        code = leaving.code
+
+    assert code == 0
+    assert capsys.readouterr().err == ""
+    assert os.listdir() == []
+
+
+def test_a_dry_run_prints_settings_that_can_be_used(capsys):
+    """Resolved: defaults, file and flags together."""
+    Path("half.toml").write_text("eta0 = 3\nmax_iter = 4\n")
+    words = [str(word) for word in (*SMALL, "--config", "half.toml")]
+    assert main([*words, "--max-iter", "5", "--dry-run"]) == 0
+    Path("whole.toml").write_text(capsys.readouterr().out)
+
+    assert_same(
+        run("--config", "whole.toml"),
+        run(*SMALL, "--eta0", 3, "--max-iter", 5, out="other"),
+    )
+
+
+# What is read
+
+
+def make_sources(folder: Path) -> np.ndarray:
+    """Write the same samples in every format, and return them."""
+    from scipy.io import savemat
+
+    samples = np.random.default_rng(7).standard_normal((30, 5))
+    text = {"delimiter": ",", "fmt": "%.17g"}
+    np.save(folder / "all.npy", samples)
+    np.savez(folder / "one.npz", x=samples)
+    np.savez(folder / "two.npz", x=samples, y=np.zeros(3))
+    np.savetxt(folder / "plain.csv", samples, **text)
+    np.savetxt(folder / "head.csv", samples, header="a,b,c,d,e", comments="", **text)
+    np.savetxt(folder / "plain.txt", samples, fmt="%.17g")
+    savemat(folder / "one.mat", {"x": samples})
+    for i, own in enumerate(np.array_split(samples, 3)):
+        np.save(folder / f"part-{i}.npy", own)
+        np.savetxt(folder / f"part-{i}.csv", own, **text)
+    labels = labels_of(len(samples))
+    np.save(folder / "labels.npy", labels)
+    np.savetxt(folder / "labels.csv", labels, fmt="%d")
+    np.save(folder / "labelled.npy", np.column_stack([labels, samples]))
+    np.savetxt(folder / "labelled.csv", np.column_stack([samples, labels]), **text)
+    return samples
+
+
+def labels_of(n: int) -> np.ndarray:
+    return np.arange(n) * 7 % 11 % 3
+
+
+@pytest.mark.parametrize(
+    ("source", "labels"),
+    [
+        ("all.npy", None), ("one.npz", None), ("two.npz::x", None),
+        ("plain.csv", None), ("head.csv", None), ("plain.txt", None),
+        ("one.mat", None), ("one.mat::x", None),
+        ("part-{rank}.npy", None), ("part-{rank}.csv", None),
+        ("all.npy", "labels.npy"), ("plain.csv", "labels.csv"),
+        ("labelled.npy", 0), ("labelled.csv", 5), ("labelled.csv", -1),
+    ],
+)  # fmt: skip
+def test_every_source_gives_the_same_as_the_shards(source, labels, tmp_path):
+    """To the last bit, against `dadmm.solve` with samples from memory."""
+    samples = make_sources(tmp_path)
+    chosen = () if labels is None else ("--labels", labels)
+    words = ("--nodes", 3, "--n-components", 2, "--max-iter", 8)
+    folder = run("--data", source, *chosen, *words)
+
+    which = None if labels is None else labels_of(len(samples))
+    problems = [PPCA(own, 2) for own in shard.split(samples, 3, which)]
+    complete = dadmm.Topology.complete(3)
+    assert_found(folder, dadmm.solve(problems, complete, max_iter=8))
+    assert "angle_to_truth_degrees" not in summary_of(folder)["metrics"]
+
+
+def test_a_graph_file_decides_how_many_nodes_there_are():
+    """Without mpiexec, and unless --nodes contradicts it."""
+    Path("path.edges").write_text("0 1\n1 2\n")
+
+    assert summary_of(run("--topology", "path.edges", "--max-iter", 2))["n_nodes"] == 3
+    assert main(["--topology", "path.edges", "--nodes", "4"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--data", "none.npy"], "cannot read none.npy: No such file or directory"),
+        (["--data", "samples.doc"], "samples.doc is not a data file; use one of .npy"),
+        (["--labels", "0", "--data", "part-{rank}.npy"], "labels go neither with"),
+        (["--labels", "9", "--data", "all.npy"], "there is no column 9 of labels"),
+        (["--nodes", "31", "--data", "all.npy"], "30 samples are too few for 31 nodes"),
+        (["--n-components", "5", "--data", "all.npy"], "less than the 5 dimensions"),
+        (["--topology", "ring.edges"], "cannot read the graph ring.edges: No such"),
+        (["--topology", "doughnut"], "unknown graph 'doughnut'; choose one of"),
+        (["--config", "none.toml"], "cannot read none.toml: No such file"),
+        (["--eta0", "0"], "eta0 must be positive and finite, got 0.0"),
+        (["--out", "all.npy"], "all.npy is not a folder; choose another --out"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_code_2(words, said, capsys, tmp_path):
+    """Nothing on stdout, no traceback, and no folder."""
+    make_sources(tmp_path)
+    files = sorted(os.listdir())
+
+    assert main(words) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("dadmm: error: ")
+    assert err.count("\n") == 1
+    assert said in err
+    assert sorted(os.listdir()) == files
+
+
+def test_different_columns_are_a_mistake(capsys):
+    """In one process as between ranks."""
+    np.save("part-0.npy", np.ones((5, 3)))
+    np.save("part-1.npy", np.ones((5, 4)))
+    words = ["--data", "part-{rank}.npy", "--nodes", "2", "--n-components", "2"]
+
+    assert main(words) == 2
+    said = "node 1 has samples of dimension 4 but node 0 of dimension 3; all nodes must"
+    assert said in capsys.readouterr().err
+
+
+# What is said
+
+
+def test_a_converged_run_says_so(capsys):
+    """What it was, how it ended, what it cost, how good it is, where it lies."""
+    words = (*SMALL, "--tolerance", 0.05, "--out", "run", "--strict")
+    assert main([str(word) for word in words]) == 0
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+
+    assert lines[0].startswith("ppca by auto on complete, 4 nodes; MPI: none")
+    assert re.match(r"converged after \d+ iterations, \d+\.\d\d s \(", lines[1])
+    assert re.match(r"[\d,]+ messages, [\d,]+ bytes$", lines[2])
+    assert lines[3].startswith("nodes agree to ")
+    assert lines[4].startswith("largest angle to the true subspace: ")
+    assert lines[5].startswith("largest angle to the centralised solution: ")
+    assert lines[6:] == ["results in run"]
+    assert err == ""
+
+
+@pytest.mark.parametrize(("strict", "code"), [([], 0), (["--strict"], 3)])
+def test_not_converging_is_said_plainly(strict, code, capsys):
+    """An error only for those who ask for it; the results are there either way."""
+    words = [str(word) for word in (*SHORT, "--tolerance", 0, "--out", "run")]
+
+    assert main([*words, *strict]) == code
+    said = capsys.readouterr().out
+    assert "NOT converged: max_iter reached after 12 iterations" in said
+    assert (Path("run") / "summary.json").exists()
+
+
+def test_a_time_limit_stops_a_run_with_results(capsys):
+    """At the end of the round after the one in which it passes."""
+    words = (*SMALL, "--topology", "chain", "--tolerance", 0, "--max-seconds", 1e-9)
+    assert main([*map(str, words), "--out", "run"]) == 0
+
+    assert "NOT converged: max_seconds reached after 6" in capsys.readouterr().out
+    assert summary_of(Path("run"))["reason"] == "max_seconds"
+
+
+def test_quiet_is_quiet(capsys):
+    """Only errors are told."""
+    run(*SHORT)
+    assert capsys.readouterr() == ("", "")
+    assert main(["--quiet", "--out", "run"]) == 2
+    assert capsys.readouterr().err.startswith("dadmm: error: run is not empty")
+
+
+def test_the_version_is_told(capsys):
+    """Of the package, as in its metadata."""
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert capsys.readouterr().out == f"dadmm {dadmm.__version__}\n"
+
+
+def test_a_problem_without_a_minimum_is_told(capsys, monkeypatch):
+    """By node and iteration: that is the user's to mend, so code 2."""
+    monkeypatch.setattr(
+        PPCA, "objectives", lambda self, rows, stats: rows[:, 0] * np.nan
+    )
+
+    assert main([*map(str, SHORT), "--out", "run"]) == 2
+    assert "error: node 0: the objective is nan in it" in capsys.readouterr().err
+
+
+def test_what_should_not_happen_is_not_hidden(monkeypatch):
+    """A bug ends with its traceback, and the signals are given back."""
+
+    def fail(self, *arguments):
+        raise RuntimeError("a bug")
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(PPCA, "prox", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        main([*map(str, SHORT), "--out", "run"])
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+# Progress
+
+
+NODE = SimpleNamespace(primal=0.5, dual=0.25, objective=123.0)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that shows 0, 1, 2, ... seconds."""
+    seconds = count()
+    monkeypatch.setattr(progress, "monotonic", lambda: float(next(seconds)))
+
+
+def test_the_progress_line_is_rewritten_on_a_terminal(clock, capsys, monkeypatch):
+    """It fits, never wraps, and is wiped at the end."""
+    monkeypatch.setenv("DADMM_PROGRESS", "live")
+    monkeypatch.setenv("COLUMNS", "60")
+    line = ProgressLine(max_iter=1000)
+    for t in (100, 200):
+        line(t, [NODE])
+    line.close()
+    *shown, wiped, end = capsys.readouterr().err.split("\r")
+
+    assert shown[0] == "iteration 100 of at most 1000: primal 5.0e-01, dual 2.5e-01"
+    assert [len(text) for text in shown] == [59, 59]
+    assert (wiped.strip(), len(wiped), end) == ("", 59, "")
+
+
+def test_progress_elsewhere_is_a_line_now_and_then(clock, capsys, monkeypatch):
+    """Every ten seconds, so that a log stays short; nothing to wipe."""
+    monkeypatch.delenv("DADMM_PROGRESS", raising=False)
+    line = ProgressLine(max_iter=1000)
+    for t in range(1, 25):
+        line(t, [NODE])
+    line.close()
+    lines = capsys.readouterr().err.splitlines()
+
+    assert len(lines) == 2
+    assert lines[0] == (
+        "iteration 10 of at most 1000: primal 5.0e-01, dual 2.5e-01, f 123; "
+        "1 per second, at most 16 min 30 s left"
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (7300, "2 h 1 min")],
+)
+def test_durations_are_read_by_people(seconds, words):
+    """Two units at most."""
+    assert progress._duration(seconds) == words
+
+
+# Signals
+
+
+def test_the_first_signal_asks_all_to_stop():
+    """Each of the three, and until they are given back."""
+    for number in Signals.CAUGHT:
+        before = signal.getsignal(number)
+        signals = Signals()
+        assert signals(1, []) is None
+        os.kill(os.getpid(), number)
+        assert signals(2, []) == "signal"
+        signals.close()
+        assert signal.getsignal(number) == before
+
+
+def test_a_second_interrupt_ends_at_once(monkeypatch):
+    """But not one that is the same key press, nor any USR1."""
+    now, ended = [0.0], []
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
+    monkeypatch.setattr(os, "_exit", ended.append)
+    signals = Signals()
+    for now[0], number in (
+        (0.0, signal.SIGINT), (0.1, signal.SIGINT), (5.0, signal.SIGUSR1),
+    ):  # fmt: skip
+        os.kill(os.getpid(), number)
+    assert ended == []
+    os.kill(os.getpid(), signal.SIGTERM)
+    signals.close()
+
+    assert ended == [128 + signal.SIGTERM]
+
+
+def test_a_rank_that_has_finished_ignores_a_late_usr1():
+    """mpiexec passes it on to every rank, and it must not kill the quick ones."""
+    before = signal.getsignal(signal.SIGUSR1)
+    signals = Signals()
+    signals.close(ranked=True)
+    try:
+        assert signal.getsignal(signal.SIGUSR1) == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("number", Signals.CAUGHT, ids=lambda number: number.name)
+def test_a_signal_stops_a_run_with_results(number, tmp_path):
+    """Code 0: to stop is not to fail."""
+    words = (*SMALL, "--tolerance", 0, "--max-iter", 10**8, "--out", "run")
+    job = python("-m", "dadmm.run", *words, cwd=tmp_path)
+    job.wait_until((tmp_path / "run" / "parts" / "history-00000.csv").exists)
+    job.signal(number)
+    ended = job.end()
+
+    assert ended.code == 0
+    assert "NOT converged: stopped by a signal after" in ended.out
+    summary = summary_of(tmp_path / "run")
+    assert summary["reason"] == "signal"
+    history = table_of(tmp_path / "run" / "history.csv")
+    assert len(history["node"]) == 4 * summary["iterations"]
+
+
+def test_output_that_cannot_grow_ends_the_run(tmp_path):
+    """A quota, or a full disk: one sentence, code 2, and nothing that looks whole."""
+    words = " ".join(map(str, SMALL))
+    endless = "--tolerance 0 --max-iter 100000000 --record-edges"
+    script = f'ulimit -f 16; exec "$0" -m dadmm.run {words} {endless} --out run'
+    ended = Job(["sh", "-c", script, sys.executable], tmp_path, variables()).end()
+
+    assert ended.code == 2
+    sentence = "dadmm: error: cannot write to run: File too large; choose another --out"
+    assert ended.err.splitlines()[-1] == sentence
+    assert len(ended.said) == 1
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+# Worlds
+
+
+def test_without_a_launcher_there_is_one_process(monkeypatch):
+    """Half a message counts as none."""
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMIX_SIZE", "many")
+
+    assert launcher.launched() is None
+    assert isinstance(world.connect(), world.Alone)
+
+
+@pytest.mark.parametrize(("rank", "size"), launcher.LAUNCHERS)
+def test_launchers_are_recognised_by_what_they_say(rank, size, monkeypatch):
+    """MPICH and Intel MPI, Open MPI, PMIx, and Slurm with PMIx."""
+    monkeypatch.setenv(rank, "2")
+    monkeypatch.setenv(size, "20")
+
+    assert launcher.launched() == (2, 20)
+
+
+class Crowd(world.Alone):
+    """A world in which this is some rank, and another may have failed."""
+
+    def __init__(self, rank, other=None):
+        self.rank, self.other = rank, other
+
+    def first(self, text):
+        return self.other or text
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_a_step_succeeds_or_fails_for_all(rank):
+    """The sentence names the rank, but for rank 0, who speaks."""
+
+    def fail():
+        raise DadmmError("no.")
+
+    assert world.together(Crowd(rank), divmod, 7, 2) == (3, 1)
+    expected = "no." if rank == 0 else "rank 3: no."
+    with pytest.raises(DadmmError, match=f"^{expected}$"):
+        world.together(Crowd(rank), fail)
+    with pytest.raises(DadmmError, match="rank 1: no"):
+        world.together(Crowd(rank, other="rank 1: no"), divmod, 7, 2)

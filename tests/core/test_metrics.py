@@ -1,0 +1,230 @@
+"""How good an estimate is, against scipy, eigenvalues and plain sums."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.linalg
+import scipy.stats
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm.core import metrics
+from dadmm.problems import PPCA
+
+
+def draw(n=40, D=5, M=2, seed=0, offset=1.0, noise=0.3):
+    """Return samples from a PPCA model."""
+    rng = np.random.default_rng([seed, n, D, M])
+    clean = rng.normal(size=(n, M)) @ (2 * rng.normal(size=(M, D)))
+    return clean + noise * rng.normal(size=(n, D)) + offset
+
+
+# --- angles, agreement, reconstruction ------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(6, 2), (3, 1), (8, 4), (5, 5)])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_angle_is_that_of_scipy(shape, seed):
+    """The largest principal angle, in degrees; any basis of a space will do."""
+    rng = np.random.default_rng(seed)
+    A, B = rng.normal(size=shape), rng.normal(size=shape)
+    mix = rng.normal(size=(shape[1], shape[1]))
+
+    angle = metrics.subspace_angle(A, B)
+
+    assert isinstance(angle, float)
+    expected = math.degrees(scipy.linalg.subspace_angles(A, B)[0])
+    assert angle == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert metrics.subspace_angle(A @ mix, B) == pytest.approx(
+        angle, rel=1e-9, abs=1e-9
+    )
+    assert metrics.subspace_angle(B, A) == pytest.approx(angle, rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("angle", [0.0, 1e-12, 1e-9, 1e-3, 0.5, 1.5, math.pi / 2])
+def test_angles_keep_their_digits_near_zero_and_near_ninety_degrees(angle):
+    """A plane is turned by a known angle about one of its axes, in another frame."""
+    frame = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
+    flat = np.eye(6)[:, :2]
+    turned = flat.copy()
+    turned[[1, 3], 1] = math.cos(angle), math.sin(angle)
+
+    found = metrics.subspace_angle(frame @ flat, frame @ turned)
+
+    assert math.radians(found) == pytest.approx(angle, rel=1e-6, abs=1e-15)
+
+
+def test_orthogonal_spaces_are_ninety_degrees_apart():
+    """So is a plane that shares only one direction with the other."""
+    axes = np.eye(5)
+
+    assert metrics.subspace_angle(axes[:, :2], axes[:, 2:4]) == pytest.approx(90.0)
+    assert metrics.subspace_angle(axes[:, :2], axes[:, 1:3]) == pytest.approx(90.0)
+
+
+def test_angles_of_many_nodes_come_in_one_call():
+    """One per leading index, each as if it were alone."""
+    rng = np.random.default_rng(0)
+    A, B = rng.normal(size=(4, 3, 6, 2)), rng.normal(size=(6, 2))
+
+    angles = metrics.subspace_angle(A, B)
+
+    assert angles.shape == (4, 3)
+    for index in np.ndindex(4, 3):
+        alone = metrics.subspace_angle(A[index], B)
+        assert angles[index] == pytest.approx(alone, rel=1e-12)
+
+
+def test_the_consensus_error_is_that_of_the_worst_node():
+    """Relative to the length of the mean, (3, 4)."""
+    theta = np.array([[3.0, 4.0], [3.0, 5.0], [3.0, 3.0]])
+
+    assert metrics.consensus_error(theta) == pytest.approx(1 / 5)
+    assert metrics.consensus_error(1e9 * theta) == pytest.approx(1 / 5)
+    assert metrics.consensus_error(theta[:1]) == 0.0
+
+
+def test_the_consensus_error_is_a_distance_when_the_mean_is_zero():
+    """Rather than a division by nothing."""
+    assert metrics.consensus_error(np.array([[2.0], [-2.0]])) == 2.0
+    assert metrics.consensus_error(np.zeros((3, 2))) == 0.0
+
+
+def test_the_reconstruction_error_is_the_rms_of_what_is_missed():
+    """Each sample's distance from the affine subspace, by least squares."""
+    samples, rng = draw(), np.random.default_rng(1)
+    W, mu = rng.normal(size=(5, 2)), rng.normal(size=5)
+
+    missed = [x - mu - W @ np.linalg.lstsq(W, x - mu, rcond=None)[0] for x in samples]
+
+    found = metrics.reconstruction_error(samples, W, mu)
+    assert found == pytest.approx(np.sqrt(np.mean(np.square(missed))), rel=1e-12)
+
+
+def test_the_reconstruction_error_is_zero_inside_the_subspace():
+    """And does not depend on how long the columns of W are."""
+    W = np.random.default_rng(0).normal(size=(5, 2))
+    samples = np.arange(8.0).reshape(4, 2) @ W.T + 3.0
+
+    for scale in (1e-8, 1.0, 1e8):
+        found = metrics.reconstruction_error(samples, scale * W, np.full(5, 3.0))
+        assert found == pytest.approx(0.0, abs=1e-13)
+
+
+# --- sufficient statistics ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, 3, 5, 6, 500])
+def test_a_triangular_factor_keeps_the_scatter_in_few_rows(n):
+    """At most D of them; fewer samples than that are kept as they are."""
+    rows = np.random.default_rng(n).normal(size=(n, 5))
+
+    factor = metrics.triangular(rows)
+
+    assert factor.shape == (min(n, 5), 5)
+    assert (factor is rows) == (n <= 5)
+    assert_allclose(factor.T @ factor, rows.T @ rows, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+@pytest.mark.parametrize("sizes", [(7,), (1, 1), (1, 4, 30, 2), (100, 200)])
+def test_pooling_statistics_pools_the_samples(sizes, offset):
+    """Shards of any size, with means of their own, far from zero too."""
+    shards = [draw(n, seed=k, offset=offset + k) for k, n in enumerate(sizes)]
+    problems = [PPCA(shard, 2) for shard in shards]
+
+    pooled = metrics.pool(
+        np.array(sizes, dtype=float),
+        np.array([problem.mean for problem in problems]),
+        np.vstack([problem.factor for problem in problems]),
+    )
+
+    everything = np.vstack(shards)
+    direct = metrics.summarise(everything)
+    mean = [math.fsum(column) / len(everything) for column in everything.T]
+    about = everything - mean
+    for found in (pooled, direct):
+        assert found.n_samples == sum(sizes)
+        assert_allclose(found.mean, mean, rtol=1e-14)
+        scatter = found.factor.T @ found.factor
+        assert_allclose(scatter, about.T @ about, rtol=1e-7, atol=1e-7)
+        assert len(found.factor) <= max(5, len(everything))
+
+
+# --- the best possible PPCA -----------------------------------------------------------
+
+
+def covariance(samples, mu):
+    """Return the mean of (x - mu)(x - mu)', one sample at a time."""
+    return sum(np.outer(x - mu, x - mu) for x in samples) / len(samples)
+
+
+@pytest.mark.parametrize("zero_mean", [False, True])
+@pytest.mark.parametrize(("n", "M"), [(40, 2), (40, 4), (4, 2), (6, 1)])
+def test_the_reference_has_the_eigenvalues_of_the_covariance(n, M, zero_mean):
+    """W W' + I/a keeps the M largest and replaces the others by their mean."""
+    samples = draw(n)
+
+    W, mu, a = metrics.ppca_reference(samples, M, zero_mean=zero_mean)
+
+    assert_allclose(mu, np.zeros(5) if zero_mean else samples.mean(axis=0))
+    values, axes = np.linalg.eigh(covariance(samples, mu))
+    kept = np.r_[np.full(5 - M, values[: 5 - M].mean()), values[5 - M :]]
+    model = W @ W.T + np.eye(5) / a
+    assert_allclose(model, (axes * kept) @ axes.T, rtol=1e-9, atol=1e-11)
+    assert W.shape == (5, M)
+
+
+@pytest.mark.parametrize("zero_mean", [False, True])
+def test_nothing_near_the_reference_is_more_likely(zero_mean):
+    """No random step, short or long, in W, mu or a."""
+    samples, rng = draw(), np.random.default_rng(3)
+    best = metrics.ppca_reference(samples, 2, zero_mean=zero_mean)
+    top = metrics.ppca_log_likelihood(samples, *best)
+
+    for _ in range(300):
+        size = 10.0 ** rng.uniform(-4, 0)
+        W = best.W + size * rng.normal(size=(5, 2))
+        mu = best.mu + size * rng.normal(size=5) * (not zero_mean)
+        a = best.a * math.exp(size * rng.normal())
+        assert metrics.ppca_log_likelihood(samples, W, mu, a) < top
+
+
+def test_the_reference_takes_statistics_for_samples():
+    """Pooled ones too, which is what a run has."""
+    samples = draw()
+
+    for zero_mean in (False, True):
+        one, other = (
+            metrics.ppca_reference(data, 2, zero_mean=zero_mean)
+            for data in (samples, metrics.summarise(samples))
+        )
+        for part, same in zip(one, other, strict=True):
+            assert_array_equal(part, same)
+
+
+def test_data_without_noise_have_an_infinite_precision():
+    """The likelihood then has no maximum, and the subspace is exact."""
+    samples = draw(3, M=2, noise=0.0)
+
+    with np.errstate(all="raise"):
+        best = metrics.ppca_reference(samples, 3)
+
+    assert best.a == math.inf
+    assert metrics.reconstruction_error(samples, best.W, best.mu) < 1e-12
+
+
+@pytest.mark.parametrize("n", [1, 3, 40])
+@pytest.mark.parametrize("a", [1e-3, 1.0, 1e3])
+def test_the_likelihood_is_that_of_a_gaussian(n, a):
+    """With covariance W W' + I/a, by scipy, from samples or their statistics."""
+    samples, rng = draw(n), np.random.default_rng(2)
+    W, mu = rng.normal(size=(5, 2)), rng.normal(size=5)
+    gaussian = scipy.stats.multivariate_normal(mu, W @ W.T + np.eye(5) / a)
+    expected = gaussian.logpdf(samples).sum()
+
+    for data in (samples, metrics.summarise(samples)):
+        found = metrics.ppca_log_likelihood(data, W, mu, a)
+        assert found == pytest.approx(expected, rel=1e-10)

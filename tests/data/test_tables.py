@@ -1,0 +1,126 @@
+"""Rows with a target: where y is found in a file, and what is said if it is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy.io import savemat
+
+from dadmm.core.errors import ShardError
+from dadmm.data import shard, tables
+
+rng = np.random.default_rng(5)
+X, Y = rng.standard_normal((12, 3)), rng.standard_normal(12)
+NODES = np.arange(12) * 5 % 7 % 3
+BOTH = np.column_stack([X, Y])
+TEXT = {"delimiter": ",", "fmt": "%.17g", "comments": ""}
+
+
+@pytest.fixture(autouse=True)
+def files(tmp_path, monkeypatch):
+    """The same rows in every form."""
+    monkeypatch.chdir(tmp_path)
+    np.save("last.npy", BOTH)
+    np.save("first.npy", np.column_stack([Y, X]))
+    np.savetxt("last.csv", BOTH, **TEXT)
+    np.savetxt("head.csv", BOTH[:, [0, 3, 1, 2]], header='a, "price",b,c', **TEXT)
+    np.savetxt("head.txt", BOTH[:, [0, 3, 1, 2]], header="a y b c", comments="")
+    np.savez("named.npz", X=X, y=Y, z=2 * Y, rows=3 * X)
+    np.savez("one.npz", table=BOTH)
+    savemat("named.mat", {"X": X, "y": Y})  # as a row vector
+    np.save("nodes.npy", NODES)
+    np.savetxt("nodes-last.csv", np.column_stack([BOTH, NODES]), **TEXT)
+    np.savetxt("nodes-first.csv", np.column_stack([NODES, BOTH]), **TEXT)
+    np.savez("nodes.npz", X=np.column_stack([NODES, X]), y=Y)
+    for i, rows in enumerate(shard.split(BOTH, 3)):
+        np.save(f"part-{i}.npy", rows)
+        np.savez(f"part-{i}.npz", X=rows[:, :-1], y=rows[:, -1])
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("last.npy", None), ("last.npy", "3"), ("last.npy", "-1"), ("first.npy", "0"),
+        ("last.csv", None), ("head.csv", "1"), ("head.csv", "price"), ("head.txt", "y"),
+        ("named.npz", None), ("named.npz", "y"), ("named.npz::X", None),
+        ("named.mat", None), ("one.npz", "3"), ("one.npz::table", "-1"),
+    ],
+)  # fmt: skip
+def test_the_target_is_found(source, target):
+    """By number, by name, or where it is by default; and comes last."""
+    rows, nodes = tables.load(source, target)
+
+    assert nodes is None
+    decimals = 15 if source == "head.txt" else 17
+    assert_array_equal(rows.round(decimals), BOTH.round(decimals))
+    assert rows.flags.c_contiguous
+
+
+def test_arrays_of_other_names_are_chosen():
+    """X by ``::``, y by ``target``."""
+    rows, _ = tables.load("named.npz::rows", "z")
+
+    assert_array_equal(rows, np.column_stack([3 * X, 2 * Y]))
+
+
+@pytest.mark.parametrize(
+    ("source", "labels", "target"),
+    [
+        ("last.npy", "nodes.npy", None), ("first.npy", "nodes.npy", "0"),
+        ("named.npz", "nodes.npy", None), ("nodes.npz", "0", None),
+        ("nodes-last.csv", "-1", None), ("nodes-last.csv", "4", "3"),
+        ("nodes-first.csv", "0", None), ("nodes-first.csv", "0", "-1"),
+    ],
+)  # fmt: skip
+def test_labels_and_target_may_be_columns_of_one_file(source, labels, target):
+    """Both are numbered as in the file."""
+    rows, nodes = tables.load(source, target, labels)
+
+    assert_array_equal(rows, BOTH)
+    assert_array_equal(nodes, NODES)
+
+
+@pytest.mark.parametrize("source", ["last.npy", "part-{rank}.npy", "part-{rank}.npz"])
+def test_a_node_reads_its_own_rows(source):
+    """From its share of a file, or from a file of its own."""
+    whole = shard.split(BOTH, 3)
+
+    for i in range(3):
+        assert_array_equal(tables.read(source, None, 3, [i])[i], whole[i])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("last.csv", "price"), "last.csv has no column 'price' for the target; its "
+         "columns are 0..3, without names"),
+        (("head.csv", "prize"), "its columns are called a, price, b, c"),
+        (("last.npy", "4"), "last.npy has no column '4' for the target; its columns"),
+        (("named.npz", "w"), "named.npz has no matrix 'w'; it holds X, y, z, rows"),
+        (("one.npz", None), "one.npz has no matrix 'X'; it holds table"),
+        (("nodes.npy", None), "samples are a matrix with one row per sample"),
+        (("nodes-last.csv", "4", "4"), "column 4 cannot be both labels and target"),
+        (("nodes.npz", None, "-1"), "column -1 cannot be both labels and target"),
+        (("short.npz", None), "y has shape (5,), but X has 12 rows; give one target"),
+        (("thin.npy", None), "thin.npy has one column; a target needs others beside"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_in_one_sentence(arguments, sentence):
+    """With the file, what was looked for, and what is there."""
+    np.savez("short.npz", X=X, y=Y[:5])
+    np.save("thin.npy", X[:, :1])
+    with pytest.raises(ShardError) as caught:
+        tables.load(*arguments)
+
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_of_a_node_is_named():
+    """With the node, as for samples without target."""
+    Path("part-1.npz").unlink()
+    with pytest.raises(ShardError, match=r"^node 1: cannot read part-1\.npz: No such"):
+        tables.read("part-{rank}.npz", None, 3, [1])

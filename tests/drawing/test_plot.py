@@ -1,0 +1,227 @@
+"""Figures: every kind is drawn, and what cannot be drawn is said in one sentence."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
+
+from dadmm import drawing, plot, run
+from dadmm.drawing.figures import DRAW, labels
+from dadmm.drawing.run_reader import Run
+from dadmm.graphs.topology import GRAPHS
+from dadmm.penalty import SCHEMES
+
+RECORD = ("--record-edges", "--record-angle")
+SHORT = ("--quiet", "--max-iter", "12", "--n-samples", "60", "--dimension", "6")
+SMALL = (*SHORT, "--n-components", "2")
+
+LOOKS = drawing.SCHEME_STYLE
+
+# a structure is drawn of structure from motion only, see test_sfm.py
+OF_ALL = [kind for kind in plot.KINDS if kind != "structure"]
+
+
+def make(folder, *flags):
+    """Make a tiny run, of nap unless said, and return its folder."""
+    assert run.main([*SMALL, "--scheme", "nap", "--out", str(folder), *flags]) == 0
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return the folders of tiny runs by name; do not write into them."""
+    root, cluster = tmp_path_factory.mktemp("runs"), ("--topology", "cluster")
+    six = ("--nodes", "6")
+    return {
+        "nap": make(root / "nap", *RECORD, *cluster, *six),
+        "vp": make(root / "vp", *RECORD, *cluster, *six, "--scheme", "vp"),
+        "ring": make(root / "ring", *RECORD, "--topology", "ring", *six),
+        "bare": make(root / "bare", *six),
+        "one": make(root / "one", *RECORD, "--nodes", "1"),
+        "auto": make(root / "auto", *RECORD, *cluster, *six, "--scheme", "auto"),
+    }
+
+
+def sentence(capsys, *argv):
+    """Return the sentence with which a command line is refused."""
+    assert plot.main([str(word) for word in argv]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("dadmm: error: ")
+    assert said.count("\n") == 1
+    return said
+
+
+@pytest.mark.parametrize("kind", OF_ALL)
+@pytest.mark.parametrize("names", [("nap",), ("nap", "vp", "ring"), ("nap", "auto")])
+def test_every_kind_is_drawn(kind, names, runs, tmp_path, capsys):
+    """As PNG and SVG, of one run and of several; the paths are printed."""
+    folders = [runs[name] for name in names]
+    assert plot.main([*folders, "--kind", kind, "--out", str(tmp_path)]) == 0
+
+    stem = kind if len(names) == 1 else f"compare-{kind}"
+    paths = [tmp_path / f"{stem}.png", tmp_path / f"{stem}.svg"]
+    assert capsys.readouterr().out.split() == [str(path) for path in paths]
+    assert paths[0].read_bytes().startswith(b"\x89PNG")
+    assert paths[0].stat().st_size > 10_000
+    assert "</svg>" in paths[1].read_text("utf-8")[-20:]
+
+
+def test_pictures_go_into_the_first_run_s_folder(tmp_path):
+    """Unless --out says otherwise; the kinds of the command line are those drawn."""
+    folder = make(tmp_path / "run", "--nodes", "3", *RECORD)
+    assert plot.main([folder, "--format", "svg"]) == 0
+
+    assert {path.stem for path in (tmp_path / "run").glob("*.svg")} == set(OF_ALL)
+    assert set(DRAW) == set(plot.KINDS)
+
+
+@pytest.mark.parametrize("name", ["bare", "one"])
+def test_a_run_without_edges_has_the_other_pictures(name, runs, tmp_path, capsys):
+    """No edges recorded, or none there; what is left out is said."""
+    folder, out = runs[name], ["--out", str(tmp_path), "--format", "png"]
+    assert plot.main([folder, *out]) == 0
+    assert "no eta: it needs a run with --record-edges" in capsys.readouterr().err
+    assert {path.stem for path in tmp_path.iterdir()} == {"convergence", "traffic"}
+
+    assert "edges" in sentence(capsys, folder, "--kind", "eta", *out)
+
+
+def test_the_same_run_gives_the_same_picture(runs, tmp_path):
+    """Byte for byte, in all formats: no dates, no random names."""
+    formats = ("--format", "png,svg,pdf")
+    for out in "ab":
+        plot.main(
+            [runs["nap"], "--out", str(tmp_path / out), "--kind", "eta", *formats]
+        )
+
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+
+
+def test_bad_input_is_one_sentence(runs, tmp_path, capsys):
+    """It names the folder or the argument, and what to do."""
+    nap, out = runs["nap"], ("--out", tmp_path / "out")
+    assert "no config.toml; give the folder" in sentence(capsys, tmp_path)
+    assert "iterations 1 to 12, not 99" in sentence(capsys, nap, "--at", "1,99", *out)
+    assert "--at: must be iterations" in sentence(capsys, nap, "--at", "soon")
+    assert "unknown format 'gif'" in sentence(capsys, nap, "--format", "png,gif")
+    assert "invalid choice: 'pie'" in sentence(capsys, nap, "--kind", "pie")
+    (tmp_path / "file").touch()
+    assert "cannot write to" in sentence(capsys, nap, "--out", tmp_path / "file")
+
+
+def test_a_broken_folder_is_one_sentence(tmp_path, capsys):
+    """Columns gone, rows gone, arrays gone, and a run that has not finished."""
+    folder = tmp_path / "run"
+    make(folder, "--nodes", "3", *RECORD)
+    history = folder / "history.csv"
+    whole = history.read_text()
+    history.write_text(whole.replace("primal", "other", 1))
+    assert "history.csv has no column 'primal'" in sentence(capsys, folder)
+    history.write_text(whole.rsplit("\n", 2)[0] + "\n")
+    assert "35 rows, not 3 for each iteration" in sentence(capsys, folder)
+    history.write_text(whole.rsplit(",", 3)[0])
+    assert "cannot read" in sentence(capsys, folder)
+    (folder / "result.npz").write_bytes(b"PK")
+    assert "cannot read" in sentence(capsys, folder)
+    (folder / "summary.json").unlink()
+    assert "has not finished: it has no summary.json" in sentence(capsys, folder)
+
+
+def test_runs_are_named_by_what_differs(runs, tmp_path):
+    """The settings that differ, not those about watching; else the folders."""
+
+    def names(*folders):
+        return labels([Run.read(folder) for folder in folders])
+
+    assert names(runs["nap"], runs["vp"]) == ["nap", "vp"]
+    assert names(runs["nap"], runs["ring"]) == ["cluster", "ring"]
+    assert names(runs["vp"], runs["ring"]) == ["cluster, vp", "ring, nap"]
+    assert names(runs["nap"], runs["nap"]) == [runs["nap"]] * 2
+    assert names(runs["bare"], runs["one"]) == ["6 nodes", "1 nodes"]
+    other = make(tmp_path / "eta", "--nodes", "6", "--eta0", "2.5")
+    assert names(runs["bare"], other) == ["eta0 = 10", "eta0 = 2.5"]
+
+
+def test_every_scheme_has_its_own_look():
+    """Colour, dash and marker differ, each alone enough; solid lines by marker."""
+    assert set(LOOKS) == set(SCHEMES)
+    styles = list(LOOKS.values())
+    for sign in ("color", "marker"):
+        assert len({style[sign] for style in styles}) == len(SCHEMES)
+    dashes = [style["linestyle"] for style in styles if style["linestyle"] != "-"]
+    assert len(set(dashes)) == len(dashes)
+
+
+def test_the_default_scheme_stands_out():
+    """A solid line, wider than all others."""
+    widths = {name: look.get("linewidth", 1.4) for name, look in LOOKS.items()}
+
+    assert LOOKS["auto"]["linestyle"] == "-"
+    assert max(widths, key=widths.get) == "auto"
+    assert sorted(widths.values())[-2] < 1.5
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("n", [1, 2, 5, 12])
+def test_no_two_nodes_stand_on_the_same_place(name, n):
+    """In graphs with a shape of their own and in those without."""
+    where = drawing.places(GRAPHS[name](n, 0))
+
+    assert where.shape == (n, 2)
+    assert len(np.unique(where.round(6), axis=0)) == n
+
+
+def test_moments_hold_the_first_the_most_and_the_last():
+    """In which the edges differ most; one moment where nothing ever moves."""
+    eta = np.full((40, 3), 10.0)
+    eta[5:20, 1], eta[7, 2] = 12.0, 20.0
+
+    first, most, later, last = drawing.moments(eta)
+    assert (first, most, last) == (1, 8, 40)
+    assert 8 < later < 20
+    assert drawing.moments(np.full((40, 3), 10.0)) == [40]
+
+
+def test_a_run_that_has_ended_keeps_its_angle():
+    """The median over the starts is one over all of them; the marker is at its end."""
+    starts = np.array([[80, 40, np.nan, np.nan], [60, 20, 10, np.nan], [50, 30, 5, 2]])
+    figure = drawing.angles({"Ring 5": {"nap": starts}, "Ring 20": {"odd": starts}})
+    line = figure.axes[0].lines[0]
+
+    assert line.get_ydata().tolist() == [60, 30, 10, 10]
+    assert line.get_markevery() == [2]
+    assert [axis.get_title() for axis in figure.axes] == ["Ring 5", "Ring 20"]
+
+
+def test_figures_of_the_experiments_are_saved(tmp_path):
+    """Angles of no run, missing bars and flat points included."""
+    nothing = np.full((2, 3), np.nan)
+    figures = {
+        "angles": drawing.angles({"Ring": {"nap": nothing, "vp": nothing + 1}}),
+        "bars": drawing.bars({"Ring": {"ap": 12.0}, "Star": {"vp": 230.0}}, "Number"),
+        "points": drawing.points3d(np.eye(3)[:, [0, 1, 1]], "Points"),
+    }
+    for name, figure in figures.items():
+        png, svg = drawing.save(figure, tmp_path / "new" / f"{name}.v1")
+        assert (png.name, svg.name) == (f"{name}.v1.png", f"{name}.v1.svg")
+        assert min(png.stat().st_size, svg.stat().st_size) > 5_000
+
+
+def test_without_matplotlib_one_sentence_says_what_to_install():
+    """And neither the command line nor the main job imports it before."""
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "import dadmm.run\n"
+        "from dadmm import plot; sys.exit(plot.main(['run']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert "pip install 'dadmm[plot]'" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,439 @@
+"""Over MPI: the same bits as in one process, and what happens when things go wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import dadmm.run
+from tests.support.processes import (
+    PROGRAMS,
+    ROOT,
+    find_mpiexec,
+    mpi_python,
+    mpiexec,
+    program,
+    python,
+    settings_of,
+)
+
+pytestmark = pytest.mark.mpi
+
+RANKS = 4
+FOREVER = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
+
+
+def summary_of(folder: Path) -> dict:
+    return json.loads((folder / "summary.json").read_text())
+
+
+# The same bits
+
+
+def test_mpi_and_one_process_give_the_same_bits():
+    """Every scheme and coupling, rule, agreement, probe and wait, on 20 ranks."""
+    graphs = ("ring", "complete", "cluster")
+    ended = mpiexec(20, *program("keystone.py"), *graphs, timeout=280)
+
+    assert ended.code == 0, ended.err
+    for name, line in zip(graphs, ended.out.splitlines(), strict=True):
+        found = re.fullmatch(f"{name}: 30 agree, (\\d+) stopped by a rule", line)
+        assert found, line
+        assert int(found[1]) >= 5  # so that stopping is compared, too
+
+
+def test_a_library_user_may_pass_a_communicator():
+    """Results, mistakes, wishes to stop and problems of one's own: see library.py."""
+    ended = mpiexec(4, *program("library.py"))
+
+    assert ended.code == 0, ended.err
+    assert len(ended.out.splitlines()) == 7
+
+
+def test_one_rank_is_a_network_too(tmp_path):
+    """The centralised problem: nobody to talk to, no message."""
+    ended = mpiexec(1, "-m", "dadmm.run", "--out", "one", cwd=tmp_path)
+
+    assert ended.code == 0
+    summary = summary_of(tmp_path / "one")
+    assert (summary["n_nodes"], summary["messages"]) == (1, 0)
+    assert summary["converged"]
+
+
+# When something happens to one rank
+
+
+def misfortune(event: str, cwd: Path):
+    """Run a job without end on a chain of 4, and let something happen to rank 3.
+
+    With plain python: nothing but the main job itself takes care of the other ranks.
+    """
+    script = PROGRAMS / "misfortune.py"
+    arguments = (3, event, "--topology", "chain", "--out", "run", *FOREVER)
+    return mpiexec(4, script, *arguments, cwd=cwd)
+
+
+@pytest.mark.parametrize(
+    ("event", "code", "words"),
+    [("raise", 1, "this was to be expected"), ("diverge", 2, "there is no minimum")],
+)
+def test_an_error_on_one_rank_ends_the_job(tmp_path, event, code, words):
+    """A traceback for what should not happen, a sentence for what a user can mend."""
+    ended = misfortune(event, tmp_path)
+
+    assert ended.code == code
+    assert words in ended.err
+    assert "rank 3" in ended.said[0]
+    assert len(ended.said) == 1
+    assert ended.err.count("Traceback") == (event == "raise")
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+def test_a_killed_rank_ends_the_job(tmp_path):
+    """The launcher notices; nobody waits for the dead."""
+    ended = misfortune("SIGKILL", tmp_path)
+
+    assert ended.code != 0
+    assert not (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("event", ["SIGINT", "SIGTERM", "SIGUSR1"])
+def test_a_signal_to_one_rank_stops_all_in_good_order(tmp_path, event):
+    """It comes in iteration 7, in the third round of three; all know by the fourth."""
+    ended = misfortune(event, tmp_path)
+
+    assert (ended.code, ended.said) == (0, [])
+    assert_stopped_by_signal(tmp_path / "run", iterations=12)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
+def test_a_signal_to_mpiexec_stops_all_in_good_order(tmp_path, number):
+    """All ranks after the same iteration, with results."""
+    if number == signal.SIGINT and "OMPI_ALLOW_RUN_AS_ROOT" in the_settings():
+        pytest.skip("Open MPI kills its ranks; launch/local sends USR1 instead")
+    job = mpi_python(4, "-m", "dadmm.run", "--out", "run", *FOREVER, cwd=tmp_path)
+    parts = [tmp_path / "run" / "parts" / f"history-0000{k}.csv" for k in range(4)]
+    job.wait_until(lambda: all(part.exists() for part in parts))
+    job.signal(number)
+    ended = job.end()
+
+    assert (ended.code, ended.said) == (0, [])
+    assert_stopped_by_signal(tmp_path / "run")
+
+
+def assert_stopped_by_signal(folder, iterations=None):
+    summary = summary_of(folder)
+    assert summary["reason"] == "signal"
+    assert not summary["converged"]
+    assert iterations in (None, summary["iterations"])
+    assert (folder / "result.npz").exists()
+    rows = np.loadtxt(folder / "history.csv", delimiter=",", skiprows=1, ndmin=2)
+    every = np.arange(1, summary["iterations"] + 1)
+    for node in range(4):
+        assert_array_equal(rows[rows[:, 1] == node, 0], every)
+
+
+def the_settings() -> dict[str, str]:
+    return settings_of(find_mpiexec())
+
+
+def test_processes_that_each_think_they_are_alone_are_told_so(tmp_path):
+    """A launcher of another MPI than the library's: one sentence from all, code 2."""
+    if find_mpiexec() is None:
+        pytest.skip("no MPI library to mismatch")
+    rank, size = "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"
+    if "OMPI_ALLOW_RUN_AS_ROOT" in the_settings():
+        rank, size = "PMI_RANK", "PMI_SIZE"
+    jobs = [
+        python("-m", "dadmm.run", cwd=tmp_path, **{rank: str(k), size: "3"})
+        for k in range(3)
+    ]
+    ended = [job.end() for job in jobs]
+
+    assert [each.code for each in ended] == [2, 2, 2]
+    assert [len(each.said) for each in ended] == [1, 0, 0]
+    assert "started 3 processes, but to mpi4py each is alone" in ended[0].said[0]
+    assert not any("Traceback" in each.err for each in ended)
+    assert not list(tmp_path.iterdir())
+
+
+def test_bad_input_ends_mpiexec_with_code_2(tmp_path):
+    """As a user sees it; the cases below are all of one start."""
+    graph = ROOT / "topologies" / "ring20.edges"
+    ended = mpiexec(3, "-m", "dadmm.run", "--topology", graph, cwd=tmp_path)
+
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.said == [
+        f"dadmm: error: the graph in {graph} has 20 nodes but the run has 3; "
+        "use -n 20 or --nodes 20"
+    ]
+    assert "Traceback" not in ended.err
+
+
+# Many command lines in one start: what they say, and what they leave
+
+
+class Case(NamedTuple):
+    """A command line and what is said about it."""
+
+    arguments: tuple
+    words: str
+    mount: str = ""  # that it needs
+
+
+DATA = ("--n-components", 2, "--data")
+BAD = {
+    "unknown scheme": Case(("--scheme", "vpp"), "unknown scheme 'vpp'; choose one of"),
+    "unknown graph": Case(("--topology", "rign"), "unknown graph 'rign'; choose one"),
+    "another number of nodes": Case(
+        ("--nodes", 7), "nodes is 7 but MPI started 4 processes"
+    ),
+    "a graph of another size": Case(
+        ("--topology", ROOT / "topologies" / "ring5.edges"), "has 5 nodes"
+    ),
+    "a graph in two parts": Case(("--topology", "parts.edges"), "not connected"),
+    "no data file": Case((*DATA, "none.npy"), "cannot read none.npy: No such file"),
+    "a broken .npy": Case((*DATA, "broken.npy"), "broken.npy is not a valid .npy file"),
+    "a broken .csv": Case((*DATA, "broken.csv"), "broken.csv is not a valid .csv file"),
+    "a broken .mat": Case((*DATA, "broken.mat"), "broken.mat is not a valid .mat file"),
+    "too few samples": Case((*DATA, "few.npy"), "3 samples are too few for 4 nodes"),
+    "labels of nobody": Case((*DATA, "ok.csv", "--labels", 0), "the label of sample 0"),
+    "an infinite value on one rank": Case(
+        (*DATA, "inf-{rank}.npy"), "rank 2: node 2: row 5, column 3 is inf; samples"
+    ),
+    "a column that no rank observes": Case(
+        (*DATA, "nan-{rank}.npy"), "column 3 is missing in all samples of all nodes"
+    ),
+    "other columns on one rank": Case(
+        (*DATA, "columns-{rank}.npy"), "rank 1 has samples of dimension 5 but rank 0"
+    ),
+    "no file on one rank": Case(
+        (*DATA, "missing-{rank}.npy"), "rank 3: node 3: cannot read missing-3.npy"
+    ),
+    "too many components": Case(
+        ("--n-components", 20), "less than the 20 dimensions of the samples, got 20"
+    ),
+    "no penalty": Case(("--eta0", 0), "eta0 must be positive and finite, got 0.0"),
+    "a negative penalty": Case(("--eta0=-1",), "eta0 must be positive"),
+    "an unknown flag": Case(("--shceme", "vp"), "'--shceme'; did you mean --scheme?"),
+    "not a number": Case(("--max-iter", "ten"), "must be an integer, got 'ten'"),
+    "broken TOML": Case(("--config", "broken.toml"), "broken.toml is not valid TOML:"),
+    "an unknown key": Case(
+        ("--config", "unknown.toml"), "unknown setting 'etaO'; did you mean eta0?"
+    ),
+    "a folder that is not empty": Case(
+        ("--out", "taken"), "taken is not empty; choose"
+    ),
+    "a file in the way": Case(("--out", "ok.csv"), "ok.csv is not a folder"),
+    "a folder in a file": Case(
+        ("--out", "ok.csv/run"), "cannot write to ok.csv/run: Not a directory; choose"
+    ),
+    "a read-only folder": Case(
+        ("--out", "readonly/run"), "cannot write to readonly/run: ", mount="readonly"
+    ),
+    "a disk that is full": Case(
+        ("--out", "full/run"), "full/run: No space left on device", mount="full"
+    ),
+    "a disk that fills during the run": Case(
+        ("--out", "small/run", "--record-edges", *FOREVER, "--max-seconds", 60),
+        "small/run: No space left on device",
+        mount="small",
+    ),
+    "a disk that fills at the end": Case(
+        ("--out", "smallish/run", "--tolerance", 0, "--max-iter", 150),
+        "smallish/run: No space left on device",
+        mount="smallish",
+    ),
+}
+SHORT = ("--max-iter", 12, "--n-components", 2, "--record-edges")
+GOOD = {
+    "one file per rank": (*SHORT, "--data", "part-{rank}.npy"),
+    "a file of rows": (*SHORT, "--data", "ok.npy"),
+    "a scattered file": (*SHORT, "--data", "ok.csv", "--topology", "ring"),
+    "labels in a column": (*SHORT, "--data", "labelled.csv", "--labels", -1),
+    "a graph file": (*SHORT, "--topology", "path.edges", "--init", "independent"),
+    "angles and no mean": (*SHORT, "--record-angle", "--zero-mean"),
+    "missing entries": (*SHORT, "--missing", 0.2),
+    "lost tracks": (*SHORT[:2], "--record-edges", "--problem", "sfm", "--missing", 0.2),
+}
+SPEAKING = {
+    "strict": ("--max-iter", 3, "--strict", "--out", "strict"),
+    "in time": (*FOREVER, "--max-seconds", 0.3, "--out", "in-time"),
+    "dry": ("--dry-run", "--scheme", "ap"),
+    "version": ("--version",),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder full of good and bad files, with small file systems where allowed."""
+    path = tmp_path_factory.mktemp("cases")
+    rng = np.random.default_rng(0)
+    samples = rng.standard_normal((40, 6))
+    np.save(path / "ok.npy", samples)
+    np.savetxt(path / "ok.csv", samples, delimiter=",", fmt="%.17g")
+    labelled = np.column_stack([samples, np.arange(40) % RANKS])
+    np.savetxt(path / "labelled.csv", labelled, delimiter=",", fmt="%.17g")
+    np.save(path / "few.npy", samples[:3])
+    for k in range(RANKS):
+        own = samples[10 * k : 10 * k + 8 + k].copy()
+        np.save(path / f"part-{k}.npy", own)
+        np.save(path / f"columns-{k}.npy", own[:, : 5 if k == 1 else 6])
+        if k != 3:
+            np.save(path / f"missing-{k}.npy", own)
+        np.save(path / f"nan-{k}.npy", np.where(np.arange(6) == 3, np.nan, own))
+        own[5, 3] = np.inf if k == 2 else np.nan
+        np.save(path / f"inf-{k}.npy", own)
+    for suffix in ("npy", "mat"):
+        (path / f"broken.{suffix}").write_bytes(b"this is not data")
+    (path / "broken.csv").write_text("1,2\nthree,4\n")
+    (path / "broken.toml").write_text("eta0 = \n")
+    (path / "unknown.toml").write_text("etaO = 3.0\n")
+    (path / "parts.edges").write_text("0 1\n2 3\n")
+    (path / "path.edges").write_text("0 2\n2 1\n1 3\n")
+    (path / "taken").mkdir()
+    (path / "taken" / "thesis.tex").write_text("years of work")
+    mounted = make_disks(path)
+    yield path
+    for disk in mounted:
+        subprocess.run(["umount", "--lazy", disk], check=False, timeout=30)
+
+
+def make_disks(path: Path) -> list[Path]:
+    """Make a read-only folder, and a full and two small disks where we may mount."""
+    options = {"readonly": "ro", "full": "size=64k"}
+    options |= {"small": "size=64k", "smallish": "size=128k"}
+    mounted = []
+    if os.geteuid() != 0:
+        (path / "readonly").mkdir(mode=0o555)
+        return mounted
+    for name, choice in options.items():
+        (path / name).mkdir()
+        command = ["mount", "-t", "tmpfs", "-o", choice, "dadmm-test", path / name]
+        done = subprocess.run(command, check=False, capture_output=True, timeout=30)
+        if done.returncode:
+            (path / name).rmdir()
+            continue
+        mounted.append(path / name)
+        if name == "full":
+            with pytest.raises(OSError, match="No space"):
+                (path / name / "ballast").write_bytes(bytes(2**17))
+    return mounted
+
+
+@pytest.fixture(scope="module")
+def reports(folder):
+    """What every rank of one start did with every command line."""
+    cases = {
+        name: case.arguments
+        for name, case in BAD.items()
+        if not case.mount or (folder / case.mount).exists()
+    }
+    cases |= {
+        name: (*arguments, "--out", f"ranks/{name}") for name, arguments in GOOD.items()
+    }
+    cases |= SPEAKING
+    plain = {name: [str(word) for word in words] for name, words in cases.items()}
+    (folder / "cases.json").write_text(json.dumps(plain))
+    ended = mpiexec(
+        RANKS, *program("each.py"), "cases.json", "reports.json", cwd=folder
+    )
+    assert ended.code == 0, ended.err
+    return json.loads((folder / "reports.json").read_text())
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_is_one_sentence(reports, name):
+    """Said by rank 0 alone; code 2 from all; no traceback, and nobody waits."""
+    if name not in reports:
+        pytest.skip("needs root, and a system that lets it mount a tmpfs")
+    report, (line, end) = reports[name], reports[name]["err"][0].split("\n")
+
+    assert line.startswith("dadmm: error: ")
+    assert BAD[name].words in line
+    assert end == ""
+    assert report["err"][1:] == [""] * (RANKS - 1)
+    assert report["codes"] == [2] * RANKS
+    assert report["out"] == ""
+
+
+def test_bad_input_leaves_nothing_behind(reports, folder):
+    """No default folder was made, and what was there is still there."""
+    assert not (folder / "runs").exists()
+    assert [path.name for path in (folder / "taken").iterdir()] == ["thesis.tex"]
+
+
+def test_a_full_disk_leaves_no_draft(reports, folder):
+    """What cannot be written whole is not there at all."""
+    disks = [folder / name for name in ("full", "small", "smallish")]
+    if not disks[0].exists():
+        pytest.skip("needs root, and a system that lets it mount a tmpfs")
+    files = [path for disk in disks for path in disk.rglob("*")]
+    assert not [path for path in files if path.name.endswith(".draft")]
+    assert not [path for path in files if path.name == "summary.json"]
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_the_main_job_writes_the_same_over_mpi(reports, folder, name, monkeypatch):
+    """Files of results of four ranks, and of one process with four nodes."""
+    monkeypatch.chdir(folder)
+    arguments = [str(word) for word in GOOD[name]]
+    here, there = Path("alone") / name, Path("ranks") / name
+    assert dadmm.run.main([*arguments, "--nodes", "4", "--out", str(here)]) == 0
+
+    assert reports[name]["codes"] == [0] * RANKS
+    assert reports[name]["err"] == [""] * RANKS
+    assert (here / "config.toml").read_text() == (there / "config.toml").read_text()
+    assert (here / "edges.csv").read_text() == (there / "edges.csv").read_text()
+    for file in here.glob("*.npz"):
+        assert_same_arrays(file, there / file.name)
+    assert history_of(here) == history_of(there)
+    ours, alone = summary_of(there), summary_of(here)
+    for key in ("iterations", "reason", "messages", "bytes", "metrics", "n_nodes"):
+        assert ours[key] == alone[key]
+
+
+def assert_same_arrays(here: Path, there: Path) -> None:
+    with np.load(here) as alone, np.load(there) as ours:
+        assert alone.files == ours.files
+        for name in alone.files:
+            assert_array_equal(alone[name], ours[name], err_msg=name)
+
+
+def history_of(folder: Path) -> list[list[str]]:
+    """Return the rows of a history, without the columns of seconds."""
+    rows = [line.split(",") for line in (folder / "history.csv").open()]
+    timed = {k for k, name in enumerate(rows[0]) if "seconds" in name}
+    return [[cell for k, cell in enumerate(row) if k not in timed] for row in rows]
+
+
+def test_not_converging_is_code_3_where_it_matters(reports):
+    """Under --strict, on every rank, and said in words."""
+    assert reports["strict"]["codes"] == [3] * RANKS
+    assert "NOT converged: max_iter reached after 3 iter" in reports["strict"]["out"]
+
+
+def test_a_time_limit_stops_all_ranks_with_results(reports, folder):
+    """That is not an error."""
+    summary = summary_of(folder / "in-time")
+
+    assert reports["in time"]["codes"] == [0] * RANKS
+    assert (summary["reason"], summary["converged"]) == ("max_seconds", False)
+    assert len(history_of(folder / "in-time")) == 1 + RANKS * summary["iterations"]
+
+
+def test_only_rank_0_speaks(reports):
+    """A dry run and the version are printed once."""
+    assert reports["dry"]["out"].count('scheme = "ap"\n') == 1
+    assert reports["version"]["out"] == f"dadmm {dadmm.__version__}\n"
+    for name in SPEAKING:
+        assert reports[name]["err"] == [""] * RANKS

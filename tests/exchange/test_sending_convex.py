@@ -1,0 +1,293 @@
+"""Convex problems whose messages are rounded, rare, lost or in turns: exact optima."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dadmm import Topology, solve
+from dadmm.admm.certificate import connectivity
+from dadmm.exchange import links as links_module
+from dadmm.exchange.sending import Sending
+from dadmm.graphs.schedule import Schedule
+from dadmm.penalty import SCHEMES
+from dadmm.problems import LeastSquares, LogisticRegression
+from tests.support.problems import distance, optimum, quadratics
+
+RING, CLUSTER = Topology.ring(5), Topology.cluster(6)
+COMBINED = Sending(
+    payload="quantised", bits=4, censor=0.3, censor_decay=0.85, sleep=0.3
+)
+OPTIONS = {
+    "float32": Sending(payload="float32"),
+    "float16": Sending(payload="float16"),
+    "quantised 8": Sending(payload="quantised", bits=8),
+    "quantised 3": Sending(payload="quantised", bits=3),
+    "censor": Sending(censor=0.3, censor_decay=0.85),
+    "every 2": Sending(every=2),
+    "sleep": Sending(sleep=0.3),
+    "combined": COMBINED,
+}
+TURNS = {
+    "ring": Schedule.matchings(Topology.ring(6)),
+    "cluster": Schedule.matchings(CLUSTER),
+    "names": Schedule.build(["star", "ring", "chain"], 6),
+    "a third": Schedule(6, [[(i, i + 1)] for i in (4, 2, 0)] + [[(1, 2), (3, 4)]]),
+}
+CASES = [(scheme, "combined") for scheme in SCHEMES]
+CASES += [
+    (scheme, option)
+    for scheme in ("auto", "nap", "fixed")
+    for option in OPTIONS
+    if option != "combined"
+]
+
+
+def reach(problems, net, best, max_iter=900, **settings):
+    """Solve until the worst node is within 1e-9, or as long as allowed."""
+
+    def watch(t, nodes):
+        close = distance(np.array([node.theta for node in nodes]), best) < 1e-9
+        return "signal" if close else None
+
+    return solve(
+        problems, net, tolerance=0, max_iter=max_iter, record=False,
+        watchers=[watch], **settings,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("scheme", "option"), CASES)
+def test_the_optimum_is_reached_whatever_is_sent(scheme, option):
+    """To 1e-8: what is rounded, or late, comes later."""
+    problems = quadratics(5, 3, seed=4)
+    best = optimum(problems)
+
+    result = reach(problems, RING, best, scheme=scheme, sending=OPTIONS[option])
+
+    assert distance(result.theta, best) < 1e-8
+    assert result.reason == "signal"
+
+
+@pytest.mark.parametrize("scheme", ["auto", "vp_nap", "fixed"])
+def test_all_at_once_and_in_turns(scheme):
+    """Rounded, censored, rare and asleep, on a graph that is never there as a whole."""
+    problems = quadratics(6, 3, seed=6)
+    best = optimum(problems)
+    sending = Sending(
+        payload="quantised", bits=6, censor=0.1, censor_decay=0.95, sleep=0.2, every=2
+    )
+
+    result = reach(
+        problems, CLUSTER, best, 2500, scheme=scheme, sending=sending,
+        schedule=TURNS["cluster"],
+    )  # fmt: skip
+
+    assert distance(result.theta, best) < 1e-8
+
+
+@pytest.mark.parametrize("scheme", ["auto", "nap", "fixed"])
+@pytest.mark.parametrize("name", TURNS)
+def test_the_optimum_is_reached_on_graphs_that_take_turns(name, scheme):
+    """Though only their union is connected."""
+    problems, schedule = quadratics(6, 3, seed=5), TURNS[name]
+    best = optimum(problems)
+
+    result = reach(problems, schedule.union, best, schedule=schedule, scheme=scheme)
+
+    assert distance(result.theta, best) < 1e-8
+    assert result.reason == "signal"
+
+
+def least_squares():
+    """Return problems, and the optimum by the pooled rows."""
+    rng = np.random.default_rng(2)
+    X, noise = rng.standard_normal((40, 3)), 0.3 * rng.standard_normal(40)
+    y = X @ [1.0, -2.0, 0.5] + noise
+    nodes = [LeastSquares(X[i::4], y[i::4]) for i in range(4)]
+    return nodes, np.linalg.lstsq(X, y, rcond=None)[0]
+
+
+def logistic():
+    """Return problems, and the optimum by Newton's method on the pooled rows."""
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((60, 2))
+    y = (X @ [1.5, -1.0] + 0.3 + rng.logistic(size=60) > 0).astype(float)
+    nodes = [LogisticRegression(X[i::4], y[i::4], alpha=0.25) for i in range(4)]
+    rows, ridge = np.column_stack([X, np.ones(60)]), np.diag([1.0, 1.0, 0.0])
+    w = np.zeros(3)
+    for _ in range(30):
+        p = 1 / (1 + np.exp(-rows @ w))
+        hessian = (rows * (p * (1 - p))[:, None]).T @ rows + ridge
+        w = w - np.linalg.solve(hessian, rows.T @ (p - y) + ridge @ w)
+    return nodes, w
+
+
+@pytest.mark.parametrize("option", ["float16", "quantised 3", "combined"])
+@pytest.mark.parametrize("build", [least_squares, logistic])
+def test_regression_and_classification_reach_theirs(build, option):
+    """As pooled rows would give, by other methods."""
+    problems, best = build()
+
+    result = reach(problems, Topology.ring(4), best, sending=OPTIONS[option])
+
+    assert distance(result.theta, best) < 1e-8
+
+
+# --- what keeps it exact --------------------------------------------------------------
+
+
+def opposite(net):
+    """Return a watcher that asserts that both ends of each edge are where they are."""
+
+    def watch(t, nodes):
+        multipliers = np.concatenate([node.multipliers for node in nodes])
+        anchors = np.concatenate([node.anchors for node in nodes])
+        eta = np.concatenate([node.eta for node in nodes])
+        assert_array_equal(multipliers, -multipliers[net.reverse])
+        assert_array_equal(anchors, anchors[net.reverse])
+        assert_array_equal(eta, eta[net.reverse])
+        together = sum(node.multiplier for node in nodes)
+        assert np.abs(together).max() <= 1e-14 * np.abs(multipliers).sum()
+
+    return watch
+
+
+@pytest.mark.parametrize("turns", [False, True])
+@pytest.mark.parametrize("option", ["float16", "combined"])
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_both_ends_of_an_edge_stay_equal_and_opposite(scheme, option, turns):
+    """Bit for bit, after every iteration; all multipliers sum to zero."""
+    schedule = TURNS["cluster"] if turns else None
+    solve(
+        quadratics(6, 3, seed=7), CLUSTER, scheme=scheme, sending=OPTIONS[option],
+        schedule=schedule, tolerance=0, max_iter=25, t_max=12, budget0=0.6,
+        record=False, watchers=[opposite(CLUSTER)],
+    )  # fmt: skip
+
+
+class Halves:
+    """Theta itself in half precision, and what its sender believes that it said."""
+
+    def __init__(self, size, honest):
+        self.length, self.honest = 2 * size, honest
+
+    def write(self, theta, said, out):
+        """Write theta; who is not honest goes on with the unrounded one."""
+        out.view(np.float16)[:] = theta
+        said[:] = out.view(np.float16) if self.honest else theta
+
+    def read(self, box, heard):
+        """Take what was written."""
+        heard[:] = box.view(np.float16)
+
+
+@pytest.mark.parametrize("scheme", ["fixed", "auto"])
+def test_the_value_as_sent_must_enter_the_dual_step(scheme, monkeypatch):
+    """With the unrounded one multipliers no longer cancel, and the result is off."""
+    problems = quadratics(5, 3, seed=4)
+    best, off, sums = optimum(problems), {}, {}
+    for honest in (True, False):
+        monkeypatch.setattr(
+            links_module.codec, "build", lambda *_, honest=honest: Halves(3, honest)
+        )
+
+        thetas = []
+
+        def watch(t, nodes, honest=honest, thetas=thetas):
+            sums[honest] = np.abs(sum(node.multiplier for node in nodes)).max()
+            thetas.append(np.mean([node.theta for node in nodes], axis=0))
+
+        solve(
+            problems, RING, scheme=scheme, tolerance=0, max_iter=400,
+            sending=Sending(payload="float16"), watchers=[watch],
+        )  # fmt: skip
+        middle = np.mean(thetas[-100:], axis=0)
+        off[honest] = np.linalg.norm(middle - best) / np.linalg.norm(best)
+    assert sums[True] < 1e-12
+    assert sums[False] > 1e-2
+    assert off[False] > 3e-4
+    assert off[False] > 3 * off[True]
+
+
+# --- losses ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relaxation", [1.0, 1.6])
+@pytest.mark.parametrize("loss", [0.05, 0.3])
+def test_the_optimum_is_reached_over_links_that_lose(loss, relaxation):
+    """And the same seed loses the same; what was lost is counted."""
+    problems = quadratics(5, 3, seed=4)
+    best, chosen = optimum(problems), {"scheme": "fixed", "relaxation": relaxation}
+    lossy = Sending(loss=loss, loss_seed=3)
+
+    result = reach(problems, RING, best, sending=lossy, **chosen)
+    again = reach(problems, RING, best, sending=lossy, **chosen)
+    other = reach(
+        problems, RING, best, sending=Sending(loss=loss, loss_seed=4), **chosen
+    )
+
+    assert distance(result.theta, best) < 1e-8
+    assert distance(other.theta, best) < 1e-8
+    assert_array_equal(result.theta, again.theta)
+    assert_array_equal(result.traffic.edge_lost, again.traffic.edge_lost)
+    assert (result.traffic.edge_lost != other.traffic.edge_lost).any()
+    sent = result.traffic.messages - len(RING.edges)
+    assert abs(result.traffic.lost / sent - loss) < 4 * np.sqrt(loss / sent)
+
+
+def test_without_losses_it_is_plain_admm():
+    """The form that may lose is the other one, in other variables."""
+    problems, found = quadratics(5, 3, seed=4), []
+    for sending in (Sending(), Sending(loss=1e-300)):
+        found.append([])
+        solve(
+            problems, RING, scheme="fixed", tolerance=0, max_iter=30, sending=sending,
+            watchers=[lambda t, nodes: found[-1].append([n.theta for n in nodes])],
+        )  # fmt: skip
+
+    assert np.abs(np.subtract(*found)).max() < 1e-12
+
+
+def naive(problems, net, eta, loss, n_iterations, seed=0):
+    """Return theta by the node form in which an end moves when a message arrives."""
+    rng, n = np.random.default_rng(seed), len(net)
+    theta = np.zeros((n, 3))
+    anchor = {(i, j): np.zeros(3) for i in range(n) for j in net.neighbours[i]}
+    multiplier = {edge: np.zeros(3) for edge in anchor}
+    for _ in range(n_iterations):
+        for i, problem in enumerate(problems):
+            near = net.neighbours[i]
+            pull = sum(2 * eta * anchor[i, j] - 2 * multiplier[i, j] for j in near)
+            A = problem.A + 2 * eta * len(near) * np.eye(3)
+            theta[i] = np.linalg.solve(A, problem.A @ problem.b + pull)
+        for (i, j), z in anchor.items():
+            if rng.random() >= loss:
+                multiplier[i, j] = multiplier[i, j] + eta / 2 * (theta[i] - theta[j])
+                z[:] = (theta[i] + theta[j]) / 2
+    return theta
+
+
+def test_moving_on_arrival_in_the_node_form_is_biased():
+    """Ends that disagree on what was lost keep multipliers that do not cancel."""
+    problems = quadratics(5, 3, seed=4)
+    best = optimum(problems)
+
+    assert distance(naive(problems, RING, 10.0, 0.0, 150), best) < 1e-6
+    assert distance(naive(problems, RING, 10.0, 0.05, 300), best) > 3e-3
+
+
+@pytest.mark.parametrize("stopping", ["optimality", "residuals"])
+def test_over_links_that_lose_nothing_is_proved(stopping):
+    """A node cannot tell how far its neighbours are: runs end by max_iter."""
+    problems = quadratics(5, 3)
+    result = solve(
+        problems, RING, scheme="fixed", sending=Sending(loss=0.1),
+        stopping=stopping, tolerance=0.1, max_iter=60,
+    )  # fmt: skip
+
+    assert (result.reason, result.iterations) == ("max_iter", 60)
+    assert np.isnan(result.certificate.residual).all()
+    assert np.isnan(result.certificate.gap)
+    assert np.isnan(result.distance_bound(1.0, 1.0))
+    assert connectivity(RING) > 0

@@ -1,0 +1,173 @@
+"""What is counted against what travels between two hosts: bytes, messages and bits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from tests.support.emulation import Network, network, ranks, start_netem
+from tests.support.processes import Job, find_mpiexec, python, variables
+
+pytestmark = pytest.mark.mpi
+
+# Dimensions of D-PPCA whose messages have about 100, 1000, 10,000 and 100,000 bytes
+DIMENSIONS = (4, 60, 600, 6000)
+ONE_PACKET = 60  # the largest of them that fits into one
+FEW, MANY = 5, 105  # iterations
+
+
+class Sent(NamedTuple):
+    """What a run counted, and what the interfaces of both hosts sent meanwhile."""
+
+    messages: int
+    bytes: int
+    all_bytes: int
+    segments: Counter[int]  # TCP segments by their size
+
+    def beyond(self, shorter: Sent) -> Sent:
+        """Return what this run sent more: no set-up and no results, only iterations."""
+        numbers = (a - b for a, b in zip(self[:3], shorter[:3], strict=True))
+        return Sent(*numbers, self.segments - shorter.segments)
+
+
+@pytest.fixture(scope="module")
+def iterations(tmp_path_factory) -> dict[int, Sent]:
+    """What equally many iterations send, by dimension."""
+    folder = tmp_path_factory.mktemp("wire")
+    with network(hosts=2) as pair:
+        return {
+            each: run(pair, folder, each, MANY).beyond(run(pair, folder, each, FEW))
+            for each in DIMENSIONS
+        }
+
+
+def run(pair: Network, folder: Path, dimension: int, iterations: int) -> Sent:
+    """Run a rank on each of two hosts for a number of iterations."""
+    job = [sys.executable, "-P", "-m", "dadmm.run", "--topology", "chain"]
+    job += ["--n-components", "1", "--dimension", str(dimension), "--n-samples", "40"]
+    job += ["--tolerance", "0", "--max-iter", str(iterations), "--no-reference"]
+    job += ["--out", str(folder / "run"), "--overwrite", "--quiet"]
+    mpiexec = find_mpiexec()
+    assert mpiexec is not None
+    listen = overhearing if dimension == ONE_PACKET else hearing_nothing
+    before = sum(host["tx_bytes"] for host in pair.counters())
+    chosen, places = variables(**ranks.OVER_TCP), ranks.spread(2, 2)
+    with (
+        ranks.on_hosts(mpiexec, places, job, chosen, agent=network.AGENT) as command,
+        listen(pair) as segments,
+    ):
+        ended = Job(pair.command(0, command), None, chosen).end()
+    after = sum(host["tx_bytes"] for host in pair.counters())
+    assert ended.code == 0, ended.err
+    summary = json.loads((folder / "run" / "summary.json").read_text())
+    return Sent(summary["messages"], summary["bytes"], after - before, segments)
+
+
+# Prints how many TCP segments of each size pass by, repetitions not counted
+LISTENER = """
+import collections, json, select, socket, sys
+ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+ear.bind(("eth0", 3))
+print("ready", flush=True)
+seen = collections.defaultdict(set)
+while sys.stdin not in select.select([sys.stdin, ear], [], [])[0]:
+    frame = ear.recv(2048)
+    if frame[12:14] == b"\\x08\\x00" and frame[23] == 6:  # IPv4, TCP
+        tcp = 14 + 4 * (frame[14] % 16)
+        end = 14 + int.from_bytes(frame[16:18], "big")
+        size = end - tcp - 4 * (frame[tcp + 12] // 16)
+        seen[size].add(frame[26:34] + frame[tcp : tcp + 8])  # hosts, ports, place
+print(json.dumps({size: len(segments) for size, segments in seen.items()}))
+"""
+
+
+@contextlib.contextmanager
+def overhearing(pair: Network) -> Iterator[Counter[int]]:
+    """Count the TCP segments that pass host 0, by their size."""
+    found: Counter[int] = Counter()
+    command = pair.command(0, [sys.executable, "-c", LISTENER])
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as listener:
+        assert listener.stdout is not None
+        assert listener.stdout.readline() == "ready\n"
+        yield found
+        said, _ = listener.communicate(timeout=60)
+    found.update({int(size): n for size, n in json.loads(said).items()})
+
+
+def hearing_nothing(pair: Network) -> contextlib.nullcontext[Counter[int]]:
+    """Spare the machine, which has enough to do with packets."""
+    return contextlib.nullcontext(Counter())
+
+
+def test_messages_are_counted_exactly(iterations):
+    """One each way per iteration, whatever its size."""
+    for sent in iterations.values():
+        assert sent.messages == 2 * (MANY - FEW)
+        assert sent.bytes % sent.messages == 0
+
+
+def test_every_message_is_one_packet(iterations):
+    """Of one size, a message's and a header's, there are as many as are counted."""
+    sent = iterations[ONE_PACKET]
+    size = sent.bytes // sent.messages
+    sizes = [each for each, n in sent.segments.items() if n == sent.messages]
+
+    assert len([each for each in sizes if size <= each <= size + 100]) == 1, sent
+
+
+def test_interfaces_send_the_bytes_that_are_counted(iterations, capsys):
+    """And headers, which are 66 bytes for each 1448: a slope of 1.046, without ACKs.
+
+    There are equally many messages of each size, so that the intercept is what any
+    message costs.
+    """
+    counted = [sent.bytes for sent in iterations.values()]
+    travelled = [sent.all_bytes for sent in iterations.values()]
+    slope, intercept = np.polyfit(counted, travelled, 1)
+    with capsys.disabled():
+        messages = 2 * (MANY - FEW)
+        print(
+            f"\n{slope:.4f} bytes for a byte, {intercept / messages:.0f} for a message"
+        )
+        for each, all_of_it in zip(counted, travelled, strict=True):
+            print(f"{each / messages:.0f} bytes: {all_of_it / messages:.0f}")
+
+    assert 1.0 <= slope <= 1.08
+    assert intercept > 0
+
+
+def test_a_network_changes_no_bit(tmp_path):
+    """Four ranks on three hosts, and four nodes in one process."""
+    rest = ("--topology", "ring", "--max-iter", 40, "--tolerance", 0, "--quiet")
+    counters = tmp_path / "counters.json"
+    spread = start_netem(
+        *("--hosts", 3, "-n", 4, "--rate", "100mbit", "--delay", "1ms"),
+        *("--counters", counters, "--", "--out", tmp_path / "spread", *rest),
+    )
+    alone = python("-m", "dadmm.run", "--nodes", 4, "--out", tmp_path / "alone", *rest)
+    for job in (spread, alone):
+        ended = job.end()
+        assert ended.code == 0, ended.err
+
+    results = [tmp_path / name / "result.npz" for name in ("alone", "spread")]
+    one, other = map(np.load, results)
+    assert set(one) == set(other)
+    for name in one:
+        assert_array_equal(one[name], other[name])
+    summary = json.loads((tmp_path / "spread" / "summary.json").read_text())
+    assert summary["hosts"] == {"host0": 2, "host1": 1, "host2": 1}
+    sent = json.loads(counters.read_text())
+    assert list(sent) == ["host0", "host1", "host2"]
+    # Three of the four edges are links between hosts.
+    assert sum(host["tx_bytes"] for host in sent.values()) > summary["bytes"] * 3 / 4

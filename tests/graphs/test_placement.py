@@ -1,0 +1,193 @@
+"""Which rank is which node: few edges between hosts, and never more than before."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from benchmarks import bench_placement
+from benchmarks.shared import experiment
+from dadmm.cli.config import RunConfig
+from dadmm.graphs import placement, topology
+from dadmm.graphs.placement import crossing, place
+from tests.support.emulation import start_netem
+from tests.support.processes import PROGRAMS, ROOT, python
+
+GRAPHS = sorted(topology.GRAPHS)
+
+
+def blocks(*counts):
+    """Return the hosts of ranks that fill one host after the other."""
+    return [f"h{k}" for k, count in enumerate(counts) for _ in range(count)]
+
+
+def cyclic(n, hosts):
+    """Return the hosts of ranks that are dealt out like cards."""
+    return [f"h{rank % hosts}" for rank in range(n)]
+
+
+MAPPINGS = {
+    "four blocks": blocks(5, 5, 5, 5),
+    "four in turn": cyclic(20, 4),
+    "eight in turn": cyclic(20, 8),
+    "unequal": blocks(11, 1, 5, 3),
+    "unequal, small first": blocks(1, 12, 7),
+    "the first host last": ["h9", *blocks(10, 9)],
+}
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_node_has_a_rank_and_every_host_its_number(name, mapping):
+    """Rank 0 stays node 0, and no more edges cross than by number."""
+    graph, hosts = topology.build(name, 20), MAPPINGS[mapping]
+    nodes = place(graph, hosts)
+    homes = [hosts[rank] for rank in np.argsort(nodes)]
+
+    assert nodes[0] == 0
+    assert_array_equal(np.sort(nodes), np.arange(20))
+    assert {h: homes.count(h) for h in hosts} == {h: hosts.count(h) for h in hosts}
+    assert crossing(graph, homes) <= crossing(graph, hosts)
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "most"),
+    [
+        ("ring", cyclic(20, 4), 4),  # the least there can be, as each host has two ends
+        ("chain", cyclic(20, 4), 3),
+        ("cluster", cyclic(20, 2), 1),
+        ("grid", cyclic(64, 4), 16),  # four squares of 4 x 4
+        ("random-geometric", blocks(5, 5, 5, 5), 12),  # 32 by number
+    ],
+)
+def test_few_edges_cross(name, hosts, most):
+    """What the structure of the graph allows is found."""
+    graph = topology.build(name, len(hosts))
+    nodes = place(graph, hosts)
+
+    assert crossing(graph, [hosts[rank] for rank in np.argsort(nodes)]) <= most
+
+
+def test_nobody_moves_for_nothing():
+    """A placement that is as good already, and graphs where all are alike."""
+    for graph, hosts in (
+        (topology.Topology.ring(20), blocks(5, 5, 5, 5)),
+        (topology.Topology.complete(12), cyclic(12, 3)),
+        (topology.Topology.grid(9), blocks(*[1] * 9)),
+        (topology.Topology.grid(9), blocks(9)),
+    ):
+        assert_array_equal(place(graph, hosts), np.arange(len(hosts)))
+
+
+def test_the_placement_is_the_same_every_time():
+    """The seed decides, and nothing else."""
+    graph = topology.build("erdos-renyi", 40)
+    first = place(graph, cyclic(40, 5))
+
+    assert_array_equal(place(graph, cyclic(40, 5)), first)
+
+
+def test_dense_graphs_cost_no_search(monkeypatch):
+    """Their ranks take the order of the nodes, which takes no time."""
+    monkeypatch.setattr(placement, "_split", None)
+    monkeypatch.setattr(placement, "WORK", 100)
+    nodes = place(topology.Topology.cluster(40), cyclic(40, 2))
+
+    assert_array_equal(nodes[:4], [0, 20, 1, 21])
+
+
+def test_stored_rows_are_those_of_today():
+    """And the bytes that interfaces sent are those counted, with their headers."""
+    rows = experiment.read_rows(ROOT / "benchmarks" / "results" / "placement.csv")
+    counted = [row for row in rows if not row["placement"]]
+    assert len(counted) == 5 * 3 * 2
+    for row in counted:
+        case = row["graph"], int(row["hosts"]), row["mapping"]
+        sent = np.full(2 * int(row["edges"]), 976.0)
+        for name, value in bench_placement.count(*case, sent).items():
+            assert str(value) == row[name], (case, name)
+    measured = [row for row in rows if row["placement"]]
+    assert len(measured) == 6
+    for row in measured:
+        assert 1.0 < float(row["wire_bytes"]) / float(row["bytes"]) < 1.2
+
+
+# In a run
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen"),
+    [
+        ({}, "hosts"),
+        ({"data": "all.npy"}, "hosts"),
+        ({"data": "part-{rank}.npy"}, "ranks"),
+        ({"data": "part-{rank}.npy", "placement": "hosts"}, "hosts"),
+    ],
+)
+def test_files_of_ranks_stay_with_their_ranks(settings, chosen):
+    """They may be on the disk of that rank's host alone, unless told otherwise."""
+    assert RunConfig(**settings).placement == chosen
+
+
+DEALT = ("--hosts", 2, "-n", 8, "--cyclic")
+HOSTS = ["host0", "host1"] * 4
+RUN = ("--topology", "random-geometric", "--max-iter", 25, "--tolerance", 0, "--quiet")
+
+
+@pytest.mark.mpi
+def test_a_placement_changes_no_bit(tmp_path):
+    """Eight ranks on two hosts, placed and not, and eight nodes in one process."""
+    summaries = {}
+    for name in placement.PLACEMENTS:
+        words = ("--placement", name, "--out", tmp_path / name, *RUN)
+        ended = start_netem(*DEALT, "--", *words).end()
+        assert ended.code == 0, ended.err
+        summaries[name] = json.loads((tmp_path / name / "summary.json").read_text())
+    alone = python("-m", "dadmm.run", "--nodes", 8, "--out", tmp_path / "alone", *RUN)
+    assert alone.end().code == 0
+
+    with np.load(tmp_path / "alone" / "result.npz") as one:
+        for name, summary in summaries.items():
+            with np.load(tmp_path / name / "result.npz") as other:
+                assert set(one) == set(other)
+                for part in one:
+                    assert_array_equal(one[part], other[part])
+            assert summary["hosts"] == {"host0": 4, "host1": 4}
+            assert_between_hosts(summary, one["edges"], one["edge_bytes"])
+    placed, plain = summaries["hosts"], summaries["ranks"]
+    assert plain["node_hosts"] == HOSTS
+    assert placed["edges_between_hosts"] < plain["edges_between_hosts"]
+    assert placed["bytes_between_hosts"] < plain["bytes_between_hosts"]
+
+
+def assert_between_hosts(summary, edges, edge_bytes):
+    """Check what crosses against the host of each node."""
+    homes = np.array(summary["node_hosts"])
+    far = homes[edges[:, 0]] != homes[edges[:, 1]]
+    assert summary["edges_between_hosts"] == far.sum() / 2
+    assert summary["bytes_between_hosts"] == edge_bytes[far].sum()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("event", "code", "words"),
+    [("raise", 1, "this was to be expected"), ("diverge", 2, "there is no minimum")],
+)
+def test_a_placed_node_that_fails_is_named(tmp_path, event, code, words):
+    """By its number, which is not that of mpiexec; and the job ends."""
+    node = place(topology.build("random-geometric", 8), HOSTS)[3]
+    script = PROGRAMS / "misfortune.py"
+    arguments = (3, event, *RUN, "--out", tmp_path / "run")
+    job = ("--command", "--", sys.executable, script, *arguments)
+    ended = start_netem(*DEALT, *job).end()
+
+    assert ended.code in (code, 255), ended.err  # 255: Intel MPI
+    assert words in ended.err
+    assert node != 3
+    # Not in `said`: what Open MPI brings from another host may start within a line.
+    assert re.findall(r"dadmm: (?:error: )?(rank \d+)", ended.err) == [f"rank {node}"]

@@ -1,0 +1,234 @@
+"""Graphs that take turns, and how all nodes of such a network agree to stop."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dadmm import Topology, solve
+from dadmm.admm import stopping
+from dadmm.admm.stopping import Accord
+from dadmm.core.errors import TopologyError
+from dadmm.exchange.sending import Sending
+from dadmm.graphs.schedule import Schedule
+from tests.support.problems import distances, quadratics, random_graph
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_matchings_are_matchings_and_cover_every_edge_once(seed):
+    """In few turns: Greedy needs fewer than twice the largest degree."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(2, 12)))
+
+    schedule = Schedule.matchings(graph)
+
+    for edges in schedule.rounds:
+        ends = [i for i, _ in edges]
+        assert len(set(ends)) == len(ends)
+        assert {(j, i) for i, j in edges} == set(edges)
+    together = sorted(edge for edges in schedule.rounds for edge in edges)
+    assert together == [tuple(edge) for edge in graph.edges.tolist()]
+    assert schedule.union == graph
+    assert schedule.period < 2 * max(graph.degrees)
+
+
+def test_a_node_alone_has_a_schedule_of_nothing():
+    """It is its own network."""
+    schedule = Schedule.matchings(Topology.complete(1))
+
+    assert schedule.period == 1
+    assert schedule.of(schedule.union, 0).shape == (1, 0)
+
+
+def test_a_node_sees_its_own_rows():
+    """In the order of its neighbours, one row per turn."""
+    schedule = Schedule(4, [[(0, 1), (2, 3)], [(2, 1)], [(3, 2), (1, 2)]])
+
+    assert schedule.period == 3
+    assert repr(schedule.union) == "<Topology of 4 nodes, 3 edges>"
+    assert_array_equal(schedule.of(schedule.union, 1), [[1, 0], [0, 1], [0, 1]])
+    assert_array_equal(schedule.of(schedule.union, 3), [[1], [0], [1]])
+
+
+def test_only_the_union_must_be_connected():
+    """And it must be that."""
+    Schedule(4, [[(0, 1)], [], [(2, 3)], [(1, 2)]])
+    with pytest.raises(TopologyError, match="not connected"):
+        Schedule(4, [[(0, 1)], [(2, 3)]])
+    with pytest.raises(TopologyError, match="node 3 has no neighbours"):
+        Schedule(4, [[(0, 1)], [(1, 2)]])
+    with pytest.raises(TopologyError, match="at least one graph"):
+        Schedule(4, [])
+    with pytest.raises(TopologyError, match="leaves the nodes"):
+        Schedule(4, [[(0, 4)]])
+
+
+def test_graphs_of_names_and_files_take_turns(tmp_path):
+    """A file need neither be connected nor name all nodes."""
+    (tmp_path / "parts.edges").write_text("0 1\n2 3\n")
+    (tmp_path / "bridge.edges").write_text("1 2\n")
+    files = [str(tmp_path / name) for name in ("parts.edges", "bridge.edges")]
+
+    schedule = Schedule.build(files, 4)
+
+    assert schedule.union == Topology.chain(4)
+    assert [len(edges) for edges in schedule.rounds] == [4, 2]
+    mixed = Schedule.build(["ring", files[0]], 4)
+    assert mixed.union == Topology.ring(4)
+    random = Schedule.build(["erdos-renyi", "star"], 9, seed=3)
+    assert set(random.rounds[0]) == set(
+        map(tuple, Topology.erdos_renyi(9, seed=3).edges.tolist())
+    )
+    with pytest.raises(TopologyError, match=r"none\.edges: No such file"):
+        Schedule.build(["ring", str(tmp_path / "none.edges")], 4)
+    with pytest.raises(TopologyError, match="not connected"):
+        Schedule.build([files[0], files[0]], 4)
+
+
+def test_another_graph_than_the_union_is_refused():
+    """The sentence says which to pass."""
+    schedule = Schedule.matchings(Topology.ring(5))
+    with pytest.raises(TopologyError, match=r"pass schedule\.union$"):
+        solve(quadratics(5), Topology.chain(5), schedule=schedule)
+
+
+# --- the agreement of all -------------------------------------------------------------
+
+
+def agreement(schedule, content, wishes=()):
+    """Return when and why each node is done, with the bound that solve uses."""
+    net = schedule.union
+    reach = schedule.period * net.diameter
+    accords = [Accord() for _ in range(len(net))]
+    ends = [None] * len(net)
+    for t, verdicts in enumerate(content.tolist(), start=1):
+        there = schedule.rounds[(t - 1) % schedule.period]
+        sent = np.array([accord[1:] for accord in accords])
+        for i in range(len(net)):
+            heard = [j for j in net.neighbours[i] if (i, j) in there]
+            words = sent[heard].T
+            quiet, stop_at, asked = words
+            theirs = SimpleNamespace(
+                quiet=quiet, stop_at=stop_at, wishes=asked.astype(int)
+            )
+            accords[i] = stopping.agree(accords[i], theirs, t, verdicts[i], reach)
+        granted = [stopping.granted(accord, t, reach) for accord in accords]
+        accords = [accord for _, accord in granted]
+        for _, i, wish in (wish for wish in wishes if wish[0] == t):
+            accords[i] = stopping.ask(accords[i], t, wish, reach)
+        for i, accord in enumerate(accords):
+            if t >= accord.stop_at and ends[i] is None:
+                ends[i] = t, "converged"
+            elif granted[i][0] and ends[i] is None:
+                ends[i] = t, granted[i][0]
+    return ends
+
+
+def scattered(rng):
+    """Return a random graph whose edges come at random turns, some of them empty."""
+    graph = random_graph(rng, int(rng.integers(2, 8)))
+    rounds = [[] for _ in range(int(rng.integers(1, 6)))]
+    for i, j in graph.edges.tolist():
+        if i < j:
+            for k in rng.choice(len(rounds), rng.integers(1, 3)):
+                rounds[k].append((i, j))
+    return Schedule(len(graph), rounds)
+
+
+def backwards(n):
+    """Return a chain whose edges come in the order in which words travel worst."""
+    return Schedule(n, [[(i, i + 1)] for i in reversed(range(n - 1))])
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_all_stop_after_the_same_iteration_whatever_the_schedule(seed):
+    """And by a rule only if all were content at one common iteration before."""
+    rng = np.random.default_rng(seed)
+    schedule = scattered(rng) if seed % 4 else backwards(int(rng.integers(2, 7)))
+    n, reach = len(schedule.union), schedule.period * schedule.union.diameter
+    length = 3 * reach + 60
+    settled = np.arange(length)[:, None] >= rng.integers(40, size=n)
+    content = settled | (rng.random(settled.shape) < rng.uniform(0.3, 0.98))
+    wishes = []
+    if seed % 3 == 0:
+        wishes = [(int(rng.integers(5, 60)), int(rng.integers(n)), "signal")]
+
+    ends = agreement(schedule, content, wishes)
+
+    assert ends[0] is not None
+    assert ends == [ends[0]] * n
+    t, reason = ends[0]
+    if reason == "converged":
+        assert content[: t - reach].all(axis=1).any()
+    else:
+        assert t == (wishes[0][0] // reach + 2) * reach
+
+
+@pytest.mark.parametrize("n", [2, 4, 6])
+def test_one_discontented_node_keeps_all_going(n):
+    """Though its word takes a whole period for each edge of the way."""
+    schedule = backwards(n)
+    for unhappy in range(n):
+        content = np.ones((400, n), dtype=bool)
+        content[:: stopping.PATIENCE, unhappy] = False
+        assert agreement(schedule, content) == [None] * n
+
+
+def test_a_shorter_bound_would_not_do():
+    """On the chain of the worst order, a word needs nearly all of it."""
+    schedule, n = backwards(6), 6
+    known, t = {0}, 0
+    while len(known) < n:
+        there = schedule.rounds[t % schedule.period]
+        known |= {j for i, j in there if i in known}
+        t += 1
+    bound = schedule.period * schedule.union.diameter
+    assert bound - schedule.period < t <= bound
+    assert distances(schedule.union).max() == 5
+
+
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("agreement", ["neighbours", "global"])
+@pytest.mark.parametrize("rule", stopping.RULES)
+def test_runs_of_a_schedule_stop_together_and_close(rule, agreement, every):
+    """A node for which nothing has changed, as nobody was there, is not content yet."""
+    problems = quadratics(6, curvature=(2.0, 8.0))
+    schedule = backwards(6)
+    ends = []
+
+    def watch(t, nodes):
+        ends.append([node.done for node in nodes])
+
+    result = solve(
+        problems, schedule.union, schedule=schedule, sending=Sending(every=every),
+        stopping=rule, agreement=agreement, scheme="edge_balance", tolerance=1e-4,
+        max_iter=5000, watchers=[watch],
+    )  # fmt: skip
+
+    assert result.converged
+    assert all(any(done) == all(done) for done in ends)
+    best = np.linalg.solve(
+        sum(problem.A for problem in problems),
+        sum(problem.A @ problem.b for problem in problems),
+    )
+    if agreement == "neighbours" or rule != "objective":
+        assert np.abs(result.theta - best).max() < 0.02
+
+
+def test_a_wish_to_stop_takes_a_period_for_each_edge():
+    """Known before: it is the same number for all schedules of this shape."""
+    schedule = backwards(5)
+
+    def watch(t, nodes):
+        return "signal" if t == 7 else None
+
+    result = solve(
+        quadratics(5), schedule.union, schedule=schedule, tolerance=0, watchers=[watch]
+    )
+
+    assert (result.iterations, result.reason) == (2 * 4 * 4, "signal")
+    assert math.isfinite(result.certificate.gap)

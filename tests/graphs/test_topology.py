@@ -1,0 +1,371 @@
+"""Graphs: their shape, their files, and what is said about bad ones."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dadmm.core.errors import TopologyError
+from dadmm.graphs.topology import GRAPHS, Topology, build, is_named
+
+FILES = Path(__file__).parents[2] / "topologies"
+SIZES = [1, 2, 3, 4, 5, 7, 12, 20, 23]
+
+
+def two_cliques(n):
+    """Return the paper's cluster, made by networkx."""
+    graph = nx.disjoint_union(nx.complete_graph(n // 2), nx.complete_graph(n - n // 2))
+    graph.add_edges_from([(n // 2 - 1, n // 2)] if n > 1 else [])
+    return graph
+
+
+REFERENCES = {
+    "complete": nx.complete_graph,
+    "ring": lambda n: nx.cycle_graph(n) if n > 2 else nx.path_graph(n),
+    "cluster": two_cliques,
+    "star": lambda n: nx.star_graph(n - 1),
+    "chain": nx.path_graph,
+}
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", REFERENCES)
+def test_named_graphs_are_those_of_networkx(name, n):
+    """Same nodes and same edges, from one node up."""
+    assert nx.utils.graphs_equal(build(name, n).to_graph(), REFERENCES[name](n))
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_arrays_describe_the_same_graph(name, n):
+    """Neighbours, degrees, edges, offsets, reverse and diameter agree."""
+    topology = build(name, n, seed=3)
+    graph = topology.to_graph()
+    edges = topology.edges
+
+    assert topology.n_nodes == len(topology) == n
+    assert topology.diameter == nx.diameter(graph)
+    assert edges.shape == (2 * graph.number_of_edges(), 2)
+    assert edges.dtype == np.int64
+    assert_array_equal(topology.degrees, [graph.degree[i] for i in range(n)])
+    assert [tuple(edge) for edge in edges] == sorted(nx.DiGraph(graph).edges)
+    assert_array_equal(edges[topology.reverse], edges[:, ::-1])
+    for i in range(n):
+        own = edges[topology.offsets[i] : topology.offsets[i + 1]]
+        assert_array_equal(own[:, 1], topology.neighbours[i])
+        assert (own[:, 0] == i).all()
+
+
+def test_random_graphs_agree_with_networkx_on_connection_and_diameter():
+    """A graph is taken exactly when networkx calls it connected."""
+    rng = np.random.default_rng(0)
+    taken = 0
+    for _ in range(200):
+        n = int(rng.integers(2, 12))
+        graph = nx.gnp_random_graph(n, 0.35, seed=int(rng.integers(1 << 30)))
+        if nx.is_connected(graph):
+            topology = Topology.from_graph(graph)
+            assert topology.diameter == nx.diameter(graph)
+            taken += 1
+        else:
+            with pytest.raises(TopologyError, match=r"no neighbours|not connected"):
+                Topology.from_graph(graph)
+    assert 50 < taken < 150
+
+
+def test_a_long_tail_on_a_dense_graph_has_the_right_diameter():
+    """The lollipop is dense and wide at once."""
+    lollipop = nx.lollipop_graph(60, 60)
+
+    assert Topology.from_graph(lollipop).diameter == nx.diameter(lollipop)
+
+
+def test_a_thousand_nodes_are_handled():
+    """The complete graph has a million directed edges, the ring the long way round."""
+    assert Topology.complete(1000).diameter == 1
+    assert Topology.ring(1000).diameter == 500
+
+
+def test_equal_graphs_are_equal_and_hash_alike():
+    """Order, direction and repetition of the edges given do not matter."""
+    once = Topology.from_edges(3, [(0, 1), (1, 2)])
+    messy = Topology.from_edges(3, np.array([[2, 1], [1, 0], [0, 1], [1, 2]]))
+
+    assert once == messy == Topology(((1,), (0, 2), (1,)))
+    assert hash(once) == hash(messy)
+    assert once != Topology.complete(3)
+    assert repr(once) == "<Topology of 3 nodes, 2 edges>"
+
+
+def test_a_topology_cannot_be_changed():
+    """Neither its fields nor the arrays that it shares."""
+    topology = Topology.ring(4)
+
+    with pytest.raises(AttributeError):
+        topology.neighbours = ()
+    for name in ("degrees", "edges", "reverse", "offsets"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(topology, name)[0] = 1
+
+
+def test_directed_edges_rebuild_the_graph():
+    """What one process sends to the others is enough."""
+    topology = Topology.cluster(9)
+
+    assert Topology.from_edges(len(topology), topology.edges) == topology
+
+
+@pytest.mark.parametrize(("n", "rows", "columns"), [(20, 5, 4), (12, 4, 3), (9, 3, 3)])
+def test_grids_are_as_square_as_can_be(n, rows, columns):
+    """A number with near equal factors is a full rectangle."""
+    rectangle = nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, columns))
+
+    assert nx.utils.graphs_equal(Topology.grid(n).to_graph(), rectangle)
+
+
+def test_a_grid_of_a_prime_number_is_no_chain():
+    """The last row is shorter instead."""
+    assert Topology.grid(23).diameter == 8
+
+
+@pytest.mark.parametrize("builder", [Topology.random_geometric, Topology.erdos_renyi])
+def test_random_graphs_follow_their_seed(builder):
+    """Same seed, same graph; always connected; not all the same."""
+    graphs = [builder(20, seed=seed) for seed in range(50)]
+
+    assert graphs == [builder(20, seed=seed) for seed in range(50)]
+    assert len(set(graphs)) == 50
+
+
+def test_a_wider_radius_only_adds_edges():
+    """The points depend on the seed alone."""
+    few, many = (Topology.random_geometric(30, r, seed=1) for r in (0.5, 0.7))
+
+    assert set(map(tuple, few.edges)) < set(map(tuple, many.edges))
+    assert Topology.random_geometric(30, 1.5) == Topology.complete(30)
+
+
+def test_the_probability_is_the_share_of_the_edges():
+    """Within four standard deviations."""
+    n_edges = len(Topology.erdos_renyi(200, 0.3, seed=0).edges) / 2
+    pairs = 200 * 199 / 2
+
+    assert abs(n_edges - 0.3 * pairs) < 4 * np.sqrt(0.3 * 0.7 * pairs)
+
+
+@pytest.mark.parametrize("builder", [Topology.random_geometric, Topology.erdos_renyi])
+def test_too_sparse_a_random_graph_is_told_what_would_do(builder):
+    """The level in the sentence connects the graph, a little less does not."""
+    with pytest.raises(TopologyError, match="seed=7 leaves the graph of 20") as caught:
+        builder(20, 0.01, seed=7)
+    enough = float(str(caught.value).split("at least ")[1].split()[0])
+
+    assert len(builder(20, enough, seed=7)) == 20
+    with pytest.raises(TopologyError, match="disconnected"):
+        builder(20, enough - 2e-4, seed=7)
+
+
+@pytest.mark.parametrize(
+    ("n", "edges", "sentence"),
+    [
+        (3, [(0, 1), (1, 2), (2, 2)], r"node 2 is its own .* self loop \(2, 2\)"),
+        (3, [(0, 1)], "node 2 has no neighbours"),
+        (2, [], "node 0 has no neighbours"),
+        (4, [(0, 1), (2, 3)], "not connected: no path .* node 0 to node 2"),
+        (3, [(1, 2), (2, 3)], r"edge \(2, 3\) leaves the nodes 0..2; number the 3"),
+        (2, [(0, -1)], r"edge \(0, -1\) leaves the nodes 0..1"),
+        (0, [], "at least one node, got 0"),
+        (2, [(0.0, 1.0)], r"pairs of integers, got shape \(1, 2\) and type float64"),
+        (2, [("a", "b")], "pairs of integers"),
+        (2, [(0, 1, 5)], r"pairs of integers, got shape \(1, 3\)"),
+        (3, [(0, 1), (1, 2, 3)], "rows of unequal length"),
+    ],
+)
+def test_bad_edges_get_one_sentence(n, edges, sentence):
+    """It names what was wrong and the value."""
+    with pytest.raises(TopologyError, match=sentence) as caught:
+        Topology.from_edges(n, edges)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("lists", [((1,), ()), ((1, 1), (0, 0)), ((2, 1), (0,), (0,))])
+def test_hand_made_lists_must_be_sorted_and_hold_edges_twice(lists):
+    """The constructor sends the user to from_edges."""
+    with pytest.raises(TopologyError, match=r"both ends; use Topology.from_edges"):
+        Topology(lists)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_no_graph_has_no_nodes(name):
+    """Neither zero nor fewer."""
+    for n in (0, -1):
+        with pytest.raises(TopologyError, match=f"at least one node, got {n}"):
+            build(name, n)
+
+
+@pytest.mark.parametrize("kind", [nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
+def test_directions_and_parallel_edges_are_merged(kind):
+    """A neighbour is a neighbour, whichever way the edge was drawn."""
+    graph = kind([(0, 1), (1, 0), (1, 2), (2, 0)])
+
+    assert Topology.from_graph(graph) == Topology.complete(3)
+
+
+@pytest.mark.parametrize("label", ["a", 7, (0, 1), -1])
+def test_other_labels_are_sent_to_networkx(label):
+    """Labels are 0..J-1, and networkx can make them so."""
+    graph = nx.Graph([(0, 1), (1, label)])
+
+    with pytest.raises(TopologyError, match="convert_node_labels_to_integers"):
+        Topology.from_graph(graph)
+    assert Topology.from_graph(nx.convert_node_labels_to_integers(graph)).diameter == 2
+
+
+@pytest.mark.parametrize("suffix", [".edges", ".edgelist", ".txt"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_a_written_graph_is_read_back(tmp_path, name, suffix):
+    """Also a single node."""
+    for n in (1, 2, 20):
+        topology = build(name, n)
+        topology.write(tmp_path / f"graph{suffix}")
+        assert Topology.read(tmp_path / f"graph{suffix}") == topology
+
+
+def test_only_edge_lists_are_written(tmp_path):
+    """A file could not be read back by its name otherwise."""
+    with pytest.raises(TopologyError, match=r"\.edges or \.txt, not .*g\.graphml"):
+        Topology.ring(3).write(tmp_path / "g.graphml")
+
+
+def test_graphml_is_read(tmp_path):
+    """Identifiers that are numbers become the node numbers."""
+    nx.write_graphml(nx.cycle_graph(12), tmp_path / "ring.graphml")
+
+    assert Topology.read(tmp_path / "ring.graphml") == Topology.ring(12)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.float64])
+def test_adjacency_matrices_are_read(tmp_path, dtype):
+    """Of whatever number type."""
+    np.save(tmp_path / "a.npy", nx.to_numpy_array(nx.star_graph(4)).astype(dtype))
+
+    assert Topology.read(tmp_path / "a.npy") == Topology.star(5)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("0 1 0.5\n", "line 1 is '0 1 0.5', .* no weights"),
+        ("# fine\n\n0 one\n", "line 3 is '0 one', not two node numbers"),
+        ("0 1\n1 -2\n", "line 2 is '1 -2'"),
+        ("1 2\n2 3\n3 1\n", r"edge \(2, 3\) leaves the nodes 0..2"),
+        ("0 1\n2\n", "node 2 has no neighbours"),
+        ("0 1\n1 1\n", "node 1 is its own neighbour"),
+        ("0 1\n2 3\n", "not connected"),
+        ("# nothing\n", "at least one node, got 0"),
+    ],
+)
+def test_bad_edge_lists_get_one_sentence(tmp_path, text, sentence):
+    """It names the file too."""
+    file = tmp_path / "bad.edges"
+    file.write_text(text)
+
+    with pytest.raises(TopologyError, match=rf"bad\.edges: .*{sentence}"):
+        Topology.read(file)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "sentence"),
+    [
+        (np.zeros((2, 3)), r"square, .* shape \(2, 3\)"),
+        (np.zeros(4), r"square, .* shape \(4,\)"),
+        (np.array([[0, 0.5], [0.5, 0]]), "0 and 1 only, and no weights"),
+        (np.array([[0, 1], [0, 0]]), r"symmetric, but entry \(0, 1\) differs"),
+        (np.ones((2, 2)), "node 0 is its own neighbour"),
+        (np.array([[None]]), "not valid .npy"),
+    ],
+)
+def test_bad_matrices_get_one_sentence(tmp_path, matrix, sentence):
+    """Pickled ones included, which are not opened."""
+    np.save(tmp_path / "bad.npy", matrix)
+
+    with pytest.raises(TopologyError, match=rf"bad\.npy: .*{sentence}"):
+        Topology.read(tmp_path / "bad.npy")
+
+
+@pytest.mark.parametrize("suffix", ["edges", "graphml", "npy"])
+def test_broken_files_get_one_sentence(tmp_path, suffix):
+    """Whatever the libraries below think of them."""
+    (tmp_path / "empty").with_suffix(f".{suffix}").touch()
+    (tmp_path / "noise").with_suffix(f".{suffix}").write_bytes(b"\xff\x00\n<a>" * 9)
+    (tmp_path / "folder").with_suffix(f".{suffix}").mkdir()
+
+    for name in ("empty", "noise", "folder", "missing"):
+        with pytest.raises(TopologyError, match=rf"{name}\.{suffix}: ") as caught:
+            build(str(tmp_path / f"{name}.{suffix}"))
+        assert "\n" not in str(caught.value)
+        assert "Errno" not in str(caught.value)
+
+
+def test_graphml_labels_that_are_no_numbers_are_named(tmp_path):
+    """With the way out."""
+    nx.write_graphml(nx.Graph([("n0", "n1")]), tmp_path / "g.graphml")
+
+    with pytest.raises(TopologyError, match=r"g\.graphml: node label 'n0'"):
+        Topology.read(tmp_path / "g.graphml")
+
+
+def test_a_file_must_fit_the_run():
+    """The sentence says how to start it; without a number the file decides."""
+    ring = str(FILES / "ring20.edges")
+
+    assert build(ring) == build(ring, 20) == build("ring", 20)
+    with pytest.raises(TopologyError, match=r"20 nodes but the run has 3; use -n 20 "):
+        build(ring, 3)
+
+
+def test_unknown_graphs_are_told_the_names(tmp_path):
+    """A path is allowed as well, if its format is known."""
+    with pytest.raises(TopologyError, match=r"'rnig'; choose .* ring, .* path of a"):
+        build("rnig", 5)
+    with pytest.raises(TopologyError, match=r"is not a graph file; use one of \.edges"):
+        build(str(tmp_path), 5)
+
+
+def test_a_named_graph_needs_a_number():
+    """Only a file knows its own."""
+    assert is_named("ring")
+    assert not is_named("ring20.edges")
+    with pytest.raises(TopologyError, match="needs a number of nodes; give --nodes"):
+        build("ring")
+
+
+@pytest.mark.parametrize("file", sorted(FILES.glob("*.edges")), ids=lambda f: f.stem)
+def test_files_of_the_paper_are_the_named_graphs(file):
+    """The folder and the command line mean the same graphs."""
+    name = file.stem.rstrip("0123456789")
+
+    assert Topology.read(file) == build(name, int(file.stem.removeprefix(name)))
+
+
+def test_all_graphs_of_the_paper_have_a_file():
+    """Five of section 5.1, two of section 5.2."""
+    names = "cluster20 complete12 complete16 complete20 complete5 ring20 ring5"
+
+    assert sorted(file.stem for file in FILES.glob("*.edges")) == names.split()
+
+
+def test_graphs_load_neither_networkx_nor_scipy():
+    """Twenty processes import this at once."""
+    code = (
+        "import sys, dadmm.graphs.topology as t; t.build('erdos-renyi', 20).diameter; "
+        "sys.exit(any(name in sys.modules for name in ('networkx', 'scipy')))"
+    )
+
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

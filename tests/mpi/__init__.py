@@ -1,1 +1,0 @@
-"""Programs that tests run under mpiexec, and what starts them."""

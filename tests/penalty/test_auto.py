@@ -1,0 +1,252 @@
+"""The default scheme: it needs no penalty, no units, and few iterations."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from statistics import median
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Topology, solve
+from dadmm.admm.curvature import curvature
+from dadmm.core import metrics
+from dadmm.data.datasets import synthetic
+from dadmm.data.shard import split
+from dadmm.penalty import build, rules
+from dadmm.problems import PPCA
+from tests.support.problems import Quadratic, distance, optimum, quadratics
+
+GRAPHS = ("complete", "cluster", "ring")
+
+
+@cache
+def dppca(n_nodes=20, n_samples=500):
+    """Return the paper's synthetic problem and the subspace of all samples together."""
+    samples, _ = synthetic(n_samples, 20, 5, seed=0)
+    problems = [PPCA(own, 5) for own in split(samples, n_nodes)]
+    return problems, metrics.ppca_reference(samples, 5).W
+
+
+def auto(problems, topology, max_iter=60, **settings):
+    """Solve with the default scheme for exactly so many iterations."""
+    return solve(problems, topology, tolerance=0, max_iter=max_iter, **settings)
+
+
+# --- it needs nothing -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["quadratics", "ppca"])
+def test_the_starting_penalty_of_others_is_ignored(kind):
+    """The same bits whatever eta0 is."""
+    problems = quadratics(6) if kind == "quadratics" else dppca(6, 120)[0]
+    topology = Topology.cluster(6)
+    plain = auto(problems, topology)
+
+    for eta0 in (0.1, 1.0, 100.0, 1000.0):
+        other = auto(problems, topology, eta0=eta0)
+        assert_array_equal(other.theta, plain.theta)
+        assert_array_equal(other.eta, plain.eta)
+
+
+@pytest.mark.parametrize("c", [1e-9, 4.0**-10, 0.3, 4.0**10, 1e9])
+def test_other_units_of_the_objective_give_the_same_run(c):
+    """Penalties are c times as large, parameters as they were."""
+    problems, topology = quadratics(6, size=3), Topology.cluster(6)
+    scaled = [Quadratic(c * problem.A, problem.b) for problem in problems]
+
+    plain, other = auto(problems, topology, 40), auto(scaled, topology, 40)
+
+    assert_allclose(other.theta, plain.theta, rtol=1e-6)
+    assert_allclose(other.eta, c * plain.eta, rtol=1e-3)
+
+
+@pytest.mark.parametrize("c", [1e-9, 4.0**-10, 0.3, 4.0**10, 1e9])
+def test_other_units_of_the_parameters_give_the_same_run(c):
+    """Of x / c: penalties are c^-2 times as large."""
+    problems, topology = quadratics(6, size=3), Topology.cluster(6)
+    scaled = [Quadratic(problem.A / c**2, c * problem.b) for problem in problems]
+    theta0 = np.random.default_rng(0).standard_normal((6, 3))
+
+    plain = auto(problems, topology, 40, theta0=theta0)
+    other = auto(scaled, topology, 40, theta0=c * theta0)
+
+    assert_allclose(other.theta, c * plain.theta, rtol=1e-6)
+    assert_allclose(other.eta, plain.eta / c**2, rtol=1e-3)
+
+
+@pytest.mark.parametrize("c", [4.0**-10, 4.0**10])
+def test_more_samples_alike_give_the_same_run(c):
+    """Where all curvatures are known exactly, to rounding: c times a ball each."""
+    rng = np.random.default_rng(0)
+    h, b = np.exp(rng.standard_normal(6)), rng.standard_normal((6, 3))
+    plain = [Quadratic(h[i] * np.eye(3), b[i]) for i in range(6)]
+    scaled = [Quadratic(c * h[i] * np.eye(3), b[i]) for i in range(6)]
+
+    one, other = (auto(each, Topology.cluster(6), 20) for each in (plain, scaled))
+
+    assert_allclose(other.theta, one.theta, rtol=1e-10)
+    assert_allclose(other.eta, c * one.eta, rtol=1e-8)
+
+
+# --- where it starts ------------------------------------------------------------------
+
+
+def first(problems, topology, **settings):
+    """Return the penalties of iteration 1, (E,)."""
+    result = auto(problems, topology, 1, record_edges=True, **settings)
+    return result.history.edges["eta"][0]
+
+
+def test_an_edge_starts_from_the_mean_of_its_ends_proposals():
+    """By curvature, degree and diameter; the geometric one, in a star as anywhere."""
+    problems, topology = quadratics(5), Topology.star(5)
+    theta0 = np.random.default_rng(0).standard_normal((5, 2))
+    bends = [curvature(p, x) for p, x in zip(problems, theta0, strict=True)]
+    proposed = [rules.opening(h, 1 if i else 4, 2) for i, h in enumerate(bends)]
+
+    etas = first(problems, topology, theta0=theta0)
+
+    want = [math.sqrt(proposed[i] * proposed[j]) for i, j in topology.edges]
+    assert_allclose(etas, want, rtol=1e-14)
+
+
+def test_an_end_without_a_curvature_takes_its_neighbours_proposal():
+    """Node 2 starts at its own optimum, where there is nothing to measure."""
+    problems, topology = quadratics(4), Topology.chain(4)
+    theta0 = np.random.default_rng(0).standard_normal((4, 2))
+    theta0[2] = problems[2].b
+    bends = [curvature(p, x) for p, x in zip(problems, theta0, strict=True)]
+    assert np.isnan(bends).tolist() == [False, False, True, False]
+    proposed = [
+        rules.opening(h, d, 3) for h, d in zip(bends, (1, 2, 2, 1), strict=True)
+    ]
+
+    etas = first(problems, topology, theta0=theta0)
+
+    mean = math.sqrt(proposed[0] * proposed[1])
+    assert_allclose(etas, np.repeat([mean, proposed[1], proposed[3]], 2), rtol=1e-14)
+
+
+def test_without_any_curvature_eta0_takes_its_place():
+    """All start at their own optima; the answer is the same in the end."""
+    problems, topology = quadratics(4), Topology.chain(4)
+    theta0 = np.array([problem.b for problem in problems])
+
+    assert_array_equal(first(problems, topology, theta0=theta0, eta0=7.0), [7.0] * 6)
+    result = auto(problems, topology, 300, theta0=theta0, eta0=7.0)
+    assert distance(result.theta, optimum(problems)) < 1e-8
+
+
+def test_a_problem_that_cannot_be_surveyed_is_solved_all_the_same():
+    """It breaks down at weights that it is never asked for otherwise."""
+    problems = quadratics(4)
+    for problem in problems:
+        step, asked = problem.prox, []
+
+        def picky(theta, stats, centre, weight, step=step, asked=asked):
+            asked.append(weight)
+            if len(asked) == 1:
+                raise np.linalg.LinAlgError("singular")
+            return step(theta, stats, centre, weight)
+
+        problem.prox = picky
+
+    result = auto(problems, Topology.ring(4), 300)
+
+    assert distance(result.theta, optimum(problems)) < 1e-8
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "agreed"),
+    [
+        (4.0, 9.0, 6.0),
+        (4.0, math.nan, 4.0),
+        (math.nan, 9.0, 9.0),
+        (math.nan, math.nan, 10.0),
+        (1e-300, 1e300, 1.0),
+        (1e300, 1e300, 1e300),
+    ],
+)
+def test_both_ends_come_to_the_same_start(mine, theirs, agreed):
+    """Whoever of them found what, and however large."""
+    scheme, anchors = build("auto"), np.zeros((1, 2))
+    state = scheme.init(1)
+
+    one = scheme.settle(
+        state._replace(eta=np.array([mine])), np.array([theirs]), anchors
+    )
+    other = scheme.settle(
+        state._replace(eta=np.array([theirs])), np.array([mine]), anchors
+    )
+
+    assert_array_equal(one.eta, other.eta)
+    assert_allclose(one.eta, [agreed], rtol=1e-14)
+
+
+# --- where it gets to -----------------------------------------------------------------
+
+
+def iterations(problems, topology, reached, cap, **settings):
+    """Return after how many iterations all nodes have reached something."""
+    taken = []
+
+    def watch(t, nodes):
+        if not taken and reached(np.array([node.theta for node in nodes])):
+            taken.append(t)
+        return "signal" if taken else None
+
+    settings = {"record": False, "watchers": [watch], **settings}
+    auto(problems, topology, cap, **settings)
+    return taken[0] if taken else math.inf
+
+
+@pytest.mark.parametrize("spread", [1.0, 100.0])
+@pytest.mark.parametrize(
+    "topology",
+    [Topology.star(12), Topology.chain(2), Topology.chain(8), Topology.grid(12)],
+    ids=["star", "pair", "chain", "grid"],
+)
+def test_other_graphs_are_solved_too(topology, spread):
+    """A hub with eleven neighbours, a pair, a chain, a grid; curvatures 1 to 100."""
+    problems = quadratics(len(topology), size=3, curvature=(1.0, spread))
+    best = optimum(problems)
+
+    taken = iterations(problems, topology, lambda x: distance(x, best) < 1e-8, 400)
+
+    assert taken < 400
+
+
+# of 20 starts: median iterations until every node is within one degree of the
+# centralised subspace and within 1e-2 of the mean of all
+AIMS = {
+    ("complete", "shared"): 25,
+    ("complete", "independent"): 40,
+    ("cluster", "shared"): 40,
+    ("cluster", "independent"): 75,
+    ("ring", "shared"): 70,
+    ("ring", "independent"): 160,
+}
+
+
+@pytest.mark.parametrize(("graph", "init"), AIMS)
+def test_the_papers_problem_takes_few_iterations(graph, init):
+    """The median of five starts, so with some slack."""
+    problems, W = dppca()
+    topology, layout = getattr(Topology, graph)(20), problems[0].layout
+
+    def reached(theta):
+        if metrics.consensus_error(theta) > 1e-2:
+            return False
+        return metrics.subspace_angle(layout.views(theta).W, W).max() <= 1.0
+
+    cap = int(1.3 * AIMS[graph, init])
+    settings = {"init": init, "cap": cap + 1}
+    taken = [
+        iterations(problems, topology, reached, seed=seed, **settings)
+        for seed in range(5)
+    ]
+
+    assert median(taken) <= cap

@@ -1,0 +1,335 @@
+"""Schemes beyond the paper: both ends agree by themselves; each moves as it says."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Topology, solve
+from dadmm.admm.node import Node
+from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import Edges, Sighting
+from dadmm.data.datasets import synthetic
+from dadmm.data.shard import split
+from dadmm.penalty import SCHEMES, build, rules
+from dadmm.problems import PPCA
+from tests.support.problems import quadratics
+
+AGREEING = [name for name in SCHEMES if SCHEMES[name].agrees]
+GRAPHS = ("ring", "complete", "cluster")
+KINDS = {
+    "quadratics": lambda: quadratics(6, size=5),
+    "ppca": lambda: [PPCA(own, 2) for own in split(synthetic(90, 7, 2, seed=5)[0], 6)],
+}
+
+
+# --- both ends agree ------------------------------------------------------------------
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Spoil the penalty in every message but the first, which proposes one."""
+    accept = Node.accept
+
+    def spoil(node, theta):
+        accept(node, theta)
+        node.links.eta_heard[:] = node.links.eta_said[:] = math.nan
+
+    monkeypatch.setattr(Node, "accept", spoil)
+
+
+def trace(scheme, graph, kind):
+    """Return all penalties (t, E) and the result; both ends must agree all the time."""
+    topology, etas = getattr(Topology, graph)(6), []
+
+    def watch(t, nodes):
+        etas.append(np.concatenate([node.eta for node in nodes]))
+        rows = np.concatenate([node.multipliers for node in nodes])
+        assert_array_equal(etas[-1], etas[-1][topology.reverse])
+        assert_array_equal(rows, -rows[topology.reverse])
+
+    settings = {"scheme": scheme, "init": "independent", "max_iter": 40}
+    result = solve(KINDS[kind](), topology, tolerance=0, watchers=[watch], **settings)
+    return np.array(etas), result.theta
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("scheme", AGREEING)
+def test_both_ends_agree_bit_for_bit_with_no_word_about_it(
+    scheme, graph, kind, request
+):
+    """Penalties are equal, multipliers opposite; what messages say is not read."""
+    etas, theta = trace(scheme, graph, kind)
+    request.getfixturevalue("poisoned")
+    again, same = trace(scheme, graph, kind)
+
+    assert_array_equal(again, etas)
+    assert_array_equal(same, theta)
+    assert len(np.unique(etas)) > 1  # they do move
+    assert scheme == "global_balance" or len(np.unique(etas[-1])) > 1
+
+
+def test_other_schemes_do_read_it(poisoned):
+    """So that the test above means something."""
+    with pytest.raises(ProblemError, match="the objective is nan in iteration 2"):
+        solve(quadratics(6), Topology.ring(6), scheme="nap")
+
+
+# --- units ----------------------------------------------------------------------------
+
+
+def scaled(problem, c):
+    """Return c times a quadratic, without asking for its axes again."""
+    other = copy.copy(problem)
+    other.A, other._curvature = c * problem.A, c * problem._curvature
+    other._pull = c * problem._pull
+    return other
+
+
+@pytest.mark.parametrize("scheme", ["edge_balance", "edge_ratio"])
+@pytest.mark.parametrize("c", [4.0**-10, 4.0**10])
+def test_objectives_and_penalties_in_other_units_give_the_same_bits(scheme, c):
+    """No rule has a length or an energy of its own; powers of two are exact."""
+    problems, topology = quadratics(6), Topology.cluster(6)
+    settings = {"scheme": scheme, "tolerance": 0, "max_iter": 40, "record_edges": True}
+    plain = solve(problems, topology, eta0=3.0, **settings)
+
+    other = [scaled(problem, c) for problem in problems]
+    result = solve(other, topology, eta0=3.0 * c, **settings)
+
+    assert_array_equal(result.theta, plain.theta)
+    etas, before = result.history.edges["eta"], plain.history.edges["eta"]
+    assert_array_equal(etas, c * before)
+
+
+@pytest.mark.parametrize("c", [4.0**-10, 4.0**10])
+def test_node_spectral_follows_the_units(c):
+    """To rounding: a geometric mean takes a root."""
+    problems, topology = quadratics(6), Topology.cluster(6)
+    settings = {"scheme": "node_spectral", "tolerance": 0, "max_iter": 15}
+    plain = solve(problems, topology, eta0=3.0, **settings)
+
+    other = [scaled(problem, c) for problem in problems]
+    result = solve(other, topology, eta0=3.0 * c, **settings)
+
+    assert_allclose(result.theta, plain.theta, rtol=1e-10)
+    assert_allclose(result.eta, c * plain.eta, rtol=1e-8)
+
+
+# --- the sentence of each scheme ------------------------------------------------------
+
+
+def edges(**changes):
+    """Return one edge of two entries: gap 1, |theta| 1, drift 1, |lambda| sqrt(2)."""
+    standing = Edges(
+        theta=np.array([1.0, 0.0]),
+        said=np.array([[1.0, 0.0]]),
+        neighbours=np.array([[0.0, 0.0]]),
+        anchors=np.array([[2.0, 0.0]]),
+        drift=np.array([[0.0, 1.0]]),
+        multipliers=np.array([[1.0, 1.0]]),
+        eta=np.array([10.0]),
+        centre=np.array([1.0, 0.0]),
+        weight=20.0,
+    )
+    return standing._replace(**changes)
+
+
+def sight(t, **changes):
+    """Return a sighting of that edge."""
+    return Sighting(t, 0.0, 0.0, np.empty(0), 1.0, 1.0, edges(**changes))
+
+
+def begin(scheme, anchors=0.0):
+    """Return the state before iteration 1 of a node with one edge."""
+    state = scheme.init(1)
+    return scheme.settle(state, state.eta, np.full((1, 2), anchors))
+
+
+@pytest.mark.parametrize(
+    ("factor", "moved"),
+    [(1.0, 1.0), (2.25, 1.5), (0.25, 0.5), (99.0, 2.0), (0.01, 0.5)],
+)
+def test_edge_balance_moves_by_the_root_of_the_ratio(factor, moved):
+    """Of primal to dual, here by the gap; at most by two, and less as time goes on."""
+    scheme = build("edge_balance", eta0=1.0)
+    for t in (0, 150):
+        far = np.array([[1.0 - factor, 0.0]])
+        size = max(1.0, abs(1.0 - factor))  # the longer of both ends
+        pull = size * np.array([[1.0, 1.0]])
+
+        state = scheme.update(begin(scheme), sight(t, neighbours=far, multipliers=pull))
+
+        assert_allclose(state.eta, [moved ** (1.0 if t == 0 else 0.25)])
+
+
+def test_edge_balance_counts_how_far_the_anchor_went():
+    """That is the relaxation times the drift."""
+    plain = build("edge_balance", eta0=1.0)
+    relaxed = build("edge_balance", eta0=1.0, relaxation=1.5)
+
+    one, other = (s.update(begin(s), sight(0)).eta[0] for s in (plain, relaxed))
+
+    assert_allclose(one / other, math.sqrt(1.5))
+
+
+def test_edge_ratio_moves_every_third_iteration():
+    """From where it last stood: |lambda - old| over |z - old|."""
+    scheme = build("edge_ratio", eta0=1.0)
+    state = begin(scheme, anchors=0.0)
+    for t in (1, 2):
+        assert scheme.update(state, sight(t)) is state
+
+    third = scheme.update(state, sight(3))
+    want = math.sqrt(2.0) / 2.0  # from lambda = 0 and z = 0
+    assert_allclose(third.eta, [want ** rules.damping(3, scheme.SCALE)])
+
+    moved = {"anchors": np.array([[2.0, 0.1]]), "multipliers": np.array([[1.0, 1.2]])}
+    sixth = scheme.update(third, sight(6, **moved))
+    step = (2.0 / third.eta) ** rules.damping(6, scheme.SCALE)
+    assert_allclose(sixth.eta, third.eta * step)
+
+
+def test_an_edge_at_rest_keeps_its_penalty():
+    """Where neither multiplier nor anchor has moved since, whatever they are."""
+    scheme = build("edge_ratio", eta0=1.0)
+    third = scheme.update(begin(scheme), sight(3))
+
+    assert_array_equal(scheme.update(third, sight(6)).eta, third.eta)
+
+
+@pytest.mark.parametrize("name", ["edge_ratio", "auto"])
+@pytest.mark.parametrize(("still", "end"), [("multipliers", 1e-6), ("anchors", 1e6)])
+def test_one_sided_moves_are_bounded_and_summable(name, still, end):
+    """Ten times in a step, and less each time; a million times in all."""
+    scheme = build(name, eta0=1.0)
+    states, rng = [begin(scheme)], np.random.default_rng(0)
+    for t in range(3, 3000, 3):
+        moved = {n: rng.standard_normal((1, 2)) for n in ("multipliers", "anchors")}
+        moved[still] = np.zeros((1, 2))
+        states.append(scheme.update(states[-1], sight(t, **moved)))
+    etas = np.array([state.eta[0] for state in states])
+    steps = np.abs(np.diff(np.log10(etas)))
+
+    assert np.all(steps <= 1.0)
+    assert np.all(np.diff(steps[:5]) < 0)
+    assert etas[-1] == end
+
+
+def test_node_spectral_takes_the_mean_of_both_curvatures():
+    """Its slope turned by 8 per way, the multipliers by 2: weight 4, eta 2."""
+    scheme = build("node_spectral", eta0=1.0)
+    state = scheme.update(begin(scheme), sight(1))
+    assert_array_equal(state.eta, [1.0])
+    assert scheme.update(state, sight(2)) is state  # every second iteration
+
+    way = np.array([0.5, -0.25])
+    now = edges()
+    turned = now._replace(
+        theta=now.theta + way,
+        centre=now.theta + way + 8.0 / now.weight * way,
+        anchors=now.anchors + way,
+        multipliers=now.multipliers + way,  # which pull twice
+    )
+    third = scheme.update(state, sight(3)._replace(edges=turned))
+
+    assert_allclose(third.eta, [2.0])
+
+
+def test_node_spectral_without_a_curvature_stays():
+    """Nothing has moved, or against all curvature."""
+    scheme = build("node_spectral", eta0=1.0)
+    state = scheme.update(begin(scheme), sight(1))
+
+    assert_array_equal(scheme.update(state, sight(3)).eta, [1.0])
+    wrong = {"theta": np.array([2.0, 0.0]), "centre": np.array([3.0, 0.0])}
+    assert scheme.update(state, sight(3, **wrong)).eta[0] != 1.0
+    wrong = {"theta": np.array([2.0, 0.0]), "centre": np.array([1.0, 0.0])}
+    assert_array_equal(scheme.update(state, sight(3, **wrong)).eta, [1.0])
+
+
+# --- global balance -------------------------------------------------------------------
+
+
+def test_global_balance_doubles_and_halves_by_the_residuals_of_all():
+    """Not by this node's own; not before they are known; and from t_max on it keeps."""
+    scheme = build("global_balance", eta0=1.0, t_max=5)
+    state = begin(scheme)
+    for t, network, eta in [
+        (1, None, 1.0),
+        (2, (11.0, 1.0), 2.0),
+        (3, (10.0, 1.0), 2.0),
+        (4, (1.0, 11.0), 1.0),
+        (4, (11.0, 1.0), 2.0),
+        (5, (11.0, 1.0), 2.0),
+        (9, (1.0, 11.0), 2.0),
+    ]:
+        seen = sight(t)._replace(primal=1e9, dual=0.0, network=network)
+        state = scheme.update(state, seen)
+        assert_array_equal(state.eta, [eta])
+
+
+@pytest.mark.parametrize("agreement", ["neighbours", "global"])
+def test_every_node_knows_the_residuals_of_all_one_iteration_later(agreement):
+    """As one collective tells, beside the votes if there are any."""
+    problems, topology, lengths = quadratics(5), Topology.ring(5), []
+
+    def watch(t, nodes):
+        for node in nodes:
+            if t == 1:
+                assert node.network is None
+            else:
+                assert_allclose(node.network, lengths[-1], rtol=1e-14)
+        own = [(node.primal, node.dual) for node in nodes]
+        lengths.append([math.hypot(*column) for column in zip(*own, strict=True)])
+
+    settings = {"scheme": "global_balance", "agreement": agreement}
+    assert solve(problems, topology, watchers=[watch], **settings).converged
+
+
+@pytest.mark.parametrize("stopping", ["optimality", "objective"])
+def test_collectives_are_counted_and_messages_are_as_ever(stopping):
+    """Two doubles per node and iteration; with votes three, and the last only reads."""
+    problems, topology = quadratics(5), Topology.ring(5)
+    settings = {"scheme": "global_balance", "stopping": stopping}
+    alone = solve(problems, topology, **settings)
+    voted = solve(problems, topology, agreement="global", **settings)
+    plain = solve(problems, topology, scheme="fixed", stopping=stopping)
+
+    assert alone.converged
+    assert voted.converged
+    assert alone.traffic.collectives == alone.iterations
+    assert alone.traffic.collective_bytes == alone.iterations * 5 * 2 * 8
+    assert voted.traffic.collectives == voted.iterations - 1
+    assert voted.traffic.collective_bytes == (voted.iterations - 1) * 5 * 3 * 8
+    assert plain.traffic.collectives == 0
+    for result in (alone, voted, plain):
+        assert result.traffic.messages == len(topology.edges) * (result.iterations + 1)
+        eta = result is plain  # both ends of the others find the same by themselves
+        each = 8 * (2 + 2) + result.iterations * 8 * (1 + eta + 2)
+        assert result.traffic.bytes == len(topology.edges) * each
+
+
+def test_agreement_does_not_change_what_global_balance_does():
+    """The same bits as long as both run."""
+    problems, topology = quadratics(5), Topology.ring(5)
+    settings = {"scheme": "global_balance", "tolerance": 0, "max_iter": 60}
+
+    one, other = (
+        solve(problems, topology, agreement=agreement, **settings)
+        for agreement in ("neighbours", "global")
+    )
+
+    assert_array_equal(one.theta, other.theta)
+    assert_array_equal(one.eta, other.eta)
+    assert one.eta[0] != 10.0
+
+
+def test_only_global_balance_needs_a_collective():
+    """Nothing else in the registry reduces over the network."""
+    assert [name for name in SCHEMES if SCHEMES[name].reduces] == ["global_balance"]

@@ -1,0 +1,295 @@
+"""What all schemes promise, and the sentence of each of the paper's six."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm.core.interfaces import Edges, Sighting
+from dadmm.penalty import SCHEMES, build
+
+TIMED = ("vp", "ap", "vp_ap")  # adapt while t < t_max
+BUDGETED = ("nap", "vp_nap")  # adapt while spent < budget
+WORSE_AND_BETTER = (3.0, 1.0)  # f at two probes; with f_i = 2, tau is -1/4 and 1/2
+
+
+@pytest.fixture(params=SCHEMES)
+def scheme(request):
+    """Return each scheme with its default settings."""
+    return build(request.param)
+
+
+def agreeing(degree, size=4):
+    """Return edges whose ends agree and have never pulled at each other."""
+    theta, calm = np.ones(size), np.zeros((degree, size))
+    rows, eta = np.ones((degree, size)), np.full(degree, 10.0)
+    return Edges(theta, rows, rows, rows, calm, calm, eta, theta, 20.0 * degree)
+
+
+def sight(t=2, own=2.0, before=2.0, tried=WORSE_AND_BETTER, primal=1.0, dual=1.0):
+    """Return a sighting; the residuals are balanced unless said."""
+    edges = agreeing(len(tried))
+    return Sighting(t, own, before, np.array(tried), primal, dual, edges)
+
+
+def jump(rng, degree, size=4):
+    """Return edges that are anywhere, by as much as a factor of 1e6."""
+    far = np.exp(3 * rng.normal(size=(4, degree, 1)))
+    rows = far * rng.normal(size=(4, degree, size))
+    theta, centre = rng.normal(size=(2, size))
+    eta, weight = np.exp(rng.normal(size=degree)), np.exp(rng.normal())
+    said = np.tile(theta, (degree, 1))
+    return Edges(theta, said, *rows, eta, centre, weight)
+
+
+def wander(seed, degree=3, n=80):
+    """Return random sightings in order, as a node might have them."""
+    rng = np.random.default_rng(seed)
+    own = rng.normal(size=n + 1).cumsum()
+    for t in range(1, n + 1):
+        before = own[t - 1] if t > 1 else math.inf
+        tried = own[t] + rng.normal(size=degree)
+        seen = sight(t, own[t], before, tried, *np.exp(4 * rng.normal(size=2)))
+        network = (seen.dual, seen.primal) if t > 1 else None
+        yield seen._replace(edges=jump(rng, degree), network=network)
+
+
+def begin(scheme, degree):
+    """Return the state before iteration 1, after meeting neighbours like oneself."""
+    state = scheme.init(degree)
+    return scheme.settle(state, state.eta, np.ones((degree, 4)))
+
+
+def arrays(record):
+    """Return all arrays of a state or a sighting, whatever else it remembers."""
+    if isinstance(record, np.ndarray):
+        return [record]
+    if not isinstance(record, tuple):
+        return []
+    return [array for field in record for array in arrays(field)]
+
+
+def follow(scheme, sightings, degree=3):
+    """Return the states of a scheme, the first before iteration 1."""
+    states = [begin(scheme, degree)]
+    for seen in sightings:
+        states.append(scheme.update(states[-1], seen))
+    return states
+
+
+# --- contracts: a new scheme in the registry is held to them too ---------------------
+
+
+@pytest.mark.parametrize("degree", [0, 1, 4])
+def test_a_scheme_starts_from_eta0_on_every_edge(scheme, degree):
+    """Nothing is spent, nothing was raised, and each field is a row over the edges."""
+    assert scheme.init(degree).memory is None
+    state = begin(scheme, degree)
+
+    assert_array_equal(state.eta, np.full(degree, scheme.eta0))
+    assert_array_equal(state.spent, np.zeros(degree))
+    assert_array_equal(state.budget, np.full(degree, scheme.budget0))
+    assert_array_equal(state.growths, np.zeros(degree))
+    assert all(field.dtype == np.float64 for field in state[:4])
+
+
+def test_equal_objectives_leave_the_penalty_alone(scheme):
+    """tau is zero when no neighbour is better, though the paper's formula is 0/0."""
+    *_, last = follow(scheme, [sight(t, tried=[2.0] * 3) for t in range(1, 9)])
+
+    assert_array_equal(last.eta, np.full(3, scheme.eta0))
+    assert_array_equal(last.spent, np.zeros(3))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_penalties_stay_positive_finite_and_bounded(scheme, seed):
+    """Whatever a node sees, within 1e-6 to 1e6 times eta0, in float64 rows."""
+    for state in follow(scheme, wander(seed)):
+        for field in state[:4]:
+            assert field.shape == (3,)
+            assert field.dtype == np.float64
+            assert np.isfinite(field).all()
+        assert np.all(state.eta >= 1e-6 * scheme.eta0)
+        assert np.all(state.eta <= 1e6 * scheme.eta0)
+
+
+def test_a_scheme_is_pure(scheme):
+    """The state that goes in is unchanged, and the same comes out twice."""
+    for state, seen in zip(follow(scheme, wander(0)), wander(0), strict=False):
+        given = arrays(state) + arrays(seen)
+        kept = [array.copy() for array in given]
+
+        first, again = scheme.update(state, seen), scheme.update(state, seen)
+
+        for array, before in zip(given, kept, strict=True):
+            assert_array_equal(array, before)
+        for one, other in zip(arrays(first), arrays(again), strict=True):
+            assert_array_equal(one, other)
+
+
+def test_a_scheme_keeps_nothing_that_is_the_nodes(scheme):
+    """A node writes into its arrays anew; what a scheme remembers must be a copy."""
+    for state, seen in zip(follow(scheme, wander(0)), wander(0), strict=False):
+        new = scheme.update(state, seen)
+        for mine in arrays(new):
+            assert not any(np.shares_memory(mine, theirs) for theirs in arrays(seen))
+
+
+def test_edges_may_come_in_any_order(scheme):
+    """Neighbours have no rank: permuted in, permuted out."""
+    order = np.array([2, 0, 1])
+    sightings = list(wander(1))
+    turned = [
+        seen._replace(tried=seen.tried[order], edges=turn(seen.edges, order))
+        for seen in sightings
+    ]
+    # sums over edges in another order are the same but for rounding
+    rtol = 1e-9 if scheme == build("node_spectral") else 0.0
+
+    states, others = follow(scheme, sightings), follow(scheme, turned)
+
+    for state, other in zip(states, others, strict=True):
+        for field, permuted in zip(state[:4], other[:4], strict=True):
+            assert_allclose(permuted, field[order], rtol=rtol)
+
+
+def turn(edges, order):
+    """Return the same edges in another order."""
+    rows = ("neighbours", "anchors", "drift", "multipliers", "eta")
+    return edges._replace(**{name: getattr(edges, name)[order] for name in rows})
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEMES if not SCHEMES[name].probes])
+def test_schemes_that_do_not_probe_need_no_objectives_of_neighbours(name):
+    """They are shown an empty row, and a node evaluates nothing for them."""
+    blind = [seen._replace(tried=np.empty(0)) for seen in wander(2)]
+    pairs = zip(follow(build(name), wander(2)), follow(build(name), blind), strict=True)
+
+    for state, other in pairs:
+        assert_array_equal(state.eta, other.eta)
+
+
+# --- the sentence of each scheme ------------------------------------------------------
+
+
+def test_fixed_never_moves():
+    """Not by residuals, not by objectives, not by time."""
+    for state in follow(build("fixed"), wander(0)):
+        assert_array_equal(state.eta, np.full(3, 10.0))
+
+
+@pytest.mark.parametrize("name", TIMED)
+@pytest.mark.parametrize("t_max", [0, 1, 2, 50])
+def test_the_penalty_moves_while_t_is_below_t_max(name, t_max):
+    """49 updates at t_max = 50; from t_max on it is eta0, as if nothing had been."""
+    scheme = build(name, t_max=t_max)
+    moving = [sight(t, primal=11.0, dual=1.0 / (t % 3)) for t in range(1, 70) if t % 3]
+
+    states = follow(scheme, moving, degree=2)[1:]
+
+    moved = [seen.t for seen, new in zip(moving, states, strict=True)
+             if np.any(new.eta != 10.0)]  # fmt: skip
+    assert moved == [t for t in range(1, t_max) if t % 3]
+
+
+def test_vp_doubles_and_halves_by_its_own_residuals():
+    """All edges alike, from where they are, whatever the neighbours' objectives."""
+    scheme, state = build("vp", eta0=3.0), build("vp", eta0=3.0).init(2)
+    for primal, dual, eta in [(11, 1, 6), (11, 1, 12), (1, 1, 12), (1, 11, 6)]:
+        state = scheme.update(state, sight(primal=primal, dual=dual))
+        assert_array_equal(state.eta, [eta, eta])
+
+
+@pytest.mark.parametrize("name", ["vp", "vp_ap", "vp_nap"])
+def test_doubling_and_halving_end_at_the_clamp(name):
+    """With equal objectives no budget is spent, so nothing else would end it."""
+    scheme = build(name, t_max=1000)
+    up = [sight(t, tried=[2.0, 2.0], primal=1.0, dual=0.0) for t in range(1, 60)]
+    down = [seen._replace(primal=0.0, dual=1.0) for seen in up]
+
+    assert_array_equal(follow(scheme, up, 2)[-1].eta, [1e7, 1e7])
+    assert_array_equal(follow(scheme, down, 2)[-1].eta, [1e-5, 1e-5])
+
+
+def test_ap_follows_tau_from_eta0():
+    """A better neighbour pulls harder, and the step is at most a factor of two."""
+    states = follow(build("ap"), [sight(1), sight(2)], degree=2)
+
+    assert_allclose(states[1].eta, [10 * 0.75, 10 * 1.5])
+    assert_array_equal(states[2].eta, states[1].eta)
+    for state in follow(build("ap"), wander(3)):
+        assert np.all((state.eta / 10 >= 0.5) & (state.eta / 10 <= 2.0))
+
+
+def test_nap_follows_tau_while_the_budget_lasts():
+    """It pays |tau| per iteration; at the budget the edge falls back to eta0."""
+    scheme = build("nap", budget0=1.0)  # edge 1 pays 1/2, edge 0 only 1/4
+    states = follow(scheme, [sight(t) for t in range(1, 6)], degree=2)
+
+    assert_allclose(states[3].spent, [0.75, 1.5])
+    assert_allclose([s.eta[0] for s in states], [10, 7.5, 7.5, 7.5, 10, 10])
+    assert_allclose([s.eta[1] for s in states], [10, 15, 10, 10, 10, 10])
+
+
+@pytest.mark.parametrize("name", BUDGETED)
+def test_a_raised_budget_counts_from_the_next_iteration(name):
+    """The order of Algorithm 1: penalty with the old budget, then the raise."""
+    scheme = build(name, budget0=1.0)
+    moving = {"own": 2.0, "before": 1.0, "primal": 11.0}
+    states = follow(scheme, [sight(t, **moving) for t in (1, 2, 3)], degree=2)
+
+    assert_array_equal(states[2].budget, [1.0, 1.5])  # edge 1 has spent all of 1
+    assert_array_equal(states[2].growths, [0, 1])
+    assert states[2].eta[1] == 10.0
+    assert states[3].budget[1] == 1.75  # spent 1.5 again, raised by 1/4
+    assert states[3].eta[1] == 10.0
+
+
+@pytest.mark.parametrize("name", BUDGETED)
+def test_a_raise_lets_an_edge_move_again(name):
+    """1.0 is spent at once, the budget becomes 1.5, and a small tau fits in."""
+    scheme = build(name, budget0=1.0)
+    first, second = sight(2, before=0.0, tried=[1.0, 2.0]), sight(3, tried=[1.9, 1.0])
+    states = follow(scheme, [first, second._replace(primal=11.0)], degree=2)
+
+    assert_array_equal(states[1].budget, [1.5, 1.0])
+    assert states[1].eta[0] == 10.0
+    assert states[2].spent[0] < 1.5
+    assert states[2].eta[0] > 10.0
+
+
+@pytest.mark.parametrize("name", BUDGETED)
+def test_no_budget_is_raised_in_the_first_iteration(name):
+    """f_i has no value before it, and a change of infinity is none."""
+    scheme = build(name, budget0=0.1)
+    state = scheme.update(scheme.init(2), sight(1, before=math.inf))
+
+    assert_array_equal(state.budget, [0.1, 0.1])
+    assert_array_equal(state.growths, [0, 0])
+
+
+@pytest.mark.parametrize("name", ["vp_ap", "vp_nap"])
+def test_combined_schemes_multiply_balance_and_tau(name):
+    """From the edge's last penalty; balanced residuals leave it, but tau is paid."""
+    scheme, state = build(name), build(name).init(2)
+    for primal, dual, eta in [
+        (11, 1, [15.0, 30.0]),
+        (1, 1, [15.0, 30.0]),
+        (1, 11, [5.625, 22.5]),
+    ]:
+        state = scheme.update(state, sight(primal=primal, dual=dual))
+        assert_allclose(state.eta, eta)
+    paid = 3 if name == "vp_nap" else 0
+    assert_allclose(state.spent, [paid / 4, paid / 2])
+
+
+def test_settings_at_the_end_of_their_range_are_allowed(scheme):
+    """And all that a node sees still gives finite penalties."""
+    ends = {"budget_trigger": 0.0, "budget_decay": 0.0, "budget0": 0.0, "t_max": 0}
+    for settings in (ends, {"budget_trigger": math.inf, "budget0": math.inf}):
+        for state in follow(type(scheme)(**settings), wander(4)):
+            assert np.isfinite(state.eta).all()
+            assert not np.isnan(state.budget).any()

@@ -1,0 +1,552 @@
+"""PPCA with missing entries: sample by sample, block by block, and against PPCA."""
+
+from __future__ import annotations
+
+import copy
+import math
+import re
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
+
+import dadmm
+from dadmm.core import metrics
+from dadmm.core.errors import ProblemError
+from dadmm.data.patterns import patterns, remove
+from dadmm.problems import PPCA, IncompletePPCA, LostTracks, StructureFromMotion
+
+LOG_2PI = math.log(2 * math.pi)
+WEIGHTS = (0.0, 1e-6, 1.0, 1e6)
+
+
+def scattered(rng, n, D):
+    """Return which entries are missing: a third of them."""
+    return rng.random((n, D)) < 0.3
+
+
+def repeated(rng, n, D):
+    """Return three patterns, with more samples each than they observe columns."""
+    return (rng.random((3, D)) < 0.3)[np.arange(n) % 3]
+
+
+def blocked(rng, n, D):
+    """Return a column that nobody observes, an empty row, and a block."""
+    lost = np.zeros((n, D), dtype=bool)
+    lost[:, 1] = lost[2] = lost[: n // 2, D // 2 :] = True
+    return lost
+
+
+# samples, dimension, components, and which entries are missing
+CASES = [
+    (30, 5, 2, scattered),
+    (60, 6, 2, repeated),
+    (9, 6, 3, blocked),
+    (40, 4, 1, blocked),
+    (3, 6, 3, scattered),
+]
+
+
+@lru_cache
+def make(case, zero_mean=False, seed=0):
+    """Return samples, problem, theta and a centre, whose a may be negative."""
+    n, D, M, lose = case
+    rng = np.random.default_rng([seed, n, D, M])
+    samples = rng.normal(size=(n, M)) @ rng.normal(size=(M, D)) + rng.normal(size=D)
+    samples += 0.3 * rng.normal(size=(n, D))
+    samples[lose(rng, n, D)] = np.nan
+    problem = PPCA(samples, M, zero_mean=zero_mean)
+    W, mu = rng.normal(size=(D, M)), (not zero_mean) * rng.normal(size=D)
+    theta = problem.layout.pack(W=W, mu=mu, a=np.exp(rng.normal()))
+    centre = rng.normal(size=problem.layout.size)
+    problem.layout.views(centre).mu[...] *= not zero_mean
+    return samples, problem, theta, centre
+
+
+# The model once more, one sample and one entry at a time
+
+
+def posterior(W, mu, a, x):
+    """Return mean and covariance of z given the observed entries of one sample."""
+    seen = np.flatnonzero(~np.isnan(x))
+    precision, pull = np.eye(W.shape[1]), np.zeros(W.shape[1])
+    for d in seen:
+        precision = precision + a * np.outer(W[d], W[d])
+        pull = pull + a * (x[d] - mu[d]) * W[d]
+    covariance = np.linalg.inv(precision)
+    return covariance @ pull, covariance
+
+
+def slow_objective(samples, at, tried):
+    """Return -E log p(observed x, z) under ``tried``, with z from ``at``."""
+    W, mu, a = tried
+    terms = []
+    for x in samples:
+        if np.isnan(x).all():
+            continue
+        mean, covariance = posterior(*at, x)
+        for d in np.flatnonzero(~np.isnan(x)):
+            misfit = (x[d] - mu[d] - W[d] @ mean) ** 2 + W[d] @ covariance @ W[d]
+            terms.append(0.5 * a * misfit + 0.5 * (LOG_2PI - np.log(a)))
+        energy = mean @ mean + np.trace(covariance)
+        terms.append(0.5 * energy + 0.5 * len(mean) * LOG_2PI)
+    return math.fsum(terms)
+
+
+def slow_sweep(samples, at, centre, weight, zero_mean):
+    """Return W, mu and a after one sweep, as the paper's M-step has it."""
+    W, mu, a = (np.array(part) for part in at)
+    beliefs = [posterior(W, mu, a, x) for x in samples]
+    known = ~np.isnan(samples)
+    W_new, mu_new = W.copy(), mu.copy()
+    for d in range(len(mu)):
+        own = [k for k in range(len(samples)) if known[k, d]]
+        if not own and not weight:
+            continue
+        left, right = weight * np.eye(W.shape[1]), weight * centre.W[d]
+        for k in own:
+            mean, covariance = beliefs[k]
+            left = left + a * (covariance + np.outer(mean, mean))
+            right = right + a * (samples[k, d] - mu[d]) * mean
+        W_new[d] = np.linalg.solve(left, right)
+        top = sum(a * (samples[k, d] - W_new[d] @ beliefs[k][0]) for k in own)
+        mu_new[d] = (top + weight * centre.mu[d]) / (len(own) * a + weight)
+    mu_new = np.zeros_like(mu) if zero_mean else mu_new
+    misfit = 0.0
+    for k, d in np.argwhere(known):
+        mean, covariance = beliefs[k]
+        misfit += (samples[k, d] - mu_new[d] - W_new[d] @ mean) ** 2
+        misfit += W_new[d] @ covariance @ W_new[d]
+    b = misfit / 2 - weight * centre.a
+    roots = np.roots([weight, b, -known.sum() / 2])
+    return W_new, mu_new, roots[roots.real > 0].real.max()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_objectives_are_sums_over_observed_entries(case):
+    """For any rows tried, under the posterior of the node's own parameters."""
+    samples, problem, theta, _ = make(case)
+    views, rng = problem.layout.views, np.random.default_rng(1)
+    rows = theta + rng.normal(size=(5, len(theta))) * np.arange(5)[:, None]
+    views(rows).a[...] = np.exp(rng.normal(size=5))
+
+    found = problem.objectives(rows, problem.expect(theta))
+
+    slow = [slow_objective(samples, views(theta), views(row)) for row in rows]
+    assert_allclose(found, slow, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("case", "zero_mean", "weight"), list(product(CASES, [False, True], WEIGHTS))
+)
+def test_a_sweep_is_the_sum_over_the_samples_that_observe_each_column(
+    case, zero_mean, weight
+):
+    """W row by row, mu entry by entry, and a by the number of observed entries."""
+    samples, problem, theta, centre = make(case, zero_mean)
+    views, before = problem.layout.views, theta.copy()
+
+    new = views(problem.prox(theta, problem.expect(theta), centre, weight))
+
+    slow = slow_sweep(samples, views(theta), views(centre), weight, zero_mean)
+    assert_allclose(new.W, slow[0], rtol=1e-9, atol=1e-12)
+    assert_allclose(new.mu, slow[1], rtol=1e-9, atol=1e-12)
+    assert_allclose(new.a, slow[2], rtol=1e-9)
+    assert_array_equal(theta, before)
+
+
+def newton_steps(problem, stats, centre, weight, at, block):
+    """Return how far each entry of a block is from its optimum, by differences.
+
+    The sum is a parabola in W and mu, for which a step of any length is exact.
+    """
+    numbers = problem.layout.views(np.arange(float(len(at))))
+    index = getattr(numbers, block).astype(int).ravel()
+    length = 1e-3 * abs(at[index[0]]) if block == "a" else 1.0
+    steps = np.zeros((len(index), len(at)))
+    steps[np.arange(len(index)), index] = length
+
+    def total(rows):
+        gap = rows - centre
+        return problem.objectives(rows, stats) + weight / 2 * np.vecdot(gap, gap)
+
+    above, here, below = total(at + steps), total(at[None]), total(at - steps)
+    bend = above - 2 * here + below
+    flat = np.abs(bend) <= 1e-12 * np.abs(here)  # a column that nobody observes
+    return -0.5 * length * (above - below) / np.where(flat, np.inf, bend)
+
+
+@pytest.mark.parametrize(
+    ("case", "zero_mean", "weight"), list(product(CASES, [False, True], WEIGHTS))
+)
+def test_each_block_is_at_its_optimum_in_its_turn(case, zero_mean, weight):
+    """W with the old mu and a, then mu with the old a, then a: the gradient is zero."""
+    _, problem, theta, centre = make(case, zero_mean)
+    views, at, stats = problem.layout.views, theta.copy(), problem.expect(theta)
+
+    new = problem.prox(theta, stats, centre, weight)
+
+    for block in ("W", "mu", "a"):
+        getattr(views(at), block)[...] = getattr(views(new), block)
+        if block == "mu" and zero_mean:
+            assert not views(new).mu.any()
+            continue
+        steps = newton_steps(problem, stats, centre, weight, at, block)
+        assert np.abs(steps).max() < 1e-6 * np.abs(getattr(views(new), block)).max()
+    assert_array_equal(at, new)
+
+
+@pytest.mark.parametrize(("case", "weight"), list(product(CASES, WEIGHTS)))
+def test_a_sweep_never_raises_what_it_minimises(case, weight):
+    """From any start to any centre, over ten sweeps each."""
+    for seed in range(5):
+        _, problem, theta, centre = make(case, False, seed)
+        for _ in range(10):
+            stats = problem.expect(theta)
+            new = problem.prox(theta, stats, centre, weight)
+            assert problem.layout.views(new).a > 0
+            both = np.array([theta, new])
+            pull = weight / 2 * np.sum((both - centre) ** 2, axis=1)
+            before, after = problem.objectives(both, stats) + pull
+            assert after <= before + 1e-12 * abs(before)
+            theta = new
+
+
+# Against complete data
+
+
+@pytest.mark.parametrize("zero_mean", [False, True])
+@pytest.mark.parametrize("size", [(50, 5, 2), (6, 5, 2), (4, 6, 2), (2, 6, 3)])
+def test_without_missing_entries_it_is_ppca(size, zero_mean):
+    """One pattern: the same sweeps and objectives to 1e-12."""
+    (n, D, M), rng = size, np.random.default_rng(0)
+    samples = rng.normal(size=(n, D)) * np.arange(1, D + 1) + 3.0
+    plain = PPCA(samples, M, zero_mean=zero_mean)
+    other = IncompletePPCA(samples, M, zero_mean=zero_mean)
+    theta = plain.init(np.random.default_rng(1))
+    centre = theta + 0.1 * rng.normal(size=theta.size)
+
+    assert type(plain) is PPCA
+    assert_array_equal(other.init(np.random.default_rng(1)), theta)
+    assert_allclose(other.latent(theta, samples), plain.latent(theta, samples))
+    for weight in WEIGHTS:
+        stats, same = plain.expect(theta), other.expect(theta)
+        new = plain.prox(theta, stats, centre, weight)
+        scale = np.abs(new).max()
+        found = other.prox(theta, same, centre, weight)
+        assert_allclose(found, new, rtol=1e-12, atol=1e-12 * scale)
+        rows = np.array([theta, new, 2 * theta])
+        expected = plain.objectives(rows, stats)
+        assert_allclose(other.objectives(rows, same), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("offset", "limit"), [(0, 1e-12), (1e4, 1e-9), (1e6, 1e-7)])
+def test_data_far_from_zero_lose_only_the_digits_that_they_lack(offset, limit):
+    """Noise of 1e-3 on an offset of 1e6: uncentred sums would even be negative."""
+    rng = np.random.default_rng(0)
+    W = rng.normal(size=(6, 2))
+    samples = rng.normal(size=(80, 2)) @ W.T + 1e-3 * rng.normal(size=(80, 6)) + offset
+    lost = np.vstack([scattered(rng, 40, 6), repeated(rng, 40, 6)])
+    samples[lost] = np.nan
+    problem = PPCA(samples, 2)
+    mu = offset + 1e-4 * rng.normal(size=6)
+    theta = problem.layout.pack(W=W, mu=mu, a=1e6)
+
+    stats = problem.expect(theta)
+    new = problem.prox(theta, stats, theta, 1.0)
+
+    at = problem.layout.views(theta)
+    for row in (theta, new):
+        slow = slow_objective(samples, at, problem.layout.views(row))
+        assert problem.objectives(row[None], stats)[0] == pytest.approx(slow, rel=limit)
+    assert 0.5e-3 < problem.layout.views(new).a ** -0.5 < 2e-3
+
+
+@pytest.mark.parametrize("offset", [1e4, 1e6])
+def test_an_offset_does_not_change_what_em_finds(offset):
+    """From mu = 0, far away: the likelihood is that of data about zero."""
+    rng = np.random.default_rng(3)
+    samples = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 5))
+    samples = np.round(samples + 0.3 * rng.normal(size=(60, 5)), 6)
+    samples[scattered(rng, 60, 5)] = np.nan
+    reached = []
+    for shift in (0.0, offset):
+        problem = PPCA(samples + shift, 2)
+        theta = problem.init(np.random.default_rng(0))
+        for _ in range(400):
+            theta = problem.prox(theta, problem.expect(theta), theta, 0.0)
+        parts = problem.layout.views(theta)
+        reached.append(metrics.ppca_log_likelihood(samples + shift, *parts))
+
+    assert reached[1] == pytest.approx(reached[0], rel=1e-7)
+
+
+# Likelihood and imputation
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_likelihood_is_that_of_the_observed_entries(case):
+    """A Gaussian in as many dimensions as a sample observes, by scipy."""
+    samples, problem, theta, _ = make(case)
+    W, mu, a = problem.layout.views(theta)
+    covariance, terms = W @ W.T + np.eye(len(mu)) / a, []
+    for x in samples:
+        seen = ~np.isnan(x)
+        if seen.any():
+            own = covariance[np.ix_(seen, seen)]
+            terms.append(multivariate_normal.logpdf(x[seen], mu[seen], own))
+
+    found = metrics.ppca_log_likelihood(samples, W, mu, a)
+
+    assert found == pytest.approx(math.fsum(terms), rel=1e-11)
+
+
+@pytest.mark.parametrize("zero_mean", [False, True])
+@pytest.mark.parametrize("case", CASES[:3])
+def test_em_never_lowers_the_likelihood_of_what_is_observed(case, zero_mean):
+    """With weight 0 a sweep is the M-step of EM."""
+    samples, problem, theta, _ = make(case, zero_mean)
+    likelihood = []
+    for _ in range(50):
+        parts = problem.layout.views(theta)
+        likelihood.append(metrics.ppca_log_likelihood(samples, *parts))
+        theta = problem.prox(theta, problem.expect(theta), theta, 0.0)
+
+    assert np.all(np.diff(likelihood) >= -1e-10 * np.abs(likelihood[0]))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_missing_entries_are_filled_in_as_a_gaussian_says(case):
+    """Mean and variance given the observed entries, from the covariance of all."""
+    samples, problem, theta, _ = make(case)
+    W, mu, a = problem.layout.views(theta)
+    C = W @ W.T + np.eye(len(mu)) / a
+
+    filled, variances = problem.impute(theta, samples)
+
+    for x, full, variance in zip(samples, filled, variances, strict=True):
+        lost = np.isnan(x)
+        gain = np.linalg.solve(C[np.ix_(~lost, ~lost)], C[np.ix_(~lost, lost)]).T
+        left = C[np.ix_(lost, lost)] - gain @ C[np.ix_(~lost, lost)]
+        assert_array_equal(full[~lost], x[~lost])
+        assert not variance[~lost].any()
+        assert_allclose(full[lost], mu[lost] + gain @ (x - mu)[~lost], atol=1e-9)
+        assert_allclose(variance[lost], np.diag(left), rtol=1e-9)
+    z = [posterior(W, mu, a, x)[0] for x in samples]
+    assert_allclose(problem.latent(theta, samples), z, rtol=1e-9, atol=1e-12)
+
+
+# Patterns, blocks and stacks
+
+
+def test_samples_of_one_pattern_are_condensed():
+    """At most one row more than observed columns, however many samples."""
+    rng = np.random.default_rng(0)
+    many = rng.normal(size=(5000, 6))
+    many[repeated(rng, 5000, 6)] = np.nan
+    problem = PPCA(many, 2)
+
+    observed = patterns(many).mask.sum(axis=1)
+    assert np.count_nonzero(problem._data.rows.any(axis=1)) == np.sum(1 + observed)
+    assert len(problem._data.rows) <= 8 * 7
+
+
+def test_groups_give_back_the_samples():
+    """Each sample has its own pattern, and blocks have room for every row."""
+    rng = np.random.default_rng(0)
+    for n, D in ((1, 3), (40, 3), (200, 17)):
+        samples = remove(rng.normal(size=(n, D)), 0.3, seed=n)
+        found = patterns(samples)
+        assert_array_equal(found.mask[found.which], ~np.isnan(samples))
+        assert_array_equal(np.bincount(found.which), found.counts)
+        assert np.all(np.diff(found.which[found.order]) >= 0)
+        assert len(np.unique(found.mask, axis=0)) == len(found.mask)
+
+
+@pytest.mark.parametrize("kind", [IncompletePPCA, LostTracks])
+def test_stacked_problems_give_the_same_bits(kind):
+    """Expectations, sweeps of any weight, and objectives of several rows."""
+    rng = np.random.default_rng(0)
+    draws = [rng.normal(size=(20, 12)) for _ in WEIGHTS]
+    draws = [remove(x * np.arange(1, 13), 0.3, seed) for seed, x in enumerate(draws)]
+    problems = [kind(x) if kind is LostTracks else kind(x, 2) for x in draws]
+    theta = np.array([problem.init(rng) for problem in problems])
+    centre, weight = rng.normal(size=theta.shape), np.array(WEIGHTS)
+    rows = np.stack([theta, theta + 0.1, 2 * theta], axis=1)
+    assert len({problem.kind for problem in problems}) == 1
+    stacked = kind.stack(problems)
+
+    stats = stacked.expect(theta)
+    new = stacked.prox(theta, stats, centre, weight)
+    values = stacked.objectives(rows, stats)
+
+    for k, problem in enumerate(problems):
+        alone = problem.expect(theta[k])
+        for together, single in zip(stats, alone, strict=True):
+            assert_array_equal(together[k], single)
+        one = problem.prox(theta[k], alone, centre[k], float(weight[k]))
+        assert_array_equal(new[k], one)
+        assert_array_equal(values[k], problem.objectives(rows[k], alone))
+
+
+# What is left where little is observed
+
+
+def test_a_column_that_is_never_observed_is_the_centres():
+    """It comes from the neighbours; with weight 0 it stays as it is."""
+    _, problem, theta, centre = make((9, 6, 3, blocked))
+    stats, views = problem.expect(theta), problem.layout.views
+
+    assert problem.seen[1] == 0
+    for weight, held in ((2.0, centre), (0.0, theta)):
+        new = problem.prox(theta, stats, centre, weight)
+        assert_allclose(views(new).W[1], views(held).W[1], rtol=1e-14)
+        assert_allclose(views(new).mu[1], views(held).mu[1], rtol=1e-14)
+
+
+def test_a_sample_without_entries_says_nothing():
+    """The objective is that of the others; it is filled in by mu."""
+    samples, _, theta, _ = make((30, 5, 2, scattered))
+    fewer, more = PPCA(samples, 2), PPCA(np.vstack([samples, np.full(5, np.nan)]), 2)
+    W, mu, a = fewer.layout.views(theta)
+
+    values = [p.objectives(theta[None], p.expect(theta))[0] for p in (fewer, more)]
+    filled, variances = more.impute(theta, np.full((1, 5), np.nan))
+
+    assert values[0] == pytest.approx(values[1], rel=1e-14)
+    assert_allclose(filled[0], mu)
+    assert_allclose(variances[0], np.sum(W**2, axis=1) + 1 / a)
+
+
+@pytest.mark.parametrize("kind", [PPCA, IncompletePPCA])
+@pytest.mark.parametrize(
+    ("samples", "sentence"),
+    [
+        (np.full((3, 4), np.nan), "all of the 3 x 4 samples are missing; leave this"),
+        (np.diag([np.nan, np.inf]), "finite samples, but row 1, column 1 is inf"),
+        (np.full(4, np.nan), "needs samples of shape (n, d) with n >= 1, got (4,)"),
+    ],
+)
+def test_unusable_samples_are_refused(kind, samples, sentence):
+    """With the rule and what was given."""
+    with pytest.raises(ProblemError, match=re.escape(sentence)):
+        kind(samples, 1)
+
+
+def test_a_nan_chooses_the_class():
+    """Also by keyword; a class of one's own refuses what it cannot do."""
+
+    class Own(PPCA):
+        pass
+
+    samples = make((30, 5, 2, scattered))[0]
+    assert type(PPCA(samples=samples, n_components=2)) is IncompletePPCA
+    assert type(PPCA(samples[:, :1].repeat(3, 1) * 0 + 1, 1)) is IncompletePPCA
+    assert type(PPCA(np.ones((3, 4)), 2)) is PPCA
+    assert type(StructureFromMotion(rows=samples)) is LostTracks
+    assert type(copy.deepcopy(PPCA(samples, 2))) is IncompletePPCA
+    with pytest.raises(ProblemError, match=r"finite samples, but row .* is nan"):
+        Own(samples, 2)
+
+
+# Cameras that lose tracks
+
+
+def tracks(lost=0.2, seed=0):
+    """Return tracks of a turning cube of which some are lost, and the cube."""
+    rows, points = dadmm.datasets.turntable(8, 12, seed=seed)
+    return remove(rows, lost, seed, together=2), points
+
+
+def test_a_rows_translation_does_not_matter():
+    """Whatever is added to a row, though points of it are lost."""
+    rows, _ = tracks()
+    shift = 100.0 * np.arange(len(rows))[:, None]
+    problems = LostTracks(rows), LostTracks(rows + shift)
+    theta = problems[0].init(np.random.default_rng(0))
+
+    ends = [p.prox(theta, p.expect(theta), theta, 1.0) for p in problems]
+    here, there = (problems[0].impute(theta, x)[0] for x in (rows, rows + shift))
+
+    assert_allclose(ends[0], ends[1], rtol=1e-8)
+    assert_allclose(there - here, np.broadcast_to(shift, rows.shape), atol=1e-6)
+
+
+def flat_likelihood(rows, W, a):
+    """Return the log likelihood of differences within rows, blind to their offsets."""
+    total = 0.0
+    for x in rows:
+        seen = ~np.isnan(x)
+        n = np.count_nonzero(seen)
+        basis = np.linalg.qr(np.column_stack([np.ones(n), np.eye(n)[:, 1:]]))[0][:, 1:]
+        C = basis.T @ (W[seen] @ W[seen].T + np.eye(n) / a) @ basis
+        total += multivariate_normal.logpdf(basis.T @ x[seen], np.zeros(n - 1), C)
+    return total
+
+
+def test_em_with_free_offsets_never_lowers_the_likelihood_of_differences():
+    """The translations are integrated out, under a flat prior."""
+    rows, _ = tracks()
+    problem = StructureFromMotion(rows)
+    theta, likelihood = problem.init(np.random.default_rng(0)), []
+    for _ in range(40):
+        W, _, a = problem.layout.views(theta)
+        likelihood.append(flat_likelihood(rows, W, a))
+        theta = problem.prox(theta, problem.expect(theta), theta, 0.0)
+
+    assert np.all(np.diff(likelihood) >= -1e-9 * np.abs(likelihood[0]))
+
+
+@pytest.mark.parametrize("weight", WEIGHTS)
+def test_blocks_are_at_their_optimum_with_free_offsets_too(weight):
+    """As without."""
+    rows, _ = tracks()
+    problem, rng = StructureFromMotion(rows / 100), np.random.default_rng(0)
+    theta = problem.init(rng)
+    centre = theta + 0.1 * rng.normal(size=theta.size)
+    views, at, stats = problem.layout.views, theta.copy(), problem.expect(theta)
+
+    new = problem.prox(theta, stats, centre, weight)
+
+    for block in ("W", "mu", "a"):
+        getattr(views(at), block)[...] = getattr(views(new), block)
+        if block == "mu":
+            assert not views(new).mu.any()
+            continue
+        steps = newton_steps(problem, stats, centre, weight, at, block)
+        assert np.abs(steps).max() < 1e-6 * np.abs(getattr(views(new), block)).max()
+
+
+def test_cameras_start_from_where_points_are_seen_first_and_last():
+    """In their own frames; where a camera never sees a point, at zero."""
+    rows, _ = tracks(0.0)
+    rows[:4, 3] = rows[-2:, 5] = rows[:, 7] = np.nan
+    problem = StructureFromMotion(rows)
+    W = problem.layout.views(problem.init(np.random.default_rng(0))).W
+    centred = rows - np.nanmean(rows, axis=1, keepdims=True)
+
+    ends = np.column_stack([centred[0] + 0.1, centred[1] + 0.1, centred[-2]])
+    assert_allclose(np.delete(W, [3, 5, 7], axis=0), np.delete(ends, [3, 5, 7], axis=0))
+    assert_allclose(W[3, :2], centred[4:6, 3] + 0.1)
+    assert_allclose(W[5, 2], centred[-4, 5])
+    assert_allclose(W[7], [0.1, 0.1, 0.0])
+    one = StructureFromMotion(rows[:2])
+    assert_array_equal(one.layout.views(one.init(np.random.default_rng(0))).W[:, 2], 1)
+
+
+def test_a_frame_without_points_has_no_place():
+    """Its coordinates stay unknown, with infinite variance; its camera is the prior."""
+    rows, _ = tracks()
+    rows[4:6] = np.nan
+    problem = StructureFromMotion(rows)
+    theta = problem.init(np.random.default_rng(0))
+
+    filled, variances = problem.impute(theta, rows)
+
+    assert np.isnan(filled[4:6]).all()
+    assert np.isinf(variances[4:6]).all()
+    assert np.isfinite(np.delete(filled, [4, 5], axis=0)).all()
+    assert not problem.motion(theta)[4:6].any()

@@ -1,0 +1,327 @@
+"""Gaussian mixtures: the bound, its proximal steps, and clustering over a network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+
+from dadmm import Topology, solve
+from dadmm.core.errors import ProblemError
+from dadmm.data import datasets, shard
+from dadmm.problems import GaussianMixture
+from dadmm.run import main
+from dadmm.testing import check_problem
+
+ROWS, MEANS = datasets.clusters(120, 2, 3, seed=2)
+START = MEANS + np.array([[0.4, -0.3], [-0.2, 0.5], [0.3, 0.2]])
+
+
+def random_theta(problem, seed=0):
+    """Return weights that do not sum to one, and precisions that are not round."""
+    rng = np.random.default_rng(seed)
+    K, D = problem.n_components, problem.dimension
+    root = rng.normal(size=(K, D, D))
+    return problem.layout.pack(
+        means=rng.normal(size=(K, D)),
+        precisions=root @ root.mT + 0.1 * np.eye(D),
+        weights=rng.uniform(0.1, 0.9, size=K),
+    )
+
+
+def log_joint(theta, problem, X):
+    """Return log pi_k N(x; mu_k, P_k^-1), by scipy, (n, K)."""
+    means, precisions, weights = problem.layout.views(theta)
+    parts = [
+        multivariate_normal(m, np.linalg.inv(P)).logpdf(X)
+        for m, P in zip(means, precisions, strict=True)
+    ]
+    return np.column_stack(parts) + np.log(weights)
+
+
+def objective(theta, problem, X):
+    """Return f itself, by scipy."""
+    _, precisions, weights = problem.layout.views(theta)
+    floor = 0.5 * problem.alpha * np.trace(precisions, axis1=1, axis2=2).sum()
+    likelihood = logsumexp(log_joint(theta, problem, X), axis=1).sum()
+    return -likelihood + len(X) * (weights.sum() - 1.0) + floor
+
+
+def em(problem, rounds=2000):
+    """Return where the steps of a node alone end."""
+    theta = problem.init(np.random.default_rng(0))
+    for _ in range(rounds):
+        new = problem.prox(theta, problem.expect(theta), theta, 0.0)
+        if np.abs(new - theta).max() < 1e-12:
+            break
+        theta = new
+    return theta
+
+
+# The problem of one node
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+@pytest.mark.parametrize("size", [(40, 2, 3), (30, 3, 1), (10, 1, 2), (5, 3, 4)])
+def test_it_keeps_the_contract(size, scale, seed):
+    """With more components than rows, too."""
+    n, D, K = size
+    X = np.random.default_rng([seed, n]).normal(size=(n, D))
+
+    check_problem(GaussianMixture(X, K, scale=scale), seed=seed)
+
+
+def test_the_bound_touches_the_objective():
+    """Where the E-step was made, and nowhere is it below."""
+    problem = GaussianMixture(ROWS, 3, alpha=0.2)
+    theta = random_theta(problem)
+    others = np.array([random_theta(problem, seed) for seed in range(1, 6)])
+
+    stats = problem.expect(theta)
+
+    (here,) = problem.objectives(theta[None], stats)
+    assert_allclose(here, objective(theta, problem, ROWS), rtol=1e-12)
+    below = [objective(other, problem, ROWS) for other in others]
+    assert (problem.objectives(others, stats) >= below).all()
+
+
+def test_outside_its_domain_the_objective_is_infinite():
+    """A weight below zero, or a precision that is not positive in some direction."""
+    problem = GaussianMixture(ROWS, 3)
+    thetas = np.array([random_theta(problem)] * 3)
+    stats = problem.expect(thetas[0])
+    problem.layout.views(thetas[1]).weights[2] *= -1.0
+    problem.layout.views(thetas[2]).precisions[0] = np.diag([1.0, -1e-3])
+
+    assert_array_equal(
+        np.isfinite(problem.objectives(thetas, stats)), [True, False, False]
+    )
+
+
+def test_a_step_without_weight_is_the_m_step_of_em():
+    """By the formulas of every textbook, and the floor."""
+    problem = GaussianMixture(ROWS, 3, alpha=0.2)
+    theta = random_theta(problem)
+    shares = np.exp(log_joint(theta, problem, ROWS))
+    shares /= shares.sum(axis=1, keepdims=True)
+
+    new = problem.prox(theta, problem.expect(theta), 7.0 * theta, 0.0)
+
+    means, precisions, weights = problem.layout.views(new)
+    counts = shares.sum(axis=0)
+    assert_allclose(weights, counts / len(ROWS), rtol=1e-12)
+    assert_allclose(means, shares.T @ ROWS / counts[:, None], rtol=1e-12)
+    for k in range(3):
+        off = ROWS - means[k]
+        scatter = (shares[:, k, None] * off).T @ off + 0.2 * np.eye(2)
+        assert_allclose(precisions[k], np.linalg.inv(scatter / counts[k]), rtol=1e-10)
+    assert_allclose(
+        problem.responsibilities(theta, ROWS), shares, rtol=1e-10, atol=1e-14
+    )
+
+
+@pytest.mark.parametrize("weight", [1e-3, 1.0, 1e3])
+def test_each_part_solves_its_equation(weight):
+    """As the class states them, with the parts that come later as they were."""
+    problem = GaussianMixture(ROWS, 3, alpha=0.2)
+    theta, centre = random_theta(problem), random_theta(problem, 1)
+    stats = problem.expect(theta)
+    new = problem.layout.views(problem.prox(theta, stats, centre, weight))
+    old, aim = problem.layout.views(theta), problem.layout.views(centre)
+
+    for k in range(3):
+        n, P = stats.counts[k], new.precisions[k]
+        pull = n * old.precisions[k] @ (new.means[k] - stats.means[k])
+        assert_allclose(pull, weight * (aim.means[k] - new.means[k]), atol=1e-9)
+        shift = stats.means[k] - new.means[k]
+        scatter = stats.scatters[k] + n * np.outer(shift, shift) + 0.2 * np.eye(2)
+        slope = scatter - n * np.linalg.inv(P) + 2 * weight * (P - aim.precisions[k])
+        assert_allclose(slope, np.zeros((2, 2)), atol=1e-9 * np.abs(scatter).max())
+        slope = (
+            len(ROWS) - n / new.weights[k] + weight * (new.weights[k] - aim.weights[k])
+        )
+        assert abs(slope) < 1e-9 * len(ROWS)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_em_never_goes_uphill(alpha):
+    """In f itself, not only in the bound; and ends with weights of sum one."""
+    problem = GaussianMixture(ROWS, 3, alpha=alpha)
+    theta = random_theta(problem)
+    values = []
+    for _ in range(40):
+        values.append(objective(theta, problem, ROWS))
+        theta = problem.prox(theta, problem.expect(theta), theta, 0.0)
+
+    assert (np.diff(values) <= 1e-12 * abs(values[0])).all()
+    assert values[-1] < values[0] - 10.0
+    assert_allclose(problem.layout.views(theta).weights.sum(), 1.0, rtol=1e-14)
+
+
+def test_a_cluster_of_equal_rows_has_the_variance_of_the_floor():
+    """alpha / n_k: the likelihood alone would be without bound."""
+    X = np.vstack([np.tile([3.0, 3.0], (10, 1)), ROWS[:20] - 9.0])
+    problem = GaussianMixture(X, 2, alpha=0.01, means=[[3.0, 3.0], [-9.0, -9.0]])
+
+    found = problem.layout.views(em(problem))
+
+    assert_allclose(np.linalg.inv(found.precisions[0]), 1e-3 * np.eye(2), rtol=1e-9)
+    assert_allclose(found.means[0], [3.0, 3.0], rtol=1e-12)
+
+
+def test_a_component_without_rows_stays_finite():
+    """Too far away for any row; its mean waits where it is."""
+    problem = GaussianMixture(ROWS, 2, means=[[0.0, 0.0], [1e4, 1e4]])
+    theta = problem.init(np.random.default_rng(0))
+    for _ in range(5):
+        stats = problem.expect(theta)
+        theta = problem.prox(theta, stats, theta, 0.0)
+        assert np.isfinite(problem.objectives(theta[None], stats)).all()
+
+    found = problem.layout.views(theta)
+    assert np.isfinite(theta).all()
+    assert_array_equal(found.means[1], [1e4, 1e4])
+    assert found.weights[1] < 1e-90
+
+
+def test_all_nodes_start_alike():
+    """From the same seed, whatever their rows; or from the means that are given."""
+    nodes = [GaussianMixture(rows, 3) for rows in shard.split(ROWS, 4)]
+    starts = [node.init(np.random.default_rng(5)) for node in nodes]
+    given = GaussianMixture(ROWS, 3, means=START, scale=0.5)
+    found = given.layout.views(given.init(np.random.default_rng(5)))
+
+    for start in starts[1:]:
+        assert_array_equal(start, starts[0])
+    assert_array_equal(found.means, START)
+    assert_array_equal(found.precisions, np.tile(4.0 * np.eye(2), (3, 1, 1)))
+    assert_array_equal(found.weights, np.full(3, 1 / 3))
+
+
+def test_em_agrees_with_scikit_learn():
+    """From the same start, without any floor on either side."""
+    mixture = pytest.importorskip("sklearn.mixture", reason="needs scikit-learn")
+    ours = GaussianMixture(ROWS, 3, alpha=0.0, means=START)
+    theirs = mixture.GaussianMixture(
+        3, means_init=START, precisions_init=np.tile(np.eye(2), (3, 1, 1)),
+        weights_init=np.full(3, 1 / 3), reg_covar=0.0, tol=1e-14, max_iter=5000,
+    ).fit(ROWS)  # fmt: skip
+
+    theta = em(ours)
+
+    means, precisions, weights = ours.layout.views(theta)
+    assert_allclose(means, theirs.means_, rtol=1e-6, atol=1e-8)
+    assert_allclose(precisions, theirs.precisions_, rtol=1e-6, atol=1e-6)
+    assert_allclose(weights, theirs.weights_, rtol=1e-6)
+    assert_allclose(
+        -objective(theta, ours, ROWS) / len(ROWS), theirs.score(ROWS), rtol=1e-10
+    )
+
+
+WRONG = {
+    "needs X of shape (n, d) with n, d >= 1, got (120,)": ((ROWS[:, 0], 3), {}),
+    "needs rows of numbers": (([["a"]], 3), {}),
+    "needs finite X, but row 1, column 0 is nan": (
+        (np.where(np.arange(8).reshape(4, 2) == 2, np.nan, 1.0), 3), {},
+    ),
+    "n_components must be at least 1, got 0": ((ROWS, 0), {}),
+    "alpha must be a number, not negative and finite, got -1": (
+        (ROWS, 3), {"alpha": -1},
+    ),
+    "scale must be a number, positive and finite, got 0": ((ROWS, 3), {"scale": 0}),
+    "means must be 3 rows of 2 finite numbers, one row per component, got (2, 2)": (
+        (ROWS, 3), {"means": START[:2]},
+    ),
+    "one row per component, got 'there'": ((ROWS, 3), {"means": "there"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_bad_input_gets_one_sentence(sentence):
+    """That names the argument, the rule and what came."""
+    arguments, settings = WRONG[sentence]
+    with pytest.raises(ProblemError) as caught:
+        GaussianMixture(*arguments, **settings)
+
+    assert sentence in str(caught.value)
+
+
+# Over a network
+
+
+def blocks(sort):
+    """Return the rows of 5 nodes: mixed, or so that most have one cluster only."""
+    nearest = ((ROWS[:, None] - MEANS) ** 2).sum(axis=2).argmin(axis=1)
+    order = np.argsort(nearest, kind="stable") if sort else np.arange(len(ROWS))
+    return shard.split(ROWS[order], 5)
+
+
+@pytest.mark.parametrize("graph", ["ring", "cluster"])
+@pytest.mark.parametrize("sort", [False, True])
+def test_the_network_finds_what_em_finds_on_all_rows(graph, sort):
+    """Also where a node has no row of some cluster, which it alone could not find."""
+    pooled = GaussianMixture(ROWS, 3, alpha=0.05, means=START, scale=0.5)
+    best = em(pooled)
+    nodes = [
+        GaussianMixture(rows, 3, alpha=0.01, means=START, scale=0.5)
+        for rows in blocks(sort)
+    ]
+
+    result = solve(
+        nodes, getattr(Topology, graph)(5), tolerance=1e-7, max_iter=3000, record=False
+    )
+
+    assert result.converged
+    for theta in result.theta:
+        assert_allclose(theta, best, rtol=1e-3, atol=1e-4)
+        assert objective(theta, pooled, ROWS) - objective(best, pooled, ROWS) < 1e-6
+    assert objective(em(nodes[0]), pooled, ROWS) - objective(best, pooled, ROWS) > 1.0
+
+
+def test_a_run_does_not_depend_on_the_unit():
+    """If the scale says in which unit the rows are."""
+
+    def run(unit):
+        nodes = [
+            GaussianMixture(
+                unit * rows, 3, alpha=0.01 * unit**2, means=unit * START, scale=unit / 2
+            )
+            for rows in blocks(sort=False)
+        ]
+        settings = {"tolerance": 0, "max_iter": 30, "record": False}
+        return solve(nodes, Topology.ring(5), **settings)
+
+    one, big = run(1.0), run(1024.0)
+    one, big = one.layout.views(one.theta), big.layout.views(big.theta)
+
+    assert_allclose(big.means, 1024.0 * one.means, rtol=1e-6)
+    assert_allclose(big.precisions, one.precisions / 1024.0**2, rtol=1e-6, atol=1e-12)
+    assert_allclose(big.weights, one.weights, rtol=1e-6)
+
+
+# On the command line
+
+
+def test_a_run_needs_no_data(tmp_path, monkeypatch):
+    """It clusters some that are drawn; the floor is shared among the nodes."""
+    monkeypatch.chdir(tmp_path)
+    given = json.dumps({"means": START.tolist(), "scale": 0.5})
+    words = ["--problem", "mixture", "--n-samples", 120, "--dimension", 2, "--nodes", 3]
+    words += ["--data-seed", 2, "--max-iter", 25, "--problem-settings", given]
+    assert main([*map(str, words), "--out", "run", "--quiet"]) == 0
+
+    nodes = [
+        GaussianMixture(rows, 3, alpha=1e-3 / 3, means=START, scale=0.5)
+        for rows in shard.split(ROWS, 3)
+    ]
+    result = solve(nodes, Topology.complete(3), max_iter=25)
+    with np.load("run/result.npz") as arrays:
+        for name, part in result.layout.views(result.theta)._asdict().items():
+            assert_array_equal(arrays[name], part)
+    assert "n_components = 3\n" in Path("run/config.toml").read_text()

@@ -1,0 +1,230 @@
+"""Structure from motion: the local problem, the files, and the metric upgrade."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import dadmm
+from dadmm import run
+from dadmm.core import metrics
+from dadmm.data import datasets, shard
+from dadmm.problems import PPCA, StructureFromMotion, motion
+
+
+def procrustes(found: np.ndarray, truth: np.ndarray) -> float:
+    """Return the relative misfit after the best similarity and reflection."""
+    found, truth = found - found.mean(axis=0), truth - truth.mean(axis=0)
+    u, scales, vt = np.linalg.svd(found.T @ truth)
+    scale = scales.sum() / (found**2).sum()
+    return np.linalg.norm(scale * found @ u @ vt - truth) / np.linalg.norm(truth)
+
+
+def test_a_turntable_without_noise_has_rank_three():
+    """Centred affine tracks factor into cameras and points."""
+    tracks, points = datasets.turntable(12, 30, noise=0.0)
+    centred = tracks - tracks.mean(axis=1, keepdims=True)
+
+    singular = np.linalg.svd(centred, compute_uv=False)
+
+    assert tracks.shape == (24, 30)
+    assert points.shape == (30, 3)
+    assert singular[3] < 1e-10 * singular[0]
+
+
+def test_the_metric_upgrade_finds_cube_and_cameras():
+    """From any affine frame: the shape up to a similarity, the cameras orthonormal."""
+    tracks, points = datasets.turntable(12, 30, noise=0.0)
+    centred = tracks - tracks.mean(axis=1, keepdims=True)
+    u, singular, vt = np.linalg.svd(centred, full_matrices=False)
+    mix = np.random.default_rng(0).standard_normal((3, 3))
+
+    found = motion.upgrade(
+        u[:, :3] * singular[:3] @ mix, vt[:3].T @ np.linalg.inv(mix).T
+    )
+
+    assert found.metric
+    assert_allclose(found.motion @ found.structure.T, centred, atol=1e-8)
+    assert procrustes(found.structure, points) < 1e-8
+    for x, y in zip(found.motion[0::2], found.motion[1::2], strict=True):
+        assert_allclose([x @ x, y @ y, x @ y], [1, 1, 0], atol=1e-8)
+
+
+def test_too_few_views_leave_the_affine_frame():
+    """One frame cannot tell lengths apart, which is said and not guessed."""
+    tracks, _ = datasets.turntable(1, 30, noise=0.0)
+    u, singular, vt = np.linalg.svd(tracks - tracks.mean(axis=1, keepdims=True))
+    affine = np.zeros((2, 3))
+    affine[:, :2] = u * singular
+
+    found = motion.upgrade(affine, vt[:3].T)
+
+    assert not found.metric
+    assert_array_equal(found.motion, affine)
+
+
+def test_the_problem_is_ppca_of_centred_rows_with_zero_mean():
+    """Row means go, mu stays at zero, and three components are kept."""
+    tracks, _ = datasets.turntable(4, 10)
+    problem = StructureFromMotion(tracks, start="random")
+    plain = PPCA(tracks - tracks.mean(axis=1, keepdims=True), 3, zero_mean=True)
+    theta = plain.init(np.random.default_rng(1))
+
+    assert problem.layout == plain.layout
+    assert_array_equal(problem.init(np.random.default_rng(1)), theta)
+    stats = plain.expect(theta)
+    assert_array_equal(
+        problem.prox(theta, problem.expect(theta), theta, 2.0),
+        plain.prox(theta, stats, theta, 2.0),
+    )
+
+
+def test_the_authors_start_is_the_first_frame():
+    """W = [x + 0.1, y + 0.1, 1], and 1/a is drawn from [1/2, 1]."""
+    tracks, _ = datasets.turntable(4, 10)
+    problem = StructureFromMotion(tracks, start="frame")
+
+    parts = problem.layout.views(problem.init(np.random.default_rng(0)))
+
+    x, y = problem.rows[:2]
+    assert_allclose(parts.W, np.column_stack([x + 0.1, y + 0.1, np.ones(10)]))
+    assert 1.0 <= parts.a <= 2.0
+    assert_array_equal(parts.mu, 0.0)
+
+
+def test_cameras_agree_on_the_cube():
+    """Five cameras that never share a frame recover the whole shape."""
+    tracks, points = datasets.turntable(noise=0.2)
+    cameras = [StructureFromMotion(rows) for rows in shard.split_frames(tracks, 5)]
+
+    result = dadmm.solve(cameras, dadmm.Topology.complete(5), max_iter=2000)
+
+    best = metrics.ppca_reference(
+        np.vstack([camera.rows for camera in cameras]), 3, zero_mean=True
+    )
+    for i in range(5):
+        assert metrics.subspace_angle(result.parts(i).W, best.W) < 0.2
+    rows = [c.motion(result.theta[i]) for i, c in enumerate(cameras)]
+    found = motion.upgrade(
+        np.vstack(rows), result.layout.views(result.theta.mean(axis=0)).W
+    )
+    assert found.metric
+    assert procrustes(found.structure, points) < 0.05
+
+
+def test_the_command_line_writes_structure_and_motion(tmp_path, monkeypatch):
+    """`--problem sfm` needs no file, and leaves the metric reconstruction."""
+    monkeypatch.chdir(tmp_path)
+
+    code = run.main(
+        ["--problem", "sfm", "--out", "cube", "--quiet", "--max-iter", "50"]
+    )
+
+    with np.load("cube/result.npz") as arrays:
+        assert arrays["structure"].shape == (100, 3)
+        assert arrays["motion"].shape == (60, 3)
+        assert arrays["W"].shape == (5, 100, 3)
+        assert arrays["metric"]
+    assert code == 0
+
+
+def test_frames_are_split_whole_and_evenly():
+    """x and y of a frame stay together; shares differ by one frame at most."""
+    tracks = np.arange(22.0 * 4).reshape(22, 4)
+
+    blocks = shard.split_frames(tracks, 4)
+
+    assert [len(block) // 2 for block in blocks] == [3, 3, 3, 2]
+    assert_array_equal(np.vstack(blocks), tracks)
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda f: np.savez(f, other=np.ones((4, 5))), "measurement_matrix"),
+        (lambda f: np.savez(f, measurement_matrix=np.ones((5, 6))), "5 rows; tracks"),
+        (lambda f: np.savez(f, measurement_matrix=np.ones((4, 3))), "3 points"),
+        (
+            lambda f: np.savez(
+                f, measurement_matrix=np.where(np.eye(4, 6), np.inf, 1.0)
+            ),
+            "row 0, point 0 is inf; coordinates must be finite, or NaN",
+        ),
+    ],
+)
+def test_bad_tracks_are_refused_in_one_sentence(make, sentence, tmp_path, capsys):
+    """No such array, an odd number of rows, too few points, or one at infinity."""
+    make(tmp_path / "tracks.npz")
+
+    code = run.main(["--problem", "sfm", "--data", str(tmp_path / "tracks.npz")])
+
+    said = capsys.readouterr().err
+    assert code == 2
+    assert said.count("\n") == 1
+    assert sentence in said
+
+
+def test_bad_mat_files_are_refused_in_one_sentence(tmp_path, capsys):
+    """A MAT file of version 7.3, one of objects, and one without the matrix."""
+    from scipy.io import savemat
+
+    savemat(tmp_path / "other.mat", {"tracks": np.ones((4, 6))})
+    cells = np.array([["a", 1]], dtype=object)
+    savemat(tmp_path / "cells.mat", {"measurement_matrix": cells})
+    (tmp_path / "new.mat").write_bytes(
+        b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + b"\x89HDF\r\n\x1a\n" * 4
+    )
+    for name in ("other", "cells", "new"):
+        code = run.main(["--problem", "sfm", "--data", str(tmp_path / f"{name}.mat")])
+        said = capsys.readouterr().err
+        assert code == 2, name
+        assert said.startswith("dadmm: error: "), name
+        assert said.count("\n") == 1, name
+
+
+def test_fewer_frames_than_cameras_is_an_error(tmp_path, capsys):
+    """Every camera needs a frame."""
+    np.savez(tmp_path / "t.npz", measurement_matrix=np.ones((8, 6)))
+
+    data = str(tmp_path / "t.npz")
+    code = run.main(["--problem", "sfm", "--data", data, "--nodes", "5"])
+
+    assert code == 2
+    assert "4 frames are too few for 5 cameras" in capsys.readouterr().err
+
+
+def test_sfm_has_three_components(capsys):
+    """Another number is refused, not ignored."""
+    assert run.main(["--problem", "sfm", "--n-components", "4"]) == 2
+    assert "n_components must be 3 for sfm, got 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rows", [np.ones((3, 5)), np.ones(4), np.ones((0, 5))])
+def test_rows_that_are_not_frames_are_refused(rows):
+    """x and y come in pairs."""
+    with pytest.raises(dadmm.ProblemError, match="x and y of each frame"):
+        StructureFromMotion(rows)
+
+
+def test_an_unknown_start_is_refused():
+    """The sentence lists what is allowed."""
+    with pytest.raises(dadmm.ProblemError, match="frame, random"):
+        StructureFromMotion(np.ones((4, 6)), start="middle")
+
+
+def test_the_structure_is_drawn(tmp_path, monkeypatch, capsys):
+    """`dadmm.plot` adds the points of structure from motion, and only there."""
+    pytest.importorskip("matplotlib", reason="drawing needs the extra 'plot'")
+    from dadmm import plot
+
+    monkeypatch.chdir(tmp_path)
+    run.main(["--problem", "sfm", "--out", "cube", "--quiet", "--max-iter", "5"])
+    run.main(["--out", "plain", "--quiet", "--max-iter", "5"])
+
+    assert plot.main(["cube", "--kind", "all"]) == 0
+    assert (tmp_path / "cube" / "structure.png").stat().st_size > 10_000
+    assert plot.main(["plain", "--kind", "structure"]) == 2
+    assert "use one with --problem sfm" in capsys.readouterr().err
+    assert plot.main(["cube", "plain", "--kind", "structure"]) == 2
+    assert "one at a time" in capsys.readouterr().err

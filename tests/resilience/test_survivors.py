@@ -1,0 +1,237 @@
+"""A rank that dies does not end a run whose MPI is fault tolerant."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dadmm import Schedule, Topology
+from dadmm.drawing.run_reader import Run
+from dadmm.penalty import SCHEMES, build
+from dadmm.resilience import recovery
+from dadmm.resilience.recovery import Recent
+from dadmm.results.partfiles import PartFile
+from dadmm.results.record import EdgeRows, Memory, Table
+from tests.support import openmpi
+from tests.support.problems import random_graph
+from tests.support.processes import PROGRAMS, mpiexec, program
+
+pytestmark = pytest.mark.mpi
+
+# Over MPI; each case takes seconds, so that all schemes are for `./launch/test --all`
+SEEDS = range(len(SCHEMES)) if os.environ.get("DADMM_ALL") else (3, 9)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_survivors_reach_the_optimum_of_their_own_data(seed):
+    """A scheme of the list, random graphs, one or two deaths at random iterations."""
+    ended = openmpi.start(5, *program("survivors.py"), seed).end()
+
+    assert ended.code == 0, ended.err
+    found = [json.loads(line) for line in ended.out.splitlines()]
+    dead = set(found[0]["dead"])
+    assert sorted(i for part in found for i in part["nodes"]) == sorted(
+        {*range(5)} - dead
+    )
+    for part in found:
+        assert part["reason"] == "converged", part
+        assert part["error"] < 1e-8, part
+        assert dead >= set(part["lost"]) > set()
+
+
+@pytest.mark.parametrize("seed", [1, 6])
+def test_a_death_among_survivors_who_have_not_met_is_survived(seed):
+    """They go back once more, to the state that they were about to go on from."""
+    ended = openmpi.start(5, *program("survivors.py"), seed, "opening").end()
+
+    assert ended.code == 0, ended.err
+    (found,) = map(json.loads, ended.out.splitlines())
+    assert (found["nodes"], found["lost"]) == ([0, 1, 2], [3, 4])
+    assert found["back"][0] == found["back"][1]
+    assert found["error"] < 1e-8
+
+
+def test_who_is_left_says_what_went_wrong(tmp_path):
+    """The first of them, when rank 0 is dead; and the job ends with that code."""
+    script, words = PROGRAMS / "misfortune.py", ("--on-failure", "continue")
+    ended = openmpi.start(
+        3, script, 0, "SIGKILL+full", *words, "--out", "run", cwd=tmp_path
+    ).end()
+
+    assert ended.code == 2, ended.err
+    assert ended.said[1:] == ["dadmm: error: cannot write to run: no space"]
+    assert ended.said[0].startswith("dadmm: node 0 died; nodes 1-2 go on after")
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_run_writes_what_is_left_of_it(tmp_path, resumed):
+    """The ends of a chain go on by themselves, each with results of its own.
+
+    They have all their rows, also those of a session before.
+    """
+    script, words = PROGRAMS / "misfortune.py", ("--on-failure", "continue")
+    new = ("--topology", "chain", "--record-edges", "--out", "run")
+    if resumed:
+        mpiexec(5, "-m", "dadmm.run", *new, "--max-iter", 3, cwd=tmp_path)
+        new = ("--resume", "run", "--max-iter", 500)
+    ended = openmpi.start(5, script, 2, "SIGKILL", *words, *new, cwd=tmp_path).end()
+
+    assert ended.code == 0, ended.err
+    died, apart = ended.said
+    # in its seventh iteration here, of which its neighbours may have heard
+    last = "(9|10)" if resumed else "[67]"
+    said = rf"dadmm: node 2 died; nodes 0-1 go on after iteration {last}"
+    assert re.fullmatch(said, died), died
+    assert apart == (
+        "dadmm: nodes 3-4 have no path there any more and go on apart; results will be "
+        "in part-00003"
+    )
+    check_folder(tmp_path / "run", [0, 1])
+    check_folder(tmp_path / "run" / "part-00003", [3, 4])
+    assert not (tmp_path / "run" / "parts").exists()
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert "WITHOUT the nodes that died on the way (2)" in ended.out
+    words = ("--resume", "run", "--on-failure", "abort")
+    again = mpiexec(5, "-m", "dadmm.run", *words, cwd=tmp_path)
+    assert again.code == 2
+    assert "has lost nodes and ended without them" in again.said[0]
+
+
+def check_folder(folder: Path, nodes: list[int]) -> None:
+    """Look for results of these nodes, complete."""
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["converged"], summary["lost_nodes"]) == (True, [2])
+    assert summary["n_nodes"] == len(nodes)
+    rows = np.loadtxt(folder / "history.csv", delimiter=",", skiprows=1)
+    every = np.arange(1, summary["iterations"] + 1)
+    assert_array_equal(rows[:, 0], np.repeat(every, len(nodes)))
+    assert_array_equal(rows[:, 1], np.tile(nodes, len(every)))
+    edges = np.loadtxt(folder / "edges.csv", delimiter=",", skiprows=1)
+    assert_array_equal(edges[:, 1:3], np.tile([nodes, nodes[::-1]], (len(every), 1)))
+    run = Run.read(folder)  # so that it can be drawn
+    assert run.topology.neighbours == Topology.chain(2).neighbours
+    assert run.history["objective"].shape == (summary["iterations"], 2)
+    with np.load(folder / "result.npz") as arrays:
+        assert_array_equal(arrays["edges"], [nodes, nodes[::-1]])
+        assert len(arrays["W"]) == len(arrays["eta"]) == 2
+
+
+def test_an_mpi_that_cannot_is_refused(tmp_path):
+    """In one sentence, before anything is written."""
+    words = ("-m", "dadmm.run", "--on-failure", "continue", "--out", "run")
+    ended = mpiexec(2, *words, cwd=tmp_path)
+
+    assert ended.code == 2
+    assert len(ended.said) == 1
+    assert "needs Open MPI 5 started as mpiexec --with-ft ulfm" in ended.said[0]
+    assert not (tmp_path / "run").exists()
+
+
+# What is left of a graph
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_parts_are_the_connected_components(seed):
+    """As networkx sees them, in the order of their first nodes."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(2, 12)))
+    alive = np.flatnonzero(rng.random(len(graph)) < 0.7).tolist()
+
+    found = recovery.parts(graph, alive)
+
+    left = graph.to_graph().subgraph(alive)
+    components = sorted(sorted(part) for part in nx.connected_components(left))
+    assert [list(part) for part in found] == components
+
+
+def test_a_part_keeps_its_edges_and_their_turns():
+    """Numbered anew, in the old order."""
+    schedule = Schedule(5, [[(0, 1), (2, 3)], [(1, 2), (3, 4)], [(0, 4)]])
+
+    graph, turns = recovery.within(schedule.union, schedule, (2, 3, 4))
+
+    assert graph.neighbours == Topology.chain(3).neighbours
+    assert [sorted(edges) for edges in turns.rounds] == [
+        [(0, 1), (1, 0)], [(1, 2), (2, 1)], []
+    ]  # fmt: skip
+    assert recovery.within(Topology.ring(4), None, (1, 2, 3))[0].diameter == 2
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_a_scheme_forgets_lost_edges(name):
+    """And knows the others as before."""
+    scheme, kept = build(name), np.array([True, False, True])
+    anchors = np.arange(6.0).reshape(3, 2)
+    before = scheme.settle(scheme.init(3, 4.0, 2), np.array([1.0, 2.0, 3.0]), anchors)
+
+    after = scheme.keep(before, kept)
+
+    for mine, theirs in zip(after[:4], before[:4], strict=True):
+        assert_array_equal(mine, theirs[kept])
+    if before.memory is not None:
+        assert_array_equal(after.memory.anchors, anchors[kept])
+
+
+def test_recent_states_are_copies_and_few():
+    """As many as the slowest node may be behind, and the present one."""
+    recent, array = Recent(reach=2), np.zeros(2)
+    assert recent.empty
+    for t in range(5):
+        array[:] = t
+        recent.keep(t, "", lambda: {0: {"x": array}})
+
+    assert recent.last == 4
+    assert [recent.at(t)[0]["x"][0] for t in (2, 3, 4)] == [2, 3, 4]
+    with pytest.raises(StopIteration):
+        recent.at(1)
+
+
+# Rows that are taken back
+
+
+@pytest.mark.parametrize("capacity_used", [1, 3, 7])
+def test_rows_go_back_and_on(tmp_path, capacity_used):
+    """In memory and in a file, flushed or not, with fewer rows afterwards."""
+    memory = Memory()
+    tables = [
+        Table(3, 2, memory, seconds=0 if capacity_used == 1 else 60),
+        Table(3, 2, PartFile(tmp_path / "part.csv", [(1, 0), (1, 2), (1, 4)])),
+    ]
+    kept = np.array([True, False, True])
+    for table in tables:
+        for t in range(1, 8):
+            table.rows()[:] = t
+            if t == capacity_used:
+                table.flush()
+        table.rewind(4, kept)
+        for t in (5, 6):
+            table.rows()[:] = 10 * t
+        table.flush()
+
+    rows = memory.all(2, 2)
+    assert_array_equal(rows[:, 0, 0], [1, 2, 3, 4, 50, 60])
+    assert rows.shape == (6, 2, 2)
+    lines = [x.split(",") for x in (tmp_path / "part.csv").read_text().splitlines()]
+    # in the file those before stay: a checkpoint may need them
+    assert [t for t, *_ in lines] == [str(t // 3) for t in range(3, 15)] + list("5566")
+    assert {(i, j) for t, i, j, *_ in lines if t > "4"} == {("1", "0"), ("1", "4")}
+    assert lines[-1] == ["6", "1", "4", "60.0", "60.0"]
+
+
+def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
+    """All its neighbours died."""
+    table = EdgeRows(2, PartFile(tmp_path / "part.csv", [(1, 0), (1, 2)])).table
+    table.rows()[:] = 1.0
+    table.rewind(1, np.array([False, False]))
+    assert table.rows().shape == (0, 4)
+    table.flush()
+
+    lines = (tmp_path / "part.csv").read_text().splitlines()
+    assert lines == ["1,1,0,1.0,1.0,1.0,1.0", "1,1,2,1.0,1.0,1.0,1.0"]

@@ -1,0 +1,439 @@
+"""Estimators for scikit-learn: its checks, its solutions, and what a network adds."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
+
+import dadmm
+from dadmm.core.metrics import subspace_angle
+from tests.support.processes import mpiexec, program
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed: extra sklearn")
+
+from sklearn import linear_model
+from sklearn.base import clone
+from sklearn.datasets import load_iris, load_wine
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.model_selection import cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from dadmm.sklearn import (
+    PPCA,
+    ElasticNet,
+    HuberRegressor,
+    Lasso,
+    LogisticRegression,
+    Ridge,
+)
+
+EVERY = (PPCA, LogisticRegression, Ridge, Lasso, ElasticNet, HuberRegressor)
+TIGHT = {"tolerance": 1e-10, "max_iter": 5000}
+QUICK = {"n_nodes": 2, "tolerance": 1e-3, "max_iter": 300}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@parametrize_with_checks([kind(**QUICK) for kind in EVERY])
+def test_scikit_learns_own_checks(estimator, check):
+    """All that scikit-learn asks of an estimator, in one process."""
+    check(estimator)
+
+
+def regression(n=60, d=5, seed=0):
+    """Return X far from zero and y, which drift from the first node to the last."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) * np.linspace(0.5, 2.0, d) + 10.0
+    X[:, 0] += np.linspace(-1.0, 1.0, n)
+    y = X @ np.where(np.arange(d) % 2, 0.0, 1.0) + 0.5 * rng.standard_t(2, n)
+    return X, y + np.linspace(0.0, 3.0, n)
+
+
+def labelled(n_classes=2, n=80, names=None):
+    """Return X and labels of classes that overlap."""
+    X, y = regression(n, 4)
+    cuts = np.quantile(y, np.arange(1, n_classes) / n_classes)
+    noisy = y + np.random.default_rng(1).normal(size=n)
+    return X, np.arange(n_classes)[np.searchsorted(cuts, noisy)]
+
+
+def subspace(n=80, d=8, m=2, noise=0.3, seed=0):
+    """Return rows about an m-dimensional plane, far from zero and in large units."""
+    rng = np.random.default_rng(seed)
+    W = rng.standard_normal((d, m)) * np.linspace(3.0, 1.0, m)
+    rows = rng.standard_normal((n, m)) @ W.T + noise * rng.standard_normal((n, d))
+    return 200.0 * rows + 5000.0
+
+
+# Regressions
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (Ridge(3.0), linear_model.Ridge(3.0)),
+        (Lasso(0.4), linear_model.Lasso(0.4, tol=1e-14)),
+        (ElasticNet(0.3), linear_model.ElasticNet(0.3, tol=1e-14)),
+        (
+            ElasticNet(0.3, l1_ratio=0.9, topology="complete", n_nodes=5),
+            linear_model.ElasticNet(0.3, l1_ratio=0.9, tol=1e-14),
+        ),
+    ],
+)
+def test_regressions_are_those_of_scikit_learn(ours, theirs, fit_intercept):
+    """The same alpha means the same, with whatever number of nodes."""
+    X, y = regression()
+    theirs = clone(theirs).set_params(fit_intercept=fit_intercept).fit(X, y)
+    ours = clone(ours).set_params(fit_intercept=fit_intercept, **TIGHT).fit(X, y)
+
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+    assert_array_equal(ours.coef_ == 0.0, theirs.coef_ == 0.0)
+    assert_allclose(ours.predict(X), theirs.predict(X), atol=1e-5)
+    alone = clone(ours).set_params(n_nodes=1, topology="ring").fit(X[:15], y[:15])
+    assert np.abs(alone.coef_ - ours.coef_).max() > 1e-2
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_huber_regression_stands_where_no_force_is_left(fit_intercept):
+    """The errors, cut off at delta, balance the penalty; scikit-learn's is near."""
+    X, y = regression()
+    y[::7] += 40.0
+    theirs = linear_model.HuberRegressor(
+        alpha=0.1, fit_intercept=fit_intercept, tol=1e-8, max_iter=10000
+    ).fit(X, y)
+    s = theirs.scale_
+
+    ours = HuberRegressor(
+        1.35 * s, alpha=0.1 * s, fit_intercept=fit_intercept, **TIGHT
+    ).fit(X, y)
+
+    force = np.clip(ours.predict(X) - y, -ours.delta, ours.delta)
+    assert_allclose(force @ X, -ours.alpha * ours.coef_, atol=1e-5)
+    assert not fit_intercept or abs(force.sum()) < 1e-6
+    assert_allclose(ours.coef_, theirs.coef_, atol=2e-3)
+    assert_array_equal(ours.outliers_, np.abs(y - ours.predict(X)) > 1.35 * s)
+    assert ours.outliers_[::7].all()
+
+
+# Logistic regression
+
+
+@pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_logistic_regression_is_that_of_scikit_learn(C, fit_intercept):
+    """Coefficients, intercept and probabilities to 1e-6."""
+    X, y = labelled()
+    theirs = linear_model.LogisticRegression(
+        C=C, fit_intercept=fit_intercept, tol=1e-12, solver="newton-cholesky"
+    ).fit(X, y)
+    ours = LogisticRegression(C, fit_intercept=fit_intercept, **TIGHT).fit(X, y)
+
+    assert ours.result_.converged
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+    assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-5)
+    assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
+    assert_allclose(ours.predict_log_proba(X), theirs.predict_log_proba(X), atol=1e-5)
+    assert_array_equal(ours.predict(X), theirs.predict(X))
+
+
+def test_more_classes_are_each_against_all_others():
+    """As in OneVsRestClassifier; sorted, so that nodes have one or two classes each."""
+    X, y = labelled(3)
+    order = np.argsort(y, kind="stable")
+    X, y = X[order], np.array(["ash", "birch", "cedar"])[y[order]]
+    single = linear_model.LogisticRegression(tol=1e-12, solver="newton-cholesky")
+    theirs = OneVsRestClassifier(single).fit(X, y)
+
+    ours = LogisticRegression(**TIGHT).fit(X, y)
+
+    assert_array_equal(ours.classes_, ["ash", "birch", "cedar"])
+    assert ours.coef_.shape == (3, 4)
+    assert len(ours.result_) == len(ours.n_iter_) == 3
+    coef = np.vstack([each.coef_ for each in theirs.estimators_])
+    assert_allclose(ours.coef_, coef, atol=1e-6)
+    assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
+    assert_array_equal(ours.predict(X), theirs.predict(X))
+
+
+def test_no_penalty_is_an_infinite_C():
+    """Then the gradient of the losses alone is zero."""
+    X, y = labelled()
+    ours = LogisticRegression(np.inf, **TIGHT).fit(X, y)
+
+    off = ours.predict_proba(X)[:, 1] - y
+    assert_allclose(off @ X, 0.0, atol=1e-5)
+
+
+def test_hopeless_scores_have_probabilities():
+    """Where every class is all but impossible."""
+    X, y = labelled(3)
+    ours = LogisticRegression(**QUICK).fit(X, y)
+
+    chances = ours.predict_proba(np.array([[1e6] * 4, [-1e6] * 4]))
+    assert_allclose(chances.sum(axis=1), 1.0)
+
+
+# PPCA
+
+
+@pytest.mark.parametrize("n_nodes", [1, 4])
+@pytest.mark.parametrize("noise", [1.0, 0.1])
+def test_ppca_is_pca_with_a_noise(n_nodes, noise):
+    """In any unit and about any place; a maximum likelihood divides by n, not n - 1."""
+    X = subspace(noise=noise)
+    theirs, share = PCA(2).fit(X), 79 / 80
+    ours = PPCA(2, n_nodes=n_nodes, tolerance=1e-4).fit(X)
+
+    assert subspace_angle(ours.components_.T, theirs.components_.T) < 1e-2
+    assert_allclose(ours.components_, theirs.components_, atol=1e-4)
+    assert_allclose(ours.mean_, theirs.mean_)
+    assert_allclose(
+        ours.explained_variance_, share * theirs.explained_variance_, rtol=1e-6
+    )
+    assert_allclose(ours.noise_variance_, share * theirs.noise_variance_, rtol=1e-6)
+    assert_allclose(
+        ours.explained_variance_ratio_, theirs.explained_variance_ratio_, rtol=1e-6
+    )
+    assert_allclose(ours.transform(X), theirs.transform(X), atol=0.2)
+    assert_allclose(ours.get_covariance(), share * theirs.get_covariance(), rtol=1e-3)
+    best = dadmm.metrics.ppca_reference(X, 2)
+    best = dadmm.metrics.ppca_log_likelihood(X, *best) / 80
+    assert best - 1e-6 < ours.score(X) < best + 1e-9
+
+
+def test_ppca_needs_its_neighbours():
+    """One node alone is far from what all together find."""
+    X = subspace(noise=1.0)
+    whole, part = PPCA(2).fit(X), PPCA(2, n_nodes=1).fit(X[:20])
+
+    assert subspace_angle(whole.components_.T, PCA(2).fit(X).components_.T) < 0.1
+    assert subspace_angle(part.components_.T, whole.components_.T) > 2.0
+
+
+def test_ppca_of_data_as_they_come():
+    """Wine: a variance of 1e5 beside one of 1e-2; the flowers, sorted by kind."""
+    for data, m in ((load_iris().data, 2), (load_wine().data, 1)):
+        ours, theirs = PPCA(m).fit(data), PCA(m).fit(data)
+        assert subspace_angle(ours.components_.T, theirs.components_.T) < 0.1
+        assert_allclose(
+            ours.explained_variance_ratio_, theirs.explained_variance_ratio_, rtol=1e-4
+        )
+
+
+def test_components_are_orthonormal_with_known_signs():
+    """The largest entry of each is positive, and projections come back."""
+    X = subspace()
+    ours = PPCA(3).fit(X)
+
+    assert_allclose(ours.components_ @ ours.components_.T, np.eye(3), atol=1e-12)
+    peaks = np.abs(ours.components_).argmax(axis=1)
+    assert (ours.components_[np.arange(3), peaks] > 0).all()
+    Z = ours.transform(X)
+    assert_allclose(ours.transform(ours.inverse_transform(Z)), Z, atol=1e-8)
+    assert_array_equal(ours.get_feature_names_out(), ["ppca0", "ppca1", "ppca2"])
+
+
+def test_scores_are_log_densities():
+    """Of the observed entries, whatever is missing."""
+    X = subspace(noise=1.0)
+    ours = PPCA(2).fit(X)
+    X[3, 2], X[4, 1:] = np.nan, np.nan
+    C, scores = ours.get_covariance(), ours.score_samples(X[:6])
+
+    for row, score in zip(X[:6], scores, strict=True):
+        o = ~np.isnan(row)
+        density = multivariate_normal(ours.mean_[o], C[np.ix_(o, o)])
+        assert_allclose(score, density.logpdf(row[o]))
+    assert_allclose(ours.score(X[:6]), scores.mean())
+    assert_allclose(ours.get_precision() @ C, np.eye(8), atol=1e-12)
+
+
+@pytest.mark.parametrize("share", [0.05, 0.3])
+def test_missing_entries_are_left_out(share):
+    """The fit is as likely as that of EM on pooled data, and fills in what it can."""
+    X = subspace(n=120, noise=1.0)
+    holed = np.where(np.random.default_rng(1).random(X.shape) < share, np.nan, X)
+    holed[:30, 0] = np.nan  # the first node never sees this column
+
+    ours = PPCA(2, tolerance=1e-4).fit(holed)
+
+    rows = (holed - 5000.0) / 60.0
+    pooled = dadmm.problems.PPCA(rows, 2)
+    theta = pooled.init(np.random.default_rng(0))
+    for _ in range(600):
+        theta = pooled.prox(theta, pooled.expect(theta), theta, 0.0)
+    W, mu, a = pooled.layout.views(theta)
+    central, seen = 0.0, np.isfinite(rows)
+    for row, o in zip(rows, seen, strict=True):
+        C = W[o] @ W[o].T + np.eye(o.sum()) / a
+        central += multivariate_normal(mu[o], C).logpdf(row[o]) if o.any() else 0.0
+    central -= seen.sum() * np.log(60.0)
+    assert_allclose(ours.score(holed), central / 120, rtol=1e-6)
+    filled = ours.inverse_transform(ours.transform(holed))
+    errors = (filled - X)[~seen]
+    assert np.sqrt(np.mean(errors**2)) < 0.6 * X[~seen].std()
+
+
+def test_a_column_that_nobody_sees_is_told():
+    """And one that a single node does not see is not."""
+    X = subspace()
+    X[:, 3] = np.nan
+    with pytest.raises(ValueError, match="feature 3 is missing in all rows"):
+        PPCA(2).fit(X)
+
+
+# The network
+
+
+def test_nodes_are_no_more_than_rows_allow():
+    """One row each for regressions, two for PPCA; a graph is taken as it is."""
+    X, y = regression(6, 2)
+
+    assert Ridge().fit(X, y).result_.topology.n_nodes == 4
+    assert Ridge(n_nodes=20).fit(X, y).result_.topology.n_nodes == 6
+    assert PPCA(1, n_nodes=20).fit(X).result_.topology.n_nodes == 3
+    graph = dadmm.Topology.star(5)
+    assert Ridge(topology=graph).fit(X, y).result_.topology is graph
+    with pytest.raises(ValueError, match="6 samples are too few for 7 nodes"):
+        Ridge(topology=dadmm.Topology.ring(7)).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "words"),
+    [
+        (Ridge(-1.0), "alpha must be a number, not negative, got -1.0"),
+        (Ridge(np.inf), "alpha must be a number, not negative and finite, got inf"),
+        (LogisticRegression(0.0), "C must be a number, positive, got 0.0"),
+        (LogisticRegression("1"), "C must be a number, positive, got '1'"),
+        (HuberRegressor(0.0), "delta must be a number, positive"),
+        (ElasticNet(l1_ratio=2.0), "l1_ratio must be a number, from 0 to 1, got 2"),
+        (Ridge(n_nodes=0), "n_nodes must be a positive integer, got 0"),
+        (Ridge(topology="tree"), "unknown graph 'tree'"),
+        (
+            Ridge(n_nodes=3, topology=dadmm.Topology.ring(4)),
+            "4 nodes but the fit has 3",
+        ),
+        (Ridge(scheme="best"), "unknown scheme 'best'"),
+        (Ridge(options={"coupling": "none"}), "unknown coupling 'none'"),
+        (
+            PPCA(4),
+            "n_components must be at least 1 and less than n_features = 4, got 4",
+        ),
+        (PPCA(1.5), "n_components must be an integer, got 1.5"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(estimator, words):
+    """In `fit`, as scikit-learn wants it, and of a kind that both sides know."""
+    X, y = labelled()
+    with pytest.raises(dadmm.DadmmError, match=words) as told:
+        estimator.fit(X, y)
+    assert "\n" not in str(told.value)
+
+
+def test_data_that_leave_no_noise_are_told():
+    """Too few samples, or all alike."""
+    X = subspace()
+    with pytest.raises(
+        ValueError, match="5 components leave no noise in n_samples = 6"
+    ):
+        PPCA(5).fit(X[:6])
+    with pytest.raises(ValueError, match="all samples are alike"):
+        PPCA(2).fit(np.ones((9, 4)))
+    with pytest.raises(ValueError, match="at least two classes, but all labels are of"):
+        LogisticRegression().fit(X, np.ones(len(X)))
+
+
+def test_not_converging_is_a_warning_with_advice():
+    """Once, and none otherwise."""
+    X, y = regression()
+    with pytest.warns(ConvergenceWarning, match="Ridge ended by max_iter after 3 iter"):
+        Ridge(max_iter=3).fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Ridge().fit(X, y)
+
+
+def test_options_go_to_the_solver():
+    """And have the last word."""
+    X, y = regression()
+    ours = Ridge(options={"record": False, "eta0": 5.0}, scheme="fixed").fit(X, y)
+
+    assert len(ours.result_.history) == 0
+    assert (ours.result_.eta == 5.0).all()
+
+
+def test_the_same_state_gives_the_same_bits():
+    """And the data are left as they are."""
+    X = subspace()
+    kept = X.copy()
+    first, again = PPCA(2).fit(X), PPCA(2).fit(X)
+
+    assert_array_equal(first.components_, again.components_)
+    assert_array_equal(first.result_.theta, again.result_.theta)
+    other = PPCA(2, random_state=np.random.RandomState(7)).fit(X)
+    assert not np.array_equal(other.result_.theta, first.result_.theta)
+    assert_allclose(other.components_, first.components_, atol=1e-3)
+    assert_allclose(PPCA(2, random_state=None).fit(X).mean_, first.mean_)
+    assert_array_equal(X, kept)
+
+
+# Living with scikit-learn
+
+
+class Handle:
+    """A communicator, as far as copies are concerned: there is no second one."""
+
+    def __deepcopy__(self, memo):
+        raise TypeError("cannot be copied")
+
+    def __reduce__(self):
+        raise TypeError("cannot be pickled")
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_fitted_estimators_are_pickled_with_their_result(kind):
+    """But without the communicator, which belongs to a job and not to a model."""
+    X, y = labelled(3 if kind is LogisticRegression else 2)
+    fitted = kind(**QUICK).fit(X, y)
+    fitted.comm = Handle()
+
+    for twin in (pickle.loads(pickle.dumps(fitted)), copy.copy(fitted)):
+        assert twin.comm is None
+        ours, others = fitted.result_, twin.result_
+        for one, other in zip(np.ravel(ours), np.ravel(others), strict=True):
+            assert_array_equal(other.theta, one.theta)
+            assert_array_equal(other.parts(0)[0], one.parts(0)[0])
+            assert_array_equal(other.history["primal"], one.history["primal"])
+    assert_array_equal(fitted.score(X, y), twin.score(X, y))
+    assert clone(fitted).comm is fitted.comm
+    assert not hasattr(clone(fitted), "result_")
+
+
+def test_estimators_work_in_pipelines():
+    """With cross-validation on top."""
+    X, y = labelled()
+    steps = make_pipeline(StandardScaler(), PPCA(3, **QUICK), LogisticRegression())
+
+    assert cross_val_score(steps, X, y, cv=3).mean() > 0.7
+    assert "ppca2" in steps[:-1].fit(X).get_feature_names_out()
+
+
+@pytest.mark.mpi
+def test_every_rank_ends_with_the_estimator_of_one_process():
+    """Bit by bit; and mistakes of one rank are told by all: see estimators.py."""
+    ended = mpiexec(4, *program("estimators.py"))
+
+    assert ended.code == 0, ended.err
+    assert len(ended.out.splitlines()) == 5

@@ -1,0 +1,156 @@
+"""How tests start programs: with a time limit, and ranks with whatever MPI there is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from launch.mpi.commands import defaults
+
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = Path(__file__).resolve().parent / "programs"
+TIMEOUT = 100  # seconds; twenty ranks on two busy cores are slow
+
+# What launchers tell ranks; a child of the tests must not believe that it is one
+FOREIGN = ("PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "MPI_LOCAL")
+
+
+class Ended(NamedTuple):
+    """What a program left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def said(self) -> list[str]:
+        """The lines that dadmm wrote to stderr; the launcher may add its own."""
+        return [line for line in self.err.splitlines() if line.startswith("dadmm: ")]
+
+
+def find_mpiexec() -> str | None:
+    """Return the mpiexec of DADMM_MPIEXEC, or the one beside this Python."""
+    beside = str(Path(sys.executable).with_name("mpiexec"))
+    return shutil.which(os.environ.get("DADMM_MPIEXEC") or beside)
+
+
+@cache
+def settings_of(mpiexec: str | None) -> dict[str, str]:
+    """Return what launch/local would set for this mpiexec."""
+    external = bool(os.environ.get("DADMM_MPIEXEC"))
+    return defaults(mpiexec, external) if mpiexec else {}
+
+
+def variables(**more: str) -> dict[str, str]:
+    """Return the environment of a child: this project, one BLAS thread per process."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+    kept = settings_of(find_mpiexec()) | kept
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
+    kept |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "DADMM_PROGRESS": ""}
+    return kept | more
+
+
+class Job:
+    """A program that runs in a session of its own, its output in files."""
+
+    def __init__(self, command: list[str], cwd: Path | None, env: dict[str, str]):
+        self._out = tempfile.TemporaryFile("w+")  # noqa: SIM115 (read at the end)
+        self._err = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=self._out,
+            stderr=self._err,
+            start_new_session=True,
+        )
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the program alone."""
+        self.process.send_signal(number)
+
+    def wait_until(self, happens, timeout: float = TIMEOUT) -> None:
+        """Wait until something happens while the program runs."""
+        end = time.monotonic() + timeout
+        while not happens():
+            if self.process.poll() is not None:
+                pytest.fail(f"ended too soon: {self.end()}")
+            if time.monotonic() > end:
+                pytest.fail(f"waited for {timeout} s in vain: {self.kill()}")
+            time.sleep(0.02)
+
+    def end(self, timeout: float = TIMEOUT) -> Ended:
+        """Wait for the end and return what the program left."""
+        try:
+            self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still running after {timeout} s: {self.kill()}")
+        return self._ended()
+
+    def kill(self) -> Ended:
+        """End the program, asking first: mpiexec takes its ranks with it."""
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
+            if self.process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.process.wait(5)
+        return self._ended()
+
+    def _ended(self) -> Ended:
+        texts = []
+        for file in (self._out, self._err):
+            file.seek(0)
+            texts.append(file.read())
+        return Ended(self.process.returncode, *texts)
+
+
+def python(*arguments: object, cwd: Path | None = None, **env: str) -> Job:
+    """Start a Python without MPI."""
+    return Job([sys.executable, *map(str, arguments)], cwd, variables(**env))
+
+
+def mpi_python(n: int, *arguments: object, cwd: Path | None = None, **env: str) -> Job:
+    """Start a Python on each of n ranks; skip the test where there is no mpiexec."""
+    mpiexec = find_mpiexec()
+    if mpiexec is None:
+        pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
+    command = [mpiexec, "-n", str(n), sys.executable, *map(str, arguments)]
+    return Job(command, cwd, variables(**env))
+
+
+def mpi_groups(*groups: Sequence[object], cwd: Path | None = None, **env: str) -> Job:
+    """Start one job whose ranks differ: each group is a number and its arguments."""
+    mpiexec = find_mpiexec()
+    if mpiexec is None:
+        pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
+    command = [mpiexec]
+    for n, *arguments in groups:
+        command += ["-n", str(n), sys.executable, *map(str, arguments), ":"]
+    return Job(command[:-1], cwd, variables(**env))
+
+
+def mpiexec(n: int, *arguments: object, timeout: float = TIMEOUT, **options) -> Ended:
+    """Run a Python on each of n ranks to its end."""
+    return mpi_python(n, *arguments, **options).end(timeout)
+
+
+def program(name: str) -> tuple[object, ...]:
+    """Return the arguments that run a program of `tests.support.programs`.
+
+    ``-m mpi4py`` ends all ranks when one of them raises.
+    """
+    return "-m", "mpi4py", PROGRAMS / name

@@ -1,0 +1,96 @@
+"""Runs over MPI and in one process give the same bits: one node per rank.
+
+Usage: keystone.py GRAPH... Every rank takes part in every run over MPI; then each
+repeats some of the runs by itself, in process, and compares.
+"""
+
+from __future__ import annotations
+
+import sys
+from itertools import product
+
+from mpi4py import MPI
+from numpy.testing import assert_array_equal
+
+import dadmm
+from dadmm.admm.node import COUPLINGS
+from dadmm.admm.stopping import AGREEMENTS, RULES
+from dadmm.data import shard
+from dadmm.graphs import topology
+from dadmm.penalty import SCHEMES
+
+# Short budgets and an early reset, so that each scheme goes through all its phases
+SHORT = {"tolerance": 0.0, "max_iter": 16, "t_max": 9, "budget0": 0.6}
+EVERY = [
+    {"scheme": scheme, "coupling": coupling, "record_edges": True, **SHORT}
+    for scheme, coupling in product(SCHEMES, COUPLINGS)
+    if coupling == "symmetric" or not SCHEMES[scheme].agrees  # else it is the same run
+]
+# So loose that the rules stop the runs
+LOOSE = {"optimality": 50.0, "residuals": 0.3, "objective": 0.3}
+OTHERS = [
+    *(
+        {"scheme": scheme, "stopping": stopping, "agreement": agreement,
+         "tolerance": LOOSE[stopping], "max_iter": 60}
+        for scheme, stopping, agreement in (
+            *product(["nap"], RULES, AGREEMENTS),
+            ("global_balance", "optimality", "global"),
+        )
+    ),
+    {"scheme": "auto", "init": "independent", **SHORT},
+    {"scheme": "vp_nap", "relaxation": 1.6, **SHORT},
+    {"scheme": "nap", "probe": "neighbour", "init": "independent", "seed": 3, **SHORT},
+    {"wait": "block", "scheme": "vp_nap", **SHORT, "max_iter": 6},
+    {"wait": "nap", "scheme": "vp_nap", **SHORT, "max_iter": 6},
+]  # fmt: skip
+
+
+def build(n_nodes: int, uneven: bool = True) -> list[dadmm.problems.PPCA]:
+    """Return shards of 15 samples in 7 dimensions, or of 4 to 15."""
+    samples, _ = dadmm.datasets.synthetic(15 * n_nodes, 7, 2, seed=5)
+    shards = shard.split(samples, n_nodes)
+    if uneven:
+        shards = [own[: 4 + i % 12] for i, own in enumerate(shards)]
+    return [dadmm.problems.PPCA(own, 2) for own in shards]
+
+
+def compare(ours: dadmm.Result, alone: dadmm.Result) -> None:
+    """Assert that two results are the same, seconds aside."""
+    assert (ours.iterations, ours.reason) == (alone.iterations, alone.reason)
+    assert len(ours.history) == ours.iterations
+    for name in ("theta", "eta", "objectives"):
+        assert_array_equal(getattr(ours, name), getattr(alone, name), err_msg=name)
+    for mine, other in zip(ours.traffic, alone.traffic, strict=True):
+        assert_array_equal(mine, other)
+    for mine, other in (
+        (ours.history, alone.history),
+        (ours.history.edges, alone.history.edges),
+    ):
+        assert (mine is None) == (other is None)
+        for column in () if mine is None else mine.columns:
+            if not column.endswith("seconds"):
+                assert_array_equal(mine[column], other[column], err_msg=column)
+
+
+def check(name: str, comm: MPI.Comm) -> str:
+    """Run everything on one graph and return what was seen."""
+    graph = topology.build(name, comm.size)
+    even, uneven = build(comm.size, uneven=False), build(comm.size)
+    cases = [(even, chosen) for chosen in EVERY] + [(uneven, it) for it in OTHERS]
+    results = [
+        dadmm.solve(problems[comm.rank], graph, comm=comm, **chosen)
+        for problems, chosen in cases
+    ]
+    mine = range(comm.rank, len(cases), comm.size)
+    for k in mine:
+        problems, chosen = cases[k]
+        compare(results[k], dadmm.solve(problems, graph, **chosen))
+    stopped = sum(result.converged for result in results)
+    return f"{name}: {comm.allreduce(len(mine))} agree, {stopped} stopped by a rule"
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        line = check(name, MPI.COMM_WORLD)
+        if MPI.COMM_WORLD.rank == 0:
+            print(line)

@@ -1,0 +1,153 @@
+"""Ranks die at random iterations, and the others go on.
+
+Usage: survivors.py SEED [opening], on five ranks or more. The first rank of each part
+that is left says what its nodes found: they must be at the optimum of their own data,
+and have the bits of a run in one process that drops the same nodes after the same
+iteration. With "opening" the ranks are a chain, the last of which dies, and then the
+one before it, before the others have met again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+
+import numpy as np
+from mpi4py import MPI
+from numpy.testing import assert_array_equal
+
+import dadmm
+from dadmm import Schedule, Sending, Topology
+from dadmm.penalty import SCHEMES
+from dadmm.resilience import recovery
+from tests.support.problems import distance, optimum, quadratics, random_graph
+
+WAYS = (
+    Sending(),
+    Sending(payload="float32"),
+    Sending(payload="quantised", bits=8),
+    Sending(censor=1e-3),
+    Sending(every=2, sleep=0.1),
+)
+
+
+class Death:
+    """A watcher that ends its own process, and notes losses.
+
+    That is after an iteration, or at the first loss of somebody else.
+    """
+
+    def __init__(self, t: int | None = None, at_loss: bool = False) -> None:
+        self.t, self.at_loss, self.losses = t, at_loss, []
+
+    def __call__(self, t, nodes):
+        if t == self.t:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def rewind(self, loss):
+        self.losses.append(loss)
+        if self.at_loss:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Given:
+    """Stands in for checkpoints: a run goes on from, and leaves, states in memory."""
+
+    saves, identity = False, {}
+
+    def __init__(self, start=0, given=None):
+        self.start, self.given, self.found = start, given, None
+
+    def open(self, *arguments):
+        return self.start
+
+    def tidy(self, rank):
+        """Leave nothing behind."""
+
+    def states(self, like):
+        return self.given
+
+    def keep(self, t, wish, take):
+        if wish == "max_iter":
+            self.found = take()
+
+    def __call__(self, t, nodes):
+        return None
+
+
+def alone(problems, graph, schedule, losses, settings):
+    """Return the run of one part in one process, which drops nodes as was done."""
+    names, since, states = list(range(len(graph))), 0, None
+    for loss in losses:
+        before = states
+        if loss.t > since:  # else nothing was done between two losses
+            keeper = Given(since, states)
+            dadmm.solve(
+                [problems[i] for i in names], graph, schedule=schedule,
+                checkpoints=keeper, **{**settings, "tolerance": 0, "max_iter": loss.t},
+            )  # fmt: skip
+            before = keeper.found
+        part = [names.index(i) for i in loss.part]
+        scheme = dadmm.penalty.build(settings["scheme"])
+        layout = problems[0].layout
+        states = {}
+        for k, i in enumerate(part):
+            kept = np.isin(graph.neighbours[i], part)
+            states[k] = recovery.without(before[i], kept, scheme, layout)
+        graph, schedule = recovery.within(graph, schedule, part)
+        names, since = list(loss.part), loss.t
+    return dadmm.solve(
+        [problems[i] for i in names], graph, schedule=schedule,
+        checkpoints=Given(since, states), **settings,
+    )  # fmt: skip
+
+
+def check(comm: MPI.Comm, seed: int, opening: bool) -> None:
+    """Run, lose some, and say what became of the rest."""
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, comm.size) if seed % 2 else Topology.ring(comm.size)
+    schedule = Schedule.matchings(graph) if rng.random() < 0.3 else None
+    agreement = "global" if rng.random() < 0.2 else "neighbours"
+    scheme = list(SCHEMES)[seed % len(SCHEMES)]
+    settings = {
+        "scheme": scheme, "sending": WAYS[rng.integers(len(WAYS))],
+        "agreement": agreement, "tolerance": 1e-11, "absolute_tolerance": 1e-12,
+        "max_iter": 4000,
+    }  # fmt: skip
+    dead = rng.choice(comm.size, size=int(rng.integers(1, 3)), replace=False)
+    times = rng.integers(6, 30, size=len(dead))
+    problems, death = quadratics(comm.size, seed=seed), Death()
+    if opening:
+        graph, schedule = Topology.chain(comm.size), None
+        dead = np.array([comm.size - 2, comm.size - 1])
+        death.at_loss = comm.rank == comm.size - 2
+        times[-1:] = 8
+    if comm.rank in dead and not death.at_loss:
+        death.t = int(times[dead.tolist().index(comm.rank) - len(dead)])
+
+    ours = dadmm.solve(
+        problems[comm.rank], graph, comm=comm, schedule=schedule, watchers=[death],
+        on_failure="continue", **settings,
+    )  # fmt: skip
+
+    if ours.comm.rank:
+        return
+    again = alone(problems, graph, schedule, death.losses, settings)
+    assert (ours.iterations, ours.reason) == (again.iterations, again.reason)
+    assert_array_equal(ours.theta, again.theta)
+    assert_array_equal(ours.eta, again.eta)
+    assert ours.history["objective"].shape == (ours.iterations, len(ours.nodes))
+    best = optimum([problems[i] for i in ours.nodes])
+    found = {
+        "nodes": ours.nodes.tolist(), "lost": list(ours.lost), "reason": ours.reason,
+        "error": distance(ours.theta, best), "offshoot": ours.offshoot,
+        "scheme": scheme, "dead": sorted(dead.tolist()),
+        "back": [loss.t for loss in death.losses],
+    }  # fmt: skip
+    print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    check(MPI.COMM_WORLD, int(sys.argv[1]), sys.argv[2:] == ["opening"])

@@ -1,0 +1,405 @@
+"""The paper's method written plainly: one node, neighbour and sample at a time.
+
+It is slow and meant to be read next to Song, Yoon and Pavlovic, "Fast ADMM Algorithm
+for Distributed Optimization with Adaptive Penalty". It shares no code with the
+library, which is tested against it. What the paper leaves open follows DESIGN.md, and
+the penalties beyond the paper, in `reference_beyond`, their docstrings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tests.support import reference_beyond as beyond
+
+SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
+
+
+class Theta(NamedTuple):
+    """Parameters of one node; also, per edge, its multipliers lambda, gamma, beta."""
+
+    W: NDArray  # (D, M)
+    mu: NDArray  # (D,)
+    a: float  # noise precision
+
+
+class Posterior(NamedTuple):
+    """Gaussian belief about the latent z of one sample."""
+
+    mean: NDArray  # (M,), E[z]
+    covariance: NDArray  # (M, M), E[z z'] - E[z] E[z]'
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Constants of the method, with the library's defaults."""
+
+    eta0: float = 10.0
+    t_max: int = 50
+    residual_ratio: float = 10.0  # mu of the residual balance
+    budget0: float = 5.0  # T
+    budget_decay: float = 0.5  # alpha
+    budget_trigger: float = 0.1  # beta
+    coupling: str = "symmetric"  # or "own", the paper as printed
+    probe: str = "midpoint"  # or "neighbour", as in the authors' program
+    zero_mean: bool = False
+    relaxation: float = 1.0
+    curvature: tuple[float, ...] = ()  # of each node, for auto
+
+
+# --- the model: probabilistic PCA ------------------------------------------------
+
+
+def expect(theta: Theta, x: NDArray) -> Posterior:
+    """Return p(z | x) under ``theta`` (the E-step of one sample)."""
+    M = theta.W.T @ theta.W + np.eye(theta.W.shape[1]) / theta.a
+    mean = np.linalg.solve(M, theta.W.T @ (x - theta.mu))
+    return Posterior(mean, np.linalg.inv(M) / theta.a)
+
+
+def misfit(theta: Theta, x: NDArray, z: Posterior) -> float:
+    """Return E ||x - W z - mu||^2 with z from a given posterior."""
+    residual = x - theta.W @ z.mean - theta.mu
+    return residual @ residual + np.sum(z.covariance * (theta.W.T @ theta.W))
+
+
+def objective(theta: Theta, samples: NDArray, beliefs: Sequence[Posterior]) -> float:
+    """Return f_i: the expected -log p(x, z | theta) over the samples of one node.
+
+    The posterior ``beliefs`` are the node's own, whichever ``theta`` is tried.
+    """
+    total = 0.0
+    for x, z in zip(samples, beliefs, strict=True):
+        D, M = theta.W.shape
+        total += D / 2 * np.log(2 * np.pi / theta.a)
+        total += theta.a / 2 * misfit(theta, x, z)
+        total += M / 2 * np.log(2 * np.pi)
+        total += (z.mean @ z.mean + np.trace(z.covariance)) / 2
+    return float(total)
+
+
+# --- one node's M-step -----------------------------------------------------------
+
+
+def update_W(old, samples, beliefs, anchors, multipliers, eta):
+    """Return W from the samples, the multipliers and the edges' anchors.
+
+    The paper's ``eta (W_i + W_j)`` is ``2 eta z_ij``, z_ij the old midpoint.
+    """
+    M = old.W.shape[1]
+    left = np.zeros_like(old.W)
+    right = np.zeros((M, M))
+    for x, z in zip(samples, beliefs, strict=True):
+        left = left + old.a * np.outer(x - old.mu, z.mean)
+        right = right + old.a * (z.covariance + np.outer(z.mean, z.mean))
+    for j in anchors:
+        left = left - 2 * multipliers[j].W + 2 * eta[j] * anchors[j].W
+        right = right + 2 * eta[j] * np.eye(M)
+    return np.linalg.solve(right, left.T).T
+
+
+def update_mu(old, W, samples, beliefs, anchors, multipliers, eta):
+    """Return mu, equation (mu) of section 4.3, with the new W."""
+    top = np.zeros_like(old.mu)
+    bottom = 0.0
+    for x, z in zip(samples, beliefs, strict=True):
+        top = top + old.a * (x - W @ z.mean)
+        bottom = bottom + old.a
+    for j in anchors:
+        top = top - 2 * multipliers[j].mu + 2 * eta[j] * anchors[j].mu
+        bottom = bottom + 2 * eta[j]
+    return top / bottom
+
+
+def update_a(old, W, mu, samples, beliefs, anchors, multipliers, eta):
+    """Return a, the positive root of ``w a^2 + b a - N D / 2 = 0``, with new W, mu."""
+    weight = 0.0
+    b = 0.0
+    constant = 0.0
+    for x, z in zip(samples, beliefs, strict=True):
+        b = b + misfit(Theta(W, mu, old.a), x, z) / 2
+        constant = constant + len(mu) / 2
+    for j in anchors:
+        weight = weight + 2 * eta[j]
+        b = b + 2 * multipliers[j].a - 2 * eta[j] * anchors[j].a
+    root = np.sqrt(b * b + 4 * weight * constant)
+    # The same root twice: the form that adds numbers of one sign loses no digits.
+    return 2 * constant / (b + root) if b > 0 else (root - b) / (2 * weight)
+
+
+def maximise(old, samples, beliefs, anchors, multipliers, eta, zero_mean):
+    """Return the new parameters of one node: W, then mu, then a (the M-step)."""
+    given = (samples, beliefs, anchors, multipliers, eta)
+    W = update_W(old, *given)
+    mu = np.zeros_like(old.mu) if zero_mean else update_mu(old, W, *given)
+    return Theta(W, mu, update_a(old, W, mu, *given))
+
+
+# --- agreement -------------------------------------------------------------------
+
+
+def ascend(multiplier: Theta, mine: Theta, other: Theta, eta: float) -> Theta:
+    """Return the multipliers of one edge after the dual step of section 4.3."""
+    return Theta(
+        multiplier.W + eta / 2 * (mine.W - other.W),
+        multiplier.mu + eta / 2 * (mine.mu - other.mu),
+        multiplier.a + eta / 2 * (mine.a - other.a),
+    )
+
+
+def stack(theta: Theta) -> NDArray:
+    """Return all parameters of one node as one vector: W by rows, mu, a."""
+    return np.concatenate([theta.W.ravel(), theta.mu, [theta.a]])
+
+
+def neighbour_mean(others: Mapping[int, Theta]) -> NDArray:
+    """Return theta-bar_i, the mean over B_i, which leaves node i itself out."""
+    return sum(stack(theta) for theta in others.values()) / len(others)
+
+
+def midpoint(mine: Theta, other: Theta) -> Theta:
+    """Return rho_ij, halfway between the two ends of an edge."""
+    return Theta(
+        (mine.W + other.W) / 2, (mine.mu + other.mu) / 2, (mine.a + other.a) / 2
+    )
+
+
+def relax(old: Theta, new: Theta, alpha: float) -> Theta:
+    """Return z_ij, over-relaxed: beyond the new midpoint, or short of it."""
+    return Theta(
+        old.W + alpha * (new.W - old.W),
+        old.mu + alpha * (new.mu - old.mu),
+        old.a + alpha * (new.a - old.a),
+    )
+
+
+# --- penalties -------------------------------------------------------------------
+
+
+def relative_merit(own: float, tried: Mapping[int, float]) -> dict[int, float]:
+    """Return tau_ij of every neighbour j from f_i at home and f_i where tried."""
+    f_min = min([own, *tried.values()])
+    f_max = max([own, *tried.values()])
+    if f_max - f_min <= 1e-12 * max(abs(f_min), abs(f_max)):
+        return {j: 0.0 for j in tried}  # nobody is better
+
+    def kappa(f):
+        return (f - f_min) / (f_max - f_min) + 1
+
+    return {j: kappa(own) / kappa(f) - 1 for j, f in tried.items()}
+
+
+def residual_balance(primal: float, dual: float, ratio: float) -> float:
+    """Return the factor 2, 1/2 or 1 by which VP changes a penalty."""
+    if primal > ratio * dual:
+        return 2.0
+    if dual > ratio * primal:
+        return 0.5
+    return 1.0
+
+
+def next_penalty(scheme, settings, t, eta, tau, balance, spent, budget):
+    """Return eta_ij^{t+1} of one directed edge.
+
+    ``eta`` is eta_ij^t as this node set it, ``spent`` includes this iteration's tau,
+    and ``budget`` is T_ij^t, before it grows.
+    """
+    eta0 = settings.eta0
+    in_budget = spent < budget
+    in_time = t < settings.t_max
+    if scheme == "fixed":
+        new = eta0
+    elif scheme == "vp":
+        new = eta * balance if in_time else eta0
+    elif scheme == "ap":
+        new = eta0 * (1 + tau) if in_time else eta0
+    elif scheme == "nap":
+        new = eta0 * (1 + tau) if in_budget else eta0
+    elif scheme in ("vp_ap", "vp_nap"):
+        combined = eta if balance == 1.0 else eta * (1 + tau) * balance
+        new = combined if (in_time if scheme == "vp_ap" else in_budget) else eta0
+    else:
+        raise ValueError(f"unknown scheme {scheme!r}")
+    return min(max(new, 1e-6 * eta0), 1e6 * eta0)
+
+
+def grows(settings, t, change, spent, budget):
+    """Say whether equation (T_update) raises the budget of one directed edge."""
+    return t > 1 and spent >= budget and abs(change) > settings.budget_trigger
+
+
+# --- the algorithm ---------------------------------------------------------------
+
+
+@dataclass
+class Node:
+    """What one node knows. Dictionaries have a key for every neighbour."""
+
+    samples: NDArray
+    theta: Theta
+    others: dict[int, Theta]  # theta_j as last received
+    eta: dict[int, float]  # eta_ij^t as this node set it
+    used: dict[int, float]  # penalty of this iteration's M-step and dual step
+    multipliers: dict[int, Theta]
+    anchors: dict[int, Theta]  # z_ij; without over-relaxation the midpoints
+    spent: dict[int, float]
+    budget: dict[int, float]
+    growths: dict[int, int]
+    beliefs: list[Posterior] = field(default_factory=list)
+    f: float = np.nan
+    primal: float = 0.0
+    dual: float = 0.0
+    tau: dict[int, float] = field(default_factory=dict)
+    balance: float = 1.0
+    memory: dict = field(default_factory=dict)  # of the schemes beyond the paper
+
+
+def prime(i, shards, neighbours, theta0, settings) -> Node:
+    """Return node i before iteration 1: it has theta^0 of its neighbours."""
+    nothing = Theta(0.0 * theta0[i].W, 0.0 * theta0[i].mu, 0.0)
+    return Node(
+        samples=shards[i],
+        theta=theta0[i],
+        others={j: theta0[j] for j in neighbours[i]},
+        eta=dict.fromkeys(neighbours[i], settings.eta0),
+        used=dict.fromkeys(neighbours[i], settings.eta0),
+        multipliers=dict.fromkeys(neighbours[i], nothing),
+        anchors={j: midpoint(theta0[i], theta0[j]) for j in neighbours[i]},
+        spent=dict.fromkeys(neighbours[i], 0.0),
+        budget=dict.fromkeys(neighbours[i], settings.budget0),
+        growths=dict.fromkeys(neighbours[i], 0),
+    )
+
+
+def solve_locally(node: Node, settings: Settings) -> None:
+    """E-step with the old parameters, then M-step."""
+    node.beliefs = [expect(node.theta, x) for x in node.samples]
+    node.theta = maximise(
+        node.theta, node.samples, node.beliefs, node.anchors, node.multipliers,
+        node.used, settings.zero_mean,
+    )  # fmt: skip
+    node.memory["slope"] = beyond.slope(
+        stack(node.theta),
+        {j: stack(z) for j, z in node.anchors.items()},
+        {j: stack(pull) for j, pull in node.multipliers.items()},
+        node.used,
+    )
+
+
+def receive(node: Node, new: Mapping[int, Theta], alpha: float) -> None:
+    """Dual step, anchors and residuals, from the new parameters of the neighbours."""
+    node.memory["anchors before"] = dict(node.anchors)
+    for j in new:
+        node.multipliers[j] = ascend(
+            node.multipliers[j], node.theta, new[j], alpha * node.used[j]
+        )
+        node.anchors[j] = relax(node.anchors[j], midpoint(node.theta, new[j]), alpha)
+    if new:
+        eta_i = sum(node.used.values()) / len(node.used)
+        mean, mean_before = neighbour_mean(new), neighbour_mean(node.others)
+        node.primal = float(np.linalg.norm(stack(node.theta) - mean))
+        node.dual = float(eta_i * np.linalg.norm(mean - mean_before))
+    node.others = dict(new)
+
+
+def adapt(node: Node, t: int, scheme: str, settings: Settings) -> None:
+    """Objectives, tau, eta, then budget."""
+    before, node.f = node.f, objective(node.theta, node.samples, node.beliefs)
+    if scheme in beyond.SCHEMES:
+        return
+    tried = {}
+    for j, theta in node.others.items():
+        at = midpoint(node.theta, theta) if settings.probe == "midpoint" else theta
+        tried[j] = objective(at, node.samples, node.beliefs)
+    node.tau = relative_merit(node.f, tried)
+    node.balance = residual_balance(node.primal, node.dual, settings.residual_ratio)
+    for j in node.others:
+        node.spent[j] += abs(node.tau[j])
+        node.eta[j] = next_penalty(
+            scheme, settings, t, node.eta[j], node.tau[j], node.balance,
+            node.spent[j], node.budget[j],
+        )  # fmt: skip
+        if grows(settings, t, node.f - before, node.spent[j], node.budget[j]):
+            node.growths[j] += 1
+            raised_by = settings.budget_decay ** node.growths[j] * settings.budget0
+            node.budget[j] += raised_by
+
+
+def run(
+    shards: Sequence[NDArray],
+    neighbours: Sequence[Sequence[int]],
+    theta0: Sequence[Theta],
+    scheme: str,
+    settings: Settings,
+    n_iterations: int,
+) -> dict[str, NDArray]:
+    """Run Algorithm 1 and return what every iteration left behind.
+
+    Parameters
+    ----------
+    shards : sequence of ndarray of shape (n_i, D)
+        Samples of each node.
+    neighbours : sequence of sequence of int
+        B_i of each node, sorted.
+    theta0 : sequence of Theta
+        Initial parameters of each node.
+    scheme : str
+        One of ``SCHEMES`` or ``beyond.SCHEMES``.
+    settings : Settings
+    n_iterations : int
+
+    Returns
+    -------
+    dict of ndarray
+        By iteration and node: ``W`` (T, J, D, M), ``mu`` (T, J, D), ``a``, ``f``,
+        ``primal``, ``dual``, ``balance`` (T, J). By iteration and directed edge,
+        sorted: ``eta`` (set at the end of the iteration), ``used`` (in the
+        iteration), ``tau``, ``spent``, ``budget`` (T, E), ``multipliers`` (T, E, size).
+    """
+    ids = range(len(shards))
+    nodes = [prime(i, shards, neighbours, theta0, settings) for i in ids]
+    network: list[tuple[float, float]] = []  # residuals of all nodes, by iteration
+    if scheme in beyond.SCHEMES:
+        beyond.prime(nodes, neighbours, scheme, settings)
+    rows = []
+    for t in range(1, n_iterations + 1):
+        for node in nodes:
+            solve_locally(node, settings)
+        # One message from j to each neighbour i: theta_j, and eta_ji as j set it.
+        sent_theta = {i: {j: nodes[j].theta for j in neighbours[i]} for i in ids}
+        sent_eta = {i: {j: nodes[j].eta[i] for j in neighbours[i]} for i in ids}
+        agreed = {
+            i: {j: (nodes[i].eta[j] + sent_eta[i][j]) / 2 for j in neighbours[i]}
+            for i in ids
+        }
+        for i in ids:
+            receive(nodes[i], sent_theta[i], settings.relaxation)
+            adapt(nodes[i], t, scheme, settings)
+            if scheme in beyond.SCHEMES and neighbours[i]:
+                beyond.adapt(nodes[i], t, scheme, settings, network)
+        network.append(beyond.together(nodes))
+        rows.append(snapshot(nodes))
+        for i in ids:
+            own = settings.coupling == "own" or scheme in beyond.AGREEING
+            nodes[i].used = dict(nodes[i].eta) if own else agreed[i]
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def snapshot(nodes: Sequence[Node]) -> dict[str, list]:
+    """Return the state of all nodes and of all directed edges, sorted."""
+    row: dict[str, list] = {}
+    for name in ("W", "mu", "a"):
+        row[name] = [getattr(node.theta, name) for node in nodes]
+    for name in ("f", "primal", "dual", "balance"):
+        row[name] = [getattr(node, name) for node in nodes]
+    for name in ("eta", "used", "tau", "spent", "budget"):
+        row[name] = [value for node in nodes for value in getattr(node, name).values()]
+    row["multipliers"] = [
+        stack(each) for node in nodes for each in node.multipliers.values()
+    ]
+    return row

@@ -1,0 +1,375 @@
+"""Replays: against closed forms, and against a simulation of single events."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections import defaultdict, deque
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Topology
+from dadmm.core.errors import ConfigError
+from dadmm.replay import main, replay
+from dadmm.timing.network import Link, Network, Overhead, Override, Stragglers
+from dadmm.timing.trace import Trace
+from tests.support.problems import random_graph
+from tests.support.traces import trace_of, write
+
+T, SIZE = 7, 1000.0
+LAN = Network({"lan": Link(1e-3, 1e6)}, hosts="each")
+MIXED = Network(
+    {"host": Link(1e-5, 1e8), "lan": Link(1e-3, 1e6)},
+    hosts=3,
+    egress=1.5e6,
+    overhead=Overhead(40, 66, 1448),
+    override=(Override(latency=5e-3, bandwidth=2e5, hosts=(0, 2)),),
+)
+
+
+def random_run(rng, n_nodes=9, silent=0.0, iterations=40):
+    """Return the trace of random work and sizes on a random graph."""
+    topology = random_graph(rng, n_nodes)
+    work = rng.gamma(2.0, 5e-4, (iterations, n_nodes))
+    sizes = rng.integers(1, 5000, (iterations, len(topology.edges))).astype(float)
+    sizes[rng.random(sizes.shape) < silent] = 0.0
+    return trace_of(topology, work, sizes, prime=np.full(len(topology.edges), 500.0))
+
+
+def simulate(trace, network):
+    """Return when exchanges end, by single events: posts, wires, arrivals."""
+    wires = network.wires(trace.edges, trace.n_nodes)
+    sizes = np.concatenate([trace.prime[None], trace.bytes])
+    factors = network.stragglers.factors(len(trace.solve), trace.n_nodes)
+    events, order = [], count()
+    queues, busy, free = defaultdict(deque), set(), defaultdict(float)
+    lying = defaultdict(list)
+    inbox, posted, ends = defaultdict(int), {}, np.zeros((len(sizes), trace.n_nodes))
+
+    def at(time, action, *args):
+        heapq.heappush(events, (time, next(order), action, args))
+
+    def post(now, i, t):
+        posted[i, t] = now
+        for e, (source, _) in enumerate(trace.edges.tolist()):
+            if source == i and sizes[t, e] > 0 and wires.leaves[e]:
+                size = float(network.overhead.wire(sizes[t, e]))
+                queues[wires.host[i]].append((e, t, size, arrive))
+            elif source == i and sizes[t, e] > 0:
+                travel(now, e, t, sizes[t, e], now, arrive)
+        serve(now, wires.host[i])
+        for e in sorted(lying.pop((i, t), [])):
+            confirm(now, e, t)
+        finish(now, i, t)
+
+    def serve(now, host):
+        if host not in busy and queues[host]:
+            e, t, size, action = queues[host].popleft()
+            busy.add(host)
+            at(now + size / network.egress, release, host)
+            travel(now, e, t, size, now + size / network.egress, action)
+
+    def release(now, host):
+        busy.remove(host)
+        serve(now, host)
+
+    def travel(now, e, t, size, sent, action):
+        free[e] = max(max(now, free[e]) + size / wires.bandwidth[e], sent)
+        at(free[e] + wires.latency[e], action, e, t)
+
+    def arrive(now, e, t):
+        j = trace.edges[e, 1]
+        if (j, t) in posted:
+            confirm(now, e, t)
+        else:
+            lying[j, t].append(e)
+        confirmed(now, e, t)
+
+    def confirm(now, e, t):
+        if wires.leaves[e] and sizes[t, e] > network.confirm_above:
+            host, back = wires.host[trace.edges[e, 1]], trace.reverse[e]
+            size = network.overhead.confirmation + network.overhead.packet
+            queues[host].append((back, t, size, confirmed))
+            serve(now, host)
+
+    def confirmed(now, e, t):
+        inbox[trace.edges[e, 1], t] += 1
+        finish(now, trace.edges[e, 1], t)
+
+    def finish(now, i, t):
+        heard, said = (np.flatnonzero(trace.edges[:, k] == i) for k in (1, 0))
+        due = sum(sizes[t, e] > 0 for e in heard)
+        due += sum(
+            wires.leaves[e] and sizes[t, e] > network.confirm_above for e in said
+        )
+        if (i, t) in posted and inbox[i, t] == due:
+            ends[t, i] = now
+            if t + 1 < len(sizes):
+                work = trace.solve[t, i] + (trace.update[t - 1, i] if t else 0.0)
+                at(now + factors[t, i] * work, post, i, t + 1)
+
+    for i in range(trace.n_nodes):
+        at(0.0, post, i, 0)
+    while events:
+        now, _, action, args = heapq.heappop(events)
+        action(now, *args)
+    return ends
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "network",
+    [
+        LAN,
+        MIXED,
+        replace(MIXED, stragglers=Stragglers(8.0, share=0.3)),
+        replace(MIXED, hosts=4, egress=2e5),
+        replace(MIXED, confirm_above=1000.0),
+        replace(MIXED, hosts="each", egress=2e5, confirm_above=0.0),
+    ],
+    ids=["lan", "mixed", "stragglers", "narrow", "confirmed", "all confirmed"],
+)
+def test_a_replay_is_the_simulation_of_its_events(seed, network):
+    """With several nodes per host, slow links, silent edges and stragglers."""
+    rng = np.random.default_rng(seed)
+    trace = random_run(rng, silent=0.3 * (seed % 2))
+    trace = replace(trace, update=rng.gamma(2.0, 1e-4, trace.solve.shape))
+    found = replay(trace, network)
+
+    assert_allclose(found.ends, simulate(trace, network), rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_parts_of_the_critical_path_add_up(seed):
+    """To the time of the whole run; each part is at least zero."""
+    rule = Stragglers(5.0, share=0.2, seed=seed, anew=True)
+    trace = random_run(np.random.default_rng(seed))
+    above = 1000.0 if seed % 2 else np.inf
+    found = replay(trace, replace(MIXED, stragglers=rule, confirm_above=above))
+
+    assert_allclose(sum(found.breakdown), found.seconds, rtol=1e-12)
+    assert min(found.breakdown) >= 0
+    assert_allclose(found.path[1].sum(), sum(found.breakdown[2:]), rtol=1e-12)
+
+
+def test_equal_nodes_on_a_ring_take_the_sum_of_all_parts():
+    """T (compute + latency + bytes / bandwidth), and one swap before."""
+    trace = trace_of(Topology.ring(6), np.full((T, 6), 2e-3), SIZE)
+    found = replay(trace, LAN)
+
+    assert_allclose(found.seconds, T * (2e-3 + 1e-3 + SIZE / 1e6))
+    assert_allclose(found.breakdown, (T * 2e-3, 0, T * SIZE / 1e6, 0, T * 1e-3))
+    primed = replay(replace(trace, prime=np.full(12, 500.0)), LAN)
+    assert_allclose(primed.seconds - found.seconds, 1e-3 + 500 / 1e6)
+    assert_allclose(primed.loop_seconds, found.seconds)
+
+
+def test_confirmed_sends_take_two_latencies():
+    """There with the message, back with a few bytes; not for short messages."""
+    trace = trace_of(Topology.ring(6), np.full((T, 6), 2e-3), SIZE)
+    long = replace(LAN, confirm_above=SIZE - 1)
+    short = replace(LAN, confirm_above=SIZE)
+    found = replay(trace, long)
+
+    assert_allclose(found.seconds, T * (2e-3 + 2e-3 + (SIZE + 16) / 1e6))
+    assert_allclose(found.breakdown.latency, T * 2e-3)
+    assert found.wire_bytes == T * 12 * (SIZE + 16)
+    assert replay(trace, short).seconds == replay(trace, LAN).seconds
+
+
+def test_an_interface_takes_one_message_after_the_other():
+    """On a complete graph of n hosts the last of n - 1 messages counts."""
+    trace = trace_of(Topology.complete(5), np.full((T, 5), 2e-3), SIZE)
+    found = replay(trace, replace(LAN, egress=1e6))
+
+    assert_allclose(found.seconds, T * (2e-3 + 1e-3 + 4 * SIZE / 1e6))
+    assert_allclose(found.breakdown.queueing, T * 3 * SIZE / 1e6)
+    assert_allclose(found.breakdown.transmission, T * SIZE / 1e6)
+
+
+def test_a_burst_passes_at_once_after_a_rest():
+    """Once per iteration if the work between them is long enough, else once in all."""
+    trace = trace_of(Topology.complete(5), np.full((T, 5), 1.0), SIZE)
+    network = replace(LAN, links={"lan": Link()}, egress=1e6, burst=1500.0)
+    assert_allclose(replay(trace, network).seconds, T * (1.0 + 2500 / 1e6))
+
+    idle = replace(trace, solve=np.zeros((T, 5)))
+    found = replay(idle, network)
+    assert_allclose(found.seconds, (T * 4 * SIZE - 1500) / 1e6)
+    assert_allclose(sum(found.breakdown), found.seconds)
+    assert replay(idle, replace(network, burst=1e9)).seconds == 0
+
+
+def test_nodes_of_a_host_share_its_interface_in_the_order_of_posting():
+    """The node that posts first goes first, whatever its number."""
+    topology = Topology.from_edges(4, [(0, 2), (1, 3), (0, 1), (2, 3)])
+    quick = {"host": Link(), "lan": Link()}
+    network = Network(quick, hosts=2, egress=1e5)
+    found = replay(trace_of(topology, [[1e-3, 0.0, 0.0, 0.0]], 200.0), network)
+
+    # node 1 sends from 0 to 2 ms; node 0 posts at 1 ms and sends from 2 to 4 ms
+    assert_allclose(found.ends[1], [2e-3, 4e-3, 4e-3, 2e-3])
+    assert_allclose(found.played.parts[1, [1, 2], 1], [2e-3, 1e-3])
+
+
+def test_a_late_node_does_not_hold_the_interface_that_it_does_not_use():
+    """Its host's other nodes may be iterations ahead, and post in between."""
+    chain = Topology.chain(8)
+    work = np.full((T, 8), 1e-3)
+    work[0, 0] = 1.0
+    hosts = (0, 1, 1, 1, 1, 1, 1, 0)  # the ends of the chain share a host
+    quick = Network({"host": Link(), "lan": Link()}, hosts=hosts, egress=1e9)
+    found = replay(trace_of(chain, work, SIZE), quick)
+
+    assert found.ends[5, 7] < 0.1 < found.ends[1, 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_more_of_anything_never_takes_less(seed):
+    """Latency, bytes, work, stragglers, where no interface is shared."""
+    trace = random_run(np.random.default_rng(seed))
+    base = replay(trace, LAN).seconds
+    worse = [
+        replay(trace, replace(LAN, links={"lan": Link(2e-3, 1e6)})),
+        replay(trace, replace(LAN, links={"lan": Link(1e-3, 5e5)})),
+        replay(trace, replace(LAN, egress=1e6)),
+        replay(trace, replace(LAN, overhead=Overhead(40, 66, 1448))),
+        replay(trace, replace(LAN, stragglers=Stragglers(2.0, nodes=(3,)))),
+        replay(replace(trace, bytes=2 * trace.bytes), LAN),
+        replay(replace(trace, solve=2 * trace.solve), LAN),
+    ]
+
+    assert min(found.seconds for found in worse) >= base
+
+
+def test_a_straggler_is_seen_as_one():
+    """Beyond what the nodes have to do on average; and no link is slow."""
+    rule = Stragglers(9.0, nodes=(2,))
+    trace = trace_of(Topology.ring(8), np.full((T, 8), 1e-2), 1.0)
+    quick = Network({"lan": Link(1e-9, 1e12)}, hosts="each", stragglers=rule)
+    found = replay(trace, quick)
+
+    assert_allclose(found.seconds, 9 * T * 1e-2, rtol=1e-6)
+    assert_allclose(found.breakdown.compute, 2 * T * 1e-2, rtol=1e-6)
+    assert_allclose(found.breakdown.stragglers, 7 * T * 1e-2, rtol=1e-6)
+
+
+def test_the_slowest_link_is_the_one_the_path_waits_on():
+    """Both its directions are equally slow; one of them is named."""
+    network = replace(LAN, override=(Override(latency=0.1, nodes=(4, 5)),))
+    found = replay(trace_of(Topology.ring(8), np.full((T, 8), 1e-3)), network)
+
+    assert found.slowest in ((4, 5), (5, 4))
+    assert found.breakdown.latency > 0.9 * found.seconds
+
+
+def test_one_node_alone_only_computes():
+    """It has no edges and no network."""
+    trace = trace_of(Topology.complete(1), np.full((T, 1), 1e-3))
+    found = replay(trace, LAN)
+
+    assert_allclose(found.seconds, T * 1e-3)
+    assert found.slowest is None
+
+
+def test_what_watchers_took_counts_only_if_asked():
+    """And the last update always, although no exchange follows."""
+    ones = np.ones((T, 4))
+    trace = trace_of(Topology.ring(4), ones, 1.0, update=2 * ones, observe=4 * ones)
+    free = Network({"host": Link()}, hosts=1)
+
+    assert_allclose(replay(trace, free).seconds, 3 * T)
+    assert_allclose(replay(trace, free, observe=True).seconds, 7 * T)
+
+
+# Folders
+
+
+@pytest.mark.parametrize("by_edge", [True, False])
+def test_a_folder_is_read_as_it_was_recorded(by_edge, tmp_path):
+    """Without edges.csv too, if all messages of a node are alike."""
+    rng = np.random.default_rng(0)
+    times = {k: rng.random((T, 5)) for k in ("exchange", "update", "observe")}
+    prime, hosts = np.full(10, 24.0), ("a", "a", "b", "b", "b")
+    topology = Topology.ring(5)
+    trace = trace_of(
+        topology, rng.random((T, 5)), 80.0, prime=prime, hosts=hosts, **times
+    )
+    found = Trace.read(write(tmp_path, trace, by_edge))
+
+    for name, value in vars(trace).items():
+        assert_array_equal(getattr(found, name), value)
+
+
+def test_silent_edges_need_their_file(tmp_path):
+    """A node's bytes do not tell to whom it sent."""
+    sizes = np.full((T, 10), 80.0)
+    sizes[3, 2] = 0.0
+    trace = trace_of(Topology.ring(5), np.ones((T, 5)), sizes)
+
+    assert_array_equal(Trace.read(write(tmp_path / "a", trace)).bytes, sizes)
+    even = replace(trace, bytes=np.full((T, 10), 80.0))
+    for run in (
+        write(tmp_path / "b", trace, by_edge=False),
+        write(tmp_path / "c", even, by_edge=False, silent_messages=3),
+    ):
+        with pytest.raises(ConfigError, match="run it again with --record-edges"):
+            Trace.read(run)
+
+
+def test_the_command_prints_a_row_for_each_network(tmp_path, capsys):
+    """And writes the numbers; collectives are said not to be modelled."""
+    trace = trace_of(Topology.ring(5), np.full((T, 5), 1e-3), 80.0, collectives=T)
+    run, out = str(write(tmp_path / "run", trace)), tmp_path / "found.json"
+    (tmp_path / "mine.toml").write_text(replace(LAN, name="mine").to_toml())
+    words = ["--network", "wan", "--network", str(tmp_path / "mine.toml")]
+    assert main([run, *words, "--out", str(out)]) == 0
+
+    said = capsys.readouterr()
+    assert "7 collectives of this run are not modelled" in said.err
+    lines = said.out.splitlines()
+    assert lines[0].startswith("5 nodes, 10 directed edges, 7 iterations, 5,600 bytes")
+    assert [line.split()[0] for line in lines[1:]] == ["network", "wan", "mine"]
+    rows = json.loads(out.read_text())
+    assert rows[1]["seconds"] == pytest.approx(replay(trace, LAN).seconds)
+    assert rows[1]["wire_bytes"] == rows[1]["bytes"] == 5600
+    assert rows[0]["wire_bytes"] > 2 * rows[0]["bytes"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda run: (run / "summary.json").unlink(), "is not the folder of a"),
+        (lambda run: (run / "result.npz").write_text("no"), "cannot read"),
+        (lambda run: (run / "history.csv").write_text("a,b\n1,2\n"), "has 1 rows"),
+        (
+            lambda run: (run / "history.csv").write_text("t,i,x\n1,0,3\n1,1,3\n1,2,4"),
+            "has no column 'solve_seconds'",
+        ),
+    ],
+)
+def test_a_folder_that_is_no_run_is_refused_in_one_sentence(
+    spoil, words, tmp_path, capsys
+):
+    """Exit code 2."""
+    run = write(tmp_path / "run", trace_of(Topology.ring(3), np.ones((T, 3))))
+    spoil(run)
+    assert main([str(run), "--network", "lan"]) == 2
+
+    said = capsys.readouterr().err
+    assert said.startswith("dadmm: error: ")
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_a_command_that_is_wrong_is_refused_in_one_sentence(tmp_path, capsys):
+    """Without a network, with an unknown one, or where nothing can be written."""
+    run = str(write(tmp_path / "run", trace_of(Topology.ring(3), np.ones((T, 3)))))
+    wrong = ["--network", "lan", "--out", str(tmp_path / "none" / "x.json")]
+    for words in ([], ["--network", "moon"], wrong):
+        assert main([run, *words]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
