@@ -222,7 +222,7 @@ def test_a_lost_host_ends_the_run_and_is_named(cluster, by_ssh, written, tmp_pat
         sys.executable,
         "-c",
         LOCAL,
-        ROOT / "launch",
+        ROOT,
         find_mpiexec(),
         *words,
         *rest,

@@ -470,7 +470,7 @@ def test_a_killed_rank_is_named(tmp_path, rank):
 
 def test_an_exception_of_a_rank_is_repeated(tmp_path):
     """After its traceback, which has passed."""
-    job = real_job(tmp_path, PROGRAMS / "misfortune.py", 3, "raise")
+    job = real_job(tmp_path, PROGRAMS / "failing_rank.py", 3, "raise")
     ended = job.end()
 
     assert ended.code == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from keystone import build, compare
+from tests.support.programs.parity import build, compare
 from mpi4py import MPI
 from numpy.testing import assert_allclose, assert_array_equal
 
