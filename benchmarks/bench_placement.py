@@ -4,7 +4,7 @@
 
 Counts what a D-PPCA iteration sends between 2, 4 and 8 hosts whose ranks are in blocks
 (as MPICH and Slurm have it by default) or dealt out in turns (cyclic). With --measure
-it also runs 20 ranks on four hosts that `launch/netem` makes on this machine, and reads
+it also runs 20 ranks on four hosts that `benchmarks/netem` makes on this machine, and reads
 what their interfaces sent.
 """
 
@@ -73,7 +73,7 @@ def measure(name: str, mapping: str, way: str) -> dict[str, Any]:
             words += ["--counters", f"{folder}/sent", "--python", sys.executable, "--"]
             words += ["--topology", name, "--placement", way, "--out", f"{folder}/run"]
             words += ["--max-iter", str(iterations), "--tolerance", "0", "--quiet"]
-            netem = [sys.executable, str(ROOT / "launch" / "netem.py")]
+            netem = [sys.executable, str(ROOT / "benchmarks" / "emulation")]
             subprocess.run([*netem, *words], check=True, timeout=TIMEOUT)
             sent = json.loads(Path(folder, "sent").read_text())
             summary = json.loads(Path(folder, "run", "summary.json").read_text())

@@ -2,7 +2,7 @@
 
     python benchmarks/check_model.py [--runs 5] [--networks rate delay both]
 
-Runs jobs on networks that `launch/netem` makes on this machine, and compares what they
+Runs jobs on networks that `benchmarks/netem` makes on this machine, and compares what they
 took with what `dadmm.replay` predicts from the rate and the delay that were asked for.
 Beside these the model has three things, none of them measured on those runs: what a
 message takes on the same hosts without rate and delay (a ping-pong), what it has in
@@ -37,7 +37,7 @@ from dadmm.timing.network import Link, Network, Overhead
 from dadmm.timing.trace import Trace
 
 ROOT = Path(__file__).resolve().parent.parent
-NETEM = ROOT / "launch" / "netem.py"
+NETEM = ROOT / "benchmarks" / "emulation"
 FRAME, HEADERS, PAYLOAD = 1514, 66, 1448  # of Ethernet; IP and TCP with time stamps
 TIMEOUT = 180  # seconds of any job
 SIZES = (800, 3200, 12800)  # bytes, of the ping-pong
@@ -81,7 +81,7 @@ class Unavailable(Exception):
 
 
 def emulate(setting: Setting, free: bool, *arguments: str) -> None:
-    """Run `launch/netem` to its end, with or without rate and delay."""
+    """Run `benchmarks/netem` to its end, with or without rate and delay."""
     limits = [] if free else ["--rate", f"{setting.rate}bit"] * (setting.rate > 0)
     if setting.delay and not free:
         limits += ["--delay", f"{1e3 * setting.delay:g}ms"]

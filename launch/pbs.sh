@@ -30,4 +30,4 @@ for python in ${own:+"$own"} "$project"/.venv*/bin/python; do
     test -x "$python" && export DADMM_PYTHON="${DADMM_PYTHON:-$python}"
 done
 exec timeout --foreground --preserve-status --signal=USR1 "$seconds" \
-    "$project/launch/with-python" batch.py pbs "$@"
+    "$project/launch/with-python" launch pbs "$@"

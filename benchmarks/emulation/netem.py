@@ -9,21 +9,21 @@ import re
 import shlex
 import shutil
 import signal
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from benchmarks.emulation.network import Network, NetworkError
+from benchmarks.emulation.hosts import OVER_TCP, spread
+from benchmarks.emulation.network import AGENT, Network, NetworkError
 from launch.base.arguments import positive, run_folder, take, trusted
 from launch.base.environment import SetupError, UsageError, say, tell
 from launch.mpi import hostfile
 from launch.mpi.commands import RANKS, Launcher, defaults, leave, prepare, script
 from launch.mpi.job import run_job
-from launch.mpi.ranks import OVER_TCP, on_hosts, spread
+from launch.mpi.ranks import on_hosts
 
 USAGE = f"""\
-usage: ./launch/netem [options] [-- arguments of dadmm.run]
+usage: ./benchmarks/netem [options] [-- arguments of dadmm.run]
 
 Run a job over TCP on several hosts, which are network namespaces of this machine:
 they leave nothing behind, however the job ends. Root is needed only where users
@@ -83,7 +83,7 @@ def read(arguments: list[str]) -> Options:
     python, ours = take(ours, ("--python",), "")
     if others := [word for word in ours if word not in ("--command", "--cyclic")]:
         raise UsageError(
-            f"./launch/netem has no option {others[0]!r}; "
+            f"./benchmarks/netem has no option {others[0]!r}; "
             "arguments of the job follow after --, and --help shows all options"
         )
     if "--command" in ours and not job:
@@ -118,7 +118,7 @@ def where(
     for name in places:
         if not re.fullmatch(r"host(0|[1-9]\d*)", name):
             raise UsageError(
-                f"the hosts of ./launch/netem are host0, host1, ..., got {name!r}"
+                f"the hosts of ./benchmarks/netem are host0, host1, ..., got {name!r}"
             )
     return 1 + max(int(name.removeprefix("host")) for name in places), places
 
@@ -142,7 +142,7 @@ def emulate(options: Options) -> int:
     variables = OVER_TCP | launcher.variables
     with (
         opened(options.counters) as report,
-        on_hosts(launcher.mpiexec, options.places, job, variables, True) as command,
+        on_hosts(launcher.mpiexec, options.places, job, variables, AGENT) as command,
         Network(options.hosts, options.rate, options.delay) as network,
     ):
         before = network.counters()
@@ -206,6 +206,3 @@ def main(arguments: list[str]) -> int:
     except SetupError as error:
         return tell(error)
 
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -52,7 +52,7 @@ class Network:
         check_tools()
         rights = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
         spaces = ["--pid", "--fork", "--kill-child", "--mount-proc", "--net", "--ipc"]
-        script = [sys.executable, str(FOLDER / "switch.py")]
+        script = [sys.executable, str(FOLDER / "bridge.py")]
         numbers = [str(hosts), str(rate), repr(delay)]
         self.hosts = hosts
         self._switch = subprocess.Popen(
@@ -82,7 +82,7 @@ class Network:
 
     def command(self, host: int, command: list[str]) -> list[str]:
         """Return what runs a command on a host, with its exit code and signals."""
-        entrance = [sys.executable, str(FOLDER / "inside.py"), str(self._switch.pid)]
+        entrance = [sys.executable, str(FOLDER / "nsenter.py"), str(self._switch.pid)]
         return [*entrance, str(AGENT), f"host{host}", "exec", shlex.join(command)]
 
     def counters(self) -> list[dict[str, int]]:

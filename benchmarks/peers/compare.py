@@ -22,10 +22,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import problem
-from environments import ENVIRONMENTS, Missing, ensure
-from others import CORES
-from rows import COLUMNS, compare, row_of, table
+from benchmarks.peers import problem
+from benchmarks.peers.environments import ENVIRONMENTS, Missing, ensure
+from benchmarks.peers.others import CORES
+from benchmarks.peers.rows import COLUMNS, compare, row_of, table
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -74,7 +74,7 @@ class Bench:
         self.commands.setdefault(shlex.join(command).replace(f"{ROOT}/", ""))
         ended = subprocess.run(
             command,
-            env={**os.environ, **THREADS, "PYTHONPATH": str(self.dadmm)},
+            env={**os.environ, **THREADS, "PYTHONPATH": f"{self.dadmm}{os.pathsep}{ROOT}"},
             timeout=timeout,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -115,7 +115,7 @@ class Bench:
                 words = ["--hosts", str(nodes), "-n", str(nodes), "--python", python]
                 words += ["--counters", str(file), "--command", "--", python]
                 words += ["-W", "ignore", "-m", "mpi4py", *entry.arguments(iterations)]
-                self.start([str(ROOT / "launch" / "netem"), *words])
+                self.start([str(ROOT / "benchmarks" / "netem"), *words])
                 hosts = json.loads(file.read_text()).values()
             sent.append([sum(h[k] for h in hosts) for k in ("tx_bytes", "tx_packets")])
         span = entry.wired[1] - entry.wired[0]

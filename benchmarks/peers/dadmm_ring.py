@@ -17,9 +17,9 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-import problem
 
 import dadmm
+from benchmarks.peers import problem
 from dadmm.problems import LeastSquares
 
 PACKAGES = ("mpi4py", "mpich", "numpy")

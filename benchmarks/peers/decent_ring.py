@@ -20,13 +20,14 @@ from typing import Any
 import decent_array.interoperability as iop
 import networkx as nx
 import numpy as np
-import problem
-from dadmm_ring import run as dadmm_run
 from decent_bench.agents import Agent
 from decent_bench.algorithms.p2p import ADMM
 from decent_bench.costs import QuadraticCost
 from decent_bench.networks import P2PNetwork
-from others import Watch
+
+from benchmarks.peers import problem
+from benchmarks.peers.dadmm_ring import run as dadmm_run
+from benchmarks.peers.others import Watch
 
 PACKAGES = ("decent-bench", "decent-array", "networkx", "numpy")
 NEVER = 10**9  # period of decent-bench's snapshots, which cost time

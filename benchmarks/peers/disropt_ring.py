@@ -16,7 +16,6 @@ from time import perf_counter
 
 import dill
 import numpy as np
-import problem
 from disropt.agents import Agent
 from disropt.algorithms import ADMM, GradientTracking
 from disropt.communicators import MPICommunicator
@@ -24,6 +23,8 @@ from disropt.functions import QuadraticForm, Variable
 from disropt.problems import Problem
 from disropt.utils.graph_constructor import metropolis_hastings, ring_graph
 from mpi4py import MPI
+
+from benchmarks.peers import problem
 
 PACKAGES = ("disropt", "mpi4py", "mpich", "numpy", "osqp", "dill", "autograd")
 WARM_UP = 3  # iterations

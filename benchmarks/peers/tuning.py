@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import problem
+
+from benchmarks.peers import problem
 
 TARGET = 1e-6  # relative error
 CAP = 3000  # iterations

@@ -21,7 +21,8 @@ mpi4py.rc.thread_level = "single"  # as dadmm asks for; disropt has no wish
 import dadmm_ring  # noqa: E402
 import disropt_ring  # noqa: E402
 from mpi4py import MPI  # noqa: E402
-from others import Watch  # noqa: E402
+
+from benchmarks.peers.others import Watch  # noqa: E402
 
 
 def block(word: str, comm: MPI.Comm) -> dict:

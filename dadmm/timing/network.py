@@ -300,7 +300,7 @@ def _spread(rule: Any, count: int, name: str, of: str) -> Integers:
     """Return the place of each of so many nodes or hosts."""
     if rule == "each":
         return np.arange(count)
-    if type(rule) is int and 0 < rule <= MOST_PLACES:  # in blocks, as launch/netem
+    if type(rule) is int and 0 < rule <= MOST_PLACES:  # blocks, as benchmarks/netem
         return np.arange(count) * rule // count
     if isinstance(rule, tuple) and len(rule) == count and all(map(_is_place, rule)):
         return np.array(rule, dtype=np.int64)

@@ -7,7 +7,7 @@ import importlib.util
 from launch.base.environment import PROJECT
 
 _spec = importlib.util.spec_from_file_location(
-    "plain_files_of_dadmm", PROJECT / "dadmm" / "files.py"
+    "plain_files_of_dadmm", PROJECT / "dadmm" / "core" / "files.py"
 )
 assert _spec is not None
 assert _spec.loader is not None

@@ -11,7 +11,6 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -231,15 +230,12 @@ def own_launcher(prefix: Path) -> Launcher:
     return Launcher(str(python), mpiexec, {**found, **os.environ})
 
 
-def main() -> int:
-    """Run a job of the batch system named first."""
+def main(system: str, arguments: list[str]) -> int:
+    """Run a job of a batch system and return its exit code."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, leave)
     try:
-        return run(sys.argv[1], sys.argv[2:])
+        return run(system, arguments)
     except SetupError as error:
         return tell(error)
 
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -7,7 +7,6 @@ import io
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable
@@ -266,6 +265,3 @@ def main(arguments: list[str]) -> int:
     except SetupError as error:
         return tell(error)
 
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

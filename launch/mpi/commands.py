@@ -192,16 +192,13 @@ def leave(signum: int, frame: FrameType | None) -> None:
     sys.exit(128 + signum)
 
 
-def main() -> int:
-    """Run the command named first."""
+def main(command: str, arguments: list[str]) -> int:
+    """Run the command of that name and return its exit code."""
     for signum in (signal.SIGINT, signal.SIGTERM):
         signal.signal(signum, leave)
     try:
         known = {"local": local, "test": test, "setup": setup}
-        return known[sys.argv[1]](sys.argv[2:])
+        return known[command](arguments)
     except SetupError as error:
         return tell(error)
 
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Say after a job that failed which node died, why if that is known, and how to go on.
 
-    python launch/postmortem.py RUN [FILE [COMMAND]]
+    python launch diagnose RUN [FILE [COMMAND]]
 
 RUN is the folder of the run, FILE what mpiexec or srun said, and COMMAND what resumes a
 run when its folder follows.
@@ -13,7 +13,6 @@ import os
 import re
 import shlex
 import signal
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -302,9 +301,3 @@ def main(run: str, file: str = "", resume: str = "") -> int:
     for sentence in explain(resume, tail, folder, code=1):
         print(f"dadmm: {sentence}")
     return 0
-
-
-if __name__ == "__main__":
-    if not 2 <= len(sys.argv) <= 4 or sys.argv[1].startswith("-"):
-        sys.exit(__doc__)
-    sys.exit(main(*sys.argv[1:]))

@@ -7,30 +7,11 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import IO
 
-from benchmarks.emulation.network import AGENT
 from launch.base.arguments import setting
 
-# Hosts share no memory, so there is only TCP between them; nobody shall look further.
-# Each MPI heeds its own variables. MPICH has libfabric's TCP, too, but that waits for
-# an answer to each message of more than 128 bytes, which costs a delay more.
-OVER_TCP = {
-    "MPIR_CVAR_CH4_NETMOD": "ucx",  # MPICH
-    "UCX_TLS": "tcp",
-    "UCX_NET_DEVICES": "eth0",
-    "I_MPI_FABRICS": "shm:ofi",  # Intel MPI
-    "FI_PROVIDER": "tcp",
-    "FI_TCP_IFACE": "eth0",
-    "I_MPI_PIN": "off",  # each host would use the same first cores
-    "OMPI_MCA_pml": "ob1",  # Open MPI
-    "OMPI_MCA_btl_tcp_if_include": "eth0",
-    "PRTE_MCA_plm_ssh_agent": str(AGENT),
-    "OMPI_MCA_plm_rsh_agent": str(AGENT),  # before version 5
-}
-# How the hosts of launch/netem are reached, and for Open MPI: as I_MPI_PIN
-EMULATED_HYDRA = ("-launcher", "ssh", "-launcher-exec", str(AGENT))
-EMULATED_OPEN_MPI = ("--bind-to", "none")
 # What Open MPI, unlike the others, does not hand on to ranks on other hosts by itself
 HANDED_ON = (
     "OPENBLAS_", "OMP_", "MKL_", "DADMM_", "MPI4PY_", "PYTHON", "UCX_", "FI_",
@@ -60,31 +41,35 @@ def outliving(mpiexec: str, arguments: list[str]) -> list[str]:
     return ["--with-ft", "ulfm"] if able else []
 
 
-def spread(ranks: int, hosts: int, cyclic: bool = False) -> list[str]:
-    """Return the host of each rank: r * hosts // ranks, or r % hosts if cyclic."""
-    where = range(ranks)
-    return [f"host{r % hosts if cyclic else r * hosts // ranks}" for r in where]
-
-
 @contextlib.contextmanager
 def on_hosts(
     mpiexec: str,
     places: list[str],
     job: list[str],
     variables: Mapping[str, str],
-    emulated: bool = False,
+    agent: Path | None = None,
 ) -> Iterator[list[str]]:
-    """Hold the command that runs a job with each rank on its host, and its host file.
+    """Yield the command that runs a job with each rank on its host.
 
-    The ranks of a host follow each other, or hosts take turns from first to last.
+    Parameters
+    ----------
+    mpiexec : str
+    places : list of str
+        Host of each rank. The ranks of a host follow each other, or hosts take turns
+        from first to last.
+    job : list of str
+    variables : dict of str to str
+    agent : Path, optional
+        A program to use instead of ssh, for emulated hosts. Ranks are not pinned then:
+        each emulated host would use the same first cores.
     """
     with tempfile.NamedTemporaryFile("w", prefix="dadmm-hosts-") as file:
         if "Open" in banner(mpiexec):
             how = for_open_mpi(file, places, variables)
-            how += EMULATED_OPEN_MPI if emulated else ()
+            how += ["--bind-to", "none"] if agent else []
         else:
             how = for_hydra(file, places)
-            how += EMULATED_HYDRA if emulated else ()
+            how += ["-launcher", "ssh", "-launcher-exec", str(agent)] if agent else []
         file.flush()
         how += outliving(mpiexec, job)
         yield [mpiexec, *how, "-n", str(len(places)), *job]

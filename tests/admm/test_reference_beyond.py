@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from test_reference import BUSY, M, change, follow, make_case, solve
 
 from dadmm.admm.curvature import curvature
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
+from tests.admm.test_reference import BUSY, M, change, follow, make_case, solve
 from tests.support import reference
 from tests.support import reference_beyond as beyond
 

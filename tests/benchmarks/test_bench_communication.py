@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
 from benchmarks import bench_communication as bench
 from benchmarks.shared import communication_report as report
 from benchmarks.shared.experiment import read_rows
 
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 ROWS = read_rows(BENCHMARKS / "results" / "communication.csv")
 
 

@@ -12,13 +12,11 @@ import pytest
 from scipy.optimize import minimize
 
 import dadmm
-
-ROOT = Path(__file__).parents[2]
-
-from benchmarks import bench_dppca, bench_schemes, schemes_report
+from benchmarks import bench_dppca, schemes_report
 from benchmarks.shared import cases, experiment, trials
 from benchmarks.shared.trials import Trial
 
+ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -148,7 +146,7 @@ def test_the_stored_oracle_is_no_better_next_to_it():
 
 def test_the_slice_for_quick_looks_runs(tmp_path):
     """Rows, tables, and the curves of both kinds of problem."""
-    command = [sys.executable, bench_schemes.__file__, "--quick", "--out", tmp_path]
+    command = [sys.executable, "-m", "benchmarks.bench_schemes", "--quick", "--out", tmp_path]
     ended = subprocess.run(
         command, timeout=120, capture_output=True, text=True, cwd=ROOT, check=False
     )

@@ -11,13 +11,11 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
+from benchmarks import paper_hopkins, paper_synthetic
+from benchmarks.shared import experiment, report, tracks
 from tests.support.processes import mpiexec
 
 ROOT = Path(__file__).parents[2]
-
-from benchmarks import paper_hopkins, paper_synthetic
-from benchmarks.shared import experiment, report, tracks
-
 RESULTS = ROOT / "benchmarks" / "results"
 SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"
 

@@ -8,16 +8,14 @@ from statistics import median
 
 import pytest
 
+from benchmarks import check_model
+from benchmarks.shared import experiment
 from dadmm.replay import replay
 from dadmm.timing.network import Link, Network, Overhead
 from tests.support.emulation import obstacle
 
 ROOT = Path(__file__).parents[2]
-
-from benchmarks import check_model
-from benchmarks.shared import experiment
-
-# Of launch/netem without rate and delay, from the stored rows; here they hardly count.
+# Of benchmarks/netem without rate and delay, from the stored rows; here they hardly count.
 BASE = Network(
     {"host": Link(1e-4, 1e9), "lan": Link(2e-4, 1e9)},
     overhead=Overhead(message=80, packet=66, payload=1448),

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import csv
 import json
-import sys
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
-from mpi.launcher import mpiexec
 from numpy.testing import assert_allclose
 
 import dadmm
+from benchmarks.peers import compare, dadmm_ring, problem, rows, tuning
+from tests.support.processes import mpiexec
 
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / "benchmarks" / "peers"
-sys.path.insert(0, str(PEERS))
-
-import compare  # noqa: E402
-import dadmm_ring  # noqa: E402
-import problem  # noqa: E402
-import rows  # noqa: E402
-import tuning  # noqa: E402
-
 STORED = ROOT / "benchmarks" / "results" / "peers.csv"
 
 

@@ -138,7 +138,7 @@ def test_many_ranks_are_counted():
 # The main job, started as several programs
 
 RUN = ("-m", "dadmm.run", "--max-iter", 9, "--out", "run")
-STRANGER = PROGRAMS / "stranger.py"
+STRANGER = PROGRAMS / "mismatched_rank.py"
 
 
 def refused(*groups, cwd) -> str:

@@ -42,7 +42,7 @@ def summary_of(folder: Path) -> dict:
 def test_mpi_and_one_process_give_the_same_bits():
     """Every scheme and coupling, rule, agreement, probe and wait, on 20 ranks."""
     graphs = ("ring", "complete", "cluster")
-    ended = mpiexec(20, *program("keystone.py"), *graphs, timeout=280)
+    ended = mpiexec(20, *program("parity.py"), *graphs, timeout=280)
 
     assert ended.code == 0, ended.err
     for name, line in zip(graphs, ended.out.splitlines(), strict=True):
@@ -77,7 +77,7 @@ def misfortune(event: str, cwd: Path):
 
     With plain python: nothing but the main job itself takes care of the other ranks.
     """
-    script = PROGRAMS / "misfortune.py"
+    script = PROGRAMS / "failing_rank.py"
     arguments = (3, event, "--topology", "chain", "--out", "run", *FOREVER)
     return mpiexec(4, script, *arguments, cwd=cwd)
 

@@ -63,7 +63,7 @@ def run(pair: Network, folder: Path, dimension: int, iterations: int) -> Sent:
     before = sum(host["tx_bytes"] for host in pair.counters())
     chosen, places = variables(**ranks.OVER_TCP), ranks.spread(2, 2)
     with (
-        ranks.on_hosts(mpiexec, places, job, chosen, emulated=True) as command,
+        ranks.on_hosts(mpiexec, places, job, chosen, agent=network.AGENT) as command,
         listen(pair) as segments,
     ):
         ended = Job(pair.command(0, command), None, chosen).end()

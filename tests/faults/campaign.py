@@ -1,7 +1,7 @@
 """Run randomised runs under faults, and judge every one of them.
 
-    python tests/faults/campaign.py --cases 200 --seed 0 --out /tmp/faults
-    python tests/faults/campaign.py --only kill:17 --out /tmp/again
+    python -m tests.faults.campaign --cases 200 --seed 0 --out /tmp/faults
+    python -m tests.faults.campaign --only kill:17 --out /tmp/again
 
 Cases that are already in OUT/results.csv are passed over, so that a campaign that was
 ended goes on. Exit code 0: no case broke the rule; 1: some did; 2: bad arguments.
@@ -21,15 +21,13 @@ from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
-
 from tests.faults.cases import KINDS, Case, draw, sequence
 from tests.faults.jobs import BANNERS, MPI, find_mpi, sweep
 from tests.faults.judge import Play, Verdict
 from tests.faults.strikes import PRIVATE
 from tests.faults.table import FAILURES, SKIPPED, append, read, table
 
+HERE = Path(__file__).resolve().parent
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 
 
@@ -138,7 +136,7 @@ def told(row: dict[str, Any], chosen: argparse.Namespace) -> str:
         line += f": {row['story']}"
     if row["outcome"] in FAILURES:
         line += (
-            f"\n    again: python tests/faults/campaign.py --mpi {chosen.mpi} "
+            f"\n    again: python -m tests.faults.campaign --mpi {chosen.mpi} "
             f"--only {row['kind']}:{row['seed']} --keep --out /tmp/again"
         )
     return line

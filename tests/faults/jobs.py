@@ -14,9 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.processes import FOREIGN, ROOT, defaults
-
-from launch.mpi.commands import banner  # isort: skip (launch/ is on the path since then)
+from launch.mpi.commands import banner, defaults
+from tests.support.processes import FOREIGN, ROOT
 
 HERE = Path(__file__).resolve().parent
 MARK = "DADMM_FAULTS_RUN"  # in the environment of all processes of a run

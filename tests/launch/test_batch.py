@@ -76,8 +76,8 @@ def test_outside_of_a_job_there_is_nothing_to_run(system, told, words):
 def copy_launchers(folder):
     """Copy what runs without an environment."""
     shutil.copytree(ROOT / "launch", folder / "launch")
-    (folder / "dadmm").mkdir()
-    shutil.copy(ROOT / "dadmm" / "files.py", folder / "dadmm")
+    (folder / "dadmm" / "core").mkdir(parents=True)
+    shutil.copy(ROOT / "dadmm" / "core" / "files.py", folder / "dadmm" / "core")
 
 
 # Pinning
@@ -322,7 +322,7 @@ class Batch:
         self.folder, self.prefix = folder, folder / "env"
         (self.prefix / "bin").mkdir(parents=True)
         (self.prefix / "bin" / "python").symlink_to(sys.executable)
-        self.script = ROOT / "launch" / "batch.py"
+        self.script = ROOT / "launch"
 
     def start(self, script, *arguments, system="slurm", **more):
         mpiexec = self.prefix / "bin" / "mpiexec"
@@ -417,7 +417,7 @@ RESUMED = "sbatch -n 2 ./launch/slurm.sbatch --resume runs/slurm-1"
 def project(job):
     """A batch job that is submitted in the folder of its project."""
     copy_launchers(job.folder)
-    job.script = job.folder / "launch" / "batch.py"
+    job.script = job.folder / "launch"
     return job
 
 

@@ -133,9 +133,9 @@ def test_a_run_that_shall_outlive_its_ranks_is_started_so(monkeypatch, tmp_path,
 def test_emulated_hosts_are_reached_by_our_stand_in_for_ssh(monkeypatch):
     """By an argument of Hydra's, or by a variable."""
     monkeypatch.setattr(ranks, "banner", lambda mpiexec: "HYDRA")
-    with ranks.on_hosts("mpiexec", ["host0"], ["job"], {}, emulated=True) as command:
-        assert f"-launcher-exec {ROOT}/launch/onhost" in " ".join(command)
-    assert ranks.OVER_TCP["PRTE_MCA_plm_ssh_agent"] == f"{ROOT}/launch/onhost"
+    with ranks.on_hosts("mpiexec", ["host0"], ["job"], {}, agent=network.AGENT) as command:
+        assert f"-launcher-exec {ROOT}/benchmarks/emulation/onhost" in " ".join(command)
+    assert ranks.OVER_TCP["PRTE_MCA_plm_ssh_agent"] == f"{ROOT}/benchmarks/emulation/onhost"
 
 
 # Four hosts
@@ -147,13 +147,13 @@ SSH = f"""#!/bin/sh
 while case $1 in -*) true ;; *) false ;; esac; do shift; done
 cd /
 exec env -i HOME=/ SHELL=/bin/sh PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
-    {ROOT}/launch/onhost "$@"
+    {ROOT}/benchmarks/emulation/onhost "$@"
 """
 # launch/local as it is, in the environment of the tests instead of one of its own
 LOCAL = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-import commands
+from launch.mpi import commands
 launcher = commands.Launcher(sys.executable, sys.argv[2], dict(os.environ))
 commands.prepare = lambda *_: launcher
 try:
@@ -191,7 +191,7 @@ def test_a_run_across_four_hosts_has_the_bits_of_a_local_one(
     rest = ("--topology", "grid", "--max-iter", "40", "--tolerance", "0", "--quiet")
     before = cluster.counters()
     words = ("--hostfile", written(HOSTS), "--out", tmp_path / "spread", *rest)
-    start = [sys.executable, "-c", LOCAL, ROOT / "launch", find_mpiexec(), *words]
+    start = [sys.executable, "-c", LOCAL, ROOT, find_mpiexec(), *words]
     command = cluster.command(0, [str(word) for word in start])
     ended = Job(command, tmp_path, variables(**by_ssh)).end()
     assert ended.code == 0, ended.err
@@ -222,7 +222,7 @@ def test_a_lost_host_ends_the_run_and_is_named(cluster, by_ssh, written, tmp_pat
         sys.executable,
         "-c",
         LOCAL,
-        ROOT / "launch",
+        ROOT,
         find_mpiexec(),
         *words,
         *rest,
@@ -260,7 +260,7 @@ def test_a_pbs_job_whose_chunks_alternate_has_all_ranks_of_a_host_together(
     """Its list of hosts is no host file of any MPI's."""
     hosts = written("host0\nhost1\nhost0\nhost1\n")
     words = ("--max-iter", "20", "--placement", "ranks", "--out", tmp_path / "run")
-    start = [sys.executable, ROOT / "launch" / "batch.py", "pbs", *words]
+    start = [sys.executable, ROOT / "launch", "pbs", *words]
     told = {"PBS_NODEFILE": hosts, "DADMM_ENVIRONMENT": sys.prefix, "DADMM_PIN": "no"}
     command = cluster.command(0, [str(word) for word in start])
     ended = Job(command, tmp_path, variables(**by_ssh | told)).end()

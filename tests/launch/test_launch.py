@@ -21,7 +21,6 @@ TIMEOUT = 60
 @pytest.fixture
 def commands(monkeypatch):
     """The module of the two commands, as if the user had set no variable."""
-    monkeypatch.syspath_prepend(str(LAUNCH))
     for name in ("DADMM_MPIEXEC", "DADMM_PYTHON", "DADMM_PROGRESS"):
         monkeypatch.delenv(name, raising=False)
     from launch.mpi import commands
@@ -518,7 +517,7 @@ def test_progress_is_live_on_a_terminal(commands, asked, monkeypatch, terminal):
 DRIVER = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-import job
+from launch.mpi import job
 job.GRACE = 1
 sys.exit(job.run_job(sys.argv[2:], dict(os.environ)))
 """
@@ -531,7 +530,7 @@ class RunningJob:
         self.log = folder / "log"
         mpiexec = fake_mpiexec(folder, f"exec >>{self.log} 2>/dev/null\n{script}")
         self.launcher = subprocess.Popen(
-            [sys.executable, "-c", DRIVER, str(LAUNCH), str(mpiexec)],
+            [sys.executable, "-c", DRIVER, str(LAUNCH.parent), str(mpiexec)],
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from launch.mpi import diagnosis, monitor
 from tests.support.processes import PROGRAMS, ROOT, Job, find_mpiexec, python, variables
 
-LAUNCH, SAID = ROOT / "launch", ROOT / "tests" / "said"
+SAID = ROOT / "tests" / "launch" / "recorded"
 TIMEOUT = 60
 RESUME = "./launch/local -n 4 --resume"
-from launch.mpi import diagnosis, monitor
 
 pytestmark = pytest.mark.mpi
 
@@ -267,7 +267,7 @@ def test_the_command_reads_a_folder_and_a_file(tmp_path):
     folder = write_run(tmp_path / "run")
     write_checkpoint(folder, 40, range(4))
     words = (SAID / "slurm-sigkill.txt", "sbatch launch/slurm.sbatch --resume")
-    ended = python(LAUNCH / "postmortem.py", folder, *words, cwd=tmp_path).end()
+    ended = python(ROOT / "launch", "diagnose", folder, *words, cwd=tmp_path).end()
 
     assert ended.code == 0
     assert ended.out.splitlines() == [
@@ -283,14 +283,14 @@ def test_the_command_reads_a_folder_and_a_file(tmp_path):
 DRIVER = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-import job
+from launch.mpi import job
 sys.exit(job.run_job(sys.argv[2:], dict(os.environ), "./launch/local -n 4 --resume"))
 """
 
 
 def launch(*command, cwd, **more) -> subprocess.Popen:
     """Start a command under `run_job`."""
-    words = [sys.executable, "-c", DRIVER, str(LAUNCH), *map(str, command)]
+    words = [sys.executable, "-c", DRIVER, str(ROOT), *map(str, command)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(words, cwd=cwd, env=variables(**more), **pipes)
 
@@ -365,7 +365,7 @@ def test_an_mpiexec_that_does_not_see_a_rank_end_is_ended(tmp_path):
     deaf = f"trap '' TERM; PMI_RANK=2 PMI_SIZE=4 {sys.executable} -c '{REPORTS}'"
     driver = DRIVER.replace("import job", "import job, witness; witness.PATIENCE = 0.2")
     script = f"{deaf}; for k in $(seq 300); do sleep 0.2; done"  # not for ever
-    words = [sys.executable, "-c", driver, str(LAUNCH), "/bin/sh", "-c", script]
+    words = [sys.executable, "-c", driver, str(ROOT), "/bin/sh", "-c", script]
     ended = Job(words, tmp_path, variables()).end()
 
     assert ended.code == 128 + signal.SIGKILL
@@ -379,7 +379,7 @@ def test_a_run_that_outlives_its_ranks_is_not_ended(tmp_path):
     """With ULFM: the others are at work."""
     script = f"PMI_RANK=2 PMI_SIZE=4 {sys.executable} -c '{REPORTS}'; sleep 1; echo on"
     driver = DRIVER.replace("import job", "import job, witness; witness.PATIENCE = 0.2")
-    words = [sys.executable, "-c", driver, str(LAUNCH), "/bin/sh", "-c", script]
+    words = [sys.executable, "-c", driver, str(ROOT), "/bin/sh", "-c", script]
     ended = Job([*words, "--with-ft"], tmp_path, variables()).end()
 
     assert (ended.code, ended.out) == (0, "on\n")
@@ -391,7 +391,7 @@ def test_the_folder_of_a_run_on_other_hosts_is_that_of_its_arguments(tmp_path):
     write_checkpoint(folder, 9, range(4))
     driver = DRIVER.replace('--resume"', "--resume\", job.Path('run')")
     command = ["/bin/sh", "-c", "exit 9"]
-    words = [sys.executable, "-c", driver, str(LAUNCH), *command]
+    words = [sys.executable, "-c", driver, str(ROOT), *command]
     ended = Job(words, tmp_path, variables()).end()
     assert ended.said[-1].endswith("resume with ./launch/local -n 4 --resume run")
 
@@ -410,7 +410,7 @@ def test_a_run_that_writes_nothing_any_more_is_noticed(tmp_path):
         f"for k in 1 2 3; do echo $k >>{rows}; sleep 0.2; done; sleep 1; rm {rows}"
     )
     driver = DRIVER.replace("import job", "import job, pulse; pulse.QUIET = 0.5")
-    words = [sys.executable, "-c", driver, str(LAUNCH), "/bin/sh", "-c", script]
+    words = [sys.executable, "-c", driver, str(ROOT), "/bin/sh", "-c", script]
     ended = Job(words, tmp_path, variables()).end()
 
     assert ended.said[0].startswith("dadmm: no iteration has ended for 0.5 s: they are")
@@ -436,7 +436,7 @@ def real_job(tmp_path: Path, *program) -> Job:
     if mpiexec is None:
         pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
     words = [mpiexec, "-n", "4", sys.executable, *program, "--out", "run", *FOREVER]
-    driver = [sys.executable, "-c", DRIVER, str(LAUNCH), *map(str, words)]
+    driver = [sys.executable, "-c", DRIVER, str(ROOT), *map(str, words)]
     return Job(driver, tmp_path, variables())
 
 
@@ -470,7 +470,7 @@ def test_a_killed_rank_is_named(tmp_path, rank):
 
 def test_an_exception_of_a_rank_is_repeated(tmp_path):
     """After its traceback, which has passed."""
-    job = real_job(tmp_path, PROGRAMS / "misfortune.py", 3, "raise")
+    job = real_job(tmp_path, PROGRAMS / "failing_rank.py", 3, "raise")
     ended = job.end()
 
     assert ended.code == 1

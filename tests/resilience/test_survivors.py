@@ -60,7 +60,7 @@ def test_a_death_among_survivors_who_have_not_met_is_survived(seed):
 
 def test_who_is_left_says_what_went_wrong(tmp_path):
     """The first of them, when rank 0 is dead; and the job ends with that code."""
-    script, words = PROGRAMS / "misfortune.py", ("--on-failure", "continue")
+    script, words = PROGRAMS / "failing_rank.py", ("--on-failure", "continue")
     ended = openmpi.start(
         3, script, 0, "SIGKILL+full", *words, "--out", "run", cwd=tmp_path
     ).end()
@@ -76,7 +76,7 @@ def test_a_run_writes_what_is_left_of_it(tmp_path, resumed):
 
     They have all their rows, also those of a session before.
     """
-    script, words = PROGRAMS / "misfortune.py", ("--on-failure", "continue")
+    script, words = PROGRAMS / "failing_rank.py", ("--on-failure", "continue")
     new = ("--topology", "chain", "--record-edges", "--out", "run")
     if resumed:
         mpiexec(5, "-m", "dadmm.run", *new, "--max-iter", 3, cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""How tests use the networks of launch/netem; they skip where there can be none."""
+"""How tests use the networks of benchmarks/netem; they skip where there can be none."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def network(hosts: int, rate: int = 0, delay: float = 0.0) -> Network:
 
 
 def start_netem(*options: object, cwd: Path | None = None, **more: str) -> Job:
-    """Start ./launch/netem with the Python of the tests; skip where it cannot work."""
+    """Start ./benchmarks/netem with the Python of the tests; skip where it cannot work."""
     if obstacle():
         pytest.skip(obstacle())
-    words = [ROOT / "launch" / "netem", "--python", sys.executable, *options]
+    words = [ROOT / "benchmarks" / "netem", "--python", sys.executable, *options]
     chosen = {"DADMM_PYTHON": sys.executable} | more
     return Job([str(word) for word in words], cwd, variables(**chosen))

