@@ -18,11 +18,10 @@ import numpy as np
 
 import dadmm
 from benchmarks.shared.tracks import CAMERAS, check
-from dadmm.core import metrics
 from dadmm.data import datasets
 from dadmm.data.patterns import remove
 from dadmm.data.shard import split_frames
-from dadmm.problems import StructureFromMotion
+from dadmm.problems import StructureFromMotion, metrics
 
 OBJECTS = ("001", "002", "003", "004", "005")
 LOSSES = (0.0, 0.05, 0.1, 0.3)

@@ -28,10 +28,9 @@ from benchmarks.shared.experiment import (
     write_rows,
 )
 from benchmarks.shared.report import draw_angles, print_table
-from dadmm.core import metrics
 from dadmm.data import datasets
 from dadmm.data.shard import split
-from dadmm.problems import PPCA
+from dadmm.problems import PPCA, metrics
 
 GRAPHS = (
     ("complete", 12),

@@ -1,7 +1,6 @@
 """Consensus ADMM with no centre: in its iterations a node talks to neighbours only."""
 
 from dadmm import problems, testing
-from dadmm.core import metrics
 from dadmm.core.errors import (
     CheckpointError,
     ConfigError,
@@ -17,6 +16,7 @@ from dadmm.data import datasets, shard
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
+from dadmm.problems import metrics
 from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.solver.solve import Result, solve
 

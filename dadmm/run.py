@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from dadmm.admm.algorithm import Watcher
-from dadmm.cli import privacy, report, setup
+from dadmm.cli import privacy, report, run_directory, setup
 from dadmm.cli.config import Request, RunConfig
 from dadmm.cli.progress import Losses, ProgressLine, Signals
 from dadmm.core.errors import DadmmError
@@ -30,7 +30,7 @@ from dadmm.exchange.world import connect, together
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.problems import IncompletePPCA, StructureFromMotion, motion
-from dadmm.results import output, run_directory
+from dadmm.results import output
 from dadmm.solver.solve import Result, solve
 
 OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3

@@ -17,9 +17,8 @@ import numpy as np
 
 import dadmm
 from dadmm import Topology
-from dadmm.core import metrics
 from dadmm.data.shard import split_frames
-from dadmm.problems import StructureFromMotion
+from dadmm.problems import StructureFromMotion, metrics
 
 CAMERAS, HIDDEN, LOST = 5, 0.25, 0.1
 

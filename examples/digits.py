@@ -18,9 +18,8 @@ from sklearn.datasets import load_digits
 
 import dadmm
 from dadmm import Topology
-from dadmm.core import metrics
 from dadmm.data.shard import split
-from dadmm.problems import PPCA
+from dadmm.problems import PPCA, metrics
 
 NODES, COMPONENTS = 12, 10
 UNIT = 4.0  # grey levels: about the noise, so that W, mu and a are of one size

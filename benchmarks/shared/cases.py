@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.core import metrics
 from dadmm.core.interfaces import Problem
 from dadmm.data import datasets
 from dadmm.data.shard import split, split_frames
@@ -19,6 +18,7 @@ from dadmm.problems import (
     LeastSquares,
     LogisticRegression,
     StructureFromMotion,
+    metrics,
 )
 
 DIMENSION, ROWS = 10, 25  # of a node's data

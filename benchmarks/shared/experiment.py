@@ -28,10 +28,10 @@ from dadmm.admm.node import Node
 from dadmm.admm.stopping import Council, Rule
 from dadmm.cli import presets
 from dadmm.cli.config import RunConfig
-from dadmm.core import metrics, reading
+from dadmm.core import reading
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.graphs.topology import GRAPHS
-from dadmm.problems import PPCA
+from dadmm.problems import PPCA, metrics
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
 THRESHOLDS = (10.0, 5.0, 3.0, 1.0)  # degrees

@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.shared.experiment import ARCHIVE, Case, leave, readable, run_case
-from dadmm.core import metrics
 from dadmm.data import datasets
 from dadmm.data.shard import split_frames
-from dadmm.problems import StructureFromMotion
+from dadmm.problems import StructureFromMotion, metrics
 
 CAMERAS = 5
 

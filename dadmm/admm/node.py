@@ -91,7 +91,7 @@ class Node:
         self.penalty = scheme.init(degree, bend, diameter)
         self.eta = self.penalty.eta  # what prox and dual step use
         self.network: tuple[float, float] | None = None
-        self.accord = stopping.Accord()
+        self.accord = stopping.StopState()
         self.objective, self.primal, self.dual = math.inf, math.nan, math.nan
         self.objective_previous = math.inf  # in the last iteration that was not idle
         self._idled = 0  # iterations that were, see `Links.idle`

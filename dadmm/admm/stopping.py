@@ -23,6 +23,7 @@ import numpy as np
 
 from dadmm.core.checks import check_number
 from dadmm.core.errors import ConfigError
+from dadmm.core.interfaces import StopState
 from dadmm.core.layout import Vector
 
 REASONS = ("max_iter", "converged", "max_seconds", "signal", "output")  # to end a run
@@ -239,21 +240,12 @@ def _over(length: float, limit: float) -> float:
     return ratio if ratio == ratio else math.inf
 
 
-class Accord(NamedTuple):
-    """What a node knows about the end of the run."""
-
-    streak: int = 0  # its own satisfied iterations in a row
-    quiet: float = 0.0
-    stop_at: float = math.inf
-    wishes: int = 0  # a code of each of two rounds, the even ones in the lower 4 bits
-
-
-def agree(mine: Accord, theirs: Any, t: int, satisfied: bool, diameter: int) -> Accord:
+def agree(mine: StopState, theirs: Any, t: int, satisfied: bool, diameter: int) -> StopState:
     """Return what a node knows after hearing its neighbours in iteration ``t``.
 
     Parameters
     ----------
-    mine : Accord
+    mine : StopState
     theirs : record with ``quiet``, ``stop_at`` and ``wishes``, each (degree,)
     t : int
     satisfied : bool
@@ -271,15 +263,15 @@ def agree(mine: Accord, theirs: Any, t: int, satisfied: bool, diameter: int) -> 
     wishes = mine.wishes
     for theirs_too in set(theirs.wishes.tolist()) - {wishes}:
         wishes = _both(wishes, theirs_too)
-    return Accord(streak, quiet, stop_at, wishes)
+    return StopState(streak, quiet, stop_at, wishes)
 
 
-def ask(mine: Accord, t: int, wish: str, reach: int) -> Accord:
+def ask(mine: StopState, t: int, wish: str, reach: int) -> StopState:
     """Return the accord of a node that has a wish after iteration ``t``.
 
     Parameters
     ----------
-    mine : Accord
+    mine : StopState
     t : int
     wish : str
         One of `WISHES`.
@@ -290,7 +282,7 @@ def ask(mine: Accord, t: int, wish: str, reach: int) -> Accord:
     return mine._replace(wishes=_both(mine.wishes, code))
 
 
-def granted(mine: Accord, t: int, reach: int) -> tuple[str, Accord]:
+def granted(mine: StopState, t: int, reach: int) -> tuple[str, StopState]:
     """Return which wish all nodes fulfil after iteration ``t``, and what is left."""
     rounds, rest = divmod(t, max(reach, 1))
     if rest or not mine.wishes:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn, get_args, get_type_hints
 from dadmm.cli import presets
 from dadmm.core.checks import as_float, shown
 from dadmm.core.errors import ConfigError
+from dadmm.core.version import __version__
 
 RENAMED = {"reference": "compare_centralised"}  # settings, from their old names
 
@@ -72,7 +73,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def _parser(settings: Any) -> argparse.ArgumentParser:
-    from dadmm import __version__
 
     parser = Parser(
         prog="python -m dadmm.run",

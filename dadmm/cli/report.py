@@ -11,15 +11,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import dadmm
 from dadmm.cli.config import RunConfig
-from dadmm.core import metrics
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.version import __version__
 from dadmm.data.textfiles import Names
 from dadmm.exchange.world import together
 from dadmm.graphs import placement
-from dadmm.problems import PPCA, IncompletePPCA, builder
+from dadmm.problems import PPCA, IncompletePPCA, builder, metrics
 from dadmm.results.record import Observe
 from dadmm.solver.advice import advise
 from dadmm.solver.solve import Result
@@ -209,7 +208,7 @@ def summary(
         **_coefficients(result, features),
         "seeds": {name: getattr(config, name) for name in seeds},
         "versions": {
-            "dadmm": dadmm.__version__,
+            "dadmm": __version__,
             "python": sys.version.split()[0],
             **_versions(),
         },

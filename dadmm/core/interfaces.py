@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -117,6 +118,15 @@ class PenaltyScheme(Protocol):
 
     def keep(self, state: PenaltyState, kept: np.ndarray) -> PenaltyState:
         """Return the state of the edges that are left, where ``kept`` (degree,)."""
+
+
+class StopState(NamedTuple):
+    """What a node knows about the end of the run."""
+
+    streak: int = 0  # its own satisfied iterations in a row
+    quiet: float = 0.0
+    stop_at: float = math.inf
+    wishes: int = 0  # a code of each of two rounds, the even ones in the lower 4 bits
 
 
 class Traffic(NamedTuple):

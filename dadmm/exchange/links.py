@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.admm.stopping import Accord
-from dadmm.core.interfaces import Exchange
+from dadmm.core.interfaces import Exchange, StopState
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.exchange import codec, wire
 from dadmm.exchange.sending import EVERYTHING, REVISIT, Sending
@@ -88,7 +87,7 @@ class Links:
         self._asleep = np.zeros(degree, dtype=bool)  # as both ends told each other
         self._missed = np.zeros(degree, dtype=np.int64)  # turns since an edge moved
 
-    def greet(self, shared: Vector, eta: Vector, accord: Accord) -> None:
+    def greet(self, shared: Vector, eta: Vector, accord: StopState) -> None:
         """Write the opening messages."""
         rows, _ = self._opening
         rows.write(accord)
@@ -107,14 +106,14 @@ class Links:
         self.lengths[:] = self._full
         return rows.words()
 
-    def send(self, shared: Vector | Matrix, eta: Vector, accord: Accord) -> None:
+    def send(self, shared: Vector | Matrix, eta: Vector, accord: StopState) -> None:
         """Write the messages of the next iteration, and how long they are.
 
         Parameters
         ----------
         shared : ndarray of shape (size,), or (degree, size) for one to each neighbour
         eta : ndarray of shape (degree,)
-        accord : Accord
+        accord : StopState
         """
         self.t += 1
         self._out.write(accord)

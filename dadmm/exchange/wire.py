@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dadmm.admm.stopping import Accord
+from dadmm.core.interfaces import StopState
 from dadmm.core.layout import Matrix, Vector
 
 HEADER = np.dtype(
@@ -77,7 +77,7 @@ class Rows:
         """Return the payload as doubles, (degree, size)."""
         return self.payload[:, : 8 * size].view(np.float64)
 
-    def write(self, accord: Accord) -> None:
+    def write(self, accord: StopState) -> None:
         """Put a node's words on stopping into every row."""
         stop_at = accord.stop_at
         self.stop_at[:] = NEVER if stop_at == math.inf else min(stop_at, NEVER - 1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.metrics import triangular
+from dadmm.core.linalg import triangular
 
 
 class Design(NamedTuple):

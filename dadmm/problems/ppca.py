@@ -18,7 +18,7 @@ import numpy as np
 from dadmm.core.checks import MOST, check_integer
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.metrics import triangular
+from dadmm.core.linalg import triangular
 from dadmm.problems.stacking import deep, listed, plain, product, wide
 
 LOG_2PI = math.log(2.0 * math.pi)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.admm import consensus, state
-from dadmm.admm.stopping import Accord
+from dadmm.admm.stopping import StopState
 from dadmm.core.interfaces import PenaltyScheme
 from dadmm.core.layout import Layout
 from dadmm.exchange.links import STATE as EDGE_STATE
@@ -131,7 +131,7 @@ def without(
         "eta": node["eta"][kept],
         "penalty": scheme.keep(node["penalty"], kept),
         "mean": consensus.neighbour_mean(shared, links["heard"]),
-        "accord": Accord(),
+        "accord": StopState(),
         "satisfied": False,
         "standing": np.concatenate([[0.0], node["standing"][1:]]),  # none held
         "network": None,

@@ -17,7 +17,7 @@ import numpy as np
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.metrics import triangular
+from dadmm.core.linalg import triangular
 from dadmm.data.patterns import posterior
 
 JITTER = 1e-3  # of the start, in units of the noise: what a node never saw can grow

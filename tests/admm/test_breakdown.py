@@ -9,11 +9,10 @@ import dadmm
 from dadmm.admm.crew import Crew, crews
 from dadmm.admm.node import Node
 from dadmm.admm.stopping import Rule
-from dadmm.core import metrics
 from dadmm.exchange import InProcessExchange, wire
 from dadmm.exchange.links import Links
 from dadmm.penalty import build
-from dadmm.problems import PPCA
+from dadmm.problems import PPCA, metrics
 
 RNG = np.random.default_rng(0)
 

@@ -11,8 +11,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology, solve
-from dadmm.core import metrics
 from dadmm.penalty import SCHEMES
+from dadmm.problems import metrics
 from tests.support.problems import (
     Quadratic,
     distance,

@@ -9,7 +9,7 @@ import pytest
 
 from dadmm import Topology, solve
 from dadmm.admm.stopping import RULES
-from dadmm.core import metrics
+from dadmm.problems import metrics
 from tests.support.problems import Quadratic, distance, optimum, quadratics
 
 RING = Topology.ring(5)

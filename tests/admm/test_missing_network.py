@@ -10,10 +10,15 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm.core import metrics
 from dadmm.data.patterns import remove
 from dadmm.data.shard import check, split, split_frames
-from dadmm.problems import PPCA, IncompletePPCA, LostTracks, StructureFromMotion
+from dadmm.problems import (
+    PPCA,
+    IncompletePPCA,
+    LostTracks,
+    StructureFromMotion,
+    metrics,
+)
 from dadmm.run import main
 
 NODES = 20

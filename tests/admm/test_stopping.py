@@ -15,11 +15,11 @@ from dadmm.admm.stopping import (
     PATIENCE,
     RULES,
     WISHES,
-    Accord,
     Council,
     Part,
     Progress,
     Rule,
+    StopState,
 )
 from dadmm.core.errors import ConfigError
 from tests.support.problems import distances, random_graph
@@ -174,7 +174,7 @@ def run(topology, content, wishes=(), diameter=None):
     ``content`` (t, n_nodes) has their verdicts, ``wishes`` are (t, node, wish).
     """
     diameter = topology.diameter if diameter is None else diameter
-    accords = [Accord() for _ in range(len(topology))]
+    accords = [StopState() for _ in range(len(topology))]
     ends, quiet = [None] * len(topology), np.zeros(content.shape)
     for t, verdicts in enumerate(content.tolist(), start=1):
         sent = np.array([accord[1:] for accord in accords])
@@ -309,7 +309,7 @@ def test_of_a_round_the_gravest_wish_counts():
 
 def test_a_wish_is_fulfilled_once_and_leaves_the_verdict_alone():
     """So that a run that was saved, or stopped and resumed, converges as it would."""
-    mine = Accord(streak=6, quiet=3.0, stop_at=40.0)
+    mine = StopState(streak=6, quiet=3.0, stop_at=40.0)
 
     asked = stopping.ask(stopping.ask(mine, 7, "save", 5), 11, "signal", 5)
 

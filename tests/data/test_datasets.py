@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import io
 
 from dadmm.core.errors import ShardError
-from dadmm.core.metrics import subspace_angle
 from dadmm.data.datasets import load_array, load_matrix, open_matrix, synthetic
 from dadmm.problems import PPCA
+from dadmm.problems.metrics import subspace_angle
 
 MATRIX = np.arange(12.0).reshape(4, 3) / 7
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Topology, solve
-from dadmm.admm.stopping import Accord
+from dadmm.admm.stopping import StopState
 from dadmm.core.layout import Layout
 from dadmm.exchange import InProcessExchange
 from dadmm.exchange.codec import PAYLOADS
@@ -21,7 +21,7 @@ from tests.support.problems import quadratics
 LAYOUT = Layout.of(x=(3,))
 RING = Topology.ring(5)
 HEAD = HEADER.itemsize
-NOTHING = Accord()  # to say
+NOTHING = StopState()  # to say
 
 
 class Network:
@@ -40,7 +40,7 @@ class Network:
         self.graph, self.size = graph, size
         for i, links in enumerate(self.links):
             degree = len(graph.neighbours[i])
-            links.greet(np.full(size, float(i)), np.full(degree, 1.0 + i), Accord())
+            links.greet(np.full(size, float(i)), np.full(degree, 1.0 + i), StopState())
         self.exchange.swap()
         for links in self.links:
             links.meet()
@@ -119,7 +119,7 @@ def test_nothing_new_is_not_sent_where_changes_are_weighed():
 def test_every_so_many_iterations_carry_a_payload(every):
     """The others have a header with the words on stopping."""
     net = Network(RING, Sending(every=every))
-    accord = Accord(quiet=3.0, stop_at=99.0)
+    accord = StopState(quiet=3.0, stop_at=99.0)
     for t, thetas in enumerate(walk(5, 22), start=1):
         words = net.step(thetas, accord=accord)
         due = t % every == 0
@@ -226,7 +226,7 @@ def test_losses_are_the_receivers_luck(seed):
     for thetas in rng.standard_normal((60, 5, 3)):
         each = [np.array([theta, theta]) for theta in thetas]
         for one in (net, again, other):
-            words = one.step(each, accord=Accord(quiet=2.0))
+            words = one.step(each, accord=StopState(quiet=2.0))
             assert all((heard.quiet == 2.0).all() for heard in words)
         for links in net.links:
             fresh = links.heard == thetas[list(RING.neighbours[links.index])]

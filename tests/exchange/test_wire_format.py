@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm.admm.stopping import WISHES, Accord
+from dadmm.admm.stopping import WISHES, StopState
 from dadmm.exchange import wire
 from dadmm.exchange.wire import HEADER, MOST_QUIET, NEVER, PAYLOAD, SLEEPY, Rows
 
@@ -39,7 +39,7 @@ def test_the_words_on_stopping_stand_where_the_table_says():
     rows = box(3, 2)
     rows[:, 7:] = 77
 
-    Rows(rows, True).write(Accord(streak=9, quiet=5.0, stop_at=1234.0, wishes=SIGNAL))
+    Rows(rows, True).write(StopState(streak=9, quiet=5.0, stop_at=1234.0, wishes=SIGNAL))
 
     assert [header(row) for row in rows] == [(1234, 5, SIGNAL, 77)] * 3
     assert (rows[:, 8:] == 77).all()
@@ -59,7 +59,7 @@ def test_never_is_a_word_of_its_own(stop_at, written):
     """And no number of iterations is mistaken for it."""
     rows = box(1, 1)
 
-    Rows(rows, False).write(Accord(stop_at=stop_at))
+    Rows(rows, False).write(StopState(stop_at=stop_at))
 
     assert header(rows[0])[0] == written
     heard = Rows(rows, False).words().stop_at
@@ -71,7 +71,7 @@ def test_a_very_quiet_node_says_the_most_there_is_to_say(quiet):
     """It never wraps round to a small number, nor says more than is true."""
     rows = box(2, 1)
 
-    Rows(rows, False).write(Accord(quiet=quiet))
+    Rows(rows, False).write(StopState(quiet=quiet))
 
     assert header(rows[1])[1] == min(quiet, MOST_QUIET) == min(quiet, 2**16 - 1)
     assert_array_equal(Rows(rows, False).words().quiet, [min(quiet, 65535.0)] * 2)
@@ -121,7 +121,7 @@ def test_a_node_alone_has_rows_too():
     """None, but of the right kind."""
     parts = Rows(box(0, 3), True)
 
-    parts.write(Accord(quiet=4.0))
+    parts.write(StopState(quiet=4.0))
 
     assert parts.words().quiet.shape == (0,)
     assert parts.numbers(3).shape == (0, 3)

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Topology, solve
 from dadmm.admm import stopping
-from dadmm.admm.stopping import Accord
+from dadmm.admm.stopping import StopState
 from dadmm.core.errors import TopologyError
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.schedule import Schedule
@@ -103,7 +103,7 @@ def agreement(schedule, content, wishes=()):
     """Return when and why each node is done, with the bound that solve uses."""
     net = schedule.union
     reach = schedule.period * net.diameter
-    accords = [Accord() for _ in range(len(net))]
+    accords = [StopState() for _ in range(len(net))]
     ends = [None] * len(net)
     for t, verdicts in enumerate(content.tolist(), start=1):
         there = schedule.rounds[(t - 1) % schedule.period]

@@ -12,11 +12,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology, solve
 from dadmm.admm.curvature import curvature
-from dadmm.core import metrics
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.penalty import build, rules
-from dadmm.problems import PPCA
+from dadmm.problems import PPCA, metrics
 from tests.support.problems import Quadratic, distance, optimum, quadratics
 
 GRAPHS = ("complete", "cluster", "ring")

@@ -14,10 +14,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
 import dadmm
-from dadmm.core import metrics
 from dadmm.core.errors import ProblemError
 from dadmm.data.patterns import patterns, remove
-from dadmm.problems import PPCA, IncompletePPCA, LostTracks, StructureFromMotion
+from dadmm.problems import (
+    PPCA,
+    IncompletePPCA,
+    LostTracks,
+    StructureFromMotion,
+    metrics,
+)
 
 LOG_2PI = math.log(2 * math.pi)
 WEIGHTS = (0.0, 1e-6, 1.0, 1e6)

@@ -13,9 +13,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
-from dadmm.core import metrics
 from dadmm.core.errors import ProblemError
-from dadmm.problems import PPCA
+from dadmm.problems import PPCA, metrics
 from dadmm.problems.ppca import _precision
 
 LOG_2PI = math.log(2 * math.pi)

@@ -8,9 +8,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import run
-from dadmm.core import metrics
 from dadmm.data import datasets, shard
-from dadmm.problems import PPCA, StructureFromMotion, motion
+from dadmm.problems import PPCA, StructureFromMotion, metrics, motion
 
 
 def procrustes(found: np.ndarray, truth: np.ndarray) -> float:

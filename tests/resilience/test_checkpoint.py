@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 import dadmm.run
 from dadmm import Schedule, Sending, Topology, solve
 from dadmm.admm import state
-from dadmm.admm.stopping import Accord
+from dadmm.admm.stopping import StopState
 from dadmm.core.errors import CheckpointError
 from dadmm.data import datasets, shard
 from dadmm.penalty import SCHEMES
@@ -554,7 +554,7 @@ def test_a_run_that_converged_keeps_no_checkpoints(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "value",
     [
-        3, -0.0, math.inf, True, None, (), (1, 2.5), [0.1, 0.2], Accord(3, 1.0, 7.0, 2),
+        3, -0.0, math.inf, True, None, (), (1, 2.5), [0.1, 0.2], StopState(3, 1.0, 7.0, 2),
         {"a": None, "b": {"c": (1, None, (2,))}},
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.stats import multivariate_normal
 
 import dadmm
-from dadmm.core.metrics import subspace_angle
+from dadmm.problems.metrics import subspace_angle
 from tests.support.processes import mpiexec, program
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed: extra sklearn")

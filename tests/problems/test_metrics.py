@@ -10,8 +10,7 @@ import scipy.linalg
 import scipy.stats
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm.core import metrics
-from dadmm.problems import PPCA
+from dadmm.problems import PPCA, metrics
 
 
 def draw(n=40, D=5, M=2, seed=0, offset=1.0, noise=0.3):

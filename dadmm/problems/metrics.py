@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import triangular
 from dadmm.data.patterns import posterior
 
 LOG_2PI = math.log(2.0 * math.pi)
@@ -68,12 +69,6 @@ class Pooled(NamedTuple):
     mean: Vector
     factor: Matrix
 
-
-def triangular(rows: Matrix) -> Matrix:
-    """Return at most D rows R with the same ``R' R`` as the given rows (n, D)."""
-    if len(rows) <= rows.shape[1]:
-        return rows
-    return np.asarray(np.linalg.qr(rows, mode="r"))
 
 
 def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
