@@ -440,7 +440,7 @@ def test_every_rank_ends_with_the_estimator_of_one_process():
 
 
 def test_the_warning_names_the_likely_cause():
-    """The sentence of a run; PPCA's data are looked at in the unit it chooses itself."""
+    """The sentence of a run; the data of PPCA count in the unit that it chooses."""
     X, y = regression()
     wide = X * np.logspace(0, 5, X.shape[1])
     with pytest.warns(ConvergenceWarning, match="times as much as column 0"):
