@@ -61,7 +61,8 @@ def kinds(rows: Sequence[Row]) -> dict[str, list[Row]]:
 
 def value(row: Row, column: str = "for_good") -> float:
     """Return a number of a row, infinite where its goal was not reached."""
-    return float("inf") if row[column] is None else float(row[column])
+    found = row.get(column)
+    return float("inf") if found is None else float(found)
 
 
 def without_eta0(rows: Sequence[Row], column: str = "for_good") -> Table:
@@ -177,7 +178,7 @@ def print_left(rows: Sequence[Row]) -> None:
     """Print how often the nodes left their goal again, and for how long."""
     print("\n| scheme | reached the goal | left it again | not for good before the cap "
           "| for good / first, worst |\n" + "|---" * 5 + "|")  # fmt: skip
-    for label in labels(table(rows)):
+    for label in labels({(): {row["label"]: 0.0 for row in rows}}):
         own = [r for r in rows if r["label"] == label and r["first"]]
         left = [r for r in own if r["for_good"] != r["first"]]
         ratio = np.array([value(r) / r["first"] for r in own if r["for_good"]])

@@ -19,6 +19,8 @@ from dadmm.core import files
 from dadmm.core.errors import OutputError
 
 NAME = "manifest.json"
+DRAFT = files.draft_of(NAME)
+START = b'{\n "program": "dadmm"'  # of every manifest
 PARTS, CHECKPOINTS = "parts", "checkpoints"
 LARGEST = 1 << 26  # bytes of a manifest
 # Every name that a run, its launcher or dadmm.plot can have; folders end with a slash.
@@ -29,7 +31,7 @@ KNOWN = re.compile(
     r"|(compare-)?(convergence|eta|network|structure|traffic)\.(png|svg|pdf)"
 )
 ITERATION = re.compile(r"[0-9]{8,18}")
-DRAFT = re.compile(r"\.(.+)\.draft")
+DRAFTS = re.compile(r"\.(.+)\.draft")
 ALWAYS = {"failure.txt"}  # which a launcher writes after the end of a run
 
 
@@ -180,6 +182,15 @@ class Manifest:
         self.save()
 
 
+def was_begun(folder: Path) -> bool:
+    """Return whether a run was killed here while it wrote its first manifest."""
+    try:
+        start = files.read(folder / DRAFT, most=len(START))
+    except OSError:
+        return False
+    return START.startswith(start)
+
+
 def parts_of(manifest: Manifest) -> list[Manifest]:
     """Return those of the parts of a run's graph that had fallen apart."""
     found = []
@@ -217,7 +228,7 @@ def _is_place(path: str) -> bool:
 def _key(path: str) -> str:
     """Return the name under which the list would have a path."""
     folder, slash, name = path.rpartition("/")
-    if draft := DRAFT.fullmatch(name):
+    if draft := DRAFTS.fullmatch(name):
         name = draft[1]
     top, _, rest = folder.partition("/")
     if top == CHECKPOINTS and ITERATION.fullmatch(rest):

@@ -79,14 +79,22 @@ def create(
 def _present(path: Path, overwrite: bool) -> Manifest:
     """Return what a folder has of an earlier run, if it may be used."""
     there = set(os.listdir(path)) - {LOCK, JOB}
-    if not there:
+    if not there or (there == {manifest.DRAFT} and manifest.was_begun(path)):
         return Manifest(path)
-    if not overwrite and there != {manifest.NAME}:
+    if not overwrite and not _bare(path, there):
         raise OutputError(
             f"{path} is not empty; choose another --out, or --overwrite to replace the "
             "files of the run in it"
         )
     return Manifest.read(path, "choose another --out, or remove the folder yourself")
+
+
+def _bare(path: Path, there: set[str]) -> bool:
+    """Return whether a run was killed here before it wrote settings or rows."""
+    settings = files.draft_of("config.toml")
+    if not there <= {manifest.NAME, manifest.DRAFT, settings, PARTS}:
+        return False
+    return files.kind(path / PARTS) == "none" or not os.listdir(path / PARTS)
 
 
 def _begin(found: Manifest, names: Collection[str]) -> None:

@@ -209,6 +209,35 @@ def test_the_results_of_a_part_go_with_its_run(folder):
     assert (other / "summary.json").exists()
 
 
+def test_a_run_that_was_killed_while_its_folder_was_made_starts_again(
+    tmp_path, monkeypatch
+):
+    """After every step, and without --overwrite: batch jobs do not say it."""
+    monkeypatch.chdir(tmp_path)
+    steps = []
+
+    def kill(old, new, **folders):  # before a file takes its place
+        steps.append(new)
+        if len(steps) == 1 + len(killed):
+            monkeypatch.setattr(os, "unlink", lambda *words, **more: None)
+            raise KeyboardInterrupt  # and the draft stays
+        replace(old, new, **folders)
+
+    unlink, replace, killed = os.unlink, os.replace, []
+    monkeypatch.setattr(os, "replace", kill)
+    for name in ("manifest.json", "config.toml"):
+        steps.clear()
+        with pytest.raises(KeyboardInterrupt):
+            begin()
+        assert steps[-1] == name
+        killed.append(name)
+        monkeypatch.setattr(os, "unlink", unlink)
+    monkeypatch.setattr(os, "replace", replace)
+
+    assert begin() == 0
+    assert not list(Path("run").glob(".*.draft"))
+
+
 # Links, and what else is not a plain file
 
 PLACES = [
