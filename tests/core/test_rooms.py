@@ -1,4 +1,4 @@
-"""Imports between rooms point one way, are few in the main job, and unpickle nothing."""
+"""Imports between rooms point one way, are few in the main job, and never unpickle."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def imports(module: str) -> set[str]:
 
 def room(module: str) -> str:
     """Return the room of a module; the package itself is the room "dadmm"."""
-    first, *rest = module.split(".")[1:] or [""]
-    return first if (PACKAGE / first).is_dir() and first else "dadmm"
+    name = module.split(".")[1:2]
+    return name[0] if name and (PACKAGE / name[0]).is_dir() else "dadmm"
 
 
 def test_imports_between_rooms_have_no_cycle():
