@@ -30,7 +30,7 @@ import dadmm
 from benchmarks.shared.cases import Goal, Near, instance
 from benchmarks.shared.communication_report import draw_pareto, print_tables
 from benchmarks.shared.experiment import arguments, run_all, write_rows
-from benchmarks.shared.trials import Arrival
+from benchmarks.shared.trials import Arrival, Outcome, best_penalty
 from dadmm.core.interfaces import Problem
 from dadmm.data.shard import split
 from dadmm.exchange.sending import Sending
@@ -59,7 +59,6 @@ SENDINGS: dict[str, dict[str, Any]] = {
         "payload": "quantised", "bits": 4, "censor": 0.03, "censor_decay": 0.95,
     },
 }  # fmt: skip
-ETAS = tuple(10.0 ** (k / 4) for k in range(-6, 7))
 
 
 @dataclass(frozen=True)
@@ -180,17 +179,14 @@ def traced(graph: dadmm.Topology, sent: np.ndarray, opening: np.ndarray) -> Trac
 
 
 def best_eta(problem: str, graph: str, out: Path) -> float:
-    """Return the eta with which `fixed` is soonest within the goal for good.
+    """Return the eta with which `fixed` is soonest within the goal for good."""
 
-    A run is given up when it is outside the goal later than the best so far.
-    """
-    best, least = 0.0, CAP
-    for eta in sorted(ETAS, key=lambda eta: abs(np.log10(eta))):
-        talk = Talk(problem, graph, "fixed", eta, "float64", least)
+    def attempt(eta: float, cap: int) -> Outcome:
+        talk = Talk(problem, graph, "fixed", eta, "float64", cap)
         (row,) = run_all([talk], work, out, 1)
-        if row["for_good"]:
-            best, least = eta, row["for_good"]
-    return best
+        return Outcome(row["first"], row["for_good"], "")
+
+    return best_penalty(attempt, 0, CAP, wide=True)[0]
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
@@ -209,46 +209,67 @@ def trial_of(row: Mapping[str, str]) -> Trial:
 
 
 def oracle(trial: Trial, data: str = "") -> tuple[Trial, Outcome]:
-    """Search the fixed penalty that is soonest within the goal for good; return it.
+    """Return the best fixed penalty as a trial, and its outcome.
 
-    The penalties are powers of 10^(1/4). From a guess the search goes two decades up
-    and down, then to better neighbours at shorter and shorter distances; from a given
-    eta0 it goes half a decade at first. Each run is given up when it is outside the
-    goal later than the best run so far.
+    The search starts from a given eta0, or where `auto` would start.
     """
     graph = GRAPHS[trial.graph](trial.n_nodes, trial.seed)
     case = instance(trial.problem, trial.n_nodes, trial.seed, data)
     known = trial.eta0 > 0
-    first = round(PER_DECADE * math.log10(trial.eta0)) if known else 0
-    first = first if known else guess(case.problems, graph, trial)
-    tried: dict[int, Outcome] = {}
-    best, least = first, trial.cap or case.cap
+    start = PER_DECADE * math.log10(trial.eta0) if known else 0
+    start = round(start) if known else guess(case.problems, graph, trial)
 
-    def attempt(k: int) -> None:
+    def attempt(eta: float, cap: int) -> Outcome:
+        return run(replace(trial, scheme="fixed", eta0=eta, cap=cap), data)
+
+    eta0, found = best_penalty(attempt, start, trial.cap or case.cap, wide=not known)
+    return replace(trial, eta0=eta0), found
+
+
+def best_penalty(
+    attempt: Callable[[float, int], Outcome], start: int, cap: int, *, wide: bool
+) -> tuple[float, Outcome]:
+    """Return the fixed penalty that is soonest within the goal for good.
+
+    The penalties are powers of 10^(1/4), from 1e-6 to 1e10. A wide search goes two
+    decades up and down, then to better neighbours at shorter and shorter distances;
+    another one goes half a decade at first. A run is given up when it is outside the
+    goal later than the best run so far.
+
+    Parameters
+    ----------
+    attempt : callable
+        Given a penalty and a cap, returns the outcome.
+    start : int
+        The power to start from.
+    cap : int
+    wide : bool
+    """
+    tried: dict[int, Outcome] = {}
+    best, least = start, cap
+
+    def visit(k: int) -> None:
         nonlocal best, least
         if k in tried or not -24 <= k <= 40:
             return
-        eta = 10.0 ** (k / PER_DECADE)
-        plain = replace(trial, scheme="fixed", eta0=eta, cap=least)
-        tried[k] = run(plain, data)
+        tried[k] = attempt(10.0 ** (k / PER_DECADE), least)
         found = tried[k].for_good
         if found and (found < least or not tried[best].for_good):
             best, least = k, found
 
-    for step in (0,) if known else (0, 4, -4, 8, -8):
-        attempt(first + step)
+    for step in (0, 4, -4, 8, -8) if wide else (0,):
+        visit(start + step)
     if not tried[best].for_good:  # then every half decade
         for step in (2, -2, 6, -6, 10, -10, 12, -12):
-            attempt(first + step)
-    for reach in (2, 1) if known else (4, 2, 1):
+            visit(start + step)
+    for reach in (4, 2, 1) if wide else (2, 1):
         while True:
             centre = best
-            attempt(centre + reach)
-            attempt(centre - reach)
+            visit(centre + reach)
+            visit(centre - reach)
             if best == centre:
                 break
-    chosen = replace(trial, eta0=10.0 ** (best / PER_DECADE))
-    return chosen, tried[best]
+    return 10.0 ** (best / PER_DECADE), tried[best]
 
 
 def guess(problems: Sequence[Any], graph: Topology, trial: Trial) -> int:
