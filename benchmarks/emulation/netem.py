@@ -72,7 +72,7 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def read(arguments: list[str]) -> Options:
     """Return the options of a command line."""
     ours, job = split(arguments)
-    again = shlex.join([script("netem"), *ours, "--", "--resume"])
+    again = shlex.join([script("benchmarks/netem"), *ours, "--", "--resume"])
     hosts, ours = take(ours, ("--hosts",), None)
     ranks, ours = take(ours, ("-n", "-np"), None)
     file, ours = take(ours, ("--hostfile",), None)

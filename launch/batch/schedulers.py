@@ -139,9 +139,9 @@ def submission(allocation: Allocation, words: list[str]) -> str:
     """Return the command that submits a job as large as this one, with arguments."""
     if allocation.system == "pbs":  # which takes the ranks from the script
         given = shlex.quote(shlex.join(words))
-        return f"DADMM_ARGS={given} qsub -V {shlex.quote(script('pbs.sh'))}"
+        return f"DADMM_ARGS={given} qsub -V {shlex.quote(script('launch/pbs.sh'))}"
     ranks = ["-n", str(allocation.ranks)]
-    return shlex.join(["sbatch", *ranks, script("slurm.sbatch"), *words])
+    return shlex.join(["sbatch", *ranks, script("launch/slurm.sbatch"), *words])
 
 
 def requeue(allocation: Allocation) -> None:

@@ -64,7 +64,7 @@ def local(arguments: list[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         print(USAGE, flush=True)
         return subprocess.call(main_job, env=launcher.variables)
-    again = [script("local"), *arguments_of(file, ranks, mpi), "--resume"]
+    again = [script("launch/local"), *arguments_of(file, ranks, mpi), "--resume"]
     resume = shlex.join(again)
     folder, variables = run_folder(arguments), launcher.variables
     if places is None:
@@ -82,8 +82,8 @@ def arguments_of(file: str | None, ranks: str | None, mpi: str) -> list[str]:
 
 
 def script(name: str) -> str:
-    """Return how to call a script of this folder from where the user is."""
-    place = os.path.relpath(PROJECT / "launch" / name)
+    """Return how to call a script of the project from the current directory."""
+    place = os.path.relpath(PROJECT / name)
     return place if place.startswith(os.pardir) else os.path.join(os.curdir, place)
 
 

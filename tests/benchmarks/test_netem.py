@@ -9,14 +9,10 @@ import sys
 
 import pytest
 
-from tests.support.emulation import (
-    Network,
-    NetworkError,
-    netem,
-    network,
-    ranks,
-    start_netem,
-)
+from benchmarks.emulation import netem
+from benchmarks.emulation.hosts import spread
+from benchmarks.emulation.network import Network, NetworkError
+from tests.support.emulation import network, start_netem
 
 pytestmark = pytest.mark.mpi
 
@@ -54,7 +50,7 @@ def test_what_follows_two_dashes_is_the_jobs():
     line = "--hosts 4 -n 8 --rate 2.5mbit --delay=5ms -- --hosts 9 -n 7 -- --rate"
     options = netem.read(line.split())
 
-    assert options[:4] == (4, ranks.spread(8, 4), 2_500_000, 0.005)
+    assert options[:4] == (4, spread(8, 4), 2_500_000, 0.005)
     assert options.job == ["--hosts", "9", "-n", "7", "--", "--rate"]
     assert netem.read([])[2:4] == (0, 0)
 
@@ -62,7 +58,7 @@ def test_what_follows_two_dashes_is_the_jobs():
 @pytest.mark.parametrize(("n", "n_hosts"), [(20, 4), (5, 2), (3, 7), (1, 1)])
 def test_ranks_are_spread_in_blocks(n, n_hosts):
     """Neighbouring ranks are on one host, and hosts differ by one rank at most."""
-    places = ranks.spread(n, n_hosts)
+    places = spread(n, n_hosts)
     counts = [places.count(f"host{host}") for host in range(n_hosts)]
 
     assert len(places) == sum(counts) == n

@@ -105,7 +105,7 @@ def test_a_signal_ends_all(traces, name):
 def test_a_signal_during_the_set_up_ends_all(traces):
     """No job has begun."""
     job = sleepers(traces, 300, 0, "--hosts", 20)
-    job.wait_until(lambda: "switch.py" in str(traces.processes()))
+    job.wait_until(lambda: "bridge.py" in str(traces.processes()))
     job.signal(signal.SIGTERM)
 
     assert job.end().code == 128 + signal.SIGTERM

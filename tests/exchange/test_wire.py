@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tests.support.emulation import Network, network, ranks, start_netem
+from benchmarks.emulation.hosts import OVER_TCP, spread
+from benchmarks.emulation.network import AGENT, Network
+from launch.mpi.ranks import on_hosts
+from tests.support.emulation import network, start_netem
 from tests.support.processes import Job, find_mpiexec, python, variables
 
 pytestmark = pytest.mark.mpi
@@ -61,9 +64,9 @@ def run(pair: Network, folder: Path, dimension: int, iterations: int) -> Sent:
     assert mpiexec is not None
     listen = overhearing if dimension == ONE_PACKET else hearing_nothing
     before = sum(host["tx_bytes"] for host in pair.counters())
-    chosen, places = variables(**ranks.OVER_TCP), ranks.spread(2, 2)
+    chosen, places = variables(**OVER_TCP), spread(2, 2)
     with (
-        ranks.on_hosts(mpiexec, places, job, chosen, agent=network.AGENT) as command,
+        on_hosts(mpiexec, places, job, chosen, AGENT) as command,
         listen(pair) as segments,
     ):
         ended = Job(pair.command(0, command), None, chosen).end()

@@ -14,7 +14,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tests.support.emulation import hostfile, netem, network, ranks
+from benchmarks.emulation.hosts import OVER_TCP, spread
+from benchmarks.emulation.network import AGENT
+from launch.base.environment import UsageError
+from launch.mpi import hostfile, ranks
+from tests.support.emulation import network
 from tests.support.processes import (
     ROOT,
     Job,
@@ -60,7 +64,7 @@ def test_both_forms_are_understood(written, text, places):
 def test_a_bad_line_is_named(written, line):
     """With both forms, and what stands there."""
     file = written(f"ok:1\n{line}\n")
-    with pytest.raises(netem.UsageError) as raised:
+    with pytest.raises(UsageError) as raised:
         hostfile.read(file)
 
     assert str(raised.value) == (
@@ -71,11 +75,11 @@ def test_a_bad_line_is_named(written, line):
 
 def test_other_mistakes_are_one_sentence(written, tmp_path):
     """No file, no host, and fewer slots than ranks."""
-    with pytest.raises(netem.UsageError, match=r"cannot read the host file .*: No su"):
+    with pytest.raises(UsageError, match=r"cannot read the host file .*: No su"):
         hostfile.read(str(tmp_path / "none"))
-    with pytest.raises(netem.UsageError, match="names no host; write one in a line"):
+    with pytest.raises(UsageError, match="names no host; write one in a line"):
         hostfile.read(written("# nobody\n"))
-    with pytest.raises(netem.UsageError, match="3 slots, too few for -n 4; give"):
+    with pytest.raises(UsageError, match="3 slots, too few for -n 4; give"):
         hostfile.first(["a", "a", "b"], 4)
     assert hostfile.first(["a", "a", "b"], 2) == ["a", "a"]
     assert hostfile.first(["a", "a", "b"], None) == ["a", "a", "b"]
@@ -133,9 +137,9 @@ def test_a_run_that_shall_outlive_its_ranks_is_started_so(monkeypatch, tmp_path,
 def test_emulated_hosts_are_reached_by_our_stand_in_for_ssh(monkeypatch):
     """By an argument of Hydra's, or by a variable."""
     monkeypatch.setattr(ranks, "banner", lambda mpiexec: "HYDRA")
-    with ranks.on_hosts("mpiexec", ["host0"], ["job"], {}, agent=network.AGENT) as command:
+    with ranks.on_hosts("mpiexec", ["host0"], ["job"], {}, AGENT) as command:
         assert f"-launcher-exec {ROOT}/benchmarks/emulation/onhost" in " ".join(command)
-    assert ranks.OVER_TCP["PRTE_MCA_plm_ssh_agent"] == f"{ROOT}/benchmarks/emulation/onhost"
+    assert OVER_TCP["PRTE_MCA_plm_ssh_agent"] == f"{ROOT}/benchmarks/emulation/onhost"
 
 
 # Four hosts
@@ -181,7 +185,7 @@ def by_ssh(tmp_path):
         "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent",
     )  # fmt: skip
     chosen = {"HYDRA_LAUNCHER": "ssh", "I_MPI_HYDRA_BOOTSTRAP": "ssh"}
-    return ranks.OVER_TCP | chosen | dict.fromkeys(names, str(agent))
+    return OVER_TCP | chosen | dict.fromkeys(names, str(agent))
 
 
 def test_a_run_across_four_hosts_has_the_bits_of_a_local_one(
@@ -222,7 +226,7 @@ def test_a_lost_host_ends_the_run_and_is_named(cluster, by_ssh, written, tmp_pat
         sys.executable,
         "-c",
         LOCAL,
-        ROOT / "launch",
+        ROOT,
         find_mpiexec(),
         *words,
         *rest,
@@ -287,7 +291,7 @@ def test_ranks_on_other_hosts_have_our_variables_and_folder(
     cluster, by_ssh, tmp_path, cyclic
 ):
     """Each is where it should be, and those of a host know that they share memory."""
-    chosen, places = variables(**by_ssh), ranks.spread(4, 2, cyclic)
+    chosen, places = variables(**by_ssh), spread(4, 2, cyclic)
     job = [sys.executable, "-c", ABOUT]
     with ranks.on_hosts(find_mpiexec(), places, job, chosen) as command:
         ended = Job(cluster.command(0, command), tmp_path, chosen).end()

@@ -363,7 +363,7 @@ REPORTS = "import dadmm.exchange.launcher as l; l.report_in()"  # and ends
 def test_an_mpiexec_that_does_not_see_a_rank_end_is_ended(tmp_path):
     """As Intel MPI's, if that was before MPI started there; even one deaf to TERM."""
     deaf = f"trap '' TERM; PMI_RANK=2 PMI_SIZE=4 {sys.executable} -c '{REPORTS}'"
-    driver = DRIVER.replace("import job", "import job, witness; witness.PATIENCE = 0.2")
+    driver = DRIVER.replace("import job", "import job, monitor; monitor.PATIENCE = 0.2")
     script = f"{deaf}; for k in $(seq 300); do sleep 0.2; done"  # not for ever
     words = [sys.executable, "-c", driver, str(ROOT), "/bin/sh", "-c", script]
     ended = Job(words, tmp_path, variables()).end()
@@ -378,7 +378,7 @@ def test_an_mpiexec_that_does_not_see_a_rank_end_is_ended(tmp_path):
 def test_a_run_that_outlives_its_ranks_is_not_ended(tmp_path):
     """With ULFM: the others are at work."""
     script = f"PMI_RANK=2 PMI_SIZE=4 {sys.executable} -c '{REPORTS}'; sleep 1; echo on"
-    driver = DRIVER.replace("import job", "import job, witness; witness.PATIENCE = 0.2")
+    driver = DRIVER.replace("import job", "import job, monitor; monitor.PATIENCE = 0.2")
     words = [sys.executable, "-c", driver, str(ROOT), "/bin/sh", "-c", script]
     ended = Job([*words, "--with-ft"], tmp_path, variables()).end()
 
@@ -470,7 +470,7 @@ def test_a_killed_rank_is_named(tmp_path, rank):
 
 def test_an_exception_of_a_rank_is_repeated(tmp_path):
     """After its traceback, which has passed."""
-    job = real_job(tmp_path, PROGRAMS / "misfortune.py", 3, "raise")
+    job = real_job(tmp_path, PROGRAMS / "failing_rank.py", 3, "raise")
     ended = job.end()
 
     assert ended.code == 1

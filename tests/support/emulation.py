@@ -8,14 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.emulation import netem
 from benchmarks.emulation.network import Network, NetworkError
-from launch.mpi import hostfile, ranks
 from tests.support.processes import ROOT, Job, find_mpiexec, variables
-
-__all__ = [
-    "Network", "NetworkError", "hostfile", "netem", "network", "ranks", "start_netem",
-]  # fmt: skip
 
 
 @cache
