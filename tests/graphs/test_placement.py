@@ -181,7 +181,7 @@ def assert_between_hosts(summary, edges, edge_bytes):
 def test_a_placed_node_that_fails_is_named(tmp_path, event, code, words):
     """By its number, which is not that of mpiexec; and the job ends."""
     node = place(topology.build("random-geometric", 8), HOSTS)[3]
-    script = PROGRAMS / "misfortune.py"
+    script = PROGRAMS / "failing_rank.py"
     arguments = (3, event, *RUN, "--out", tmp_path / "run")
     job = ("--command", "--", sys.executable, script, *arguments)
     ended = start_netem(*DEALT, *job).end()
