@@ -1,8 +1,8 @@
-"""The tasks of a sweep: a grid in TOML, and the folder in which its runs are.
+"""The tasks of a sweep: a grid in TOML, and the folder of its runs.
 
-``sweep.json`` has the names of the tasks by number, their ranks and the jobs that were
-submitted; ``settings/NAME.toml`` what a task asks for; ``NAME/`` is its run, and
-``logs/`` has what the jobs said.
+In the folder, ``sweep.json`` has the names of the tasks by number, the number of ranks
+and the submitted jobs, ``settings/NAME.toml`` has the settings of a task, ``NAME/`` is
+its run, and ``logs/`` has the output of the jobs.
 """
 
 from __future__ import annotations
@@ -12,32 +12,35 @@ import itertools
 import json
 import os
 import re
+import subprocess
 import tomllib
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from launch.mpi.commands import RANKS, UsageError
+from launch.base import toml
+from launch.base.arguments import DEFAULT_RANKS
+from launch.base.messages import UsageError
 
 FLAG = "--sweep"
 RESERVED = {"settings", "logs"}
-LONGEST = 200  # characters of a folder's name; file systems take 255
+LONGEST = 200  # characters of a folder's name; file systems allow 255
 
 
 class Grid(NamedTuple):
-    """What a grid's file asks for."""
+    """The content of a grid file."""
 
     ranks: int
-    tasks: dict[str, dict[str, Any]]  # all settings of each task, by its name
-    varied: list[str]  # the settings that differ
+    tasks: dict[str, dict[str, Any]]  # the settings of each task, by its name
+    varied: list[str]  # names of the settings in [grid]
 
 
 class Sweep:
-    """The folder of a sweep; a task keeps its number when the grid grows."""
+    """The folder of a sweep. A task keeps its number when the grid grows."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ranks = RANKS
+        self.ranks = DEFAULT_RANKS
         self.names: list[str] = []
         self.varied: list[str] = []
         self.jobs: list[str] = []
@@ -50,16 +53,16 @@ class Sweep:
                 raise UsageError(f"cannot read {folder}/sweep.json: {error}") from None
 
     @classmethod
-    def present(cls, folder: Path) -> Sweep:
-        """Return the sweep of a folder that must hold one."""
+    def existing(cls, folder: Path) -> Sweep:
+        """Return the sweep in a folder; raise `UsageError` if there is none."""
         if not (folder / "sweep.json").exists():
-            raise UsageError(f"{folder} holds no sweep; it has no sweep.json")
+            raise UsageError(f"{folder} holds no sweep: it has no sweep.json")
         return cls(folder)
 
-    def check(self, grid: Grid, waiting: Container[int]) -> None:
-        """Raise if a grid does not go with the sweep and its tasks in the queue.
+    def check(self, grid: Grid, queued: Container[int]) -> None:
+        """Raise `UsageError` if a grid contradicts the sweep or its queued tasks.
 
-        A task reads its settings when it starts, so they must stay as they are.
+        A task reads its settings when it starts, so those of queued tasks are fixed.
         """
         if self.names and self.ranks != grid.ranks:
             raise UsageError(
@@ -67,9 +70,9 @@ class Sweep:
                 f"has {grid.ranks}; choose another --out"
             )
         for number, name in enumerate(self.names):
-            if number not in waiting or name not in grid.tasks:
+            if number not in queued or name not in grid.tasks:
                 continue
-            old, new = self.settings(name), tomllib.loads(toml(grid.tasks[name]))
+            old, new = self.settings(name), tomllib.loads(toml.dumps(grid.tasks[name]))
             for key in sorted(old.keys() | new.keys()):
                 if old.get(key) != new.get(key):
                     raise UsageError(
@@ -78,19 +81,19 @@ class Sweep:
                         "for it or cancel it, or choose another --out"
                     )
 
-    def adopt(self, grid: Grid) -> None:
-        """Add the tasks of a grid that are new; those of before stay."""
+    def add(self, grid: Grid) -> None:
+        """Add the new tasks of a grid, and write the settings of all."""
         self.ranks = grid.ranks
         self.varied = list(dict.fromkeys([*self.varied, *grid.varied]))
         self.names += [name for name in grid.tasks if name not in self.names]
         (self.folder / "settings").mkdir(parents=True, exist_ok=True)
         (self.folder / "logs").mkdir(exist_ok=True)
         for name, settings in grid.tasks.items():
-            write(self.settings_file(name), toml(settings))
+            write(self.settings_file(name), toml.dumps(settings))
         self.save()
 
     def save(self) -> None:
-        """Write the record."""
+        """Write sweep.json."""
         record = {
             "ranks": self.ranks,
             "varied": self.varied,
@@ -99,13 +102,28 @@ class Sweep:
         }
         write(self.folder / "sweep.json", json.dumps(record, indent=1) + "\n")
 
+    def queued(self) -> set[int]:
+        """Return the numbers of the tasks in Slurm's queue."""
+        found: set[int] = set()
+        for job in self.jobs:
+            command = ["squeue", "-h", "-r", "-j", job, "-o", "%K"]
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=60
+                )
+            except FileNotFoundError:
+                return set()
+            # squeue fails for a job that ended long ago, and prints nothing
+            found |= {int(text) for text in done.stdout.split() if text.isdecimal()}
+        return found
+
     def settings_file(self, name: str) -> Path:
         """Return the file with a task's settings."""
         return self.folder / "settings" / f"{name}.toml"
 
     def settings(self, name: str) -> dict[str, Any]:
-        """Return what a task asks for."""
-        return tomllib.loads(self.settings_file(name).read_text())
+        """Return the settings of a task."""
+        return tomllib.loads(self.settings_file(name).read_text("utf-8"))
 
     def arguments(self, name: str) -> list[str]:
         """Return the arguments of ``dadmm.run`` for a task."""
@@ -114,18 +132,18 @@ class Sweep:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole or not at all: a task may be reading it."""
+    """Write a file atomically, since a task may read it meanwhile."""
     draft = path.with_name(f".draft.{os.getpid()}")
-    draft.write_text(text)
+    draft.write_text(text, "utf-8")
     draft.replace(path)
 
 
 def arguments_of_task(arguments: list[str], variables: Mapping[str, str]) -> list[str]:
-    """Return the arguments of a task of a job array; others stay as they are."""
+    """Replace ``--sweep DIR`` by the arguments of this task of the job array."""
     if FLAG not in arguments:
         return arguments
     at = arguments.index(FLAG)
-    sweep = Sweep.present(Path(*arguments[at + 1 : at + 2]))
+    sweep = Sweep.existing(Path(*arguments[at + 1 : at + 2]))
     number = variables.get("SLURM_ARRAY_TASK_ID", "")
     if not number.isdecimal() or int(number) >= len(sweep.names):
         raise UsageError(
@@ -153,29 +171,30 @@ def read_grid(path: Path, ranks: str = "") -> Grid:
         if not (isinstance(values, list) and values):
             raise UsageError(
                 f"{path}: {name} in [grid] must be a list of values, got {values!r}; "
-                "what all runs share belongs into [base]"
+                "write a value that all runs share in [base]"
             )
     taken = {"out", "nodes", "overwrite"} & (base.keys() | grid.keys())
     if both := base.keys() & grid.keys() | taken:
         raise UsageError(
-            f"{path}: {min(both)} must be in one of [base] and [grid] only, and out, "
-            "overwrite and nodes in neither: a sweep has its own folders and ranks"
+            f"{path}: {min(both)} must be in only one of [base] and [grid], and out, "
+            "overwrite and nodes in neither, since a sweep sets them itself"
         )
     combinations = itertools.product(*grid.values())
     chosen = [dict(zip(grid, values, strict=True)) for values in combinations]
     tasks = {name_of(choice): base | choice for choice in chosen}
-    return Grid(number_of_ranks(ranks or table.get("ranks", RANKS)), tasks, list(grid))
+    n = number_of_ranks(ranks or table.get("ranks", DEFAULT_RANKS))
+    return Grid(n, tasks, list(grid))
 
 
 def number_of_ranks(value: Any) -> int:
-    """Return a number of ranks, as a file or a command line gives it."""
+    """Return the number of ranks in a file or a command line."""
     if str(value).isdecimal() and int(value) > 0:
         return int(value)
     raise UsageError(f"ranks must be a positive number of processes, got {value!r}")
 
 
 def name_of(choice: Mapping[str, Any]) -> str:
-    """Return the name of a task, which tells its settings and is a folder's name."""
+    """Return the name of a task, made of its settings and valid for a folder."""
     exact = ",".join(f"{name}={plain(value)}" for name, value in choice.items())
     name = re.sub(r"[^\w.,=+-]", "_", exact)[:LONGEST] or "run"
     if name == exact and name not in RESERVED:
@@ -185,13 +204,6 @@ def name_of(choice: Mapping[str, Any]) -> str:
 
 def plain(value: Any) -> str:
     """Return a value as it appears in a name and in a table."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def toml(settings: Mapping[str, Any]) -> str:
-    """Return settings as TOML; a table becomes the JSON text that it stands for."""
-    lines = []
-    for name, value in settings.items():
-        text = json.dumps(value) if isinstance(value, dict) else value
-        lines.append(f"{name} = {json.dumps(text)}\n")
-    return "".join(lines)
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return value if isinstance(value, str) else toml.encode(value)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launch.mpi.mpiexec import version_text
 from tests.faults import jobs, judge
 from tests.faults.cases import draw
 from tests.faults.table import CLEAR, LOST, MISSED, SKIPPED, SURVIVED, read, table
@@ -32,8 +33,8 @@ def the_mpi() -> str:
     mpiexec = find_mpiexec()
     if mpiexec is None:
         pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
-    said = jobs.banner(mpiexec)
-    found = [name for name, words in jobs.BANNERS.items() if words in said]
+    version = version_text(mpiexec)
+    found = [name for name, words in jobs.BANNERS.items() if words in version]
     if not found:
         pytest.skip(f"{mpiexec} is none of {', '.join(jobs.BANNERS)}")
     return found[0]
