@@ -90,7 +90,7 @@ def test_a_missing_command_is_an_error(monkeypatch):
     """It has the package to install."""
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "tc" else name)
 
-    with pytest.raises(NetworkError, match="the command tc is missing; install iproute2"):
+    with pytest.raises(NetworkError, match="tc is missing; install iproute2"):
         EmulatedNetwork(hosts=2)
 
 
@@ -133,7 +133,7 @@ def test_hosts_share_neither_name_nor_memory_nor_processes(pair):
         command = pair.command(host, [sys.executable, "-c", ABOUT])
         said = subprocess.check_output(command, text=True, timeout=60)
 
-        assert said == f"host{host} 10.77.0.2 []\n2\n"  # the bridge's process and this one
+        assert said == f"host{host} 10.77.0.2 []\n2\n"  # and the bridge's process
     assert pair.counters()[0]["tx_packets"] == 0  # no announcements
 
 
