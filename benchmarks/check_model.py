@@ -2,10 +2,10 @@
 
     python benchmarks/check_model.py [--runs 5] [--networks rate delay both]
 
-Runs jobs on networks that `benchmarks/netem` makes on this machine, and compares what they
-took with what `dadmm.replay` predicts from the rate and the delay that were asked for.
-Beside these the model has three things, none of them measured on those runs: what a
-message takes on the same hosts without rate and delay (a ping-pong), what it has in
+Runs jobs on networks that `benchmarks/netem` makes on this machine, and compares what
+they took with what `dadmm.replay` predicts from the rate and the delay that were asked
+for. Beside these the model has three things, none of them measured on those runs: what
+a message takes on the same hosts without rate and delay (a ping-pong), what it has in
 headers (the interfaces' counters), and the burst of the rate's token bucket. The work
 of the nodes comes from the run itself, and once more from one without rate and delay.
 Runs wait for a machine that is mostly idle, up to ten minutes each.
@@ -56,7 +56,7 @@ class Setting:
 
     @property
     def burst(self) -> int:
-        """Bytes that the token bucket of launch/switch.py lets pass at once."""
+        """Bytes that the token bucket of `emulation.bridge` passes at once."""
         return max(2 * FRAME, int(self.rate / 8 * 2e-3)) if self.rate else 0
 
 
@@ -93,7 +93,7 @@ def emulate(setting: Setting, free: bool, *arguments: str) -> None:
         [*command, *places, *limits, *arguments],
         env=variables, timeout=TIMEOUT, capture_output=True, text=True,
     )  # fmt: skip
-    if done.returncode == 2 and "cannot make a network" in done.stderr:
+    if done.returncode == 2 and "cannot create network namespaces" in done.stderr:
         raise Unavailable(done.stderr.strip().splitlines()[-1])
     if done.returncode:
         raise RuntimeError(f"{setting.name}: code {done.returncode}: {done.stderr}")

@@ -1,4 +1,4 @@
-"""Run a command of the launchers: ``python launch COMMAND [arguments]``."""
+"""Run a command of this folder: ``python launch COMMAND [arguments]``."""
 
 import sys
 from pathlib import Path

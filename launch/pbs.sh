@@ -1,18 +1,19 @@
 #!/bin/sh
-# TEMPLATE, NOT RUN: written from PBS's manual, since there was no PBS to try it on.
+# TEMPLATE, NOT TESTED: written from the manual of PBS.
 # Run dadmm as a PBS job, one rank per node of the graph; edit the lines with #PBS:
 #     DADMM_ARGS="--topology ring --out runs/x" qsub -V launch/pbs.sh
-# With -V the job has all your variables, of which qsub hands on none by itself. (-v with
-# values would cut them at commas; -v DADMM_ARGS,DADMM_HOME takes those you have.)
-# With an --out, the same command goes on after a time limit. docs/clusters.md has more;
-# the variables are those of launch/slurm.sbatch, less DADMM_LAUNCHER and DADMM_REQUEUE.
+# With -V the job gets all your variables; without it, none. (-v with values would cut
+# them at commas; -v DADMM_ARGS,DADMM_HOME passes the values that you have.)
+# With --out, the same command resumes the run after a time limit. The variables are
+# those of launch/slurm.sbatch, except DADMM_LAUNCHER and DADMM_REQUEUE. See
+# docs/clusters.md.
 #PBS -N dadmm
 #PBS -j oe
 #PBS -l select=2:ncpus=10:mpiprocs=10
 #PBS -l walltime=01:00:00
 
-# PBS gives no warning before the time limit, so a clock of our own does: this many
-# seconds after the start, a minute or more before the walltime above.
+# PBS gives no warning before the time limit, so that timeout(1) does: this many seconds
+# after the start, at least a minute before the walltime above.
 seconds=3480
 
 cd "${PBS_O_WORKDIR:-.}" || exit 2
@@ -22,8 +23,8 @@ if ! test -x "$project/launch/with-python"; then
         "submit from its folder, or name it with DADMM_HOME=/path/to/dadmm" >&2
     exit 2
 fi
-# A compute node may have no new Python but that of an environment: yours, if it is no
-# container, from which there is no way to start ranks, or the project's.
+# A compute node may have no new Python except that of an environment: yours, unless it
+# is a container, which cannot start ranks, or the project's.
 own=${DADMM_ENVIRONMENT:+"$DADMM_ENVIRONMENT/bin/python"}
 test -z "$DADMM_IMAGE" || own=
 for python in ${own:+"$own"} "$project"/.venv*/bin/python; do

@@ -1,9 +1,9 @@
-"""The inside of an emulated network: its hosts, their links, the switch between them.
+"""Build an emulated network, and pass frames between its hosts until stdin closes.
 
-Runs as process 1 of namespaces of its own (network.py starts it) until its input ends,
-as it does when whoever started it ends, be it by kill -9. The system then ends all
-processes inside, and hosts, links and names vanish with the last of them: there is
-nothing to remove, and nothing that two networks could both have.
+network.py starts it as process 1 of new namespaces. Stdin closes when the process that
+started it ends, even by kill -9. The system then ends all processes in the namespaces
+and removes hosts, links and names, so that nothing is left and two networks share
+nothing.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from pathlib import Path
 
 NAMES = Path("/run/netns")  # where `ip netns` keeps the names of hosts
 FRAME = 1514  # bytes of a full Ethernet frame, as the interfaces count it
-QUEUE = 1000 * FRAME  # what waits for a host's rate: the usual length of a queue
-BACKLOG = 1 << 26  # bytes that wait at a port while the switch is not scheduled
-TURN = 64  # frames that one port passes on before the others have their turn
-LATE = 0.002  # seconds by which a timer may be late without loss of rate
-# Nobody announces itself by IPv6, so that what the interfaces count is the job's.
+QUEUE = 1000 * FRAME  # bytes that wait for a host's rate: the default queue length
+BACKLOG = 1 << 26  # bytes that wait at a port while this process is not scheduled
+TURN = 64  # frames that are read from one port before the next
+LATE = 0.002  # seconds that a timer may be late without loss of rate
+# Without IPv6 announcements, the interfaces count only the traffic of the job.
 QUIET = "addrgenmode none" if Path("/proc/sys/net/ipv6/conf").exists() else ""
-# Numbers of the kernel that Python has no names for
+# Constants of the kernel that Python does not name
 SIOCETHTOOL, ETHTOOL_STXCSUM, SO_RCVBUFFORCE, ETH_P_ALL = 0x8946, 0x17, 33, 3
 
 
 def build(hosts: int, rate: int) -> None:
-    """Make the hosts, each with a link to a port here; rate in bit/s, or 0."""
+    """Create the hosts, each with a link to a port; rate in bit/s, 0 for no limit."""
     keep_names_private()
     write_names(hosts)
     for host in range(hosts):
@@ -45,13 +45,13 @@ def build(hosts: int, rate: int) -> None:
             f"link add port{host} type veth peer name far{host}",
             f"link set port{host} up {QUIET}",
         )
-        cut_and_sum(f"far{host}")
+        disable_offload(f"far{host}")
         steps(f"link set far{host} netns host{host} name eth0")
         steps(
             "link set lo up",
             f"link set eth0 up {QUIET}",
             f"address add {address(host)}/16 dev eth0 noprefixroute",
-            f"route add 10.77.0.0/16 dev eth0 {usual_control()}",
+            f"route add 10.77.0.0/16 dev eth0 {congestion_control()}",
             host=f"host{host}",
         )
         if rate:
@@ -59,18 +59,18 @@ def build(hosts: int, rate: int) -> None:
 
 
 def keep_names_private() -> None:
-    """Give `ip netns` a folder that only processes inside can see."""
+    """Give `ip netns` a folder that only processes in the network see."""
     place = NAMES
     try:
         NAMES.mkdir(parents=True, exist_ok=True)
-    except PermissionError:  # not root, and nobody has used `ip netns` here
+    except PermissionError:  # not root, and `ip netns` was never used here
         place = NAMES.parent
     run("mount", "-t", "tmpfs", "tmpfs", str(place))
     NAMES.mkdir(exist_ok=True)
 
 
 def write_names(hosts: int) -> None:
-    """Put a list of the hosts in the place of /etc/hosts, for processes inside only."""
+    """Replace /etc/hosts for processes in the network."""
     lines = ["127.0.0.1 localhost"]
     lines += [f"{address(host)} host{host}" for host in range(hosts)]
     file = NAMES / "names"
@@ -80,21 +80,20 @@ def write_names(hosts: int) -> None:
 
 
 def address(host: int) -> str:
-    """Return the address of a host, in a network that nobody else can see."""
+    """Return the address of a host."""
     return f"10.77.{(host + 1) // 256}.{(host + 1) % 256}"
 
 
-def usual_control() -> str:
-    """Return the usual congestion control; BBR takes a busy machine for a slow link."""
+def congestion_control() -> str:
+    """Return the option for CUBIC; BBR mistakes a busy machine for a slow link."""
     known = Path("/proc/sys/net/ipv4/tcp_available_congestion_control").read_text()
     return "congctl cubic" if "cubic" in known.split() else ""
 
 
-def cut_and_sum(interface: str) -> None:
-    """Have packets cut and summed before an interface sends them, as on a wire.
+def disable_offload(interface: str) -> None:
+    """Make the system segment and checksum packets before an interface sends them.
 
-    Else up to 64 kB pass as one packet with one header, and without checksum: to the
-    system, one namespace is as good as the other.
+    Otherwise up to 64 kB pass between namespaces as one packet without checksum.
     """
     request = array.array("I", [ETHTOOL_STXCSUM, 0])
     place, _ = request.buffer_info()
@@ -104,36 +103,36 @@ def cut_and_sum(interface: str) -> None:
 
 
 def limit(host: str, rate: int) -> None:
-    """Let a host send no more than a number of bits per second."""
+    """Limit what a host sends, in bit/s."""
     burst = max(2 * FRAME, int(rate / 8 * LATE))
     bucket = ["tbf", "rate", f"{rate}bit", "burst", str(burst), "limit", str(QUEUE)]
     run("tc", "-n", host, "qdisc", "add", "dev", "eth0", "root", *bucket)
 
 
 def bridge(hosts: int) -> None:
-    """Join all ports by the system's own switch, which adds no delay."""
+    """Join all ports by a bridge of the kernel, which adds no delay."""
     joined = (f"link set port{host} master bridge" for host in range(hosts))
     steps("link add bridge type bridge mcast_snooping 0", *joined)
     steps(f"link set bridge up {QUIET}")
 
 
 def steps(*commands: str, host: str = "") -> None:
-    """Let `ip` do several things at once, here or on a host."""
+    """Run several commands of `ip` at once, here or on a host."""
     where = ["-n", host] if host else []
     run("ip", *where, "-batch", "-", text="\n".join(commands) + "\n")
 
 
 def run(*command: str, text: str = "") -> None:
-    """Run one step; end with what it said if it fails."""
+    """Run one step; exit with its message if it fails."""
     done = subprocess.run(command, input=text, capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"{command[0]}: {done.stderr.strip() or done.returncode}")
 
 
 def open_port(name: str) -> socket.socket:
-    """Return a socket for the frames that come in and go out through an interface."""
+    """Return a socket that receives and sends frames of an interface."""
     port = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
-    with contextlib.suppress(PermissionError):  # then 200 kB must do
+    with contextlib.suppress(PermissionError):  # then the backlog is 200 kB
         port.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BACKLOG)
     port.bind((name, ETH_P_ALL))
     port.setblocking(False)
@@ -141,15 +140,15 @@ def open_port(name: str) -> socket.socket:
 
 
 def forward(ports: list[socket.socket], delay: float) -> None:
-    """Pass every frame on after a delay in seconds, until the input ends.
+    """Pass every frame on after a delay in seconds, until stdin closes.
 
-    The system's own delay, netem, is a module that many a kernel does not have.
+    The delay of the kernel, netem, is a module that many kernels do not have.
     """
-    learnt: dict[bytes, socket.socket] = {}  # the port behind which an address lies
+    learnt: dict[bytes, socket.socket] = {}  # the port of each address
     waiting: deque[tuple[float, socket.socket, bytes]] = deque()  # due, from, frame
     while True:
         pause = max(0.0, waiting[0][0] - time.monotonic()) if waiting else None
-        # Not poll nor epoll, which count in milliseconds
+        # not poll or epoll, whose timeouts are in milliseconds
         ready = select.select([sys.stdin, *ports], [], [], pause)[0]
         if sys.stdin in ready:
             return
@@ -162,29 +161,29 @@ def forward(ports: list[socket.socket], delay: float) -> None:
             known = learnt.get(frame[:6])
             for port in [known] if known else ports:
                 if port is not source:
-                    with contextlib.suppress(OSError):  # no room: a switch drops it
+                    with contextlib.suppress(OSError):  # no room: drop it
                         port.send(frame)
 
 
 def arrived(port: socket.socket) -> Iterable[bytes]:
-    """Yield the frames that wait at a port, up to its turn."""
+    """Yield the frames that wait at a port, at most TURN."""
     with contextlib.suppress(BlockingIOError):
         for _ in range(TURN):
             yield port.recv(FRAME)
 
 
 def main(hosts: int, rate: int, delay: float) -> None:
-    """Build the network, say that it is ready, and keep it until the input ends."""
+    """Build the network, print "ready", and run it until stdin closes."""
     build(hosts, rate)
     ports: list[socket.socket] = []
     if delay:
         ports = [open_port(f"port{host}") for host in range(hosts)]
-        with contextlib.suppress(PermissionError):  # of root; then it is less exact
-            # Waiting ranks keep all cores busy, and no wire minds.
+        with contextlib.suppress(PermissionError):  # needs root; else less exact
+            # Polling ranks keep all cores busy, which must not delay frames.
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
     else:
         bridge(hosts)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # orphans become ours, and may go
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reap orphans
     print("ready", flush=True)
     forward(ports, delay)
 

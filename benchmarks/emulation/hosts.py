@@ -1,12 +1,12 @@
-"""How MPI reaches emulated hosts: over TCP only, by a stand-in for ssh."""
+"""Variables and places of ranks for MPI jobs on emulated hosts."""
 
 from __future__ import annotations
 
 from benchmarks.emulation.network import AGENT
 
-# Hosts share no memory, so there is only TCP between them; nobody shall look further.
-# Each MPI heeds its own variables. MPICH has libfabric's TCP, too, but that waits for
-# an answer to each message of more than 128 bytes, which costs a delay more.
+# Make each MPI use only TCP and the agent that replaces ssh. MPICH uses UCX, because
+# the TCP of libfabric waits for an answer to each message of more than 128 bytes,
+# which adds a delay.
 OVER_TCP = {
     "MPIR_CVAR_CH4_NETMOD": "ucx",  # MPICH
     "UCX_TLS": "tcp",
@@ -14,7 +14,7 @@ OVER_TCP = {
     "I_MPI_FABRICS": "shm:ofi",  # Intel MPI
     "FI_PROVIDER": "tcp",
     "FI_TCP_IFACE": "eth0",
-    "I_MPI_PIN": "off",  # each host would use the same first cores
+    "I_MPI_PIN": "off",  # else each host uses the same first cores
     "OMPI_MCA_pml": "ob1",  # Open MPI
     "OMPI_MCA_btl_tcp_if_include": "eth0",
     "PRTE_MCA_plm_ssh_agent": str(AGENT),
@@ -24,5 +24,5 @@ OVER_TCP = {
 
 def spread(ranks: int, hosts: int, cyclic: bool = False) -> list[str]:
     """Return the host of each rank: r * hosts // ranks, or r % hosts if cyclic."""
-    where = range(ranks)
-    return [f"host{r % hosts if cyclic else r * hosts // ranks}" for r in where]
+    numbers = (r % hosts if cyclic else r * hosts // ranks for r in range(ranks))
+    return [f"host{number}" for number in numbers]

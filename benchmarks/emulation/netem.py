@@ -1,4 +1,4 @@
-"""Run a job over TCP on hosts of this machine whose links have a rate and a delay."""
+"""The command netem: run a job over TCP on emulated hosts of this machine."""
 
 from __future__ import annotations
 
@@ -14,45 +14,56 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from benchmarks.emulation.hosts import OVER_TCP, spread
-from benchmarks.emulation.network import AGENT, Network, NetworkError
-from launch.base.arguments import positive, run_folder, take, trusted
-from launch.base.environment import SetupError, UsageError, say, tell
+from benchmarks.emulation.network import AGENT, EmulatedNetwork, NetworkError
+from launch.base.arguments import (
+    DEFAULT_RANKS,
+    positive_number,
+    run_folder,
+    take_option,
+    trust_flags,
+)
+from launch.base.messages import (
+    SetupError,
+    UsageError,
+    exit_on_signal,
+    print_message,
+    report_error,
+)
 from launch.mpi import hostfile
-from launch.mpi.commands import RANKS, Launcher, defaults, leave, prepare, script
 from launch.mpi.job import run_job
-from launch.mpi.ranks import on_hosts
+from launch.mpi.mpiexec import command_on_hosts
+from launch.mpi.runtime import Runtime, default_variables, prepare, script_path
 
 USAGE = f"""\
 usage: ./benchmarks/netem [options] [-- arguments of dadmm.run]
 
-Run a job over TCP on several hosts, which are network namespaces of this machine:
-they leave nothing behind, however the job ends. Root is needed only where users
-may not make namespaces.
+Run a job over TCP on several hosts, which are network namespaces of this machine.
+They are removed when the job ends. Root is needed only where users may not create
+namespaces.
 
   --hosts N        number of hosts (default 2)
-  -n, -np RANKS    number of MPI processes, rank r on host r*N//RANKS (default {RANKS})
-  --cyclic         rank r on host r%N instead
-  --hostfile FILE  or so many ranks on each host, as host0:5 or host0 slots=5 in each
-                   line; the hosts are those that it names
-  --rate RATE      what each host can send, as 500kbit, 10mbit or 1gbit (no limit)
-  --delay TIME     from one host to another, as 200us, 5ms or 0.1s (none)
-  --counters FILE  write what each host sent and received while the job ran, as JSON
-  --command        what follows -- is a command, as in: --command -- python x.py
+  -n, -np RANKS    ranks; rank r is on host r*N//RANKS (default {DEFAULT_RANKS})
+  --cyclic         rank r is on host r%N instead
+  --hostfile FILE  hosts and their ranks, as host0:5 or host0 slots=5 in each line
+  --rate RATE      limit of what each host sends, as 500kbit, 10mbit or 1gbit (none)
+  --delay TIME     one-way delay between hosts, as 200us, 5ms or 0.1s (none)
+  --counters FILE  write what each host sent and received during the job, as JSON
+  --command        a command follows --, as in: --command -- python x.py
   --mpi NAME       mpich, openmpi or impi, as in ./launch/local (default mpich)
-  --python PATH    use this Python and the mpiexec beside it, and set up nothing
+  --python PATH    use this Python and the mpiexec beside it, and install nothing
 
-Ctrl-C stops a run at a common iteration, once more ends it at once. The exit code is
-that of the job, or 2 if an option is wrong or the network cannot be made.
+Ctrl-C stops a run at a common iteration; a second one ends it at once. The exit code
+is that of the job, or 2 if an option is wrong or the network cannot be created.
 """
 RATES = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 DELAYS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
 class Options(NamedTuple):
-    """What the command line asks for; rate in bit/s and delay in seconds, or 0."""
+    """The options of a command line; rate in bit/s and delay in seconds, or 0."""
 
     hosts: int
-    places: list[str]  # the host of each rank
+    places: list[str]  # host of each rank
     rate: int
     delay: float
     counters: str
@@ -60,11 +71,11 @@ class Options(NamedTuple):
     mpi: str
     python: str
     job: list[str]
-    again: str  # the command that resumes a run when its folder follows
+    resume: str  # the command that resumes a run when its folder is appended
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Return our arguments and the job's, which follow after --."""
+    """Return the arguments before -- and those of the job after it."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return arguments[:end], arguments[end + 1 :]
 
@@ -72,16 +83,17 @@ def split(arguments: list[str]) -> tuple[list[str], list[str]]:
 def read(arguments: list[str]) -> Options:
     """Return the options of a command line."""
     ours, job = split(arguments)
-    again = shlex.join([script("netem"), *ours, "--", *trusted(job), "--resume"])
-    hosts, ours = take(ours, ("--hosts",), None)
-    ranks, ours = take(ours, ("-n", "-np"), None)
-    file, ours = take(ours, ("--hostfile",), None)
-    rate, ours = take(ours, ("--rate",), "0bit")
-    delay, ours = take(ours, ("--delay",), "0s")
-    counters, ours = take(ours, ("--counters",), "")
-    mpi, ours = take(ours, ("--mpi",), "")
-    python, ours = take(ours, ("--python",), "")
-    if others := [word for word in ours if word not in ("--command", "--cyclic")]:
+    again = [*ours, "--", *trust_flags(job), "--resume"]
+    resume = shlex.join([script_path("benchmarks/netem"), *again])
+    hosts, ours = take_option(ours, ("--hosts",), None)
+    ranks, ours = take_option(ours, ("-n", "-np"), None)
+    file, ours = take_option(ours, ("--hostfile",), None)
+    rate, ours = take_option(ours, ("--rate",), "0bit")
+    delay, ours = take_option(ours, ("--delay",), "0s")
+    counters, ours = take_option(ours, ("--counters",), "")
+    mpi, ours = take_option(ours, ("--mpi",), "")
+    python, ours = take_option(ours, ("--python",), "")
+    if others := [name for name in ours if name not in ("--command", "--cyclic")]:
         raise UsageError(
             f"./benchmarks/netem has no option {others[0]!r}; "
             "arguments of the job follow after --, and --help shows all options"
@@ -89,11 +101,11 @@ def read(arguments: list[str]) -> Options:
     if "--command" in ours and not job:
         raise UsageError("--command needs a command after --")
     if mpi and python:
-        raise UsageError("--python has an MPI of its own; leave out --mpi")
-    n_hosts = None if hosts is None else positive("--hosts", hosts)
-    n_ranks = None if ranks is None else positive("-n", ranks)
+        raise UsageError("--python uses the MPI beside it; leave out --mpi")
+    n_hosts = None if hosts is None else positive_number("--hosts", hosts)
+    n_ranks = None if ranks is None else positive_number("-n", ranks)
     return Options(
-        *where(n_hosts, n_ranks, file, "--cyclic" in ours),
+        *place(n_hosts, n_ranks, file, "--cyclic" in ours),
         round(quantity("--rate", rate, RATES)),
         quantity("--delay", delay, DELAYS),
         counters,
@@ -101,19 +113,19 @@ def read(arguments: list[str]) -> Options:
         mpi,
         python,
         job,
-        "" if "--command" in ours else again,
+        "" if "--command" in ours else resume,
     )
 
 
-def where(
+def place(
     hosts: int | None, ranks: int | None, file: str | None, cyclic: bool
 ) -> tuple[int, list[str]]:
-    """Return how many hosts there are, and the host of each rank."""
+    """Return the number of hosts and the host of each rank."""
     if file is None:
         hosts = hosts or 2
-        return hosts, spread(ranks or RANKS, hosts, cyclic)
+        return hosts, spread(ranks or DEFAULT_RANKS, hosts, cyclic)
     if hosts is not None or cyclic:
-        raise UsageError("--hostfile goes neither with --hosts nor with --cyclic")
+        raise UsageError("--hostfile excludes --hosts and --cyclic; leave them out")
     places = hostfile.first(hostfile.read(file), ranks)
     for name in places:
         if not re.fullmatch(r"host(0|[1-9]\d*)", name):
@@ -124,7 +136,7 @@ def where(
 
 
 def quantity(name: str, text: str, units: Mapping[str, float]) -> float:
-    """Return a number that comes with one of the units."""
+    """Return a number with a unit, in the basic unit."""
     found = re.fullmatch(rf"([0-9]*\.?[0-9]+)({'|'.join(units)})", text)
     if found is None:
         known = ", ".join(units)
@@ -133,47 +145,45 @@ def quantity(name: str, text: str, units: Mapping[str, float]) -> float:
 
 
 def emulate(options: Options) -> int:
-    """Make the network, run the job on it and write the counters; return its code."""
-    launcher = launcher_of(options)
-    job = options.job
-    if not options.is_command:
-        # -P: this project's dadmm, not one that happens to lie in the user's folder
-        job = [launcher.python, "-P", "-m", "dadmm.run", *job]
-    variables = OVER_TCP | launcher.variables
+    """Create the network, run the job and write the counters; return its exit code."""
+    runtime, places = runtime_of(options), options.places
+    is_run = not options.is_command
+    job = runtime.run_command(options.job) if is_run else options.job
+    variables = OVER_TCP | runtime.variables
     with (
-        opened(options.counters) as report,
-        on_hosts(launcher.mpiexec, options.places, job, variables, AGENT) as command,
-        Network(options.hosts, options.rate, options.delay) as network,
+        open_report(options.counters) as report,
+        command_on_hosts(runtime.mpiexec, places, job, variables, AGENT) as command,
+        EmulatedNetwork(options.hosts, options.rate, options.delay) as network,
     ):
         before = network.counters()
         folder = run_folder(options.job)
-        code = run_job(network.command(0, command), variables, options.again, folder)
+        code = run_job(network.command(0, command), variables, options.resume, folder)
         if report:
             json.dump(growth(before, network.counters()), report, indent=2)
     return code
 
 
-def launcher_of(options: Options) -> Launcher:
-    """Return the mpiexec to use and the Python, which is `python` to commands, too."""
+def runtime_of(options: Options) -> Runtime:
+    """Return the runtime of the job, with its Python and mpiexec first on PATH."""
     python = options.python
-    launcher = beside(python) if python else prepare(options.mpi, ())
-    folders = [os.path.dirname(launcher.python), os.path.dirname(launcher.mpiexec)]
+    runtime = runtime_beside(python) if python else prepare(options.mpi, ())
+    folders = [os.path.dirname(runtime.python), os.path.dirname(runtime.mpiexec)]
     path = os.pathsep.join([*folders, os.environ.get("PATH", "")])
-    return launcher._replace(variables={**launcher.variables, "PATH": path})
+    return runtime._replace(variables={**runtime.variables, "PATH": path})
 
 
-def beside(python: str) -> Launcher:
+def runtime_beside(python: str) -> Runtime:
     """Return a Python with the mpiexec beside it, or that of DADMM_MPIEXEC."""
     python, external = os.path.abspath(python), os.environ.get("DADMM_MPIEXEC", "")
     mpiexec = shutil.which(external or str(Path(python).with_name("mpiexec")))
     if mpiexec is None or shutil.which(python) is None:
         raise UsageError(f"--python must be a Python beside an mpiexec, got {python!r}")
-    variables = {**defaults(mpiexec, external=bool(external)), **os.environ}
-    return Launcher(python, mpiexec, variables)
+    variables = default_variables(mpiexec, external=bool(external))
+    return Runtime(python, mpiexec, {**variables, **os.environ})
 
 
-def opened(file: str) -> contextlib.AbstractContextManager[TextIO | None]:
-    """Open the file for the counters, if any, before there is something to lose."""
+def open_report(file: str) -> contextlib.AbstractContextManager[TextIO | None]:
+    """Open the file for the counters, if any, before the job starts."""
     try:
         return Path(file).open("w") if file else contextlib.nullcontext()
     except OSError as error:
@@ -183,7 +193,7 @@ def opened(file: str) -> contextlib.AbstractContextManager[TextIO | None]:
 def growth(
     before: list[dict[str, int]], after: list[dict[str, int]]
 ) -> dict[str, dict[str, int]]:
-    """Return by how much each host's counters have grown."""
+    """Return the increase of each host's counters."""
     return {
         f"host{host}": {name: last[name] - first[name] for name in first}
         for host, (first, last) in enumerate(zip(before, after, strict=True))
@@ -191,18 +201,18 @@ def growth(
 
 
 def main(arguments: list[str]) -> int:
-    """Run the command; say in one sentence why there is no job, if there is none."""
+    """Run the command and return its exit code."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(signum) is not signal.SIG_IGN:  # as nohup has it
-            signal.signal(signum, leave)
+        if signal.getsignal(signum) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(signum, exit_on_signal)
     if {"-h", "--help"} & set(split(arguments)[0]):
         print(USAGE, end="")
         return 0
     try:
         return emulate(read(arguments))
     except NetworkError as error:
-        say(str(error))
+        print_message(str(error))
         return 2
     except SetupError as error:
-        return tell(error)
+        return report_error(error)
 

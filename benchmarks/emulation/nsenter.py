@@ -1,6 +1,6 @@
 """Run a command in the namespaces of a network, and pass signals on to it.
 
-nsenter would not pass them on: who enters a process namespace does so by a child.
+The command nsenter does not pass them on to the child that it starts.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import subprocess
 import sys
 from types import FrameType
 
-KINDS = ("user", "pid_for_children", "net", "mnt")  # user first: it gives the rights
+KINDS = ("user", "pid_for_children", "net", "mnt")  # user first, for its rights
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 def enter(process: int) -> None:
-    """Enter the namespaces of a process, and stay in the same folder."""
+    """Enter the namespaces of a process, and keep the current directory."""
     folder = os.getcwd()
     try:
         handles = [
@@ -37,9 +37,9 @@ def enter(process: int) -> None:
 
 
 def same_namespace(process: int, kind: str) -> bool:
-    """Whether a process is where we are already; to enter again is an error."""
-    there, here = (os.stat(f"/proc/{name}/ns/{kind}") for name in (process, "self"))
-    return os.path.samestat(there, here)
+    """Return whether a process shares our namespace, which cannot be entered again."""
+    other, own = (os.stat(f"/proc/{name}/ns/{kind}") for name in (process, "self"))
+    return os.path.samestat(other, own)
 
 
 def run(command: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""Command lines: the launchers' own options, and what they must know of a job's."""
+"""Command lines: options of the launch commands, and settings of the run they start."""
 
 from __future__ import annotations
 
@@ -6,64 +6,67 @@ import contextlib
 from pathlib import Path
 from typing import TypeVar
 
-from launch.base.environment import UsageError
+from launch.base.messages import UsageError
 from launch.base.reading import read_toml
+
+DEFAULT_RANKS = 20
 
 Default = TypeVar("Default", str, None)
 
 
-def take(
+def take_option(
     arguments: list[str], names: tuple[str, ...], default: Default
 ) -> tuple[str | Default, list[str]]:
-    """Return the value of an option of the launcher, and the arguments without it."""
+    """Return the value of an option, and the arguments without it."""
     value: str | Default = default
     others = []
-    words = iter(arguments)
-    for word in words:
-        name, equals, text = word.partition("=")
+    remaining = iter(arguments)
+    for argument in remaining:
+        name, equals, text = argument.partition("=")
         if name in names:
-            value = text if equals else next(words, "")
+            value = text if equals else next(remaining, "")
         else:
-            others.append(word)
+            others.append(argument)
     return value, others
 
 
-def positive(name: str, text: str) -> int:
-    """Return a positive number."""
+def positive_number(name: str, text: str) -> int:
+    """Return a positive integer, or raise `UsageError`."""
     if not (text.isdecimal() and int(text) > 0):
         raise UsageError(f"{name} must be a positive number, got {text!r}")
     return int(text)
 
 
-def setting(arguments: list[str], name: str) -> str:
-    """Return a setting of ``dadmm.run`` as its arguments have it, or a file they name.
+def run_setting(arguments: list[str], name: str) -> str:
+    """Return a setting of ``dadmm.run`` from its arguments or the file they name.
 
-    That is nothing if nobody has set it. What is wrong with a file the job will tell.
+    Return "" if it is not set. A file that cannot be read is no error here; the run
+    reports it.
     """
-    value, _ = take(arguments, ("--" + name.replace("_", "-"),), "")
-    file, _ = take(arguments, ("--config",), "")
-    run, _ = take(arguments, ("--resume",), "")
+    value, _ = take_option(arguments, ("--" + name.replace("_", "-"),), "")
+    file, _ = take_option(arguments, ("--config",), "")
+    run, _ = take_option(arguments, ("--resume",), "")
     if value or not (file or run):
         return value
+    path = Path(run, "config.toml") if run else Path(file)
     with contextlib.suppress(FileNotFoundError, UsageError):
-        found = read_toml(Path(run, "config.toml") if run else Path(file))
-        return str(found.get(name, ""))
+        return str(read_toml(path).get(name, ""))
     return ""
 
 
-def own_class(problem: str) -> list[str]:
-    """Return the arguments that repeat a problem which a file may not name."""
+def problem_flags(problem: str) -> list[str]:
+    """Return the flags of a problem class, which must not come from a file."""
     return ["--problem", problem] if ":" in problem else []
 
 
-def trusted(arguments: list[str]) -> list[str]:
-    """Return what a command line says of code, to be said again on resuming."""
-    own = own_class(take(arguments, ("--problem",), "")[0])
-    return own or [word for word in arguments if word == "--trust"]
+def trust_flags(arguments: list[str]) -> list[str]:
+    """Return the flags that a resumed run needs to use the same problem class."""
+    problem, _ = take_option(arguments, ("--problem",), "")
+    return problem_flags(problem) or [flag for flag in arguments if flag == "--trust"]
 
 
 def run_folder(arguments: list[str]) -> Path | None:
-    """Return the folder of a run, if its arguments name it."""
-    run, _ = take(arguments, ("--resume",), "")
-    name = run or setting(arguments, "out")
+    """Return the folder of a run, or None if the arguments do not name it."""
+    run, _ = take_option(arguments, ("--resume",), "")
+    name = run or run_setting(arguments, "out")
     return Path(name) if name else None

@@ -1,8 +1,9 @@
-"""Set-up of the project's own Python environments, MPI included, by pip alone.
+"""Create the project's Python environments, MPI included, with pip.
 
-An environment is built under a temporary name and renamed when it is whole. Its
-stamp says from what it was made and which extras it has: without a stamp that
-fits it is never trusted. One start at a time changes environments.
+An environment is built under a temporary name and renamed when it is complete. Its
+stamp file has a hash of what it was made from and the extras it has. An environment
+without a matching stamp is built again. A lock lets one process at a time change
+environments.
 """
 
 from __future__ import annotations
@@ -24,28 +25,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launch.base.messages import SetupError, print_message
+
 PROJECT = Path(__file__).resolve().parents[2]
 STAMP = "dadmm-stamp.json"
 TEMPORARY = ".venv-tmp-"
-BEFORE = "before"  # folder of an environment: the one whose place it took
-TAIL = 15  # lines of pip's output that are shown when it fails
-
-
-class SetupError(Exception):
-    """The environment cannot be made; the message says in a sentence what to do."""
-
-    def __init__(self, sentence: str, output: str = "") -> None:
-        super().__init__(sentence)
-        self.tail = "\n".join(output.splitlines()[-TAIL:])
-
-
-class UsageError(SetupError):
-    """An argument or a variable of the launcher breaks a rule."""
+PREVIOUS = "before"  # subfolder of an environment that holds the one it replaced
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What an environment is made of: its folder, the project's extras, and wheels."""
+    """An environment: its folder, the extras of the project, and further wheels."""
 
     folder: Path
     extras: frozenset[str]
@@ -53,13 +43,13 @@ class Environment:
 
     @property
     def python(self) -> Path:
-        """The interpreter; always called by this path, never through a script."""
+        """The interpreter."""
         return self.folder / "bin" / "python"
 
     def inputs(self) -> str:
-        """Return a hash of all that, when changed, makes a new environment necessary.
+        """Return a hash of everything that requires a new environment when it changes.
 
-        The project's path is part of it, since an environment is not relocatable.
+        It covers the project's path, since an environment cannot be moved.
         """
         files = ("setup.cfg", "pyproject.toml")
         parts = [(PROJECT / name).read_text() for name in files]
@@ -67,44 +57,45 @@ class Environment:
         return hashlib.sha256("\0".join([*parts, *self.wheels]).encode()).hexdigest()
 
     def stamp(self) -> dict[str, Any]:
-        """Return what the stamp says; nothing if there is none."""
+        """Return the content of the stamp file, or {} without one."""
         try:
             return json.loads((self.folder / STAMP).read_text())
         except (OSError, ValueError):
             return {}
 
     def installed(self) -> frozenset[str] | None:
-        """Return the extras that are installed, or None if it cannot be trusted."""
+        """Return the extras that are installed, or None if it must be built again."""
         stamp = self.stamp()
-        whole = stamp.get("inputs") == self.inputs() and self.python.exists()
-        return frozenset(stamp["extras"]) if whole else None
+        valid = stamp.get("inputs") == self.inputs() and self.python.exists()
+        return frozenset(stamp["extras"]) if valid else None
 
-    def ready(self) -> bool:
-        """Whether nothing is left to do."""
+    def is_ready(self) -> bool:
+        """Return whether the environment is valid and has all its extras."""
         installed = self.installed()
         return installed is not None and self.extras <= installed
 
 
 def ensure(environment: Environment) -> None:
-    """Make the environment, or add the extras it lacks; quick when all is there."""
-    if environment.ready():
+    """Build an environment, or add missing extras; return at once if it is ready."""
+    if environment.is_ready():
         return
     with lock():
         installed = environment.installed()
         if installed is None:
             build(environment)
-        elif not environment.ready():  # else done by who held the lock before
+        elif not environment.is_ready():  # while this process waited
             add(environment, installed)
 
 
 def build(environment: Environment) -> None:
-    """Make a new environment under a temporary name, then put it in its place.
+    """Build an environment under a temporary name, then move it into place.
 
-    It has the extras of the one before, too: somebody had asked for them.
+    It also gets the extras of the environment that it replaces.
     """
-    for leftover in PROJECT.glob(TEMPORARY + "*"):  # of a start that was killed
+    for leftover in PROJECT.glob(TEMPORARY + "*"):  # of a killed process
         shutil.rmtree(leftover, ignore_errors=True)
-    say(f"setting up {environment.folder.name} with pip (about a minute, only once)")
+    name = environment.folder.name
+    print_message(f"setting up {name} with pip (about a minute, only once)")
     temporary = PROJECT / (TEMPORARY + secrets.token_hex(4))
     extras = environment.extras.union(environment.stamp().get("extras", ()))
     project = with_extras(str(PROJECT), extras)
@@ -119,20 +110,20 @@ def build(environment: Environment) -> None:
 
 
 def add(environment: Environment, installed: frozenset[str]) -> None:
-    """Install more extras into a whole environment; an interrupted one is rebuilt."""
-    say(f"adding to {environment.folder.name} with pip (only once)")
+    """Install more extras. If this is interrupted, the next start builds it again."""
+    print_message(f"adding to {environment.folder.name} with pip (only once)")
     inputs, missing = environment.inputs(), environment.extras - installed
-    write_stamp(environment.folder, "", installed | missing)  # made from nothing
+    write_stamp(environment.folder, "", installed | missing)  # invalid for now
     try:
         pip(environment.folder, with_extras("dadmm", missing))
-    except SetupError:  # pip fails before it changes anything
+    except SetupError:  # pip failed before it changed anything
         write_stamp(environment.folder, inputs, installed)
         raise
     write_stamp(environment.folder, inputs, installed | missing)
 
 
 def create(folder: Path) -> None:
-    """Make an empty environment that has pip, by whatever this Python offers."""
+    """Create an empty environment with pip, by any means that this Python has."""
     python = sys.executable
     if importlib.util.find_spec("ensurepip"):
         run([python, "-m", "venv", str(folder)])
@@ -146,13 +137,14 @@ def create(folder: Path) -> None:
     else:
         version = f"{sys.version_info.major}.{sys.version_info.minor}"
         raise SetupError(
-            f"{python} cannot make environments (it has neither ensurepip, virtualenv "
-            f"nor pip); on Debian and Ubuntu: apt install python{version}-venv"
+            f"{python} cannot create environments: it has neither ensurepip, "
+            "virtualenv nor pip; on Debian and Ubuntu: apt install "
+            f"python{version}-venv"
         )
 
 
 def with_extras(project: str, extras: frozenset[str]) -> str:
-    """Return a requirement as pip reads it, which knows no empty brackets."""
+    """Return a requirement for pip, without brackets if there are no extras."""
     return f"{project}[{','.join(sorted(extras))}]" if extras else project
 
 
@@ -162,11 +154,11 @@ def pip(folder: Path, *requirements: str) -> None:
 
 
 def run(command: list[str]) -> None:
-    """Run one step in silence; if it fails, raise with the tail of its output."""
+    """Run one step without output; if it fails, raise with the end of its output."""
     quiet = {"PIP_USER": "0", "PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
     with subprocess.Popen(
         command,
-        cwd="/",  # where `python -m` looks first: not in the user's folder
+        cwd="/",  # `python -m` imports from here first, not from the user's folder
         env={**os.environ, **quiet},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -177,83 +169,70 @@ def run(command: list[str]) -> None:
     ) as step:
         try:
             output, _ = step.communicate()
-        except BaseException:  # a signal: leave nobody behind who writes
+        except BaseException:  # a signal: end the step as well
             os.killpg(step.pid, signal.SIGKILL)
             raise
     if step.returncode:
         raise SetupError(
-            "set-up failed, and its last lines are above; check the network, "
-            "the package index and the disk, then start again",
+            "set-up failed (its last lines are above); check the network, the package "
+            "index and the disk, then start again",
             output,
         )
 
 
 def rewrite_paths(built: Path, final: Path) -> None:
-    """Make the scripts of an environment refer to the place where it will be."""
+    """Replace the temporary path in the scripts of an environment by the final one."""
     for script in [built / "pyvenv.cfg", *(built / "bin").iterdir()]:
         if script.is_symlink() or script.is_dir():  # Intel MPI has folders there
             continue
-        if b"\0" in script.read_bytes():  # a program
-            continue
         content = script.read_bytes()
+        if b"\0" in content:  # a binary
+            continue
         script.write_bytes(content.replace(built.name.encode(), final.name.encode()))
 
 
 def write_stamp(folder: Path, inputs: str, extras: frozenset[str]) -> None:
-    """Declare the environment whole, made from these inputs, with these extras."""
+    """Write the stamp file of an environment."""
     stamp = {"inputs": inputs, "extras": sorted(extras)}
     (folder / STAMP).write_text(json.dumps(stamp) + "\n")
 
 
 def replace(folder: Path, new: Path) -> None:
-    """Rename the new environment to its place; what is not ours is kept aside.
+    """Rename the new environment to its place; keep a folder without a stamp aside.
 
-    The one before stays inside it until the next time. Jobs may run from it, on other
-    hosts as well, and a library that they have loaded must not vanish: on NFS it may
-    end them. What they load from now on, and what jobs that start load, is the new.
+    The previous environment stays in a subfolder until the next replacement. Running
+    jobs may have loaded libraries from it, and on NFS a job can crash when these are
+    deleted.
     """
     old = PROJECT / f"{new.name}-old"
     if os.path.lexists(folder) and not (folder / STAMP).exists():
         kept = f"{folder.name}-kept-{secrets.token_hex(4)}"
-        say(f"{folder} was not made by this command; it is now {kept}")
+        print_message(f"{folder} was not created by this command; it is now {kept}")
         folder.rename(PROJECT / kept)
     elif folder.exists():
         folder.rename(old)
     new.rename(folder)
     if old.exists():
-        shutil.rmtree(old / BEFORE, ignore_errors=True)
-        old.rename(folder / BEFORE)
+        shutil.rmtree(old / PREVIOUS, ignore_errors=True)
+        old.rename(folder / PREVIOUS)
 
 
 @contextlib.contextmanager
 def lock() -> Iterator[None]:
-    """Hold the lock on setup.cfg; the system releases it even if we are killed."""
+    """Hold a lock on setup.cfg, which the system releases when the process ends."""
     try:
         handle = (PROJECT / "setup.cfg").open("r+")
     except OSError as error:
         raise SetupError(
-            f"cannot make an environment in {PROJECT} ({error.strerror}); "
-            "use a copy of the project that you may write to"
+            f"cannot create an environment in {PROJECT} ({error.strerror}); "
+            "use a copy of the project that you can write to"
         ) from None
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another start, which is setting up")
+            print_message("waiting for another process that sets up an environment")
             fcntl.flock(handle, fcntl.LOCK_EX)
-        except OSError:  # a file system without locks: the rename still protects
+        except OSError:  # a file system without locks
             pass
         yield
-
-
-def say(sentence: str) -> None:
-    """Tell the user what is happening, apart from the job's own output."""
-    print(f"dadmm: {sentence}", file=sys.stderr, flush=True)
-
-
-def tell(error: SetupError) -> int:
-    """Say why there is no job; return the launcher's exit code."""
-    if error.tail:
-        print(error.tail, file=sys.stderr)
-    say(str(error))
-    return 2 if isinstance(error, UsageError) else 1

@@ -1,4 +1,4 @@
-"""dadmm's module for plain files, loaded by its path: dadmm itself needs numpy."""
+"""The module `dadmm.core.files`, loaded by its path because dadmm imports numpy."""
 
 from __future__ import annotations
 

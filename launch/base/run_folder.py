@@ -1,74 +1,71 @@
-"""What a run's folder tells from outside: whether it is done, and how to go on.
-
-Needs no numpy, since it also serves on login nodes.
-"""
+"""Read the folder of a run without dadmm: its state, settings and ranks; lock it."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import fcntl
-import json
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from launch.base.arguments import own_class
-from launch.base.environment import PROJECT, SetupError, UsageError
+from launch.base.messages import UsageError
 from launch.base.plainfiles import files
 from launch.base.reading import read_json, read_toml
 
-JOB = ".job"  # by which jobs keep each other out of a folder
-LOCK = ".lock"  # by which dadmm.run does
-FAILURE = "failure.txt"  # a sentence about a run that failed; the next start removes it
-FAILED = "failed with code"  # how that sentence begins
-SETTLED = ("converged", "max_iter")  # the ways of a run to end by its own rules
-# what --resume takes beside the folder, or what does not change a run's numbers
-FREE = {
-    "max_iter": int,
-    "max_seconds": float,
-    "checkpoint_seconds": float,
-    "checkpoint_every": int,
-    "checkpoint": bool,
-    "quiet": bool,
-    "strict": bool,
-    "wait": str,
-    "placement": str,
-    "on_failure": str,
-}
-# what is read of a summary.json: what counts where it is absent, and its type
+JOB = ".job"  # the lock file of batch jobs and sweeps
+LOCK = ".lock"  # that of dadmm.run
+FAILURE = "failure.txt"  # a sentence about a failed run; the next start removes it
+FAILED = "failed with code"  # the first words of that sentence
+COMPLETE = ("converged", "max_iter")  # statuses of a run that was not interrupted
+LABELS = {"new": "missing", "empty": "unfinished", "max_iter": "not converged"}
+# the entries of summary.json that are used: the default and the type of each
 SUMMARY: dict[str, tuple[Any, type]] = {
     "reason": (None, str),
     "iterations": (None, int),
     "seconds": ({}, dict),
     "metrics": ({}, dict),
 }
-WORDS = {"new": "missing", "empty": "unfinished", "max_iter": "not converged"}
-ELSEWHERE = {"nodes", "out", "overwrite", "resume"}  # not written, or compared apart
 
 
 class State(NamedTuple):
-    """How far the run in a folder has come."""
+    """The progress of the run in a folder.
 
-    word: str  # new, empty, unfinished, failed, stopped, or one of SETTLED
-    iterations: int = 0  # of the summary or of the last checkpoint
+    Attributes
+    ----------
+    status : str
+        "new" (no run in the folder), "empty" (no checkpoint yet), "unfinished",
+        "failed", "stopped", "converged" or "max_iter".
+    iterations : int
+        Of the summary, or of the last checkpoint.
+    summary : dict
+    """
+
+    status: str
+    iterations: int = 0
     summary: dict[str, Any] = {}  # noqa: RUF012 (never changed)
 
     @property
-    def settled(self) -> bool:
-        """Whether the run ended by its own rules."""
-        return self.word in SETTLED
+    def complete(self) -> bool:
+        """Whether the run converged or reached its last iteration."""
+        return self.status in COMPLETE
 
-    def done(self, max_iter: int) -> bool:
-        """Whether a run with so many iterations at most would not go any further."""
-        at_end = self.word == "max_iter" and max_iter <= self.iterations
-        return self.word == "converged" or at_end
+    def is_done(self, max_iter: int) -> bool:
+        """Return whether a run of at most `max_iter` iterations has nothing to do."""
+        at_end = self.status == "max_iter" and max_iter <= self.iterations
+        return self.status == "converged" or at_end
+
+    def label(self, queued: bool = False) -> str:
+        """Return the status as tables show it."""
+        if queued and not self.complete:
+            return "in queue"
+        return LABELS.get(self.status, self.status)
 
 
-def look(folder: Path) -> State:
-    """Return the state of the run in a folder that may not exist."""
-    if noted(folder):
+def read_state(folder: Path) -> State:
+    """Return the state of the run in a folder, which may not exist."""
+    if is_marked_failed(folder):
         return State("failed", last_checkpoint(folder))
     with contextlib.suppress(FileNotFoundError):
         summary = read_json(folder / "summary.json")
@@ -79,180 +76,86 @@ def look(folder: Path) -> State:
                     "write it"
                 )
         reason = summary["reason"]
-        word = reason if reason in SETTLED else "stopped"
-        return State(word, summary["iterations"], summary)
-    if last_checkpoint(folder):
-        return State("unfinished", last_checkpoint(folder))
+        status = reason if reason in COMPLETE else "stopped"
+        return State(status, summary["iterations"], summary)
+    if iteration := last_checkpoint(folder):
+        return State("unfinished", iteration)
     return State("empty" if (folder / "config.toml").exists() else "new")
 
 
-def noted(folder: Path) -> bool:
-    """Return whether a launcher has left a sentence about a run that failed."""
+def is_marked_failed(folder: Path) -> bool:
+    """Return whether failure.txt was written by a launch command."""
     try:
         start = files.read(folder / FAILURE, most=len(FAILED))
-    except OSError:  # there is none, or a file that no launcher has written
+    except OSError:  # there is none, or it is not a plain file
         return False
     return bool(start == FAILED.encode())
 
 
-def forget_failure(folder: Path) -> None:
-    """Remove the sentence about a run that failed."""
-    if noted(folder):
+def remove_failure(folder: Path) -> None:
+    """Remove failure.txt if a launch command has written it."""
+    if is_marked_failed(folder):
         files.remove(folder / FAILURE)
 
 
-def note_failure(folder: Path, sentence: str) -> None:
-    """Leave a sentence about a run that failed, unless somebody's file is there."""
+def write_failure(folder: Path, sentence: str) -> None:
+    """Write failure.txt, unless there is such a file of the user."""
     with contextlib.suppress(OSError):
-        if noted(folder) or files.kind(folder / FAILURE) == "none":
+        if is_marked_failed(folder) or files.kind(folder / FAILURE) == "none":
             with files.replacing(folder / FAILURE) as file:
                 file.write(f"{sentence}\n".encode())
 
-
-def status(state: State, waiting: bool = False) -> str:
-    """Return a state as the table says it."""
-    if waiting and not state.settled:
-        return "in queue"
-    return WORDS.get(state.word, state.word)
-
-
 def last_checkpoint(folder: Path) -> int:
     """Return the iteration of the newest complete checkpoint, or 0 without one."""
-    nodes = present(folder).get("nodes")
-    whole = [
+    nodes = read_config(folder).get("nodes")
+    complete = [
         int(path.name)
         for path in (folder / "checkpoints").glob("[0-9]*")
         if len(list(path.glob("node-*.npz"))) == nodes
     ]
-    return max(whole, default=0)
+    return max(complete, default=0)
 
 
-def present(folder: Path) -> dict[str, Any]:
-    """Return the settings of the run in a folder; none if there is no run."""
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the settings of the run in a folder, or {} without a run."""
     try:
         return read_toml(folder / "config.toml")
     except FileNotFoundError:
         return {}
 
 
-def plan(
-    python: str, argv: list[str], folder: Path, ranks: int, again: bool = False
-) -> list[str] | None:
-    """Return what `decide` does, of a command line that is checked before."""
-    (asked,) = settings(python, [argv])
-    return decide(asked, argv, folder, ranks, again)
-
-
-def decide(
-    asked: dict[str, Any],
-    argv: list[str],
-    folder: Path,
-    ranks: int,
-    again: bool = False,
-) -> list[str] | None:
-    """Return the arguments that start a run or go on with it; None if it is done.
-
-    Parameters
-    ----------
-    asked : dict
-        The settings of these arguments.
-    argv : list of str
-        Arguments of ``dadmm.run``, ``--out`` included.
-    folder : Path
-        That of ``--out``.
-    ranks : int
-    again : bool
-        Whether an ``--overwrite`` was done before, so that there is something to keep.
-
-    Raises
-    ------
-    UsageError
-        If the settings are not those of the run in the folder.
-    """
-    state = look(folder)
-    if not (folder / "config.toml").exists() or (asked["overwrite"] and not again):
-        return argv
-    check_same(asked, folder, ranks)
-    if state.done(asked["max_iter"]):
-        return None
-    if last_checkpoint(folder):
-        own = own_class(asked["problem"])
-        return ["--resume", str(folder), *own, *free_flags(asked)]
-    # a run that was ended before its first checkpoint starts again
-    return [*argv, "--overwrite"]
-
-
-def settings(python: str, lines: list[list[str]]) -> list[dict[str, Any]]:
-    """Return the checked settings of several command lines of ``dadmm.run``."""
-    done = subprocess.run(
-        [python, "-P", str(Path(__file__).with_name("settings.py"))],
-        input=json.dumps(lines),
-        env={**os.environ, "PYTHONPATH": project_first()},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        start_new_session=True,  # a terminal's Ctrl-C is for us, who end it if need be
-    )
-    if done.returncode == 2:
-        raise UsageError(done.stderr.strip())
-    if done.returncode:
-        raise SetupError(f"{python} cannot load dadmm; ./launch/setup", done.stderr)
-    return json.loads(done.stdout)
-
-
-def project_first() -> str:
-    """Return a PYTHONPATH on which this project's dadmm comes before all others."""
-    return os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
-
-
-def check_same(asked: dict[str, Any], folder: Path, ranks: int) -> None:
-    """Raise if the run in a folder is not the one that is asked for."""
-    begun = present(folder)
-    if begun.get("nodes") != ranks:
-        raise UsageError(
-            f"{folder} holds a run of {begun.get('nodes')} ranks, and this one has "
-            f"{ranks}; ask for as many, or choose another --out"
-        )
-    for name in sorted((asked.keys() | begun.keys()) - FREE.keys() - ELSEWHERE):
-        if asked.get(name) != begun.get(name):
-            raise UsageError(
-                f"{folder} holds a run with {name} = {begun.get(name)!r}, and this one "
-                f"has {asked.get(name)!r}; choose another --out"
-            )
-
-
-def free_flags(asked: dict[str, Any]) -> list[str]:
-    """Return the flags of the settings that a resumed run may be given anew."""
-    words = []
-    for name, kind in FREE.items():
-        flag, value = "--" + name.replace("_", "-"), asked.get(name)
-        if kind is bool and value is not None:
-            words.append(flag if value else flag.replace("--", "--no-", 1))
-        elif value is not None:
-            words += [flag, str(value)]
-    return words
+def read_ranks(folder: Path) -> list[dict[str, str]]:
+    """Return rank, node, host and pid of each rank of a run, or []."""
+    try:
+        with open(folder / "ranks.csv", newline="") as file:
+            return list(csv.DictReader(file))
+    except OSError:
+        return []
 
 
 @contextlib.contextmanager
-def only_job(folder: Path) -> Iterator[None]:
-    """Make the folder, and keep other jobs out of it for a while.
+def job_lock(folder: Path) -> Iterator[None]:
+    """Create a folder and lock it against other jobs.
 
-    The lock vanishes with this process. It is on a file that is open for writing:
-    between hosts NFS grants nothing else. Where the file system knows no locks, there
-    is none.
+    The system releases the lock when the process ends. The file is open for writing
+    because NFS locks no other files between hosts. A file system without locks gives
+    no protection.
     """
     file = folder / JOB
     try:
         folder.mkdir(parents=True, exist_ok=True)
         while True:
-            handle = lock_file(file)
+            handle = open_lock_file(file)
             with contextlib.suppress(FileNotFoundError):
-                if locked(handle) and os.fstat(handle).st_ino == file.stat().st_ino:
+                lock_file(handle)
+                if os.fstat(handle).st_ino == file.stat().st_ino:
                     break
-            os.close(handle)  # of a job that has just ended, and removed it
+            os.close(handle)  # of a job that has just ended and removed the file
     except BlockingIOError:
         os.close(handle)
-        raise UsageError(f"another job is at work in {folder}; wait for it") from None
+        raise UsageError(
+            f"another job is running in {folder}; wait for it, or choose another --out"
+        ) from None
     except OSError as error:
         raise UsageError(
             f"cannot use {folder} ({error.strerror}); choose another --out"
@@ -264,8 +167,11 @@ def only_job(folder: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def lock_file(file: Path) -> int:
-    """Return the handle of a file to lock, which is empty, and made if need be."""
+def open_lock_file(file: Path) -> int:
+    """Return the handle of a lock file, which is created if it does not exist.
+
+    Raise `UsageError` for a file that is not an empty lock file.
+    """
     with contextlib.suppress(FileExistsError):
         return int(files.create(file))
     handle = int(files.open_plain(file, flags=os.O_RDWR))
@@ -278,12 +184,11 @@ def lock_file(file: Path) -> int:
     return handle
 
 
-def locked(handle: int) -> bool:
-    """Lock a file, if its system has locks; raise if somebody else has."""
+def lock_file(handle: int) -> None:
+    """Lock a file; raise BlockingIOError if another process holds the lock."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise
-    except OSError:
+    except OSError:  # a file system without locks
         pass
-    return True

@@ -1,7 +1,7 @@
-"""Run the main job in a batch job, go on where it stopped, and say how it went.
+"""Start or resume a run in a batch job, and print one line about its end.
 
-``launch/slurm.sbatch`` and ``launch/pbs.sh`` end here. The environment was made before,
-on a login node: compute nodes often have no network, and many jobs start at once.
+``launch/slurm.sbatch`` and ``launch/pbs.sh`` call it. The environment must exist:
+compute nodes often have no network, and many jobs start at once.
 """
 
 from __future__ import annotations
@@ -13,66 +13,64 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from launch.base.arguments import own_class
-from launch.base.environment import (
-    STAMP,
-    Environment,
+from launch.base.arguments import problem_flags, take_option
+from launch.base.environment import STAMP, Environment
+from launch.base.messages import (
     SetupError,
     UsageError,
-    say,
-    tell,
+    exit_on_signal,
+    print_message,
+    report_error,
 )
 from launch.base.run_folder import (
     FAILED,
     JOB,
     LOCK,
     State,
-    decide,
-    forget_failure,
+    job_lock,
     last_checkpoint,
-    look,
-    note_failure,
-    only_job,
-    settings,
+    read_state,
+    remove_failure,
+    write_failure,
 )
-from launch.base.run_folder import project_first as python_path
+from launch.base.run_plan import RunSettings, plan, python_path, read_settings
 from launch.batch import schedulers
 from launch.batch.tasks import arguments_of_task
-from launch.mpi.commands import Launcher, defaults, leave, prepare, take
 from launch.mpi.diagnosis import NOT_CONVERGED
-from launch.mpi.job import Stop, run_job
+from launch.mpi.job import StopHandler, run_job
+from launch.mpi.runtime import Runtime, default_variables, prepare
 
-SHOWN = {"--dry-run", "--help", "-h", "--version"}  # instead of a run
+INFORMATION = {"--dry-run", "--help", "-h", "--version"}  # print, and start no run
 
 
 def run(system: str, arguments: list[str]) -> int:
-    """Run or resume a run inside an allocation; return the exit code of its ranks."""
+    """Start or resume a run inside an allocation; return the exit code of its ranks."""
     allocation = schedulers.SYSTEMS[system](os.environ)
-    if system == "pbs":  # qsub hands a script no arguments of its own
+    if system == "pbs":  # qsub passes no arguments to a script
         arguments = [*split(os.environ.get("DADMM_ARGS", "")), *arguments]
     arguments = arguments_of_task(arguments, os.environ)
-    mpi, arguments = take(arguments, ("--mpi",), "")
-    launcher = installed(mpi)
-    if SHOWN & set(arguments):
-        return subprocess.call(main_job(launcher, arguments), env=launcher.variables)
-    (asked,) = settings(launcher.python, [arguments])
-    folder, arguments = destination(arguments, asked, allocation)
-    with only_job(folder):
-        forget_failure(folder)
-        words = plan(asked, arguments, folder, allocation.ranks)
-        if words is None:
-            state = look(folder)
-            say(f"nothing left to do: {describe(state)}; see {folder}")
-            failed = asked["strict"] and state.word != "converged"
+    mpi, arguments = take_option(arguments, ("--mpi",), "")
+    runtime = existing_runtime(mpi)
+    if INFORMATION & set(arguments):
+        command = runtime.run_command(arguments)
+        return subprocess.call(command, env=runtime.variables)
+    (wanted,) = read_settings(runtime.python, [arguments])
+    folder, arguments = destination(arguments, wanted, allocation)
+    with job_lock(folder):
+        remove_failure(folder)
+        planned = plan_job(wanted, arguments, folder, allocation.ranks)
+        if planned is None:
+            state = read_state(folder)
+            print_message(f"nothing left to do: {describe(state)}; see {folder}")
+            failed = wanted["strict"] and state.status != "converged"
             return NOT_CONVERGED if failed else 0
-        again = way_on(asked, folder, allocation, mpi)
-        return attempt(allocation, launcher, folder, words, again)
+        resume = resume_instruction(wanted, folder, allocation, mpi)
+        return attempt(allocation, runtime, folder, planned, resume)
 
 
 def split(text: str) -> list[str]:
-    """Return the words of a variable, as a shell would, but for its wildcards."""
+    """Return the arguments in a variable, quoted as in a shell, without wildcards."""
     try:
         return shlex.split(text)
     except ValueError as error:
@@ -81,113 +79,105 @@ def split(text: str) -> list[str]:
         ) from None
 
 
-def plan(
-    asked: dict[str, Any], arguments: list[str], folder: Path, ranks: int
+def plan_job(
+    wanted: RunSettings, arguments: list[str], folder: Path, ranks: int
 ) -> list[str] | None:
-    """Return the arguments that start a run or go on with it; None if it is done."""
-    if take(arguments, ("--resume",), "")[0]:
-        return None if look(folder).done(asked["max_iter"]) else arguments
-    # a job that was requeued has done its --overwrite
-    again = "SLURM_RESTART_COUNT" in os.environ
-    return decide(asked, arguments, folder, ranks, again)
-
-
-def main_job(launcher: Launcher, words: list[str]) -> list[str]:
-    """Return the command of a rank."""
-    # -P: this project's dadmm, not one that happens to lie in the user's folder
-    return [launcher.python, "-P", "-m", "dadmm.run", *words]
+    """Return the arguments that start or resume a run; None if it is done."""
+    if take_option(arguments, ("--resume",), "")[0]:
+        return None if read_state(folder).is_done(wanted["max_iter"]) else arguments
+    requeued = "SLURM_RESTART_COUNT" in os.environ
+    return plan(wanted, arguments, folder, ranks, requeued)
 
 
 def attempt(
     allocation: schedulers.Allocation,
-    launcher: Launcher,
+    runtime: Runtime,
     folder: Path,
-    words: list[str],
-    again: str,
+    arguments: list[str],
+    resume: str,
 ) -> int:
-    """Start the ranks, wait for their end, and say what happened in one line."""
+    """Run the ranks to their end, and print one line about it."""
     before = last_checkpoint(folder)
     if before:
-        say(f"going on in {folder} after iteration {before}")
+        print_message(f"resuming {folder} after iteration {before}")
     allowed = len(os.sched_getaffinity(0))
-    pin = schedulers.pinned(allocation, allowed, os.environ.get("DADMM_PIN", "auto"))
-    job, stop = main_job(launcher, words), Stop()
-    with schedulers.start(allocation, launcher, pin, job) as (command, variables):
+    pin = schedulers.is_pinned(allocation, allowed, os.environ.get("DADMM_PIN", "auto"))
+    job, stop = runtime.run_command(arguments), StopHandler()
+    with schedulers.start(allocation, runtime, pin, job) as (command, variables):
         code = run_job(command, variables, folder=folder, stop=stop)
-    state = look(folder)
+    state = read_state(folder)
     if code not in (0, NOT_CONVERGED) or not state.summary:
-        mark_failed(folder, code, again)
+        mark_failed(folder, code, resume)
         return code or 1
     warned = stop.first == signal.SIGUSR1
-    by = "stopped before the time limit" if warned else "stopped"
-    say(f"{describe(state, by)}; results in {folder}{advice(state, folder, again)}")
-    if warned and state.word == "stopped" and os.environ.get("DADMM_REQUEUE") == "1":
-        go_on(allocation, before, state)
+    stopped = "stopped before the time limit" if warned else "stopped"
+    end, advice = describe(state, stopped), next_step(state, folder, resume)
+    print_message(f"{end}; results in {folder}{advice}")
+    if warned and state.status == "stopped" and os.environ.get("DADMM_REQUEUE") == "1":
+        requeue(allocation, before, state)
     return code
 
 
-def mark_failed(folder: Path, code: int, again: str) -> None:
-    """Say that the run failed, and leave a note in its folder for those who collect.
-
-    This process outlives the ranks, so this is the place to find out which of them
-    died, and why.
-    """
-    at = last_checkpoint(folder)
-    resume = f"{again} to go on after iteration {at}" if at else "no checkpoint"
-    sentence = f"{FAILED} {code}; {resume}; {folder}"
-    say(sentence)
+def mark_failed(folder: Path, code: int, resume: str) -> None:
+    """Print that the run failed, and write it to its folder for `collect`."""
+    iteration = last_checkpoint(folder)
+    advice = f"{resume} to resume after iteration {iteration}"
+    advice = advice if iteration else "there is no checkpoint"
+    sentence = f"{FAILED} {code}; {advice}; see {folder}"
+    print_message(sentence)
     others = set(os.listdir(folder)) - {JOB, LOCK}
     if (folder / "config.toml").exists() or not others:
-        note_failure(folder, sentence)
+        write_failure(folder, sentence)
 
 
 def describe(state: State, stopped: str = "stopped") -> str:
-    """Return a state in words."""
+    """Return the end of a run in words."""
     words = {"max_iter": "ended at max_iter, not converged,", "stopped": stopped}
-    return f"{words.get(state.word, state.word)} after {state.iterations} iterations"
+    status = words.get(state.status, state.status)
+    return f"{status} after {state.iterations} iterations"
 
 
-def way_on(
-    asked: dict[str, Any], folder: Path, allocation: schedulers.Allocation, mpi: str
+def resume_instruction(
+    wanted: RunSettings, folder: Path, allocation: schedulers.Allocation, mpi: str
 ) -> str:
-    """Return what to do to go on with a run in another job.
+    """Return how to resume a run in another job.
 
-    The same command would begin another run if the folder has this job's name, and
-    the same run anew with ``--overwrite``.
+    The same command does not if the folder has the number of this job, or with
+    ``--overwrite``.
     """
-    if folder != default_folder(allocation) and not asked["overwrite"]:
+    if folder != default_folder(allocation) and not wanted["overwrite"]:
         return "submit the same command again"
-    words = [*(["--mpi", mpi] if mpi else []), "--resume", str(folder)]
-    words += own_class(asked["problem"])
-    return f"run {schedulers.submission(allocation, words)}"
+    arguments = [*(["--mpi", mpi] if mpi else []), "--resume", str(folder)]
+    arguments += problem_flags(wanted["problem"])
+    return f"run {schedulers.submission(allocation, arguments)}"
 
 
-def advice(state: State, folder: Path, again: str) -> str:
-    """Return what to do about a run that is not done."""
-    if state.settled:
+def next_step(state: State, folder: Path, resume: str) -> str:
+    """Return what to do about a run that is not complete."""
+    if state.complete:
         return ""
     if last_checkpoint(folder):
-        return f"; {again} to go on"
-    return "; it has no checkpoint, so the same command starts again"
+        return f"; {resume} to resume"
+    return "; it has no checkpoint, so the same command starts it again"
 
 
-def go_on(allocation: schedulers.Allocation, before: int, state: State) -> None:
-    """Requeue a job that came further than it was; else it would go on for ever."""
+def requeue(allocation: schedulers.Allocation, before: int, state: State) -> None:
+    """Requeue a job if it made progress; otherwise it would be requeued for ever."""
     if state.iterations > before:
-        say(f"back into the queue as job {allocation.job} (DADMM_REQUEUE=1)")
+        print_message(f"requeued as job {allocation.job} (DADMM_REQUEUE=1)")
         schedulers.requeue(allocation)
     else:
-        say("not requeued: no iteration was done; ask for more time")
+        print_message("not requeued: no iteration was done; ask for more time")
 
 
 def destination(
-    arguments: list[str], asked: dict[str, Any], allocation: schedulers.Allocation
+    arguments: list[str], wanted: RunSettings, allocation: schedulers.Allocation
 ) -> tuple[Path, list[str]]:
     """Return the run's folder and the arguments with it.
 
     It is that of ``--resume``, or ``out`` of the settings, or named after the job.
     """
-    named = take(arguments, ("--resume",), "")[0] or asked.get("out")
+    named = take_option(arguments, ("--resume",), "")[0] or wanted.values.get("out")
     if named:
         return Path(named), arguments
     folder = default_folder(allocation)
@@ -195,47 +185,48 @@ def destination(
 
 
 def default_folder(allocation: schedulers.Allocation) -> Path:
-    """Return the folder of a run that was given none; a requeued job finds it again."""
+    """Return the folder of a run without ``--out``; it is the same after a requeue."""
     return Path("runs", f"{allocation.system}-{allocation.job}")
 
 
-def check_made(environment: Environment) -> None:
-    """Raise if an environment is not there; here is not the place to make it."""
+def check_exists(environment: Environment) -> None:
+    """Raise `UsageError` if an environment does not exist."""
     if not ((environment.folder / STAMP).exists() and environment.python.exists()):
         raise UsageError(
-            f"there is no environment {environment.folder}; make it before the job, "
+            f"there is no environment {environment.folder}; create it before the job, "
             "on a login node with network: ./launch/setup (--mpi as in the job)"
         )
 
 
-def installed(mpi: str, make: Callable[[Environment], None] = check_made) -> Launcher:
-    """Return how to start jobs in the user's environment, or else in the project's."""
+def existing_runtime(
+    mpi: str, make: Callable[[Environment], None] = check_exists
+) -> Runtime:
+    """Return the runtime of DADMM_ENVIRONMENT, or else of the project."""
     own = os.environ.get("DADMM_ENVIRONMENT", "")
-    launcher = own_launcher(Path(own)) if own else prepare(mpi, (), make)
-    variables = {**launcher.variables, "PYTHONPATH": python_path()}
-    return launcher._replace(variables=variables)
+    runtime = user_runtime(Path(own)) if own else prepare(mpi, (), make)
+    variables = {**runtime.variables, "PYTHONPATH": python_path()}
+    return runtime._replace(variables=variables)
 
 
-def own_launcher(prefix: Path) -> Launcher:
-    """Return how to start jobs in an environment of the user's making."""
+def user_runtime(prefix: Path) -> Runtime:
+    """Return the runtime of an environment that the user has created."""
     python, beside = prefix / "bin" / "python", prefix / "bin" / "mpiexec"
     if not python.exists():
         raise UsageError(f"DADMM_ENVIRONMENT must have a bin/python, got '{prefix}'")
     external = os.environ.get("DADMM_MPIEXEC", "")
-    # the host's is not the MPI of an image (launch/container)
+    # an image (launch/container) does not use the MPI of the host
     on_path = "" if os.environ.get("DADMM_IMAGE") else "mpiexec"
     wanted = external or (str(beside) if beside.exists() else on_path)
-    mpiexec = shutil.which(wanted) or ""  # srun and sweeps on one machine need none
-    found = defaults(mpiexec, external=mpiexec not in ("", str(beside)))
-    return Launcher(str(python), mpiexec, {**found, **os.environ})
+    mpiexec = shutil.which(wanted) or ""  # srun and local sweeps need none
+    variables = default_variables(mpiexec, external=mpiexec not in ("", str(beside)))
+    return Runtime(str(python), mpiexec, {**variables, **os.environ})
 
 
 def main(system: str, arguments: list[str]) -> int:
     """Run a job of a batch system and return its exit code."""
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(signum, leave)
+        signal.signal(signum, exit_on_signal)
     try:
         return run(system, arguments)
     except SetupError as error:
-        return tell(error)
-
+        return report_error(error)

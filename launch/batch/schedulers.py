@@ -1,4 +1,4 @@
-"""What batch systems say about a job, and how ranks are started within one."""
+"""Slurm and PBS: what a job was given, how it starts ranks, how it is submitted."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from launch.base.environment import UsageError, say
+from launch.base.messages import UsageError, print_message
 from launch.mpi import hostfile
-from launch.mpi.commands import Launcher, banner, script
-from launch.mpi.ranks import on_hosts, outliving
+from launch.mpi.mpiexec import command_on_hosts, fault_tolerance, version_text
+from launch.mpi.runtime import Runtime, script_path
 
 LAUNCHERS = ("mpiexec", "srun")
 PINS = ("auto", "yes", "no")
@@ -22,18 +22,18 @@ SLURM = "sbatch -n 20 launch/slurm.sbatch [arguments of dadmm.run]"
 
 
 class Allocation(NamedTuple):
-    """What a job was given."""
+    """The resources of a job."""
 
     system: str  # slurm or pbs
     job: str  # its number
     ranks: int
-    cores: int | None  # of this host, for this job; None if nobody says
-    ranks_here: int
+    cores: int | None  # of this job on this host; None if unknown
+    ranks_here: int  # on this host
     hostfile: str = ""
 
 
 def slurm(variables: Mapping[str, str]) -> Allocation:
-    """Return what Slurm says in the environment of a batch script."""
+    """Return the allocation that the variables of a Slurm job describe."""
     if "SLURM_JOB_ID" not in variables:
         raise UsageError(f"not inside a Slurm job; submit: {SLURM}")
     if "SLURM_NTASKS" not in variables:
@@ -48,7 +48,7 @@ def slurm(variables: Mapping[str, str]) -> Allocation:
 
 
 def counts(text: str) -> list[int]:
-    """Return the numbers of Slurm's short form: 10(x2),3 is 10, 10, 3."""
+    """Return the numbers in Slurm's short form: 10(x2),3 is [10, 10, 3]."""
     found = []
     for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
         found += [int(count)] * int(times or 1)
@@ -56,14 +56,14 @@ def counts(text: str) -> list[int]:
 
 
 def pbs(variables: Mapping[str, str]) -> Allocation:
-    """Return what PBS says: a file with one line per rank, the first of this host."""
+    """Return the allocation of a PBS job: its file has a line per rank, ours first."""
     file = variables.get("PBS_NODEFILE", "")
     try:
         hosts = Path(file).read_text().split()
     except OSError:
         hosts = []
     if not hosts:
-        raise UsageError("not inside a PBS job: PBS_NODEFILE is no list of hosts")
+        raise UsageError("not inside a PBS job: PBS_NODEFILE names no file with hosts")
     cores = int(variables.get("NCPUS", "0")) or None
     job = variables.get("PBS_JOBID", "0").partition(".")[0]
     return Allocation("pbs", job, len(hosts), cores, hosts.count(hosts[0]), file)
@@ -72,83 +72,86 @@ def pbs(variables: Mapping[str, str]) -> Allocation:
 SYSTEMS = {"slurm": slurm, "pbs": pbs}
 
 
-def pinned(allocation: Allocation, allowed: int, wish: str = "auto") -> bool:
-    """Return whether each rank is to have a core of its own.
+def is_pinned(allocation: Allocation, allowed: int, choice: str = "auto") -> bool:
+    """Return whether to pin each rank to its own core.
 
-    Only if there are enough of them, and if the cores that this process may use are
-    those of the job: on a host that it shares with others, who are not kept apart,
-    every job would pin its first rank to the same first core.
+    By default, ranks are pinned if there are enough cores and if the process may use
+    only the cores of the job. Otherwise two jobs on one host could pin their ranks to
+    the same cores.
 
     Parameters
     ----------
     allocation : Allocation
     allowed : int
-        Cores that the system lets this process use.
-    wish : {"auto", "yes", "no"}
+        Number of cores that the process may use.
+    choice : {"auto", "yes", "no"}
     """
-    if wish not in PINS:
-        raise UsageError(f"DADMM_PIN must be auto, yes or no, got {wish!r}")
+    if choice not in PINS:
+        raise UsageError(f"DADMM_PIN must be auto, yes or no, got {choice!r}")
     own = allocation.cores == allowed and allocation.ranks_here <= allowed
-    return own if wish == "auto" else wish == "yes"
+    return own if choice == "auto" else choice == "yes"
 
 
 @contextlib.contextmanager
 def start(
-    allocation: Allocation, launcher: Launcher, pin: bool, job: list[str]
+    allocation: Allocation, runtime: Runtime, pin: bool, job: list[str]
 ) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Hold the command that starts a job on all ranks, and its variables."""
-    wanted = launcher.variables.get("DADMM_LAUNCHER", "mpiexec")
-    if wanted not in LAUNCHERS or (wanted == "srun" and allocation.system != "slurm"):
+    """Yield the command that starts a job on all ranks, and its variables."""
+    launcher = runtime.variables.get("DADMM_LAUNCHER", "mpiexec")
+    slurm = allocation.system == "slurm"
+    if launcher not in LAUNCHERS or (launcher == "srun" and not slurm):
         raise UsageError(
             "DADMM_LAUNCHER must be mpiexec, or srun in a Slurm job; "
-            f"got {wanted!r} in a {allocation.system} job"
+            f"got {launcher!r} in a {allocation.system} job"
         )
-    ranks, said = ["-n", str(allocation.ranks)], banner(launcher.mpiexec)
-    if wanted == "srun":
-        bound = ["--cpu-bind=cores"] if pin else []  # else as the site likes it
-        pmi = {"SLURM_MPI_TYPE": "pmix" if "Open" in said else "pmi2"}
-        variables = pmi | launcher.variables
-        yield ["srun", *ranks, "--kill-on-bad-exit=1", *bound, *job], variables
+    ranks, version = ["-n", str(allocation.ranks)], version_text(runtime.mpiexec)
+    if launcher == "srun":
+        bind = ["--cpu-bind=cores"] if pin else []  # else the default of the site
+        pmi = {"SLURM_MPI_TYPE": "pmix" if "Open" in version else "pmi2"}
+        variables = pmi | runtime.variables
+        yield ["srun", *ranks, "--kill-on-bad-exit=1", *bind, *job], variables
         return
-    if not launcher.mpiexec:
+    if not runtime.mpiexec:
         raise UsageError(
             "there is no mpiexec; load the site's MPI, or set DADMM_MPIEXEC to its "
             "mpiexec, or DADMM_LAUNCHER=srun"
         )
-    options, variables = binding(said, pin)
-    variables |= launcher.variables
-    if not allocation.hostfile:  # an mpiexec asks Slurm by itself
-        lasting = outliving(launcher.mpiexec, job)
-        yield [launcher.mpiexec, *options, *lasting, *ranks, *job], variables
+    options, variables = binding(version, pin)
+    variables |= runtime.variables
+    if not allocation.hostfile:  # mpiexec asks Slurm for the hosts
+        options += fault_tolerance(runtime.mpiexec, job)
+        yield [runtime.mpiexec, *options, *ranks, *job], variables
         return
-    places = hostfile.read(allocation.hostfile)
-    with on_hosts(launcher.mpiexec, places, job, variables) as command:
+    hosts = hostfile.read(allocation.hostfile)
+    with command_on_hosts(runtime.mpiexec, hosts, job, variables) as command:
         yield [command[0], *options, *command[1:]], variables
 
 
-def binding(banner: str, pin: bool) -> tuple[list[str], dict[str, str]]:
-    """Return the options and variables by which an MPI pins ranks, or does not."""
-    if "Intel" in banner:
+def binding(version: str, pin: bool) -> tuple[list[str], dict[str, str]]:
+    """Return the options and variables that make an MPI pin ranks, or not."""
+    if "Intel" in version:
         return [], {"I_MPI_PIN": "1" if pin else "0"}
-    if "Open" in banner:
+    if "Open" in version:
         return ["--bind-to", "core" if pin else "none"], {}
     return (["-bind-to", "core"] if pin else []), {}
 
 
-def submission(allocation: Allocation, words: list[str]) -> str:
-    """Return the command that submits a job as large as this one, with arguments."""
-    if allocation.system == "pbs":  # which takes the ranks from the script
-        given = shlex.quote(shlex.join(words))
-        return f"DADMM_ARGS={given} qsub -V {shlex.quote(script('pbs.sh'))}"
-    ranks = ["-n", str(allocation.ranks)]
-    return shlex.join(["sbatch", *ranks, script("slurm.sbatch"), *words])
+def submission(allocation: Allocation, arguments: list[str]) -> str:
+    """Return the command that submits a job of the same size with these arguments."""
+    if allocation.system == "pbs":  # the script has the number of ranks
+        quoted = shlex.quote(shlex.join(arguments))
+        script = shlex.quote(script_path("launch/pbs.sh"))
+        return f"DADMM_ARGS={quoted} qsub -V {script}"
+    ranks, script = ["-n", str(allocation.ranks)], script_path("launch/slurm.sbatch")
+    return shlex.join(["sbatch", *ranks, script, *arguments])
 
 
 def requeue(allocation: Allocation) -> None:
-    """Put this job back into Slurm's queue, which ends it here."""
+    """Put this job back into Slurm's queue, which ends it."""
     number = os.environ["SLURM_JOB_ID"]
     done = subprocess.run(
         ["scontrol", "requeue", number], capture_output=True, text=True, timeout=60
     )
     if done.returncode:
-        say(f"Slurm will not requeue job {allocation.job}: {done.stderr.strip()}")
+        reason = done.stderr.strip()
+        print_message(f"Slurm did not requeue job {allocation.job}: {reason}")

@@ -1,9 +1,9 @@
-"""The tasks of a sweep: a grid in TOML, and the folder in which its runs are.
+"""The tasks of a sweep: a grid in TOML, and the folder of its runs.
 
-``sweep.json`` has the names of the tasks by number, their ranks, the jobs that were
-submitted, and the files of the sweep itself: it replaces no others.
-``settings/NAME.toml`` is what a task asks for; ``NAME/`` is its run, and ``logs/`` has
-what the jobs said.
+In the folder, ``sweep.json`` has the names of the tasks by number, the number of ranks,
+the submitted jobs and the files of the sweep; no other files are replaced.
+``settings/NAME.toml`` has the settings of a task, ``NAME/`` is its run, and ``logs/``
+has the output of the jobs.
 """
 
 from __future__ import annotations
@@ -14,37 +14,40 @@ import json
 import math
 import os
 import re
+import subprocess
 import tomllib
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from launch.base import toml
+from launch.base.arguments import DEFAULT_RANKS
+from launch.base.messages import UsageError
 from launch.base.plainfiles import files
 from launch.base.reading import read_json, read_toml
-from launch.mpi.commands import RANKS, UsageError
 
 FLAG = "--sweep"
 RESERVED = {"settings", "logs"}
-MOST_TASKS = 100_000  # of a grid
-LONGEST = 200  # characters of a folder's name; file systems take 255
+MAX_TASKS = 100_000  # of a grid
+LONGEST = 200  # characters of a folder's name; file systems allow 255
 NAME = re.compile(r"(?!\.)[\w.,=+-]+")  # of a task
 
 
 class Grid(NamedTuple):
-    """What a grid's file asks for."""
+    """The content of a grid file."""
 
     ranks: int
-    tasks: dict[str, dict[str, Any]]  # all settings of each task, by its name
-    varied: list[str]  # the settings that differ
+    tasks: dict[str, dict[str, Any]]  # the settings of each task, by its name
+    varied: list[str]  # names of the settings in [grid]
 
 
 class Sweep:
-    """The folder of a sweep; a task keeps its number when the grid grows."""
+    """The folder of a sweep. A task keeps its number when the grid grows."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.ranks = RANKS
+        self.ranks = DEFAULT_RANKS
         self.names: list[str] = []
         self.varied: list[str] = []
         self.jobs: list[str] = []
@@ -52,10 +55,10 @@ class Sweep:
         if files.kind(folder / "sweep.json") != "none":
             record = read_json(folder / "sweep.json")
             self.ranks = number_of_ranks(record.get("ranks"))
-            self.names = _texts(record, "tasks", folder)
-            self.varied = _texts(record, "varied", folder)
-            self.jobs = _texts(record, "jobs", folder)
-            self.files = set(_texts(record, "files", folder))
+            self.names = _strings(record, "tasks", folder)
+            self.varied = _strings(record, "varied", folder)
+            self.jobs = _strings(record, "jobs", folder)
+            self.files = set(_strings(record, "files", folder))
             for name in self.names:
                 if not NAME.fullmatch(name):
                     raise UsageError(
@@ -64,32 +67,32 @@ class Sweep:
                     )
 
     @classmethod
-    def present(cls, folder: Path) -> Sweep:
-        """Return the sweep of a folder that must hold one."""
+    def existing(cls, folder: Path) -> Sweep:
+        """Return the sweep in a folder; raise `UsageError` if there is none."""
         if not (folder / "sweep.json").exists():
-            raise UsageError(f"{folder} holds no sweep; it has no sweep.json")
+            raise UsageError(f"{folder} holds no sweep: it has no sweep.json")
         return cls(folder)
 
-    def check(self, grid: Grid, waiting: Container[int]) -> None:
-        """Raise if a grid does not go with the sweep and its tasks in the queue.
+    def check(self, grid: Grid, queued: Container[int]) -> None:
+        """Raise `UsageError` if a grid contradicts the sweep or its queued tasks.
 
-        A task reads its settings when it starts, so they must stay as they are.
+        A task reads its settings when it starts, so those of queued tasks are fixed.
         """
         if self.names and self.ranks != grid.ranks:
             raise UsageError(
                 f"{self.folder} holds a sweep with ranks = {self.ranks}, and this one "
                 f"has {grid.ranks}; choose another --out"
             )
-        for file in sorted(own_files(grid)):
+        for file in sorted(files_of(grid)):
             if files.kind(self.folder / file) != "none" and file not in self.files:
                 raise UsageError(
                     f"{self.folder / file} is not of a sweep that is in this folder; "
                     "move it away, or choose another --out"
                 )
         for number, name in enumerate(self.names):
-            if number not in waiting or name not in grid.tasks:
+            if number not in queued or name not in grid.tasks:
                 continue
-            old, new = self.settings(name), tomllib.loads(toml(grid.tasks[name]))
+            old, new = self.settings(name), tomllib.loads(toml.dumps(grid.tasks[name]))
             for key in sorted(old.keys() | new.keys()):
                 if old.get(key) != new.get(key):
                     raise UsageError(
@@ -98,22 +101,22 @@ class Sweep:
                         "for it or cancel it, or choose another --out"
                     )
 
-    def adopt(self, grid: Grid) -> None:
-        """Add the tasks of a grid that are new; those of before stay."""
+    def add(self, grid: Grid) -> None:
+        """Add the new tasks of a grid, and write the settings of all."""
         self.ranks = grid.ranks
         self.varied = list(dict.fromkeys([*self.varied, *grid.varied]))
         self.names += [name for name in grid.tasks if name not in self.names]
-        self.files |= own_files(grid)
+        self.files |= files_of(grid)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.save()
         for name, settings in grid.tasks.items():
-            self.write(f"settings/{name}.toml", toml(settings))
+            self.write(f"settings/{name}.toml", toml.dumps(settings))
         logs = files.within(self.folder / "logs" / "any", self.folder, make=True)
-        with usable(self.folder), logs:  # Slurm writes there, too
+        with writing_to(self.folder), logs:  # Slurm writes there as well
             pass
 
     def save(self) -> None:
-        """Write the record."""
+        """Write sweep.json."""
         record = {
             "ranks": self.ranks,
             "varied": self.varied,
@@ -124,26 +127,45 @@ class Sweep:
         self.write("sweep.json", json.dumps(record, indent=1) + "\n")
 
     def write(self, name: str, text: str) -> None:
-        """Write a file whole or not at all: a task may be reading it."""
+        """Write a file atomically, since a task may read it meanwhile."""
         path = self.folder / name
-        with usable(self.folder), files.replacing(path, self.folder) as file:
+        with writing_to(self.folder), files.replacing(path, self.folder) as file:
             file.write(text.encode())
 
-    def log(self, name: str) -> TextIO:
-        """Return the file for what a task says on this machine, open at its end."""
-        path = self.folder / "logs" / f"{name}.out"
-        with usable(self.folder):
+    def log_file(self, name: str) -> Path:
+        """Return the file with the output of a task that ran on this machine."""
+        return self.folder / "logs" / f"{name}.out"
+
+    def open_log(self, name: str) -> TextIO:
+        """Open the log of a task to append to it."""
+        path = self.log_file(name)
+        with writing_to(self.folder):
             if files.kind(path) == "none":
                 return open(files.create(path, self.folder), "w")
             flags = os.O_WRONLY | os.O_APPEND
             return open(files.open_plain(path, self.folder, flags), "a")
+
+    def queued(self) -> set[int]:
+        """Return the numbers of the tasks in Slurm's queue."""
+        found: set[int] = set()
+        for job in self.jobs:
+            command = ["squeue", "-h", "-r", "-j", job, "-o", "%K"]
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=60
+                )
+            except FileNotFoundError:
+                return set()
+            # squeue fails for a job that ended long ago, and prints nothing
+            found |= {int(text) for text in done.stdout.split() if text.isdecimal()}
+        return found
 
     def settings_file(self, name: str) -> Path:
         """Return the file with a task's settings."""
         return self.folder / "settings" / f"{name}.toml"
 
     def settings(self, name: str) -> dict[str, Any]:
-        """Return what a task asks for."""
+        """Return the settings of a task."""
         file = self.settings_file(name)
         try:
             return read_toml(file)
@@ -156,24 +178,24 @@ class Sweep:
         return ["--config", str(self.settings_file(name)), "--out", out]
 
 
-def _texts(record: dict[str, Any], name: str, folder: Path) -> list[str]:
-    """Return a list of a sweep's record."""
+def _strings(record: dict[str, Any], name: str, folder: Path) -> list[str]:
+    """Return a list of strings in sweep.json."""
     found = record.get(name)
-    if not (isinstance(found, list) and all(isinstance(word, str) for word in found)):
+    if not (isinstance(found, list) and all(isinstance(item, str) for item in found)):
         raise UsageError(f"{folder}/sweep.json is damaged: it has no list of {name}")
     return found
 
 
-def own_files(grid: Grid) -> set[str]:
-    """Return the names of the files that a sweep itself writes for a grid."""
+def files_of(grid: Grid) -> set[str]:
+    """Return the names of the files that a sweep writes for a grid, beside its runs."""
     logs = {f"logs/{name}.out" for name in grid.tasks}
     settings = {f"settings/{name}.toml" for name in grid.tasks}
     return {"sweep.json", "table.csv"} | logs | settings
 
 
 @contextmanager
-def usable(folder: Path) -> Iterator[None]:
-    """Turn the operating system's refusals into one sentence."""
+def writing_to(folder: Path) -> Iterator[None]:
+    """Raise `UsageError` instead of OSError."""
     try:
         yield
     except OSError as error:
@@ -183,11 +205,11 @@ def usable(folder: Path) -> Iterator[None]:
 
 
 def arguments_of_task(arguments: list[str], variables: Mapping[str, str]) -> list[str]:
-    """Return the arguments of a task of a job array; others stay as they are."""
+    """Replace ``--sweep DIR`` by the arguments of this task of the job array."""
     if FLAG not in arguments:
         return arguments
     at = arguments.index(FLAG)
-    sweep = Sweep.present(Path(*arguments[at + 1 : at + 2]))
+    sweep = Sweep.existing(Path(*arguments[at + 1 : at + 2]))
     number = variables.get("SLURM_ARRAY_TASK_ID", "")
     if not number.isdecimal() or int(number) >= len(sweep.names):
         raise UsageError(
@@ -212,28 +234,29 @@ def read_grid(path: Path, ranks: str = "") -> Grid:
     for name, found in (("base", base), ("grid", grid)):
         if not isinstance(found, dict):
             raise UsageError(f"{path}: {name} must be a table, got {found!r}")
-    if math.prod(len(v) for v in grid.values() if isinstance(v, list)) > MOST_TASKS:
-        raise UsageError(f"{path} asks for more than {MOST_TASKS} runs; use fewer")
+    if math.prod(len(v) for v in grid.values() if isinstance(v, list)) > MAX_TASKS:
+        raise UsageError(f"{path} asks for more than {MAX_TASKS} runs; use fewer")
     for name, values in grid.items():
         if not (isinstance(values, list) and values):
             raise UsageError(
                 f"{path}: {name} in [grid] must be a list of values, got {values!r}; "
-                "what all runs share belongs into [base]"
+                "write a value that all runs share in [base]"
             )
     taken = {"out", "nodes", "overwrite"} & (base.keys() | grid.keys())
     if both := base.keys() & grid.keys() | taken:
         raise UsageError(
-            f"{path}: {min(both)} must be in one of [base] and [grid] only, and out, "
-            "overwrite and nodes in neither: a sweep has its own folders and ranks"
+            f"{path}: {min(both)} must be in only one of [base] and [grid], and out, "
+            "overwrite and nodes in neither, since a sweep sets them itself"
         )
     combinations = itertools.product(*grid.values())
     chosen = [dict(zip(grid, values, strict=True)) for values in combinations]
     tasks = {name_of(choice): base | choice for choice in chosen}
-    return Grid(number_of_ranks(ranks or table.get("ranks", RANKS)), tasks, list(grid))
+    n = number_of_ranks(ranks or table.get("ranks", DEFAULT_RANKS))
+    return Grid(n, tasks, list(grid))
 
 
 def number_of_ranks(value: Any) -> int:
-    """Return a number of ranks, as a file or a command line gives it."""
+    """Return the number of ranks in a file or a command line."""
     digits = str(value)
     if digits.isascii() and digits.isdecimal() and len(digits) < 10 and int(digits):
         return int(digits)
@@ -241,7 +264,7 @@ def number_of_ranks(value: Any) -> int:
 
 
 def name_of(choice: Mapping[str, Any]) -> str:
-    """Return the name of a task, which tells its settings and is a folder's name."""
+    """Return the name of a task, made of its settings and valid for a folder."""
     exact = ",".join(f"{name}={plain(value)}" for name, value in choice.items())
     name = re.sub(r"[^\w.,=+-]", "_", exact)[:LONGEST] or "run"
     if name == exact and name not in RESERVED:
@@ -251,13 +274,6 @@ def name_of(choice: Mapping[str, Any]) -> str:
 
 def plain(value: Any) -> str:
     """Return a value as it appears in a name and in a table."""
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def toml(settings: Mapping[str, Any]) -> str:
-    """Return settings as TOML; a table becomes the JSON text that it stands for."""
-    lines = []
-    for name, value in settings.items():
-        text = json.dumps(value) if isinstance(value, dict) else value
-        lines.append(f"{name} = {json.dumps(text)}\n")
-    return "".join(lines)
+    if isinstance(value, dict):
+        return json.dumps(value)
+    return value if isinstance(value, str) else toml.encode(value)

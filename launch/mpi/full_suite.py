@@ -1,4 +1,4 @@
-"""All that can be tested: suite, other MPIs, a real Slurm, the fault campaign."""
+"""Run all tests: the suite, the other MPIs, a real Slurm and the fault campaign."""
 
 from __future__ import annotations
 
@@ -10,47 +10,48 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from launch.base.environment import PROJECT, say
-from launch.mpi.commands import Launcher, prepare
+from launch.base.environment import PROJECT
+from launch.base.messages import print_message
+from launch.mpi.runtime import prepare
 
 TEST = str(PROJECT / "launch" / "test")
 CASES = 200
 
 
 class Stage(NamedTuple):
-    """One part of everything."""
+    """One part of the full suite."""
 
     name: str
     command: list[str]
     variables: dict[str, str]
 
 
-class Ended(NamedTuple):
-    """How a part went."""
+class Result(NamedTuple):
+    """The outcome of one stage."""
 
     name: str
     code: int
-    counts: str  # in the part's own words
+    counts: str  # the last line with numbers of tests or cases
     minutes: float
 
 
-def stages(launcher: Launcher, faults: Path) -> list[Stage]:
-    """Return what to run, in order."""
+def stages(python: str, faults: Path) -> list[Stage]:
+    """Return the stages in order."""
     campaign = str(PROJECT / "tests" / "faults" / "campaign.py")
-    words = ["--cases", str(CASES), "--out", str(faults)]
+    options = ["--cases", str(CASES), "--out", str(faults)]
     return [
         Stage("suite, MPICH", [TEST, "--mpi", "mpich"], {"DADMM_ALL": "1"}),
         Stage("MPI part, Open MPI", [TEST, "--mpi", "openmpi"], {"DADMM_ALL": "1"}),
         Stage("MPI part, Intel MPI", [TEST, "--mpi", "impi"], {"DADMM_ALL": "1"}),
-        Stage("Slurm", [TEST, "tests/slurm"], {"CI": "1"}),  # which may install it
-        Stage("fault campaign", [launcher.python, campaign, *words], {}),
+        Stage("Slurm", [TEST, "tests/slurm"], {"CI": "1"}),  # CI lets it install Slurm
+        Stage("fault campaign", [python, campaign, *options], {}),
     ]
 
 
-def play(stage: Stage, variables: dict[str, str]) -> Ended:
-    """Run one part, showing what it says."""
-    say(f"now: {stage.name}")
-    began, counts = time.monotonic(), ""
+def run_stage(stage: Stage, variables: dict[str, str]) -> Result:
+    """Run one stage and show its output."""
+    print_message(f"now: {stage.name}")
+    start, counts = time.monotonic(), ""
     with subprocess.Popen(
         stage.command,
         cwd=PROJECT,
@@ -65,16 +66,18 @@ def play(stage: Stage, variables: dict[str, str]) -> Ended:
             sys.stdout.flush()
             if re.search(r"\d+ (passed|failed|skipped|error)|\| all \|", line):
                 counts = line.strip(" =|\n").replace("|", ",")
-    return Ended(stage.name, process.wait(), counts, (time.monotonic() - began) / 60)
+    return Result(stage.name, process.wait(), counts, (time.monotonic() - start) / 60)
 
 
 def run() -> int:
-    """Run everything, whatever fails, and end with a table."""
-    launcher = prepare("", ("test", "dev", "plot"))
+    """Run all stages, even after a failure, and print a table of their results."""
+    runtime = prepare("", ("test", "dev", "plot"))
     faults = Path(tempfile.mkdtemp(prefix="dadmm-faults-"))
-    ended = [play(stage, launcher.variables) for stage in stages(launcher, faults)]
-    print("\n| part | code | minutes | in its own words |\n|---|---|---|---|")
-    for part in ended:
+    results = [
+        run_stage(stage, runtime.variables) for stage in stages(runtime.python, faults)
+    ]
+    print("\n| part | code | minutes | counts |\n|---|---|---|---|")
+    for part in results:
         print(f"| {part.name} | {part.code} | {part.minutes:.1f} | {part.counts} |")
-    say(f"the cases of the fault campaign are in {faults}")
-    return max(part.code != 0 for part in ended)
+    print_message(f"the cases of the fault campaign are in {faults}")
+    return max(part.code != 0 for part in results)

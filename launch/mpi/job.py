@@ -1,9 +1,8 @@
-"""An mpiexec that stops politely: INT, TERM and USR1 become USR1, then the end.
+"""Run mpiexec, turn signals into a stop at a common iteration, and report failures.
 
-mpiexec runs in a session of its own, so that a terminal's Ctrl-C does not reach it.
-MPICH, Open MPI and Intel MPI all pass USR1 on to every rank, and the ranks stop at
-the same iteration and write their results. When a job has failed, the launcher says
-what happened to it.
+mpiexec runs in its own session, so that Ctrl-C in a terminal does not reach it. MPICH,
+Open MPI and Intel MPI pass USR1 on to every rank. The ranks then stop at the same
+iteration and write their results.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from launch.base.environment import say
+from launch.base.messages import print_message
 from launch.mpi import diagnosis
-from launch.mpi.monitor import Witness
+from launch.mpi.monitor import Monitor
 
-SAME = 0.3  # seconds; timeout(1) signals a process and then its group: that is one
+SAME = 0.3  # seconds; timeout(1) signals a process and then its group: count that once
 SKEW = 5  # seconds by which the clock of a file system may be behind
 GRACE = 3  # seconds from TERM to KILL
 
 
-class Stop:
-    """A signal handler: the first signal asks the job to stop, the next ends it."""
+class StopHandler:
+    """A signal handler: the first signal stops the job, the second terminates it."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.count = 0
-        self.first: int | None = None  # the signal that asked
+        self.first: int | None = None  # the first signal
         self._last = -SAME
 
     def __call__(self, signum: int, frame: FrameType | None = None) -> None:
@@ -46,33 +45,38 @@ class Stop:
         self.act()
 
     def act(self) -> None:
-        """Ask at the first signal; end with TERM at the second, with KILL later."""
+        """Send USR1 for the first signal, TERM for the second, KILL for later ones."""
         if self.process is None or not self.count:
             return
         if self.count == 1:
-            say("stopping at a common iteration; once more ends the job at once")
+            print_message(
+                "stopping at a common iteration; a second signal ends the job at once"
+            )
             self.process.send_signal(signal.SIGUSR1)
         elif self.count == 2:
-            end(self.process, signal.SIGTERM)
-            signal.alarm(GRACE)
+            self._terminate()
         else:
-            end(self.process, signal.SIGKILL)
+            kill_group(self.process, signal.SIGKILL)
 
-    def overdue(self) -> None:
-        """End an mpiexec that does not notice that a rank has ended."""
+    def end_hanging(self) -> None:
+        """Terminate an mpiexec that did not react to the end of a rank."""
         if self.process is not None:
-            say("a rank has ended, and mpiexec does not end the others: ending it")
-            end(self.process, signal.SIGTERM)
-            signal.alarm(GRACE)
+            print_message("a rank has ended, but mpiexec has not; ending the job")
+            self._terminate()
 
-    def expire(self, signum: int, frame: FrameType | None) -> None:
-        """Kill a job that outlived its grace."""
+    def kill(self, signum: int, frame: FrameType | None) -> None:
+        """Kill a job that did not end after TERM, as the handler of SIGALRM."""
         if self.process is not None:
-            end(self.process, signal.SIGKILL)
+            kill_group(self.process, signal.SIGKILL)
+
+    def _terminate(self) -> None:
+        assert self.process is not None
+        kill_group(self.process, signal.SIGTERM)
+        signal.alarm(GRACE)
 
 
-def end(process: subprocess.Popen[bytes], signum: int) -> None:
-    """Signal the process group of mpiexec, and nobody else."""
+def kill_group(process: subprocess.Popen[bytes], signum: int) -> None:
+    """Send a signal to the process group of mpiexec."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signum)
 
@@ -82,87 +86,89 @@ def run_job(
     variables: dict[str, str],
     resume: str = "",
     folder: Path | None = None,
-    stop: Stop | None = None,
+    stop: StopHandler | None = None,
 ) -> int:
-    """Run mpiexec until it ends, turning signals; return its exit code.
+    """Run mpiexec to its end and return its exit code.
 
-    A hang-up counts as a wish to stop, too, unless nohup is in force. USR1 is how a
-    batch system warns of a time limit. After a failure it says what happened, and how
-    to go on.
+    INT, TERM, USR1 (which batch systems send before a time limit) and, unless it is
+    ignored as under nohup, HUP stop the job. After a failure, print what happened and
+    how to resume.
 
     Parameters
     ----------
     command : list of str
     variables : dict of str to str
     resume : str
-        The command to go on with, when the run's folder follows.
+        The command that resumes a run when its folder is appended.
     folder : Path, optional
-        Of the run, if the caller knows; else rank 0 leaves word, if it is on this host.
-    stop : Stop, optional
-        The caller's, which then knows what signals came.
+        The run's folder, if it is known. Otherwise rank 0 reports it, if it runs on
+        this host.
+    stop : StopHandler, optional
+        A handler that the caller can ask for the signals that came.
     """
-    stop = stop or Stop()
+    stop = stop or StopHandler()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(signum, stop)
-    signal.signal(signal.SIGALRM, stop.expire)
+    signal.signal(signal.SIGALRM, stop.kill)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, stop)
     started = time.time()
-    with Witness() as witness:
+    with Monitor() as monitor:
         stop.process = subprocess.Popen(
             command,
-            env=variables | witness.variables,
+            env=variables | monitor.variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        stop.act()  # on a signal that came while the job was being started
-        outlives = "--with-ft" in command  # a run may go on without some of its ranks
-        witness.watch(stop.process, (lambda: None) if outlives else stop.overdue)
+        stop.act()  # on a signal that came before the process existed
+        tolerant = "--with-ft" in command  # the run may continue without some ranks
+        monitor.watch(stop.process, None if tolerant else stop.end_hanging)
         code = stop.process.wait()
         signal.alarm(0)
         code = code if code >= 0 else 128 - code
-        folder = witness.folder or begun(folder, started)
-        return ended(code, resume, witness, folder, stop.count > 1)
+        folder = monitor.folder or if_changed(folder, started)
+        return report_end(code, resume, monitor, folder, stop.count > 1)
 
 
-def begun(folder: Path | None, since: float) -> Path | None:
-    """Return a folder if a run has begun, or gone on, in it since then."""
+def if_changed(folder: Path | None, since: float) -> Path | None:
+    """Return a folder if a run was started or resumed in it since then, else None."""
     if folder is not None:
-        with contextlib.suppress(OSError):  # there is none
+        with contextlib.suppress(OSError):  # it does not exist
             if (folder / "config.toml").stat().st_mtime > since - SKEW:
                 return folder
     return None
 
 
-def ended(
-    code: int, resume: str, witness: Witness, folder: Path | None, by_request: bool
+def report_end(
+    code: int, resume: str, monitor: Monitor, folder: Path | None, by_user: bool
 ) -> int:
-    """Say what happened to a job that has failed; return the exit code of the launcher.
+    """Print what happened to a failed job; return the exit code of the command.
 
-    Open MPI ends with 0 when it has lost a host, so a run without results is a failure,
-    too.
+    A run without results has failed even if mpiexec returned 0, as Open MPI does after
+    it has lost a host.
     """
     if code == 0:
         if folder is None or (folder / "summary.json").exists():
             return 0
         code = 1
-    if by_request:
+    if by_user:
         if folder is not None:
-            say(f"ended on request; {diagnosis.ways_on(resume, folder)}")
+            advice = diagnosis.resume_advice(resume, folder)
+            print_message(f"ended by a second signal; {advice}")
         return code
     sentences = diagnosis.explain(
         resume,
-        witness.tail,
+        monitor.tail,
         folder,
         code,
-        witness.first,
-        witness.out_of_memory,
-        witness.has_seen(0),
+        monitor.first,
+        monitor.out_of_memory,
+        monitor.has_seen(0),
     )
-    if sentences and not witness.at_line_start:  # a line of progress, or Open MPI
+    if sentences and not monitor.at_line_start:  # after a progress line, for example
         print(file=sys.stderr)
     for sentence in sentences:
-        say(sentence)
+        print_message(sentence)
     return code

@@ -1,12 +1,12 @@
-"""What the launcher sees of a job: what it says, its folder, which rank ends first.
+"""Watch a running job: pass on its output, see which rank ends first, see stalls.
 
-The last some MPIs do not tell: when a rank dies they end the others, and name any one.
+The first rank to end is needed because MPICH and Intel MPI end the other ranks when one
+dies, and then name any of them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import csv
 import math
 import os
 import select
@@ -19,51 +19,51 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from launch.base.environment import say
-from launch.mpi.pulse import Pulse
+from launch.base.messages import print_message
 
-TAIL = 1 << 16  # bytes of what was said last that are kept
-IDLE = 0.5  # seconds between looks whether mpiexec is gone and left its streams open
-PATIENCE = 15  # seconds that mpiexec may take to end after one of its ranks has
-BACKLOG = 4096  # ranks that report at once
-COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
+TAIL = 1 << 16  # bytes of output that are kept
+POLL = 0.5  # seconds between checks whether mpiexec ended and left its streams open
+PATIENCE = 15  # seconds in which mpiexec must end after one of its ranks
+BACKLOG = 4096  # ranks that may connect at once
+STALL = 60  # seconds without rows until the first message; it doubles each time
+OOM_COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
 
 
-class Witness:
-    """Passes on what mpiexec and its ranks say, unchanged, and remembers the end of it.
+class Monitor:
+    """Pass on the output of mpiexec unchanged, and keep what a diagnosis needs.
 
-    Each rank of this machine holds a connection to it, which the kernel closes when the
-    rank ends, before it closes anything else (see `dadmm.exchange.launcher.report_in`). So it is
-    closed before an MPI can know, and ends others; and closed connections come up here
-    in the order in which they were closed.
+    Each rank on this host holds a connection to the monitor (see
+    `dadmm.exchange.launcher.report_in`). When a rank ends, the kernel closes the
+    connection before the MPI can notice the end and kill other ranks. Closed
+    connections are reported here in the order in which they were closed.
 
     Attributes
     ----------
     first : int or None
-        The rank that ended first, as far as ranks have reported.
+        The rank that ended first, among those that connected.
     """
 
     def __init__(self) -> None:
-        self._place = tempfile.TemporaryDirectory(prefix="dadmm-")
-        self._file = Path(self._place.name, "run")
+        self._directory = tempfile.TemporaryDirectory(prefix="dadmm-")
+        self._file = Path(self._directory.name, "run")
         self.variables = {"DADMM_RUN_FILE": str(self._file)}
         self.first: int | None = None
-        self._said = bytearray()
-        self._kills = memory_kills()
+        self._output = bytearray()
+        self._oom_kills = count_oom_kills()
         self._ranks: dict[socket.socket, int] = {}
         self._streams = 0
-        self._pulse = Pulse()
-        self._due = math.inf  # when mpiexec must have ended, too
+        self._stall = StallDetector()
+        self._deadline = math.inf  # when mpiexec must have ended
         self._selector = selectors.DefaultSelector()
-        self._door = socket.socket(socket.AF_UNIX)
-        with contextlib.suppress(OSError):  # a path too long: then nobody can report
-            self._door.bind(f"{self._file}.ranks")
-            self._door.listen(BACKLOG)
-            self._selector.register(self._door, selectors.EVENT_READ, self._open)
+        self._server = socket.socket(socket.AF_UNIX)
+        with contextlib.suppress(OSError):  # the path is too long: no rank can connect
+            self._server.bind(f"{self._file}.ranks")
+            self._server.listen(BACKLOG)
+            self._selector.register(self._server, selectors.EVENT_READ, self._accept)
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the run, if there is one: rank 0 leaves its path."""
+        """The folder of the run, which rank 0 writes to a file; None without one."""
         try:
             return Path(self._file.read_text())
         except OSError:
@@ -71,30 +71,30 @@ class Witness:
 
     @property
     def tail(self) -> str:
-        """What was said last, by mpiexec and all ranks."""
-        return self._said.decode(errors="replace")
+        """The end of the output of mpiexec and all ranks."""
+        return self._output.decode(errors="replace")
 
     @property
     def at_line_start(self) -> bool:
-        """Whether what was said last ended its line."""
-        return self._said[-1:] in (b"", b"\n")
+        """Whether the output is empty or ends with a newline."""
+        return self._output[-1:] in (b"", b"\n")
 
     @property
     def out_of_memory(self) -> bool:
-        """Whether the kernel has killed somebody for memory since the start."""
-        return memory_kills() > self._kills
+        """Whether the kernel has killed a process for memory since the start."""
+        return count_oom_kills() > self._oom_kills
 
     def has_seen(self, rank: int) -> bool:
-        """Return whether a rank has been on this machine and has reported."""
+        """Return whether a rank has connected, which only ranks on this host do."""
         return rank in self._ranks.values()
 
     def watch(
-        self, process: subprocess.Popen[bytes], overdue: Callable[[], None]
+        self, process: subprocess.Popen[bytes], end: Callable[[], None] | None
     ) -> None:
-        """Pass on what a process says until it has ended.
+        """Pass on the output of a process until it has ended.
 
-        If it has not, long after one of its ranks, somebody else must end it:
-        ``overdue`` is called, once.
+        `end` is called once if the process still runs `PATIENCE` seconds after the
+        first rank has ended. None lets it run.
         """
         actions = {process.stdout: self._pass_out, process.stderr: self._pass_err}
         for stream, action in actions.items():
@@ -102,16 +102,17 @@ class Witness:
             self._selector.register(stream, selectors.EVENT_READ, action)
         self._streams = len(actions)
         while self._streams:
-            ready = self._selector.select(IDLE)
+            ready = self._selector.select(POLL)
             for key, _ in ready:
                 key.data(key.fileobj)
             if not ready and process.poll() is not None:
-                return  # somebody else, who lives on, holds the stream open
-            if words := self._pulse.look(self.folder):
-                say(words)
-            if time.monotonic() > self._due:
-                self._due = math.inf
-                overdue()
+                return  # another process holds the streams open
+            if sentence := self._stall.check(self.folder):
+                print_message(sentence)
+            if time.monotonic() > self._deadline:
+                self._deadline = math.inf
+                if end is not None:
+                    end()
 
     def _pass_out(self, stream: Any) -> None:
         self._pass_on(stream, 1)
@@ -124,46 +125,73 @@ class Witness:
         if not chunk:
             self._selector.unregister(stream)
             self._streams -= 1
-        self._said += chunk
-        del self._said[:-TAIL]
-        with contextlib.suppress(OSError):  # nobody listens, but the job goes on
-            write(target, chunk)
+        self._output += chunk
+        del self._output[:-TAIL]
+        with contextlib.suppress(OSError):  # the reader is gone, but the job continues
+            write_all(target, chunk)
 
-    def _open(self, door: socket.socket) -> None:
-        """Let a rank in."""
+    def _accept(self, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            line, _ = door.accept()
-            self._selector.register(line, selectors.EVENT_READ, self._hear)
+            connection, _ = server.accept()
+            self._selector.register(connection, selectors.EVENT_READ, self._receive)
 
-    def _hear(self, line: socket.socket) -> None:
-        """Hear from a rank: its number first, and in the end that it is gone."""
-        word = b""
+    def _receive(self, connection: socket.socket) -> None:
+        """Receive the number of a rank, or the end of its connection."""
+        text = b""
         with contextlib.suppress(OSError):
-            word = line.recv(16)
-        if word:
-            self._ranks[line] = int(word)
+            text = connection.recv(16)
+        if text:
+            self._ranks[connection] = int(text)
             return
-        self._selector.unregister(line)
-        line.close()
+        self._selector.unregister(connection)
+        connection.close()
         if self.first is None:
-            self.first = self._ranks.get(line)
-            self._due = time.monotonic() + PATIENCE
+            self.first = self._ranks.get(connection)
+            self._deadline = time.monotonic() + PATIENCE
 
-    def __enter__(self) -> Witness:
-        """Return the witness."""
+    def __enter__(self) -> Monitor:
+        """Return the monitor."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave nothing behind."""
-        for line in self._ranks:
-            line.close()
-        self._door.close()
+        """Close all connections and remove the temporary files."""
+        for connection in self._ranks:
+            connection.close()
+        self._server.close()
         self._selector.close()
-        self._place.cleanup()
+        self._directory.cleanup()
 
 
-def write(target: int, chunk: bytes) -> None:
-    """Write all of a chunk, waiting where there is no room."""
+class StallDetector:
+    """Notice that a run writes no rows any more.
+
+    Ranks write rows every few seconds. An MPI waits for ever for a rank that was
+    stopped, and for a host that disappeared without closing its connections. As a long
+    iteration looks the same, there is only a message.
+    """
+
+    def __init__(self) -> None:
+        self._size, self._since, self._limit = -1, math.inf, STALL
+
+    def check(self, folder: Path | None) -> str:
+        """Return a sentence if the run in a folder has stalled, else ""."""
+        now, size = time.monotonic(), -1
+        if folder:
+            with contextlib.suppress(OSError):  # not started yet, or writing results
+                size = (folder / "parts" / "history-00000.csv").stat().st_size
+        if size != self._size or size < 0:
+            self._size, self._since, self._limit = size, now, STALL
+        if now - self._since < self._limit:
+            return ""
+        quiet, self._limit = self._limit, 2 * self._limit
+        return (
+            f"no iteration has ended for {quiet} s: iterations are long, or a rank was "
+            "stopped, or a host was lost; Ctrl-C twice ends the job"
+        )
+
+
+def write_all(target: int, chunk: bytes) -> None:
+    """Write a chunk to a file descriptor that may be non-blocking."""
     while chunk:
         try:
             chunk = chunk[os.write(target, chunk) :]
@@ -171,21 +199,12 @@ def write(target: int, chunk: bytes) -> None:
             select.select([], [target], [])
 
 
-def roster(folder: Path) -> list[dict[str, str]]:
-    """Return rank, node, host and process of all ranks of a run, or nothing."""
-    try:
-        with open(folder / "ranks.csv", newline="") as file:
-            return list(csv.DictReader(file))
-    except OSError:
-        return []
-
-
-def memory_kills() -> int:
-    """Return how many processes the kernel says it has killed for want of memory."""
-    found = 0
-    for counter in COUNTERS:
+def count_oom_kills() -> int:
+    """Return how many processes the kernel has killed for memory."""
+    kills = 0
+    for counter in OOM_COUNTERS:
         with contextlib.suppress(OSError):
             words = Path(counter).read_text().split()
             if "oom_kill" in words:
-                found += int(words[words.index("oom_kill") + 1])
-    return found
+                kills += int(words[words.index("oom_kill") + 1])
+    return kills

@@ -1,4 +1,4 @@
-"""Hosts on one machine: links that hold what they promise, and nothing left behind."""
+"""Emulated hosts: options of netem, what hosts share, rates, delays and counters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ import sys
 
 import pytest
 
-from tests.support.emulation import (
-    Network,
-    NetworkError,
-    netem,
-    network,
-    ranks,
-    start_netem,
-)
+from benchmarks.emulation import netem
+from benchmarks.emulation.hosts import spread
+from benchmarks.emulation.network import EmulatedNetwork, NetworkError
+from tests.support.emulation import network, start_netem
 
 pytestmark = pytest.mark.mpi
 
@@ -35,34 +31,34 @@ BURST = 2 * 1514  # bytes that pass a rate limit at once
         (["--rate", "10Mb"], "got '10Mb'"),
         (["--delay", "-5ms"], "--delay must be a number and a unit (us, ms, s)"),
         (["--topology", "ring"], "has no option '--topology'; arguments of the job"),
-        (["--mpi", "impi", "--python", "python3"], "--python has an MPI of its own"),
+        (["--mpi", "impi", "--python", "python3"], "--python uses the MPI beside it"),
         (["--command"], "--command needs a command after --"),
-        (["--hostfile", "x", "--hosts", "2"], "goes neither with --hosts"),
-        (["--hostfile", "x", "--cyclic"], "nor with --cyclic"),
+        (["--hostfile", "x", "--hosts", "2"], "--hostfile excludes --hosts"),
+        (["--hostfile", "x", "--cyclic"], "and --cyclic"),
     ],
 )
-def test_a_mistake_is_one_sentence(arguments, words):
-    """It names the option, the rule and the value."""
+def test_an_invalid_option_is_an_error(arguments, words):
+    """It has the option, the rule and the value."""
     with pytest.raises(netem.UsageError) as raised:
         netem.read(arguments)
 
     assert words in str(raised.value)
 
 
-def test_what_follows_two_dashes_is_the_jobs():
-    """Even if it looks like an option of ours."""
+def test_arguments_after_two_dashes_are_those_of_the_job():
+    """Even if they look like options of netem."""
     line = "--hosts 4 -n 8 --rate 2.5mbit --delay=5ms -- --hosts 9 -n 7 -- --rate"
     options = netem.read(line.split())
 
-    assert options[:4] == (4, ranks.spread(8, 4), 2_500_000, 0.005)
+    assert options[:4] == (4, spread(8, 4), 2_500_000, 0.005)
     assert options.job == ["--hosts", "9", "-n", "7", "--", "--rate"]
     assert netem.read([])[2:4] == (0, 0)
 
 
 @pytest.mark.parametrize(("n", "n_hosts"), [(20, 4), (5, 2), (3, 7), (1, 1)])
 def test_ranks_are_spread_in_blocks(n, n_hosts):
-    """Neighbouring ranks are on one host, and hosts differ by one rank at most."""
-    places = ranks.spread(n, n_hosts)
+    """Consecutive ranks share a host, and hosts differ by at most one rank."""
+    places = spread(n, n_hosts)
     counts = [places.count(f"host{host}") for host in range(n_hosts)]
 
     assert len(places) == sum(counts) == n
@@ -71,15 +67,15 @@ def test_ranks_are_spread_in_blocks(n, n_hosts):
     assert counts[0] > 0  # where mpiexec runs
 
 
-def test_ranks_are_dealt_to_hosts_like_cards():
-    """As some clusters do."""
+def test_ranks_may_be_cyclic():
+    """As on some clusters."""
     options = netem.read(["--hosts", "3", "-n", "5", "--cyclic"])
 
     assert options.places == ["host0", "host1", "host2", "host0", "host1"]
 
 
-def test_a_host_file_says_which_hosts_there_are(tmp_path):
-    """Names are those of the network, whose numbers start at 0."""
+def test_a_host_file_determines_the_number_of_hosts(tmp_path):
+    """Its names are host0, host1 and so on."""
     file = tmp_path / "hosts.txt"
     file.write_text("host0:2\nhost3 slots=1\n")
     options = netem.read(["--hostfile", str(file)])
@@ -90,16 +86,16 @@ def test_a_host_file_says_which_hosts_there_are(tmp_path):
         netem.read(["--hostfile", str(file)])
 
 
-def test_a_missing_tool_is_named(monkeypatch):
-    """And the package that has it."""
+def test_a_missing_command_is_an_error(monkeypatch):
+    """It has the package to install."""
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "tc" else name)
 
-    with pytest.raises(NetworkError, match="needs the command tc; install iproute2"):
-        Network(hosts=2)
+    with pytest.raises(NetworkError, match="tc is missing; install iproute2"):
+        EmulatedNetwork(hosts=2)
 
 
-def test_missing_rights_are_said_in_one_sentence(tmp_path):
-    """Exit code 2, and no job was started."""
+def test_missing_rights_are_an_error(tmp_path):
+    """With exit code 2, and no job is started."""
     refusal = "unshare: unshare failed: Operation not permitted"
     fake = tmp_path / "unshare"
     fake.write_text(f"#!/bin/sh\necho {refusal} >&2\nexit 1\n")
@@ -109,7 +105,7 @@ def test_missing_rights_are_said_in_one_sentence(tmp_path):
 
     assert ended.code == 2
     assert ended.err.count("\n") == 1
-    assert f"dadmm: cannot make a network of namespaces here ({refusal})" in ended.err
+    assert f"dadmm: cannot create network namespaces ({refusal})" in ended.err
     assert not (tmp_path / "job").exists()
 
 
@@ -132,17 +128,17 @@ open("/dev/shm/mine", "w").close()
 
 
 def test_hosts_share_neither_name_nor_memory_nor_processes(pair):
-    """So that no MPI can find a way around the network."""
+    """So that no MPI can bypass the network."""
     for host in range(2):
         command = pair.command(host, [sys.executable, "-c", ABOUT])
         said = subprocess.check_output(command, text=True, timeout=60)
 
-        assert said == f"host{host} 10.77.0.2 []\n2\n"  # the switch's process, and ours
-    assert pair.counters()[0]["tx_packets"] == 0  # who is silent is not heard
+        assert said == f"host{host} 10.77.0.2 []\n2\n"  # and the bridge's process
+    assert pair.counters()[0]["tx_packets"] == 0  # no announcements
 
 
-def test_a_command_keeps_folder_variables_and_exit_code(pair, tmp_path):
-    """And its output comes straight to us."""
+def test_a_command_keeps_directory_variables_and_exit_code(pair, tmp_path):
+    """And its output."""
     command = pair.command(1, ["sh", "-c", "pwd; echo $WORD; exit 7"])
     done = subprocess.run(
         command,
@@ -159,7 +155,7 @@ def test_a_command_keeps_folder_variables_and_exit_code(pair, tmp_path):
 
 # What a link does
 
-# One byte back for so many bytes sent, several times; prints the seconds of the fastest
+# Send bytes and wait for one byte back, several times; print the shortest time
 TALK = """
 import socket, sys, time
 role, size, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
@@ -183,7 +179,7 @@ print(min(seconds))
 """
 
 
-def talk(link: Network, size: int, rounds: int) -> float:
+def talk(link: EmulatedNetwork, size: int, rounds: int) -> float:
     """Send from host 0 to host 1 by TCP; return the seconds of the fastest round."""
     words = [str(size), str(rounds)]
     command = link.command(1, [sys.executable, "-c", TALK, "listen", *words])
@@ -197,8 +193,8 @@ def talk(link: Network, size: int, rounds: int) -> float:
             listener.terminate()
 
 
-def test_counters_see_packets_as_a_wire_would(pair):
-    """Full frames of 1514 bytes, each with headers of 66 and up to 1448 of ours."""
+def test_counters_count_ethernet_frames(pair):
+    """Of at most 1514 bytes, of which 66 are headers and up to 1448 are data."""
     size = 10**6
     before = pair.counters()
     talk(pair, size, rounds=1)
@@ -215,24 +211,24 @@ def test_counters_see_packets_as_a_wire_would(pair):
 
 @pytest.mark.parametrize("delay", [0.0, 0.01])
 def test_a_rate_is_not_exceeded(delay):
-    """Neither by the system's switch nor by ours."""
+    """Neither with the bridge of the kernel nor with a delay."""
     size, rate = 400_000, 8_000_000
     with network(hosts=2, rate=rate, delay=delay) as link:
         assert talk(link, size, rounds=1) >= (size - BURST) * 8 / rate + 2 * delay
 
 
-def test_a_delay_is_that_of_one_way():
-    """There and back takes twice as long, and never less."""
+def test_a_delay_is_one_way():
+    """A round trip takes at least twice the delay."""
     with network(hosts=3, delay=0.02) as link:
         assert talk(link, size=1, rounds=5) >= 2 * 0.02
 
 
-def test_two_networks_do_not_meet(pair):
-    """They have the same names and addresses, and know nothing of each other."""
+def test_two_networks_are_separate(pair):
+    """Although they have the same names and addresses."""
     size, before = 10**5, pair.counters()
     with network(hosts=2) as other:
         talk(other, size, rounds=1)
 
         assert other.counters()[1]["rx_bytes"] > size
     for host in netem.growth(before, pair.counters()).values():
-        assert host["rx_bytes"] < 1000  # hosts may ask whether their neighbour lives
+        assert host["rx_bytes"] < 1000  # of ARP

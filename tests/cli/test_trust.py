@@ -12,10 +12,12 @@ from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError
 from dadmm.problems import builder
 from dadmm.run import main
-from launch.base import run_folder
-from launch.base.environment import UsageError
+from launch.base.messages import UsageError
+from launch.base.run_folder import read_config
+from launch.base.run_plan import RunSettings, plan
 from launch.batch import sweep, tasks
 from launch.mpi import hostfile
+from launch.mpi.runtime import Runtime
 from tests.support.processes import mpiexec
 
 SMALL = (
@@ -144,12 +146,12 @@ def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
 
 def test_a_sweep_asks_for_trust():
     """Its grid is a file, too."""
-    launcher = type("Launcher", (), {"python": sys.executable})
+    runtime = Runtime(sys.executable, "", {})
     grid = tasks.Grid(3, {"run": {"problem": OWN}}, [])
 
     with pytest.raises(UsageError, match="a file may not name code to run"):
-        sweep.checked(launcher, grid)
-    (found,) = sweep.checked(launcher, grid, ("--trust",))
+        sweep.checked(runtime, grid)
+    (found,) = sweep.checked(runtime, grid, ("--trust",))
     assert found["problem"] == OWN
     assert not Path("imported").exists()
 
@@ -158,9 +160,10 @@ def test_a_job_that_goes_on_says_the_class_again():
     """For the run's own config.toml does not count."""
     assert run("--problem", OWN, "--max-iter", 5, "--out", "run") == 0
     asked = {"overwrite": False, "max_iter": 9, "problem": OWN}
-    asked |= {k: v for k, v in run_folder.present(Path("run")).items() if k not in asked}
+    asked = read_config(Path("run")) | asked
 
-    words = run_folder.decide(asked, ["--out", "run"], Path("run"), 3)
+    wanted = RunSettings(asked, frozenset({"max_iter"}))
+    words = plan(wanted, ["--out", "run"], Path("run"), 3)
 
     assert words[:4] == ["--resume", "run", "--problem", OWN]
     assert main([*words, "--quiet"]) == 0

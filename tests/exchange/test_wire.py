@@ -15,7 +15,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tests.support.emulation import Network, network, ranks, start_netem
+from benchmarks.emulation.hosts import OVER_TCP, spread
+from benchmarks.emulation.network import AGENT, EmulatedNetwork
+from launch.mpi.mpiexec import command_on_hosts
+from tests.support.emulation import network, start_netem
 from tests.support.processes import Job, find_mpiexec, python, variables
 
 pytestmark = pytest.mark.mpi
@@ -51,7 +54,7 @@ def iterations(tmp_path_factory) -> dict[int, Sent]:
         }
 
 
-def run(pair: Network, folder: Path, dimension: int, iterations: int) -> Sent:
+def run(pair: EmulatedNetwork, folder: Path, dimension: int, iterations: int) -> Sent:
     """Run a rank on each of two hosts for a number of iterations."""
     job = [sys.executable, "-P", "-m", "dadmm.run", "--topology", "chain"]
     job += ["--n-components", "1", "--dimension", str(dimension), "--n-samples", "40"]
@@ -61,9 +64,9 @@ def run(pair: Network, folder: Path, dimension: int, iterations: int) -> Sent:
     assert mpiexec is not None
     listen = overhearing if dimension == ONE_PACKET else hearing_nothing
     before = sum(host["tx_bytes"] for host in pair.counters())
-    chosen, places = variables(**ranks.OVER_TCP), ranks.spread(2, 2)
+    chosen, places = variables(**OVER_TCP), spread(2, 2)
     with (
-        ranks.on_hosts(mpiexec, places, job, chosen, agent=network.AGENT) as command,
+        command_on_hosts(mpiexec, places, job, chosen, AGENT) as command,
         listen(pair) as segments,
     ):
         ended = Job(pair.command(0, command), None, chosen).end()
@@ -92,7 +95,7 @@ print(json.dumps({size: len(segments) for size, segments in seen.items()}))
 
 
 @contextlib.contextmanager
-def overhearing(pair: Network) -> Iterator[Counter[int]]:
+def overhearing(pair: EmulatedNetwork) -> Iterator[Counter[int]]:
     """Count the TCP segments that pass host 0, by their size."""
     found: Counter[int] = Counter()
     command = pair.command(0, [sys.executable, "-c", LISTENER])
@@ -105,7 +108,7 @@ def overhearing(pair: Network) -> Iterator[Counter[int]]:
     found.update({int(size): n for size, n in json.loads(said).items()})
 
 
-def hearing_nothing(pair: Network) -> contextlib.nullcontext[Counter[int]]:
+def hearing_nothing(pair: EmulatedNetwork) -> contextlib.nullcontext[Counter[int]]:
     """Spare the machine, which has enough to do with packets."""
     return contextlib.nullcontext(Counter())
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from launch.mpi.commands import banner, defaults
+from launch.mpi.mpiexec import version_text
+from launch.mpi.runtime import default_variables
 from tests.support.processes import FOREIGN, ROOT
 
 HERE = Path(__file__).resolve().parent
@@ -48,8 +49,8 @@ def find_mpi(name: str) -> MPI | None:
         (str(ROOT / f".venv-{name}" / "bin" / "mpiexec"), True),
     ]
     for mpiexec, external in candidates:
-        if os.access(mpiexec, os.X_OK) and BANNERS[name] in banner(mpiexec):
-            return MPI(name, mpiexec, defaults(mpiexec, external))
+        if os.access(mpiexec, os.X_OK) and BANNERS[name] in version_text(mpiexec):
+            return MPI(name, mpiexec, default_variables(mpiexec, external))
     return None
 
 

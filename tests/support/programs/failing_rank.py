@@ -1,6 +1,6 @@
 """Run the main job and let something happen to one rank in its seventh iteration.
 
-Usage: misfortune.py RANK EVENT [arguments of dadmm.run], where EVENT is "raise",
+Usage: failing_rank.py RANK EVENT [arguments of dadmm.run], where EVENT is "raise",
 "diverge", or the name of a signal, after which "+full" fills the disk of the others
 when they write their results.
 """

@@ -1,4 +1,4 @@
-"""Nothing outlives a network: no process, namespace or interface, whatever happens."""
+"""The end of a network removes all processes, namespaces and interfaces."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.processes import Job
 pytestmark = pytest.mark.mpi
 
 MARK = "DADMM_TEST_MARK"  # a variable that all processes of one test inherit
-# A child that nobody waits for, and that would stay for minutes
+# A rank with a child that is not waited for and sleeps for minutes
 ORPHAN = """
 import subprocess, sys, time
 quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
@@ -32,21 +32,21 @@ sys.exit(int(sys.argv[2]))
 
 
 class Traces:
-    """All processes that descend from one command, wherever they are."""
+    """All processes that descend from one command, on any host."""
 
     def __init__(self) -> None:
         self.mark = uuid.uuid4().hex
         self.seen: set[str] = set()  # network namespaces
 
     def processes(self) -> dict[int, str]:
-        """Return what is alive, by number; remember the namespaces."""
+        """Return the command lines of running processes; remember namespaces."""
         found = {}
         for folder in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 if self.mark.encode() in (folder / "environ").read_bytes():
                     self.seen.add(os.readlink(folder / "ns" / "net"))
-                    words = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
-                    found[int(folder.name)] = words.decode()
+                    command = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+                    found[int(folder.name)] = command.decode()
         return found
 
     def assert_gone(self) -> None:
@@ -62,7 +62,7 @@ class Traces:
 
 @pytest.fixture
 def traces():
-    """Traces of a command; whatever is left is ended, so that others can run."""
+    """Traces of a command, whose remaining processes are killed after the test."""
     traces = Traces()
     yield traces
     for process in traces.processes():
@@ -72,13 +72,13 @@ def traces():
 
 def sleepers(traces: Traces, seconds: float, code: int, *options: object) -> Job:
     """Start ranks with orphans on two hosts."""
-    words = ("--command", "--", sys.executable, "-c", ORPHAN, seconds, code)
-    return start_netem("--hosts", 2, "-n", 2, *options, *words, **{MARK: traces.mark})
+    job = ("--command", "--", sys.executable, "-c", ORPHAN, seconds, code)
+    return start_netem("--hosts", 2, "-n", 2, *options, *job, **{MARK: traces.mark})
 
 
 @pytest.mark.parametrize("code", [0, 7])
-def test_the_end_of_a_job_is_the_end_of_all(traces, code):
-    """The exit code is the job's; those it left are gone with the network."""
+def test_the_end_of_a_job_ends_all_processes(traces, code):
+    """The exit code is that of the job."""
     ended = sleepers(traces, 0.5, code, "--rate", "1gbit").end()
 
     assert ended.code in (code, 255 if code else 0), ended.err  # 255: Intel MPI
@@ -86,26 +86,26 @@ def test_the_end_of_a_job_is_the_end_of_all(traces, code):
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
-def test_a_signal_ends_all(traces, name):
-    """Ranks on other hosts, their orphans and the switch; even kill -9 does."""
+def test_a_signal_ends_all_processes(traces, name):
+    """Ranks on other hosts, their orphans and the bridge, even with SIGKILL."""
     job = sleepers(traces, 300, 0, "--delay", "1ms")
     job.wait_until(lambda: str(traces.processes()).count("sleep 300") == 2)
-    assert len(traces.seen) == 4  # ours, the switch's and two hosts'
+    assert len(traces.seen) == 4  # ours, the bridge's and those of two hosts
     job.signal(getattr(signal, name))
     ended = job.end()
 
     assert ended.code != 0
-    if name == "SIGKILL":  # nobody is left to wait for the end
+    if name == "SIGKILL":  # the command cannot wait for their end
         deadline = time.monotonic() + 30
         while traces.processes() and time.monotonic() < deadline:
             time.sleep(0.05)
     traces.assert_gone()
 
 
-def test_a_signal_during_the_set_up_ends_all(traces):
-    """No job has begun."""
+def test_a_signal_during_set_up_ends_all_processes(traces):
+    """Before a job has started."""
     job = sleepers(traces, 300, 0, "--hosts", 20)
-    job.wait_until(lambda: "switch.py" in str(traces.processes()))
+    job.wait_until(lambda: "bridge.py" in str(traces.processes()))
     job.signal(signal.SIGTERM)
 
     assert job.end().code == 128 + signal.SIGTERM
@@ -113,7 +113,7 @@ def test_a_signal_during_the_set_up_ends_all(traces):
 
 
 def test_the_first_signal_stops_a_run_at_a_common_iteration(tmp_path):
-    """As it does without a network: results are written, and the code is 0."""
+    """As without a network, results are written and the exit code is 0."""
     endless = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
     job = start_netem(
         "--hosts", 2, "-n", 2, "--", "--out", "run", *endless, cwd=tmp_path

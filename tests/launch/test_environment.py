@@ -1,0 +1,252 @@
+"""Environments are built once, completed, rebuilt when needed, and never half made."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.base import environment
+from launch.base.environment import Environment
+from launch.base.messages import SetupError
+
+
+class Project:
+    """A project in its own folder, where calls of pip are recorded and not run."""
+
+    def __init__(self, folder):
+        self.folder, self.installs = folder, []
+        for name in ("setup.cfg", "pyproject.toml"):
+            (folder / name).write_text(f"# {name}\n")
+
+    def create(self, folder):
+        (folder / "bin").mkdir(parents=True)
+        (folder / "bin" / "python").symlink_to(sys.executable)
+        (folder / "bin" / "dadmm").write_text(f"#!{folder}/bin/python\n")
+        (folder / "bin" / "libfabric").mkdir()  # as in Intel MPI's wheel
+        (folder / "pyvenv.cfg").write_text(f"command = venv {folder}\n")
+
+    def pip(self, folder, *requirements):
+        self.installs.append(requirements)
+
+    def ensure(self, *extras):
+        environment.ensure(self.environment(*extras))
+
+    def environment(self, *extras):
+        return Environment(self.folder / ".venv", frozenset(extras))
+
+    def folders(self):
+        return sorted(path.name for path in self.folder.glob(".venv*"))
+
+
+@pytest.fixture
+def project(monkeypatch, tmp_path):
+    """A project without an environment."""
+    project = Project(tmp_path)
+    monkeypatch.setattr(environment, "PROJECT", tmp_path)
+    monkeypatch.setattr(environment, "create", project.create)
+    monkeypatch.setattr(environment, "pip", project.pip)
+    return project
+
+
+def failing_pip(folder, *requirements):
+    """Fail as pip does without a network."""
+    raise SetupError("set-up failed", "no such package")
+
+
+def test_an_environment_is_built_once(project, capsys):
+    """The second start installs nothing and prints nothing."""
+    project.ensure("mpi")
+    assert "setting up .venv" in capsys.readouterr().err
+    project.ensure("mpi")
+
+    assert project.installs == [("--editable", f"{project.folder}[mpi]")]
+    assert capsys.readouterr().err == ""
+    assert project.folders() == [".venv"]
+
+
+def test_an_environment_may_have_no_extras(project):
+    """The requirement for pip then has no brackets."""
+    project.ensure()
+
+    assert project.installs == [("--editable", str(project.folder))]
+
+
+def test_scripts_refer_to_the_final_path(project):
+    """The temporary name is replaced before the rename."""
+    project.ensure("mpi")
+
+    venv = project.folder / ".venv"
+    assert (venv / "bin" / "dadmm").read_text() == f"#!{venv}/bin/python\n"
+    assert (venv / "pyvenv.cfg").read_text() == f"command = venv {venv}\n"
+
+
+def test_missing_extras_are_added_without_a_rebuild(project):
+    """`launch/test` after `launch/local` installs the difference only."""
+    project.ensure("mpi")
+    project.ensure("mpi", "test", "plot")
+    project.ensure("mpi")
+
+    assert project.installs[1:] == [("dadmm[plot,test]",)]
+
+
+@pytest.mark.parametrize("name", ["setup.cfg", "pyproject.toml"])
+def test_changed_metadata_causes_a_rebuild(project, name):
+    """The stamp is a hash of these files."""
+    project.ensure("mpi")
+    (project.folder / name).write_text("changed")
+    project.ensure("mpi")
+
+    assert len(project.installs) == 2
+    assert project.folders() == [".venv"]
+
+
+def test_a_rebuild_keeps_the_extras(project):
+    """`launch/local` after `launch/setup` does not remove the plots."""
+    project.ensure("mpi", "plot")
+    (project.folder / "setup.cfg").write_text("changed")
+    project.ensure("mpi")
+
+    assert project.installs[1:] == [("--editable", f"{project.folder}[mpi,plot]")]
+    assert project.environment("mpi", "plot").is_ready()
+
+
+def test_a_rebuild_keeps_the_previous_environment(project):
+    """Running jobs may have loaded libraries from it; older ones are removed."""
+    venv = project.folder / ".venv"
+    for turn in range(3):
+        (project.folder / "setup.cfg").write_text(f"{turn}")
+        project.ensure("mpi")
+        (venv / f"library-{turn}").touch()
+
+    assert (venv / "before" / "library-1").exists()
+    assert not (venv / "before" / "before").exists()
+    assert project.folders() == [".venv"]
+
+
+def test_another_python_causes_a_rebuild(project, monkeypatch):
+    """Packages for one version of Python do not work with another."""
+    project.ensure("mpi")
+    monkeypatch.setattr(sys.implementation, "cache_tag", "cpython-399")
+
+    assert not project.environment("mpi").is_ready()
+
+
+def test_a_missing_interpreter_causes_a_rebuild(project):
+    """The Python of the environment may have been uninstalled."""
+    project.ensure("mpi")
+    (project.folder / ".venv" / "bin" / "python").unlink()
+
+    assert not project.environment("mpi").is_ready()
+
+
+def test_a_failed_build_leaves_nothing(project, monkeypatch):
+    """The temporary folder is removed."""
+    monkeypatch.setattr(environment, "pip", failing_pip)
+
+    with pytest.raises(SetupError):
+        project.ensure("mpi")
+    assert project.folders() == []
+
+
+def test_a_failed_addition_leaves_the_environment_usable(project, monkeypatch):
+    """Without a network, `launch/local` still works after `launch/test` failed."""
+    project.ensure("mpi")
+    monkeypatch.setattr(environment, "pip", failing_pip)
+
+    with pytest.raises(SetupError):
+        project.ensure("mpi", "test")
+    assert project.environment("mpi").is_ready()
+    assert not project.environment("mpi", "test").is_ready()
+
+
+def test_an_interrupted_addition_causes_a_rebuild(project, monkeypatch):
+    """A signal during pip leaves no valid stamp."""
+    project.ensure("mpi")
+
+    def interrupted(folder, *requirements):
+        raise SystemExit(143)
+
+    monkeypatch.setattr(environment, "pip", interrupted)
+    with pytest.raises(SystemExit):
+        project.ensure("mpi", "test")
+    assert not project.environment("mpi").is_ready()
+    monkeypatch.setattr(environment, "pip", project.pip)
+    project.ensure("mpi")
+    assert project.installs[1:] == [("--editable", f"{project.folder}[mpi,test]")]
+
+
+def test_temporary_folders_of_a_killed_process_are_removed(project):
+    """The next start removes them."""
+    (project.folder / ".venv-tmp-0123abcd" / "bin").mkdir(parents=True)
+    project.ensure("mpi")
+
+    assert project.folders() == [".venv"]
+
+
+def test_an_environment_of_the_user_is_kept_aside(project, capsys):
+    """A `.venv` without a stamp is neither used nor deleted."""
+    (project.folder / ".venv").mkdir()
+    (project.folder / ".venv" / "mine").touch()
+    project.ensure("mpi")
+
+    (kept,) = project.folder.glob(".venv-kept-*/mine")
+    assert f"it is now {kept.parent.name}" in capsys.readouterr().err
+    assert project.environment("mpi").is_ready()
+
+
+def test_the_second_of_two_starts_uses_the_environment_of_the_first(
+    project, monkeypatch
+):
+    """The state is read again once the lock is held."""
+    wanted = project.environment("mpi")
+    answers = iter([False])  # not ready before the lock is held
+    monkeypatch.setattr(Environment, "is_ready", lambda _: next(answers, True))
+    monkeypatch.setattr(Environment, "installed", lambda _: frozenset({"mpi"}))
+    environment.ensure(wanted)
+
+    assert project.installs == []
+
+
+def test_a_failed_step_shows_its_last_lines():
+    """The output of pip explains the failure."""
+    script = "print(*range(100), sep='\\n'); raise SystemExit(1)"
+
+    with pytest.raises(SetupError, match="start again") as caught:
+        environment.run([sys.executable, "-c", script])
+    assert caught.value.tail.split() == [str(line) for line in range(85, 100)]
+
+
+def only(*modules):
+    """Return a find_spec for which no other module exists."""
+    return lambda name: name if name in modules else None
+
+
+def test_without_any_means_the_package_to_install_is_named(monkeypatch):
+    """As with Debian's python3 without python3-venv."""
+    monkeypatch.setattr(environment.importlib.util, "find_spec", only())
+    monkeypatch.setattr(environment.shutil, "which", only())
+
+    with pytest.raises(SetupError, match=r"apt install python3\.\d+-venv"):
+        environment.create(Path("unused"))
+
+
+@pytest.mark.parametrize(
+    ("module", "first_step"),
+    [
+        ("ensurepip", [sys.executable, "-m", "venv", "new"]),
+        ("virtualenv", [sys.executable, "-m", "virtualenv", "new"]),
+        ("pip", [sys.executable, "-m", "venv", "--without-pip", "new"]),
+        ("uv", ["uv", "venv", "--seed", "--python", sys.executable, "new"]),
+    ],
+)
+def test_an_environment_is_created_by_any_means(monkeypatch, module, first_step):
+    """ensurepip, virtualenv, pip or uv, whichever there is."""
+    steps = []
+    monkeypatch.setattr(environment.importlib.util, "find_spec", only(module))
+    monkeypatch.setattr(environment.shutil, "which", only(module))
+    monkeypatch.setattr(environment, "run", steps.append)
+    environment.create(Path("new"))
+
+    assert steps[0] == first_step

@@ -1,0 +1,32 @@
+"""Folders of runs and projects, as tests of the launch commands need them."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from tests.support.processes import ROOT
+
+
+def write_run(folder: Path, pids=(11, 12, 13, 14), hosts=("vm",) * 4) -> Path:
+    """Write the folder of a run that has started, with one rank per process."""
+    folder.mkdir()
+    rows = [f"{k},{k},{hosts[k]},{pid}\n" for k, pid in enumerate(pids)]
+    (folder / "ranks.csv").write_text("rank,node,host,pid\n" + "".join(rows))
+    (folder / "config.toml").write_text(f'scheme = "auto"\nnodes = {len(pids)}\n')
+    return folder
+
+
+def write_checkpoint(folder: Path, iteration: int, nodes) -> None:
+    """Write the checkpoint files of some nodes."""
+    place = folder / "checkpoints" / f"{iteration:08d}"
+    place.mkdir(parents=True)
+    for i in nodes:
+        (place / f"node-{i:05d}.npz").touch()
+
+
+def copy_launch(folder: Path) -> None:
+    """Copy the launch commands, and the one module of dadmm that they load."""
+    shutil.copytree(ROOT / "launch", folder / "launch")
+    (folder / "dadmm" / "core").mkdir(parents=True)
+    shutil.copy(ROOT / "dadmm" / "core" / "files.py", folder / "dadmm" / "core")
