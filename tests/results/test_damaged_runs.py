@@ -38,7 +38,8 @@ def use(tool, folder, kind="all"):
         home = folder.parent / "sweep"
         (home / "settings").mkdir(parents=True)
         (home / "settings" / "task.toml").write_text("seed = 0\n")
-        record = {"ranks": 4, "varied": ["seed"], "jobs": [], "tasks": ["task"]}
+        record = {"ranks": 4, "varied": ["seed"], "tasks": ["task"]}
+        record |= {"jobs": [], "files": ["sweep.json", "settings/task.toml"]}
         (home / "sweep.json").write_text(json.dumps(record))
         folder.rename(home / "task")
         return sweep.main(["collect", str(home)])
@@ -116,6 +117,15 @@ def bind(file):
         os.chdir(here)
 
 
+def cut(file):
+    """Keep half of a file; half of a TOML file may be valid, so it ends at a =."""
+    data = file.read_bytes()
+    end = len(data) // 2
+    if file.suffix == ".toml":
+        end = data.rindex(b"=", 0, end) + 1
+    file.write_bytes(data[:end])
+
+
 def claim_a_lot(file):
     """Write an array whose header promises terabytes."""
     buffer = io.BytesIO()
@@ -129,7 +139,7 @@ def claim_a_lot(file):
 
 ANY_FILE = {
     "empty": lambda f: f.write_bytes(b""),
-    "cut short": lambda f: f.write_bytes(f.read_bytes()[: f.stat().st_size // 2]),
+    "cut short": cut,
     "bytes": lambda f: f.write_bytes(np.random.default_rng(0).bytes(500)),
     "a folder": lambda f: instead(f, lambda g: g.mkdir()),
     "a named pipe": lambda f: instead(f, os.mkfifo),
