@@ -133,7 +133,7 @@ def table(title: str) -> dict[str, str]:
 def found(name: str) -> object:
     """Return what a dotted name below dadmm means."""
     words = name.split(".")
-    for k in range(len(words), 0, -1):
+    for k in range(len(words), -1, -1):
         try:
             module = importlib.import_module(".".join(["dadmm", *words[:k]]))
         except ModuleNotFoundError:

@@ -418,7 +418,7 @@ def test_a_graph_file_decides_how_many_nodes_there_are():
         (["--n-components", "5", "--data", "all.npy"], "less than the 5 dimensions"),
         (["--topology", "ring.edges"], "cannot read the graph ring.edges: No such"),
         (["--topology", "doughnut"], "unknown graph 'doughnut'; choose one of"),
-        (["--config", "none.toml"], "cannot read none.toml: No such file"),
+        (["--config", "none.toml"], "'none.toml' is neither a file in this folder nor"),
         (["--eta0", "0"], "eta0 must be positive and finite, got 0.0"),
         (["--out", "all.npy"], "all.npy is not a folder; choose another --out"),
     ],

@@ -39,6 +39,7 @@ def use(tool, folder, kind="all"):
         (home / "settings").mkdir(parents=True)
         (home / "settings" / "task.toml").write_text("seed = 0\n")
         record = {"ranks": 4, "varied": ["seed"], "jobs": [], "tasks": ["task"]}
+        record |= {"files": ["settings/task.toml"]}
         (home / "sweep.json").write_text(json.dumps(record))
         folder.rename(home / "task")
         return sweep.main(["collect", str(home)])
@@ -127,9 +128,15 @@ def claim_a_lot(file):
         archive.writestr("edges.npy", buffer.getvalue())
 
 
+def cut_short(file):
+    """Leave the first half, up to an equals sign so that no setting is whole."""
+    half = file.read_bytes()[: file.stat().st_size // 2]
+    file.write_bytes(half[: half.rfind(b"=") + 1] or half)
+
+
 ANY_FILE = {
     "empty": lambda f: f.write_bytes(b""),
-    "cut short": lambda f: f.write_bytes(f.read_bytes()[: f.stat().st_size // 2]),
+    "cut short": cut_short,
     "bytes": lambda f: f.write_bytes(np.random.default_rng(0).bytes(500)),
     "a folder": lambda f: instead(f, lambda g: g.mkdir()),
     "a named pipe": lambda f: instead(f, os.mkfifo),
