@@ -4,7 +4,7 @@ Two runs in one job take turns, block by block, one of which saves its state; so
 meet the same machine. With the interval that is usual, the cost of one save is shared
 by a minute of iterations.
 
-    mpiexec -n 20 python benchmarks/bench_checkpoint.py [--topology ring]
+    mpiexec -n 20 python -m benchmarks.bench_checkpoint [--topology ring]
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What does accuracy cost: bytes, messages and modelled seconds, by scheme and sending.
 
-    python benchmarks/bench_communication.py [--quick] [--out DIR] [--jobs N]
+    python -m benchmarks.bench_communication [--quick] [--out DIR] [--jobs N]
 
 Two problems on 20 nodes, on ring and complete graph: logistic regression of the breast
 cancer data (569 rows, 31 parameters; every node within 1e-6, relative, of the optimum)

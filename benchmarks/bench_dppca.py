@@ -1,6 +1,6 @@
 """How soon does D-PPCA find the centralised subspace: `auto` and the paper's schemes.
 
-    python benchmarks/bench_dppca.py [--quick] [--data FILE.mat] [--out DIR]
+    python -m benchmarks.bench_dppca [--quick] [--data FILE.mat] [--out DIR]
 
 The goal: every node is within 1 degree of the centralised subspace and within 1e-2
 (relative) of the mean of all nodes. Counted are the first iteration within the goal,

@@ -1,7 +1,7 @@
 """What does our exchange cost beyond the best that MPI's own calls can do?
 
-    python benchmarks/bench_exchange.py [--network FILE]
-    mpiexec -f hosts -n 20 python benchmarks/bench_exchange.py    # these ranks only
+    python -m benchmarks.bench_exchange [--network FILE]
+    mpiexec -f hosts -n 20 python -m benchmarks.bench_exchange    # these ranks only
 
 Every swap of messages with the neighbours of a graph is made by `MPIExchange` and by
 bare calls of MPI (`transports.py`), in turns within one job; what counts is the median
@@ -44,7 +44,8 @@ def job(ranks: int, given: argparse.Namespace) -> list[dict[str, Any]]:
     graphs = given.graphs if ranks > 2 else given.graphs[:1]
     choices = ["--graphs", *graphs, "--sizes", *map(str, given.sizes)]
     choices += ["--rounds", str(given.rounds)]
-    program = [sys.executable, "-m", "mpi4py", __file__]  # an error ends the job
+    # mpi4py's runner: an error ends the job
+    program = [sys.executable, "-m", "mpi4py", "-m", "benchmarks.bench_exchange"]
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/rows.json"
         subprocess.run(

@@ -1,6 +1,6 @@
 """What does an iteration cost beyond what it must?
 
-    python benchmarks/bench_iteration.py [--quick] [--json FILE]
+    python -m benchmarks.bench_iteration [--quick] [--json FILE]
 
 Prints ratios, each measured within one run: timings of a busy machine move together, so
 candidates are interleaved and medians compared.

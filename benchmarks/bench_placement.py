@@ -1,6 +1,6 @@
 """How many bytes cross from host to host, before and after placement?
 
-    python benchmarks/bench_placement.py [--measure] [--csv FILE]
+    python -m benchmarks.bench_placement [--measure] [--csv FILE]
 
 Counts what a D-PPCA iteration sends between 2, 4 and 8 hosts whose ranks are in blocks
 (as MPICH and Slurm have it by default) or dealt out in turns (cyclic). With --measure

@@ -1,6 +1,6 @@
 """What does a node's iteration cost, by problem and by size?
 
-    python benchmarks/bench_problems.py [--quick]
+    python -m benchmarks.bench_problems [--quick]
 
 Prints ratios, each within one run: an iteration of D-PPCA with missing entries over one
 with all entries, and an iteration of least squares and ridge with many rows over one

@@ -1,6 +1,6 @@
 """Which scheme is fastest, over problems, graphs and starting penalties?
 
-    python benchmarks/bench_schemes.py [--quick | --all | --again FILE]
+    python -m benchmarks.bench_schemes [--quick | --all | --again FILE]
                                        [--caltech DIR] [--out DIR]
 
 Runs every scheme until all nodes are, for good, as near the known solution as `cases`

@@ -1,6 +1,6 @@
 """Is the predicted time of a run the measured one?
 
-    python benchmarks/check_model.py [--runs 5] [--networks rate delay both]
+    python -m benchmarks.check_model [--runs 5] [--networks rate delay both]
 
 Runs jobs on networks that `benchmarks/netem` makes on this machine, and compares what
 they took with what `dadmm.replay` predicts from the rate and the delay that were asked

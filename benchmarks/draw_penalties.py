@@ -1,6 +1,6 @@
 """The pictures of docs/penalties.md: what eta does, and why its ends must agree.
 
-    python benchmarks/draw_penalties.py [--out docs/img]
+    python -m benchmarks.draw_penalties [--out docs/img]
 
 Least squares on 20 nodes; some minutes.
 """

@@ -1,6 +1,6 @@
 """Structure from motion on the Caltech Turntable with tracks removed.
 
-    python benchmarks/missing_tracks.py --data DIR [--scheme NAME]
+    python -m benchmarks.missing_tracks --data DIR [--scheme NAME]
 
 DIR holds 001.mat to 005.mat, five cameras each, on a ring. Of their tracks 5, 10 or
 30 % are removed: at random, x and y of a point in a frame together, or as blocks, for

@@ -1,6 +1,6 @@
 """The paper's structure from motion on five objects of the Caltech Turntable.
 
-    python benchmarks/paper_caltech.py --data DIR [--quick] [--out DIR]
+    python -m benchmarks.paper_caltech --data DIR [--quick] [--out DIR]
 
 DIR holds 001.mat to 005.mat, each with ``measurement_matrix`` (60, N): 30 frames, five
 cameras of six frames. PAPER.md says where to get them. Ring and complete graph with

@@ -1,6 +1,6 @@
 """The numbers behind PAPER.md, from the stored rows and a few runs of a second.
 
-    python benchmarks/paper_claims.py [--results DIR]
+    python -m benchmarks.paper_claims [--results DIR]
 
 DIR holds synthetic.csv, caltech.csv and hopkins.csv, the rows.csv of the experiments.
 """

@@ -1,6 +1,6 @@
 """The paper's structure from motion on the 135 objects of Hopkins 155.
 
-    python benchmarks/paper_hopkins.py --data DIR [--quick] [--out DIR]
+    python -m benchmarks.paper_hopkins --data DIR [--quick] [--out DIR]
 
 DIR holds one .mat file per object with ``measurement_matrix`` (2F, N); PAPER.md says
 where to get them. Five cameras, ring and complete graph, five starts. The paper leaves

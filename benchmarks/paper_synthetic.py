@@ -1,6 +1,6 @@
 """The paper's synthetic experiment: six schemes, five graphs, twenty starts.
 
-    python benchmarks/paper_synthetic.py [--quick] [--data FILE.mat] [--out DIR]
+    python -m benchmarks.paper_synthetic [--quick] [--data FILE.mat] [--out DIR]
 
 Without --data the samples are drawn with seed 0, and no file is needed. The authors'
 own samples are a .mat file with X (20, 500) and GT (20, 5); PAPER.md says where to get

@@ -1,6 +1,6 @@
 """Tables and performance profiles of `bench_schemes.py`, from its rows.
 
-python benchmarks/schemes_report.py benchmarks/results/schemes.csv [--out DIR]
+python -m benchmarks.schemes_report benchmarks/results/schemes.csv [--out DIR]
 """
 
 from __future__ import annotations

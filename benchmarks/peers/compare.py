@@ -1,6 +1,6 @@
 """Who is faster per iteration, and who sends less? dadmm beside its peers.
 
-    python benchmarks/peers/compare.py [--rounds 15] [--cache DIR] [--dadmm DIR]
+    python -m benchmarks.peers.compare [--rounds 15] [--cache DIR] [--dadmm DIR]
                                        [--csv FILE] [--no-wire] [--quick]
 
 Makes an environment for each program under the cache, runs all of them in turns on the

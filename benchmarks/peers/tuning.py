@@ -1,6 +1,6 @@
 """With which penalty, or step, does each method do best on the ring?
 
-    python benchmarks/peers/tuning.py
+    python -m benchmarks.peers.tuning
 
 Each method with a setting is given the best one, so that no comparison rests on a bad
 choice. disropt's two methods are modelled here in numpy, from the formulas in its

@@ -135,8 +135,12 @@ class Standing:
         return hurdle[0] + self.patience + self.delay <= t
 
     def hurdle(self, t: int) -> Unmet:
-        """Return what was last unmet before all that let a run stop after ``t``."""
-        return [each for each in self._hurdles if self._counts(each, t)][-1]
+        """Return what was last unmet before all that let a run stop after ``t``.
+
+        This is what was last unmet at all if a callback ended the run.
+        """
+        counted = [each for each in self._hurdles if self._counts(each, t)]
+        return counted[-1] if counted else self.unmet
 
     def state(self) -> Vector:
         """Return all of it as numbers."""

@@ -55,10 +55,13 @@ def within(
 
 
 def kind(path: str | Path, handle: int | None = None) -> str:
-    """Return what is there: file, folder, link, special, or none."""
+    """Return what is there: file, folder, link, special, or none.
+
+    A name that no file can have, such as one with a null byte, is "none".
+    """
     try:
         mode = os.stat(path, dir_fd=handle, follow_symlinks=False).st_mode
-    except (FileNotFoundError, NotADirectoryError, ValueError):  # or a null byte
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return "none"
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:

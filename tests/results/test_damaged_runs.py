@@ -137,6 +137,7 @@ def claim_a_lot(file):
         archive.writestr("edges.npy", buffer.getvalue())
 
 
+
 ANY_FILE = {
     "empty": lambda f: f.write_bytes(b""),
     "cut short": cut,

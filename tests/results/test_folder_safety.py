@@ -393,7 +393,7 @@ def test_a_sweep_replaces_only_its_own_files(tmp_path, name):
     assert not (tmp_path / "elsewhere").exists()
 
 
-@pytest.mark.parametrize("name", ["../../run", "/etc", "..", "a/b", "", 7])
+@pytest.mark.parametrize("name", ["../../run", "/etc", "..", "a/b", ""])
 def test_a_sweep_names_only_folders_of_its_own(tmp_path, name):
     """Its record could have come from anywhere."""
     tasks.Sweep(tmp_path).add(tasks.Grid(2, {"run": {}}, []))

@@ -140,7 +140,8 @@ def test_parts_merge_by_iteration_then_node(tmp_path):
     write_part(tmp_path / "b.csv", [(2,)], 12, at_once=5)
     write_part(tmp_path / "c.csv", [(3,), (4,), (5,)], 12, at_once=12)
     parts = [tmp_path / f"{name}.csv" for name in "abc"]
-    merge(parts, ("iteration", "node", "x", "y"), tmp_path / "all.csv")
+    with (tmp_path / "all.csv").open("wb") as target:
+        merge(parts, ("iteration", "node", "x", "y"), target)
     header, *rows = read(tmp_path / "all.csv")
 
     assert header == ["iteration", "node", "x", "y"]
@@ -152,7 +153,8 @@ def test_parts_merge_by_iteration_then_node(tmp_path):
 def test_merging_nothing_leaves_a_header(tmp_path):
     """A run that was stopped before its first row is still a run."""
     (tmp_path / "a.csv").touch()
-    merge([tmp_path / "a.csv"], ("iteration", "node"), tmp_path / "all.csv")
+    with (tmp_path / "all.csv").open("wb") as target:
+        merge([tmp_path / "a.csv"], ("iteration", "node"), target)
 
     assert (tmp_path / "all.csv").read_text() == "iteration,node\n"
 
@@ -197,7 +199,8 @@ def test_rows_of_the_dead_are_left_out(tmp_path):
     (tmp_path / "c.csv").write_text("3,2,0,d\n3,2,1,e\n4,2,0,f\n")
     (tmp_path / "old.csv").write_text("?\n1,0,1,g\n2,0,2,h\n2,12,0,i\n3,0,2,j\n")
     parts, header = [tmp_path / "a.csv", tmp_path / "c.csv"], ("iteration", "i", "j")
-    merge(parts, header, tmp_path / "all.csv", tmp_path / "old.csv", nodes=[0, 2])
+    with (tmp_path / "all.csv").open("wb") as target:
+        merge(parts, header, target, tmp_path / "old.csv", nodes=[0, 2])
 
     assert (tmp_path / "all.csv").read_text().split() == [
         "iteration,i,j", "2,0,2,h", "3,0,2,a", "3,2,0,d", "4,0,2,c", "4,2,0,f",

@@ -121,8 +121,8 @@ def test_the_history_has_a_row_per_node_and_iteration():
     history = result.history
 
     assert len(history) == 30
-    columns = "objective", "primal", "dual", "disagreement", "residual", "eta", "quiet"
-    assert history.columns[:7] == columns
+    columns = {"objective", "primal", "dual", "disagreement", "residual", "eta", "quiet"}
+    assert columns < set(history.columns)
     assert history.columns[-2:] == ("sum", "first")
     assert all(history[column].shape == (30, 5) for column in history.columns)
     assert_array_equal(history["objective"][-1], result.objectives)

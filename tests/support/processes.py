@@ -21,7 +21,7 @@ from launch.mpi.runtime import default_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
-TIMEOUT = 100  # seconds; twenty ranks on two busy cores are slow
+TIMEOUT = 240  # seconds, a bound that even twenty ranks on two busy cores keep
 
 # Variables that mpiexec and srun set for ranks, and that programs must not inherit
 FOREIGN = ("PMI_", "PMIX_", "OMPI_COMM_", "SLURM_", "MPI_LOCAL")
@@ -62,6 +62,12 @@ def variables(**more: str) -> dict[str, str]:
     return kept | more
 
 
+def _default_signals() -> None:
+    """Undo what nohup and a shell's ``&`` ignore, which children would inherit."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Job:
     """A program that runs in its own session, with its output in files."""
 
@@ -76,6 +82,7 @@ class Job:
             stdout=self._out,
             stderr=self._err,
             start_new_session=True,
+            preexec_fn=_default_signals,
         )
 
     def signal(self, number: int) -> None:

@@ -345,9 +345,18 @@ def test_the_command_prints_a_row_for_each_network(tmp_path, capsys):
     [
         (lambda run: (run / "summary.json").unlink(), "is not the folder of a"),
         (lambda run: (run / "result.npz").write_text("no"), "cannot read"),
-        (lambda run: (run / "history.csv").write_text("a,b\n1,2\n"), "has 1 rows"),
         (
-            lambda run: (run / "history.csv").write_text("t,i,x\n1,0,3\n1,1,3\n1,2,4"),
+            lambda run: (run / "history.csv").write_text("a,b\n1,2\n"),
+            "its columns must be iteration, node and others",
+        ),
+        (
+            lambda run: (run / "history.csv").write_text("iteration,node,x\n1,0,3\n"),
+            "has 1 rows",
+        ),
+        (
+            lambda run: (run / "history.csv").write_text(
+                "iteration,node,x\n1,0,3\n1,1,3\n1,2,4"
+            ),
             "has no column 'solve_seconds'",
         ),
     ],
