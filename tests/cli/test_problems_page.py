@@ -1,4 +1,4 @@
-"""The README's regressions: its commands run, and find what scikit-learn finds."""
+"""docs/problems.md: its commands run, and find what scikit-learn finds."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from sklearn import linear_model
 
 from dadmm.run import main
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "problems.md").read_text()
 TIGHT = ("--tolerance", "1e-9", "--absolute-tolerance", "1e-12", "--max-iter", "50000")
 N = 200
 
 
 @pytest.fixture(autouse=True)
 def data(tmp_path, monkeypatch):
-    """Write the files that the README names; return X, prices and diagnoses."""
+    """Write the files that the page names; return X, prices and diagnoses."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     X = rng.normal([1.0, 3.0, -1.0], [1.0, 0.5, 2.0], size=(N, 3))
@@ -49,8 +49,8 @@ def agree(found, model):
 
 
 def command(problem):
-    """Return the arguments of the README's example of a problem, in one process."""
-    lines = [line.partition("#")[0] for line in README.splitlines()]
+    """Return the arguments of the example of a problem, in one process."""
+    lines = [line.partition("#")[0] for line in PAGE.splitlines()]
     start = "./launch/local -n "
     (line,) = [
         line
@@ -60,7 +60,7 @@ def command(problem):
     return ["--nodes", *shlex.split(line.removeprefix(start))]
 
 
-def test_the_houses_of_the_readme_are_those_of_scikit_learn(data):
+def test_the_houses_of_the_page_are_those_of_scikit_learn(data):
     """With an intercept, and with n times the alpha."""
     X, price, _ = data
     words = command("lasso")
@@ -73,7 +73,7 @@ def test_the_houses_of_the_readme_are_those_of_scikit_learn(data):
     assert [*names] == ["size, m2", "rooms", "age", "intercept"]
 
 
-def test_the_hospitals_of_the_readme_are_those_of_scikit_learn(data):
+def test_the_hospitals_of_the_page_are_those_of_scikit_learn(data):
     """Each rank with a file of its own."""
     X, _, ill = data
     words = command("logistic")
@@ -104,10 +104,10 @@ def test_the_hospitals_of_the_readme_are_those_of_scikit_learn(data):
          linear_model.HuberRegressor(epsilon=1.5, alpha=2.0, tol=1e-9), None),
     ],
 )  # fmt: skip
-def test_the_table_of_the_readme_is_true(data, row, model, words):
+def test_the_table_of_the_page_is_true(data, row, model, words):
     """At scikit-learn's defaults, but for its tolerance."""
     X, price, ill = data
-    assert row in README.splitlines()
+    assert row in PAGE.splitlines()
     problem = row.partition("--problem ")[2].partition(" ")[0].strip("`")
     binary = problem == "logistic"
     model.fit(X, ill if binary else price)
