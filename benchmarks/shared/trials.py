@@ -19,12 +19,12 @@ import numpy as np
 
 import dadmm
 from benchmarks.shared.cases import Goal, instance
+from benchmarks.shared.schemes import SCHEMES, build
 from dadmm.admm.curvature import curvature
 from dadmm.admm.node import Node
 from dadmm.core.errors import ProblemError
 from dadmm.exchange import wire
 from dadmm.graphs.topology import GRAPHS, Topology
-from dadmm.penalty import SCHEMES
 from dadmm.penalty.rules import opening
 
 PER_DECADE = 4  # penalties that the oracle tries
@@ -39,7 +39,7 @@ class Trial:
     graph: str
     n_nodes: int
     seed: int  # of the data and of the graph; in D-PPCA of the start
-    scheme: str  # of dadmm, or "oracle": the best fixed penalty
+    scheme: str  # of `schemes`, or "oracle": the best fixed penalty
     relaxation: float
     eta0: float = 1.0  # of the oracle, from where it searches; 0 is a guess
     init: str = "shared"
@@ -157,11 +157,13 @@ def run(trial: Trial, data: str = "") -> Outcome:
         dadmm.solve(
             case.problems,
             GRAPHS[trial.graph](trial.n_nodes, trial.seed),
-            scheme=trial.scheme,
-            relaxation=trial.relaxation,
-            eta0=trial.eta0,
-            t_max=trial.t_max,
-            budget0=trial.budget0,
+            scheme=build(
+                trial.scheme,
+                relaxation=trial.relaxation,
+                eta0=trial.eta0,
+                t_max=trial.t_max,
+                budget0=trial.budget0,
+            ),
             init=trial.init,
             seed=trial.seed,
             max_iter=arrival.longest,

@@ -21,29 +21,7 @@ class Snapshot(NamedTuple):
     multipliers: Matrix  # (degree, size)
 
 
-class EdgeBalance(Scheme):
-    """Balance the relative residuals of each edge."""
-
-    agrees = True
-    BOUND: ClassVar[float] = 2.0
-    SCALE: ClassVar[float] = 150.0
-
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        edges = _edges(seen)
-        size = rules.lengths(edges.neighbours)
-        ratio = rules.relative_balance(
-            rules.lengths(edges.neighbours - edges.said),
-            np.maximum(size, rules.lengths(edges.said)),
-            self.alpha * rules.lengths(edges.drift),
-            rules.lengths(edges.multipliers),
-            state.eta,
-        )
-        factor = rules.bounded(np.sqrt(ratio), self.BOUND)
-        eta = state.eta * factor ** rules.damping(seen.t, self.SCALE)
-        return state._replace(eta=equations.clamp(eta, self.eta0))
-
-
-class EdgeRatio(Scheme):
+class SpectralRatio(Scheme):
     """Every third iteration, follow the spectral ratio of each edge."""
 
     agrees = True
@@ -60,7 +38,7 @@ class EdgeRatio(Scheme):
     def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
         if seen.t % self.PERIOD:
             return state
-        edges, before = _edges(seen), state.memory
+        edges, before = edges_of(seen), state.memory
         wanted = rules.spectral_ratio(
             rules.lengths(edges.multipliers - before.multipliers),
             rules.lengths(edges.anchors - before.anchors),
@@ -77,7 +55,7 @@ class EdgeRatio(Scheme):
         return Snapshot(*(array[kept] for array in memory))
 
 
-class Auto(EdgeRatio):
+class Auto(SpectralRatio):
     """The spectral ratio, started from curvature and graph; eta0 is not needed.
 
     Each node measures the curvature of its own objective and proposes a penalty with
@@ -108,41 +86,6 @@ class Auto(EdgeRatio):
         return super().settle(state._replace(eta=eta), eta_theirs, anchors)
 
 
-class NodeSpectral(Scheme):
-    """Spectral penalty of each node, by Barzilai-Borwein curvatures; ACADMM-like.
-
-    The node's problem has the curvature of its gradient against theta, the rest of the
-    network that of its multipliers against the centre; the geometric mean of both is
-    the node's proximal weight, shared evenly by its edges. Xu et al. (ICML 2017) have a
-    centre; here each end proposes and the edge takes the mean, as in the paper's
-    schemes.
-    """
-
-    PERIOD: ClassVar[int] = 2
-    SAFEGUARD: ClassVar[float] = 1e5  # steps of a factor within 1 + SAFEGUARD / t^2
-
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        if (seen.t - 1) % self.PERIOD:
-            return state
-        edges = _edges(seen)
-        gradient = edges.weight * (edges.centre - edges.theta)
-        anchor = edges.eta @ edges.anchors / edges.eta.sum()
-        pull = 2.0 * edges.multipliers.sum(axis=0)
-        now = np.stack([edges.theta, gradient, anchor, pull])
-        if state.memory is None:
-            return state._replace(memory=now)
-        move = now - state.memory
-        own = rules.barzilai_borwein(move[0], move[1])
-        rest = rules.barzilai_borwein(move[2], move[3])
-        weight = 2.0 * float(state.eta.sum())
-        known = [found for found in (own, rest) if not math.isnan(found)]
-        wanted = math.prod(known) ** (1.0 / len(known)) if known else weight
-        most = 1.0 + self.SAFEGUARD / seen.t**2
-        factor = min(max(wanted / weight, 1.0 / most), most)
-        eta = equations.clamp(state.eta * factor, self.eta0)
-        return state._replace(eta=eta, memory=now)
-
-
 class GlobalBalance(Scheme):
     """Balance the residuals of the whole network, until t_max; then keep.
 
@@ -162,6 +105,6 @@ class GlobalBalance(Scheme):
         return state._replace(eta=equations.clamp(state.eta * factor, self.eta0))
 
 
-def _edges(seen: Sighting) -> Edges:
+def edges_of(seen: Sighting) -> Edges:
     assert seen.edges is not None, "this scheme needs Sighting.edges"
     return seen.edges

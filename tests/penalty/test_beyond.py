@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 
 import numpy as np
@@ -16,6 +15,7 @@ from dadmm.core.interfaces import Edges, Sighting
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.penalty import SCHEMES, build, rules
+from dadmm.penalty.beyond import Auto, SpectralRatio
 from dadmm.problems import PPCA
 from tests.support.problems import quadratics
 
@@ -80,47 +80,6 @@ def test_other_schemes_do_read_it(poisoned):
         solve(quadratics(6), Topology.ring(6), scheme="nap")
 
 
-# --- units ----------------------------------------------------------------------------
-
-
-def scaled(problem, c):
-    """Return c times a quadratic, without asking for its axes again."""
-    other = copy.copy(problem)
-    other.A, other._curvature = c * problem.A, c * problem._curvature
-    other._pull = c * problem._pull
-    return other
-
-
-@pytest.mark.parametrize("scheme", ["edge_balance", "edge_ratio"])
-@pytest.mark.parametrize("c", [4.0**-10, 4.0**10])
-def test_objectives_and_penalties_in_other_units_give_the_same_bits(scheme, c):
-    """No rule has a length or an energy of its own; powers of two are exact."""
-    problems, topology = quadratics(6), Topology.cluster(6)
-    settings = {"scheme": scheme, "tolerance": 0, "max_iter": 40, "record_edges": True}
-    plain = solve(problems, topology, eta0=3.0, **settings)
-
-    other = [scaled(problem, c) for problem in problems]
-    result = solve(other, topology, eta0=3.0 * c, **settings)
-
-    assert_array_equal(result.theta, plain.theta)
-    etas, before = result.history.edges["eta"], plain.history.edges["eta"]
-    assert_array_equal(etas, c * before)
-
-
-@pytest.mark.parametrize("c", [4.0**-10, 4.0**10])
-def test_node_spectral_follows_the_units(c):
-    """To rounding: a geometric mean takes a root."""
-    problems, topology = quadratics(6), Topology.cluster(6)
-    settings = {"scheme": "node_spectral", "tolerance": 0, "max_iter": 15}
-    plain = solve(problems, topology, eta0=3.0, **settings)
-
-    other = [scaled(problem, c) for problem in problems]
-    result = solve(other, topology, eta0=3.0 * c, **settings)
-
-    assert_allclose(result.theta, plain.theta, rtol=1e-10)
-    assert_allclose(result.eta, c * plain.eta, rtol=1e-8)
-
-
 # --- the sentence of each scheme ------------------------------------------------------
 
 
@@ -151,36 +110,9 @@ def begin(scheme, anchors=0.0):
     return scheme.settle(state, state.eta, np.full((1, 2), anchors))
 
 
-@pytest.mark.parametrize(
-    ("factor", "moved"),
-    [(1.0, 1.0), (2.25, 1.5), (0.25, 0.5), (99.0, 2.0), (0.01, 0.5)],
-)
-def test_edge_balance_moves_by_the_root_of_the_ratio(factor, moved):
-    """Of primal to dual, here by the gap; at most by two, and less as time goes on."""
-    scheme = build("edge_balance", eta0=1.0)
-    for t in (0, 150):
-        far = np.array([[1.0 - factor, 0.0]])
-        size = max(1.0, abs(1.0 - factor))  # the longer of both ends
-        pull = size * np.array([[1.0, 1.0]])
-
-        state = scheme.update(begin(scheme), sight(t, neighbours=far, multipliers=pull))
-
-        assert_allclose(state.eta, [moved ** (1.0 if t == 0 else 0.25)])
-
-
-def test_edge_balance_counts_how_far_the_anchor_went():
-    """That is the relaxation times the drift."""
-    plain = build("edge_balance", eta0=1.0)
-    relaxed = build("edge_balance", eta0=1.0, relaxation=1.5)
-
-    one, other = (s.update(begin(s), sight(0)).eta[0] for s in (plain, relaxed))
-
-    assert_allclose(one / other, math.sqrt(1.5))
-
-
-def test_edge_ratio_moves_every_third_iteration():
+def test_the_spectral_ratio_moves_every_third_iteration():
     """From where it last stood: |lambda - old| over |z - old|."""
-    scheme = build("edge_ratio", eta0=1.0)
+    scheme = SpectralRatio(eta0=1.0)
     state = begin(scheme, anchors=0.0)
     for t in (1, 2):
         assert scheme.update(state, sight(t)) is state
@@ -197,17 +129,17 @@ def test_edge_ratio_moves_every_third_iteration():
 
 def test_an_edge_at_rest_keeps_its_penalty():
     """Where neither multiplier nor anchor has moved since, whatever they are."""
-    scheme = build("edge_ratio", eta0=1.0)
+    scheme = SpectralRatio(eta0=1.0)
     third = scheme.update(begin(scheme), sight(3))
 
     assert_array_equal(scheme.update(third, sight(6)).eta, third.eta)
 
 
-@pytest.mark.parametrize("name", ["edge_ratio", "auto"])
+@pytest.mark.parametrize("kind", [SpectralRatio, Auto])
 @pytest.mark.parametrize(("still", "end"), [("multipliers", 1e-6), ("anchors", 1e6)])
-def test_one_sided_moves_are_bounded_and_summable(name, still, end):
+def test_one_sided_moves_are_bounded_and_summable(kind, still, end):
     """Ten times in a step, and less each time; a million times in all."""
-    scheme = build(name, eta0=1.0)
+    scheme = kind(eta0=1.0)
     states, rng = [begin(scheme)], np.random.default_rng(0)
     for t in range(3, 3000, 3):
         moved = {n: rng.standard_normal((1, 2)) for n in ("multipliers", "anchors")}
@@ -219,38 +151,6 @@ def test_one_sided_moves_are_bounded_and_summable(name, still, end):
     assert np.all(steps <= 1.0)
     assert np.all(np.diff(steps[:5]) < 0)
     assert etas[-1] == end
-
-
-def test_node_spectral_takes_the_mean_of_both_curvatures():
-    """Its slope turned by 8 per way, the multipliers by 2: weight 4, eta 2."""
-    scheme = build("node_spectral", eta0=1.0)
-    state = scheme.update(begin(scheme), sight(1))
-    assert_array_equal(state.eta, [1.0])
-    assert scheme.update(state, sight(2)) is state  # every second iteration
-
-    way = np.array([0.5, -0.25])
-    now = edges()
-    turned = now._replace(
-        theta=now.theta + way,
-        centre=now.theta + way + 8.0 / now.weight * way,
-        anchors=now.anchors + way,
-        multipliers=now.multipliers + way,  # which pull twice
-    )
-    third = scheme.update(state, sight(3)._replace(edges=turned))
-
-    assert_allclose(third.eta, [2.0])
-
-
-def test_node_spectral_without_a_curvature_stays():
-    """Nothing has moved, or against all curvature."""
-    scheme = build("node_spectral", eta0=1.0)
-    state = scheme.update(begin(scheme), sight(1))
-
-    assert_array_equal(scheme.update(state, sight(3)).eta, [1.0])
-    wrong = {"theta": np.array([2.0, 0.0]), "centre": np.array([3.0, 0.0])}
-    assert scheme.update(state, sight(3, **wrong)).eta[0] != 1.0
-    wrong = {"theta": np.array([2.0, 0.0]), "centre": np.array([1.0, 0.0])}
-    assert_array_equal(scheme.update(state, sight(3, **wrong)).eta, [1.0])
 
 
 # --- global balance -------------------------------------------------------------------

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from benchmarks.shared.schemes import SCHEMES, build
 from dadmm.core.interfaces import Edges, Sighting
-from dadmm.penalty import SCHEMES, build
 
 TIMED = ("vp", "ap", "vp_ap")  # adapt while t < t_max
 BUDGETED = ("nap", "vp_nap")  # adapt while spent < budget
@@ -80,7 +80,7 @@ def follow(scheme, sightings, degree=3):
     return states
 
 
-# --- contracts: a new scheme in the registry is held to them too ---------------------
+# --- contracts: a new scheme in a registry is held to them too ---------------------
 
 
 @pytest.mark.parametrize("degree", [0, 1, 4])
