@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dadmm import penalty
-from dadmm.core.interfaces import PenaltyState, Sighting
+from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Vector
 from dadmm.penalty import equations, rules
 from dadmm.penalty.beyond import SpectralRatio, edges_of
@@ -61,22 +61,22 @@ def barzilai_borwein(way: Vector, turn: Vector, least: float = 0.2) -> float:
 class EdgeBalance(Scheme):
     """Balance the relative residuals of each edge."""
 
-    agrees = True
+    is_symmetric = True
     BOUND: ClassVar[float] = 2.0
     SCALE: ClassVar[float] = 150.0
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        edges = edges_of(seen)
-        size = rules.lengths(edges.neighbours)
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        edges = edges_of(obs)
+        size = rules.lengths(edges.received_theta)
         ratio = relative_balance(
-            rules.lengths(edges.neighbours - edges.said),
-            np.maximum(size, rules.lengths(edges.said)),
+            rules.lengths(edges.received_theta - edges.sent_theta),
+            np.maximum(size, rules.lengths(edges.sent_theta)),
             self.alpha * rules.lengths(edges.drift),
             rules.lengths(edges.multipliers),
             state.eta,
         )
         factor = rules.bounded(np.sqrt(ratio), self.BOUND)
-        eta = state.eta * factor ** rules.damping(seen.t, self.SCALE)
+        eta = state.eta * factor ** rules.damping(obs.t, self.SCALE)
         return state._replace(eta=equations.clamp(eta, self.eta0))
 
 
@@ -97,10 +97,10 @@ class NodeSpectral(Scheme):
     PERIOD: ClassVar[int] = 2
     SAFEGUARD: ClassVar[float] = 1e5  # steps of a factor within 1 + SAFEGUARD / t^2
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        if (seen.t - 1) % self.PERIOD:
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        if (obs.t - 1) % self.PERIOD:
             return state
-        edges = edges_of(seen)
+        edges = edges_of(obs)
         gradient = edges.weight * (edges.centre - edges.theta)
         anchor = edges.eta @ edges.anchors / edges.eta.sum()
         pull = 2.0 * edges.multipliers.sum(axis=0)
@@ -113,7 +113,7 @@ class NodeSpectral(Scheme):
         weight = 2.0 * float(state.eta.sum())
         known = [found for found in (own, rest) if not math.isnan(found)]
         wanted = math.prod(known) ** (1.0 / len(known)) if known else weight
-        most = 1.0 + self.SAFEGUARD / seen.t**2
+        most = 1.0 + self.SAFEGUARD / obs.t**2
         factor = min(max(wanted / weight, 1.0 / most), most)
         eta = equations.clamp(state.eta * factor, self.eta0)
         return state._replace(eta=eta, memory=now)

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dadmm.core.interfaces import Edges, PenaltyState, Sighting
+from dadmm.core.interfaces import Edges, Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations, rules
 from dadmm.penalty.schemes import Scheme
@@ -24,21 +24,21 @@ class Snapshot(NamedTuple):
 class SpectralRatio(Scheme):
     """Every third iteration, follow the spectral ratio of each edge."""
 
-    agrees = True
+    is_symmetric = True
     PERIOD: ClassVar[int] = 3
     BOUND: ClassVar[float] = 10.0
     SCALE: ClassVar[float] = 200.0
 
-    def settle(
+    def start(
         self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
     ) -> PenaltyState:
         memory = Snapshot(state.eta, anchors.copy(), np.zeros_like(anchors))
         return state._replace(memory=memory)
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        if seen.t % self.PERIOD:
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        if obs.t % self.PERIOD:
             return state
-        edges, before = edges_of(seen), state.memory
+        edges, before = edges_of(obs), state.memory
         wanted = rules.spectral_ratio(
             rules.lengths(edges.multipliers - before.multipliers),
             rules.lengths(edges.anchors - before.anchors),
@@ -47,7 +47,7 @@ class SpectralRatio(Scheme):
         )
         factor = rules.bounded(wanted / state.eta, self.BOUND)
         factor[np.isnan(factor)] = 1.0
-        eta = state.eta * factor ** rules.damping(seen.t, self.SCALE)
+        eta = state.eta * factor ** rules.damping(obs.t, self.SCALE)
         memory = Snapshot(before.start, edges.anchors.copy(), edges.multipliers.copy())
         return state._replace(eta=equations.clamp(eta, before.start), memory=memory)
 
@@ -64,7 +64,7 @@ class Auto(SpectralRatio):
     """
 
     uses = ()  # but eta0, where no node finds any curvature
-    surveys = True
+    needs_curvature = True
     RELAXATION = 1.6
 
     def init(
@@ -73,7 +73,7 @@ class Auto(SpectralRatio):
         eta = rules.opening(curvature, max(degree, 1), diameter)
         return super().init(degree)._replace(eta=np.full(degree, eta))
 
-    def settle(
+    def start(
         self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
     ) -> PenaltyState:
         mine, theirs = state.eta, eta_theirs
@@ -83,7 +83,7 @@ class Auto(SpectralRatio):
         )
         eta = np.sqrt(mine) * np.sqrt(theirs)
         eta[np.isnan(eta)] = self.eta0
-        return super().settle(state._replace(eta=eta), eta_theirs, anchors)
+        return super().start(state._replace(eta=eta), eta_theirs, anchors)
 
 
 class GlobalBalance(Scheme):
@@ -95,16 +95,16 @@ class GlobalBalance(Scheme):
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
-    agrees = True
-    reduces = True
+    is_symmetric = True
+    needs_global_residuals = True
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        if seen.network is None or seen.t >= self.t_max:
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        if obs.global_residuals is None or obs.t >= self.t_max:
             return state
-        factor = equations.balance(*seen.network, self.residual_ratio)
+        factor = equations.balance(*obs.global_residuals, self.residual_ratio)
         return state._replace(eta=equations.clamp(state.eta * factor, self.eta0))
 
 
-def edges_of(seen: Sighting) -> Edges:
-    assert seen.edges is not None, "this scheme needs Sighting.edges"
-    return seen.edges
+def edges_of(obs: Observation) -> Edges:
+    assert obs.edges is not None, "this scheme needs Observation.edges"
+    return obs.edges

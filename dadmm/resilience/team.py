@@ -95,7 +95,7 @@ class Recipe:
                     i,
                     self.problems[names[i]].layout,
                     self.sending,
-                    agrees=self.scheme.agrees,
+                    agrees=self.scheme.is_symmetric,
                     schedule=None if schedule is None else schedule.of(topology, i),
                 ),
                 diameter=topology.diameter,

@@ -137,7 +137,8 @@ def test_edge_balance_moves_by_the_root_of_the_ratio(factor, moved):
         size = max(1.0, abs(1.0 - factor))  # the longer of both ends
         pull = size * np.array([[1.0, 1.0]])
 
-        state = scheme.update(begin(scheme), sight(t, neighbours=far, multipliers=pull))
+        obs = sight(t, received_theta=far, multipliers=pull)
+        state = scheme.update(begin(scheme), obs)
 
         assert_allclose(state.eta, [moved ** (1.0 if t == 0 else 0.25)])
 

@@ -174,10 +174,10 @@ def test_both_ends_come_to_the_same_start(mine, theirs, agreed):
     scheme, anchors = build("auto"), np.zeros((1, 2))
     state = scheme.init(1)
 
-    one = scheme.settle(
+    one = scheme.start(
         state._replace(eta=np.array([mine])), np.array([theirs]), anchors
     )
-    other = scheme.settle(
+    other = scheme.start(
         state._replace(eta=np.array([theirs])), np.array([mine]), anchors
     )
 

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dadmm import Topology, solve
 from dadmm.admm.node import Node
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import Edges, Sighting
+from dadmm.core.interfaces import Edges, Observation
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.penalty import SCHEMES, build, rules
@@ -19,7 +19,7 @@ from dadmm.penalty.beyond import Auto, SpectralRatio
 from dadmm.problems import PPCA
 from tests.support.problems import quadratics
 
-AGREEING = [name for name in SCHEMES if SCHEMES[name].agrees]
+AGREEING = [name for name in SCHEMES if SCHEMES[name].is_symmetric]
 GRAPHS = ("ring", "complete", "cluster")
 KINDS = {
     "quadratics": lambda: quadratics(6, size=5),
@@ -87,8 +87,8 @@ def edges(**changes):
     """Return one edge of two entries: gap 1, |theta| 1, drift 1, |lambda| sqrt(2)."""
     standing = Edges(
         theta=np.array([1.0, 0.0]),
-        said=np.array([[1.0, 0.0]]),
-        neighbours=np.array([[0.0, 0.0]]),
+        sent_theta=np.array([[1.0, 0.0]]),
+        received_theta=np.array([[0.0, 0.0]]),
         anchors=np.array([[2.0, 0.0]]),
         drift=np.array([[0.0, 1.0]]),
         multipliers=np.array([[1.0, 1.0]]),
@@ -101,13 +101,13 @@ def edges(**changes):
 
 def sight(t, **changes):
     """Return a sighting of that edge."""
-    return Sighting(t, 0.0, 0.0, np.empty(0), 1.0, 1.0, edges(**changes))
+    return Observation(t, 0.0, 0.0, np.empty(0), 1.0, 1.0, edges(**changes))
 
 
 def begin(scheme, anchors=0.0):
     """Return the state before iteration 1 of a node with one edge."""
     state = scheme.init(1)
-    return scheme.settle(state, state.eta, np.full((1, 2), anchors))
+    return scheme.start(state, state.eta, np.full((1, 2), anchors))
 
 
 def test_the_spectral_ratio_moves_every_third_iteration():
@@ -169,8 +169,8 @@ def test_global_balance_doubles_and_halves_by_the_residuals_of_all():
         (5, (11.0, 1.0), 2.0),
         (9, (1.0, 11.0), 2.0),
     ]:
-        seen = sight(t)._replace(primal=1e9, dual=0.0, network=network)
-        state = scheme.update(state, seen)
+        obs = sight(t)._replace(primal=1e9, dual=0.0, global_residuals=network)
+        state = scheme.update(state, obs)
         assert_array_equal(state.eta, [eta])
 
 
@@ -231,5 +231,7 @@ def test_agreement_does_not_change_what_global_balance_does():
 
 
 def test_only_global_balance_needs_a_collective():
-    """Nothing else in the registry reduces over the network."""
-    assert [name for name in SCHEMES if SCHEMES[name].reduces] == ["global_balance"]
+    """Nothing else in the registry sums over the network."""
+    found = [name for name in SCHEMES if SCHEMES[name].needs_global_residuals]
+
+    assert found == ["global_balance"]

@@ -169,7 +169,7 @@ def test_a_scheme_forgets_lost_edges(name):
     """And knows the others as before."""
     scheme, kept = build(name), np.array([True, False, True])
     anchors = np.arange(6.0).reshape(3, 2)
-    before = scheme.settle(scheme.init(3, 4.0, 2), np.array([1.0, 2.0, 3.0]), anchors)
+    before = scheme.start(scheme.init(3, 4.0, 2), np.array([1.0, 2.0, 3.0]), anchors)
 
     after = scheme.keep(before, kept)
 
