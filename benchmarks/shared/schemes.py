@@ -67,12 +67,12 @@ class EdgeBalance(Scheme):
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         edges = edges_of(obs)
-        size = rules.lengths(edges.received_theta)
+        size = rules.row_norms(edges.received_theta)
         ratio = relative_balance(
-            rules.lengths(edges.received_theta - edges.sent_theta),
-            np.maximum(size, rules.lengths(edges.sent_theta)),
-            self.alpha * rules.lengths(edges.drift),
-            rules.lengths(edges.multipliers),
+            rules.row_norms(edges.received_theta - edges.sent_theta),
+            np.maximum(size, rules.row_norms(edges.sent_theta)),
+            self.alpha * rules.row_norms(edges.drift),
+            rules.row_norms(edges.multipliers),
             state.eta,
         )
         factor = rules.bounded(np.sqrt(ratio), self.BOUND)

@@ -25,7 +25,7 @@ from dadmm.admm.node import Node
 from dadmm.core.errors import ProblemError
 from dadmm.exchange import wire
 from dadmm.graphs.topology import GRAPHS, Topology
-from dadmm.penalty.rules import opening
+from dadmm.penalty.rules import initial_penalty
 
 PER_DECADE = 4  # penalties that the oracle tries
 STAY = 100  # iterations that the nodes must stay within the goal, at least
@@ -259,7 +259,7 @@ def guess(problems: Sequence[Any], graph: Topology, trial: Trial) -> int:
     for i, problem in enumerate(problems):
         key = [trial.seed, 0] if trial.init == "shared" else [trial.seed, 1, i]
         bend = curvature(problem, problem.init(np.random.default_rng(key)))
-        eta = 2 * opening(bend, int(graph.degrees[i]), graph.diameter)
+        eta = 2 * initial_penalty(bend, int(graph.degrees[i]), graph.diameter)
         logs.append(math.log10(eta) if eta > 0 else math.nan)
     middle = float(np.nanmean(logs)) if not np.isnan(logs).all() else 0.0
     return round(PER_DECADE * middle)

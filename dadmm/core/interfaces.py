@@ -111,7 +111,7 @@ class PenaltyScheme(Protocol):
         """Return the state that a node proposes to its neighbours."""
 
     def start(
-        self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
+        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
         """Return the state for iteration 1, given what the neighbours proposed."""
 

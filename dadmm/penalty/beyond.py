@@ -30,7 +30,7 @@ class SpectralRatio(Scheme):
     SCALE: ClassVar[float] = 200.0
 
     def start(
-        self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
+        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
         memory = Snapshot(state.eta, anchors.copy(), np.zeros_like(anchors))
         return state._replace(memory=memory)
@@ -40,10 +40,10 @@ class SpectralRatio(Scheme):
             return state
         edges, before = edges_of(obs), state.memory
         wanted = rules.spectral_ratio(
-            rules.lengths(edges.multipliers - before.multipliers),
-            rules.lengths(edges.anchors - before.anchors),
-            rules.lengths(edges.multipliers),
-            rules.lengths(edges.anchors),
+            rules.row_norms(edges.multipliers - before.multipliers),
+            rules.row_norms(edges.anchors - before.anchors),
+            rules.row_norms(edges.multipliers),
+            rules.row_norms(edges.anchors),
         )
         factor = rules.bounded(wanted / state.eta, self.BOUND)
         factor[np.isnan(factor)] = 1.0
@@ -51,7 +51,7 @@ class SpectralRatio(Scheme):
         memory = Snapshot(before.start, edges.anchors.copy(), edges.multipliers.copy())
         return state._replace(eta=equations.clamp(eta, before.start), memory=memory)
 
-    def _recall(self, memory: Snapshot, kept: np.ndarray) -> Snapshot:
+    def _keep_memory(self, memory: Snapshot, kept: np.ndarray) -> Snapshot:
         return Snapshot(*(array[kept] for array in memory))
 
 
@@ -70,20 +70,20 @@ class Auto(SpectralRatio):
     def init(
         self, degree: int, curvature: float = math.nan, diameter: int = 1
     ) -> PenaltyState:
-        eta = rules.opening(curvature, max(degree, 1), diameter)
+        eta = rules.initial_penalty(curvature, max(degree, 1), diameter)
         return super().init(degree)._replace(eta=np.full(degree, eta))
 
     def start(
-        self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
+        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
-        mine, theirs = state.eta, eta_theirs
+        mine, theirs = state.eta, eta_neighbours
         mine, theirs = (
             np.where(np.isnan(mine), theirs, mine),
             np.where(np.isnan(theirs), mine, theirs),
         )
         eta = np.sqrt(mine) * np.sqrt(theirs)
         eta[np.isnan(eta)] = self.eta0
-        return super().start(state._replace(eta=eta), eta_theirs, anchors)
+        return super().start(state._replace(eta=eta), eta_neighbours, anchors)
 
 
 class GlobalBalance(Scheme):

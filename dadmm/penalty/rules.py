@@ -16,7 +16,7 @@ from dadmm.core.layout import Matrix, Vector
 NOISE = 1e-13  # a relative change below this is rounding, which teaches nothing
 
 
-def lengths(rows: Matrix) -> Vector:
+def row_norms(rows: Matrix) -> Vector:
     """Return the Euclidean length of each row (n, size), shape (n,)."""
     return np.sqrt(np.vecdot(rows, rows))
 
@@ -37,7 +37,7 @@ def bounded(factor: Vector, bound: float) -> Vector:
     return np.minimum(np.maximum(factor, 1.0 / bound), bound)
 
 
-def opening(curvature: float, degree: int, diameter: int) -> float:
+def initial_penalty(curvature: float, degree: int, diameter: int) -> float:
     """Return the penalty with which to start on a graph.
 
     For equal curvature h at all nodes of a regular graph the best fixed penalty is

@@ -82,7 +82,7 @@ class Scheme:
         )
 
     def start(
-        self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
+        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
         """Return the state for iteration 1, given what the neighbours proposed."""
         return state
@@ -98,10 +98,10 @@ class Scheme:
             spent=state.spent[kept],
             budget=state.budget[kept],
             growths=state.growths[kept],
-            memory=self._recall(state.memory, kept),
+            memory=self._keep_memory(state.memory, kept),
         )
 
-    def _recall(self, memory: Any, kept: np.ndarray) -> Any:
+    def _keep_memory(self, memory: Any, kept: np.ndarray) -> Any:
         """Return what a scheme's memory is worth with fewer edges."""
         return None
 

@@ -96,7 +96,7 @@ class Recipe:
                     self.problems[names[i]].layout,
                     self.sending,
                     agrees=self.scheme.is_symmetric,
-                    schedule=None if schedule is None else schedule.of(topology, i),
+                    schedule=None if schedule is None else schedule.active_edges(topology, i),
                 ),
                 diameter=topology.diameter,
                 reach=topology.diameter * cycle,

@@ -33,7 +33,7 @@ class Network:
         self.links = [
             Links(
                 self.exchange, i, layout, sending, agrees=agrees,
-                schedule=None if schedule is None else schedule.of(graph, i),
+                schedule=None if schedule is None else schedule.active_edges(graph, i),
             )
             for i in range(len(graph))
         ]  # fmt: skip

@@ -28,10 +28,10 @@ def full(value, degree=1):
 
 def test_lengths_are_those_of_each_row():
     """Pythagoras, one row at a time; of no rows, none."""
-    assert_array_equal(rules.lengths(np.array([[3.0, 4.0], [0.0, 0.0]])), [5.0, 0.0])
+    assert_array_equal(rules.row_norms(np.array([[3.0, 4.0], [0.0, 0.0]])), [5.0, 0.0])
     want = [math.sqrt(math.fsum(x * x for x in row)) for row in ROWS.tolist()]
-    assert_allclose(rules.lengths(ROWS), want, rtol=1e-15)
-    assert rules.lengths(np.empty((0, 3))).shape == (0,)
+    assert_allclose(rules.row_norms(ROWS), want, rtol=1e-15)
+    assert rules.row_norms(np.empty((0, 3))).shape == (0,)
 
 
 def test_a_row_has_the_same_length_wherever_it_lies_and_whichever_way_it_points():
@@ -39,9 +39,9 @@ def test_a_row_has_the_same_length_wherever_it_lies_and_whichever_way_it_points(
     wide = np.zeros((5, 11))
     wide[:, 2:9] = -ROWS
 
-    assert_array_equal(rules.lengths(wide[:, 2:9]), rules.lengths(ROWS))
+    assert_array_equal(rules.row_norms(wide[:, 2:9]), rules.row_norms(ROWS))
     for k in range(5):
-        assert rules.lengths(wide[k : k + 1, 2:9])[0] == rules.lengths(ROWS)[k]
+        assert rules.row_norms(wide[k : k + 1, 2:9])[0] == rules.row_norms(ROWS)[k]
 
 
 def test_damping_is_the_inverse_square_of_time():
@@ -72,12 +72,12 @@ def test_factors_stay_within_their_bound():
 
 def test_the_opening_is_in_the_units_of_the_curvature():
     """Shared evenly by the edges, and the more of it the wider the graph."""
-    plain = rules.opening(1.0, 1, 0)
+    plain = rules.initial_penalty(1.0, 1, 0)
 
     assert plain == 0.5
-    assert rules.opening(2.0**60, 1, 0) == 2.0**60 * plain
-    assert rules.opening(1.0, 4, 0) == plain / 4
-    assert_allclose(rules.opening(1.0, 1, 8), plain * math.hypot(1.0, 8 / 3.2))
+    assert rules.initial_penalty(2.0**60, 1, 0) == 2.0**60 * plain
+    assert rules.initial_penalty(1.0, 4, 0) == plain / 4
+    assert_allclose(rules.initial_penalty(1.0, 1, 8), plain * math.hypot(1.0, 8 / 3.2))
 
 
 def iterations(topology, eta):
@@ -115,7 +115,7 @@ def test_the_opening_is_near_the_best_fixed_penalty(topology):
     taken = [iterations(topology, eta) for eta in grid / degree]
 
     best = grid[int(np.argmin(taken))] / degree
-    assert 0.25 < best / rules.opening(1.0, degree, topology.diameter) < 4.0
+    assert 0.25 < best / rules.initial_penalty(1.0, degree, topology.diameter) < 4.0
     assert min(taken) < 0.5 * min(taken[0], taken[-1])  # the grid is wide enough
 
 

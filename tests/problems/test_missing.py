@@ -405,7 +405,7 @@ def test_a_column_that_is_never_observed_is_the_centres():
     _, problem, theta, centre = make((9, 6, 3, blocked))
     stats, views = problem.expect(theta), problem.layout.views
 
-    assert problem.seen[1] == 0
+    assert problem.observed_counts[1] == 0
     for weight, held in ((2.0, centre), (0.0, theta)):
         new = problem.prox(theta, stats, centre, weight)
         assert_allclose(views(new).W[1], views(held).W[1], rtol=1e-14)
