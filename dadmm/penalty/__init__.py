@@ -1,4 +1,8 @@
-"""How penalties adapt. A new scheme is a class and a line here."""
+"""Penalty schemes: how the penalty of each edge adapts.
+
+`equations` and `schemes` are the paper's, `rules` and `beyond` are not; a new scheme is
+a class and a line in `SCHEMES`. It may import `core`.
+"""
 
 from __future__ import annotations
 
