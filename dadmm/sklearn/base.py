@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 
 from dadmm.core.errors import ConfigError, ProblemError, ShardError, TopologyError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.threads import one_blas_thread
 from dadmm.data import shard
 from dadmm.exchange.world import Alone, together
 from dadmm.graphs import topology
@@ -224,11 +224,11 @@ def on_all_ranks(world: Any, step: Callable[..., T], *args: Any) -> T:
 
 
 def one_thread(fit: Callable[..., T]) -> Callable[..., T]:
-    """Keep BLAS to one thread during a fit: its bits depend on their number."""
+    """Limit BLAS to one thread during a fit, which decides its bits."""
 
     @functools.wraps(fit)
     def wrapper(self: Any, *args: Any, **more: Any) -> T:
-        with threadpool_limits(limits=1, user_api="blas"):
+        with one_blas_thread():
             return fit(self, *args, **more)
 
     return wrapper

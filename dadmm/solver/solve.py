@@ -8,7 +8,6 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dadmm import penalty
 from dadmm.admm.algorithm import Watcher
@@ -19,6 +18,7 @@ from dadmm.core.checks import MOST_SEED, check_integer, check_number
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from dadmm.core.interfaces import Exchange, Problem, Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.threads import one_blas_thread
 from dadmm.exchange import InProcessExchange, identity
 from dadmm.exchange.sending import EVERYTHING, Sending, check_loss
 from dadmm.exchange.wire import width
@@ -224,7 +224,7 @@ def solve(
     starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
     recipe = Recipe(hosted, starts, policy, rule, sending, coupling, probe, agreement)
     # an objective that is not finite is told in words
-    with _one_thread(), np.errstate(all="ignore"):
+    with one_blas_thread(), np.errstate(all="ignore"):
         # On an error it is not closed: peers may still wait, and the job must end.
         exchange = _exchange(topology, layout, comm, wait, on_failure)
         team = recipe.team(exchange, topology, schedule, range(topology.n_nodes))
@@ -404,11 +404,6 @@ def _exchange(
     from dadmm.exchange.mpi import MPIExchange
 
     return MPIExchange(comm, topology, longest, wait, on_failure == "continue")
-
-
-def _one_thread() -> Any:
-    """Keep BLAS to one thread: ranks share cores, and bits depend on the number."""
-    return threadpool_limits(limits=1, user_api="blas")
 
 
 def _deadline(seconds: float) -> Watcher:
