@@ -20,12 +20,12 @@ from statistics import median
 from time import perf_counter, sleep
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dadmm.admm.algorithm import iterate, prime
 from dadmm.admm.node import Node
 from dadmm.admm.stopping import Rule
 from dadmm.core.interfaces import Exchange
+from dadmm.core.threads import one_blas_thread
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.exchange import InProcessExchange
@@ -264,5 +264,5 @@ def main() -> None:
 if __name__ == "__main__":
     for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ.setdefault(variable, "1")  # for the ranks
-    with threadpool_limits(limits=1, user_api="blas"):
+    with one_blas_thread():
         main()

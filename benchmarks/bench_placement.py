@@ -58,8 +58,8 @@ def count(name: str, hosts: int, mapping: str, sent: np.ndarray) -> dict[str, An
     row = {"graph": name, "nodes": NODES, "hosts": hosts, "mapping": mapping,
            "edges": len(graph.edges) // 2}  # fmt: skip
     for way, homes in (("ranks", plain), ("hosts", placed)):
-        row[f"edges_{way}"] = placement.crossing(graph, homes)
-        row[f"bytes_{way}"] = round(sent[placement.between(graph, homes)].sum())
+        row[f"edges_{way}"] = placement.count_crossing(graph, homes)
+        row[f"bytes_{way}"] = round(sent[placement.crosses_hosts(graph, homes)].sum())
     return row
 
 

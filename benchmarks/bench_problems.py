@@ -15,9 +15,9 @@ from statistics import median
 from time import perf_counter
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dadmm.core.interfaces import Problem
+from dadmm.core.threads import one_blas_thread
 from dadmm.data.datasets import synthetic
 from dadmm.problems import PPCA, LeastSquares, Ridge
 
@@ -94,7 +94,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
     repeats = 100 if parser.parse_args().quick else 2000
     print("| a node's iteration | microseconds | ratio |\n|---|---|---|")
-    with threadpool_limits(limits=1, user_api="blas"):
+    with one_blas_thread():
         for rows in (
             missing(repeats),
             regression(LeastSquares, repeats),

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from benchmarks.schemes_report import draw_profiles, print_tables
 from benchmarks.shared.cases import CONVEX
 from benchmarks.shared.experiment import read_rows, run_all, say, write_rows
+from benchmarks.shared.schemes import SCHEMES
 from benchmarks.shared.trials import Trial, Work, trial_of
-from dadmm.penalty import SCHEMES
 
 GRAPHS = ("ring", "chain", "star", "grid", "cluster", "random-geometric", "complete")
 SIZES = (10, 20, 50, 100)

@@ -19,7 +19,7 @@ import numpy as np
 import dadmm
 from benchmarks.shared.tracks import CAMERAS, check
 from dadmm.data import datasets
-from dadmm.data.patterns import remove
+from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import split_frames
 from dadmm.problems import StructureFromMotion, metrics
 
@@ -91,7 +91,7 @@ def main() -> None:
     for name in OBJECTS:
         tracks = datasets.load_tracks(chosen.data / f"{name}.mat")
         for loss in LOSSES:
-            ways = {"random": remove(tracks, loss, 0, together=2)}
+            ways = {"random": remove_entries(tracks, loss, 0, together=2)}
             ways |= {"blocks": hide(tracks, loss)} if loss else {}
             for way, gappy in ways.items():
                 found = outcome(tracks, gappy, chosen.scheme)

@@ -16,8 +16,8 @@ import numpy as np
 
 from benchmarks.shared.cases import CONVEX
 from benchmarks.shared.experiment import read_rows, report, say
+from benchmarks.shared.schemes import SCHEMES
 from dadmm.core.errors import ConfigError
-from dadmm.penalty import SCHEMES
 
 Row = Mapping[str, Any]
 CASE = ("problem", "graph", "n_nodes", "seed", "init")
@@ -114,7 +114,7 @@ def spreads(of: Table, label: str) -> np.ndarray:
 
 
 def labels(of: Table) -> list[str]:
-    """Return all schemes: `auto`, in the library's order, the oracles."""
+    """Return all schemes: `auto`, in the order of `shared.schemes`, the oracles."""
     every = {name for each in of.values() for name in each}
     order = ["auto", *SCHEMES, "oracle"]
     return sorted(every, key=lambda name: (order.index(name.split()[0]), name))

@@ -15,7 +15,6 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dadmm.admm.algorithm import Watcher
 from dadmm.cli import privacy, report, run_directory, setup
@@ -23,6 +22,7 @@ from dadmm.cli.config import Request, RunConfig
 from dadmm.cli.progress import Losses, ProgressLine, Signals
 from dadmm.core.errors import DadmmError
 from dadmm.core.layout import Matrix
+from dadmm.core.threads import one_blas_thread
 from dadmm.data.textfiles import Names
 from dadmm.exchange import identity
 from dadmm.exchange.launcher import report_in
@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         world = connect()
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (rank 0 speaks for all)
-        with threadpool_limits(limits=1, user_api="blas"):
+        with one_blas_thread():
             code = run(world, sys.argv[1:] if argv is None else argv, signals)
     except DadmmError as error:
         if world is None or world.rank == 0:

@@ -21,7 +21,6 @@ from time import monotonic
 from typing import Any, NoReturn
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 import dadmm
 from dadmm.admm.node import Node
@@ -30,6 +29,7 @@ from dadmm.cli import presets
 from dadmm.cli.config import RunConfig
 from dadmm.core import reading
 from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import PPCA, metrics
 
@@ -285,7 +285,7 @@ def run_all(
 
 
 def _one_thread() -> None:
-    threadpool_limits(limits=1, user_api="blas")
+    one_blas_thread()
 
 
 def _outcome(work: Callable[[Case], dict], case: Case, folder: Path) -> None:

@@ -13,6 +13,11 @@ from dadmm.drawing.style import GREY, in_house_style
 
 __all__ = ["draw", "save"]
 TAUS = (1, 1.2, 1.5, 2, 3, 4)
+STYLE = SCHEME_STYLE | {
+    "edge_balance": {"color": "#882255", "linestyle": (0, (8, 2))},
+    "edge_ratio": {"color": "#702802", "linestyle": (0, (5, 1, 2, 1))},
+    "node_spectral": {"color": "#332288", "linestyle": (0, (1, 2))},
+}
 ORACLE = {"color": GREY, "linestyle": (0, (1, 1)), "linewidth": 2.0}
 
 
@@ -34,7 +39,7 @@ def draw(ratios: Mapping[str, np.ndarray], xlabel: str = "") -> Figure:
         at_one = float((values <= 1.0).mean())
         x = np.concatenate([[1.0], np.maximum(values[known], 1.0), [TAUS[-1]]])
         y = np.concatenate([[at_one], share[known], [float(known.mean())]])
-        look = ORACLE if name == "oracle" else SCHEME_STYLE[name.split()[0]]
+        look = ORACLE if name == "oracle" else STYLE[name.split()[0]]
         look = {k: v for k, v in look.items() if not k.startswith("marker")}
         axis.plot(x, y, drawstyle="steps-post", label=name.replace("_", " "), **look)
     axis.set_xscale("log")

@@ -19,13 +19,13 @@ import numpy as np
 
 import dadmm
 from benchmarks.shared.cases import Goal, instance
+from benchmarks.shared.schemes import SCHEMES, build
 from dadmm.admm.curvature import curvature
 from dadmm.admm.node import Node
 from dadmm.core.errors import ProblemError
 from dadmm.exchange import wire
 from dadmm.graphs.topology import GRAPHS, Topology
-from dadmm.penalty import SCHEMES
-from dadmm.penalty.rules import opening
+from dadmm.penalty.rules import initial_penalty
 
 PER_DECADE = 4  # penalties that the oracle tries
 STAY = 100  # iterations that the nodes must stay within the goal, at least
@@ -39,7 +39,7 @@ class Trial:
     graph: str
     n_nodes: int
     seed: int  # of the data and of the graph; in D-PPCA of the start
-    scheme: str  # of dadmm, or "oracle": the best fixed penalty
+    scheme: str  # of `schemes`, or "oracle": the best fixed penalty
     relaxation: float
     eta0: float = 1.0  # of the oracle, from where it searches; 0 is a guess
     init: str = "shared"
@@ -157,11 +157,13 @@ def run(trial: Trial, data: str = "") -> Outcome:
         dadmm.solve(
             case.problems,
             GRAPHS[trial.graph](trial.n_nodes, trial.seed),
-            scheme=trial.scheme,
-            relaxation=trial.relaxation,
-            eta0=trial.eta0,
-            t_max=trial.t_max,
-            budget0=trial.budget0,
+            scheme=build(
+                trial.scheme,
+                relaxation=trial.relaxation,
+                eta0=trial.eta0,
+                t_max=trial.t_max,
+                budget0=trial.budget0,
+            ),
             init=trial.init,
             seed=trial.seed,
             max_iter=arrival.longest,
@@ -191,11 +193,11 @@ def row(trial: Trial, scheme: str, found: Outcome, data: str = "") -> dict[str, 
     if found.for_good is not None:
         size = case.problems[0].layout.shared_size
         rule = SCHEMES["fixed" if scheme == "oracle" else scheme]
-        each = found.for_good * wire.length(size, with_eta=not rule.agrees)
+        each = found.for_good * wire.length(size, with_eta=not rule.is_symmetric)
         outcome |= {
             "messages": len(graph.edges) * (found.for_good + 1),
             "bytes": len(graph.edges) * (wire.width(size) + each),
-            "collectives": found.for_good * rule.reduces,
+            "collectives": found.for_good * rule.needs_global_residuals,
         }
     return outcome | {"dadmm": dadmm.__version__, "numpy": np.__version__}
 
@@ -278,7 +280,7 @@ def guess(problems: Sequence[Any], graph: Topology, trial: Trial) -> int:
     for i, problem in enumerate(problems):
         key = [trial.seed, 0] if trial.init == "shared" else [trial.seed, 1, i]
         bend = curvature(problem, problem.init(np.random.default_rng(key)))
-        eta = 2 * opening(bend, int(graph.degrees[i]), graph.diameter)
+        eta = 2 * initial_penalty(bend, int(graph.degrees[i]), graph.diameter)
         logs.append(math.log10(eta) if eta > 0 else math.nan)
     middle = float(np.nanmean(logs)) if not np.isnan(logs).all() else 0.0
     return round(PER_DECADE * middle)

@@ -55,7 +55,7 @@ def iterate(
     start : int
         The iteration after which the nodes are.
     """
-    reduces = nodes[0].scheme.reduces
+    reduces = nodes[0].scheme.needs_global_residuals
     posts, posted = reduces or council is not None, np.empty((0, 0))
     shared: Matrix | None = None
 
@@ -159,7 +159,7 @@ def _shared(nodes: Sequence[Node], council: Council | None) -> Matrix:
     rows = []
     for node in nodes:
         vote = council and council.vote(node.objective, node.satisfied)
-        lengths = (node.primal, node.dual) if node.scheme.reduces else ()
+        lengths = (node.primal, node.dual) if node.scheme.needs_global_residuals else ()
         rows.append((*([] if vote is None else [vote]), *lengths))
     return np.array(rows)
 

@@ -11,7 +11,7 @@ import numpy as np
 from dadmm.admm import consensus, stopping
 from dadmm.admm.curvature import curvature
 from dadmm.core.errors import ConfigError, ProblemError
-from dadmm.core.interfaces import Edges, PenaltyScheme, Problem, Sighting
+from dadmm.core.interfaces import Edges, Observation, PenaltyScheme, Problem
 from dadmm.core.layout import Vector
 from dadmm.exchange.links import Links
 
@@ -87,7 +87,7 @@ class Node:
         self.centre, self.weight = self.shared, 0.0  # of the last proximal term
         self.mean = self.shared  # the neighbours', once they are met
         self.trial = np.empty((1 + degree * scheme.probes, self.layout.size))
-        bend = curvature(problem, self.theta) if scheme.surveys else math.nan
+        bend = curvature(problem, self.theta) if scheme.needs_curvature else math.nan
         self.penalty = scheme.init(degree, bend, diameter)
         self.eta = self.penalty.eta  # what prox and dual step use
         self.network: tuple[float, float] | None = None
@@ -118,7 +118,7 @@ class Node:
         links.meet()
         consensus.midpoint(links.said, links.heard, out=self.anchors)
         self.mean = consensus.neighbour_mean(self.shared, links.heard)
-        self.penalty = self.scheme.settle(self.penalty, links.eta_heard, self.anchors)
+        self.penalty = self.scheme.start(self.penalty, links.eta_heard, self.anchors)
         self.eta = self.penalty.eta
 
     def propose(self) -> None:
@@ -221,12 +221,12 @@ class Node:
             self.shared, self.links.said, self.links.heard, self.anchors, self.drift,
             self.multipliers, self.eta, self.centre, self.weight,
         )  # fmt: skip
-        seen = Sighting(
+        obs = Observation(
             t - self._idled, self.objective, self.objective_previous, values[1:],
             self.primal, self.dual, edges, self.network,
         )  # fmt: skip
-        self._judge(t, seen)
-        self._adapt(seen)
+        self._judge(t, obs)
+        self._adapt(obs)
 
     @property
     def gap(self) -> float:
@@ -266,12 +266,12 @@ class Node:
         self.multiplier = self.multipliers.sum(axis=0)
         self.accord = self.accord._replace(wishes=0)  # their time was then
 
-    def _judge(self, t: int, seen: Sighting) -> None:
+    def _judge(self, t: int, obs: Observation) -> None:
         now = stopping.Progress(
-            seen.own,
-            seen.own_previous,
-            seen.primal,
-            seen.dual,
+            obs.own,
+            obs.own_previous,
+            obs.primal,
+            obs.dual,
             consensus.norm(self.shared),
             consensus.norm(self.mean),
             2.0 * consensus.norm(self.multiplier),
@@ -293,15 +293,15 @@ class Node:
         lengths = np.sqrt(np.add.reduceat(squares, self.layout.starts, axis=1))
         return list(zip(*lengths.tolist(), self.layout.sizes, strict=True))
 
-    def _adapt(self, seen: Sighting) -> None:
+    def _adapt(self, obs: Observation) -> None:
         if self.links.idle:  # there is nothing new to learn from
             self._idled += 1
             return
         self.objective_previous = self.objective
         if not len(self.eta):
             return
-        self.penalty = self.scheme.update(self.penalty, seen)
-        if self.symmetric and not self.scheme.agrees:
+        self.penalty = self.scheme.update(self.penalty, obs)
+        if self.symmetric and not self.scheme.is_symmetric:
             self.eta = consensus.couple(self.links.eta_said, self.links.eta_heard)
         else:
             self.eta = self.penalty.eta

@@ -358,8 +358,8 @@ class RunConfig:
         takes = builder.arguments(kind)
         for name, argument in OF_PROBLEMS.items():
             value = getattr(self, name)
-            if value is None and argument in takes.usual:
-                object.__setattr__(self, name, takes.usual[argument])
+            if value is None and argument in takes.defaults:
+                object.__setattr__(self, name, takes.defaults[argument])
             if value is not None and not takes.takes(argument):
                 kinds = PROBLEMS.items()
                 suited = [k for k, v in kinds if builder.arguments(v).takes(argument)]

@@ -57,7 +57,7 @@ def _loop(config: RunConfig) -> list[str]:
     found = [
         f"to each neighbour, before the first iteration: {what}, and a penalty",
         f"to each neighbour, in iterations: {what} ({config.payload})"
-        + ("" if scheme.agrees else ", and a penalty"),
+        + ("" if scheme.is_symmetric else ", and a penalty"),
     ]
     if config.problem == "sfm" and config.start == "frame":
         found.append(
@@ -66,7 +66,7 @@ def _loop(config: RunConfig) -> list[str]:
         )
     if config.agreement == "global":
         found.append("to everybody, in iterations: its vote, or its objective")
-    if scheme.reduces:
+    if scheme.needs_global_residuals:
         found.append("to everybody, in iterations: the lengths of its residuals")
     return found
 

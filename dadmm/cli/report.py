@@ -117,7 +117,7 @@ def _survey(world: Any, own: list[PPCA]) -> bool:
     gaps = together(world, _check_dimensions, world, " ".join(found).split())
     gaps = world.share(gaps) == "gaps"
     if gaps:
-        seen = [getattr(p, "seen", np.ones(p.dimension)) for p in own]
+        seen = [getattr(p, "observed_counts", np.ones(p.dimension)) for p in own]
         together(world, _check_seen, world.gather(np.array(seen)))
     return gaps
 
@@ -182,7 +182,7 @@ def summary(
     seeds = ("seed", "data_seed", "topology_seed", "loss_seed")
     n_nodes = result.topology.n_nodes
     homes = list(hosts) if world.comm is not None else [*hosts] * n_nodes
-    far = placement.between(result.topology, homes)
+    far = placement.crosses_hosts(result.topology, homes)
     return {
         "converged": result.converged,
         "reason": result.reason,

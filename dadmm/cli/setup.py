@@ -13,7 +13,7 @@ from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError, ShardError
 from dadmm.core.layout import Matrix
 from dadmm.data import datasets, shard, tables
-from dadmm.data.patterns import remove
+from dadmm.data.patterns import remove_entries
 from dadmm.data.textfiles import Names
 from dadmm.exchange import identity
 from dadmm.exchange.world import host, together
@@ -225,7 +225,7 @@ def _synthetic(
     noise, several = config.noise_variance, config.n_components or 5
     if config.problem == "sfm":
         tracks, W = datasets.turntable(seed=seed)
-        tracks = remove(tracks, config.missing, seed, together=2)
+        tracks = remove_entries(tracks, config.missing, seed, together=2)
         blocks = shard.split_frames(tracks, n_nodes)
         return {i: blocks[i] for i in hosted}, W - W.mean(axis=0)
     if has_target(config):
@@ -236,6 +236,6 @@ def _synthetic(
         rows, _ = datasets.clusters(*size, several, noise, seed)
     else:
         rows, truth = datasets.synthetic(*size, several, noise, seed)
-        rows = remove(rows, config.missing, seed)
+        rows = remove_entries(rows, config.missing, seed)
     blocks = shard.split(rows, n_nodes)
     return {i: blocks[i] for i in hosted}, truth

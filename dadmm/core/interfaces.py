@@ -55,8 +55,8 @@ class Edges(NamedTuple):
     """
 
     theta: Vector  # (size,) what is shared of it
-    said: Matrix  # (degree, size) theta as each neighbour has it
-    neighbours: Matrix  # (degree, size) theirs, as heard
+    sent_theta: Matrix  # (degree, size) theta as each neighbour has it
+    received_theta: Matrix  # (degree, size) theirs, as received
     anchors: Matrix  # (degree, size) z_ij
     drift: Matrix  # (degree, size) rho_ij - z_ij as it was before
     multipliers: Matrix  # (degree, size)
@@ -65,17 +65,18 @@ class Edges(NamedTuple):
     weight: float  # of the proximal term just used
 
 
-class Sighting(NamedTuple):
+class Observation(NamedTuple):
     """What a node sees in one iteration, from which its penalties follow."""
 
     t: int  # iteration, counted from 1
     own: float  # f_i(theta_i)
     own_previous: float  # the same, one iteration ago; inf at t = 1
-    tried: Vector  # f_i at each edge's probe, (degree,); empty if not probed
+    f_probe: Vector  # f_i at each edge's probe, (degree,); empty if not probed
     primal: float  # |r_i|
     dual: float  # |s_i|
     edges: Edges | None = None
-    network: tuple[float, float] | None = None  # |r| and |s| of all nodes at t - 1
+    # |r| and |s| of the whole network at t - 1
+    global_residuals: tuple[float, float] | None = None
 
 
 class PenaltyScheme(Protocol):
@@ -90,31 +91,31 @@ class PenaltyScheme(Protocol):
 
     @property
     def probes(self) -> bool:
-        """Whether ``Sighting.tried`` is needed."""
+        """Whether ``Observation.f_probe`` is needed."""
 
     @property
-    def surveys(self) -> bool:
+    def needs_curvature(self) -> bool:
         """Whether ``init`` wants to know the curvature of f_i."""
 
     @property
-    def agrees(self) -> bool:
+    def is_symmetric(self) -> bool:
         """Whether both ends of an edge come to the same eta by themselves."""
 
     @property
-    def reduces(self) -> bool:
-        """Whether ``Sighting.network`` is needed, which takes a collective."""
+    def needs_global_residuals(self) -> bool:
+        """Whether ``Observation.global_residuals`` is needed: a collective."""
 
     def init(
         self, degree: int, curvature: float = ..., diameter: int = ...
     ) -> PenaltyState:
         """Return the state that a node proposes to its neighbours."""
 
-    def settle(
-        self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
+    def start(
+        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
         """Return the state for iteration 1, given what the neighbours proposed."""
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState: ...
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState: ...
 
     def keep(self, state: PenaltyState, kept: np.ndarray) -> PenaltyState:
         """Return the state of the edges that are left, where ``kept`` (degree,)."""

@@ -211,7 +211,7 @@ def _load(path: str | PathLike[str], key: str | None) -> tuple[Array, Names]:
 
 
 def _read_npy(file: Path, key: str) -> tuple[Array, Names]:
-    _refuse_key(file, key)
+    _check_no_key(file, key)
     return np.lib.format.open_memmap(file, mode="r"), None  # never unpickles
 
 
@@ -223,7 +223,7 @@ def _read_npz(file: Path, key: str) -> tuple[Array, Names]:
             raise ValueError("it is not an archive of arrays")
     with np.load(file, allow_pickle=False) as arrays:
         matrices = [name for name in arrays.files if name != NAMES]
-        found = arrays[_choose(file, key, dict.fromkeys(matrices, ""))]
+        found = arrays[_choose_array(file, key, dict.fromkeys(matrices, ""))]
         return found, _names(file, arrays) if NAMES in arrays.files else None
 
 
@@ -244,12 +244,12 @@ def _names(file: Path, arrays: Any) -> tuple[str, ...]:
 
 
 def _read_csv(file: Path, key: str) -> tuple[Array, Names]:
-    _refuse_key(file, key)
+    _check_no_key(file, key)
     return textfiles.read(file)
 
 
 def _read_txt(file: Path, key: str) -> tuple[Array, Names]:
-    _refuse_key(file, key)
+    _check_no_key(file, key)
     return textfiles.read(file, spaces=True)
 
 
@@ -268,11 +268,11 @@ def _read_mat(file: Path, key: str) -> tuple[Array, Names]:
         for name, shape, kind in contents
         if len(shape) == 2 and kind.startswith(("double", "single", "int", "uint"))
     }
-    name = _choose(file, key, numeric)
+    name = _choose_array(file, key, numeric)
     return io.loadmat(file, variable_names=[name])[name], None
 
 
-def _choose(file: Path, key: str, found: dict[str, str]) -> str:
+def _choose_array(file: Path, key: str, found: dict[str, str]) -> str:
     """Return the name of the array to read: the key, or the only one found."""
     names = ", ".join(name + note for name, note in found.items()) or "no matrix"
     if key and key not in found:
@@ -282,7 +282,7 @@ def _choose(file: Path, key: str, found: dict[str, str]) -> str:
     return key or next(iter(found))
 
 
-def _refuse_key(file: Path, key: str) -> None:
+def _check_no_key(file: Path, key: str) -> None:
     if key:
         raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
 

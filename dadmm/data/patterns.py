@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from dadmm.core.layout import Matrix, Vector
 
 Integers = NDArray[np.intp]
-HIGHEST = 64  # of a block; higher ones save nothing
-ALIKE = 8  # blocks come in multiples of this, so that more problems can be stacked
+MAX_HEIGHT = 64  # of a block; higher ones save nothing
+BLOCK_MULTIPLE = 8  # the number of blocks is rounded up to it: more problems stack
 BLOCK_COST = 10  # of a block, in rows: the time of inverting a small matrix
 
 
@@ -24,7 +24,7 @@ class Patterns(NamedTuple):
     counts: Integers  # (P,) samples of each pattern
 
 
-class Condensed(NamedTuple):
+class Compressed(NamedTuple):
     """Few rows with the moments of samples, in B blocks of one height and one pattern.
 
     The first row of a pattern's first block is the root of its number of samples times
@@ -55,14 +55,14 @@ class Blocks(NamedTuple):
 
 def patterns(samples: Matrix) -> Patterns:
     """Return the patterns of missing entries of samples (n, D)."""
-    seen = ~np.isnan(samples)
-    words = np.packbits(seen, axis=1)
+    observed = ~np.isnan(samples)
+    words = np.packbits(observed, axis=1)
     keys = words.view(f"V{words.shape[1]}")[:, 0]  # as one word, quick to sort
     _, first, which, counts = np.unique(
         keys, return_index=True, return_inverse=True, return_counts=True
     )
     order = np.argsort(which, kind="stable")
-    return Patterns(seen[first].astype(np.float64), which, order, counts)
+    return Patterns(observed[first].astype(np.float64), which, order, counts)
 
 
 def blocks(lengths: Integers) -> Blocks:
@@ -75,7 +75,7 @@ def blocks(lengths: Integers) -> Blocks:
     def cost(height: int) -> int:
         return int(np.sum(-(-lengths // height))) * (height + BLOCK_COST)
 
-    height = min(np.unique(np.clip(lengths, 1, HIGHEST)).tolist(), key=cost)
+    height = min(np.unique(np.clip(lengths, 1, MAX_HEIGHT)).tolist(), key=cost)
     number = -(-lengths // height)
     owner = np.repeat(np.arange(len(lengths)), number)
     first = np.cumsum(number) - number
@@ -84,7 +84,7 @@ def blocks(lengths: Integers) -> Blocks:
     return Blocks(height, owner, place, first)
 
 
-def condense(centred: Matrix, found: Patterns) -> Condensed:
+def compress(centred: Matrix, found: Patterns) -> Compressed:
     """Return few rows with the moments of the samples of each pattern.
 
     Parameters
@@ -96,12 +96,12 @@ def condense(centred: Matrix, found: Patterns) -> Condensed:
     """
     rows, lengths = _triangular(_rotated(centred, found), found)
     cut, D = blocks(lengths), centred.shape[1]
-    B = -len(cut.owner) // ALIKE * -ALIKE  # rounded up, by blocks without samples
+    B = -len(cut.owner) // BLOCK_MULTIPLE * -BLOCK_MULTIPLE  # rounded up
     mask = found.mask[np.resize(cut.owner, B)]
     placed, counts = np.zeros((B * cut.height, D)), np.zeros((B, 1))
     placed[cut.place], counts[cut.first, 0] = rows, found.counts
     entries = np.repeat(mask, cut.height, axis=0)
-    return Condensed(placed, entries, mask, counts, np.sqrt(counts))
+    return Compressed(placed, entries, mask, counts, np.sqrt(counts))
 
 
 def _rotated(centred: Matrix, found: Patterns) -> Matrix:
@@ -174,8 +174,8 @@ def posterior(
     found : Patterns
     """
     found, K = patterns(samples), H.shape[1]
-    seen = found.mask.sum(axis=1)[:, None, None]
-    prior = np.where(seen > 0.0, ridge, np.eye(K))
+    observed = found.mask.sum(axis=1)[:, None, None]
+    prior = np.where(observed > 0.0, ridge, np.eye(K))
     inner = np.linalg.inv(precisions(found.mask, H) + prior / a)
     cut = blocks(found.counts)
     padded = np.zeros((len(cut.owner) * cut.height, K))
@@ -192,12 +192,14 @@ def observed_means(samples: Matrix, axis: int) -> NDArray[Any]:
 
     Zero where none is observed.
     """
-    seen = ~np.isnan(samples)
-    total = np.where(seen, samples, 0.0).sum(axis=axis, keepdims=True)
-    return np.asarray(total / np.maximum(seen.sum(axis=axis, keepdims=True), 1))
+    observed = ~np.isnan(samples)
+    total = np.where(observed, samples, 0.0).sum(axis=axis, keepdims=True)
+    return np.asarray(total / np.maximum(observed.sum(axis=axis, keepdims=True), 1))
 
 
-def remove(samples: Matrix, fraction: float, seed: int, together: int = 1) -> Matrix:
+def remove_entries(
+    samples: Matrix, fraction: float, seed: int, together: int = 1
+) -> Matrix:
     """Return samples (n, D) of which a fraction of the entries is missing at random.
 
     Parameters

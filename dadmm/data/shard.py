@@ -79,9 +79,9 @@ def split(
                 f"labels have shape {np.shape(labels)} for {len(samples)} samples; "
                 "give one label per sample"
             )
-        return [_own(samples[rows]) for rows in by_label(labels, n_nodes)]
+        return [_copy(samples[rows]) for rows in by_label(labels, n_nodes)]
     cuts = [slice(*bounds(len(samples), n_nodes, i)) for i in range(n_nodes)]
-    return [_own(samples[cut]) for cut in cuts]
+    return [_copy(samples[cut]) for cut in cuts]
 
 
 def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
@@ -169,7 +169,7 @@ def read(
     matrix = open_matrix(source)
     _check_enough(len(matrix), n_nodes)
     cuts = {i: slice(*bounds(len(matrix), n_nodes, i)) for i in nodes}
-    return {i: _own(matrix[cut]) for i, cut in cuts.items()}
+    return {i: _copy(matrix[cut]) for i, cut in cuts.items()}
 
 
 def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
@@ -218,12 +218,12 @@ def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
 
 def _read_part(pattern: str, node: int) -> Matrix:
     try:
-        return _own(open_matrix(pattern.replace("{rank}", str(node))))
+        return _copy(open_matrix(pattern.replace("{rank}", str(node))))
     except ShardError as error:
         raise ShardError(f"node {node}: {error}") from None
 
 
-def _own(rows: NDArray[Any]) -> Matrix:
+def _copy(rows: NDArray[Any]) -> Matrix:
     """Return rows as a new array; one order, as results depend on it bit by bit."""
     return np.array(rows, dtype=np.float64, order="C")
 

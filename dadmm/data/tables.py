@@ -16,7 +16,7 @@ from dadmm.data.datasets import load_array, open_named
 from dadmm.data.textfiles import Names
 
 ARCHIVES = (".npz", ".mat")  # files of several arrays, each with a name
-CLOSE = 5  # names shown where a target has none of them
+MOST_NAMES = 5  # in the error that no column has the name of the target
 Array = NDArray[Any]
 
 
@@ -56,11 +56,11 @@ def load(
     if labels is None:
         return _target_last(matrix, names, column)
     samples, nodes = shard.resolve_labels(np.asarray(matrix), labels)
-    if samples.shape[1] < matrix.shape[1]:  # labels are a column, which has gone
-        gone = int(labels) % matrix.shape[1]
-        names = None if names is None else names[:gone] + names[gone + 1 :]
-        if column is not None and gone != column:
-            column -= gone < column
+    if samples.shape[1] < matrix.shape[1]:  # labels are a column, which is removed
+        removed = int(labels) % matrix.shape[1]
+        names = None if names is None else names[:removed] + names[removed + 1 :]
+        if column is not None and removed != column:
+            column -= removed < column
         elif column is not None and target is None and not _is_archive(source):
             column -= 1
         elif column is not None:
@@ -133,19 +133,22 @@ def _column(matrix: Array, names: Names, source: str, target: str | None) -> int
         return names.index(target)
     if number is not None and -width <= number < width:
         return number % width
-    what = f"0..{width - 1}, without names" if names is None else _called(target, names)
+    what = f"0..{width - 1}, without names"
+    if names is not None:
+        what = _column_names(target, names)
     raise ShardError(
         f"{source} has no column {target!r} for the target; its columns are {what}"
     )
 
 
-def _called(target: str, names: tuple[str, ...]) -> str:
+def _column_names(target: str, names: tuple[str, ...]) -> str:
     """Return the names of columns in words, of many only those nearest to a target."""
-    if len(names) <= CLOSE:
+    if len(names) <= MOST_NAMES:
         return f"called {', '.join(names)}"
     import difflib  # only where something is wrong
 
-    close = difflib.get_close_matches(target, names, CLOSE, 0.4) or names[:CLOSE]
+    close = difflib.get_close_matches(target, names, MOST_NAMES, 0.4)
+    close = close or list(names[:MOST_NAMES])
     return f"called {', '.join(close)} and {len(names) - len(close)} others"
 
 

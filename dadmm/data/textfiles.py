@@ -53,9 +53,9 @@ def read(file: Path, *, spaces: bool = False) -> tuple[Matrix, Names]:
             head = _head(lines, spaces)
             if head.names is not None:
                 check_names(file, head.names)
-            matrix = _quick(_rewound(lines, head.above), head)
+            matrix = _parse_complete(_rewound(lines, head.above), head)
             if matrix is None:
-                matrix = _careful(file, _rewound(lines, head.above), head)
+                matrix = _parse_with_gaps(file, _rewound(lines, head.above), head)
     except UnicodeDecodeError:
         raise ShardError(f"{file} is not UTF-8 text; save it as UTF-8") from None
     return matrix, head.names
@@ -131,7 +131,7 @@ def _rewound(lines: Any, above: int) -> Any:
     return islice(lines, above, None)
 
 
-def _quick(lines: Iterable[str], head: Head) -> Matrix | None:
+def _parse_complete(lines: Iterable[str], head: Head) -> Matrix | None:
     """Return a table in which every cell is a number, None if there are others."""
     try:
         with warnings.catch_warnings():
@@ -146,7 +146,7 @@ def _quick(lines: Iterable[str], head: Head) -> Matrix | None:
     return matrix if matrix.shape[1] == head.width else None
 
 
-def _careful(file: Path, lines: Iterable[str], head: Head) -> Matrix:
+def _parse_with_gaps(file: Path, lines: Iterable[str], head: Head) -> Matrix:
     """Return a table with gaps, or say which cell of it is not a number."""
     numbers = array("d")
     for line, cells in _records(lines, head.delimiter):
@@ -160,11 +160,11 @@ def _careful(file: Path, lines: Iterable[str], head: Head) -> Matrix:
         try:
             numbers.extend([float(cell) if cell else nan for cell in cells])
         except ValueError:
-            raise _strange(file, head, head.above + line, cells) from None
+            raise _not_a_number(file, head, head.above + line, cells) from None
     return np.array(numbers).reshape(-1, head.width)
 
 
-def _strange(file: Path, head: Head, line: int, cells: list[str]) -> ShardError:
+def _not_a_number(file: Path, head: Head, line: int, cells: list[str]) -> ShardError:
     """Return what to say of a row with a cell that is not a number."""
     k = next(k for k, cell in enumerate(cells) if cell and not is_number(cell))
     name = "" if head.names is None else f" ({head.names[k]})"

@@ -1,7 +1,8 @@
 """Figures: pure functions from arrays to matplotlib figures, and how to save them.
 
-No function opens a window or touches matplotlib's global state. Colours are those of
-Okabe and Ito; a second sign (dash, marker, width, hatch) says the same in greyscale.
+No function opens a window or changes matplotlib's global state. Colours are those of
+Okabe and Ito, and a second sign (dash, marker, width, hatch) says the same in
+greyscale. It may import `core`, `graphs`, `penalty`, `admm`, `results` and `cli`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from dadmm.results.output import writing
 
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILLION, PURPLE, GREY = "#0072B2", "#D55E00", "#CC79A7", "#999999"
-BROWN, WINE, INDIGO, ULTRAMARINE = "#702802", "#882255", "#332288", "#2B2BF5"
+ULTRAMARINE = "#2B2BF5"
 SCHEME_STYLE: dict[str, dict[str, Any]] = {
     "fixed": {"color": BLACK, "linestyle": "-", "marker": "o"},
     "vp": {"color": ORANGE, "linestyle": "--", "marker": "s"},
@@ -27,9 +27,6 @@ SCHEME_STYLE: dict[str, dict[str, Any]] = {
     "nap": {"color": BLUE, "linestyle": "-", "marker": "D"},
     "vp_ap": {"color": GREEN, "linestyle": (0, (6, 1, 1, 1, 1, 1)), "marker": "v"},
     "vp_nap": {"color": PURPLE, "linestyle": (0, (2, 1)), "marker": "P"},
-    "edge_balance": {"color": WINE, "linestyle": (0, (8, 2)), "marker": "<"},
-    "edge_ratio": {"color": BROWN, "linestyle": (0, (5, 1, 2, 1)), "marker": ">"},
-    "node_spectral": {"color": INDIGO, "linestyle": (0, (1, 2)), "marker": "p"},
     "global_balance": {
         "color": ULTRAMARINE, "linestyle": (0, (4, 1, 1, 1, 1, 1, 1, 1)), "marker": "d",
     },

@@ -11,20 +11,20 @@ from numpy.typing import NDArray
 from dadmm.core.errors import TopologyError
 
 
-def explore(masks: list[int], source: int) -> tuple[int, int]:
-    """Return how far the farthest node is from the source, and all seen, as bits."""
-    radius, seen, frontier = 0, 1 << source, 1 << source
+def breadth_first(masks: list[int], source: int) -> tuple[int, int]:
+    """Return how far the farthest node is from the source, and all visited, as bits."""
+    radius, visited, frontier = 0, 1 << source, 1 << source
     everyone = (1 << len(masks)) - 1
-    while seen != everyone:
+    while visited != everyone:
         reached = 0
         for i in _bits(frontier):
             reached |= masks[i]
-        frontier = reached & ~seen
+        frontier = reached & ~visited
         if not frontier:
             break
-        seen |= frontier
+        visited |= frontier
         radius += 1
-    return radius, seen
+    return radius, visited
 
 
 def _bits(mask: int) -> Iterator[int]:
@@ -35,13 +35,13 @@ def _bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-def closer(
-    distance: NDArray[np.float64], usual: float, level: float | None, given: str
+def connected_pairs(
+    distance: NDArray[np.float64], default: float, level: float | None, given: str
 ) -> NDArray[np.int64]:
     """Return the pairs whose (n, n) distance is at most a level that connects them."""
     least = _least_level(distance)
     if level is None:
-        level = max(usual, least)
+        level = max(default, least)
     elif not level >= least:
         raise TopologyError(
             f"{given} leaves the graph of {len(distance)} nodes disconnected; "

@@ -31,7 +31,7 @@ def read(file: Path) -> Graph:
     raise TopologyError(f"cannot read the graph {file}: {reason}")
 
 
-def plain(graph: Any) -> Graph:
+def from_networkx(graph: Any) -> Graph:
     """Return a networkx graph whose nodes are 0..J-1, without its attributes."""
     nodes = range(len(graph))
     strange = [label for label in graph if label not in nodes]
@@ -68,7 +68,7 @@ def read_graphml(file: Path) -> Graph:
         raise TopologyError("GraphML here may not declare entities; remove <!ENTITY")
     graph = nx.read_graphml(file)
     numbered = all(label.isdecimal() for label in graph)
-    return plain(nx.relabel_nodes(graph, int) if numbered else graph)
+    return from_networkx(nx.relabel_nodes(graph, int) if numbered else graph)
 
 
 def read_adjacency(file: Path) -> Graph:

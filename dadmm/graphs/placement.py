@@ -35,7 +35,7 @@ def place(graph: Topology, hosts: Sequence[str], seed: int = 0) -> Integers:
     plain = np.array([names.index(name) for name in hosts])
     best = min(
         (plain, *_candidates(graph, np.bincount(plain).tolist(), seed)),
-        key=lambda homes: crossing(graph, homes),
+        key=lambda homes: count_crossing(graph, homes),
     )
     # Hosts have their ranks and their nodes in ascending order, so 0 meets 0.
     nodes = np.empty(len(hosts), dtype=np.int64)
@@ -43,12 +43,12 @@ def place(graph: Topology, hosts: Sequence[str], seed: int = 0) -> Integers:
     return np.arange(len(hosts)) if best is plain else nodes
 
 
-def crossing(graph: Topology, homes: Sequence[str] | Integers) -> int:
+def count_crossing(graph: Topology, homes: Sequence[str] | Integers) -> int:
     """Return how many edges have their ends on two hosts, given each node's host."""
-    return int(between(graph, homes).sum()) // 2
+    return int(crosses_hosts(graph, homes).sum()) // 2
 
 
-def between(graph: Topology, homes: Sequence[str] | Integers) -> np.ndarray:
+def crosses_hosts(graph: Topology, homes: Sequence[str] | Integers) -> np.ndarray:
     """Return which rows of `graph.edges` lead to another host, as booleans."""
     i, j = graph.edges.T
     return np.asarray(homes)[i] != np.asarray(homes)[j]

@@ -87,7 +87,7 @@ class Schedule:
         """After how many iterations the graphs come again."""
         return len(self.rounds)
 
-    def of(self, graph: Topology, i: int) -> np.ndarray:
+    def active_edges(self, graph: Topology, i: int) -> np.ndarray:
         """Return which edges of node i there are in each round, (period, degree)."""
         if graph.neighbours != self.union.neighbours:
             raise TopologyError(

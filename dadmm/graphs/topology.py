@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dadmm.core.checks import shown
 from dadmm.core.errors import TopologyError
 from dadmm.graphs import graphfiles
-from dadmm.graphs.distance import closer, explore
+from dadmm.graphs.distance import breadth_first, connected_pairs
 
 Integers = NDArray[np.int64]
 MOST_NODES, MOST_EDGES = 20_000, 2_000_000  # more take too long, or too much memory
@@ -117,8 +117,9 @@ class Topology:
         _check_pairs(n)
         x, y = np.random.default_rng(seed).random((2, n))
         distance = np.hypot(x[:, None] - x, y[:, None] - y)
-        usual = math.sqrt(2 * math.log(n) / (math.pi * n))
-        return cls.from_edges(n, closer(distance, usual, radius, f"{radius=}, {seed=}"))
+        default = math.sqrt(2 * math.log(n) / (math.pi * n))
+        given = f"{radius=}, {seed=}"
+        return cls.from_edges(n, connected_pairs(distance, default, radius, given))
 
     @classmethod
     def erdos_renyi(
@@ -130,8 +131,9 @@ class Topology:
         """
         _check_pairs(n)
         draws = np.triu(np.random.default_rng(seed).random((n, n)), 1)
-        usual, given = 2 * math.log(n) / n, f"{probability=}, {seed=}"
-        return cls.from_edges(n, closer(draws + draws.T, usual, probability, given))
+        default, given = 2 * math.log(n) / n, f"{probability=}, {seed=}"
+        pairs = connected_pairs(draws + draws.T, default, probability, given)
+        return cls.from_edges(n, pairs)
 
     @classmethod
     def from_graph(cls, graph: Any) -> Topology:
@@ -139,7 +141,7 @@ class Topology:
 
         Directions and attributes are dropped, parallel edges merged.
         """
-        return cls.from_edges(*graphfiles.plain(graph))
+        return cls.from_edges(*graphfiles.from_networkx(graph))
 
     @classmethod
     def read(cls, path: str | PathLike[str]) -> Topology:
@@ -201,7 +203,7 @@ class Topology:
     @cached_property
     def diameter(self) -> int:
         """Largest number of edges on a shortest path between two nodes."""
-        return max(explore(self._masks, i)[0] for i in range(self.n_nodes))
+        return max(breadth_first(self._masks, i)[0] for i in range(self.n_nodes))
 
     @cached_property
     def _masks(self) -> list[int]:
@@ -303,9 +305,9 @@ def _check_connected(topology: Topology) -> None:
     alone = np.flatnonzero(topology.degrees == 0)
     if len(alone) and len(topology) > 1:
         raise TopologyError(f"node {alone[0]} has no neighbours; give it an edge")
-    _, seen = explore(topology._masks, 0)
+    _, visited = breadth_first(topology._masks, 0)
     for i in range(len(topology)):
-        if not seen >> i & 1:
+        if not visited >> i & 1:
             raise TopologyError(
                 f"the graph is not connected: no path leads from node 0 to node {i}; "
                 "add an edge between the parts"

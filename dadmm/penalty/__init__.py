@@ -1,17 +1,16 @@
-"""How penalties adapt. A new scheme is a class and a line here."""
+"""Penalty schemes: how the penalty of each edge adapts.
+
+`equations` and `schemes` are the paper's, `rules` and `beyond` are not; a new scheme is
+a class and a line in `SCHEMES`. It may import `core`.
+"""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import Any
 
 from dadmm.core.errors import ConfigError
-from dadmm.penalty.beyond import (
-    Auto,
-    EdgeBalance,
-    EdgeRatio,
-    GlobalBalance,
-    NodeSpectral,
-)
+from dadmm.penalty.beyond import Auto, GlobalBalance
 from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, Scheme
 
 SCHEMES: dict[str, type[Scheme]] = {
@@ -21,17 +20,33 @@ SCHEMES: dict[str, type[Scheme]] = {
     "nap": NAP,
     "vp_ap": VPAP,
     "vp_nap": VPNAP,
-    "edge_balance": EdgeBalance,
-    "edge_ratio": EdgeRatio,
-    "node_spectral": NodeSpectral,
     "global_balance": GlobalBalance,
     "auto": Auto,
 }
+DEFAULTS = {field.name: field.default for field in fields(Scheme)}
 
 
-def build(name: str, **settings: Any) -> Scheme:
-    """Return the scheme of that name with the given settings."""
-    if name not in SCHEMES:
+def build(scheme: str | Scheme, **settings: Any) -> Scheme:
+    """Return the scheme of that name with the given settings.
+
+    A scheme that is an object already has its settings, and is returned as it is;
+    then all settings must have their default values.
+    """
+    if isinstance(scheme, Scheme):
+        for name, value in settings.items():
+            if value != DEFAULTS[name]:
+                raise ConfigError(
+                    f"{name} is a setting of the scheme, which is an object here; "
+                    f"pass {type(scheme).__name__}({name}={value!r})"
+                )
+        return scheme
+    if scheme not in SCHEMES:
         allowed = ", ".join(SCHEMES)
-        raise ConfigError(f"unknown scheme {name!r}; choose one of {allowed}")
-    return SCHEMES[name](**settings)
+        raise ConfigError(f"unknown scheme {scheme!r}; choose one of {allowed}")
+    return SCHEMES[scheme](**settings)
+
+
+def name_of(scheme: Scheme) -> str:
+    """Return the name of a scheme; of one that is not in SCHEMES, its class's name."""
+    kind = type(scheme)
+    return next((name for name in SCHEMES if SCHEMES[name] is kind), kind.__name__)

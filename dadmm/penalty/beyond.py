@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from dadmm.core.interfaces import Edges, PenaltyState, Sighting
+from dadmm.core.interfaces import Edges, Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations, rules
 from dadmm.penalty.schemes import Scheme
@@ -21,63 +21,41 @@ class Snapshot(NamedTuple):
     multipliers: Matrix  # (degree, size)
 
 
-class EdgeBalance(Scheme):
-    """Balance the relative residuals of each edge."""
-
-    agrees = True
-    BOUND: ClassVar[float] = 2.0
-    SCALE: ClassVar[float] = 150.0
-
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        edges = _edges(seen)
-        size = rules.lengths(edges.neighbours)
-        ratio = rules.relative_balance(
-            rules.lengths(edges.neighbours - edges.said),
-            np.maximum(size, rules.lengths(edges.said)),
-            self.alpha * rules.lengths(edges.drift),
-            rules.lengths(edges.multipliers),
-            state.eta,
-        )
-        factor = rules.bounded(np.sqrt(ratio), self.BOUND)
-        eta = state.eta * factor ** rules.damping(seen.t, self.SCALE)
-        return state._replace(eta=equations.clamp(eta, self.eta0))
-
-
-class EdgeRatio(Scheme):
+class SpectralRatio(Scheme):
     """Every third iteration, follow the spectral ratio of each edge."""
 
-    agrees = True
+    is_symmetric = True
     PERIOD: ClassVar[int] = 3
     BOUND: ClassVar[float] = 10.0
     SCALE: ClassVar[float] = 200.0
 
-    def settle(
-        self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
+    def start(
+        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
         memory = Snapshot(state.eta, anchors.copy(), np.zeros_like(anchors))
         return state._replace(memory=memory)
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        if seen.t % self.PERIOD:
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        if obs.t % self.PERIOD:
             return state
-        edges, before = _edges(seen), state.memory
+        edges, before = edges_of(obs), state.memory
         wanted = rules.spectral_ratio(
-            rules.lengths(edges.multipliers - before.multipliers),
-            rules.lengths(edges.anchors - before.anchors),
-            rules.lengths(edges.multipliers),
-            rules.lengths(edges.anchors),
+            rules.row_norms(edges.multipliers - before.multipliers),
+            rules.row_norms(edges.anchors - before.anchors),
+            rules.row_norms(edges.multipliers),
+            rules.row_norms(edges.anchors),
         )
         factor = rules.bounded(wanted / state.eta, self.BOUND)
         factor[np.isnan(factor)] = 1.0
-        eta = state.eta * factor ** rules.damping(seen.t, self.SCALE)
+        eta = state.eta * factor ** rules.damping(obs.t, self.SCALE)
         memory = Snapshot(before.start, edges.anchors.copy(), edges.multipliers.copy())
         return state._replace(eta=equations.clamp(eta, before.start), memory=memory)
 
-    def _recall(self, memory: Snapshot, kept: np.ndarray) -> Snapshot:
+    def _keep_memory(self, memory: Snapshot, kept: np.ndarray) -> Snapshot:
         return Snapshot(*(array[kept] for array in memory))
 
 
-class Auto(EdgeRatio):
+class Auto(SpectralRatio):
     """The spectral ratio, started from curvature and graph; eta0 is not needed.
 
     Each node measures the curvature of its own objective and proposes a penalty with
@@ -86,61 +64,26 @@ class Auto(EdgeRatio):
     """
 
     uses = ()  # but eta0, where no node finds any curvature
-    surveys = True
+    needs_curvature = True
     RELAXATION = 1.6
 
     def init(
         self, degree: int, curvature: float = math.nan, diameter: int = 1
     ) -> PenaltyState:
-        eta = rules.opening(curvature, max(degree, 1), diameter)
+        eta = rules.initial_penalty(curvature, max(degree, 1), diameter)
         return super().init(degree)._replace(eta=np.full(degree, eta))
 
-    def settle(
-        self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
+    def start(
+        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
-        mine, theirs = state.eta, eta_theirs
+        mine, theirs = state.eta, eta_neighbours
         mine, theirs = (
             np.where(np.isnan(mine), theirs, mine),
             np.where(np.isnan(theirs), mine, theirs),
         )
         eta = np.sqrt(mine) * np.sqrt(theirs)
         eta[np.isnan(eta)] = self.eta0
-        return super().settle(state._replace(eta=eta), eta_theirs, anchors)
-
-
-class NodeSpectral(Scheme):
-    """Spectral penalty of each node, by Barzilai-Borwein curvatures; ACADMM-like.
-
-    The node's problem has the curvature of its gradient against theta, the rest of the
-    network that of its multipliers against the centre; the geometric mean of both is
-    the node's proximal weight, shared evenly by its edges. Xu et al. (ICML 2017) have a
-    centre; here each end proposes and the edge takes the mean, as in the paper's
-    schemes.
-    """
-
-    PERIOD: ClassVar[int] = 2
-    SAFEGUARD: ClassVar[float] = 1e5  # steps of a factor within 1 + SAFEGUARD / t^2
-
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        if (seen.t - 1) % self.PERIOD:
-            return state
-        edges = _edges(seen)
-        gradient = edges.weight * (edges.centre - edges.theta)
-        anchor = edges.eta @ edges.anchors / edges.eta.sum()
-        pull = 2.0 * edges.multipliers.sum(axis=0)
-        now = np.stack([edges.theta, gradient, anchor, pull])
-        if state.memory is None:
-            return state._replace(memory=now)
-        move = now - state.memory
-        own = rules.barzilai_borwein(move[0], move[1])
-        rest = rules.barzilai_borwein(move[2], move[3])
-        weight = 2.0 * float(state.eta.sum())
-        known = [found for found in (own, rest) if not math.isnan(found)]
-        wanted = math.prod(known) ** (1.0 / len(known)) if known else weight
-        most = 1.0 + self.SAFEGUARD / seen.t**2
-        factor = min(max(wanted / weight, 1.0 / most), most)
-        eta = equations.clamp(state.eta * factor, self.eta0)
-        return state._replace(eta=eta, memory=now)
+        return super().start(state._replace(eta=eta), eta_neighbours, anchors)
 
 
 class GlobalBalance(Scheme):
@@ -152,16 +95,16 @@ class GlobalBalance(Scheme):
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
-    agrees = True
-    reduces = True
+    is_symmetric = True
+    needs_global_residuals = True
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        if seen.network is None or seen.t >= self.t_max:
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        if obs.global_residuals is None or obs.t >= self.t_max:
             return state
-        factor = equations.balance(*seen.network, self.residual_ratio)
+        factor = equations.balance(*obs.global_residuals, self.residual_ratio)
         return state._replace(eta=equations.clamp(state.eta * factor, self.eta0))
 
 
-def _edges(seen: Sighting) -> Edges:
-    assert seen.edges is not None, "this scheme needs Sighting.edges"
-    return seen.edges
+def edges_of(obs: Observation) -> Edges:
+    assert obs.edges is not None, "this scheme needs Observation.edges"
+    return obs.edges

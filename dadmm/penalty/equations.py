@@ -23,7 +23,7 @@ def kappa(f: Vector | float, f_min: float, f_max: float) -> Vector | float:
     return (f - f_min) / span + 1.0
 
 
-def tau(own: float, tried: Vector) -> Vector:
+def tau(own: float, f_probe: Vector) -> Vector:
     """Return how much better each neighbour's parameters suit this node's data.
 
     The left part of equation (7), with the largest and the least objective of (8).
@@ -32,7 +32,7 @@ def tau(own: float, tried: Vector) -> Vector:
     ----------
     own : float
         f_i(theta_i).
-    tried : ndarray of shape (degree,)
+    f_probe : ndarray of shape (degree,)
         f_i at each edge's probe: rho_ij or theta_j.
 
     Returns
@@ -41,9 +41,9 @@ def tau(own: float, tried: Vector) -> Vector:
         ``kappa_i(theta_i) / kappa_i(theta_j) - 1``, within [-1/2, 1]; positive where
         the neighbour is better.
     """
-    f_min = min(own, float(tried.min()))
-    f_max = max(own, float(tried.max()))
-    ratio = kappa(own, f_min, f_max) / kappa(tried, f_min, f_max)
+    f_min = min(own, float(f_probe.min()))
+    f_max = max(own, float(f_probe.max()))
+    ratio = kappa(own, f_min, f_max) / kappa(f_probe, f_min, f_max)
     return np.subtract(ratio, 1.0)
 
 

@@ -16,7 +16,7 @@ from dadmm.core.layout import Matrix, Vector
 NOISE = 1e-13  # a relative change below this is rounding, which teaches nothing
 
 
-def lengths(rows: Matrix) -> Vector:
+def row_norms(rows: Matrix) -> Vector:
     """Return the Euclidean length of each row (n, size), shape (n,)."""
     return np.sqrt(np.vecdot(rows, rows))
 
@@ -37,7 +37,7 @@ def bounded(factor: Vector, bound: float) -> Vector:
     return np.minimum(np.maximum(factor, 1.0 / bound), bound)
 
 
-def opening(curvature: float, degree: int, diameter: int) -> float:
+def initial_penalty(curvature: float, degree: int, diameter: int) -> float:
     """Return the penalty with which to start on a graph.
 
     For equal curvature h at all nodes of a regular graph the best fixed penalty is
@@ -68,40 +68,3 @@ def spectral_ratio(
     silent = (turn <= NOISE * multipliers) & (way <= NOISE * anchors)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(silent, np.nan, turn / way)
-
-
-def relative_balance(
-    gap: Vector, size: Vector, drift: Vector, multipliers: Vector, eta: Vector
-) -> Vector:
-    """Return the ratio of an edge's relative primal and dual residual.
-
-    ``(|theta_i - theta_j| / (sqrt(2) max(|theta_i|, |theta_j|))) / (eta |z - z_old| /
-    |lambda|)``, per edge: Wohlberg (arXiv 1704.06209), whose rule is for one penalty in
-    all. Without multipliers yet, or without any distance, there is nothing to balance:
-    the ratio is 1.
-
-    Parameters
-    ----------
-    gap, size, drift, multipliers, eta : ndarray of shape (degree,)
-        |theta_i - theta_j|, the larger of |theta_i| and |theta_j|, |z_ij - z_ij_old|,
-        |lambda_ij| and eta_ij.
-    """
-    above = gap * multipliers
-    below = math.sqrt(2.0) * size * eta * drift
-    idle = (gap <= NOISE * size) | (above == 0.0) | (below == 0.0)
-    return np.where(idle, 1.0, above / np.where(idle, 1.0, below))
-
-
-def barzilai_borwein(way: Vector, turn: Vector, least: float = 0.2) -> float:
-    """Return a curvature from a move (size,) and the gradient's change (size,).
-
-    The hybrid of the two Barzilai-Borwein quotients that Xu, Taylor, Li, Figueiredo,
-    Yuan and Goldstein (ACADMM, ICML 2017) use; NaN where the two are correlated by less
-    than ``least``, for then there is no such curvature.
-    """
-    product = float(way @ turn)
-    squares = float(way @ way), float(turn @ turn)
-    if not product > least * math.sqrt(squares[0] * squares[1]):
-        return math.nan
-    steepest, gentle = squares[1] / product, product / squares[0]
-    return gentle if 2.0 * gentle > steepest else steepest - 0.5 * gentle

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dadmm.core.checks import check_integer, check_number
-from dadmm.core.interfaces import PenaltyState, Sighting
+from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations
 
@@ -47,9 +47,9 @@ class Scheme:
     RELAXATION: ClassVar[float] = 1.0
     uses: ClassVar[tuple[str, ...]] = ("eta0",)  # of the settings but relaxation
     probes: ClassVar[bool] = False
-    surveys: ClassVar[bool] = False
-    agrees: ClassVar[bool] = False
-    reduces: ClassVar[bool] = False
+    needs_curvature: ClassVar[bool] = False
+    is_symmetric: ClassVar[bool] = False
+    needs_global_residuals: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_integer("t_max", self.t_max)
@@ -81,13 +81,13 @@ class Scheme:
             growths=np.zeros(degree),
         )
 
-    def settle(
-        self, state: PenaltyState, eta_theirs: Vector, anchors: Matrix
+    def start(
+        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
         """Return the state for iteration 1, given what the neighbours proposed."""
         return state
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         """Return the state for the next iteration."""
         raise NotImplementedError
 
@@ -98,18 +98,18 @@ class Scheme:
             spent=state.spent[kept],
             budget=state.budget[kept],
             growths=state.growths[kept],
-            memory=self._recall(state.memory, kept),
+            memory=self._keep_memory(state.memory, kept),
         )
 
-    def _recall(self, memory: Any, kept: np.ndarray) -> Any:
+    def _keep_memory(self, memory: Any, kept: np.ndarray) -> Any:
         """Return what a scheme's memory is worth with fewer edges."""
         return None
 
-    def _spend(self, state: PenaltyState, seen: Sighting) -> tuple:
+    def _spend(self, state: PenaltyState, obs: Observation) -> tuple:
         """Return tau, what is spent with it, and the budgets for next time."""
-        tau = equations.tau(seen.own, seen.tried)
+        tau = equations.tau(obs.own, obs.f_probe)
         spent = state.spent + np.abs(tau)
-        change = abs(seen.own - seen.own_previous) if seen.t > 1 else 0.0
+        change = abs(obs.own - obs.own_previous) if obs.t > 1 else 0.0
         budget, growths = equations.grow(
             state.budget, state.growths, spent, change,
             self.budget0, self.budget_decay, self.budget_trigger,
@@ -120,7 +120,7 @@ class Scheme:
 class Fixed(Scheme):
     """Plain ADMM: one penalty for ever."""
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         return state
 
 
@@ -132,9 +132,9 @@ class VP(Scheme):
 
     uses = ("eta0", "t_max", "residual_ratio")
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        factor = equations.balance(seen.primal, seen.dual, self.residual_ratio)
-        if seen.t < self.t_max:
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        factor = equations.balance(obs.primal, obs.dual, self.residual_ratio)
+        if obs.t < self.t_max:
             return state._replace(eta=equations.clamp(state.eta * factor, self.eta0))
         return state._replace(eta=np.full_like(state.eta, self.eta0))
 
@@ -148,9 +148,9 @@ class AP(Scheme):
     uses = ("eta0", "t_max")
     probes = True
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        tau = equations.tau(seen.own, seen.tried)
-        return state._replace(eta=equations.adapt(self.eta0, tau, seen.t < self.t_max))
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        tau = equations.tau(obs.own, obs.f_probe)
+        return state._replace(eta=equations.adapt(self.eta0, tau, obs.t < self.t_max))
 
 
 class NAP(Scheme):
@@ -162,8 +162,8 @@ class NAP(Scheme):
     uses = ("eta0", *BUDGET)
     probes = True
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        tau, spent, budget, growths = self._spend(state, seen)
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        tau, spent, budget, growths = self._spend(state, obs)
         eta = equations.adapt(self.eta0, tau, spent < state.budget)
         return PenaltyState(eta, spent, budget, growths)
 
@@ -174,10 +174,10 @@ class VPAP(Scheme):
     uses = ("eta0", "t_max", "residual_ratio")
     probes = True
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        tau = equations.tau(seen.own, seen.tried)
-        factor = equations.balance(seen.primal, seen.dual, self.residual_ratio)
-        active = seen.t < self.t_max
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        tau = equations.tau(obs.own, obs.f_probe)
+        factor = equations.balance(obs.primal, obs.dual, self.residual_ratio)
+        active = obs.t < self.t_max
         eta = equations.combine(state.eta, tau, factor, self.eta0, active)
         return state._replace(eta=equations.clamp(eta, self.eta0))
 
@@ -195,9 +195,9 @@ class VPNAP(Scheme):
     probes = True
     LAST: ClassVar[int] = 500
 
-    def update(self, state: PenaltyState, seen: Sighting) -> PenaltyState:
-        tau, spent, budget, growths = self._spend(state, seen)
-        factor = equations.balance(seen.primal, seen.dual, self.residual_ratio)
-        active = (spent < state.budget) & (seen.t < self.LAST)
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        tau, spent, budget, growths = self._spend(state, obs)
+        factor = equations.balance(obs.primal, obs.dual, self.residual_ratio)
+        active = (spent < state.budget) & (obs.t < self.LAST)
         eta = equations.combine(state.eta, tau, factor, self.eta0, active)
         return PenaltyState(equations.clamp(eta, self.eta0), spent, budget, growths)

@@ -1,4 +1,9 @@
-"""Local problems. A new one is a file and a line here."""
+"""Local problems: the objective of one node, with its proximal step.
+
+It also holds the metrics of their solutions, and `builder`, which makes a problem from
+a name and settings; a new problem is a file and a line in `PROBLEMS`. It may import
+`core` and `data`.
+"""
 
 from dadmm.problems.huber import Huber
 from dadmm.problems.lasso import ElasticNet, Lasso

@@ -42,14 +42,14 @@ MEMBERS = {
 class Arguments(NamedTuple):
     """What a problem's constructor takes besides the rows."""
 
-    usual: dict[str, Any]  # what has a default
-    needed: tuple[str, ...]
-    others: bool  # whether it takes any name
-    kinds: dict[str, str]  # how each is annotated
+    defaults: dict[str, Any]  # of the optional arguments
+    required: tuple[str, ...]
+    accepts_any: bool  # whether it has **kwargs
+    annotations: dict[str, str]
 
     def takes(self, name: str) -> bool:
         """Return whether there is an argument of this name."""
-        return name in self.usual or name in self.needed
+        return name in self.defaults or name in self.required
 
 
 def arguments(kind: Any) -> Arguments:
@@ -58,10 +58,11 @@ def arguments(kind: Any) -> Arguments:
     signature = inspect.signature(kind.__init__ if own else kind)
     found = list(signature.parameters.values())[1 + own :]  # after self and the rows
     named = [p for p in found if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-    usual = {p.name: p.default for p in named if p.default is not p.empty}
-    needed = tuple(p.name for p in named if p.default is p.empty)
+    defaults = {p.name: p.default for p in named if p.default is not p.empty}
+    required = tuple(p.name for p in named if p.default is p.empty)
     kinds = {p.name: getattr(p.annotation, "__name__", p.annotation) for p in named}
-    return Arguments(usual, needed, any(p.kind == p.VAR_KEYWORD for p in found), kinds)
+    accepts_any = any(p.kind == p.VAR_KEYWORD for p in found)
+    return Arguments(defaults, required, accepts_any, kinds)
 
 
 def check_name(name: str) -> None:
@@ -73,8 +74,8 @@ def check_name(name: str) -> None:
             raise ConfigError(
                 f"problem {name!r} is not of the form package.module:Class"
             )
-    elif name not in PROBLEMS and name not in _offered():
-        known = ", ".join([*PROBLEMS, *_offered()])
+    elif name not in PROBLEMS and name not in _from_packages():
+        known = ", ".join([*PROBLEMS, *_from_packages()])
         raise ConfigError(
             f"unknown problem {name!r}; choose one of {known}, or a class of your own "
             "as package.module:Class"
@@ -86,10 +87,10 @@ def find(name: str) -> Any:
     check_name(name)
     if name in PROBLEMS:
         return PROBLEMS[name]
-    return _imported(name, name if ":" in name else _offered()[name])
+    return _import_class(name, name if ":" in name else _from_packages()[name])
 
 
-def _offered() -> dict[str, str]:
+def _from_packages() -> dict[str, str]:
     """Return where the problems of installed packages lie, by name."""
     from importlib.metadata import entry_points  # slow to import, and rarely needed
 
@@ -97,17 +98,17 @@ def _offered() -> dict[str, str]:
     return {point.name: f"{point.module}:{point.attr}" for point in points}
 
 
-def _imported(name: str, place: str) -> Any:
+def _import_class(name: str, place: str) -> Any:
     module, _, path = place.partition(":")
     if name == place and os.getcwd() not in sys.path:  # an own class, not an offer
         sys.path.append(os.getcwd())  # as ``python -m`` has it
     try:
         found: Any = importlib.import_module(module)
     except Exception as error:  # whatever the module does when it is imported
-        absent = error.name if isinstance(error, ModuleNotFoundError) else None
-        if absent is not None and f"{module}.".startswith(f"{absent}."):
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing is not None and f"{module}.".startswith(f"{missing}."):
             raise ConfigError(
-                f"problem {name!r}: there is no module {absent!r}; install it, or "
+                f"problem {name!r}: there is no module {missing!r}; install it, or "
                 "start in the folder that has it"
             ) from None
         reason = str(error).partition("\n")[0]
@@ -154,22 +155,22 @@ def build(
     given |= settings
     if takes.takes("y"):
         rows, given["y"] = rows[:, :-1], rows[:, -1]
-    for argument in takes.needed:
+    for argument in takes.required:
         if argument not in given:
             raise ConfigError(
                 f"{name} needs a setting {argument!r}; give it as --problem-settings "
                 f"'{{\"{argument}\": ...}}'"
             )
     problem = kind(rows, **given)
-    lacking = absent(problem)
-    if lacking is not None:
-        raise ProblemError(f"{name} has no {lacking}")
+    missing = missing_member(problem)
+    if missing is not None:
+        raise ProblemError(f"{name} has no {missing}")
     return problem
 
 
 def _check_taken(name: str, takes: Arguments, key: str) -> None:
-    if key == "y" or not (takes.others or takes.takes(key)):
-        known = [n for n in (*takes.needed, *takes.usual) if n != "y"]
+    if key == "y" or not (takes.accepts_any or takes.takes(key)):
+        known = [n for n in (*takes.required, *takes.defaults) if n != "y"]
         raise ConfigError(
             f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
         )
@@ -177,7 +178,7 @@ def _check_taken(name: str, takes: Arguments, key: str) -> None:
 
 def _check_kind(name: str, takes: Arguments, key: str, value: Any) -> None:
     """Check a setting against the plain type that its argument is annotated with."""
-    kinds = str(takes.kinds.get(key, "")).replace(" ", "").split("|")
+    kinds = str(takes.annotations.get(key, "")).replace(" ", "").split("|")
     allowed = [KINDS[kind] for kind in kinds if kind in KINDS]
     if len(allowed) < len(kinds):  # of some other type, which the class may check
         return
@@ -186,7 +187,7 @@ def _check_kind(name: str, takes: Arguments, key: str, value: Any) -> None:
         raise ConfigError(f"{name}: {key} must be {words}, got {shown(value)}")
 
 
-def absent(problem: object) -> str | None:
+def missing_member(problem: object) -> str | None:
     """Return the first member that a problem lacks, with what it is for."""
     for name, what in MEMBERS.items():
         found = getattr(problem, name, None)

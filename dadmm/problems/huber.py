@@ -19,7 +19,7 @@ TOLERANCE = 1e-14  # of the gradient, relative to its terms
 EPS = float(np.finfo(float).eps)
 
 
-class Look(NamedTuple):
+class LocalModel(NamedTuple):
     """The proximal objective around a point."""
 
     misfit: Vector  # (n,) X theta - y
@@ -80,19 +80,19 @@ class Huber:
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         here, stiffness = theta.copy(), self._penalty + weight
-        now, reach = self._look(here, centre, weight), weight * centre
+        model, weighted_centre = self._evaluate(here, centre, weight), weight * centre
         kept = 0  # steps in a row that changed no side: a second only mends rounding
         for _ in range(MAX_STEPS):
-            if kept == 2 or self._settled(here, now, reach):
+            if kept == 2 or self._converged(here, model, weighted_centre):
                 break
-            step, whole = self._step(now, stiffness)
-            new = self._look(here + step, centre, weight)
+            step, whole = self._step(model, stiffness)
+            new = self._evaluate(here + step, centre, weight)
             if not whole or new.gradient @ step > 0.0:
-                step *= self._length(now, step, stiffness)
-                new = self._look(here + step, centre, weight)
-            same = (now.force == new.force)[~(now.inside & new.inside)].all()
+                step *= self._length(model, step, stiffness)
+                new = self._evaluate(here + step, centre, weight)
+            same = (model.force == new.force)[~(model.inside & new.inside)].all()
             kept = kept + 1 if same and whole else 0
-            here, now = here + step, new
+            here, model = here + step, new
         if not stiffness.any():
             return np.asarray(np.linalg.lstsq(self._X, self._X @ here)[0])
         return here
@@ -104,30 +104,30 @@ class Huber:
         losses = np.vecdot(counted, errors - 0.5 * counted)
         return np.asarray(losses + 0.5 * np.vecdot(self._penalty * thetas, thetas))
 
-    def _look(self, here: Vector, centre: Vector, weight: float) -> Look:
+    def _evaluate(self, here: Vector, centre: Vector, weight: float) -> LocalModel:
         misfit = self._X @ here - self._y
         force = np.clip(misfit, -self.delta, self.delta)
         pull = self._penalty * here + weight * (here - centre)
-        return Look(misfit, force, force == misfit, pull, force @ self._X + pull)
+        return LocalModel(misfit, force, force == misfit, pull, force @ self._X + pull)
 
-    def _step(self, now: Look, stiffness: Vector) -> tuple[Vector, bool]:
+    def _step(self, model: LocalModel, stiffness: Vector) -> tuple[Vector, bool]:
         """Return a step downhill, and whether it ends at the least of the parabola."""
-        rows = self._X[now.inside]
+        rows = self._X[model.inside]
         hessian = rows.T @ rows
         trace = float(hessian.trace())
         hessian += stiffness * self._eye
         if stiffness.min() > EPS * len(hessian) * trace:
-            return np.asarray(-np.linalg.solve(hessian, now.gradient)), True
+            return np.asarray(-np.linalg.solve(hessian, model.gradient)), True
         values, axes = np.linalg.eigh(hessian)
-        slopes = now.gradient @ axes
+        slopes = model.gradient @ axes
         flat = values <= EPS * len(values) * values[-1]
-        noise = 1e-12 * (np.abs(now.force) @ self._lengths)
+        noise = 1e-12 * (np.abs(model.force) @ self._lengths)
         if (np.abs(slopes[flat]) > noise).any():  # a slope without a bottom
             return -axes[:, flat] @ slopes[flat], False
         slopes[~flat] /= values[~flat]
         return -axes[:, ~flat] @ slopes[~flat], True
 
-    def _length(self, now: Look, step: Vector, stiffness: Vector) -> float:
+    def _length(self, model: LocalModel, step: Vector, stiffness: Vector) -> float:
         """Return which multiple of a step leads to the least f along it.
 
         The slope along the step rises in straight pieces, from corner to corner, where
@@ -135,7 +135,7 @@ class Huber:
         """
         drift = self._X @ step
         moving = drift != 0.0
-        drift, misfit = drift[moving], now.misfit[moving]
+        drift, misfit = drift[moving], model.misfit[moving]
         ends = (np.array([[-self.delta], [self.delta]]) - misfit) / drift
         bend = drift**2
         enters, leaves = ends.min(axis=0), ends.max(axis=0)
@@ -145,16 +145,18 @@ class Huber:
         changes = np.concatenate([bend, -bend])[order]
         bends = np.concatenate([[0.0], changes.cumsum()]) + (stiffness * step) @ step
         rises = np.concatenate([[0.0], (bends[:-1] * np.diff(corners)).cumsum()])
-        slopes = now.gradient @ step + rises
+        slopes = model.gradient @ step + rises
         last = max(int(np.searchsorted(slopes, 0.0)) - 1, 0)
         if bends[last] <= 0.0:  # level from here on
             return float(corners[last])
         return float(corners[last] - slopes[last] / bends[last])
 
-    def _settled(self, here: Vector, now: Look, reach: Vector) -> bool:
+    def _converged(
+        self, here: Vector, model: LocalModel, weighted_centre: Vector
+    ) -> bool:
         """Return whether the gradient is zero, but for rounding."""
-        terms = np.abs(now.force) @ self._lengths + np.abs(now.pull).max()
+        terms = np.abs(model.force) @ self._lengths + np.abs(model.pull).max()
         fixed, slope = self._terms
-        grain = fixed + slope * np.abs(here).max() + np.abs(reach).max()
-        noise = TOLERANCE * terms + 2.0 * EPS * grain
-        return bool(np.abs(now.gradient).max() <= noise)
+        rounding = fixed + slope * np.abs(here).max() + np.abs(weighted_centre).max()
+        noise = TOLERANCE * terms + 2.0 * EPS * rounding
+        return bool(np.abs(model.gradient).max() <= noise)

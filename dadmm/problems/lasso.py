@@ -2,9 +2,9 @@
 
 A minimum is known by its signs: given those, it is a linear system in the entries that
 are not zero. Entries without a penalty, such as the intercept, always belong to the
-system. From the signs of the last iterate, `_guess` corrects all entries at once
-until they repeat, which is when they are right; that takes one system in most
-iterations of a run. Where it fails, `_search` corrects one at a time, never uphill.
+system. `_iterate_signs` starts from the signs of the last iterate and corrects all of
+them at once until they repeat; then they are right. Most iterations of a run need one
+linear system. Where this fails, `_active_set` corrects one sign at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.problems.least_squares import LeastSquares
 from dadmm.problems.linear import checked_number, design
 
-GUESSES = 20
+MAX_ROUNDS = 20
 ROUNDING = 1e-14  # of a gradient, relative to its terms
 
 
@@ -76,8 +76,8 @@ class ElasticNet:
             return self._smooth.prox(theta, None, centre, weight)
         gram = self._gram + weight * self._eye
         pull = self._moment + weight * centre
-        found = _guess(gram, pull, self._l1, theta)
-        return _search(gram, pull, self._l1, theta) if found is None else found
+        found = _iterate_signs(gram, pull, self._l1, theta)
+        return _active_set(gram, pull, self._l1, theta) if found is None else found
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
@@ -104,7 +104,9 @@ class Lasso(ElasticNet):
         super().__init__(X, y, alpha, 1.0, fit_intercept=fit_intercept)
 
 
-def _guess(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector | None:
+def _iterate_signs(
+    gram: Matrix, pull: Vector, l1: Vector, theta: Vector
+) -> Vector | None:
     """Return the argmin of ``1/2 x' gram x - pull' x + l1' |x|``, or None.
 
     Notes
@@ -114,7 +116,7 @@ def _guess(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector | No
     any start they mostly do after a few rounds, but they may also cycle.
     """
     curvature, signs, free = gram.diagonal(), np.sign(theta), l1 == 0.0
-    for _ in range(GUESSES):
+    for _ in range(MAX_ROUNDS):
         signs[free] = 1.0
         inside = signs.nonzero()[0]
         theta = np.zeros(len(pull))
@@ -134,7 +136,7 @@ def _guess(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector | No
     return None
 
 
-def _search(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
+def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
     """Return the same argmin by steps that change one sign each, never uphill.
 
     Each step goes to the minimum for the present signs, or to where the first entry
@@ -147,13 +149,13 @@ def _search(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
     for _ in range(100 + 10 * len(theta)):
         inside = signs.nonzero()[0]
         now, force = theta[inside], (pull - l1 * signs)[inside]
-        aim, most = _aim(gram[inside[:, None], inside], force, now)
-        falling = (aim * signs[inside] < 0.0) & ~free[inside]
+        direction, most = _direction(gram[inside[:, None], inside], force, now)
+        falling = (direction * signs[inside] < 0.0) & ~free[inside]
         reach = np.full(len(now), math.inf)
-        reach[falling] = -now[falling] / aim[falling]
+        reach[falling] = -now[falling] / direction[falling]
         length = reach.min(initial=most)
         gone = inside[(reach == length) & (length < most)]
-        theta[inside] = now + length * aim
+        theta[inside] = now + length * direction
         theta[gone] = signs[gone] = 0.0
         if len(gone):
             continue
@@ -167,7 +169,7 @@ def _search(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
     return theta
 
 
-def _aim(gram: Matrix, pull: Vector, now: Vector) -> tuple[Vector, float]:
+def _direction(gram: Matrix, pull: Vector, now: Vector) -> tuple[Vector, float]:
     """Return a direction from ``now`` to the least of a parabola, and how far it goes.
 
     Without curvature in some direction there may be no least point; then it is downhill

@@ -37,16 +37,16 @@ class LeastSquares:
     convex = True
 
     def __init__(self, X: Matrix, y: Vector, *, fit_intercept: bool = True) -> None:
-        self._plan(design(self, X, y, fit_intercept), 0.0)
+        self._prepare(design(self, X, y, fit_intercept), 0.0)
 
     @classmethod
     def of(cls, given: Design, alpha: float) -> Self:
         """Return the problem of a design, plus ``alpha/2 |coef|^2``."""
         problem = object.__new__(cls)
-        problem._plan(given, alpha)
+        problem._prepare(given, alpha)
         return problem
 
-    def _plan(self, given: Design, alpha: float) -> None:
+    def _prepare(self, given: Design, alpha: float) -> None:
         self.layout = given.layout
         n, p = given.rows.shape
         rows, target, *_ = given.compressed()
@@ -129,4 +129,4 @@ class Ridge(LeastSquares):
         self, X: Matrix, y: Vector, alpha: float = 1.0, *, fit_intercept: bool = True
     ) -> None:
         self.alpha = checked_number("alpha", alpha)
-        self._plan(design(self, X, y, fit_intercept), self.alpha)
+        self._prepare(design(self, X, y, fit_intercept), self.alpha)

@@ -27,10 +27,10 @@ class Anchor(NamedTuple):
 
     stiffness: Matrix  # (m, 1, p) weight plus penalty, positive
     centre: Matrix  # (m, 1, p)
-    grain: Matrix  # (m, 1) error of its gradient by rounding
+    rounding: Matrix  # (m, 1) error of its gradient by rounding
 
 
-class Look(NamedTuple):
+class LocalModel(NamedTuple):
     """The proximal objective around a point of each of m problems."""
 
     value: Matrix  # (m, 1)
@@ -68,9 +68,9 @@ class LogisticRegression:
         rows, y, self.layout, penalised = design(self, X, y, fit_intercept)
         self.alpha = checked_number("alpha", alpha)
         rows *= -_signs(y)[:, None]
-        self._plan(rows[None], self.alpha * penalised[None, None])
+        self._prepare(rows[None], self.alpha * penalised[None, None])
 
-    def _plan(self, rows: Matrix, penalty: Matrix) -> None:
+    def _prepare(self, rows: Matrix, penalty: Matrix) -> None:
         self._rows, self._penalty = rows, penalty  # (m, n, p) and (m, 1, p)
         self._squares = np.vecdot(rows, rows)[:, None, :]  # (m, 1, n)
         self._lengths = np.sqrt(self._squares)
@@ -92,7 +92,7 @@ class LogisticRegression:
         stacked = object.__new__(LogisticRegression)
         stacked.layout = problems[0].layout
         rows = np.concatenate([p._rows for p in problems])
-        stacked._plan(rows, np.concatenate([p._penalty for p in problems]))
+        stacked._prepare(rows, np.concatenate([p._penalty for p in problems]))
         return stacked
 
     def init(self, rng: np.random.Generator) -> Vector:
@@ -108,10 +108,10 @@ class LogisticRegression:
         weight = np.reshape(weight, (-1, 1, 1))
         stiffness = np.maximum(self._penalty + weight, TINY)
         pull = weight * centre.reshape(here.shape)
-        grain = 4.0 * EPS * _norm(pull)
-        anchor = Anchor(stiffness, pull / stiffness, grain)
+        rounding = 4.0 * EPS * _norm(pull)
+        anchor = Anchor(stiffness, pull / stiffness, rounding)
         here = self._descend(here, anchor)
-        here = here if weight.all() else self._shortest(here, weight)
+        here = here if weight.all() else self._least_norm(here, weight)
         return here.reshape(theta.shape)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
@@ -123,21 +123,21 @@ class LogisticRegression:
 
     def _descend(self, here: Matrix, anchor: Anchor) -> Matrix:
         """Return the minimum of the proximal objective near ``here`` (m, 1, p)."""
-        here, seen = here.copy(), self._look(here, anchor)
-        moving = seen.far
+        here, model = here.copy(), self._evaluate(here, anchor)
+        moving = model.far
         for _ in range(MAX_STEPS):
             if not moving.any():
                 break
-            step = self._newton(seen, anchor)
+            step = self._newton(model, anchor)
             step *= moving[..., None]
-            new = self._look(here + step, anchor)
-            enough = 1e-4 * np.vecdot(seen.gradient, step) + 1e-14 * seen.value
-            worse = new.value > seen.value + enough
+            new = self._evaluate(here + step, anchor)
+            enough = 1e-4 * np.vecdot(model.gradient, step) + 1e-14 * model.value
+            worse = new.value > model.value + enough
             if worse.any():
                 step *= self._length(here, step, anchor, worse)[..., None]
-                new = self._look(here + step, anchor)
+                new = self._evaluate(here + step, anchor)
             here += step
-            seen, moving = new, moving & new.far
+            model, moving = new, moving & new.far
         return here
 
     def _length(
@@ -149,37 +149,37 @@ class LogisticRegression:
         slope, bend = np.vecdot(pull, here - anchor.centre), np.vecdot(pull, step)
         length = np.ones_like(slope)
         for _ in range(MAX_HALVINGS):
-            chances = _chances(start + length[..., None] * along)
-            rising = np.vecdot(chances, along) + slope + length * bend > 0.0
+            probabilities = _sigmoid(start + length[..., None] * along)
+            rising = np.vecdot(probabilities, along) + slope + length * bend > 0.0
             worse = worse & rising
             if not worse.any():
                 break
             length[worse] *= 0.5
         return length
 
-    def _look(self, here: Matrix, anchor: Anchor) -> Look:
+    def _evaluate(self, here: Matrix, anchor: Anchor) -> LocalModel:
         logits = here @ self._rows.mT
-        chances = _chances(logits)
-        curvature = chances * (1.0 - chances)
+        probabilities = _sigmoid(logits)
+        curvature = probabilities * (1.0 - probabilities)
         trace = np.vecdot(curvature, self._squares)
         off = here - anchor.centre
         pull = anchor.stiffness * off
-        gradient = pull + chances @ self._rows
+        gradient = pull + probabilities @ self._rows
         value = np.logaddexp(0.0, logits).sum(axis=2) + 0.5 * np.vecdot(pull, off)
-        terms = np.vecdot(chances, self._lengths) + _norm(pull)
+        terms = np.vecdot(probabilities, self._lengths) + _norm(pull)
         # logits are rounded too, and the curvature passes that on
-        grain = 4.0 * EPS * (trace * _norm(here)) + anchor.grain
-        far = _norm(gradient) > TOLERANCE * terms + grain
-        return Look(value, gradient, far, curvature, trace)
+        rounding = 4.0 * EPS * (trace * _norm(here)) + anchor.rounding
+        far = _norm(gradient) > TOLERANCE * terms + rounding
+        return LocalModel(value, gradient, far, curvature, trace)
 
-    def _newton(self, seen: Look, anchor: Anchor) -> Matrix:
-        hessian = (self._rows * seen.curvature.mT).mT @ self._rows
+    def _newton(self, model: LocalModel, anchor: Anchor) -> Matrix:
+        hessian = (self._rows * model.curvature.mT).mT @ self._rows
         # what rounding would not notice keeps a singular system solvable
-        least = 4.0 * EPS * seen.trace + self._least
+        least = 4.0 * EPS * model.trace + self._least
         hessian += (anchor.stiffness + least[..., None]) * self._eye
-        return np.asarray(-np.linalg.solve(hessian, seen.gradient.mT).mT)
+        return np.asarray(-np.linalg.solve(hessian, model.gradient.mT).mT)
 
-    def _shortest(self, here: Matrix, weight: Matrix) -> Matrix:
+    def _least_norm(self, here: Matrix, weight: Matrix) -> Matrix:
         """Return the shortest points of the same f, without penalty and weight."""
         here = here.copy()
         free = (weight == 0.0) & (self._penalty[..., :1] == 0.0)
@@ -194,7 +194,7 @@ def _norm(rows: Matrix) -> Matrix:
     return np.asarray(np.sqrt(np.vecdot(rows, rows)))
 
 
-def _chances(logits: Matrix) -> Matrix:
+def _sigmoid(logits: Matrix) -> Matrix:
     """Return ``1 / (1 + exp(-logit))`` with all its digits, however small."""
     return np.asarray(1.0 / (1.0 + np.exp(-np.maximum(logits, -700.0))))
 

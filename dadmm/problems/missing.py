@@ -17,24 +17,24 @@ import numpy as np
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.patterns import (
-    Condensed,
+    Compressed,
     Patterns,
-    condense,
+    compress,
     observed_means,
     patterns,
     posterior,
     precisions,
 )
-from dadmm.problems.ppca import LOG_2PI, PPCA, _precision, refuse
+from dadmm.problems.ppca import LOG_2PI, PPCA, _precision, check_entries
 from dadmm.problems.stacking import (
-    block,
-    deep,
-    fold,
-    listed,
-    plain,
-    product,
+    as_list,
+    as_matrix,
+    as_scalar,
+    as_stacked_matrix,
+    as_vector,
+    inner_product,
     solve,
-    wide,
+    weighted_sums,
 )
 
 
@@ -94,7 +94,7 @@ class IncompletePPCA(PPCA):
     free_offsets = False
 
     def _read(self, samples: Matrix) -> None:
-        refuse(np.isinf(samples), samples)
+        check_entries(np.isinf(samples), samples)
         samples = samples[~np.isnan(samples).all(axis=1)]
         if not len(samples):
             raise ProblemError(
@@ -103,23 +103,23 @@ class IncompletePPCA(PPCA):
             )
         found = patterns(samples)
         self.mean = observed_means(samples, axis=0)[0]
-        self._seen = found.mask.T @ found.counts[:, None]  # (D, 1) samples of a column
-        self._idle = (self._seen == 0.0).astype(np.float64)
+        self._observed = found.mask.T @ found.counts[:, None]  # (D, 1)
+        self._unobserved = (self._observed == 0.0).astype(np.float64)
         self._count = float(len(samples))
-        self._entry_count: Any = float(self._seen.sum())
+        self._entry_count: Any = float(self._observed.sum())
         self._ridge = np.diag([1.0] * self.n_components + [0.0] * self.free_offsets)
-        self._set(condense(samples - self.mean, found))
+        self._set(compress(samples - self.mean, found))
 
-    def _set(self, data: Condensed) -> None:
-        self._data, self._blind = data, bool(self._idle.any())
-        self._divisor = self._seen + self._idle
-        self._idle_eye = self._idle[..., None] * np.eye(len(self._ridge))
-        self._heads = (..., slice(None, None, data.height), slice(None))
+    def _set(self, data: Compressed) -> None:
+        self._data, self._has_unobserved = data, bool(self._unobserved.any())
+        self._divisor = self._observed + self._unobserved
+        self._unobserved_eye = self._unobserved[..., None] * np.eye(len(self._ridge))
+        self._first_rows = (..., slice(None, None, data.height), slice(None))
 
     @property
-    def seen(self) -> Vector:
+    def observed_counts(self) -> Vector:
         """How many samples observe each column, (D,)."""
-        return np.asarray(self._seen[..., 0])
+        return np.asarray(self._observed[..., 0])
 
     @property
     def kind(self) -> tuple[Any, ...]:
@@ -132,61 +132,64 @@ class IncompletePPCA(PPCA):
         """Return n problems of one kind as one problem, as `PPCA.stack` does."""
         stacked = object.__new__(cls)
         vars(stacked).update(vars(problems[0]))
-        for name in ("mean", "_seen", "_idle", "_count", "_entry_count"):
+        for name in ("mean", "_observed", "_unobserved", "_count", "_entry_count"):
             setattr(stacked, name, np.array([getattr(p, name) for p in problems]))
         fields = zip(*(p._data for p in problems), strict=True)
-        stacked._set(Condensed(*map(np.array, fields)))
+        stacked._set(Compressed(*map(np.array, fields)))
         return stacked
 
     def expect(self, theta: Vector) -> Observed:  # type: ignore[override]
         """Return the posterior of the latent variables at ``theta`` (size,)."""
         W, mu, a = self.layout.views(theta)
-        H, M, n, a = self._loadings(W), self.n_components, self._count, plain(a)
+        H, M, n, a = self._loadings(W), self.n_components, self._count, as_scalar(a)
         data = self._data
-        inner = np.linalg.inv(precisions(data.mask, H) + self._ridge / block(a))
+        ridge = self._ridge / as_stacked_matrix(a)
+        inner = np.linalg.inv(precisions(data.mask, H) + ridge)
         z_mean, z = self._latent(H, mu, inner)
-        covariances = inner * (data.counts / deep(a))[..., None]
-        squares = product(z[..., :M], z[..., :M])
-        squares += n * product(z_mean[..., :M], z_mean[..., :M])
-        squares += product(fold(data.counts.mT, inner)[..., 0, :, :], self._ridge) / a
+        covariances = inner * (data.counts / as_matrix(a))[..., None]
+        squares = inner_product(z[..., :M], z[..., :M])
+        squares += n * inner_product(z_mean[..., :M], z_mean[..., :M])
+        total = weighted_sums(data.counts.mT, inner)[..., 0, :, :]
+        squares += inner_product(total, self._ridge) / a
         prior = 0.5 * (squares + n * M * LOG_2PI)
         return self._columns(z_mean, z, covariances, prior)
 
     def _latent(self, H: Matrix, mu: Vector, inner: Any) -> tuple[Matrix, Matrix]:
         """Return the mean of E[z] over the samples (1, K), and the rows E[z] - mean.
 
-        The rows (R, K) are rotated as those of the samples are; the first of a block
-        is the mean of its pattern, or has no root of a number.
+        The rows (R, K) are rotated as those of the samples are. The first row of a
+        pattern's first block is the mean of the pattern times a root.
         """
-        data, heads, blocks = self._data, self._heads, (*inner.shape[:-2], -1)
+        data, first_rows, blocks = self._data, self._first_rows, (*inner.shape[:-2], -1)
         z = data.rows @ H
-        z[heads] += data.roots * (data.mask @ ((self.mean - mu)[..., None] * H))
+        z[first_rows] += data.roots * (data.mask @ ((self.mean - mu)[..., None] * H))
         z = (z.reshape(*blocks, z.shape[-1]) @ inner).reshape(z.shape)
-        z_mean = (data.roots.mT @ z[heads]) / deep(self._count)
-        z[heads] -= data.roots * z_mean
+        z_mean = (data.roots.mT @ z[first_rows]) / as_matrix(self._count)
+        z[first_rows] -= data.roots * z_mean
         return z_mean, z
 
     def _columns(
         self, z_mean: Matrix, z: Matrix, covariances: Any, prior: Any
     ) -> Observed:
         """Return what the rows and covariances say about each column."""
-        data, heads, seen = self._data, self._heads, self._seen
+        data, first_rows, observed = self._data, self._first_rows, self._observed
         by_column = data.mask.mT
         blocks = z.reshape(*covariances.shape[:-2], -1, z.shape[-1])
-        shared = fold(by_column, covariances)
-        shift = by_column @ (data.roots * z[heads])
+        shared = weighted_sums(by_column, covariances)
+        shift = by_column @ (data.roots * z[first_rows])
         shift /= self._divisor
-        spread = fold(by_column, blocks.mT.copy() @ blocks)  # uncopied: twice as slow
+        # the copy makes the product twice as fast
+        spread = weighted_sums(by_column, blocks.mT.copy() @ blocks)
         spread += shared
-        spread -= (seen * shift)[..., None] * shift[..., None, :]
+        spread -= (observed * shift)[..., None] * shift[..., None, :]
         cross = data.rows.mT @ z
-        best = solve(spread + self._idle_eye, cross)
+        best = solve(spread + self._unobserved_eye, cross)
         misfit = z @ best.mT
-        misfit[heads] -= data.roots * np.vecdot(shift, best)[..., None, :]
+        misfit[first_rows] -= data.roots * np.vecdot(shift, best)[..., None, :]
         np.subtract(data.rows, misfit, out=misfit)
         misfit *= data.entries
-        floor = product(misfit, misfit)
-        floor += product((best[..., None, :] @ shared)[..., 0, :], best)
+        floor = inner_product(misfit, misfit)
+        floor += inner_product((best[..., None, :] @ shared)[..., 0, :], best)
         return Observed(z_mean + shift, spread, cross, best, floor, prior)
 
     def prox(  # type: ignore[override]
@@ -195,15 +198,15 @@ class IncompletePPCA(PPCA):
         """Return one block sweep from ``theta``: W, then mu, then a."""
         _, mu, a = self.layout.views(theta)
         held = centre
-        if self._blind:
+        if self._has_unobserved:
             held = np.where(np.asarray(weight)[..., None] > 0.0, centre, theta)
         held_W, held_mu, _ = self.layout.views(held)
         out = np.empty_like(theta)
         W_new, mu_new, a_new = self.layout.views(out)
-        M, seen, z_mean = self.n_components, self._seen, stats.z_mean
-        pull = deep(weight / plain(a)) + self._idle  # (..., D, 1)
+        M, observed, z_mean = self.n_components, self._observed, stats.z_mean
+        pull = as_matrix(weight / as_scalar(a)) + self._unobserved  # (..., D, 1)
 
-        scaled = seen * z_mean
+        scaled = observed * z_mean
         total = stats.spread + scaled[..., None] * z_mean[..., None, :]
         moment = stats.cross + scaled * (self.mean - mu)[..., None]
         if self.free_offsets:
@@ -215,14 +218,14 @@ class IncompletePPCA(PPCA):
         if self.zero_mean:
             mu_new[...] = 0.0
         else:
-            share = (seen / (seen + pull))[..., 0]
+            share = (observed / (observed + pull))[..., 0]
             own = self.mean - np.vecdot(self._loadings(W_new), z_mean)
             mu_new[...] = share * own + (1.0 - share) * held_mu
 
         misfit = self._misfit(W_new[..., None, :, :], mu_new[..., None, :], stats)
         centre_a = self.layout.views(centre).a
         known = (self._entry_count, misfit[..., 0], weight, centre_a)
-        cases = zip(*map(listed, known), strict=True)
+        cases = zip(*map(as_list, known), strict=True)
         a_new.flat = [_precision(*case) for case in cases]
         return out
 
@@ -230,8 +233,8 @@ class IncompletePPCA(PPCA):
         """Return the expected negative log likelihood of each row, (k,)."""
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
-        half = wide(0.5 * self._entry_count)
-        return fit + half * (LOG_2PI - np.log(a)) + wide(stats.prior)
+        half = as_vector(0.5 * self._entry_count)
+        return fit + half * (LOG_2PI - np.log(a)) + as_vector(stats.prior)
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:
         """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""
@@ -287,8 +290,8 @@ class IncompletePPCA(PPCA):
         drift = np.vecdot(off @ stats.spread, off).sum(axis=-2)
         shift = self.mean[..., None, :] - mu
         shift -= np.vecdot(H, stats.z_mean[..., None, :, :])
-        between = ((shift * shift) @ self._seen)[..., 0]
-        return wide(stats.floor) + drift + between
+        between = ((shift * shift) @ self._observed)[..., 0]
+        return as_vector(stats.floor) + drift + between
 
 
 PPCA.with_gaps = IncompletePPCA

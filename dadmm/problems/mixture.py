@@ -18,8 +18,8 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.problems.linear import checked_number
 
 LOG_2PI = math.log(2.0 * math.pi)
-NOBODY = 1e-100  # rows of a component that has none: its logarithms stay finite
-FLAT = 1e-12  # smallest eigenvalue of a precision, relative to its largest
+LEAST_COUNT = 1e-100  # of the rows of a component, so that logarithms are finite
+LEAST_EIGENVALUE = 1e-12  # of a precision, relative to its largest eigenvalue
 
 
 class Assigned(NamedTuple):
@@ -109,7 +109,7 @@ class GaussianMixture:
         logs = self._log_joint(theta, off)
         logs -= np.logaddexp.reduce(logs, axis=0)
         shares = np.exp(logs)
-        counts = np.maximum(shares.sum(axis=1), NOBODY)
+        counts = np.maximum(shares.sum(axis=1), LEAST_COUNT)
         shift = (shares[:, None, :] @ off)[:, 0] / counts[:, None]
         off -= shift[:, None, :]
         off *= np.sqrt(shares)[:, :, None]
@@ -127,7 +127,7 @@ class GaussianMixture:
 
         values, axes = np.linalg.eigh(_symmetric(views.precisions))
         held = weight / self.scale**2
-        hold = held / (counts[:, None] * np.maximum(values, 0.0) + held + NOBODY)
+        hold = held / (counts[:, None] * np.maximum(values, 0.0) + held + LEAST_COUNT)
         way = ((aim.means - stats.means)[:, None, :] @ axes) * hold[:, None, :]
         means[...] = stats.means + (way @ axes.mT)[:, 0]
 
@@ -138,7 +138,8 @@ class GaussianMixture:
             0.5 * scatter - heavy * _symmetric(aim.precisions)
         )
         values = _root(heavy, slopes, 0.5 * counts[:, None])
-        values = np.maximum(values, FLAT * values.max(axis=1, keepdims=True))
+        largest = values.max(axis=1, keepdims=True)
+        values = np.maximum(values, LEAST_EIGENVALUE * largest)
         precisions[...] = _symmetric((axes * values[:, None, :]) @ axes.mT)
         if weight:  # what is not symmetric in the centre, f does not see
             precisions += 0.5 * (aim.precisions - aim.precisions.mT)

@@ -19,7 +19,13 @@ from dadmm.core.checks import MOST, check_integer
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
-from dadmm.problems.stacking import deep, listed, plain, product, wide
+from dadmm.problems.stacking import (
+    as_list,
+    as_matrix,
+    as_scalar,
+    as_vector,
+    inner_product,
+)
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -85,7 +91,7 @@ class PPCA:
         self._read(samples)
 
     def _read(self, samples: Matrix) -> None:
-        refuse(~np.isfinite(samples), samples)
+        check_entries(~np.isfinite(samples), samples)
         self.mean = samples.mean(axis=0)
         self.factor = triangular(samples - self.mean)
         self._count: Any = float(self.n_samples)  # (n,) in a stack
@@ -129,18 +135,18 @@ class PPCA:
         ``M^-1 / a`` and ``M = W' W + I / a``.
         """
         W, mu, a = self.layout.views(theta)
-        n, a, factor = self._count, plain(a), self.factor
-        inner = np.linalg.inv(W.mT @ W + self._eye / deep(a))
+        n, a, factor = self._count, as_scalar(a), self.factor
+        inner = np.linalg.inv(W.mT @ W + self._eye / as_matrix(a))
         z_mean = (((self.mean - mu)[..., None, :] @ W) @ inner)[..., 0, :]
         latent = (factor @ W) @ inner  # E[z] of the factor's rows, about z_mean
-        shared = deep(n / a) * inner  # the posterior covariances of all samples
+        shared = as_matrix(n / a) * inner  # the posterior covariances of all samples
         spread = latent.mT @ latent
         spread += shared
         cross = latent.mT @ factor
         best = np.linalg.solve(spread, cross)
         misfit = factor - latent @ best
-        floor = product(misfit, misfit) + product(shared @ best, best)
-        energy = product(spread, self._eye) + n * np.vecdot(z_mean, z_mean)
+        floor = inner_product(misfit, misfit) + inner_product(shared @ best, best)
+        energy = inner_product(spread, self._eye) + n * np.vecdot(z_mean, z_mean)
         prior = 0.5 * (energy + n * self.n_components * LOG_2PI)
         return Expected(z_mean, spread, cross, best, floor, prior)
 
@@ -152,26 +158,26 @@ class PPCA:
         centre_W, centre_mu, centre_a = self.layout.views(centre)
         out = np.empty_like(theta)
         W_new, mu_new, a_new = self.layout.views(out)
-        n, z_mean, pull = self._count, stats.z_mean, weight / plain(a)
+        n, z_mean, pull = self._count, stats.z_mean, weight / as_scalar(a)
 
-        scaled = (wide(n) * z_mean)[..., None]
+        scaled = (as_vector(n) * z_mean)[..., None]
         total = stats.spread + scaled * z_mean[..., None, :]
-        total += deep(pull) * self._eye
+        total += as_matrix(pull) * self._eye
         moment = stats.cross + scaled * (self.mean - mu)[..., None, :]
-        moment += deep(pull) * centre_W.mT
+        moment += as_matrix(pull) * centre_W.mT
         W_new[...] = np.linalg.solve(total, moment).mT
 
         if self.zero_mean:
             mu_new[...] = 0.0
         else:
-            share = wide(n / (n + pull))
+            share = as_vector(n / (n + pull))
             np.subtract(self.mean, (W_new @ z_mean[..., None])[..., 0], out=mu_new)
             mu_new *= share
             mu_new += (1.0 - share) * centre_mu
 
         misfit = self._misfit(W_new[..., None, :, :], mu_new[..., None, :], stats)
         known = (n * self.dimension, misfit[..., 0], weight, centre_a, self._most)
-        cases = zip(*map(listed, known), strict=True)
+        cases = zip(*map(as_list, known), strict=True)
         a_new.flat = [_precision(*case) for case in cases]
         return out
 
@@ -192,8 +198,8 @@ class PPCA:
         """
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
-        half = wide(0.5 * self._count * self.dimension)
-        return fit + half * (LOG_2PI - np.log(a)) + wide(stats.prior)
+        half = as_vector(0.5 * self._count * self.dimension)
+        return fit + half * (LOG_2PI - np.log(a)) + as_vector(stats.prior)
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:
         """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""
@@ -205,8 +211,9 @@ class PPCA:
         shift = self.mean[..., None, :] - mu
         shift -= (W @ stats.z_mean[..., None, :, None])[..., 0]
         off = W - stats.best.mT[..., None, :, :]
-        drift = product(off @ stats.spread[..., None, :, :], off)
-        return wide(stats.floor) + drift + wide(self._count) * np.vecdot(shift, shift)
+        drift = inner_product(off @ stats.spread[..., None, :, :], off)
+        between = as_vector(self._count) * np.vecdot(shift, shift)
+        return as_vector(stats.floor) + drift + between
 
 
 def _precision(
@@ -247,7 +254,7 @@ def _checked(samples: Matrix, n_components: int) -> Matrix:
     return samples
 
 
-def refuse(bad: Any, samples: Matrix) -> None:
+def check_entries(bad: Any, samples: Matrix) -> None:
     """Name the first entry of the samples that is bad, if any is."""
     if bad.any():
         row, column = np.argwhere(bad)[0]

@@ -9,34 +9,34 @@ import numpy as np
 from dadmm.core.layout import Matrix
 
 
-def plain(scalars: Any) -> Any:
+def as_scalar(scalars: Any) -> Any:
     """Return a single scalar as a float, which is quicker to compute with."""
     return scalars if scalars.ndim else scalars.item()
 
 
-def listed(scalars: Any) -> list[float]:
+def as_list(scalars: Any) -> list[float]:
     """Return scalars (...) as a list, of one number where there is no stack."""
     return np.atleast_1d(scalars).tolist()
 
 
-def deep(scalars: Any) -> Any:
+def as_matrix(scalars: Any) -> Any:
     """Return scalars (...) as matrices of one entry (..., 1, 1)."""
     return scalars if isinstance(scalars, float) else scalars[..., None, None]
 
 
-def wide(scalars: Any) -> Any:
+def as_vector(scalars: Any) -> Any:
     """Return scalars (...) as vectors of one entry (..., 1)."""
     return scalars if isinstance(scalars, float) else scalars[..., None]
 
 
-def product(A: Matrix, B: Matrix) -> Any:
+def inner_product(A: Matrix, B: Matrix) -> Any:
     """Return the sum of products of entries of matrices (..., m, n), shape (...)."""
     flat = A.shape[-2] * A.shape[-1]
     lead, other = A.shape[:-2], B.shape[:-2]
     return np.vecdot(A.reshape(*lead, flat), B.reshape(*other, flat))
 
 
-def fold(weights: Matrix, matrices: Any) -> Any:
+def weighted_sums(weights: Matrix, matrices: Any) -> Any:
     """Return sums of matrices (..., B, k, k) by weights (..., D, B), (..., D, k, k)."""
     *lead, B, k, _ = matrices.shape
     flat = weights @ matrices.reshape(*lead, B, k * k)
@@ -48,6 +48,6 @@ def solve(A: Any, b: Matrix) -> Matrix:
     return np.asarray(np.linalg.solve(A, b[..., None])[..., 0])
 
 
-def block(scalars: Any) -> Any:
+def as_stacked_matrix(scalars: Any) -> Any:
     """Return scalars (...) as stacked matrices of one entry (..., 1, 1, 1)."""
     return scalars if isinstance(scalars, float) else scalars[..., None, None, None]

@@ -1,1 +1,5 @@
-"""resilience."""
+"""Checkpoints, and runs that continue after the loss of a rank.
+
+It saves and restores the state of nodes, and rebuilds the network from the nodes that
+are left. It may import `core`, `graphs`, `exchange` and `admm`.
+"""

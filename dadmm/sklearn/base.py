@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 
 from dadmm.core.errors import ConfigError, ProblemError, ShardError, TopologyError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.threads import one_blas_thread
 from dadmm.data import shard
 from dadmm.exchange.world import Alone, together
 from dadmm.graphs import topology
@@ -32,7 +32,7 @@ NODES = 4
 OWN = ("comm", "random_state")  # settings in which ranks may differ
 
 
-class Team(NamedTuple):
+class FitData(NamedTuple):
     """Those who fit together, and the rows of each node of this process."""
 
     world: Any
@@ -41,7 +41,7 @@ class Team(NamedTuple):
 
     def problems(self, build: Callable[..., Problem]) -> list[Problem]:
         """Return the problem of each node of this process."""
-        return agreed(self.world, lambda: [build(*own) for own in self.shards])
+        return on_all_ranks(self.world, lambda: [build(*own) for own in self.shards])
 
     def means(self, n_arrays: int | None = None) -> tuple[Vector, Vector]:
         """Return the number and the mean of the observed entries of every column.
@@ -110,8 +110,8 @@ class Consensus(BaseEstimator):
 
     def _assemble(
         self, check: Callable[[], tuple[NDArray[Any], ...]], *, least: int = 1
-    ) -> Team:
-        """Return the team of a fit.
+    ) -> FitData:
+        """Return the data of a fit.
 
         Parameters
         ----------
@@ -121,14 +121,14 @@ class Consensus(BaseEstimator):
             Rows that a node should have.
         """
         world = connect(self.comm)
-        arrays = agreed(world, check)
+        arrays = on_all_ranks(world, check)
         self._compare(world)
-        graph = agreed(world, self._graph, world, len(arrays[0]) // least)
+        graph = on_all_ranks(world, self._graph, world, len(arrays[0]) // least)
         if world.comm is not None:
-            return Team(world, graph, [arrays])
+            return FitData(world, graph, [arrays])
         parts = [shard.split(arrays[0], len(graph))]
         parts += [np.array_split(other, len(graph)) for other in arrays[1:]]
-        return Team(world, graph, list(zip(*parts, strict=True)))
+        return FitData(world, graph, list(zip(*parts, strict=True)))
 
     def _compare(self, world: Any) -> None:
         """Raise, on all ranks, if they do not fit one model to the same columns."""
@@ -169,9 +169,9 @@ class Consensus(BaseEstimator):
             wanted = max(1, min(wanted or NODES, most))
         return topology.build(str(graph), wanted)
 
-    def _solve(self, team: Team, problems: Sequence[Problem], **more: Any) -> Result:
+    def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
         """Return what the nodes agree on; warn if they did not."""
-        alone = team.world.comm is None
+        alone = data.world.comm is None
         settings: dict[str, Any] = {
             "scheme": self.scheme,
             "tolerance": self.tolerance,
@@ -182,15 +182,15 @@ class Consensus(BaseEstimator):
         }
         result = solve(
             problems if alone else problems[0],
-            team.graph,
-            comm=team.world.comm,
+            data.graph,
+            comm=data.world.comm,
             **settings,
         )
-        if not result.converged and team.world.rank == 0:
+        if not result.converged and data.world.rank == 0:
             warnings.warn(
                 f"{type(self).__name__} ended by {result.reason} after "
                 f"{result.iterations} iterations, before all nodes were satisfied; "
-                f"{advise(result, team.shards[0][0])}",
+                f"{advise(result, data.shards[0][0])}",
                 ConvergenceWarning,
                 stacklevel=5,
             )
@@ -206,7 +206,7 @@ def connect(comm: Any) -> Any:
     return World(comm)
 
 
-def agreed(world: Any, step: Callable[..., T], *args: Any) -> T:
+def on_all_ranks(world: Any, step: Callable[..., T], *args: Any) -> T:
     """Return ``step(*args)``; where it fails on one rank, it fails on all.
 
     In one process errors are those of scikit-learn, which raises some TypeErrors.
@@ -224,17 +224,17 @@ def agreed(world: Any, step: Callable[..., T], *args: Any) -> T:
 
 
 def one_thread(fit: Callable[..., T]) -> Callable[..., T]:
-    """Keep BLAS to one thread during a fit: its bits depend on their number."""
+    """Limit BLAS to one thread during a fit, which decides its bits."""
 
     @functools.wraps(fit)
-    def quietly(self: Any, *args: Any, **more: Any) -> T:
-        with threadpool_limits(limits=1, user_api="blas"):
+    def wrapper(self: Any, *args: Any, **more: Any) -> T:
+        with one_blas_thread():
             return fit(self, *args, **more)
 
-    return quietly
+    return wrapper
 
 
-def positive(name: str, value: Any, *, zero: bool = False) -> float:
+def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
     """Return a setting as a float, or say what is wrong; infinity is a number here."""
     number = float(value) if isinstance(value, Real) else math.nan
     if number > 0.0 or (zero and number == 0.0):
@@ -243,7 +243,7 @@ def positive(name: str, value: Any, *, zero: bool = False) -> float:
     raise ConfigError(f"{name} must be a number, {rule}, got {value!r}")
 
 
-def consensus(result: Result) -> Any:
+def mean_parts(result: Result) -> Any:
     """Return the named parts of the mean of all nodes' solutions."""
     mean: Matrix = result.theta.mean(axis=0)
     return result.layout.views(mean)

@@ -13,7 +13,13 @@ from dadmm import problems
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology
-from dadmm.sklearn.base import Consensus, Team, consensus, one_thread, positive
+from dadmm.sklearn.base import (
+    Consensus,
+    FitData,
+    check_positive,
+    mean_parts,
+    one_thread,
+)
 
 
 class Linear(RegressorMixin, Consensus):
@@ -56,8 +62,8 @@ class Linear(RegressorMixin, Consensus):
                 self, X, y, dtype=np.float64, order="C", y_numeric=True
             )
 
-        team = self._assemble(check)
-        self._fit(team, positive("alpha", self.alpha, zero=True))
+        data = self._assemble(check)
+        self._fit(data, check_positive("alpha", self.alpha, zero=True))
         return self
 
     def predict(self, X: ArrayLike) -> Vector:
@@ -66,21 +72,21 @@ class Linear(RegressorMixin, Consensus):
         X = validate_data(self, X, reset=False, dtype=np.float64)
         return np.asarray(X @ self.coef_ + self.intercept_)
 
-    def _fit(self, team: Team, alpha: float) -> None:
+    def _fit(self, data: FitData, alpha: float) -> None:
         """Remove the means, which a free intercept makes up for; then solve."""
-        counts, means = team.means()
+        counts, means = data.means()
         if not self.fit_intercept:
             means = np.zeros_like(means)
-        middle, level, nodes = means[:-1], means[-1], len(team.graph)
+        middle, level, nodes = means[:-1], means[-1], len(data.graph)
         result = self._solve(
-            team,
-            team.problems(
+            data,
+            data.problems(
                 lambda X, y: self._problem(
                     X - middle, y - level, alpha, nodes, int(counts[0])
                 )
             ),
         )
-        found = consensus(result)
+        found = mean_parts(result)
         rest = float(getattr(found, "intercept", 0.0))  # where means are not enough
         self.coef_ = found.coef
         self.intercept_ = float(level - middle @ self.coef_ + rest)
@@ -214,9 +220,9 @@ class HuberRegressor(Linear):
         )
         self.delta, self.alpha, self.fit_intercept = delta, alpha, fit_intercept
 
-    def _fit(self, team: Team, alpha: float) -> None:
-        super()._fit(team, alpha)
-        off = [X @ self.coef_ + self.intercept_ - y for X, y in team.shards]
+    def _fit(self, data: FitData, alpha: float) -> None:
+        super()._fit(data, alpha)
+        off = [X @ self.coef_ + self.intercept_ - y for X, y in data.shards]
         self.outliers_ = np.abs(np.concatenate(off)) > self.delta
 
     def _problem(

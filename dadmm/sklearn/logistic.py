@@ -15,7 +15,13 @@ from dadmm import problems
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Topology
-from dadmm.sklearn.base import Consensus, agreed, consensus, one_thread, positive
+from dadmm.sklearn.base import (
+    Consensus,
+    check_positive,
+    mean_parts,
+    on_all_ranks,
+    one_thread,
+)
 
 
 class LogisticRegression(ClassifierMixin, Consensus):
@@ -74,27 +80,27 @@ class LogisticRegression(ClassifierMixin, Consensus):
             check_classification_targets(labels)
             return rows, labels
 
-        team = self._assemble(check)
-        alpha, free = 1.0 / positive("C", self.C), bool(self.fit_intercept)
-        present = np.unique(np.concatenate([own for _, own in team.shards]))
-        self.classes_ = classes = everybodys(team.world, present)
+        data = self._assemble(check)
+        alpha, free = 1.0 / check_positive("C", self.C), bool(self.fit_intercept)
+        present = np.unique(np.concatenate([own for _, own in data.shards]))
+        self.classes_ = classes = all_labels(data.world, present)
         if len(classes) < 2:
             raise ProblemError(
                 "LogisticRegression needs at least two classes, but all labels are of "
                 f"one class, {classes[0]!s}"
             )
-        share, middle = alpha / len(team.graph), free * team.means(1)[1]
+        share, middle = alpha / len(data.graph), free * data.means(1)[1]
 
         def against_others(k: int) -> list[problems.LogisticRegression]:
-            return team.problems(  # type: ignore[return-value]
+            return data.problems(  # type: ignore[return-value]
                 lambda X, y: problems.LogisticRegression(
                     X - middle, y == classes[k], share, fit_intercept=free
                 )
             )
 
         runs = range(len(classes)) if len(classes) > 2 else [1]
-        results = [self._solve(team, against_others(k)) for k in runs]
-        found = [consensus(result) for result in results]
+        results = [self._solve(data, against_others(k)) for k in runs]
+        found = [mean_parts(result) for result in results]
         self.coef_ = np.array([p.coef for p in found])
         self.intercept_ = np.array([p.intercept if free else 0.0 for p in found])
         self.intercept_ -= self.coef_ @ middle
@@ -135,13 +141,13 @@ class LogisticRegression(ClassifierMixin, Consensus):
         return np.asarray(np.log(self.predict_proba(X)))
 
 
-def everybodys(world: Any, labels: NDArray[Any]) -> NDArray[Any]:
+def all_labels(world: Any, labels: NDArray[Any]) -> NDArray[Any]:
     """Return the labels (n_classes,) of all ranks together, given this one's own.
 
     Rank 0 alone learns which rank has which.
     """
     texts = world.gather_texts(_packed(labels))
-    return _unpacked(world.share(agreed(world, _joined, texts)))
+    return _unpacked(world.share(on_all_ranks(world, _joined, texts)))
 
 
 def _packed(labels: NDArray[Any]) -> str:

@@ -17,8 +17,14 @@ from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.patterns import posterior
 from dadmm.graphs.topology import Topology
-from dadmm.sklearn.base import Consensus, Team, consensus, one_thread
-from dadmm.sklearn.units import scale, spectrum, start, stretched, variances
+from dadmm.sklearn.base import Consensus, FitData, mean_parts, one_thread
+from dadmm.sklearn.units import (
+    initial_loadings,
+    rescale_latent,
+    scale,
+    spectrum,
+    variances,
+)
 from dadmm.solver.solve import Result
 
 LOG_2PI = math.log(2.0 * math.pi)
@@ -52,7 +58,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     noise_variance_ : float
         Variance along every other direction, n_features - n_components of them also
         where samples are fewer. Without missing entries this and the variances above
-        are pooled over the rows of all nodes, given the subspace they agreed on.
+        are pooled over the rows of all nodes, given the subspace of the run.
     n_components_, n_iter_ : int
     result_ : Result
         What the nodes found, with its history. Its W, mu and a are those of rows less
@@ -86,21 +92,21 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
             rows = 2 if self.comm is None else 1
             return (self._rows(X, order="C", ensure_min_samples=rows),)
 
-        team = self._assemble(check, least=2)
-        counts, mean = team.means()
+        data = self._assemble(check, least=2)
+        counts, mean = data.means()
         if not counts.all():
             raise ProblemError(
                 f"feature {np.flatnonzero(counts == 0)[0]} is missing in all rows of "
                 "all nodes; leave it out"
             )
-        sizes = [[float(len(own))] for (own,) in team.shards]
-        (n_samples,) = team.world.total(np.array(sizes))
+        sizes = [[float(len(own))] for (own,) in data.shards]
+        (n_samples,) = data.world.total(np.array(sizes))
         self.n_components_ = self._count(int(n_samples))
         whole = bool((counts == n_samples).all())
-        rows = [own - mean for (own,) in team.shards]
-        self.result_ = self._run(team, rows, whole)
+        rows = [own - mean for (own,) in data.shards]
+        self.result_ = self._run(data, rows, whole)
         self.n_iter_ = self.result_.iterations
-        self._keep(team, mean, rows, whole)
+        self._set_attributes(data, mean, rows, whole)
         return self
 
     def transform(self, X: ArrayLike) -> Matrix:
@@ -186,36 +192,39 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
             )
         return M
 
-    def _run(self, team: Team, rows: list[Matrix], whole: bool) -> Result:
+    def _run(self, data: FitData, rows: list[Matrix], whole: bool) -> Result:
         """Return what the nodes find in rows about the mean of all."""
         M, seed = self.n_components_, self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        seed = team.world.share_array(np.array([seed], dtype=np.int64)).tolist()
+        seed = data.world.share_array(np.array([seed], dtype=np.int64)).tolist()
         draw = np.random.default_rng(seed).standard_normal((self.n_features_in_, M))
         known = [np.nan_to_num(own) for own in rows]
         spectra = [spectrum(own) for own in known]
-        self.scale_ = scale(team.world, known, spectra, M)
+        self.scale_ = scale(data.world, known, spectra, M)
         jitter, sizes = np.linalg.qr(draw)[0], [len(own) for own in rows]
-        W = start(team.world, sizes, spectra, self.scale_, jitter)
-        centred = team._replace(shards=[(own / self.scale_,) for own in rows])
+        W = initial_loadings(data.world, sizes, spectra, self.scale_, jitter)
+        centred = data._replace(shards=[(own / self.scale_,) for own in rows])
         # of whole rows the best mu is their mean, which is zero here
         nodes = centred.problems(lambda own: problems.PPCA(own, M, zero_mean=whole))
         theta = nodes[0].layout.pack(W=W, mu=0.0, a=1.0)
-        theta0 = np.tile(theta, (len(team.graph), 1))
+        theta0 = np.tile(theta, (len(data.graph), 1))
         return self._solve(centred, nodes, theta0=theta0)
 
-    def _keep(self, team: Team, mean: Vector, rows: list[Matrix], whole: bool) -> None:
+    def _set_attributes(
+        self, data: FitData, mean: Vector, rows: list[Matrix], whole: bool
+    ) -> None:
         """Set the fitted attributes, in the units of the data."""
-        W, mu, a = consensus(self.result_)
+        W, mu, a = mean_parts(self.result_)
         unit, noise = self.scale_, float(self.scale_**2 / a)
         self.mean_ = mean + unit * mu
         if not whole:
-            W = stretched(team.world, [own / unit for own in rows], W, mu, float(a))
+            scaled = [own / unit for own in rows]
+            W = rescale_latent(data.world, scaled, W, mu, float(a))
         axes, lengths, _ = np.linalg.svd(W, full_matrices=False)
         variance = (unit * lengths) ** 2 + noise
         if whole:
-            axes, variance, noise = variances(team.world, rows, axes)
+            axes, variance, noise = variances(data.world, rows, axes)
         largest = np.abs(axes).argmax(axis=0)
         signs = np.sign(axes[largest, np.arange(len(variance))])
         self.components_ = np.ascontiguousarray((axes * signs).T)

@@ -100,7 +100,7 @@ def variances(
     return basis @ turn[:, ::-1], inside[::-1].copy(), left / (n * (D - M))
 
 
-def stretched(
+def rescale_latent(
     world: Any, rows: list[Matrix], W: Matrix, mu: Vector, a: float
 ) -> Matrix:
     """Return W (D, M) such that the latent variables of all rows have covariance one.
@@ -127,7 +127,7 @@ def stretched(
     return np.asarray(W @ np.linalg.cholesky(np.reshape(squares, (M, M)) / n))
 
 
-def start(
+def initial_loadings(
     world: Any,
     counts: list[int],
     spectra: list[Spectrum],

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dadmm import penalty
 from dadmm.admm.stopping import CRITERIA, TRAIL, Rule, stride
 from dadmm.core.layout import Vector
-from dadmm.penalty import SCHEMES
 from dadmm.resilience.team import Recipe, Team
 
 
@@ -137,7 +137,7 @@ def find(team: Team, recipe: Recipe, iterations: int, converged: bool) -> Ending
         spacing=spacing,
         patience=standings[0].patience,
         delay=standings[0].delay + together,
-        scheme=next(k for k, kind in SCHEMES.items() if type(scheme) is kind),
+        scheme=penalty.name_of(scheme),
         eta0=scheme.eta0 if "eta0" in scheme.uses else None,
         convex=bool(getattr(node.problem, "convex", False)),
     )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dadmm import penalty
 from dadmm.admm.algorithm import Watcher
@@ -19,12 +18,14 @@ from dadmm.core.checks import MOST_SEED, check_integer, check_number
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from dadmm.core.interfaces import Exchange, Problem, Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.threads import one_blas_thread
 from dadmm.exchange import InProcessExchange, identity
 from dadmm.exchange.sending import EVERYTHING, Sending, check_loss
 from dadmm.exchange.wire import width
 from dadmm.exchange.world import Alone, together
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
+from dadmm.penalty import Scheme
 from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.resilience.team import Recipe, Team, carry_through
 from dadmm.results.record import History, Observe, Recorder
@@ -102,7 +103,7 @@ def solve(
     topology: Topology,
     *,
     comm: Any = None,
-    scheme: str = "auto",
+    scheme: str | Scheme = "auto",
     eta0: float = 10.0,
     t_max: int = 50,
     residual_ratio: float = 10.0,
@@ -142,9 +143,11 @@ def solve(
     comm : MPI.Comm, optional
         One node per rank. Without it all nodes run in this process, with the same
         result to the last bit.
-    scheme : str
+    scheme : str or Scheme
         How penalties adapt. `auto` needs no settings; the paper's are `fixed`, `vp`,
-        `ap`, `nap`, `vp_ap`, `vp_nap`; others in `dadmm.penalty.beyond`.
+        `ap`, `nap`, `vp_ap`, `vp_nap`; `global_balance` is a centralised baseline. An
+        object of a class of your own has its settings, and the next seven keep their
+        defaults.
     eta0, t_max, residual_ratio, budget0, budget_decay, budget_trigger, relaxation
         Settings of the scheme, see `dadmm.penalty.schemes.Scheme`.
     probe : {"midpoint", "neighbour"}
@@ -198,7 +201,7 @@ def solve(
     DadmmError
         For anything a caller can mend; each message is one sentence.
     """
-    given = locals()
+    given = _named(locals())
     if comm is not None:
         _compare(given)  # first: what is wrong then is so, and told, on all ranks
     rule = Rule(stopping, tolerance, absolute_tolerance)
@@ -213,7 +216,7 @@ def solve(
         relaxation=relaxation,
     )
     _check(init, agreement, on_failure, max_iter, max_seconds)
-    check_loss(sending, scheme)
+    check_loss(sending, penalty.name_of(policy))
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
     if checkpoints is not None:
@@ -221,7 +224,7 @@ def solve(
     starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
     recipe = Recipe(hosted, starts, policy, rule, sending, coupling, probe, agreement)
     # an objective that is not finite is told in words
-    with _one_thread(), np.errstate(all="ignore"):
+    with one_blas_thread(), np.errstate(all="ignore"):
         # On an error it is not closed: peers may still wait, and the job must end.
         exchange = _exchange(topology, layout, comm, wait, on_failure)
         team = recipe.team(exchange, topology, schedule, range(topology.n_nodes))
@@ -239,6 +242,15 @@ def solve(
         left = team.exchange.comm if team.lost else comm
         team.exchange.close()
         return replace(result, comm=left)
+
+
+def _named(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments, a scheme that is an object by its name and settings."""
+    scheme = given["scheme"]
+    if not isinstance(scheme, Scheme):
+        return given
+    own = {f"scheme.{name}": value for name, value in asdict(scheme).items()}
+    return given | {"scheme": penalty.name_of(scheme)} | own
 
 
 def _gather(
@@ -392,11 +404,6 @@ def _exchange(
     from dadmm.exchange.mpi import MPIExchange
 
     return MPIExchange(comm, topology, longest, wait, on_failure == "continue")
-
-
-def _one_thread() -> Any:
-    """Keep BLAS to one thread: ranks share cores, and bits depend on the number."""
-    return threadpool_limits(limits=1, user_api="blas")
 
 
 def _deadline(seconds: float) -> Watcher:

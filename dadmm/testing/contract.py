@@ -15,9 +15,9 @@ from dadmm.admm.crew import stacks
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.problems.builder import absent
+from dadmm.problems.builder import missing_member
 from dadmm.testing.minimum import check_descent, check_hold, check_optimality
-from dadmm.testing.trial import Trial, check_shape, check_vector, differ, fail
+from dadmm.testing.step import ProxStep, check_shape, check_vector, differ, fail
 
 WEIGHTS = (1.0, 100.0, 0.01, 0.0)
 
@@ -61,11 +61,11 @@ def check_problem(
         visited = [theta, problem.init(np.random.default_rng(seed + 1))]
         for weight in WEIGHTS:
             centre = _nearby(problem.layout, theta, fixed, rng)
-            trial = _prox(problem, theta, centre, weight, fixed)
-            _objectives(problem, trial, np.array([*visited, trial.result]))
-            check_descent(problem, trial, weight)
-            check_optimality(problem, trial, weight, visited, fixed, rng, rtol)
-            theta = trial.result
+            taken = _prox(problem, theta, centre, weight, fixed)
+            _objectives(problem, taken, np.array([*visited, taken.result]))
+            check_descent(problem, taken, weight)
+            check_optimality(problem, taken, weight, visited, fixed, rng, rtol)
+            theta = taken.result
             visited.append(theta)
         check_hold(problem, visited)
         if stacks(type(problem)):
@@ -73,9 +73,9 @@ def check_problem(
 
 
 def _members(problem: Problem, fixed: Sequence[str]) -> None:
-    lacking = absent(problem)
-    if lacking is not None:
-        raise ProblemError(f"{type(problem).__name__} has no {lacking}")
+    missing = missing_member(problem)
+    if missing is not None:
+        raise ProblemError(f"{type(problem).__name__} has no {missing}")
     for name in fixed:
         if name not in problem.layout.shapes:
             parts = ", ".join(problem.layout.shapes)
@@ -111,7 +111,7 @@ def _prox(
     centre: Vector,
     weight: float,
     fixed: Sequence[str],
-) -> Trial:
+) -> ProxStep:
     """Take a step, and check what can be said of it without knowing f."""
     old, aim = theta.copy(), centre.copy()
     stats = problem.expect(theta)
@@ -140,7 +140,7 @@ def _prox(
                 problem, "prox", f"expected the fixed part {name} to stay, found it "
                 "moved; hold it, or leave it out of fixed",
             )  # fmt: skip
-    return Trial(theta, stats, centre, weight * problem.layout.pull, result)
+    return ProxStep(theta, stats, centre, weight * problem.layout.pull, result)
 
 
 def _untouched(
@@ -162,10 +162,10 @@ def _own(problem: Problem, result: Vector, theta: Vector, centre: Vector) -> Non
             )  # fmt: skip
 
 
-def _objectives(problem: Problem, trial: Trial, rows: Matrix) -> None:
+def _objectives(problem: Problem, taken: ProxStep, rows: Matrix) -> None:
     """Check that each row has a value, which is its own."""
     given, n = rows.copy(), len(rows)
-    values = problem.objectives(rows, trial.stats)
+    values = problem.objectives(rows, taken.stats)
     _untouched(problem, "objectives", "thetas", rows, given)
     check_shape(problem, "objectives", values, (n,), "return f of each row of thetas")
     if not np.isfinite(values).all():
@@ -174,19 +174,19 @@ def _objectives(problem: Problem, trial: Trial, rows: Matrix) -> None:
             problem, "objectives", "expected finite values where init and prox lead, "
             f"found {values[row]}; look for a logarithm or a division",
         )  # fmt: skip
-    companies: dict[str, Callable[[], Any]] = {
-        "alone": lambda: [problem.objectives(r[None], trial.stats)[0] for r in rows],
-        "in another order": lambda: problem.objectives(rows[::-1], trial.stats)[::-1],
-        "when asked again": lambda: problem.objectives(rows, trial.stats),
+    calls: dict[str, Callable[[], Any]] = {
+        "alone": lambda: [problem.objectives(r[None], taken.stats)[0] for r in rows],
+        "in another order": lambda: problem.objectives(rows[::-1], taken.stats)[::-1],
+        "when asked again": lambda: problem.objectives(rows, taken.stats),
     }
-    for company, ask in companies.items():
+    for how, ask in calls.items():
         again = np.array(ask())
         far = np.abs(again - values) > 1e-9 * (1.0 + np.abs(values))
         if far.any():
             row = int(np.flatnonzero(far)[0])
             fail(
                 problem, "objectives", f"expected the value {values[row]:.6g} of a row "
-                f"whatever its company, found {again[row]:.6g} {company}; sum over the "
+                f"whatever the other rows, found {again[row]:.6g} {how}; sum over the "
                 "last axis only, and keep no state",
             )  # fmt: skip
 

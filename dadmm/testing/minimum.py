@@ -8,16 +8,16 @@ import numpy as np
 
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Vector
-from dadmm.testing.slopes import ROUNDING, Fall, hint, steepest
-from dadmm.testing.trial import Trial, check_vector, fail, spans
+from dadmm.testing.slopes import ROUNDING, Descent, hint, steepest
+from dadmm.testing.step import ProxStep, check_vector, fail, spans
 
 HUGE = (1e6, 1e9, 1e12, 1e15)
 
 
-def check_descent(problem: Problem, trial: Trial, weight: float) -> None:
-    rows = np.array([trial.theta, trial.result])
-    values = problem.objectives(rows, trial.stats)
-    pull = 0.5 * ((rows - trial.centre) ** 2 @ trial.weights)
+def check_descent(problem: Problem, taken: ProxStep, weight: float) -> None:
+    rows = np.array([taken.theta, taken.result])
+    values = problem.objectives(rows, taken.stats)
+    pull = 0.5 * ((rows - taken.centre) ** 2 @ taken.weights)
     before, after = values + pull
     if after > before + ROUNDING * (np.abs(values) + pull).sum():
         fail(
@@ -29,7 +29,7 @@ def check_descent(problem: Problem, trial: Trial, weight: float) -> None:
 
 def check_optimality(
     problem: Problem,
-    trial: Trial,
+    taken: ProxStep,
     weight: float,
     visited: Sequence[Vector],
     fixed: Sequence[str],
@@ -38,23 +38,23 @@ def check_optimality(
 ) -> None:
     """Check that each part is optimal, together or with later ones at old values."""
     where = {k: v for k, v in spans(problem).items() if k not in fixed}
-    known: dict[tuple[str, frozenset[str]], Fall | None] = {}
+    known: dict[tuple[str, frozenset[str]], Descent | None] = {}
 
     def point(moved: frozenset[str]) -> Vector:
-        mixed = trial.result.copy()
+        mixed = taken.result.copy()
         for name in where.keys() - moved:
-            mixed[where[name]] = trial.theta[where[name]]
+            mixed[where[name]] = taken.theta[where[name]]
         return mixed
 
-    def fall(name: str, moved: frozenset[str]) -> Fall | None:
+    def descent(name: str, moved: frozenset[str]) -> Descent | None:
         if (name, moved) not in known:
             known[name, moved] = steepest(
-                problem, trial, point(moved), where[name], visited, rng, rtol
+                problem, taken, point(moved), where[name], visited, rng, rtol
             )
         return known[name, moved]
 
     def explained(moved: frozenset[str]) -> bool:
-        last = [name for name in moved if fall(name, moved) is None]
+        last = [name for name in moved if descent(name, moved) is None]
         steps = [frozenset(last)] + [frozenset([name]) for name in last]
         return not moved or any(explained(moved - s) for s in steps if s)
 
@@ -63,9 +63,9 @@ def check_optimality(
     moved: list[str] = []
     for name in where:
         moved.append(name)
-        found = fall(name, frozenset(moved))
+        found = descent(name, frozenset(moved))
         if found is not None:
-            cause = hint(problem, trial, point(frozenset(moved)), where[name])
+            cause = hint(problem, taken, point(frozenset(moved)), where[name])
             fail(
                 problem, "prox", "expected no way down in f + weight/2 |x - centre|^2 "
                 f"at the result with weight {weight:g}, found a slope of "

@@ -9,7 +9,7 @@ import numpy as np
 
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
-from dadmm.testing.trial import Trial
+from dadmm.testing.step import ProxStep
 
 # Relative to the size of what is moved, and of which order. A parabola through two
 # steps is exact where f is smooth; a straight line is never too low where f is convex,
@@ -19,7 +19,7 @@ MOST = 40  # directions of a kind, in parts with more entries
 ROUNDING = 64.0 * float(np.finfo(float).eps)
 
 
-class Fall(NamedTuple):
+class Descent(NamedTuple):
     """The steepest way down from a point."""
 
     slope: float  # negative, per unit of length
@@ -48,7 +48,7 @@ def directions(
 
 def slopes(
     problem: Problem,
-    trial: Trial,
+    taken: ProxStep,
     point: Vector,
     ways: Matrix,
     step: float,
@@ -59,26 +59,26 @@ def slopes(
     One-sided; infinite where a way leads out of the domain.
     """
     rows = np.vstack([point, point + 0.5 * step * ways, point + step * ways])
-    values = problem.objectives(rows, trial.stats)
+    values = problem.objectives(rows, taken.stats)
     here, (half, full) = values[0], values[1:].reshape(2, -1)
     of_f = (full - here) / step
     if order == 2:
         of_f = 4.0 * (half - here) / step - of_f
     of_f[~np.isfinite(of_f)] = np.inf
-    pull = ways @ (trial.weights * (point - trial.centre))
+    pull = ways @ (taken.weights * (point - taken.centre))
     size = np.abs(values[np.isfinite(values)]).max(initial=abs(here))
     return of_f, pull, np.full(len(ways), ROUNDING * size / step)
 
 
 def steepest(
     problem: Problem,
-    trial: Trial,
+    taken: ProxStep,
     point: Vector,
     span: slice,
     visited: Sequence[Vector],
     rng: np.random.Generator,
     rtol: float,
-) -> Fall | None:
+) -> Descent | None:
     """Return the steepest way down from a point within a part; None if it is lowest.
 
     Falling is what all step sizes agree on, and more than ``rtol`` of the slopes that
@@ -89,14 +89,14 @@ def steepest(
         return None
     length = max(
         float(np.sqrt(np.mean(part[span] ** 2)))
-        for part in (point, point - trial.centre, trial.theta)
+        for part in (point, point - taken.centre, taken.theta)
     )
     worst = np.full(len(ways), -np.inf)
     excess = np.full(len(ways), -np.inf)
     for size, order in STEPS:
         step = size * (length if length > 0.0 else 1.0)
-        of_f, pull, noise = slopes(problem, trial, point, ways, step, order)
-        before = np.add(*slopes(problem, trial, trial.theta, ways, step, order)[:2])
+        of_f, pull, noise = slopes(problem, taken, point, ways, step, order)
+        before = np.add(*slopes(problem, taken, taken.theta, ways, step, order)[:2])
         terms = np.concatenate([np.abs(of_f) + np.abs(pull), np.abs(before)])
         allowed = rtol * terms[np.isfinite(terms)].max(initial=0.0) + noise
         worst = np.maximum(worst, of_f + pull)
@@ -104,10 +104,10 @@ def steepest(
     k = int(excess.argmin())
     if excess[k] >= 0.0:
         return None
-    return Fall(float(worst[k]), int(np.abs(ways[k]).argmax()))
+    return Descent(float(worst[k]), int(np.abs(ways[k]).argmax()))
 
 
-def hint(problem: Problem, trial: Trial, point: Vector, span: slice) -> str:
+def hint(problem: Problem, taken: ProxStep, point: Vector, span: slice) -> str:
     """Return what may be wrong with a step that does not end at the lowest point.
 
     A faulty step often ends where f balances some other proximal term than the one
@@ -117,12 +117,12 @@ def hint(problem: Problem, trial: Trial, point: Vector, span: slice) -> str:
     ways[:, span][:, : len(ways)] = np.eye(len(ways))
     entries = slice(span.start, span.start + len(ways))
     size = float(np.abs(point[span]).max(initial=0.0)) or 1.0
-    up = slopes(problem, trial, point, ways, 1e-5 * size)[0]
-    down = slopes(problem, trial, point, -ways, 1e-5 * size)[0]
+    up = slopes(problem, taken, point, ways, 1e-5 * size)[0]
+    down = slopes(problem, taken, point, -ways, 1e-5 * size)[0]
     force = 0.5 * (up - down)
-    weights = trial.weights[entries]
-    pull = weights * (point - trial.centre)[entries]
-    against = weights * (point + trial.centre)[entries]
+    weights = taken.weights[entries]
+    pull = weights * (point - taken.centre)[entries]
+    against = weights * (point + taken.centre)[entries]
     if not np.isfinite(force).all() or not pull.any():
         return "check that prox and objectives have the same terms"
     near = 0.01 * float(np.linalg.norm(pull))

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm.data.patterns import remove
+from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import check, split, split_frames
 from dadmm.problems import (
     PPCA,
@@ -34,7 +34,7 @@ def gappy(missing):
             lost[rows.astype(int), [i % 8, (i + 1) % 8, (i + 2) % 8]] = True
         holed = np.where(lost, np.nan, samples)
     else:
-        holed = remove(samples, missing, seed=1)
+        holed = remove_entries(samples, missing, seed=1)
     return samples, holed, centralised(holed)
 
 
@@ -134,7 +134,7 @@ def test_a_run_does_not_show_which_nodes_worked_together():
 def test_cameras_that_lose_tracks_agree_on_the_cube(lost):
     """One of them a block of tracks, or all some points: the shape is found."""
     tracks, points = dadmm.datasets.turntable(20, 60)
-    holed = remove(tracks, 0.1, seed=0, together=2)
+    holed = remove_entries(tracks, 0.1, seed=0, together=2)
     if lost == "block":
         holed = tracks.copy()
         holed[8:16, 10:30] = np.nan
@@ -178,7 +178,7 @@ def test_a_run_fills_in_what_is_missing(tmp_path, capsys):
     assert "angle_to_truth_degrees" in found
     assert "angle_to_centralised_degrees" not in found
     samples, _ = dadmm.datasets.synthetic(60, 6, 2)
-    holed = remove(samples, 0.2, seed=0)
+    holed = remove_entries(samples, 0.2, seed=0)
     with np.load("run/result.npz") as arrays:
         parts = [arrays[name] for name in ("W", "mu", "a")]
     mean = [part.mean(axis=0) for part in parts]

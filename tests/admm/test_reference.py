@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,6 +11,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 import dadmm
+from benchmarks.shared.schemes import build
+from dadmm.penalty import Scheme
 from tests.support import reference
 from tests.support.reference import SCHEMES, Settings, Theta
 
@@ -78,6 +80,7 @@ def solve(case, scheme, settings, n_iterations, **more):
     """Return the library's result after some iterations."""
     keywords = asdict(settings)
     zero_mean, _ = keywords.pop("zero_mean"), keywords.pop("curvature")
+    own = {field.name: keywords.pop(field.name) for field in fields(Scheme)}
     edges = [(i, j) for i, around in enumerate(case.neighbours) for j in around]
     return dadmm.solve(
         [
@@ -85,7 +88,7 @@ def solve(case, scheme, settings, n_iterations, **more):
             for samples in case.shards
         ],
         dadmm.Topology.from_edges(len(case.shards), edges),
-        scheme=scheme,
+        scheme=build(scheme, **own),
         theta0=np.array([reference.stack(theta) for theta in case.theta0]),
         tolerance=0,
         max_iter=n_iterations,

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from benchmarks.shared.schemes import SCHEMES
 from dadmm.admm.curvature import curvature
-from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
 from tests.admm.test_reference import BUSY, M, change, follow, make_case, solve
 from tests.support import reference

@@ -275,12 +275,12 @@ def test_a_class_that_lacks_a_method_is_told(monkeypatch):
 def test_every_problem_has_its_defaults(name):
     """Those of its class, in the settings of a run."""
     config = RunConfig(problem=name)
-    usual = builder.arguments(problems.PROBLEMS[name]).usual
+    defaults = builder.arguments(problems.PROBLEMS[name]).defaults
 
     for setting in ("alpha", "l1_ratio", "delta", "fit_intercept"):
-        assert getattr(config, setting) == usual.get(setting)
+        assert getattr(config, setting) == defaults.get(setting)
     assert config.problem_flags(3).get("alpha") == (
-        usual["alpha"] / 3 if "alpha" in usual else None
+        defaults["alpha"] / 3 if "alpha" in defaults else None
     )
 
 

@@ -49,17 +49,37 @@ def room(module: str) -> str:
     return name[0] if name and (PACKAGE / name[0]).is_dir() else "dadmm"
 
 
-def test_imports_between_rooms_have_no_cycle():
-    """The root imports rooms, and no room imports the root."""
+def imported_rooms() -> dict[str, set[str]]:
+    """Return the other rooms that each room imports."""
     graph: dict[str, set[str]] = {}
     for module in SOURCES:
         others = {room(name) for name in imports(module) & SOURCES.keys()}
         graph.setdefault(room(module), set()).update(others - {room(module)})
+    return graph
 
-    order = list(TopologicalSorter(graph).static_order())  # raises CycleError
+
+def test_imports_between_rooms_have_no_cycle():
+    """The root imports rooms, and no room imports the root."""
+    order = list(TopologicalSorter(imported_rooms()).static_order())  # or CycleError
 
     assert order[0] == "core"
     assert order[-1] == "dadmm"
+
+
+@pytest.mark.parametrize("name", sorted(imported_rooms().keys() - {"dadmm"}))
+def test_a_room_says_what_it_may_import(name):
+    """The sentence at the end of its docstring names the rooms that it imports."""
+    graph = imported_rooms()
+    words = ast.get_docstring(TREES[f"dadmm.{name}"]).split()
+    _, _, rule = " ".join(words).rpartition("may import ")
+    named = {room for room in graph if f"`{room}`" in rule}
+    if name == "core":
+        named = set()
+        assert "imports no other room" in " ".join(words)
+    if "every room but" in rule:
+        named = graph.keys() - named - {name, "dadmm"}
+
+    assert graph[name] <= named
 
 
 def test_only_exchange_imports_mpi4py():

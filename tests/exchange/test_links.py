@@ -33,7 +33,7 @@ class Network:
         self.links = [
             Links(
                 self.exchange, i, layout, sending, agrees=agrees,
-                schedule=None if schedule is None else schedule.of(graph, i),
+                schedule=None if schedule is None else schedule.active_edges(graph, i),
             )
             for i in range(len(graph))
         ]  # fmt: skip
@@ -265,7 +265,7 @@ def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
     )  # fmt: skip
 
     sent = result.history.edges["bytes"]  # (iterations, E)
-    head = HEAD + 8 * (not SCHEMES[scheme].agrees)
+    head = HEAD + 8 * (not SCHEMES[scheme].is_symmetric)
     opening = HEAD + 8 + 24
     traffic = result.traffic
     assert_array_equal(traffic.edge_messages, (sent > 0).sum(axis=0) + 1)

@@ -14,7 +14,7 @@ from benchmarks import bench_placement
 from benchmarks.shared import experiment
 from dadmm.cli.config import RunConfig
 from dadmm.graphs import placement, topology
-from dadmm.graphs.placement import crossing, place
+from dadmm.graphs.placement import count_crossing, place
 from tests.support.emulation import start_netem
 from tests.support.processes import PROGRAMS, ROOT, python
 
@@ -52,7 +52,7 @@ def test_every_node_has_a_rank_and_every_host_its_number(name, mapping):
     assert nodes[0] == 0
     assert_array_equal(np.sort(nodes), np.arange(20))
     assert {h: homes.count(h) for h in hosts} == {h: hosts.count(h) for h in hosts}
-    assert crossing(graph, homes) <= crossing(graph, hosts)
+    assert count_crossing(graph, homes) <= count_crossing(graph, hosts)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_few_edges_cross(name, hosts, most):
     graph = topology.build(name, len(hosts))
     nodes = place(graph, hosts)
 
-    assert crossing(graph, [hosts[rank] for rank in np.argsort(nodes)]) <= most
+    assert count_crossing(graph, [hosts[rank] for rank in np.argsort(nodes)]) <= most
 
 
 def test_nobody_moves_for_nothing():

@@ -41,7 +41,7 @@ def test_a_node_alone_has_a_schedule_of_nothing():
     schedule = Schedule.matchings(Topology.complete(1))
 
     assert schedule.period == 1
-    assert schedule.of(schedule.union, 0).shape == (1, 0)
+    assert schedule.active_edges(schedule.union, 0).shape == (1, 0)
 
 
 def test_a_node_sees_its_own_rows():
@@ -50,8 +50,9 @@ def test_a_node_sees_its_own_rows():
 
     assert schedule.period == 3
     assert repr(schedule.union) == "<Topology of 4 nodes, 3 edges>"
-    assert_array_equal(schedule.of(schedule.union, 1), [[1, 0], [0, 1], [0, 1]])
-    assert_array_equal(schedule.of(schedule.union, 3), [[1], [0], [1]])
+    found = schedule.active_edges(schedule.union, 1)
+    assert_array_equal(found, [[1, 0], [0, 1], [0, 1]])
+    assert_array_equal(schedule.active_edges(schedule.union, 3), [[1], [0], [1]])
 
 
 def test_only_the_union_must_be_connected():
@@ -205,7 +206,7 @@ def test_runs_of_a_schedule_stop_together_and_close(rule, agreement, every):
 
     result = solve(
         problems, schedule.union, schedule=schedule, sending=Sending(every=every),
-        stopping=rule, agreement=agreement, scheme="edge_balance", tolerance=1e-4,
+        stopping=rule, agreement=agreement, tolerance=1e-4,
         max_iter=5000, watchers=[watch],
     )  # fmt: skip
 

@@ -104,7 +104,7 @@ def test_an_edge_starts_from_the_mean_of_its_ends_proposals():
     problems, topology = quadratics(5), Topology.star(5)
     theta0 = np.random.default_rng(0).standard_normal((5, 2))
     bends = [curvature(p, x) for p, x in zip(problems, theta0, strict=True)]
-    proposed = [rules.opening(h, 1 if i else 4, 2) for i, h in enumerate(bends)]
+    proposed = [rules.initial_penalty(h, 1 if i else 4, 2) for i, h in enumerate(bends)]
 
     etas = first(problems, topology, theta0=theta0)
 
@@ -120,7 +120,7 @@ def test_an_end_without_a_curvature_takes_its_neighbours_proposal():
     bends = [curvature(p, x) for p, x in zip(problems, theta0, strict=True)]
     assert np.isnan(bends).tolist() == [False, False, True, False]
     proposed = [
-        rules.opening(h, d, 3) for h, d in zip(bends, (1, 2, 2, 1), strict=True)
+        rules.initial_penalty(h, d, 3) for h, d in zip(bends, (1, 2, 2, 1), strict=True)
     ]
 
     etas = first(problems, topology, theta0=theta0)
@@ -174,10 +174,10 @@ def test_both_ends_come_to_the_same_start(mine, theirs, agreed):
     scheme, anchors = build("auto"), np.zeros((1, 2))
     state = scheme.init(1)
 
-    one = scheme.settle(
+    one = scheme.start(
         state._replace(eta=np.array([mine])), np.array([theirs]), anchors
     )
-    other = scheme.settle(
+    other = scheme.start(
         state._replace(eta=np.array([theirs])), np.array([mine]), anchors
     )
 

@@ -16,15 +16,15 @@ from dadmm.penalty import SCHEMES, build, equations
 STEP = 2.0**-52  # the relative step of float64
 
 
-def tau_by_hand(own, tried):
+def tau_by_hand(own, f_probe):
     """Return tau_ij in exact arithmetic, as the paper prints it."""
-    own, tried = Fraction(own), [Fraction(f) for f in tried]
-    low, high = min([own, *tried]), max([own, *tried])
+    own, f_probe = Fraction(own), [Fraction(f) for f in f_probe]
+    low, high = min([own, *f_probe]), max([own, *f_probe])
 
     def kappa(f):
         return (f - low) / (high - low) + 1
 
-    return [float(kappa(own) / kappa(f) - 1) for f in tried]
+    return [float(kappa(own) / kappa(f) - 1) for f in f_probe]
 
 
 def test_kappa_maps_the_best_to_one_and_the_worst_to_two():
@@ -47,9 +47,9 @@ def test_kappa_is_one_when_all_objectives_agree(value):
 @pytest.mark.parametrize("scale", [1.0, -1.0, 1e-200, 3e150, -7e9])
 def test_rounding_noise_is_no_difference(scale):
     """A few last bits must not become a penalty, whatever the scale and sign of f."""
-    tried = scale * np.array([1.0, 1 + 8 * STEP, 1 - 64 * STEP, 1 + 1e-13])
+    f_probe = scale * np.array([1.0, 1 + 8 * STEP, 1 - 64 * STEP, 1 + 1e-13])
 
-    assert_array_equal(equations.tau(scale, tried), np.zeros(4))
+    assert_array_equal(equations.tau(scale, f_probe), np.zeros(4))
 
 
 @pytest.mark.parametrize("scale", [1.0, -1.0, 1e-200, 3e150])
@@ -65,12 +65,12 @@ def test_a_small_true_difference_counts_in_full(scale):
 def test_tau_is_the_ratio_of_kappas(seed):
     """Against exact fractions, for objectives of any sign and number of neighbours."""
     rng = np.random.default_rng(seed)
-    own, *tried = rng.normal(size=rng.integers(2, 9)) + rng.choice([-10, 0, 10])
+    own, *f_probe = rng.normal(size=rng.integers(2, 9)) + rng.choice([-10, 0, 10])
 
-    found = equations.tau(own, np.array(tried))
+    found = equations.tau(own, np.array(f_probe))
 
-    assert found.shape == (len(tried),)
-    assert_allclose(found, tau_by_hand(own, tried), rtol=1e-11, atol=1e-13)
+    assert found.shape == (len(f_probe),)
+    assert_allclose(found, tau_by_hand(own, f_probe), rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
@@ -78,11 +78,11 @@ def test_tau_stays_between_minus_one_half_and_one(scale):
     """So that one step of AP changes a penalty by a factor of two at most."""
     rng = np.random.default_rng(0)
     for _ in range(200):
-        own, *tried = scale * rng.standard_cauchy(size=rng.integers(2, 6))
-        tau = equations.tau(own, np.array(tried))
+        own, *f_probe = scale * rng.standard_cauchy(size=rng.integers(2, 6))
+        tau = equations.tau(own, np.array(f_probe))
 
         assert np.all((tau >= -0.5) & (tau <= 1.0))
-        assert np.all(np.sign(tau) == np.sign(own - np.array(tried)))
+        assert np.all(np.sign(tau) == np.sign(own - np.array(f_probe)))
 
 
 def test_tau_reaches_both_ends_of_its_range():
@@ -93,10 +93,10 @@ def test_tau_reaches_both_ends_of_its_range():
 
 def test_tau_leaves_the_objectives_alone():
     """They go on to other uses."""
-    tried = np.array([1.0, 5.0, 3.0])
-    equations.tau(2.0, tried)
+    f_probe = np.array([1.0, 5.0, 3.0])
+    equations.tau(2.0, f_probe)
 
-    assert_array_equal(tried, [1.0, 5.0, 3.0])
+    assert_array_equal(f_probe, [1.0, 5.0, 3.0])
 
 
 @pytest.mark.parametrize(

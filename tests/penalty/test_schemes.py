@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm.core.interfaces import Edges, Sighting
-from dadmm.penalty import SCHEMES, build
+from benchmarks.shared.schemes import SCHEMES, build
+from dadmm.core.interfaces import Edges, Observation
 
 TIMED = ("vp", "ap", "vp_ap")  # adapt while t < t_max
 BUDGETED = ("nap", "vp_nap")  # adapt while spent < budget
@@ -29,10 +29,10 @@ def agreeing(degree, size=4):
     return Edges(theta, rows, rows, rows, calm, calm, eta, theta, 20.0 * degree)
 
 
-def sight(t=2, own=2.0, before=2.0, tried=WORSE_AND_BETTER, primal=1.0, dual=1.0):
+def sight(t=2, own=2.0, before=2.0, f_probe=WORSE_AND_BETTER, primal=1.0, dual=1.0):
     """Return a sighting; the residuals are balanced unless said."""
-    edges = agreeing(len(tried))
-    return Sighting(t, own, before, np.array(tried), primal, dual, edges)
+    edges = agreeing(len(f_probe))
+    return Observation(t, own, before, np.array(f_probe), primal, dual, edges)
 
 
 def jump(rng, degree, size=4):
@@ -46,21 +46,21 @@ def jump(rng, degree, size=4):
 
 
 def wander(seed, degree=3, n=80):
-    """Return random sightings in order, as a node might have them."""
+    """Return random observations in order, as a node might have them."""
     rng = np.random.default_rng(seed)
     own = rng.normal(size=n + 1).cumsum()
     for t in range(1, n + 1):
         before = own[t - 1] if t > 1 else math.inf
-        tried = own[t] + rng.normal(size=degree)
-        seen = sight(t, own[t], before, tried, *np.exp(4 * rng.normal(size=2)))
-        network = (seen.dual, seen.primal) if t > 1 else None
-        yield seen._replace(edges=jump(rng, degree), network=network)
+        f_probe = own[t] + rng.normal(size=degree)
+        obs = sight(t, own[t], before, f_probe, *np.exp(4 * rng.normal(size=2)))
+        network = (obs.dual, obs.primal) if t > 1 else None
+        yield obs._replace(edges=jump(rng, degree), global_residuals=network)
 
 
 def begin(scheme, degree):
     """Return the state before iteration 1, after meeting neighbours like oneself."""
     state = scheme.init(degree)
-    return scheme.settle(state, state.eta, np.ones((degree, 4)))
+    return scheme.start(state, state.eta, np.ones((degree, 4)))
 
 
 def arrays(record):
@@ -72,15 +72,15 @@ def arrays(record):
     return [array for field in record for array in arrays(field)]
 
 
-def follow(scheme, sightings, degree=3):
+def follow(scheme, observations, degree=3):
     """Return the states of a scheme, the first before iteration 1."""
     states = [begin(scheme, degree)]
-    for seen in sightings:
-        states.append(scheme.update(states[-1], seen))
+    for obs in observations:
+        states.append(scheme.update(states[-1], obs))
     return states
 
 
-# --- contracts: a new scheme in the registry is held to them too ---------------------
+# --- contracts: a new scheme in a registry is held to them too ---------------------
 
 
 @pytest.mark.parametrize("degree", [0, 1, 4])
@@ -99,7 +99,7 @@ def test_a_scheme_starts_from_eta0_on_every_edge(scheme, degree):
 
 def test_equal_objectives_leave_the_penalty_alone(scheme):
     """tau is zero when no neighbour is better, though the paper's formula is 0/0."""
-    *_, last = follow(scheme, [sight(t, tried=[2.0] * 3) for t in range(1, 9)])
+    *_, last = follow(scheme, [sight(t, f_probe=[2.0] * 3) for t in range(1, 9)])
 
     assert_array_equal(last.eta, np.full(3, scheme.eta0))
     assert_array_equal(last.spent, np.zeros(3))
@@ -119,11 +119,11 @@ def test_penalties_stay_positive_finite_and_bounded(scheme, seed):
 
 def test_a_scheme_is_pure(scheme):
     """The state that goes in is unchanged, and the same comes out twice."""
-    for state, seen in zip(follow(scheme, wander(0)), wander(0), strict=False):
-        given = arrays(state) + arrays(seen)
+    for state, obs in zip(follow(scheme, wander(0)), wander(0), strict=False):
+        given = arrays(state) + arrays(obs)
         kept = [array.copy() for array in given]
 
-        first, again = scheme.update(state, seen), scheme.update(state, seen)
+        first, again = scheme.update(state, obs), scheme.update(state, obs)
 
         for array, before in zip(given, kept, strict=True):
             assert_array_equal(array, before)
@@ -133,24 +133,24 @@ def test_a_scheme_is_pure(scheme):
 
 def test_a_scheme_keeps_nothing_that_is_the_nodes(scheme):
     """A node writes into its arrays anew; what a scheme remembers must be a copy."""
-    for state, seen in zip(follow(scheme, wander(0)), wander(0), strict=False):
-        new = scheme.update(state, seen)
+    for state, obs in zip(follow(scheme, wander(0)), wander(0), strict=False):
+        new = scheme.update(state, obs)
         for mine in arrays(new):
-            assert not any(np.shares_memory(mine, theirs) for theirs in arrays(seen))
+            assert not any(np.shares_memory(mine, theirs) for theirs in arrays(obs))
 
 
 def test_edges_may_come_in_any_order(scheme):
     """Neighbours have no rank: permuted in, permuted out."""
     order = np.array([2, 0, 1])
-    sightings = list(wander(1))
+    observations = list(wander(1))
     turned = [
-        seen._replace(tried=seen.tried[order], edges=turn(seen.edges, order))
-        for seen in sightings
+        obs._replace(f_probe=obs.f_probe[order], edges=turn(obs.edges, order))
+        for obs in observations
     ]
     # sums over edges in another order are the same but for rounding
     rtol = 1e-9 if scheme == build("node_spectral") else 0.0
 
-    states, others = follow(scheme, sightings), follow(scheme, turned)
+    states, others = follow(scheme, observations), follow(scheme, turned)
 
     for state, other in zip(states, others, strict=True):
         for field, permuted in zip(state[:4], other[:4], strict=True):
@@ -159,14 +159,14 @@ def test_edges_may_come_in_any_order(scheme):
 
 def turn(edges, order):
     """Return the same edges in another order."""
-    rows = ("neighbours", "anchors", "drift", "multipliers", "eta")
+    rows = ("received_theta", "anchors", "drift", "multipliers", "eta")
     return edges._replace(**{name: getattr(edges, name)[order] for name in rows})
 
 
 @pytest.mark.parametrize("name", [name for name in SCHEMES if not SCHEMES[name].probes])
 def test_schemes_that_do_not_probe_need_no_objectives_of_neighbours(name):
     """They are shown an empty row, and a node evaluates nothing for them."""
-    blind = [seen._replace(tried=np.empty(0)) for seen in wander(2)]
+    blind = [obs._replace(f_probe=np.empty(0)) for obs in wander(2)]
     pairs = zip(follow(build(name), wander(2)), follow(build(name), blind), strict=True)
 
     for state, other in pairs:
@@ -191,7 +191,7 @@ def test_the_penalty_moves_while_t_is_below_t_max(name, t_max):
 
     states = follow(scheme, moving, degree=2)[1:]
 
-    moved = [seen.t for seen, new in zip(moving, states, strict=True)
+    moved = [obs.t for obs, new in zip(moving, states, strict=True)
              if np.any(new.eta != 10.0)]  # fmt: skip
     assert moved == [t for t in range(1, t_max) if t % 3]
 
@@ -208,8 +208,8 @@ def test_vp_doubles_and_halves_by_its_own_residuals():
 def test_doubling_and_halving_end_at_the_clamp(name):
     """With equal objectives no budget is spent, so nothing else would end it."""
     scheme = build(name, t_max=1000)
-    up = [sight(t, tried=[2.0, 2.0], primal=1.0, dual=0.0) for t in range(1, 60)]
-    down = [seen._replace(primal=0.0, dual=1.0) for seen in up]
+    up = [sight(t, f_probe=[2.0, 2.0], primal=1.0, dual=0.0) for t in range(1, 60)]
+    down = [obs._replace(primal=0.0, dual=1.0) for obs in up]
 
     assert_array_equal(follow(scheme, up, 2)[-1].eta, [1e7, 1e7])
     assert_array_equal(follow(scheme, down, 2)[-1].eta, [1e-5, 1e-5])
@@ -253,7 +253,8 @@ def test_a_raised_budget_counts_from_the_next_iteration(name):
 def test_a_raise_lets_an_edge_move_again(name):
     """1.0 is spent at once, the budget becomes 1.5, and a small tau fits in."""
     scheme = build(name, budget0=1.0)
-    first, second = sight(2, before=0.0, tried=[1.0, 2.0]), sight(3, tried=[1.9, 1.0])
+    first = sight(2, before=0.0, f_probe=[1.0, 2.0])
+    second = sight(3, f_probe=[1.9, 1.0])
     states = follow(scheme, [first, second._replace(primal=11.0)], degree=2)
 
     assert_array_equal(states[1].budget, [1.5, 1.0])

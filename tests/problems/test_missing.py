@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal
 
 import dadmm
 from dadmm.core.errors import ProblemError
-from dadmm.data.patterns import patterns, remove
+from dadmm.data.patterns import patterns, remove_entries
 from dadmm.problems import (
     PPCA,
     IncompletePPCA,
@@ -363,7 +363,7 @@ def test_groups_give_back_the_samples():
     """Each sample has its own pattern, and blocks have room for every row."""
     rng = np.random.default_rng(0)
     for n, D in ((1, 3), (40, 3), (200, 17)):
-        samples = remove(rng.normal(size=(n, D)), 0.3, seed=n)
+        samples = remove_entries(rng.normal(size=(n, D)), 0.3, seed=n)
         found = patterns(samples)
         assert_array_equal(found.mask[found.which], ~np.isnan(samples))
         assert_array_equal(np.bincount(found.which), found.counts)
@@ -376,7 +376,7 @@ def test_stacked_problems_give_the_same_bits(kind):
     """Expectations, sweeps of any weight, and objectives of several rows."""
     rng = np.random.default_rng(0)
     draws = [rng.normal(size=(20, 12)) for _ in WEIGHTS]
-    draws = [remove(x * np.arange(1, 13), 0.3, seed) for seed, x in enumerate(draws)]
+    draws = [remove_entries(x * np.arange(1, 13), 0.3, seed) for seed, x in enumerate(draws)]
     problems = [kind(x) if kind is LostTracks else kind(x, 2) for x in draws]
     theta = np.array([problem.init(rng) for problem in problems])
     centre, weight = rng.normal(size=theta.shape), np.array(WEIGHTS)
@@ -405,7 +405,7 @@ def test_a_column_that_is_never_observed_is_the_centres():
     _, problem, theta, centre = make((9, 6, 3, blocked))
     stats, views = problem.expect(theta), problem.layout.views
 
-    assert problem.seen[1] == 0
+    assert problem.observed_counts[1] == 0
     for weight, held in ((2.0, centre), (0.0, theta)):
         new = problem.prox(theta, stats, centre, weight)
         assert_allclose(views(new).W[1], views(held).W[1], rtol=1e-14)
@@ -463,7 +463,7 @@ def test_a_nan_chooses_the_class():
 def tracks(lost=0.2, seed=0):
     """Return tracks of a turning cube of which some are lost, and the cube."""
     rows, points = dadmm.datasets.turntable(8, 12, seed=seed)
-    return remove(rows, lost, seed, together=2), points
+    return remove_entries(rows, lost, seed, together=2), points
 
 
 def test_a_rows_translation_does_not_matter():

@@ -24,7 +24,7 @@ def starts(**settings):
     seen, problems = [], quadratics(5)
     for problem in problems:
         problem.expect = lambda theta: seen.append(theta.copy())
-    solve(problems, RING, max_iter=1, scheme="nap", **settings)  # surveys nothing
+    solve(problems, RING, max_iter=1, scheme="nap", **settings)  # needs no curvature
     return np.array(seen)
 
 

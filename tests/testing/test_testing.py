@@ -410,7 +410,7 @@ class Infinite:
         return super().objectives(thetas, stats) + np.inf
 
 
-@fault("whatever its company, found")
+@fault("whatever the other rows, found")
 class Centred:
     def objectives(self, thetas, stats):
         return super().objectives(thetas - thetas.mean(axis=0), stats)

@@ -24,7 +24,8 @@ SHORT = {"tolerance": 0.0, "max_iter": 16, "t_max": 9, "budget0": 0.6}
 EVERY = [
     {"scheme": scheme, "coupling": coupling, "record_edges": True, **SHORT}
     for scheme, coupling in product(SCHEMES, COUPLINGS)
-    if coupling == "symmetric" or not SCHEMES[scheme].agrees  # else it is the same run
+    # a symmetric scheme makes the same run with both couplings
+    if coupling == "symmetric" or not SCHEMES[scheme].is_symmetric
 ]
 # So loose that the rules stop the runs
 LOOSE = {"optimality": 50.0, "residuals": 0.3, "objective": 0.3}

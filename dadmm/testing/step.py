@@ -1,4 +1,4 @@
-"""A step that is on trial, and how its faults are told."""
+"""The record of a proximal step, and checks of what methods return."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Vector
 
 
-class Trial(NamedTuple):
+class ProxStep(NamedTuple):
     """A proximal step, and where it went."""
 
     theta: Vector

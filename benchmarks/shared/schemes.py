@@ -1,0 +1,137 @@
+"""All schemes that the benchmarks compare: those of dadmm, and three more.
+
+The three are slower than `auto` or need more settings, so dadmm does not offer them by
+name. They are plug-ins: pass an instance to `dadmm.solve`.
+
+    dadmm.solve(problems, graph, scheme=build("edge_balance", eta0=1.0))
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+
+from dadmm import penalty
+from dadmm.core.interfaces import Observation, PenaltyState
+from dadmm.core.layout import Vector
+from dadmm.penalty import equations, rules
+from dadmm.penalty.beyond import SpectralRatio, edges_of
+from dadmm.penalty.schemes import Scheme
+
+
+def relative_balance(
+    gap: Vector, size: Vector, drift: Vector, multipliers: Vector, eta: Vector
+) -> Vector:
+    """Return the ratio of an edge's relative primal and dual residual.
+
+    ``(|theta_i - theta_j| / (sqrt(2) max(|theta_i|, |theta_j|))) / (eta |z - z_old| /
+    |lambda|)``, per edge: Wohlberg (arXiv 1704.06209), whose rule is for one penalty in
+    all. Without multipliers yet, or without any distance, there is nothing to balance:
+    the ratio is 1.
+
+    Parameters
+    ----------
+    gap, size, drift, multipliers, eta : ndarray of shape (degree,)
+        |theta_i - theta_j|, the larger of |theta_i| and |theta_j|, |z_ij - z_ij_old|,
+        |lambda_ij| and eta_ij.
+    """
+    above = gap * multipliers
+    below = math.sqrt(2.0) * size * eta * drift
+    idle = (gap <= rules.NOISE * size) | (above == 0.0) | (below == 0.0)
+    return np.where(idle, 1.0, above / np.where(idle, 1.0, below))
+
+
+def barzilai_borwein(way: Vector, turn: Vector, least: float = 0.2) -> float:
+    """Return a curvature from a move (size,) and the gradient's change (size,).
+
+    The hybrid of the two Barzilai-Borwein quotients that Xu, Taylor, Li, Figueiredo,
+    Yuan and Goldstein (ACADMM, ICML 2017) use; NaN where the two are correlated by less
+    than ``least``, for then there is no such curvature.
+    """
+    product = float(way @ turn)
+    squares = float(way @ way), float(turn @ turn)
+    if not product > least * math.sqrt(squares[0] * squares[1]):
+        return math.nan
+    steepest, gentle = squares[1] / product, product / squares[0]
+    return gentle if 2.0 * gentle > steepest else steepest - 0.5 * gentle
+
+
+class EdgeBalance(Scheme):
+    """Balance the relative residuals of each edge."""
+
+    is_symmetric = True
+    BOUND: ClassVar[float] = 2.0
+    SCALE: ClassVar[float] = 150.0
+
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        edges = edges_of(obs)
+        size = rules.row_norms(edges.received_theta)
+        ratio = relative_balance(
+            rules.row_norms(edges.received_theta - edges.sent_theta),
+            np.maximum(size, rules.row_norms(edges.sent_theta)),
+            self.alpha * rules.row_norms(edges.drift),
+            rules.row_norms(edges.multipliers),
+            state.eta,
+        )
+        factor = rules.bounded(np.sqrt(ratio), self.BOUND)
+        eta = state.eta * factor ** rules.damping(obs.t, self.SCALE)
+        return state._replace(eta=equations.clamp(eta, self.eta0))
+
+
+class EdgeRatio(SpectralRatio):
+    """The rule of `auto`, started from eta0 and without relaxation."""
+
+
+class NodeSpectral(Scheme):
+    """Spectral penalty of each node, by Barzilai-Borwein curvatures; ACADMM-like.
+
+    The node's problem has the curvature of its gradient against theta, the rest of the
+    network that of its multipliers against the centre; the geometric mean of both is
+    the node's proximal weight, shared evenly by its edges. Xu et al. (ICML 2017) have a
+    centre; here each end proposes and the edge takes the mean, as in the paper's
+    schemes.
+    """
+
+    PERIOD: ClassVar[int] = 2
+    SAFEGUARD: ClassVar[float] = 1e5  # steps of a factor within 1 + SAFEGUARD / t^2
+
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        if (obs.t - 1) % self.PERIOD:
+            return state
+        edges = edges_of(obs)
+        gradient = edges.weight * (edges.centre - edges.theta)
+        anchor = edges.eta @ edges.anchors / edges.eta.sum()
+        pull = 2.0 * edges.multipliers.sum(axis=0)
+        now = np.stack([edges.theta, gradient, anchor, pull])
+        if state.memory is None:
+            return state._replace(memory=now)
+        move = now - state.memory
+        own = barzilai_borwein(move[0], move[1])
+        rest = barzilai_borwein(move[2], move[3])
+        weight = 2.0 * float(state.eta.sum())
+        known = [found for found in (own, rest) if not math.isnan(found)]
+        wanted = math.prod(known) ** (1.0 / len(known)) if known else weight
+        most = 1.0 + self.SAFEGUARD / obs.t**2
+        factor = min(max(wanted / weight, 1.0 / most), most)
+        eta = equations.clamp(state.eta * factor, self.eta0)
+        return state._replace(eta=eta, memory=now)
+
+
+OTHERS: dict[str, type[Scheme]] = {
+    "edge_balance": EdgeBalance,
+    "edge_ratio": EdgeRatio,
+    "node_spectral": NodeSpectral,
+}
+_BEYOND = ("global_balance", "auto")  # come last in the tables
+SCHEMES: dict[str, type[Scheme]] = {
+    **{name: kind for name, kind in penalty.SCHEMES.items() if name not in _BEYOND},
+    **OTHERS,
+    **{name: penalty.SCHEMES[name] for name in _BEYOND},
+}
+
+
+def build(name: str, **settings: Any) -> Scheme:
+    """Return the scheme of that name, of dadmm or of the three more."""
+    return SCHEMES[name](**settings)
