@@ -162,7 +162,8 @@ def pingpong(file: str, repeats: int = 60) -> None:
     """Write half round trips of messages from rank 0 to its neighbour and a far one."""
     from mpi4py import MPI
 
-    from dadmm.exchange.mpi import asleep, nap
+    from dadmm.exchange.collectives import asleep
+    from dadmm.exchange.mpi_wait import nap
 
     comm = MPI.COMM_WORLD
     names = comm.allgather(MPI.Get_processor_name())

@@ -16,7 +16,11 @@ from typing import Any
 import mpi4py
 import numpy as np
 
-from dadmm.exchange.mpi import MPI, NAP, MPIExchange, World, asleep, crowded, waiting
+from dadmm.exchange.collectives import asleep
+from dadmm.exchange.mpi import MPIExchange
+from dadmm.exchange.mpi_library import MPI
+from dadmm.exchange.mpi_wait import NAP, crowded, waiting
+from dadmm.exchange.mpi_world import World
 from dadmm.graphs.topology import Topology
 
 Swap = Callable[[], None]

@@ -65,7 +65,7 @@ def connect() -> Any:
     told = launched()
     if told is None:
         return Alone()
-    from dadmm.exchange.mpi import World
+    from dadmm.exchange.mpi_world import World
 
     world = World()
     rank, size = told

@@ -201,7 +201,7 @@ def connect(comm: Any) -> Any:
     """Return the world of a fit: this process alone, or the ranks of a communicator."""
     if comm is None:
         return Alone()
-    from dadmm.exchange.mpi import World
+    from dadmm.exchange.mpi_world import World
 
     return World(comm)
 

@@ -281,7 +281,7 @@ def _open(
     topology, comm = given["topology"], given["comm"]
     world: Any = Alone()
     if comm is not None:
-        from dadmm.exchange.mpi import World
+        from dadmm.exchange.mpi_world import World
 
         world = World(comm)
     decides = {k: v for k, v in given.items() if k not in OWN | FREE}
@@ -306,7 +306,7 @@ def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> T
 
 def _compare(given: dict[str, Any]) -> None:
     """Raise, on all ranks, if they were not given one thing to solve together."""
-    from dadmm.exchange.mpi import compare
+    from dadmm.exchange.collectives import compare
 
     facts = identity.versions()
     facts |= identity.settings({k: v for k, v in given.items() if k not in OWN})

@@ -18,7 +18,7 @@ from mpi4py import MPI
 import dadmm
 from dadmm import Topology, problems, run
 from dadmm import sklearn as estimators
-from dadmm.exchange.mpi import World
+from dadmm.exchange.mpi_world import World
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 ITERATIONS = 20
