@@ -21,7 +21,7 @@ def count(*handed: np.ndarray) -> None:
     outside[:] += 1, sum(array.nbytes for array in handed)
 
 
-def asleep(request: Any, *handed: np.ndarray) -> None:
+def wait_sleeping(request: Any, *handed: np.ndarray) -> None:
     """Count a collective, and wait for it by looking and sleeping in turns.
 
     Ranks that still import, or write, need the cores: blocking collectives would keep
@@ -41,7 +41,7 @@ def compare(comm: Any, facts: identity.Facts) -> None:
     code = np.array([identity.digest(facts)], dtype=np.uint64)
     mine = np.concatenate([code, ~code])
     most = np.empty_like(mine)
-    asleep(comm.Iallreduce(mine, most, op=MPI.MAX), mine)
+    wait_sleeping(comm.Iallreduce(mine, most, op=MPI.MAX), mine)
     if most[0] == ~most[1]:  # the largest is the smallest
         return
     everyone = [json.loads(text) for text in texts(comm, json.dumps(dict(facts)))]
@@ -82,8 +82,8 @@ def _joined(
     names = ("Iallgather", "Iallgatherv") if everywhere else ("Igather", "Igatherv")
     equal, unequal = (getattr(comm, name) for name in names)
     length, lengths = np.array([len(mine)]), np.zeros(comm.size, dtype=np.int64)
-    asleep(equal(length, lengths), length)
+    wait_sleeping(equal(length, lengths), length)
     width = mine.shape[1]
     everything = np.empty((int(lengths.sum()), width), mine.dtype)
-    asleep(unequal(mine, [everything, (lengths * width).tolist()]), mine)
+    wait_sleeping(unequal(mine, [everything, (lengths * width).tolist()]), mine)
     return everything, lengths

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -48,9 +48,9 @@ class MPIExchange:
         Bytes of the longest message.
     survives : bool
         Whether to go on when other ranks die, which takes an MPI with ULFM.
-    wait : {"auto", "block", "nap"}
+    wait : {"auto", "block", "poll"}
         How to wait: inside MPI ("block"), which is quickest when every rank has a core
-        to itself, or by testing and sleeping in turns ("nap"), which leaves the core to
+        to itself, or by testing and sleeping in turns ("poll"), which leaves the core to
         the ranks that are waited for. "auto" naps where ranks outnumber cores.
     """
 
@@ -71,7 +71,9 @@ class MPIExchange:
             )
         self._comm = comm.Dup()
         self._made_of = width, wait, survives
-        self.lost = MPI.Exception if survives else ()
+        self.rank_failure: tuple[type[Exception], ...] = ()
+        if survives:
+            self.rank_failure = (MPI.Exception,)
         self._wait = waiting(self._comm, wait)
         rank = self._comm.rank
         neighbours = topology.neighbours[rank]
@@ -97,7 +99,7 @@ class MPIExchange:
         self._swaps = 0  # by this plan, and not yet counted
         self._posted = np.empty((self._comm.size, 0))
         self._poll: Any = MPI.REQUEST_NULL
-        self.polls = 0
+        self.posts = 0
 
     def swap(self) -> None:
         """Send every outbox row that has a length, and receive one in return."""
@@ -152,7 +154,7 @@ class MPIExchange:
             self._posted = np.empty((self._comm.size, rows.shape[1]))
         self._row = rows  # kept until it is sent
         self._poll = self._comm.Iallgather(rows, self._posted)
-        self.polls += 1
+        self.posts += 1
 
     def read(self) -> Matrix:
         """Return the rows posted last."""
@@ -163,22 +165,22 @@ class MPIExchange:
         """Return the rows of all ranks in node order, on every rank."""
         return collect(self._comm, rows)
 
-    def agree(self, finished: bool) -> bool:
+    def all_finished(self, finished: bool) -> bool:
         """Return whether all ranks have finished and none has died.
 
         A rank that has not wakes up those that still wait for messages.
         """
-        if not self.lost:
+        if not self.rank_failure:
             return finished
         if not finished:
             self._comm.Revoke()
         return fault_tolerance.agree(self._comm, finished)
 
-    def mourn(self) -> None:
+    def raise_failed(self) -> NoReturn:
         """Raise that ranks have died, on all that are left."""
         raise MPI.Exception(MPI.ERR_PROC_FAILED)
 
-    def survive(
+    def shrink(
         self, last: int, plan: Callable[[Sequence[int]], tuple[Sequence[int], Topology]]
     ) -> tuple[MPIExchange, list[int], int]:
         """Return an exchange among survivors, who they are, and where they go on.
@@ -199,7 +201,7 @@ class MPIExchange:
         t : int
             The last iteration that all of them have finished.
         """
-        self._give_up()
+        self._complete_requests()
         while True:
             everyone = self._comm.Shrink()
             try:
@@ -217,7 +219,7 @@ class MPIExchange:
                 atexit.register(fault_tolerance.leave)
                 return exchange, alive, int(t[0])
 
-    def _give_up(self) -> None:
+    def _complete_requests(self) -> None:
         """Let all requests end in error, or MPI waits for them when the job ends."""
         plans = [request for plan in self._plans for request in plan.started]
         for request in (*plans, self._poll):
@@ -238,7 +240,7 @@ class MPIExchange:
     @property
     def collectives(self) -> tuple[int, int]:
         """How many rows were posted, and the bytes of all nodes in them."""
-        return self.polls, self.polls * self._posted.nbytes
+        return self.posts, self.posts * self._posted.nbytes
 
     def close(self) -> None:
         """Free the requests and the communicator."""

@@ -9,25 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.core.errors import ConfigError
-from dadmm.exchange import WAITS
-from dadmm.exchange.collectives import asleep
+from dadmm.exchange import check_wait
+from dadmm.exchange.collectives import wait_sleeping
 from dadmm.exchange.mpi_library import MPI
 
-NAP = 50e-6  # seconds asked for; about 100 with the usual timer. 50 to 200 are alike
+POLL_INTERVAL = (
+    50e-6  # seconds asked for; about 100 with the usual timer. 50 to 200 are alike
+)
 _done = MPI.Request.Testall
 
 
 def waiting(comm: Any, wait: str) -> Callable[[list[Any]], Any]:
     """Return the function that waits for requests."""
-    if wait not in WAITS:
-        raise ConfigError(f"unknown wait {wait!r}; choose one of {', '.join(WAITS)}")
+    check_wait(wait)
     if wait == "auto":
-        wait = "nap" if crowded(comm) else "block"
-    return nap if wait == "nap" else MPI.Request.Waitall
+        wait = "poll" if crowded(comm) else "block"
+    return poll if wait == "poll" else MPI.Request.Waitall
 
 
-def nap(requests: list[Any]) -> None:
+def poll(requests: list[Any]) -> None:
     """Wait for requests by looking and sleeping in turns.
 
     A turn has as many looks as messages are due: MPICH takes in about one message per
@@ -38,7 +38,7 @@ def nap(requests: list[Any]) -> None:
         for _ in range(looks):
             if _done(requests):
                 return
-        time.sleep(NAP)
+        time.sleep(POLL_INTERVAL)
 
 
 def crowded(comm: Any) -> bool:
@@ -48,7 +48,7 @@ def crowded(comm: Any) -> bool:
     mine = np.zeros(4096, dtype=np.uint8)
     mine[list(allowed)] = 1
     cores = np.empty_like(mine)  # of all: some launchers pin each rank to its own
-    asleep(host.Iallreduce(mine, cores, op=MPI.MAX), mine)
+    wait_sleeping(host.Iallreduce(mine, cores, op=MPI.MAX), mine)
     ranks = host.size
     host.Free()
     return ranks > int(cores.sum())

@@ -11,12 +11,12 @@ import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
 from dadmm.exchange import collectives, fault_tolerance, identity
-from dadmm.exchange.collectives import asleep, count, outside
-from dadmm.exchange.launcher import until_read
+from dadmm.exchange.collectives import count, outside, wait_sleeping
+from dadmm.exchange.launch_link import wait_until_read
 from dadmm.exchange.mpi_library import MPI, short_name
 
 
-class World:
+class MPIWorld:
     """All ranks of a run, for set-up and for errors; never used inside the loop."""
 
     def __init__(self, comm: Any = None) -> None:
@@ -25,20 +25,20 @@ class World:
         self.rank, self.size = self.comm.rank, self.comm.size
         self.number = self.rank  # as mpiexec knows it
         self.library = short_name()
-        self.outlived = False  # whether ranks have died and these have gone on
+        self.shrunk = False  # whether ranks have died and these have gone on
         self._before = outside.copy()
 
-    def outlive(self, comm: Any) -> None:
+    def adopt(self, comm: Any) -> None:
         """Be the world of those that are left, or of one part of them."""
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.outlived = True
+        self.shrunk = True
 
     def leave(self, code: int) -> None:
         """End this process as one that has survived others, when all have come here."""
         fault_tolerance.agree(self.comm, True)
         fault_tolerance.leave(code)
 
-    def become(self, rank: int) -> None:
+    def renumber(self, rank: int) -> None:
         """Number the ranks anew, from now on; this one has the given number.
 
         Rank 0 must stay: it speaks for all.
@@ -54,9 +54,9 @@ class World:
     def share_array(self, array: np.ndarray, root: int = 0) -> np.ndarray:
         """Return a rank's one-dimensional array on every rank; types must agree."""
         length, mine = np.array([array.size]), self.rank == root
-        asleep(self.comm.Ibcast(length, root=root), *[length] * mine)
+        wait_sleeping(self.comm.Ibcast(length, root=root), *[length] * mine)
         buffer = array.copy() if mine else np.empty(length[0], array.dtype)
-        asleep(self.comm.Ibcast(buffer, root=root), *[buffer] * mine)
+        wait_sleeping(self.comm.Ibcast(buffer, root=root), *[buffer] * mine)
         return buffer
 
     def first(self, text: str | None) -> str | None:
@@ -64,7 +64,7 @@ class World:
         lacking = self.size
         bid = np.array([lacking if text is None else self.rank])
         lowest = np.empty_like(bid)
-        asleep(self.comm.Iallreduce(bid, lowest, op=MPI.MIN), bid)
+        wait_sleeping(self.comm.Iallreduce(bid, lowest, op=MPI.MIN), bid)
         if lowest[0] == lacking:
             return None
         return self.share(text or "", int(lowest[0]))
@@ -83,7 +83,7 @@ class World:
 
     def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
         """Return this rank's block of rows of those that rank 0 holds."""
-        asleep(self.comm.Ibarrier())
+        wait_sleeping(self.comm.Ibarrier())
         shape = np.empty(2, dtype=np.int64)
         if blocks is None:
             count()
@@ -124,7 +124,7 @@ class World:
         """
         calls, mine = np.split(outside - self._before, 2)
         everyones = np.zeros_like(mine)
-        asleep(self.comm.Ireduce(mine, everyones, op=MPI.SUM), mine)
+        wait_sleeping(self.comm.Ireduce(mine, everyones, op=MPI.SUM), mine)
         return int(calls[0]), int(everyones[0])
 
     def dead(self, error: BaseException) -> list[int]:
@@ -148,5 +148,5 @@ class World:
         First mpiexec's helper on this host takes in what was said: of an end and words
         that come together, MPICH's may pass on the end alone.
         """
-        until_read(sys.stderr)
+        wait_until_read(sys.stderr)
         self._all.Abort(code)

@@ -15,7 +15,7 @@ LOCK = ".lock"
 WORDS = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # all that a lock may hold
 
 
-class Claim:
+class RunLock:
     """The word of a process that a run is at work in a folder, while it lives.
 
     It is a lock of the system's on a hidden file, which vanishes with the process
@@ -39,7 +39,7 @@ class Claim:
 
     def __init__(self, folder: Path, first: bool) -> None:
         handle = _open(folder / LOCK)
-        self.give_up = weakref.finalize(self, os.close, handle)
+        self.release = weakref.finalize(self, os.close, handle)
         try:
             if first:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

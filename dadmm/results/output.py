@@ -15,9 +15,9 @@ import numpy as np
 from dadmm.admm.node import Node
 from dadmm.core import files
 from dadmm.core.errors import OutputError
-from dadmm.resilience.recovery import Loss
+from dadmm.resilience.recovery import NodeFailure
 from dadmm.results import manifest, partfiles
-from dadmm.results.lock import LOCK, Claim
+from dadmm.results.lock import LOCK, RunLock
 from dadmm.results.manifest import PARTS, Manifest
 from dadmm.results.partfiles import PartFile
 from dadmm.results.record import EDGE_COLUMNS, NODE_COLUMNS, EdgeRows, NodeRows, Observe
@@ -42,8 +42,8 @@ def writing(what: Any) -> Iterator[None]:
 
 def create(
     out: str | None, name: str, overwrite: bool, names: Collection[str] = ()
-) -> tuple[Path, Claim]:
-    """Make the folder of a run; return its path and the claim on it.
+) -> tuple[Path, RunLock]:
+    """Make the folder of a run; return its path and the lock on it.
 
     Parameters
     ----------
@@ -59,9 +59,9 @@ def create(
         stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
         with writing("runs"):
             path = _fresh(stem)
-            claim = Claim(path, first=True)
+            lock = RunLock(path, first=True)
             _begin(Manifest(path), names)
-            return path, claim
+            return path, lock
     path = Path(out)
     with writing(path):
         if path.exists() and not path.is_dir():
@@ -69,11 +69,11 @@ def create(
         if path.is_dir():
             _present(path, overwrite).check(names)
         path.mkdir(parents=True, exist_ok=True)
-        claim = Claim(path, first=True)
+        lock = RunLock(path, first=True)
         found = _present(path, overwrite)  # nobody else changes it from here on
         found.check(names)
         _begin(found, names)
-    return path, claim
+    return path, lock
 
 
 def _present(path: Path, overwrite: bool) -> Manifest:
@@ -208,7 +208,7 @@ def _fresh(stem: Path) -> Path:
 
 
 class Parts:
-    """A watcher that writes this process's rows as they come.
+    """A callback that writes this process's rows as they come.
 
     Parameters
     ----------
@@ -264,18 +264,18 @@ class Parts:
             self._try(self._record, t, nodes)
         return None if self.failure is None else "output"
 
-    def rewind(self, loss: Loss) -> None:
+    def rewind(self, failure: NodeFailure) -> None:
         """Go on from the iteration to which the survivors of a loss go back.
 
         A part of the graph that it has cut off has a folder of its own from then on.
         """
         for rows in self._rows:
-            self._try(rows.rewind, loss)
-        if loss.part != loss.parts[0]:
+            self._try(rows.rewind, failure)
+        if failure.part != failure.parts[0]:
             source = self.home
-            self.home = self.folder.parent / f"part-{loss.part[0]:05d}"
-            if self._rank == loss.part[0]:
-                self._try(self._move_out, source, loss.part)
+            self.home = self.folder.parent / f"part-{failure.part[0]:05d}"
+            if self._rank == failure.part[0]:
+                self._try(self._move_out, source, failure.part)
 
     def _move_out(self, source: Path, nodes: Sequence[int]) -> None:
         """Make the folder of this part, with what was merged before."""
@@ -348,7 +348,7 @@ def write_arrays(
         np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
-def introduce(folder: Path, places: Sequence[str]) -> None:
+def write_ranks_file(folder: Path, places: Sequence[str]) -> None:
     """Leave word of the processes of a run, for whoever outlives them.
 
     That is ``ranks.csv``, from "rank host pid" of each node, if there are any, and the
@@ -382,7 +382,7 @@ def finish(
     parts : Parts
         Those of this process, which know of the others.
     left : sequence of int, optional
-        Whose rows to take: the nodes, and ranks, that are left after a loss. Those that
+        Whose rows to take: the nodes, and ranks, that are left after a failure. Those that
         a loss has cut off may still be at work.
     """
     folder = parts.home
@@ -437,8 +437,8 @@ def list_figures(folder: Path, names: Collection[str]) -> None:
     """List figures of a run in its folder; another folder has no list."""
     if files.kind(folder / manifest.NAME) != "none":
         with writing(folder):
-            claim = Claim(folder, first=True)
+            lock = RunLock(folder, first=True)
             try:
                 Manifest.read(folder).add(names)
             finally:
-                claim.give_up()
+                lock.release()

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import numpy as np
 
-from dadmm.admm.algorithm import Watcher
+from dadmm.admm.algorithm import Callback
 from dadmm.admm.node import Node
 from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Matrix, Vector
-from dadmm.resilience.recovery import Loss
+from dadmm.resilience.recovery import NodeFailure
 
 NODE_COLUMNS = (
     "objective",
@@ -126,7 +126,7 @@ class Memory:
 
 
 class NodeRows:
-    """A watcher that fills one row per hosted node and iteration."""
+    """A callback that fills one row per hosted node and iteration."""
 
     def __init__(
         self,
@@ -139,9 +139,9 @@ class NodeRows:
         self.columns = NODE_COLUMNS + tuple(observe)
         self.table = Table(n_hosted, len(self.columns), sink, start)
 
-    def rewind(self, loss: Loss) -> None:
+    def rewind(self, failure: NodeFailure) -> None:
         """Go on from the iteration to which the survivors of a loss go back."""
-        self.table.rewind(loss.t)
+        self.table.rewind(failure.t)
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         for row, node in zip(self.table.rows(), nodes, strict=True):
@@ -154,7 +154,7 @@ class NodeRows:
                 node.residual,
                 *node.verdict[:3],
                 node.eta_mean,
-                node.accord.quiet,
+                node.accord.quiet_count,
                 len(lengths) - lengths.count(0),
                 sum(lengths),
                 *node.seconds,
@@ -163,16 +163,16 @@ class NodeRows:
 
 
 class EdgeRows:
-    """A watcher that fills one row per directed edge of the hosted nodes."""
+    """A callback that fills one row per directed edge of the hosted nodes."""
 
     columns = EDGE_COLUMNS
 
     def __init__(self, n_edges: int, sink: Sink, start: int = 0) -> None:
         self.table = Table(n_edges, len(self.columns), sink, start)
 
-    def rewind(self, loss: Loss) -> None:
+    def rewind(self, failure: NodeFailure) -> None:
         """Go on without the edges that are lost."""
-        self.table.rewind(loss.t, loss.kept)
+        self.table.rewind(failure.t, failure.kept)
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         rows, start = self.table.rows(), 0
@@ -233,7 +233,9 @@ class Recorder:
         self._by_edge = by_edge
         self._rows = NodeRows(self._shape[0], self._node_sink, observe, start)
         self._edges = EdgeRows(self._shape[1], self._edge_sink, start)
-        self.watchers: list[Watcher] = [self._rows] * by_node + [self._edges] * by_edge
+        self.callbacks: list[Callback] = [self._rows] * by_node + [
+            self._edges
+        ] * by_edge
 
     def history(self, exchange: Exchange) -> History:
         """Return the rows of all processes."""

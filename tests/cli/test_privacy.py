@@ -144,7 +144,7 @@ def overheard(X, y):
         Topology.chain(2),
         tolerance=0.0,
         max_iter=30,
-        watchers=[watch],
+        callbacks=[watch],
     )
     return [(*before, theta) for before, theta in zip(known, seen[1:], strict=False)]
 

@@ -246,10 +246,10 @@ def test_a_run_with_a_checkpoint_is_resumed(run):
 
 def test_a_resumed_run_may_go_further(run, asked):
     """Limits and what concerns the person only are passed on, and nothing else."""
-    asked |= {"max_iter": 500, "quiet": True, "strict": False, "wait": "nap"}
+    asked |= {"max_iter": 500, "quiet": True, "strict": False, "wait": "poll"}
     words = run.begun().saved(40).plan()
 
-    wanted = "--max-iter 500 --quiet --no-strict --wait nap"
+    wanted = "--max-iter 500 --quiet --no-strict --wait poll"
     assert " ".join(words[2:]) == wanted
 
 

@@ -357,7 +357,7 @@ def test_a_run_without_results_failed_whatever_its_code(tmp_path):
     assert b"resume with ./launch/local -n 4 --resume run" in err
 
 
-REPORTS = "import dadmm.exchange.launcher as l; l.report_in()"  # and ends
+REPORTS = "import dadmm.exchange.launch_link as l; l.connect_to_launcher()"  # and ends
 
 
 def test_an_mpiexec_that_does_not_see_a_rank_end_is_ended(tmp_path):

@@ -110,7 +110,7 @@ def test_a_signal_leaves_the_verdict_alone(tmp_path, at):
         return "signal" if t == whole.iterations - at else None
 
     first = ppca(
-        max_iter=400, tolerance=0.05, watchers=[watch],
+        max_iter=400, tolerance=0.05, callbacks=[watch],
         checkpoints=Checkpoints(tmp_path),
     )  # fmt: skip
     if first.converged:  # too late to be stopped

@@ -16,7 +16,7 @@ from dadmm import Schedule, Topology
 from dadmm.drawing.run_reader import Run
 from dadmm.penalty import SCHEMES, build
 from dadmm.resilience import recovery
-from dadmm.resilience.recovery import Recent
+from dadmm.resilience.recovery import StateBuffer
 from dadmm.results.partfiles import PartFile
 from dadmm.results.record import EdgeRows, Memory, Table
 from tests.support import openmpi
@@ -181,16 +181,16 @@ def test_a_scheme_forgets_lost_edges(name):
 
 def test_recent_states_are_copies_and_few():
     """As many as the slowest node may be behind, and the present one."""
-    recent, array = Recent(reach=2), np.zeros(2)
-    assert recent.empty
+    buffer, array = StateBuffer(reach=2), np.zeros(2)
+    assert buffer.empty
     for t in range(5):
         array[:] = t
-        recent.keep(t, "", lambda: {0: {"x": array}})
+        buffer.save(t, "", lambda: {0: {"x": array}})
 
-    assert recent.last == 4
-    assert [recent.at(t)[0]["x"][0] for t in (2, 3, 4)] == [2, 3, 4]
+    assert buffer.last == 4
+    assert [buffer.at(t)[0]["x"][0] for t in (2, 3, 4)] == [2, 3, 4]
     with pytest.raises(StopIteration):
-        recent.at(1)
+        buffer.at(1)
 
 
 # Rows that are taken back

@@ -14,7 +14,7 @@ from dadmm import plot
 from dadmm.core.errors import OutputError
 from dadmm.resilience import checkpoint
 from dadmm.results import output
-from dadmm.results.lock import Claim
+from dadmm.results.lock import RunLock
 from dadmm.results.manifest import KNOWN, Manifest
 from dadmm.run import main
 from launch.base import run_folder
@@ -308,7 +308,7 @@ def test_a_lock_of_somebody_else_stays(tmp_path, text):
     """It would be emptied, for the name of the process."""
     (tmp_path / ".lock").write_text(text)
     with pytest.raises(OutputError, match="is not a lock of dadmm; move it away"):
-        Claim(tmp_path, first=True)
+        RunLock(tmp_path, first=True)
 
     assert (tmp_path / ".lock").read_text() == text
 

@@ -18,7 +18,7 @@ from dadmm.core import files
 from dadmm.core.errors import OutputError
 from dadmm.core.interfaces import PenaltyState
 from dadmm.results import output
-from dadmm.results.lock import Claim
+from dadmm.results.lock import RunLock
 from dadmm.results.manifest import names_of_run
 
 
@@ -71,7 +71,7 @@ def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
 def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
     """And nothing in it is touched. All of its processes must have ended."""
     _, first = output.create(str(tmp_path), "name", False, NAMES)
-    other = Claim(tmp_path, first=False)
+    other = RunLock(tmp_path, first=False)
     rows = tmp_path / output.PARTS / "history-00000.csv"
     rows.write_text("1,0,0\n")
     sentence = re.escape(
@@ -79,13 +79,13 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
         f"{os.uname().nodename}); wait for its end, or end it"
     )
 
-    for claim in (first, other):
+    for lock in (first, other):
         with pytest.raises(OutputError, match=sentence):
             output.create(str(tmp_path), "name", True, NAMES)
         with pytest.raises(OutputError, match=sentence):
-            Claim(tmp_path, first=True)
+            RunLock(tmp_path, first=True)
         assert rows.read_text() == "1,0,0\n"
-        claim.give_up()
+        lock.release()
     output.create(str(tmp_path), "name", True, NAMES)
     assert not rows.exists()
 
@@ -94,16 +94,16 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
 def test_a_claim_ends_with_its_process(tmp_path):
     """However that ends."""
     code = "import dadmm.results.lock, pathlib, sys; p = pathlib.Path(sys.argv[1]); "
-    code += "c = dadmm.results.lock.Claim(p, first=True); print('mine', flush=True); input()"
+    code += "c = dadmm.results.lock.RunLock(p, first=True); print('mine', flush=True); input()"
     words = [sys.executable, "-c", code, str(tmp_path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(words, **pipes) as process:
         assert process.stdout.readline() == b"mine\n"
         with pytest.raises(OutputError, match=f"process {process.pid} on "):
-            Claim(tmp_path, first=True)
+            RunLock(tmp_path, first=True)
         process.kill()
         process.wait()
-    Claim(tmp_path, first=True)
+    RunLock(tmp_path, first=True)
 
 
 def test_places_that_cannot_be_written_are_named(tmp_path, monkeypatch):
@@ -134,7 +134,7 @@ def node(i, t, degree=1):
     return SimpleNamespace(
         objective=100.0 * t + i, primal=1.0, dual=1.0, eta_mean=1.0,
         disagreement=1.0, residual=1.0, verdict=(1.0, 1.0, 1.0),
-        accord=SimpleNamespace(quiet=0.0), seconds=[0.0] * 4,
+        accord=SimpleNamespace(quiet_count=0.0), seconds=[0.0] * 4,
         links=SimpleNamespace(lengths=np.full(degree, 8)), theta=np.array([t + i / 8]),
         penalty=PenaltyState(eta, eta, eta, eta),
     )  # fmt: skip
@@ -196,7 +196,7 @@ def full(monkeypatch):
 
 
 def test_a_failure_to_write_ends_the_run_in_good_order(folder, full):
-    """The watcher asks all to stop, and the error is raised when it is closed."""
+    """The callback asks all to stop, and the error is raised when it is closed."""
     parts = output.Parts(folder, 0, [(0,)], None, {})
     said = [parts(t, [node(0, t)]) for t in range(1, 5001)]
 

@@ -12,7 +12,7 @@ from numpy.testing import assert_array_equal
 import dadmm
 from dadmm.admm.stopping import Verdict
 from dadmm.core.interfaces import PenaltyState
-from dadmm.resilience.recovery import Loss
+from dadmm.resilience.recovery import NodeFailure
 from dadmm.results import record
 from dadmm.results.partfiles import PartFile, merge
 from dadmm.results.record import EdgeRows, History, Memory, NodeRows, Table
@@ -167,7 +167,7 @@ def node(i, eta=(1.0, 2.0)):
         objective=1.0 + i, primal=2.0 + i, dual=3.0 + i,
         disagreement=4.0 + i, residual=5.0 + i,
         verdict=Verdict(6.0 + i, 7.0 + i, 8.0 + i), eta_mean=9.0 + i,
-        accord=SimpleNamespace(quiet=10.0 + i),
+        accord=SimpleNamespace(quiet_count=10.0 + i),
         links=SimpleNamespace(lengths=np.array([9, 0] if len(eta) == 2 else eta)),
         seconds=[13.0 + i, 14.0 + i, 15.0 + i, 16.0 + i],
         theta=np.array([17.0 + i]), penalty=state,
@@ -179,11 +179,11 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
     one = node(0)
     one.eta = np.ones(2)
     recorder = record.Recorder([one], {}, True, True, start=100)
-    loss = Loss(105, (2,), ((0, 1),), (0, 1), np.array([True, False]))
+    loss = NodeFailure(105, (2,), ((0, 1),), (0, 1), np.array([True, False]))
     for t in range(101, 111):
-        for watch in recorder.watchers:
+        for watch in recorder.callbacks:
             watch(t, [one])
-    for watch in recorder.watchers:
+    for watch in recorder.callbacks:
         watch.rewind(loss)
     history = recorder.history(SimpleNamespace(collect=lambda rows: rows))
 
