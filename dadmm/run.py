@@ -31,7 +31,7 @@ from dadmm.exchange.world import collectively, connect
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.problems import IncompletePPCA, StructureFromMotion, motion
-from dadmm.results import output
+from dadmm.results.writing import write_arrays
 from dadmm.solver.solve import Result, solve
 
 OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3
@@ -257,7 +257,7 @@ def impute(
             latent = problem.latent(result.of(i), samples[i])
             found = {"samples": filled, "variances": variances, "latent": latent}
             path = folder / f"imputed-{i:05d}.npz"
-            output.write_arrays(path, found, private=True)
+            write_arrays(path, found, private=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from dadmm.data.textfiles import Names
 from dadmm.exchange.world import collectively
 from dadmm.graphs import placement
 from dadmm.problems import PPCA, IncompletePPCA, builder, metrics
-from dadmm.results.record import Observe
+from dadmm.results.rows import Observe
 from dadmm.solver.advice import advise
 from dadmm.solver.solve import Result
 

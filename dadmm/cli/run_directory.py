@@ -19,11 +19,14 @@ from dadmm.exchange.world import collectively, host
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.results import output
+from dadmm.results import directory
+from dadmm.results import finish as finishing
 from dadmm.results.lock import RunLock
 from dadmm.results.manifest import Manifest, names_of_run
-from dadmm.results.record import Observe
+from dadmm.results.row_files import RowFiles
+from dadmm.results.rows import Observe
 from dadmm.results.runfolder import RunFolder, read_summary
+from dadmm.results.writing import write_text, writing
 from dadmm.solver.solve import Result
 
 
@@ -32,7 +35,7 @@ class Session(NamedTuple):
 
     folder: Path
     checkpoints: Checkpoints
-    parts: output.Parts
+    parts: RowFiles
     lock: RunLock
 
 
@@ -71,7 +74,7 @@ def begin(
         start = checkpoints.open(world, tuple(samples), graph.n_nodes, config.max_iter)
         if resume is not None:
             collectively(world, _reopen, world, config, folder, graph, start, observe)
-        collectively(world, _introduce, world, folder)
+        collectively(world, _write_ranks, world, folder)
         parts = collectively(
             world, _open_parts, world, config, folder, graph, observe, start
         )
@@ -85,17 +88,17 @@ def begin(
 
 
 def _enter(world: World, folder: Path) -> RunLock | None:
-    """Claim the folder of a run that goes on, on rank 0."""
+    """Lock the folder of a run that is resumed, on rank 0."""
     if world.rank:
         return None
-    Manifest.read(folder, output.NO_RESUME)  # or an error
-    with output.writing(folder):
+    Manifest.read(folder, directory.NO_RESUME)  # or an error
+    with writing(folder):
         return RunLock(folder, first=True)
 
 
 def _join(folder: Path, first: RunLock | None) -> RunLock:
-    """Join rank 0's lock: survivors of a loss may outlive it."""
-    with output.writing(folder):
+    """Share rank 0's lock: any rank may be the last to exit."""
+    with writing(folder):
         return first or RunLock(folder, first=False)
 
 
@@ -109,7 +112,7 @@ def _create(
     problem = config.problem.rpartition(":")[2]
     name = f"{problem}-{graph}-{config.scheme}"
     names = _names(world, config, n_nodes)
-    folder, lock = output.create(config.out, name, config.overwrite, names)
+    folder, lock = directory.create(config.out, name, config.overwrite, names)
     _write_config(config, folder, n_nodes)
     return str(folder), lock
 
@@ -129,7 +132,7 @@ def _names(world: World, config: RunConfig, n_nodes: int) -> set[str]:
 def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
     """Write what repeats the run, but not where the results went."""
     again = replace(config, nodes=n_nodes, out=None, overwrite=False)
-    output.write_text(folder / "config.toml", again.to_toml())
+    write_text(folder / "config.toml", again.to_toml())
 
 
 def _check_unfinished(world: World, folder: Path, max_iter: int) -> None:
@@ -168,15 +171,15 @@ def _reopen(
     if world.rank == 0:
         n_edges = len(graph.edges) if config.record_edges else None
         names = _names(world, config, graph.n_nodes)
-        output.reopen(folder, start, graph.n_nodes, n_edges, observe, names)
+        directory.reopen(folder, start, graph.n_nodes, n_edges, observe, names)
         _write_config(config, folder, graph.n_nodes)
 
 
-def _introduce(world: World, folder: Path) -> None:
-    """Leave word of the processes of the run, on rank 0, for whoever outlives them."""
+def _write_ranks(world: World, folder: Path) -> None:
+    """Write ranks.csv on rank 0."""
     places = world.gather_texts(f"{world.number} {host()} {os.getpid()}")
     if world.rank == 0:
-        output.write_ranks_file(folder, places if world.comm is not None else [])
+        directory.write_ranks_file(folder, places if world.comm is not None else [])
 
 
 def _open_parts(
@@ -186,11 +189,11 @@ def _open_parts(
     graph: Topology,
     observe: Observe,
     start: int,
-) -> output.Parts:
+) -> RowFiles:
     """Open the files into which this rank writes its rows."""
     nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
     edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
-    return output.Parts(
+    return RowFiles(
         folder,
         world.rank,
         [(i,) for i in nodes],
@@ -214,10 +217,10 @@ def finish(
     parts = session.parts
     if world.rank == 0:
         left = result.nodes.tolist() if result.lost else None
-        output.finish(summary, arrays, parts, left)
+        finishing.write_results(summary, arrays, parts, left)
         if parts.home == session.folder:
-            output.remove_rows(parts, result.lost)
+            finishing.remove_rows(parts, result.lost)
         if result.converged or result.lost:
-            output.remove_checkpoints(session.folder)  # nothing is left to resume
-        output.settle(parts.home)
+            finishing.remove_checkpoints(session.folder)  # nothing is left to resume
+        finishing.list_remaining(parts.home)
     return parts.home

@@ -58,8 +58,12 @@ def kind(path: str | Path, handle: int | None = None) -> str:
     """Return what is there: file, folder, link, special, or none."""
     try:
         mode = os.stat(path, dir_fd=handle, follow_symlinks=False).st_mode
-    except (FileNotFoundError, NotADirectoryError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a NUL
         return "none"
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            return "none"
+        raise
     return KINDS.get(stat.S_IFMT(mode), "special")
 
 

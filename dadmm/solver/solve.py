@@ -28,7 +28,8 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.resilience.runner import HostedNodes, NodeFactory, run_with_recovery
-from dadmm.results.record import History, Observe, Recorder
+from dadmm.results.history import History, Recorder
+from dadmm.results.rows import Observe
 from dadmm.solver.ending import Ending, find
 
 P = ParamSpec("P")

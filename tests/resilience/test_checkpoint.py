@@ -23,7 +23,7 @@ from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
 from dadmm.resilience import checkpoint
 from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.results import output
+from dadmm.results import row_files
 from dadmm.results.manifest import Manifest, names_of_run
 from tests.support.problems import quadratics
 
@@ -391,9 +391,9 @@ def killed_after(t, *words):
             self._sync()
             raise KeyboardInterrupt
 
-    record = output.Parts.__call__
+    record = row_files.RowFiles.__call__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output.Parts, "__call__", kill)
+        patch.setattr(row_files.RowFiles, "__call__", kill)
         main(*words)
 
 

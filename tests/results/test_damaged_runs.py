@@ -38,7 +38,13 @@ def use(tool, folder, kind="all"):
         home = folder.parent / "sweep"
         (home / "settings").mkdir(parents=True)
         (home / "settings" / "task.toml").write_text("seed = 0\n")
-        record = {"ranks": 4, "varied": ["seed"], "jobs": [], "tasks": ["task"]}
+        record = {
+            "ranks": 4,
+            "varied": ["seed"],
+            "jobs": [],
+            "files": [],
+            "tasks": ["task"],
+        }
         (home / "sweep.json").write_text(json.dumps(record))
         folder.rename(home / "task")
         return sweep.main(["collect", str(home)])
@@ -127,9 +133,17 @@ def claim_a_lot(file):
         archive.writestr("edges.npy", buffer.getvalue())
 
 
+def cut(file):
+    """Keep the first half of a file; of TOML, end inside an entry."""
+    half = file.read_bytes()[: file.stat().st_size // 2]
+    if file.suffix == ".toml":
+        half = half[: half.rindex(b"=") + 1]
+    file.write_bytes(half)
+
+
 ANY_FILE = {
     "empty": lambda f: f.write_bytes(b""),
-    "cut short": lambda f: f.write_bytes(f.read_bytes()[: f.stat().st_size // 2]),
+    "cut short": lambda f: cut(f),
     "bytes": lambda f: f.write_bytes(np.random.default_rng(0).bytes(500)),
     "a folder": lambda f: instead(f, lambda g: g.mkdir()),
     "a named pipe": lambda f: instead(f, os.mkfifo),

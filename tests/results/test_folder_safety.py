@@ -13,7 +13,7 @@ import pytest
 from dadmm import plot
 from dadmm.core.errors import OutputError
 from dadmm.resilience import checkpoint
-from dadmm.results import output
+from dadmm.results import row_files
 from dadmm.results.lock import RunLock
 from dadmm.results.manifest import KNOWN, Manifest
 from dadmm.run import main
@@ -24,7 +24,7 @@ from launch.batch import tasks
 SMALL = (
     "--nodes", 3, "--n-samples", 30, "--dimension", 4, "--n-components", 2,
     "--tolerance", 0, "--checkpoint-every", 5, "--missing", 0.1, "--record-edges",
-    "--no-reference", "--quiet",
+    "--no-compare-centralised", "--quiet",
 )  # fmt: skip
 
 
@@ -289,7 +289,7 @@ def test_folders_that_become_links_during_a_run_are_not_followed(
     folder, monkeypatch, place
 ):
     """By whom ever: each is opened without following."""
-    record, before = output.Parts.__call__, contents("mine")
+    record, before = row_files.RowFiles.__call__, contents("mine")
 
     def swap(self, t, nodes):
         if t == 8:
@@ -297,7 +297,7 @@ def test_folders_that_become_links_during_a_run_are_not_followed(
             (folder / place).symlink_to(Path("mine").absolute())
         return record(self, t, nodes)
 
-    monkeypatch.setattr(output.Parts, "__call__", swap)
+    monkeypatch.setattr(row_files.RowFiles, "__call__", swap)
 
     assert begin("--overwrite") == 2
     assert contents("mine") == before
@@ -400,5 +400,7 @@ def test_a_sweep_names_only_folders_of_its_own(tmp_path, name):
     record = json.loads((tmp_path / "sweep.json").read_text())
     (tmp_path / "sweep.json").write_text(json.dumps(record | {"tasks": [name]}))
 
-    with pytest.raises(UsageError, match="is not the name of a folder of a sweep"):
+    with pytest.raises(
+        UsageError, match="is not the name of a folder of a sweep|no list of"
+    ):
         tasks.Sweep(tmp_path)

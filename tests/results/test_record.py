@@ -13,9 +13,9 @@ import dadmm
 from dadmm.admm.stopping import Verdict
 from dadmm.core.interfaces import PenaltyState
 from dadmm.resilience.recovery import NodeFailure
-from dadmm.results import record
-from dadmm.results.partfiles import PartFile, merge
-from dadmm.results.record import EdgeRows, History, Memory, NodeRows, Table
+from dadmm.results.history import History, MemorySink, Recorder
+from dadmm.results.part_files import PartFile, merge
+from dadmm.results.rows import NODE_COLUMNS, EdgeRows, NodeRows, RowBuffer
 
 
 class Blocks:
@@ -33,23 +33,23 @@ class Blocks:
         return np.concatenate(self.blocks)
 
 
-def fill(table, n_iterations, start=1):
+def fill(buffer, n_iterations, start=1):
     """Fill rows with numbers that say where they belong."""
     for t in range(start, start + n_iterations):
-        rows = table.rows()
+        rows = buffer.next_rows()
         rows[...] = 100 * t + np.arange(rows.size).reshape(rows.shape)
 
 
-# Tables
+# Buffers
 
 
-def test_a_table_hands_over_full_blocks():
+def test_a_buffer_hands_over_full_blocks():
     """In order, each told by its first iteration, the rest at the end."""
     sink = Blocks()
-    table = Table(2, 3, sink, seconds=1e9)
-    table._block = table._block[:4]
-    fill(table, 10)
-    table.flush()
+    buffer = RowBuffer(2, 3, sink, seconds=1e9)
+    buffer._block = buffer._block[:4]
+    fill(buffer, 10)
+    buffer.flush()
 
     assert sink.firsts == [1, 5, 9]
     assert [len(block) for block in sink.blocks] == [4, 4, 2]
@@ -57,49 +57,49 @@ def test_a_table_hands_over_full_blocks():
     assert_array_equal(sink.rows[6, 1], [703, 704, 705])
 
 
-def test_a_table_hands_over_old_blocks():
+def test_a_buffer_hands_over_old_blocks():
     """So that a long run can be watched, and little is lost with it."""
     sink = Blocks()
-    fill(Table(1, 1, sink, seconds=-1.0), 3)
+    fill(RowBuffer(1, 1, sink, seconds=-1.0), 3)
 
     assert sink.firsts == [1, 2]
 
 
-def test_an_empty_table_hands_over_nothing():
+def test_an_empty_buffer_hands_over_nothing():
     """Neither at the start nor twice."""
     sink = Blocks()
-    table = Table(1, 1, sink, seconds=1e9)
-    table.flush()
-    fill(table, 1)
-    table.flush()
-    table.flush()
+    buffer = RowBuffer(1, 1, sink, seconds=1e9)
+    buffer.flush()
+    fill(buffer, 1)
+    buffer.flush()
+    buffer.flush()
 
     assert sink.firsts == [1]
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (20, 8), (380, 3), (10**6, 3)])
-def test_a_table_is_allocated_once_and_not_too_large(shape):
+def test_a_buffer_is_allocated_once_and_not_too_large(shape):
     """Two megabytes, or one iteration where that is more."""
-    table = Table(*shape, Blocks())
-    block = table._block
-    fill(table, 2)
+    buffer = RowBuffer(*shape, Blocks())
+    block = buffer._block
+    fill(buffer, 2)
 
-    assert table._block is block
+    assert buffer._block is block
     assert 1 <= len(block) <= 4096
     assert block.nbytes <= max(8 * 2**18, 8 * shape[0] * shape[1])
 
 
 def test_memory_keeps_all_blocks():
-    """Copies: the table fills its block again."""
-    memory = Memory()
-    table = Table(2, 3, memory, seconds=1e9)
-    table._block = table._block[:2]
-    fill(table, 5)
-    table.flush()
+    """Copies: the buffer fills its block again."""
+    memory = MemorySink()
+    buffer = RowBuffer(2, 3, memory, seconds=1e9)
+    buffer._block = buffer._block[:2]
+    fill(buffer, 5)
+    buffer.flush()
 
     assert memory.all(2, 3).shape == (5, 2, 3)
     assert_array_equal(memory.all(2, 3)[:, 1, 2], 100 * np.arange(1, 6) + 5)
-    assert Memory().all(2, 3).shape == (0, 2, 3)
+    assert MemorySink().all(2, 3).shape == (0, 2, 3)
 
 
 # Part files
@@ -140,7 +140,8 @@ def test_parts_merge_by_iteration_then_node(tmp_path):
     write_part(tmp_path / "b.csv", [(2,)], 12, at_once=5)
     write_part(tmp_path / "c.csv", [(3,), (4,), (5,)], 12, at_once=12)
     parts = [tmp_path / f"{name}.csv" for name in "abc"]
-    merge(parts, ("iteration", "node", "x", "y"), tmp_path / "all.csv")
+    with open(tmp_path / "all.csv", "wb") as file:
+        merge(parts, ("iteration", "node", "x", "y"), file)
     header, *rows = read(tmp_path / "all.csv")
 
     assert header == ["iteration", "node", "x", "y"]
@@ -152,12 +153,13 @@ def test_parts_merge_by_iteration_then_node(tmp_path):
 def test_merging_nothing_leaves_a_header(tmp_path):
     """A run that was stopped before its first row is still a run."""
     (tmp_path / "a.csv").touch()
-    merge([tmp_path / "a.csv"], ("iteration", "node"), tmp_path / "all.csv")
+    with open(tmp_path / "all.csv", "wb") as file:
+        merge([tmp_path / "a.csv"], ("iteration", "node"), file)
 
     assert (tmp_path / "all.csv").read_text() == "iteration,node\n"
 
 
-# Watchers
+# Callbacks
 
 
 def node(i, eta=(1.0, 2.0)):
@@ -178,7 +180,7 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
     """Its first row is that of the iteration after the one from which it goes on."""
     one = node(0)
     one.eta = np.ones(2)
-    recorder = record.Recorder([one], {}, True, True, start=100)
+    recorder = Recorder([one], {}, True, True, start=100)
     loss = NodeFailure(105, (2,), ((0, 1),), (0, 1), np.array([True, False]))
     for t in range(101, 111):
         for watch in recorder.callbacks:
@@ -197,7 +199,8 @@ def test_rows_of_the_dead_are_left_out(tmp_path):
     (tmp_path / "c.csv").write_text("3,2,0,d\n3,2,1,e\n4,2,0,f\n")
     (tmp_path / "old.csv").write_text("?\n1,0,1,g\n2,0,2,h\n2,12,0,i\n3,0,2,j\n")
     parts, header = [tmp_path / "a.csv", tmp_path / "c.csv"], ("iteration", "i", "j")
-    merge(parts, header, tmp_path / "all.csv", tmp_path / "old.csv", nodes=[0, 2])
+    with open(tmp_path / "all.csv", "wb") as file:
+        merge(parts, header, file, tmp_path / "old.csv", nodes=[0, 2])
 
     assert (tmp_path / "all.csv").read_text().split() == [
         "iteration,i,j", "2,0,2,h", "3,0,2,a", "3,2,0,d", "4,0,2,c", "4,2,0,f",
@@ -209,9 +212,9 @@ def test_a_row_per_node_holds_the_named_columns():
     sink = Blocks()
     rows = NodeRows(2, sink, {"first": lambda theta: theta[0]})
     rows(1, [node(0), node(10)])
-    rows.table.flush()
+    rows.flush()
 
-    assert rows.columns == (*record.NODE_COLUMNS, "first")
+    assert rows.columns == (*NODE_COLUMNS, "first")
     sent = [1.0, 9.0]  # one of two messages, of nine bytes
     for row, first in zip(sink.rows[0], (1.0, 11.0), strict=True):
         assert_array_equal(row[:10], np.arange(first, first + 10))
@@ -224,7 +227,7 @@ def test_a_row_per_edge_holds_the_penalty_state():
     sink = Blocks()
     rows = EdgeRows(3, sink)
     rows(1, [node(0), node(1, eta=()), node(2, eta=(3.0,))])
-    rows.table.flush()
+    rows.flush()
 
     assert rows.columns == ("eta", "spent", "budget", "bytes")
     assert_array_equal(sink.rows[0], [[1, 11, 21, 9], [2, 12, 22, 0], [3, 13, 23, 3]])
@@ -264,7 +267,7 @@ def test_a_solved_history_has_a_row_per_iteration(result):
     """Of nodes and of edges, which are aligned with the topology's."""
     history, edges = result.history, result.history.edges
 
-    assert history.columns == (*record.NODE_COLUMNS, "precision")
+    assert history.columns == (*NODE_COLUMNS, "precision")
     assert len(history) == len(edges) == result.iterations == 6
     assert history["primal"].shape == (6, 3)
     assert edges["eta"].shape == (6, len(result.topology.edges))
