@@ -34,9 +34,9 @@ class Timed(Checkpoints):
         super().__init__(*arguments, **options)
         self.took: list[float] = []
 
-    def keep(self, t, wish, take) -> None:
+    def save(self, t, request, take) -> None:
         start = time.perf_counter()
-        super().keep(t, wish, take)
+        super().save(t, request, take)
         if t % self.every == 0:
             self.took.append(time.perf_counter() - start)
 

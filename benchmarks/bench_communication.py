@@ -146,7 +146,7 @@ def work(talk: Talk) -> dict[str, Any]:
         max_iter=watch.arrival.longest,
         seed=1,
         record=False,
-        watchers=[watch],
+        callbacks=[watch],
     )
     first, for_good = watch.arrival.first, watch.arrival.for_good
     sent = np.array(watch.sent, dtype=float)

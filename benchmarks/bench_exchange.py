@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.shared.experiment import say, write_rows
 from dadmm.calibrate import calibrated
-from dadmm.exchange.launcher import launched
+from dadmm.exchange.launch_link import rank_and_size
 
 RESULTS = Path(__file__).with_name("results")
 RANKS = (2, 20)
@@ -133,7 +133,7 @@ def main() -> None:
     add("--network", type=Path, help="file for latency and bandwidth, TOML")
     add("--rows", type=Path, help=argparse.SUPPRESS)  # of a job that we started
     given = parser.parse_args()
-    if launched() is None:
+    if rank_and_size() is None:
         rows = []
         for ranks in given.ranks:
             say(f"{ranks} ranks, load {os.getloadavg()[0]:.1f}")

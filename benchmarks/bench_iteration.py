@@ -38,7 +38,7 @@ from dadmm.problems import PPCA
 RANKS = 20
 COMPILED_STEP = 8.3  # microseconds: the same step in numba, on another machine
 GRAPHS = {"ring": Topology.ring, "complete": Topology.complete}
-WAITS = ("block", "nap")
+WAITS = ("block", "poll")
 
 
 def nodes_of(exchange: Exchange, topology: Topology, problems: dict) -> list[Node]:
@@ -49,7 +49,7 @@ def nodes_of(exchange: Exchange, topology: Topology, problems: dict) -> list[Nod
             i,
             problems[i],
             starts[i],
-            build("nap"),
+            build("poll"),
             Rule("residuals", 0.0),
             diameter=topology.diameter,
             links=Links(exchange, i, problems[i].layout),

@@ -65,7 +65,14 @@ def job(topology: str, iterations: int, dimension: int, parts: int) -> tuple[str
     return (
         *("--topology", topology, "--max-iter", str(iterations), "--tolerance", "0"),
         *("--dimension", str(dimension), "--n-components", str(parts)),
-        *("--n-samples", "400", "--no-compare-centralised", "--wait", "nap", "--quiet"),
+        *(
+            "--n-samples",
+            "400",
+            "--no-compare-centralised",
+            "--wait",
+            "poll",
+            "--quiet",
+        ),
     )
 
 
@@ -162,7 +169,8 @@ def pingpong(file: str, repeats: int = 60) -> None:
     """Write half round trips of messages from rank 0 to its neighbour and a far one."""
     from mpi4py import MPI
 
-    from dadmm.exchange.mpi import asleep, nap
+    from dadmm.exchange.collectives import wait_sleeping
+    from dadmm.exchange.mpi_wait import poll
 
     comm = MPI.COMM_WORLD
     names = comm.allgather(MPI.Get_processor_name())
@@ -172,7 +180,7 @@ def pingpong(file: str, repeats: int = 60) -> None:
     rows = []
     for kind, peer in peers.items():
         for size in SIZES:
-            asleep(comm.Ibarrier())
+            wait_sleeping(comm.Ibarrier())
             if comm.rank not in (0, peer):
                 continue
             other = peer if comm.rank == 0 else 0
@@ -182,10 +190,10 @@ def pingpong(file: str, repeats: int = 60) -> None:
                 start = perf_counter()
                 for request in (send, receive)[:: 1 if comm.rank == 0 else -1]:
                     request.Start()
-                    nap([request])
+                    poll([request])
                 if k >= 5:  # the first ones connect
                     rows.append((kind, size, (perf_counter() - start) / 2))
-    asleep(comm.Ibarrier())
+    wait_sleeping(comm.Ibarrier())
     if comm.rank == 0:
         with open(file, "w", newline="") as out_file:
             csv.writer(out_file).writerows([("class", "bytes", "seconds"), *rows])

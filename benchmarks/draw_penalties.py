@@ -56,7 +56,7 @@ def errors(
 
     dadmm.solve(
         problems, topology.build(graph, NODES), tolerance=0, max_iter=most,
-        record=False, watchers=[watch], **settings,
+        record=False, callbacks=[watch], **settings,
     )  # fmt: skip
     return np.array(found)
 

@@ -68,7 +68,7 @@ def draw(given: argparse.Namespace) -> int:
         from dadmm.drawing.figures import DRAW
         from dadmm.drawing.run_reader import Run
         from dadmm.drawing.style import save
-        from dadmm.results import output
+        from dadmm.results.finish import list_figures
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
@@ -90,7 +90,7 @@ def draw(given: argparse.Namespace) -> int:
         if given.kind == "all" and kind == "structure" and not solid:
             continue
         figure = DRAW[kind](runs, given.at)
-        output.list_figures(folder, [f"{prefix}{kind}.{end}" for end in given.format])
+        list_figures(folder, [f"{prefix}{kind}.{end}" for end in given.format])
         for path in save(figure, folder / (prefix + kind), given.format):
             print(path)
     return 0

@@ -2,7 +2,7 @@
 
 The work of the nodes and the sizes of their messages are those of the recorded run, and
 so is the order of things, see `dadmm.timing.playback`. A node's work before it posts iteration
-t is the solve of t and the update of t - 1, times its straggler factor; what watchers
+t is the solve of t and the update of t - 1, times its straggler factor; what callbacks
 took is left out. Exit codes: 0 done, 2 bad input.
 """
 
@@ -125,7 +125,7 @@ def replay(trace: Trace, network: Network, observe: bool = False) -> Replay:
     trace : Trace
     network : Network
     observe : bool
-        Whether what watchers took counts as work.
+        Whether what callbacks took counts as work.
     """
     wires = network.wires(trace.edges, trace.n_nodes, trace.hosts)
     factors = network.stragglers.factors(len(trace.solve), trace.n_nodes)

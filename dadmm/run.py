@@ -16,21 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.admm.algorithm import Watcher
+from dadmm.admm.algorithm import Callback
 from dadmm.cli import privacy, report, run_directory, setup
 from dadmm.cli.config import Request, RunConfig
 from dadmm.cli.progress import Losses, ProgressLine, Signals
 from dadmm.core.errors import DadmmError
+from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.textfiles import Names
 from dadmm.exchange import identity
-from dadmm.exchange.launcher import report_in
-from dadmm.exchange.world import connect, together
+from dadmm.exchange.launch_link import connect_to_launcher
+from dadmm.exchange.world import collectively, connect
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.problems import IncompletePPCA, StructureFromMotion, motion
-from dadmm.results import output
+from dadmm.results.writing import write_arrays
 from dadmm.solver.solve import Result, solve
 
 OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3
@@ -39,7 +40,7 @@ OK, FAILED, BAD_INPUT, NOT_CONVERGED = 0, 1, 2, 3
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job of a command line and return its exit code."""
     world, signals = None, Signals()
-    report_in()
+    connect_to_launcher()
     try:
         world = connect()
         if world.rank:
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os._exit(FAILED)  # MPICH's Abort may return first, and all has been said
     finally:
         signals.close(ranked=world is not None and world.comm is not None)
-    if world is not None and world.outlived:
+    if world is not None and world.shrunk:
         world.leave(code)
     return code
 
@@ -82,7 +83,7 @@ def lost_outside(dead: Sequence[int]) -> str:
     )
 
 
-def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
+def run(world: World, argv: Sequence[str], signals: Signals) -> int:
     """Run the job on this rank of the world and return the exit code of all."""
     started = monotonic()
     config, dry_run, resume = read(world, argv)
@@ -90,17 +91,17 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
         print(config.to_toml() + privacy.leaving(config), end="")
         return OK
     if config.on_failure == "continue":
-        together(world, world.check_fault_tolerance)
+        collectively(world, world.check_fault_tolerance)
     graph, schedule = setup.graph(world, config)
     world.compare({"graph": identity.of_graph(graph, schedule)})
     hosts = setup.place(world, config, graph)  # from here on a rank is its node
     data = setup.shards(world, config, graph.n_nodes)
     samples, truth = data.samples, data.truth
-    problems = together(world, setup.problems, config, samples, graph.n_nodes)
+    problems = collectively(world, setup.problems, config, samples, graph.n_nodes)
     said = report.announcement(world, config)
     if said is not None and not config.quiet:
         print(said, flush=True)
-    features = together(world, setup.features, config, data, problems)
+    features = collectively(world, setup.features, config, data, problems)
     targets = report.targets(world, config, list(problems.values()), truth)
     work = run_directory.begin(
         world, config, resume, graph, schedule, samples, targets.observe
@@ -108,7 +109,7 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
     try:
         result = solve_watched(world, config, graph, schedule, problems, work, signals)
         if result.lost:
-            world.outlive(result.comm)
+            world.adopt(result.comm)
             if world.rank == 0:  # from now on this one speaks for all
                 sys.stdout = sys.__stdout__
             hosts = [hosts[i] for i in result.nodes]
@@ -118,12 +119,12 @@ def run(world: Any, argv: Sequence[str], signals: Signals) -> int:
             started,
         )  # fmt: skip
     finally:
-        work.claim.give_up()
+        work.lock.release()
     return NOT_CONVERGED if config.strict and not result.converged else OK
 
 
 def conclude(
-    world: Any,
+    world: World,
     config: RunConfig,
     problems: dict[int, Any],
     samples: dict[int, Matrix],
@@ -135,7 +136,7 @@ def conclude(
     started: float,
 ) -> None:
     """Write the results, and say what came out."""
-    together(world, work.parts.close)
+    collectively(world, work.parts.close)
     rows, elapsed = samples.values(), monotonic() - started
     summary = report.summary(
         world, config, result, targets, rows, hosts, elapsed, work.checkpoints.start,
@@ -143,21 +144,23 @@ def conclude(
     )  # fmt: skip
     arrays = result.layout.views(result.theta)._asdict()
     arrays |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
-    arrays |= together(world, reconstruct, world, problems, result, targets.adrift)
+    arrays |= collectively(world, reconstruct, world, problems, result, targets.adrift)
     arrays |= {} if features is None else {"feature_names": np.array(features)}
     traffic = result.traffic
     arrays |= {k: v for k, v in traffic._asdict().items() if k.startswith("edge_")}
     if targets.gaps:
-        together(world, impute, work.parts.home, problems, samples, result)
+        collectively(world, impute, work.parts.home, problems, samples, result)
     calls, data = world.sent()
     summary |= {"outside_calls": calls, "outside_bytes": data}
-    folder = together(world, run_directory.finish, world, work, result, summary, arrays)
-    together(world, work.checkpoints.close)  # whose failure costs no results
+    folder = collectively(
+        world, run_directory.finish, world, work, result, summary, arrays
+    )
+    collectively(world, work.checkpoints.close)  # whose failure costs no results
     if world.rank == 0 and not config.quiet:
         print(report.words(config, summary, folder))
 
 
-def read(world: Any, argv: Sequence[str]) -> Request:
+def read(world: World, argv: Sequence[str]) -> Request:
     """Return what all ranks are asked for.
 
     Each rank reads its own command line and file, perhaps on a host of its own.
@@ -172,7 +175,7 @@ def read(world: Any, argv: Sequence[str]) -> Request:
             asked = leaving
             return None
 
-    found = together(world, parse)
+    found = collectively(world, parse)
     given: dict[str, Any] = {"--help or --version": asked is not None}
     if found is not None:
         given |= asdict(found.config)
@@ -185,7 +188,7 @@ def read(world: Any, argv: Sequence[str]) -> Request:
 
 
 def solve_watched(
-    world: Any,
+    world: World,
     config: RunConfig,
     graph: Topology,
     schedule: Schedule | None,
@@ -195,9 +198,9 @@ def solve_watched(
 ) -> Result:
     """Run the algorithm while recording it, showing it, and heeding signals."""
     line = ProgressLine(config.max_iter)
-    watchers: list[Watcher] = [work.parts, signals, Losses(world.rank)]
+    callbacks: list[Callback] = [work.parts, signals, Losses(world.rank)]
     if world.rank == 0 and not config.quiet:
-        watchers.append(line)
+        callbacks.append(line)
     try:
         return solve(
             list(problems.values()) if world.comm is None else problems[world.rank],
@@ -205,7 +208,7 @@ def solve_watched(
             comm=world.comm,
             schedule=schedule,
             record=False,
-            watchers=watchers,
+            callbacks=callbacks,
             checkpoints=work.checkpoints,
             **config.solver_settings(),
         )
@@ -221,7 +224,7 @@ def solve_watched(
 
 
 def reconstruct(
-    world: Any, problems: dict[int, Any], result: Result, adrift: bool
+    world: World, problems: dict[int, Any], result: Result, adrift: bool
 ) -> dict[str, Any]:
     """Return structure and motion after the metric upgrade, of a run that has any.
 
@@ -254,7 +257,7 @@ def impute(
             latent = problem.latent(result.of(i), samples[i])
             found = {"samples": filled, "variances": variances, "latent": latent}
             path = folder / f"imputed-{i:05d}.npz"
-            output.write_arrays(path, found, private=True)
+            write_arrays(path, found, private=True)
 
 
 if __name__ == "__main__":

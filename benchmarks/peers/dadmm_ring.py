@@ -27,7 +27,7 @@ WARM_UP = 20  # iterations
 
 
 class Path:
-    """A watcher that keeps every iterate of the nodes of this process."""
+    """A callback that keeps every iterate of the nodes of this process."""
 
     def __init__(self) -> None:
         self.points: list[np.ndarray] = []
@@ -37,7 +37,7 @@ class Path:
 
 
 class Clock:
-    """A watcher that notes when the first and the last iteration ended."""
+    """A callback that notes when the first and the last iteration ended."""
 
     def __init__(self) -> None:
         self.first = self.last = 0.0
@@ -77,7 +77,7 @@ def run(
         LeastSquares(*problem.shard(node), fit_intercept=False) for node in hosted
     ]
 
-    def solve(max_iter: int, *watchers: Any) -> dadmm.Result:
+    def solve(max_iter: int, *callbacks: Any) -> dadmm.Result:
         return dadmm.solve(
             problems if comm is None else problems[0],
             ring,
@@ -87,7 +87,7 @@ def run(
             tolerance=0.0,
             max_iter=max_iter,
             record=False,
-            watchers=watchers,
+            callbacks=callbacks,
         )
 
     solve(WARM_UP)

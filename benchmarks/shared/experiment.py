@@ -24,7 +24,7 @@ import numpy as np
 
 import dadmm
 from dadmm.admm.node import Node
-from dadmm.admm.stopping import Council, Rule
+from dadmm.admm.stopping import GlobalStopping, Rule
 from dadmm.cli import presets
 from dadmm.cli.config import RunConfig
 from dadmm.core import reading
@@ -76,7 +76,7 @@ class Case:
 
 
 class Angles:
-    """A watcher that keeps the largest angle over the nodes to each target."""
+    """A callback that keeps the largest angle over the nodes to each target."""
 
     def __init__(self, layout: dadmm.Layout, targets: Mapping[str, np.ndarray]) -> None:
         self._layout, self._targets = layout, targets
@@ -89,27 +89,27 @@ class Angles:
 
 
 class PaperRule:
-    """A watcher that says when the paper's rule stops, and lets the run go on.
+    """A callback that says when the paper's rule stops, and lets the run go on.
 
     It is `--stopping objective --agreement global`; going on shows how far from the
     solution it stopped.
     """
 
     def __init__(self, tolerance: float = 1e-3) -> None:
-        self._council = Council(Rule("objective", tolerance))
+        self._stopping = GlobalStopping(Rule("objective", tolerance))
         self._votes: np.ndarray | None = None
         self.stop: int | None = None
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         # votes are read one iteration after they were cast, as in dadmm.admm.algorithm
-        heard = self._votes is not None and self._council.hear(self._votes)
+        heard = self._votes is not None and self._stopping.update(self._votes)
         if heard and self.stop is None:
             self.stop = t
         self._votes = np.array([node.objective for node in nodes])
 
 
 class Enough:
-    """A watcher that ends a run after the paper's rule has, if there is no more to see.
+    """A callback that ends a run some time after the paper's rule holds.
 
     A patient one waits until all nodes are within 1 degree of the centralised solution,
     which shows how far off a run still was when the rule stopped it.
@@ -127,7 +127,7 @@ class Enough:
 
 
 class SecondRule:
-    """A watcher that says when the second rule of the authors' program would stop.
+    """A callback that says when the second rule of the authors' program would stop.
 
     The paper does not mention this rule. The program counts the iterations, after a
     bound, in which the reprojection error rises, and stops at the tenth. This rule
@@ -198,7 +198,7 @@ def run_case(
     second = SecondRule(problems, paper)
     watched = case.setting == "printed"
     observers = [angles, paper, second, Enough(paper, angles, patient)]
-    watchers = observers if watched else [angles]
+    callbacks = observers if watched else [angles]
     result = dadmm.solve(
         problems,
         topology,
@@ -208,7 +208,7 @@ def run_case(
         max_iter=max_iter,
         tolerance=0.0 if watched else 1e-3,
         record=False,
-        watchers=watchers,
+        callbacks=callbacks,
         **settings,
     )
     row = asdict(case) | settings

@@ -16,11 +16,15 @@ from typing import Any
 import mpi4py
 import numpy as np
 
-from dadmm.exchange.mpi import MPI, NAP, MPIExchange, World, asleep, crowded, waiting
+from dadmm.exchange.collectives import wait_sleeping
+from dadmm.exchange.mpi import MPIExchange
+from dadmm.exchange.mpi_library import MPI
+from dadmm.exchange.mpi_wait import POLL_INTERVAL, crowded, waiting
+from dadmm.exchange.mpi_world import MPIWorld
 from dadmm.graphs.topology import Topology
 
 Swap = Callable[[], None]
-WAITS = ("block", "nap")
+WAITS = ("block", "poll")
 BLOCK = 30e-3  # seconds that a block of swaps should take
 FEWEST, TRIAL, MOST = 3, 8, 1000  # swaps of a block
 
@@ -38,7 +42,7 @@ def measure(
     graphs: Sequence[str], sizes: Sequence[int], rounds: int
 ) -> list[dict[str, Any]]:
     """Return, on every rank, a row for each transport, graph and number of bytes."""
-    world = World()
+    world = MPIWorld()
     comm = world.comm.Dup()
     hosts = world.texts(MPI.Get_processor_name())
     facts = {
@@ -91,7 +95,7 @@ def ping_pong(comm: Any, partner: int, size: int, rounds: int) -> list[float]:
         bids = comm.sendrecv(seconds, partner if first else 0)
         count = amount(max(bids, seconds))
         times = [timed(there_and_back, count) / 2 for _ in range(rounds)]
-    asleep(comm.Ibarrier())  # the others are asleep meanwhile
+    wait_sleeping(comm.Ibarrier())  # the others are asleep meanwhile
     return comm.bcast(times)
 
 
@@ -178,14 +182,14 @@ def waiter(wait: str, degree: int) -> Callable[[list[Any]], Any]:
         return MPI.Request.Waitall
     done = MPI.Request.Testall
 
-    def nap(requests: list[Any]) -> None:
+    def poll(requests: list[Any]) -> None:
         while True:
             for _ in range(degree + 1):
                 if done(requests):
                     return
-            sleep(NAP)
+            sleep(POLL_INTERVAL)
 
-    return nap
+    return poll
 
 
 def persistent(

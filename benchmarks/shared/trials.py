@@ -120,11 +120,11 @@ class Outcome(NamedTuple):
 
 
 class Known(Exception):
-    """Raised by a watcher to end a run at once."""
+    """Raised by a callback to end a run at once."""
 
 
 class Watch:
-    """A watcher that ends a run when it is known when the nodes arrived."""
+    """A callback that ends a run when it is known when the nodes arrived."""
 
     def __init__(self, goal: Goal, cap: int) -> None:
         self.goal, self.arrival = goal, Arrival(cap)
@@ -169,7 +169,7 @@ def run(trial: Trial, data: str = "") -> Outcome:
             max_iter=arrival.longest,
             tolerance=0.0,
             record=False,
-            watchers=[watch],
+            callbacks=[watch],
         )
     except Known:
         pass

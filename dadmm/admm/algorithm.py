@@ -11,21 +11,21 @@ import numpy as np
 from dadmm.admm import state
 from dadmm.admm.crew import Crew, crews
 from dadmm.admm.node import EXCHANGE, OBSERVE, PHASES, SOLVE, UPDATE, Node
-from dadmm.admm.stopping import REASONS, Council
+from dadmm.admm.stopping import REASONS, GlobalStopping
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Matrix
 
-Watcher = Callable[[int, Sequence[Node]], str | None]
+Callback = Callable[[int, Sequence[Node]], str | None]
 
 
-class Keeper(Protocol):
+class Checkpointer(Protocol):
     """Who keeps states of a run."""
 
-    def keep(self, t: int, wish: str, take: Callable[[], state.States]) -> None:
+    def save(self, t: int, request: str, take: Callable[[], state.States]) -> None:
         """Take the state after iteration ``t``, or not.
 
-        ``wish`` is what all nodes fulfil now, or "max_iter" in the last iteration.
+        ``request`` is what all nodes fulfil now, or "max_iter" in the last iteration.
         """
 
 
@@ -33,9 +33,9 @@ def iterate(
     nodes: Sequence[Node],
     exchange: Exchange,
     max_iter: int,
-    council: Council | None = None,
-    watchers: Sequence[Watcher] = (),
-    keepers: Sequence[Keeper] = (),
+    global_stopping: GlobalStopping | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpointers: Sequence[Checkpointer] = (),
     start: int = 0,
 ) -> tuple[int, str]:
     """Run the algorithm; return the number of iterations and why it ended.
@@ -46,21 +46,21 @@ def iterate(
         Those that the exchange hosts, in its order; they have met (`prime`).
     exchange : Exchange
     max_iter : int
-    council : Council, optional
+    global_stopping : GlobalStopping, optional
         Agreement over the whole network instead of between neighbours.
-    watchers : sequence of callables
-        Each is shown ``(t, nodes)`` after every iteration and may return a wish, see
-        `stopping.WISHES`. Their time is counted apart.
-    keepers : sequence of Keeper
+    callbacks : sequence of callables
+        Each is shown ``(t, nodes)`` after every iteration and may return a request, see
+        `stopping.REQUESTS`. Their time is counted apart.
+    checkpointers : sequence of Checkpointer
     start : int
         The iteration after which the nodes are.
     """
     reduces = nodes[0].scheme.needs_global_residuals
-    posts, posted = reduces or council is not None, np.empty((0, 0))
+    posts, posted = reduces or global_stopping is not None, np.empty((0, 0))
     shared: Matrix | None = None
 
     def take() -> state.States:
-        return state.take(nodes, exchange, council, shared)
+        return state.take(nodes, exchange, global_stopping, shared)
 
     workers = crews(nodes)
     for t in range(start + 1, max_iter + 1):
@@ -78,23 +78,27 @@ def iterate(
         for node in nodes:
             node.seconds[EXCHANGE] = share
         began = perf_counter()
-        agreed = council is not None and t > 1 and council.hear(posted[:, 0])
+        agreed = (
+            global_stopping is not None
+            and t > 1
+            and global_stopping.update(posted[:, 0])
+        )
         if posts and not agreed:
-            shared = _shared(nodes, council)
+            shared = _shared(nodes, global_stopping)
             exchange.post(shared)
-        wish = max(node.granted(t) for node in nodes)  # all alike
-        _watch(watchers, t, nodes)
+        request = max(node.due_request(t) for node in nodes)  # all alike
+        _watch(callbacks, t, nodes)
         share = (perf_counter() - began) / len(nodes)
         for node in nodes:
             _tally(node, share)
         if agreed or nodes[0].done:  # all nodes are done after the same iteration
             return t, "converged"
         if t == max_iter:
-            wish = "max_iter"
-        if keepers:
-            _keep(keepers, t, wish, nodes, take)
-        if wish in REASONS:
-            return t, wish
+            request = "max_iter"
+        if checkpointers:
+            _save(checkpointers, t, request, nodes, take)
+        if request in REASONS:
+            return t, request
     return max_iter, "max_iter"
 
 
@@ -131,34 +135,34 @@ def _tally(node: Node, observe_seconds: float) -> None:
         node.total_seconds[phase] += node.seconds[phase]
 
 
-def _watch(watchers: Sequence[Watcher], t: int, nodes: Sequence[Node]) -> None:
-    for watcher in watchers:
-        wish = watcher(t, nodes)
-        if wish is not None:
+def _watch(callbacks: Sequence[Callback], t: int, nodes: Sequence[Node]) -> None:
+    for callback in callbacks:
+        request = callback(t, nodes)
+        if request is not None:
             for node in nodes:
-                node.ask(t, wish)
+                node.add_request(t, request)
 
 
-def _keep(
-    keepers: Sequence[Keeper],
+def _save(
+    checkpointers: Sequence[Checkpointer],
     t: int,
-    wish: str,
+    request: str,
     nodes: Sequence[Node],
     take: Callable[[], state.States],
 ) -> None:
     began = perf_counter()
-    for keeper in keepers:
-        keeper.keep(t, wish, take)
+    for checkpointer in checkpointers:
+        checkpointer.save(t, request, take)
     share = (perf_counter() - began) / len(nodes)
     for node in nodes:
         node.total_seconds[OBSERVE] += share
 
 
-def _shared(nodes: Sequence[Node], council: Council | None) -> Matrix:
+def _shared(nodes: Sequence[Node], global_stopping: GlobalStopping | None) -> Matrix:
     """Return what each node lets all others know, read one iteration later."""
     rows = []
     for node in nodes:
-        vote = council and council.vote(node.objective, node.satisfied)
+        vote = global_stopping and global_stopping.vote(node.objective, node.satisfied)
         lengths = (node.primal, node.dual) if node.scheme.needs_global_residuals else ()
         rows.append((*([] if vote is None else [vote]), *lengths))
     return np.array(rows)

@@ -149,7 +149,7 @@ class Node:
 
     def hear(self) -> None:
         """Move the edges, measure the residuals, and lay out what to try."""
-        self.words = self.links.receive()
+        self.headers = self.links.receive()
         self.eta_mean = float(self.eta.sum()) / max(len(self.eta), 1)
         if self.links.sending.loss:
             self._arrive()
@@ -242,14 +242,14 @@ class Node:
         """This node; so that one node is worked on as a crew is."""
         return (self,)
 
-    def ask(self, t: int, wish: str) -> None:
-        """Wish something of the whole network, see `stopping.WISHES`."""
-        self.accord = stopping.ask(self.accord, t, wish, self.reach)
+    def add_request(self, t: int, request: str) -> None:
+        """Wish something of the whole network, see `stopping.REQUESTS`."""
+        self.accord = stopping.add_request(self.accord, t, request, self.reach)
 
-    def granted(self, t: int) -> str:
-        """Return which wish all nodes fulfil after this iteration, if any."""
-        wish, self.accord = stopping.granted(self.accord, t, self.reach)
-        return wish
+    def due_request(self, t: int) -> str:
+        """Return which request all nodes fulfil after this iteration, if any."""
+        request, self.accord = stopping.due_request(self.accord, t, self.reach)
+        return request
 
     def state(self) -> dict[str, Any]:
         """Return all that the next iteration depends on; the arrays are in use."""
@@ -264,7 +264,7 @@ class Node:
         self.standing.restore(state["standing"])
         self.shared = self.layout.shared(self.theta)
         self.multiplier = self.multipliers.sum(axis=0)
-        self.accord = self.accord._replace(wishes=0)  # their time was then
+        self.accord = self.accord._replace(requests=0)  # their time was then
 
     def _judge(self, t: int, obs: Observation) -> None:
         now = stopping.Progress(
@@ -282,7 +282,7 @@ class Node:
         standing.enter(t, self.verdict)
         self.satisfied = standing.held > standing.patience - stopping.PATIENCE
         vote = self.satisfied and self.decentralised
-        self.accord = stopping.agree(self.accord, self.words, t, vote, self.reach)
+        self.accord = stopping.update(self.accord, self.headers, t, vote, self.reach)
         self.done = t >= self.accord.stop_at
 
     def _parts(self) -> list[tuple[float, ...]]:

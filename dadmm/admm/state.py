@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dadmm.admm.node import Node
-from dadmm.admm.stopping import Council
+from dadmm.admm.stopping import GlobalStopping
 from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Matrix
 
@@ -20,7 +20,7 @@ _NONE, _TUPLE = "none", "tuple"
 def take(
     nodes: Sequence[Node],
     exchange: Exchange,
-    council: Council | None,
+    global_stopping: GlobalStopping | None,
     posted: Matrix | None,
 ) -> States:
     """Return the state of each hosted node; the arrays are those in use.
@@ -30,7 +30,7 @@ def take(
     nodes : sequence of Node
         In the order of ``exchange.hosted``.
     exchange : Exchange
-    council : Council, optional
+    global_stopping : GlobalStopping, optional
     posted : ndarray of shape (len(nodes), n), optional
         What the nodes let all others know, which is read in the next iteration.
     """
@@ -38,27 +38,30 @@ def take(
         i: {
             "node": nodes[k].state(),
             "sent": exchange.sent[i],
-            "polls": exchange.polls,
+            "polls": exchange.posts,
             "posted": None if posted is None else posted[k],
-            "council": None if council is None else council.state(),
+            "council": None if global_stopping is None else global_stopping.state(),
         }
         for k, i in enumerate(exchange.hosted)
     }
 
 
 def give(
-    states: States, nodes: Sequence[Node], exchange: Exchange, council: Council | None
+    states: States,
+    nodes: Sequence[Node],
+    exchange: Exchange,
+    global_stopping: GlobalStopping | None,
 ) -> None:
     """Let nodes that have met go on from these states."""
     for i, node in zip(exchange.hosted, nodes, strict=True):
         node.restore(states[i]["node"])
         exchange.sent[i][...] = states[i]["sent"]
     first = states[exchange.hosted[0]]
-    if council is not None and first["council"] is not None:
-        council.restore(first["council"])
+    if global_stopping is not None and first["council"] is not None:
+        global_stopping.restore(first["council"])
     if first["posted"] is not None:
         exchange.post(np.array([states[i]["posted"] for i in exchange.hosted]))
-    exchange.polls = first["polls"]
+    exchange.posts = first["polls"]
 
 
 def flatten(value: Any, name: str = "state") -> Arrays:

@@ -2,12 +2,12 @@
 
 Each message carries three words: ``quiet``, for how many iterations the sender's ever
 wider surroundings have been satisfied; ``stop_at``, the iteration after which all will
-stop; and ``wishes``. After diameter + 1 quiet iterations a node knows that every node
+stop; and ``requests``. After diameter + 1 quiet iterations a node knows that every node
 was satisfied at one common iteration, and its ``stop_at`` lies far enough ahead to
 reach everybody: all nodes stop after the same iteration.
 
-What else one node may wish of all, to save or to stop by time or by signal, waits for
-the end of a round. Rounds are as long as a word takes to all nodes, so a wish of one
+What else one node may request of all, to save or to stop by time or by signal, waits for
+the end of a round. Rounds are as long as a word takes to all nodes, so a request of one
 round is known to all when the next one ends, and there all fulfil it. It leaves the
 verdict alone: a run that was stopped and resumed converges when it would have anyway.
 """
@@ -27,8 +27,8 @@ from dadmm.core.interfaces import StopState
 from dadmm.core.layout import Vector
 
 REASONS = ("max_iter", "converged", "max_seconds", "signal", "output")  # to end a run
-# What a node may wish of all; a code travels as a number, and the largest wins.
-WISHES = ("", "save", "max_seconds", "signal", "output")
+# What a node may request of all; a code travels as a number, and the largest wins.
+REQUESTS = ("", "save", "max_seconds", "signal", "output")
 RULES = ("optimality", "residuals", "objective")
 AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # iterations in a row before a verdict counts
@@ -244,13 +244,15 @@ def _over(length: float, limit: float) -> float:
     return ratio if ratio == ratio else math.inf
 
 
-def agree(mine: StopState, theirs: Any, t: int, satisfied: bool, diameter: int) -> StopState:
+def update(
+    mine: StopState, theirs: Any, t: int, satisfied: bool, diameter: int
+) -> StopState:
     """Return what a node knows after hearing its neighbours in iteration ``t``.
 
     Parameters
     ----------
     mine : StopState
-    theirs : record with ``quiet``, ``stop_at`` and ``wishes``, each (degree,)
+    theirs : record with ``quiet``, ``stop_at`` and ``requests``, each (degree,)
     t : int
     satisfied : bool
         Whether the stopping rule holds for this node in this iteration.
@@ -260,40 +262,40 @@ def agree(mine: StopState, theirs: Any, t: int, satisfied: bool, diameter: int) 
     streak = mine.streak + 1 if satisfied else 0
     quiet = 0.0
     if streak >= PATIENCE:
-        quiet = 1.0 + min(mine.quiet, theirs.quiet.min(initial=math.inf))
+        quiet = 1.0 + min(mine.quiet_count, theirs.quiet_count.min(initial=math.inf))
     stop_at = min(mine.stop_at, float(theirs.stop_at.min(initial=math.inf)))
     if quiet > diameter:
         stop_at = min(stop_at, float(t + diameter))
-    wishes = mine.wishes
-    for theirs_too in set(theirs.wishes.tolist()) - {wishes}:
-        wishes = _both(wishes, theirs_too)
-    return StopState(streak, quiet, stop_at, wishes)
+    requests = mine.requests
+    for theirs_too in set(theirs.requests.tolist()) - {requests}:
+        requests = _both(requests, theirs_too)
+    return StopState(streak, quiet, stop_at, requests)
 
 
-def ask(mine: StopState, t: int, wish: str, reach: int) -> StopState:
-    """Return the accord of a node that has a wish after iteration ``t``.
+def add_request(mine: StopState, t: int, request: str, reach: int) -> StopState:
+    """Return the accord of a node that has a request after iteration ``t``.
 
     Parameters
     ----------
     mine : StopState
     t : int
-    wish : str
-        One of `WISHES`.
+    request : str
+        One of `REQUESTS`.
     reach : int
         How many iterations a word takes to all nodes.
     """
-    code = WISHES.index(wish) << _place(t // max(reach, 1))
-    return mine._replace(wishes=_both(mine.wishes, code))
+    code = REQUESTS.index(request) << _place(t // max(reach, 1))
+    return mine._replace(requests=_both(mine.requests, code))
 
 
-def granted(mine: StopState, t: int, reach: int) -> tuple[str, StopState]:
-    """Return which wish all nodes fulfil after iteration ``t``, and what is left."""
+def due_request(mine: StopState, t: int, reach: int) -> tuple[str, StopState]:
+    """Return which request all nodes fulfil after iteration ``t``, and what is left."""
     rounds, rest = divmod(t, max(reach, 1))
-    if rest or not mine.wishes:
+    if rest or not mine.requests:
         return "", mine
     place = _place(rounds)  # of the last round but one: all know by now
-    code = mine.wishes >> place & 15
-    return WISHES[code], mine._replace(wishes=mine.wishes & ~(15 << place))
+    code = mine.requests >> place & 15
+    return REQUESTS[code], mine._replace(requests=mine.requests & ~(15 << place))
 
 
 def _place(rounds: int) -> int:
@@ -305,7 +307,7 @@ def _both(a: int, b: int) -> int:
     return max(a & 15, b & 15) | max(a & 240, b & 240)
 
 
-class Council:
+class GlobalStopping:
     """The verdict over the whole network, for curves comparable with the paper's.
 
     Every node shares one number per iteration with all others. The numbers are read one
@@ -331,7 +333,7 @@ class Council:
         standing, self._heard, self._previous = state
         self.standing.restore(standing)
 
-    def hear(self, votes: Vector) -> bool:
+    def update(self, votes: Vector) -> bool:
         """Return whether all should stop now, given the votes of (n_nodes,) nodes."""
         self._heard += 1
         if self.rule.name == "objective":

@@ -16,7 +16,7 @@ from dadmm.cli import flags, presets
 from dadmm.core import files, reading
 from dadmm.core.checks import MOST, MOST_SEED, check_integer, check_number, shown
 from dadmm.core.errors import ConfigError
-from dadmm.exchange import WAITS
+from dadmm.exchange import WAITS, check_wait
 from dadmm.exchange.codec import PAYLOADS
 from dadmm.exchange.sending import Sending, check_loss
 from dadmm.graphs.placement import PLACEMENTS
@@ -300,6 +300,7 @@ class RunConfig:
 
     def __post_init__(self) -> None:
         self._suit_the_problem()
+        check_wait(self.wait)
         for item in fields(self):
             choices = item.metadata["choices"]
             value = getattr(self, item.name)

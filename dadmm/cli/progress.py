@@ -10,11 +10,11 @@ from time import monotonic
 from typing import Any
 
 from dadmm.admm.node import Node
-from dadmm.resilience.recovery import Loss
+from dadmm.resilience.recovery import NodeFailure
 
 
 class ProgressLine:
-    """A watcher that shows how a run is going, as its first node sees it.
+    """A callback that shows how a run is going, as its first node sees it.
 
     On a terminal one line is rewritten; elsewhere a line is added now and then. A rank
     cannot see the terminal behind mpiexec, so ``launch/local`` says it by setting
@@ -65,7 +65,7 @@ class ProgressLine:
 
 
 class Losses:
-    """A watcher that tells which nodes were lost, on the first of those that are left.
+    """A callback that tells which nodes were lost, on the first of those that are left.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Losses:
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
         """Look at nothing: losses are told, not seen."""
 
-    def rewind(self, loss: Loss) -> None:
+    def rewind(self, loss: NodeFailure) -> None:
         """Tell."""
         if self._rank != loss.parts[0][0]:
             return
@@ -114,7 +114,7 @@ def _does(verb: str, nodes: Sequence[int]) -> str:
 
 
 class Signals:
-    """A watcher that turns the first INT, TERM or USR1 into a stop in good order.
+    """A callback that turns the first INT, TERM or USR1 into a stop in good order.
 
     It listens from the start of a run until its results are written. A second INT or
     TERM, a second or more later, ends this process at once. (One Ctrl-C may arrive

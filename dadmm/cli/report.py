@@ -13,13 +13,14 @@ import numpy as np
 
 from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ShardError
+from dadmm.core.interfaces import World
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.version import __version__
 from dadmm.data.textfiles import Names
-from dadmm.exchange.world import together
+from dadmm.exchange.world import collectively
 from dadmm.graphs import placement
 from dadmm.problems import PPCA, IncompletePPCA, builder, metrics
-from dadmm.results.record import Observe
+from dadmm.results.rows import Observe
 from dadmm.solver.advice import advise
 from dadmm.solver.solve import Result
 
@@ -58,7 +59,7 @@ class Targets(NamedTuple):
 
 
 def targets(
-    world: Any, config: RunConfig, own: list[Any], truth: Matrix | None
+    world: World, config: RunConfig, own: list[Any], truth: Matrix | None
 ) -> Targets:
     """Return the truth, where known, and the centralised solution, where asked for.
 
@@ -68,7 +69,7 @@ def targets(
     """
     if not isinstance(own[0], PPCA):
         layouts = world.gather_texts("\n".join(repr(p.layout) for p in own))
-        together(world, _check_layouts, world, layouts)
+        collectively(world, _check_layouts, world, layouts)
         convex = config.coupling == "symmetric" and getattr(own[0], "convex", False)
         return Targets(own[0].layout, {}, None, None, convex)
     gaps = _survey(world, own)
@@ -81,7 +82,7 @@ def targets(
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)
 
 
-def announcement(world: Any, config: RunConfig) -> str | None:
+def announcement(world: World, config: RunConfig) -> str | None:
     """Return what to say about the rows' summaries that rank 0 gathers, if it does."""
     of_user = config.data is not None and world.comm is not None
     if not (of_user and config.has_subspace and config.compares):
@@ -94,7 +95,7 @@ def announcement(world: Any, config: RunConfig) -> str | None:
 
 
 def _pool(
-    world: Any, own: list[PPCA]
+    world: World, own: list[PPCA]
 ) -> tuple[metrics.Pooled | None, metrics.MaximumLikelihood]:
     """Return the statistics of all data on rank 0, and their solution everywhere."""
     counts = world.gather(np.array([[float(p.n_samples)] for p in own]))
@@ -109,20 +110,20 @@ def _pool(
     return pooled, metrics.MaximumLikelihood(W.reshape(D, M), mu, float(a))
 
 
-def _survey(world: Any, own: list[PPCA]) -> bool:
+def _survey(world: World, own: list[PPCA]) -> bool:
     """Check that the nodes' columns fit together; return whether some have gaps."""
     gappy = [isinstance(problem, IncompletePPCA) for problem in own]
     words = [f"{p.dimension} {has:d}" for p, has in zip(own, gappy, strict=True)]
     found = world.gather_texts(" ".join(words))
-    gaps = together(world, _check_dimensions, world, " ".join(found).split())
-    gaps = world.share(gaps) == "gaps"
+    answer = collectively(world, _check_dimensions, world, " ".join(found).split())
+    gaps = world.share(answer) == "gaps"
     if gaps:
         seen = [getattr(p, "observed_counts", np.ones(p.dimension)) for p in own]
-        together(world, _check_seen, world.gather(np.array(seen)))
+        collectively(world, _check_seen, world.gather(np.array(seen)))
     return gaps
 
 
-def _check_dimensions(world: Any, found: list[str]) -> str:
+def _check_dimensions(world: World, found: list[str]) -> str:
     """Raise, on rank 0, if dimensions differ; return "gaps" if some node has any."""
     who = "node" if world.comm is None else "rank"
     dimensions = found[::2]
@@ -145,7 +146,7 @@ def _check_seen(counts: Matrix) -> None:
         )
 
 
-def _check_layouts(world: Any, found: list[str]) -> None:
+def _check_layouts(world: World, found: list[str]) -> None:
     """Raise, on rank 0, if the nodes' parameters differ."""
     who = "node" if world.comm is None else "rank"
     layouts = "\n".join(found).split("\n")
@@ -158,7 +159,7 @@ def _check_layouts(world: Any, found: list[str]) -> None:
 
 
 def summary(
-    world: Any,
+    world: World,
     config: RunConfig,
     result: Result,
     targets: Targets,
@@ -273,7 +274,7 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float]:
 
 
 def _observed(
-    world: Any, result: Result, targets: Targets, samples: Iterable[Matrix]
+    world: World, result: Result, targets: Targets, samples: Iterable[Matrix]
 ) -> dict[str, float]:
     """Return how much is missing, and the likelihood of what is not.
 

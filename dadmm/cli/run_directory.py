@@ -12,17 +12,21 @@ import numpy as np
 from dadmm.cli.config import RunConfig
 from dadmm.core import files
 from dadmm.core.errors import CheckpointError, DadmmError
+from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
 from dadmm.exchange import identity
-from dadmm.exchange.world import host, together
+from dadmm.exchange.world import collectively, host
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.results import output
-from dadmm.results.lock import Claim
+from dadmm.results import directory
+from dadmm.results import finish as finishing
+from dadmm.results.lock import RunLock
 from dadmm.results.manifest import Manifest, names_of_run
-from dadmm.results.record import Observe
+from dadmm.results.row_files import RowFiles
+from dadmm.results.rows import Observe
 from dadmm.results.runfolder import RunFolder, read_summary
+from dadmm.results.writing import write_text, writing
 from dadmm.solver.solve import Result
 
 
@@ -31,12 +35,12 @@ class Session(NamedTuple):
 
     folder: Path
     checkpoints: Checkpoints
-    parts: output.Parts
-    claim: Claim
+    parts: RowFiles
+    lock: RunLock
 
 
 def begin(
-    world: Any,
+    world: World,
     config: RunConfig,
     resume: Path | None,
     graph: Topology,
@@ -49,12 +53,12 @@ def begin(
     Nothing is changed in a folder before all that could be wrong has been looked at.
     """
     observe = observe if config.record_angle else {}
-    first: Claim | None
+    first: RunLock | None
     if resume is None:
-        path, first = together(world, _create, world, config, graph.n_nodes)
+        path, first = collectively(world, _create, world, config, graph.n_nodes)
         folder = Path(world.share(path))
     else:
-        folder, first = resume, together(world, _enter, world, resume)
+        folder, first = resume, collectively(world, _enter, world, resume)
     checkpoints = Checkpoints(
         folder,
         every=config.checkpoint_every,
@@ -66,39 +70,41 @@ def begin(
     )
     try:
         if resume is not None:
-            together(world, _check_unfinished, world, folder, config.max_iter)
+            collectively(world, _check_unfinished, world, folder, config.max_iter)
         start = checkpoints.open(world, tuple(samples), graph.n_nodes, config.max_iter)
         if resume is not None:
-            together(world, _reopen, world, config, folder, graph, start, observe)
-        together(world, _introduce, world, folder)
-        parts = together(
+            collectively(world, _reopen, world, config, folder, graph, start, observe)
+        collectively(world, _write_ranks, world, folder)
+        parts = collectively(
             world, _open_parts, world, config, folder, graph, observe, start
         )
-        claim = together(world, _join, folder, first)
+        lock = collectively(world, _join, folder, first)
     except DadmmError:
         if first is not None:
-            first.give_up()
+            first.release()
         raise
     checkpoints.sync = parts.sync
-    return Session(folder, checkpoints, parts, claim)
+    return Session(folder, checkpoints, parts, lock)
 
 
-def _enter(world: Any, folder: Path) -> Claim | None:
-    """Claim the folder of a run that goes on, on rank 0."""
+def _enter(world: World, folder: Path) -> RunLock | None:
+    """Lock the folder of a run that is resumed, on rank 0."""
     if world.rank:
         return None
-    Manifest.read(folder, output.NO_RESUME)  # or an error
-    with output.writing(folder):
-        return Claim(folder, first=True)
+    Manifest.read(folder, directory.NO_RESUME)  # or an error
+    with writing(folder):
+        return RunLock(folder, first=True)
 
 
-def _join(folder: Path, first: Claim | None) -> Claim:
-    """Join rank 0's claim: survivors of a loss may outlive it."""
-    with output.writing(folder):
-        return first or Claim(folder, first=False)
+def _join(folder: Path, first: RunLock | None) -> RunLock:
+    """Share rank 0's lock: any rank may be the last to exit."""
+    with writing(folder):
+        return first or RunLock(folder, first=False)
 
 
-def _create(world: Any, config: RunConfig, n_nodes: int) -> tuple[str, Claim | None]:
+def _create(
+    world: World, config: RunConfig, n_nodes: int
+) -> tuple[str, RunLock | None]:
     """Make the run's folder, on rank 0, with what repeats the run in it."""
     if world.rank:
         return "", None
@@ -106,12 +112,12 @@ def _create(world: Any, config: RunConfig, n_nodes: int) -> tuple[str, Claim | N
     problem = config.problem.rpartition(":")[2]
     name = f"{problem}-{graph}-{config.scheme}"
     names = _names(world, config, n_nodes)
-    folder, claim = output.create(config.out, name, config.overwrite, names)
+    folder, lock = directory.create(config.out, name, config.overwrite, names)
     _write_config(config, folder, n_nodes)
-    return str(folder), claim
+    return str(folder), lock
 
 
-def _names(world: Any, config: RunConfig, n_nodes: int) -> set[str]:
+def _names(world: World, config: RunConfig, n_nodes: int) -> set[str]:
     """Return the names of all files that the run may write."""
     over_mpi = world.comm is not None
     return names_of_run(
@@ -126,10 +132,10 @@ def _names(world: Any, config: RunConfig, n_nodes: int) -> set[str]:
 def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
     """Write what repeats the run, but not where the results went."""
     again = replace(config, nodes=n_nodes, out=None, overwrite=False)
-    output.write_text(folder / "config.toml", again.to_toml())
+    write_text(folder / "config.toml", again.to_toml())
 
 
-def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
+def _check_unfinished(world: World, folder: Path, max_iter: int) -> None:
     """Raise, on rank 0, if a run has nothing left to do."""
     summary = folder / "summary.json"
     if world.rank or files.kind(summary) == "none":
@@ -154,7 +160,7 @@ def _check_unfinished(world: Any, folder: Path, max_iter: int) -> None:
 
 
 def _reopen(
-    world: Any,
+    world: World,
     config: RunConfig,
     folder: Path,
     graph: Topology,
@@ -165,29 +171,29 @@ def _reopen(
     if world.rank == 0:
         n_edges = len(graph.edges) if config.record_edges else None
         names = _names(world, config, graph.n_nodes)
-        output.reopen(folder, start, graph.n_nodes, n_edges, observe, names)
+        directory.reopen(folder, start, graph.n_nodes, n_edges, observe, names)
         _write_config(config, folder, graph.n_nodes)
 
 
-def _introduce(world: Any, folder: Path) -> None:
-    """Leave word of the processes of the run, on rank 0, for whoever outlives them."""
+def _write_ranks(world: World, folder: Path) -> None:
+    """Write ranks.csv on rank 0."""
     places = world.gather_texts(f"{world.number} {host()} {os.getpid()}")
     if world.rank == 0:
-        output.introduce(folder, places if world.comm is not None else [])
+        directory.write_ranks_file(folder, places if world.comm is not None else [])
 
 
 def _open_parts(
-    world: Any,
+    world: World,
     config: RunConfig,
     folder: Path,
     graph: Topology,
     observe: Observe,
     start: int,
-) -> output.Parts:
+) -> RowFiles:
     """Open the files into which this rank writes its rows."""
     nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
     edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
-    return output.Parts(
+    return RowFiles(
         folder,
         world.rank,
         [(i,) for i in nodes],
@@ -198,7 +204,7 @@ def _open_parts(
 
 
 def finish(
-    world: Any,
+    world: World,
     session: Session,
     result: Result,
     summary: dict[str, Any],
@@ -211,10 +217,10 @@ def finish(
     parts = session.parts
     if world.rank == 0:
         left = result.nodes.tolist() if result.lost else None
-        output.finish(summary, arrays, parts, left)
+        finishing.write_results(summary, arrays, parts, left)
         if parts.home == session.folder:
-            output.remove_rows(parts, result.lost)
+            finishing.remove_rows(parts, result.lost)
         if result.converged or result.lost:
-            output.remove_checkpoints(session.folder)  # nothing is left to resume
-        output.settle(parts.home)
+            finishing.remove_checkpoints(session.folder)  # nothing is left to resume
+        finishing.list_remaining(parts.home)
     return parts.home

@@ -11,12 +11,13 @@ import numpy as np
 
 from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError, ShardError
+from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
 from dadmm.data import datasets, shard, tables
 from dadmm.data.patterns import remove_entries
 from dadmm.data.textfiles import Names
 from dadmm.exchange import identity
-from dadmm.exchange.world import host, together
+from dadmm.exchange.world import collectively, host
 from dadmm.graphs import placement, topology
 from dadmm.graphs.schedule import Schedule
 from dadmm.problems import builder
@@ -24,7 +25,7 @@ from dadmm.problems import builder
 USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
 
 
-def graph(world: Any, config: RunConfig) -> tuple[topology.Topology, Schedule | None]:
+def graph(world: World, config: RunConfig) -> tuple[topology.Topology, Schedule | None]:
     """Return the graph, and its schedule where not all of it is there always.
 
     Named graphs are built by each rank, files read once by rank 0.
@@ -53,7 +54,7 @@ def graph(world: Any, config: RunConfig) -> tuple[topology.Topology, Schedule | 
         count = (n_nodes or usual) if named else n_nodes
         return topology.build(config.topology, count, config.topology_seed)
 
-    built = together(world, build)
+    built = collectively(world, build)
     if world.comm is not None and not named:
         built = _share(world, built, len(names))
     if isinstance(built, Schedule):
@@ -64,7 +65,7 @@ def graph(world: Any, config: RunConfig) -> tuple[topology.Topology, Schedule | 
 
 
 def _share(
-    world: Any, built: Schedule | topology.Topology | None, n_rounds: int
+    world: World, built: Schedule | topology.Topology | None, n_rounds: int
 ) -> Schedule | topology.Topology:
     """Return on every rank what rank 0 has read."""
     rows = np.empty((0, 3), np.int64)
@@ -80,7 +81,7 @@ def _share(
     return topology.Topology.from_edges(world.size, rows[:, 1:])
 
 
-def place(world: Any, config: RunConfig, graph: topology.Topology) -> list[str]:
+def place(world: World, config: RunConfig, graph: topology.Topology) -> list[str]:
     """Give the ranks their nodes; return the host of each rank, in its new number."""
     hosts = world.texts(host())
     if config.placement == "ranks" or len(set(hosts)) == 1:
@@ -88,7 +89,7 @@ def place(world: Any, config: RunConfig, graph: topology.Topology) -> list[str]:
     found = placement.place(graph, hosts) if world.rank == 0 else np.empty(0, np.int64)
     nodes = world.share_array(found)
     if (nodes != np.arange(world.size)).any():
-        world.become(int(nodes[world.rank]))
+        world.renumber(int(nodes[world.rank]))
     return [hosts[rank] for rank in np.argsort(nodes)]
 
 
@@ -100,18 +101,18 @@ class Shards(NamedTuple):
     names: Names = None  # of the columns, the same on all ranks, where a file has any
 
 
-def shards(world: Any, config: RunConfig, n_nodes: int) -> Shards:
+def shards(world: World, config: RunConfig, n_nodes: int) -> Shards:
     """Return the data of the hosted nodes."""
     hosted = range(n_nodes) if world.comm is None else (world.rank,)
     if config.data is None:
-        return Shards(*together(world, _synthetic, config, n_nodes, hosted))
+        return Shards(*collectively(world, _synthetic, config, n_nodes, hosted))
     sfm = config.problem == "sfm"
     if shard.is_local(config.data) and config.labels is None and not sfm:
-        found = together(world, _read, config, n_nodes, hosted)
+        found = collectively(world, _read, config, n_nodes, hosted)
         rows = {i: table.rows for i, table in found.items()}
         return Shards(rows, names=_common_names(world, found))
     load = _load if world.rank == 0 else lambda config, n_nodes: ([], None)
-    blocks, names = together(world, load, config, n_nodes)
+    blocks, names = collectively(world, load, config, n_nodes)
     if world.comm is None:
         return Shards(dict(enumerate(blocks)), names=names)
     told = json.loads(world.share(json.dumps(names)))
@@ -127,7 +128,7 @@ def _read(
     return tables.read(source, config.target, n_nodes, hosted, supervised=supervised)
 
 
-def _common_names(world: Any, found: dict[int, tables.Table]) -> Names:
+def _common_names(world: World, found: dict[int, tables.Table]) -> Names:
     """Return the names that the columns have on all nodes, or say where they differ.
 
     Ranks compare a hash; they send the names only if they differ.

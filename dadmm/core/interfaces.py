@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core.layout import Layout, Matrix, Vector
 
@@ -125,9 +126,9 @@ class StopState(NamedTuple):
     """What a node knows about the end of the run."""
 
     streak: int = 0  # its own satisfied iterations in a row
-    quiet: float = 0.0
+    quiet_count: float = 0.0
     stop_at: float = math.inf
-    wishes: int = 0  # a code of each of two rounds, the even ones in the lower 4 bits
+    requests: int = 0  # a code of each of two rounds, the even ones in the lower 4 bits
 
 
 class Traffic(NamedTuple):
@@ -168,11 +169,40 @@ class Exchange(Protocol):
     """
 
     @property
-    def lost(self) -> type[Exception] | tuple[()]:
-        """What is raised when another process has died, if this one may go on."""
+    def rank_failure(self) -> tuple[type[Exception], ...]:
+        """The exceptions that report a failed rank; none if a failure ends the job."""
 
-    def agree(self, finished: bool) -> bool:
-        """Return whether all processes have finished and none has died."""
+    def all_finished(self, finished: bool) -> bool:
+        """Return whether all processes have finished and none has failed."""
+
+    def raise_failed(self) -> NoReturn:
+        """Raise that a rank has failed, one of ``rank_failure``."""
+
+    def shrink(
+        self, last: int, plan: Callable[[Sequence[int]], tuple[Sequence[int], Any]]
+    ) -> tuple[Exchange, list[int], int]:
+        """Return an exchange without the failed ranks.
+
+        Parameters
+        ----------
+        last : int
+            The last iteration that this process has finished.
+        plan : callable
+            Takes the nodes that are left. Returns the nodes of this process's
+            component and their `Topology`.
+
+        Returns
+        -------
+        exchange : Exchange
+        alive : list of int
+            The nodes that are left, of all components.
+        t : int
+            The last iteration that all of them have finished.
+        """
+
+    @property
+    def comm(self) -> Any:
+        """A communicator of these ranks, which the caller keeps; None without MPI."""
 
     @property
     def hosted(self) -> tuple[int, ...]:
@@ -209,10 +239,103 @@ class Exchange(Protocol):
     def collect(self, rows: Matrix) -> Matrix:
         """Return the rows of all processes in node order, on every process."""
 
-    polls: int  # how often rows were posted so far
+    posts: int  # number of calls of post()
 
     @property
     def collectives(self) -> tuple[int, int]:
-        """How many rows were posted, and the bytes of all nodes in them."""
+        """The number of calls of ``post``, and the bytes of all nodes in them."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free what the constructor has allocated."""
+
+
+class World(Protocol):
+    """The processes of a run, for set-up, results and errors.
+
+    Every method is collective: all processes call it, in the same order. The exceptions
+    are ``dead``, ``abort`` and ``end``.
+    """
+
+    @property
+    def rank(self) -> int:
+        """Number of this process, from 0."""
+
+    @property
+    def size(self) -> int:
+        """Number of processes."""
+
+    @property
+    def number(self) -> int:
+        """Rank as mpiexec numbers it; `renumber` does not change it."""
+
+    @property
+    def comm(self) -> Any:
+        """The communicator (`mpi4py.MPI.Comm`), or None in a single process."""
+
+    @property
+    def library(self) -> str:
+        """Name and version of the MPI library."""
+
+    @property
+    def shrunk(self) -> bool:
+        """Whether ranks have failed and the others have continued."""
+
+    def share(self, text: str, root: int = 0) -> str:
+        """Return the text of rank ``root`` on every rank."""
+
+    def share_array(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
+        """Return the one-dimensional array of rank ``root`` on every rank.
+
+        All ranks pass an array of the same type.
+        """
+
+    def first(self, text: str | None) -> str | None:
+        """Return the text of the lowest rank that has one, on every rank."""
+
+    def texts(self, text: str) -> list[str]:
+        """Return the texts of all ranks, in order, on every rank."""
+
+    def gather_texts(self, text: str) -> list[str]:
+        """Return the texts of all ranks, in order, on rank 0; [] elsewhere."""
+
+    def gather(self, rows: Matrix) -> Matrix:
+        """Return the rows of all ranks, in order, on rank 0; no rows elsewhere."""
+
+    def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
+        """Return this rank's block of those that rank 0 passes; others pass None."""
+
+    def total(self, rows: Matrix) -> Vector:
+        """Return the sum over the rows of all ranks, on every rank.
+
+        Rows are added in order of rank, so the bits do not depend on the processes.
+        """
+
+    def compare(self, facts: Mapping[str, str]) -> None:
+        """Raise a DadmmError on all ranks if their facts differ."""
+
+    def check_fault_tolerance(self) -> None:
+        """Raise a ConfigError if this MPI ends all ranks when one fails."""
+
+    def sent(self) -> tuple[int, int]:
+        """Return the calls and bytes outside the iterations, on rank 0.
+
+        The calls are those of this rank; the bytes are those of all ranks.
+        """
+
+    def renumber(self, rank: int) -> None:
+        """Give this process another rank; rank 0 stays rank 0."""
+
+    def adopt(self, comm: Any) -> None:
+        """Continue with a communicator of the ranks that are left."""
+
+    def dead(self, error: BaseException) -> list[int]:
+        """Return the ranks that are known to have failed, if ``error`` reports one."""
+
+    def leave(self, code: int) -> None:
+        """End this process, when all that are left call this."""
+
+    def abort(self, error: BaseException) -> None:
+        """Print the traceback and end the processes of all ranks."""
+
+    def end(self, code: int) -> None:
+        """End the processes of all ranks with this exit code."""

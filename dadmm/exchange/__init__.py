@@ -5,8 +5,17 @@ and the check that all ranks run the same thing. It is the only room that import
 mpi4py; it may import `core` and `graphs`.
 """
 
+from dadmm.core.errors import ConfigError
 from dadmm.exchange.inprocess import InProcessExchange
 
-WAITS = ("auto", "block", "nap")  # how ranks wait, see `dadmm.exchange.mpi`
+WAITS = ("auto", "block", "poll")  # how ranks wait, see `dadmm.exchange.mpi`
 
-__all__ = ["WAITS", "InProcessExchange"]
+__all__ = ["WAITS", "InProcessExchange", "check_wait"]
+
+
+def check_wait(wait: str) -> None:
+    """Raise a ConfigError if ``wait`` is not one of `WAITS`."""
+    if wait == "nap":
+        raise ConfigError("wait = nap is now called wait = poll")
+    if wait not in WAITS:
+        raise ConfigError(f"unknown wait {wait!r}; choose one of {', '.join(WAITS)}")

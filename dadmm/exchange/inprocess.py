@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NoReturn
+
 import numpy as np
 
 from dadmm.core.layout import Matrix
@@ -26,7 +28,7 @@ class InProcessExchange:
         self._sent = np.zeros((n_edges, 2), dtype=np.int64)
         self._reverse = topology.reverse
         self._posted = np.empty((0, 0))
-        self.polls = 0
+        self.posts = 0
         self.hosted = tuple(range(topology.n_nodes))
         rows = {i: slice(*topology.offsets[i : i + 2]) for i in self.hosted}
         self.outbox = {i: self._out[rows[i]] for i in self.hosted}
@@ -34,11 +36,20 @@ class InProcessExchange:
         self.lengths = {i: self._lengths[rows[i]] for i in self.hosted}
         self.sent = {i: self._sent[rows[i]] for i in self.hosted}
 
-    lost = ()  # nobody can die alone
+    rank_failure: tuple[type[Exception], ...] = ()  # there is no other process
+    comm = None
 
-    def agree(self, finished: bool) -> bool:
+    def all_finished(self, finished: bool) -> bool:
         """Return whether this process has finished: there is no other."""
         return finished
+
+    def raise_failed(self) -> NoReturn:
+        """Never called: there is no rank that can fail."""
+        raise AssertionError("one process has no ranks that fail")
+
+    def shrink(self, last: int, plan: Any) -> NoReturn:
+        """Never called: there is no rank that can fail."""
+        self.raise_failed()
 
     def swap(self) -> None:
         """Send every outbox row that has a length."""
@@ -51,7 +62,7 @@ class InProcessExchange:
     def post(self, rows: Matrix) -> None:
         """Start to share rows, one per node, with all nodes."""
         self._posted = rows
-        self.polls += 1
+        self.posts += 1
 
     def read(self) -> Matrix:
         """Return the rows posted last."""
@@ -64,7 +75,7 @@ class InProcessExchange:
     @property
     def collectives(self) -> tuple[int, int]:
         """How many rows were posted, and the bytes of all nodes in them."""
-        return self.polls, self.polls * self._posted.nbytes
+        return self.posts, self.posts * self._posted.nbytes
 
     def close(self) -> None:
         """Release nothing: the buffers are ordinary memory."""

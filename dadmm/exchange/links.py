@@ -17,7 +17,7 @@ from dadmm.core.interfaces import Exchange, StopState
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.exchange import codec, wire
 from dadmm.exchange.sending import EVERYTHING, REVISIT, Sending
-from dadmm.exchange.wire import PAYLOAD, SLEEPY, Rows, Words
+from dadmm.exchange.wire import PAYLOAD, SLEEPY, Headers, Rows
 
 Mask = np.ndarray  # of bool, (degree,)
 # all that the next iteration depends on; each of the arrays has a row per edge
@@ -96,7 +96,7 @@ class Links:
         rows.numbers(len(shared))[:] = shared
         self.lengths[:] = wire.width(len(shared))
 
-    def meet(self) -> Words:
+    def meet(self) -> Headers:
         """Take in the opening messages."""
         out, rows = self._opening
         size = self.said.shape[1]
@@ -104,7 +104,7 @@ class Links:
         said, heard = out.numbers(size).copy(), rows.numbers(size).copy()
         self.said[:], self.heard[:] = said, heard
         self.lengths[:] = self._full
-        return rows.words()
+        return rows.headers()
 
     def send(self, shared: Vector | Matrix, eta: Vector, accord: StopState) -> None:
         """Write the messages of the next iteration, and how long they are.
@@ -133,13 +133,13 @@ class Links:
             self.lengths[~self.present] = 0
         self.silent += ~due & (self.lengths > 0)
 
-    def receive(self) -> Words:
+    def receive(self) -> Headers:
         """Take in the neighbours' messages; return their words on stopping."""
-        words = self._in.words()
+        headers = self._in.headers()
         if self.direct:
             if not self._agrees:
                 self.eta_heard[:] = self._in.eta
-            return words
+            return headers
         came = self._everybody if self.present is None else self.present
         if not self._agrees:
             self.eta_heard[came] = self._in.eta[came]
@@ -152,8 +152,8 @@ class Links:
             theirs = (flags & SLEEPY) > 0
             self._asleep[came] = self._sleepy[came] & theirs[came]
         if self.present is not None:
-            words = Words(*(word[came] for word in words))
-        return words
+            headers = Headers(*(header[came] for header in headers))
+        return headers
 
     def rest(self, influence: Vector) -> None:
         """Note by how much each edge (degree,) moved this node, for `Sending.sleep`."""

@@ -1,39 +1,24 @@
-"""The exchange over MPI, one node per rank. The only file that imports mpi4py."""
+"""The exchange over MPI, one node per rank."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import json
-import os
-import sys
-import time
-import traceback
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-import mpi4py
 import numpy as np
 
-mpi4py.rc.thread_level = "single"  # one thread talks; some MPIs are faster for it
-# Open MPI's own waits then sleep instead of yielding when ranks outnumber cores.
-os.environ.setdefault("OMPI_MCA_threads_pthreads_yield_strategy", "nanosleep")
-from mpi4py import MPI  # noqa: E402
+from dadmm.core.errors import TopologyError
+from dadmm.core.layout import Matrix
+from dadmm.exchange import fault_tolerance
+from dadmm.exchange.collectives import collect, count
+from dadmm.exchange.mpi_library import MPI
+from dadmm.exchange.mpi_wait import waiting
+from dadmm.graphs.topology import Topology
 
-from dadmm.core.errors import ConfigError, TopologyError  # noqa: E402
-from dadmm.core.layout import Matrix, Vector  # noqa: E402
-from dadmm.exchange import (
-    WAITS,
-    identity,
-)
-from dadmm.exchange.launcher import until_read  # noqa: E402
-from dadmm.graphs.topology import Topology  # noqa: E402
-
-NAP = 50e-6  # seconds asked for; about 100 with the usual timer. 50 to 200 are alike
 SHORT = 8192  # bytes of a message that every MPI sends off without asking the receiver
-# What this process has handed to MPI outside of the iterations: calls, and bytes
-outside = np.zeros(2, dtype=np.int64)
-_start, _done = MPI.Prequest.Startall, MPI.Request.Testall
+_start = MPI.Prequest.Startall
 
 
 class Plan(NamedTuple):
@@ -63,9 +48,9 @@ class MPIExchange:
         Bytes of the longest message.
     survives : bool
         Whether to go on when other ranks die, which takes an MPI with ULFM.
-    wait : {"auto", "block", "nap"}
+    wait : {"auto", "block", "poll"}
         How to wait: inside MPI ("block"), which is quickest when every rank has a core
-        to itself, or by testing and sleeping in turns ("nap"), which leaves the core to
+        to itself, or by testing and sleeping in turns ("poll"), which leaves the core to
         the ranks that are waited for. "auto" naps where ranks outnumber cores.
     """
 
@@ -78,7 +63,7 @@ class MPIExchange:
         survives: bool = False,
     ) -> None:
         if survives:
-            check_fault_tolerance()
+            fault_tolerance.check_fault_tolerance()
         if topology.n_nodes != comm.size:
             raise TopologyError(
                 f"the graph has {topology.n_nodes} nodes but MPI started {comm.size} "
@@ -86,7 +71,9 @@ class MPIExchange:
             )
         self._comm = comm.Dup()
         self._made_of = width, wait, survives
-        self.lost = MPI.Exception if survives else ()
+        self.rank_failure: tuple[type[Exception], ...] = ()
+        if survives:
+            self.rank_failure = (MPI.Exception,)
         self._wait = waiting(self._comm, wait)
         rank = self._comm.rank
         neighbours = topology.neighbours[rank]
@@ -112,7 +99,7 @@ class MPIExchange:
         self._swaps = 0  # by this plan, and not yet counted
         self._posted = np.empty((self._comm.size, 0))
         self._poll: Any = MPI.REQUEST_NULL
-        self.polls = 0
+        self.posts = 0
 
     def swap(self) -> None:
         """Send every outbox row that has a length, and receive one in return."""
@@ -167,7 +154,7 @@ class MPIExchange:
             self._posted = np.empty((self._comm.size, rows.shape[1]))
         self._row = rows  # kept until it is sent
         self._poll = self._comm.Iallgather(rows, self._posted)
-        self.polls += 1
+        self.posts += 1
 
     def read(self) -> Matrix:
         """Return the rows posted last."""
@@ -178,22 +165,22 @@ class MPIExchange:
         """Return the rows of all ranks in node order, on every rank."""
         return collect(self._comm, rows)
 
-    def agree(self, finished: bool) -> bool:
+    def all_finished(self, finished: bool) -> bool:
         """Return whether all ranks have finished and none has died.
 
         A rank that has not wakes up those that still wait for messages.
         """
-        if not self.lost:
+        if not self.rank_failure:
             return finished
         if not finished:
             self._comm.Revoke()
-        return _agree(self._comm, finished)
+        return fault_tolerance.agree(self._comm, finished)
 
-    def mourn(self) -> None:
+    def raise_failed(self) -> NoReturn:
         """Raise that ranks have died, on all that are left."""
         raise MPI.Exception(MPI.ERR_PROC_FAILED)
 
-    def survive(
+    def shrink(
         self, last: int, plan: Callable[[Sequence[int]], tuple[Sequence[int], Topology]]
     ) -> tuple[MPIExchange, list[int], int]:
         """Return an exchange among survivors, who they are, and where they go on.
@@ -214,11 +201,11 @@ class MPIExchange:
         t : int
             The last iteration that all of them have finished.
         """
-        self._give_up()
+        self._complete_requests()
         while True:
             everyone = self._comm.Shrink()
             try:
-                alive, t = _alive(everyone, self._comm), np.array([last])
+                alive, t = fault_tolerance.alive(everyone, self._comm), np.array([last])
                 count(t)
                 everyone.Allreduce(MPI.IN_PLACE, t, op=MPI.MIN)
                 part, graph = plan(alive)
@@ -228,11 +215,11 @@ class MPIExchange:
             except MPI.Exception:  # somebody else has died meanwhile
                 everyone.Revoke()
                 whole = False
-            if _agree(everyone, whole):
-                atexit.register(leave)
+            if fault_tolerance.agree(everyone, whole):
+                atexit.register(fault_tolerance.leave)
                 return exchange, alive, int(t[0])
 
-    def _give_up(self) -> None:
+    def _complete_requests(self) -> None:
         """Let all requests end in error, or MPI waits for them when the job ends."""
         plans = [request for plan in self._plans for request in plan.started]
         for request in (*plans, self._poll):
@@ -253,7 +240,7 @@ class MPIExchange:
     @property
     def collectives(self) -> tuple[int, int]:
         """How many rows were posted, and the bytes of all nodes in them."""
-        return self.polls, self.polls * self._posted.nbytes
+        return self.posts, self.posts * self._posted.nbytes
 
     def close(self) -> None:
         """Free the requests and the communicator."""
@@ -264,306 +251,9 @@ class MPIExchange:
         self._comm.Free()
 
 
-def check_fault_tolerance() -> None:
-    """Raise if this MPI ends all ranks when one of them dies."""
-    if not fault_tolerant():
-        library = _short_name(MPI.Get_library_version())
-        raise ConfigError(
-            "on_failure = continue needs Open MPI 5 started as mpiexec --with-ft ulfm, "
-            f"and this is {library} without; start it so, or leave on_failure at abort"
-        )
-
-
-def fault_tolerant() -> bool:
-    """Return whether ranks outlive others that die."""
-    enabled = os.environ.get("OMPI_MCA_mpi_ft_enable")  # noqa: SIM112 (its name)
-    return enabled == "1" and "Open MPI" in MPI.Get_library_version()
-
-
-def leave(code: int | None = None) -> None:
-    """End this process, which has survived others, without ending MPI.
-
-    Open MPI 5.0 may wait for the dead in MPI_Finalize, for ever (its issue 11404).
-    Ranks that leave like this end the job with code 0 when all have left, and disturb
-    nobody who has not.
-    """
-    if code is None:
-        code = int(hasattr(sys, "last_value"))  # of an exception that nobody caught
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(code)
-
-
-def _agree(comm: Any, yes: bool) -> bool:
-    """Return whether all say yes and none has died; the same on all survivors."""
-    flag = np.array(yes, dtype=np.intc)
-    count(flag)
-    try:
-        return bool(comm.Agree(int(flag)))
-    except MPI.Exception:
-        return False
-
-
-def _alive(survivors: Any, comm: Any) -> list[int]:
-    """Return the ranks that survivors had in a communicator."""
-    group, before = survivors.Get_group(), comm.Get_group()
-    return list(group.Translate_ranks(list(range(survivors.size)), before))
-
-
-def compare(comm: Any, facts: identity.Facts) -> None:
-    """Raise, on all ranks, if they do not hold the same facts.
-
-    That takes one small reduction; only if they differ, the facts themselves are sent.
-    """
-    code = np.array([identity.digest(facts)], dtype=np.uint64)
-    mine = np.concatenate([code, ~code])
-    most = np.empty_like(mine)
-    asleep(comm.Iallreduce(mine, most, op=MPI.MAX), mine)
-    if most[0] == ~most[1]:  # the largest is the smallest
-        return
-    everyone = [json.loads(text) for text in texts(comm, json.dumps(dict(facts)))]
-    error = identity.disagreement(everyone)
-    if error is not None:
-        raise error
-
-
-def texts(comm: Any, text: str) -> list[str]:
-    """Return the texts of all ranks, in order, on every rank."""
-    return _texts(comm, text, everywhere=True)
-
-
-def _texts(comm: Any, text: str, everywhere: bool) -> list[str]:
-    """Return the texts of all ranks, in order, on every rank or on rank 0 alone."""
-    mine = np.frombuffer(text.encode(), dtype=np.uint8)
-    everything, counts = _joined(comm, mine[:, None], everywhere)
-    parts = np.split(everything, counts.cumsum()[:-1])
-    return [part.tobytes().decode() for part in parts]
-
-
-def collect(comm: Any, rows: Matrix, everywhere: bool = True) -> Matrix:
-    """Return the rows of all ranks in order, on every rank or on rank 0 alone.
-
-    A rank that receives nothing returns no rows.
-    """
-    rows = np.ascontiguousarray(rows, dtype=np.float64)
-    return _joined(comm, rows, everywhere)[0]
-
-
-def _joined(
-    comm: Any, mine: np.ndarray, everywhere: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows (n, width) of all ranks, and how many each has.
-
-    There are none, of any rank, on ranks that receive nothing.
-    """
-    names = ("Iallgather", "Iallgatherv") if everywhere else ("Igather", "Igatherv")
-    equal, unequal = (getattr(comm, name) for name in names)
-    length, lengths = np.array([len(mine)]), np.zeros(comm.size, dtype=np.int64)
-    asleep(equal(length, lengths), length)
-    width = mine.shape[1]
-    everything = np.empty((int(lengths.sum()), width), mine.dtype)
-    asleep(unequal(mine, [everything, (lengths * width).tolist()]), mine)
-    return everything, lengths
-
-
-def waiting(comm: Any, wait: str) -> Callable[[list[Any]], Any]:
-    """Return the function that waits for requests."""
-    if wait not in WAITS:
-        raise ConfigError(f"unknown wait {wait!r}; choose one of {', '.join(WAITS)}")
-    if wait == "auto":
-        wait = "nap" if crowded(comm) else "block"
-    return nap if wait == "nap" else MPI.Request.Waitall
-
-
 def elsewhere(comm: Any, ranks: Sequence[int]) -> bool:
     """Return whether some of these ranks are on another host."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     here = comm.Get_group().Translate_ranks(list(ranks), host.Get_group())
     host.Free()
     return MPI.UNDEFINED in list(here)
-
-
-def crowded(comm: Any) -> bool:
-    """Return whether the ranks of this host outnumber the cores they may use."""
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    allowed = os.sched_getaffinity(0)
-    mine = np.zeros(4096, dtype=np.uint8)
-    mine[list(allowed)] = 1
-    cores = np.empty_like(mine)  # of all: some launchers pin each rank to its own
-    asleep(host.Iallreduce(mine, cores, op=MPI.MAX), mine)
-    ranks = host.size
-    host.Free()
-    return ranks > int(cores.sum())
-
-
-def nap(requests: list[Any]) -> None:
-    """Wait for requests by looking and sleeping in turns.
-
-    A turn has as many looks as messages are due: MPICH takes in about one message per
-    look, and one look per nap made dense graphs twice as slow.
-    """
-    looks = len(requests) // 2 + 1
-    while True:
-        for _ in range(looks):
-            if _done(requests):
-                return
-        time.sleep(NAP)
-
-
-def _short_name(version: str) -> str:
-    """Return name and number of an MPI library from its many words."""
-    line = version.strip("\0").strip().splitlines()[0].partition(",")[0]
-    return " ".join(line.replace("Version:", "").split())
-
-
-def count(*handed: np.ndarray) -> None:
-    """Count a call outside of the iterations, and what this process sends in it."""
-    outside[:] += 1, sum(array.nbytes for array in handed)
-
-
-def asleep(request: Any, *handed: np.ndarray) -> None:
-    """Count a collective, and wait for it by looking and sleeping in turns.
-
-    Ranks that still import, or write, need the cores: blocking collectives would keep
-    them busy until the last rank comes (the start of 20 ranks on 2 took 1.2 times as
-    long).
-    """
-    count(*handed)
-    while not request.Test():
-        time.sleep(1e-3)
-
-
-class World:
-    """All ranks of a run, for set-up and for errors; never used inside the loop."""
-
-    def __init__(self, comm: Any = None) -> None:
-        self.comm = MPI.COMM_WORLD if comm is None else comm
-        self._all = self.comm
-        self.rank, self.size = self.comm.rank, self.comm.size
-        self.number = self.rank  # as mpiexec knows it
-        self.library = _short_name(MPI.Get_library_version())
-        self.outlived = False  # whether ranks have died and these have gone on
-        self._before = outside.copy()
-
-    def outlive(self, comm: Any) -> None:
-        """Be the world of those that are left, or of one part of them."""
-        self.comm, self.rank, self.size = comm, comm.rank, comm.size
-        self.outlived = True
-
-    def leave(self, code: int) -> None:
-        """End this process as one that has survived others, when all have come here."""
-        _agree(self.comm, True)
-        leave(code)
-
-    def become(self, rank: int) -> None:
-        """Number the ranks anew, from now on; this one has the given number.
-
-        Rank 0 must stay: it speaks for all.
-        """
-        self.comm = self.comm.Split(0, key=rank)
-        self.rank = self.comm.rank
-
-    def share(self, text: str, root: int = 0) -> str:
-        """Return the text of a rank on every rank."""
-        data = np.frombuffer(text.encode(), dtype=np.uint8)
-        return self.share_array(data, root).tobytes().decode()
-
-    def share_array(self, array: np.ndarray, root: int = 0) -> np.ndarray:
-        """Return a rank's one-dimensional array on every rank; types must agree."""
-        length, mine = np.array([array.size]), self.rank == root
-        asleep(self.comm.Ibcast(length, root=root), *[length] * mine)
-        buffer = array.copy() if mine else np.empty(length[0], array.dtype)
-        asleep(self.comm.Ibcast(buffer, root=root), *[buffer] * mine)
-        return buffer
-
-    def first(self, text: str | None) -> str | None:
-        """Return the text of the lowest rank that has one, on every rank."""
-        lacking = self.size
-        bid = np.array([lacking if text is None else self.rank])
-        lowest = np.empty_like(bid)
-        asleep(self.comm.Iallreduce(bid, lowest, op=MPI.MIN), bid)
-        if lowest[0] == lacking:
-            return None
-        return self.share(text or "", int(lowest[0]))
-
-    def texts(self, text: str) -> list[str]:
-        """Return the texts of all ranks, in order, on every rank."""
-        return texts(self.comm, text)
-
-    def compare(self, facts: identity.Facts) -> None:
-        """Raise, on all ranks, if they do not hold the same facts."""
-        compare(self.comm, facts)
-
-    def check_fault_tolerance(self) -> None:
-        """Raise if this MPI ends all ranks when one of them dies."""
-        check_fault_tolerance()
-
-    def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
-        """Return this rank's block of rows of those that rank 0 holds."""
-        asleep(self.comm.Ibarrier())
-        shape = np.empty(2, dtype=np.int64)
-        if blocks is None:
-            count()
-            self.comm.Scatter(None, shape)
-            block = np.empty(shape)
-            self.comm.Recv(block, source=0)
-            return block
-        shapes = np.array([block.shape for block in blocks])
-        count(shapes)
-        self.comm.Scatter(shapes, shape)
-        for rank in range(1, self.size):
-            rows = np.ascontiguousarray(blocks[rank])
-            count(rows)
-            self.comm.Send(rows, dest=rank)
-        return blocks[0]
-
-    def gather(self, rows: Matrix) -> Matrix:
-        """Return the rows of all ranks in order on rank 0, and no rows elsewhere."""
-        return collect(self.comm, rows, everywhere=False)
-
-    def gather_texts(self, text: str) -> list[str]:
-        """Return the texts of all ranks in order on rank 0, and none elsewhere."""
-        found = _texts(self.comm, text, everywhere=False)
-        return [] if self.rank else found
-
-    def total(self, rows: Matrix) -> Vector:
-        """Return the sum over the rows of all ranks, on every rank.
-
-        Rank 0 adds them up in order, so that the bits are those of one process.
-        """
-        return self.share_array(self.gather(rows).sum(axis=0))
-
-    def sent(self) -> tuple[int, int]:
-        """Return, on rank 0, what all ranks have sent outside of the iterations so far.
-
-        That is the number of calls that this rank has taken part in, and the bytes of
-        all ranks in theirs.
-        """
-        calls, mine = np.split(outside - self._before, 2)
-        everyones = np.zeros_like(mine)
-        asleep(self.comm.Ireduce(mine, everyones, op=MPI.SUM), mine)
-        return int(calls[0]), int(everyones[0])
-
-    def dead(self, error: BaseException) -> list[int]:
-        """Return which ranks have died, as far as is known, if that is the error."""
-        if not isinstance(error, MPI.Exception) or not fault_tolerant():
-            return []
-        group = self.comm.Get_group()
-        failed = self.comm.Get_failed()
-        return list(failed.Translate_ranks(list(range(failed.size)), group))
-
-    def abort(self, error: BaseException) -> None:
-        """Print this rank's traceback and end the whole job at once."""
-        lines = "".join(traceback.format_exception(error))
-        sys.stderr.write(f"dadmm: rank {self.rank} failed:\n{lines}")
-        sys.stderr.flush()
-        self.end(1)
-
-    def end(self, code: int) -> None:
-        """End the whole job at once; MPI then names the rank that mpiexec knows.
-
-        First mpiexec's helper on this host takes in what was said: of an end and words
-        that come together, MPICH's may pass on the end alone.
-        """
-        until_read(sys.stderr)
-        self._all.Abort(code)

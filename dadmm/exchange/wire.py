@@ -5,7 +5,7 @@ bytes  type  what
 ====== ===== =========================================================
 0..3   uint  ``stop_at``, the iteration after which all stop, or NEVER
 4..5   uint  ``quiet``, see `dadmm.admm.stopping`
-6      uint  ``wishes``, see `dadmm.admm.stopping`
+6      uint  ``requests``, see `dadmm.admm.stopping`
 7      bits  PAYLOAD: one follows; SLEEPY: the edge may sleep
 8..15  float eta, unless the scheme finds the same at both ends by itself
 rest         the payload, as `dadmm.exchange.codec` writes it
@@ -26,7 +26,7 @@ from dadmm.core.interfaces import StopState
 from dadmm.core.layout import Matrix, Vector
 
 HEADER = np.dtype(
-    [("stop_at", "u4"), ("quiet", "u2"), ("wishes", "u1"), ("flags", "u1")]
+    [("stop_at", "u4"), ("quiet_count", "u2"), ("requests", "u1"), ("flags", "u1")]
 )
 NEVER = 2**32 - 1
 MOST_QUIET = 2**16 - 1
@@ -44,12 +44,12 @@ def length(size: int, with_eta: bool) -> int:
     return HEADER.itemsize + 8 * with_eta + 8 * size
 
 
-class Words(NamedTuple):
+class Headers(NamedTuple):
     """What neighbours say about the end of the run, each (degree,)."""
 
-    quiet: Vector
+    quiet_count: Vector
     stop_at: Vector
-    wishes: np.ndarray
+    requests: np.ndarray
 
 
 class Rows:
@@ -65,8 +65,8 @@ class Rows:
     def __init__(self, box: Bytes, with_eta: bool) -> None:
         head = HEADER.itemsize
         header = box[:, :head].view(HEADER)[:, 0]
-        self.stop_at, self.quiet = header["stop_at"], header["quiet"]
-        self.wishes, self.flags = header["wishes"], header["flags"]
+        self.stop_at, self.quiet_count = header["stop_at"], header["quiet_count"]
+        self.requests, self.flags = header["requests"], header["flags"]
         self.eta: Vector = box[:, head : head + 8].view(np.float64)[:, 0]
         self.start = head + 8 * with_eta  # of the payload: a message without ends here
         self.payload: Bytes = box[:, self.start :]
@@ -81,12 +81,12 @@ class Rows:
         """Put a node's words on stopping into every row."""
         stop_at = accord.stop_at
         self.stop_at[:] = NEVER if stop_at == math.inf else min(stop_at, NEVER - 1)
-        self.quiet[:] = min(accord.quiet, MOST_QUIET)
-        self.wishes[:] = accord.wishes
+        self.quiet_count[:] = min(accord.quiet_count, MOST_QUIET)
+        self.requests[:] = accord.requests
 
-    def words(self) -> Words:
+    def headers(self) -> Headers:
         """Return the neighbours' words on stopping."""
         stop_at = self._endless
         if self.stop_at.tobytes() != self._never:  # it mostly is
             stop_at = np.where(self.stop_at == NEVER, math.inf, self.stop_at)
-        return Words(self.quiet.astype(np.float64), stop_at, self.wishes)
+        return Headers(self.quiet_count.astype(np.float64), stop_at, self.requests)

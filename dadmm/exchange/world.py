@@ -1,4 +1,4 @@
-"""The processes of a run: this one alone, or the ranks that a launcher started."""
+"""The processes of a run: a single one, or the ranks that a launcher started."""
 
 from __future__ import annotations
 
@@ -7,25 +7,27 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix, Vector
-from dadmm.exchange.launcher import launched
+from dadmm.exchange.launch_link import rank_and_size
 
 T = TypeVar("T")
 
 
-class Alone:
-    """A world of one process, in which all nodes live; no MPI is started."""
+class SerialWorld:
+    """The only process of a run, which hosts all nodes; MPI is not started."""
 
     rank, number, size, comm = 0, 0, 1, None
     library = "none (one process)"
-    outlived = False  # nobody can die alone
+    shrunk = False
 
-    def share(self, text: str) -> str:
+    def share(self, text: str, root: int = 0) -> str:
         return text
 
-    def share_array(self, array: np.ndarray, root: int = 0) -> np.ndarray:
+    def share_array(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
         return array
 
     def first(self, text: str | None) -> str | None:
@@ -34,54 +36,68 @@ class Alone:
     def texts(self, text: str) -> list[str]:
         return [text]
 
-    def compare(self, facts: Mapping[str, str]) -> None:
-        """Find nothing that differs: there is nobody else."""
-
-    def check_fault_tolerance(self) -> None:
-        """Accept anything: nobody can die alone."""
-
-    def scatter(self, blocks: Sequence[Matrix] | None) -> Any:
-        raise AssertionError("one process scatters nothing")
+    def gather_texts(self, text: str) -> list[str]:
+        return [text]
 
     def gather(self, rows: Matrix) -> Matrix:
         return rows
 
-    def gather_texts(self, text: str) -> list[str]:
-        return [text]
+    def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
+        raise AssertionError("one process has nobody to scatter to")
 
     def total(self, rows: Matrix) -> Vector:
         return np.asarray(rows.sum(axis=0))
 
+    def compare(self, facts: Mapping[str, str]) -> None:
+        """Do nothing: there are no other facts."""
+
+    def check_fault_tolerance(self) -> None:
+        """Do nothing: no other process can fail."""
+
     def sent(self) -> tuple[int, int]:
-        """Return what was sent outside of the iterations: calls and bytes."""
         return 0, 0
+
+    def renumber(self, rank: int) -> None:
+        """Do nothing: there is one rank."""
+
+    def adopt(self, comm: Any) -> None:
+        """Do nothing: no process can be lost."""
+
+    def dead(self, error: BaseException) -> list[int]:
+        return []
+
+    def leave(self, code: int) -> None:
+        raise SystemExit(code)
 
     def abort(self, error: BaseException) -> None:
         raise error
 
+    def end(self, code: int) -> None:
+        raise SystemExit(code)
 
-def connect() -> Any:
-    """Return the world of this process. MPI starts here, and only under a launcher."""
-    told = launched()
-    if told is None:
-        return Alone()
-    from dadmm.exchange.mpi import World
 
-    world = World()
-    rank, size = told
+def connect() -> World:
+    """Return the processes of this run; start MPI if a launcher started this one."""
+    launched = rank_and_size()
+    if launched is None:
+        return SerialWorld()
+    from dadmm.exchange.mpi_world import MPIWorld
+
+    world = MPIWorld()
+    rank, size = launched
     if world.size == 1 and size > 1:
-        if rank > 0:  # each process thinks it is alone, so only one may speak
+        if rank > 0:  # one process prints the error
             raise SystemExit(2)
         raise ConfigError(
-            f"mpiexec started {size} processes, but to mpi4py each is alone: it uses "
+            f"mpiexec started {size} processes, but mpi4py sees one only: it uses "
             f"{world.library!r}, which is not this mpiexec's MPI; use the mpiexec of "
             "that library, or set MPI4PY_LIBMPI to the libmpi of this mpiexec"
         )
     return world
 
 
-def together(world: Any, step: Callable[..., T], *args: Any) -> T:
-    """Return ``step(*args)`` of this rank, if it went well on every rank.
+def collectively(world: World, step: Callable[..., T], *args: Any) -> T:
+    """Return ``step(*args)`` of this rank, if it succeeds on every rank.
 
     Raises
     ------
@@ -94,9 +110,9 @@ def together(world: Any, step: Callable[..., T], *args: Any) -> T:
     except (DadmmError, MemoryError) as error:
         failure = error if isinstance(error, DadmmError) else _too_large(error)
         mine = f"rank {world.rank}: {failure}" if world.rank else str(failure)
-    said = world.first(mine)
-    if said is not None:
-        raise failure if str(failure) == said else DadmmError(said)
+    message = world.first(mine)
+    if message is not None:
+        raise failure if str(failure) == message else DadmmError(message)
     return value  # type: ignore[return-value]
 
 

@@ -25,7 +25,8 @@ from dadmm.admm.node import Node
 from dadmm.core import files
 from dadmm.core.checks import check_integer, check_number
 from dadmm.core.errors import CheckpointError, OutputError
-from dadmm.exchange.world import together
+from dadmm.core.interfaces import World
+from dadmm.exchange.world import collectively
 
 FOLDER, KEPT, FORMAT = "checkpoints", 2, 2
 NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
@@ -80,7 +81,7 @@ class Checkpoints:
 
     def open(
         self,
-        world: Any,
+        world: World,
         hosted: Sequence[int],
         n_nodes: int,
         max_iter: int,
@@ -90,7 +91,7 @@ class Checkpoints:
 
         Parameters
         ----------
-        world : World or Alone
+        world : World
         hosted : sequence of int
             The nodes of this process.
         n_nodes : int
@@ -104,9 +105,9 @@ class Checkpoints:
         self._n_nodes = n_nodes
         if self.resume:
             if not self._loaded:
-                found = together(world, self._find, world.rank)
+                found = collectively(world, self._find, world.rank)
                 self.start = int(world.share(found))
-            together(world, self._load, hosted)
+            collectively(world, self._load, hosted)
         if self.start > max_iter:
             raise CheckpointError(
                 f"the run in {self.folder} has done {self.start} iterations, and "
@@ -160,15 +161,15 @@ class Checkpoints:
         """Wish to save when it is time, and to stop when that is impossible."""
         if self.failure is not None:
             return "output"
-        # one node asks: wishes of several in different rounds would save twice
+        # one node asks: requests of several in different rounds would save twice
         if self.saves and nodes[0].index == 0 and self.seconds and not self._asked:
             self._asked = monotonic() - self._saved > self.seconds
             return "save" if self._asked else None
         return None
 
-    def keep(self, t: int, wish: str, take: Callable[[], state.States]) -> None:
+    def save(self, t: int, request: str, take: Callable[[], state.States]) -> None:
         """Write the state after an iteration, if it is time."""
-        due = wish or (self.every > 0 and t % self.every == 0)
+        due = request or (self.every > 0 and t % self.every == 0)
         if not due or not self.saves or self.failure is not None:
             return
         states = take()

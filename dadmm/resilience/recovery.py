@@ -26,7 +26,7 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 
 
-class Loss(NamedTuple):
+class NodeFailure(NamedTuple):
     """What happened, as one of the survivors sees it."""
 
     t: int  # the iteration from which the survivors go on
@@ -36,8 +36,8 @@ class Loss(NamedTuple):
     kept: np.ndarray  # (degree,) which edges of this process's node are left
 
 
-class Recent:
-    """A keeper of the states of the last iterations, in memory.
+class StateBuffer:
+    """A checkpointer of the states of the last iterations, in memory.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Recent:
         if states is not None:
             self._states.append((start, deepcopy(states)))
 
-    def keep(self, t: int, wish: str, take: Callable[[], state.States]) -> None:
+    def save(self, t: int, request: str, take: Callable[[], state.States]) -> None:
         """Copy the state after iteration ``t``."""
         self._states.append((t, deepcopy(take())))
 

@@ -1,4 +1,4 @@
-"""One run at a time in a folder."""
+"""The lock on a run's folder: one run at a time."""
 
 from __future__ import annotations
 
@@ -12,34 +12,33 @@ from dadmm.core import files
 from dadmm.core.errors import OutputError
 
 LOCK = ".lock"
-WORDS = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # all that a lock may hold
+CONTENT = re.compile(rb"(process [0-9]+ on [^\s]*)?")
 
 
-class Claim:
-    """The word of a process that a run is at work in a folder, while it lives.
+class RunLock:
+    """An advisory lock on a run directory, released when the process exits.
 
-    It is a lock of the system's on a hidden file, which vanishes with the process
-    however that ends. Rank 0 begins, and all ranks of the run join: some may outlive
-    others. On a file system without locks there is none.
+    Rank 0 takes it first, alone. Then all ranks share it, since any of them may be the
+    last to exit. A file system without locks is not locked.
 
     Parameters
     ----------
     folder : Path
         Of the run.
     first : bool
-        Whether nobody else may be at work there yet.
+        Whether to fail if another process has the lock.
 
     Raises
     ------
     OutputError
-        If another run is at work there, or the file is somebody else's.
+        If another run has the lock, or the file is not a lock of dadmm.
     OSError
-        If the file cannot be made.
+        If the file cannot be created.
     """
 
     def __init__(self, folder: Path, first: bool) -> None:
         handle = _open(folder / LOCK)
-        self.give_up = weakref.finalize(self, os.close, handle)
+        self.release = weakref.finalize(self, os.close, handle)
         try:
             if first:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -52,21 +51,21 @@ class Claim:
                 f"another run is at work in {folder} ({who or 'it has just begun'}); "
                 "wait for its end, or end it"
             ) from None
-        except OSError:  # no locks here
+        except OSError:  # the file system has no locks
             pass
 
 
 def _open(path: Path) -> int:
-    """Return the handle of the lock's file, which is made if it is not there.
+    """Return the handle of the lock file, which is created if it does not exist.
 
-    It is open for writing: between hosts NFS grants locks on nothing else.
+    It is open for writing: NFS grants locks between hosts on no other files.
     """
     try:
         return files.create(path)
     except FileExistsError:
         handle = files.open_plain(path, flags=os.O_RDWR)
-    own = WORDS.fullmatch(os.pread(handle, 400, 0)) is not None
-    if not own or os.fstat(handle).st_nlink != 1:  # has another name elsewhere
+    own = CONTENT.fullmatch(os.pread(handle, 400, 0)) is not None
+    if not own or os.fstat(handle).st_nlink != 1:  # a hard link
         os.close(handle)
         raise OutputError(
             f"{path} is not a lock of dadmm; move it away, or choose another folder"

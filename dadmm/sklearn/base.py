@@ -17,11 +17,11 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from dadmm.core.errors import ConfigError, ProblemError, ShardError, TopologyError
-from dadmm.core.interfaces import Problem
+from dadmm.core.interfaces import Problem, World
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import one_blas_thread
 from dadmm.data import shard
-from dadmm.exchange.world import Alone, together
+from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs import topology
 from dadmm.graphs.topology import Topology
 from dadmm.solver.advice import advise
@@ -35,7 +35,7 @@ OWN = ("comm", "random_state")  # settings in which ranks may differ
 class FitData(NamedTuple):
     """Those who fit together, and the rows of each node of this process."""
 
-    world: Any
+    world: World
     graph: Topology
     shards: list[tuple[NDArray[Any], ...]]
 
@@ -130,7 +130,7 @@ class Consensus(BaseEstimator):
         parts += [np.array_split(other, len(graph)) for other in arrays[1:]]
         return FitData(world, graph, list(zip(*parts, strict=True)))
 
-    def _compare(self, world: Any) -> None:
+    def _compare(self, world: World) -> None:
         """Raise, on all ranks, if they do not fit one model to the same columns."""
         settings = self.get_params(deep=False)
         mine: dict[str, Any] = {
@@ -148,7 +148,7 @@ class Consensus(BaseEstimator):
                         f"rank 0 and {other[name]} on rank {rank}"
                     )
 
-    def _graph(self, world: Any, most: int) -> Topology:
+    def _graph(self, world: World, most: int) -> Topology:
         """Return who talks to whom; in one process, ``most`` nodes at most."""
         wanted, graph = self.n_nodes, self.topology
         if wanted is not None and not (isinstance(wanted, Integral) and wanted > 0):
@@ -200,13 +200,13 @@ class Consensus(BaseEstimator):
 def connect(comm: Any) -> Any:
     """Return the world of a fit: this process alone, or the ranks of a communicator."""
     if comm is None:
-        return Alone()
-    from dadmm.exchange.mpi import World
+        return SerialWorld()
+    from dadmm.exchange.mpi_world import MPIWorld
 
-    return World(comm)
+    return MPIWorld(comm)
 
 
-def on_all_ranks(world: Any, step: Callable[..., T], *args: Any) -> T:
+def on_all_ranks(world: World, step: Callable[..., T], *args: Any) -> T:
     """Return ``step(*args)``; where it fails on one rank, it fails on all.
 
     In one process errors are those of scikit-learn, which raises some TypeErrors.
@@ -220,7 +220,7 @@ def on_all_ranks(world: Any, step: Callable[..., T], *args: Any) -> T:
         except (TypeError, ValueError) as error:
             raise ProblemError(str(error)) from error
 
-    return together(world, told)
+    return collectively(world, told)
 
 
 def one_thread(fit: Callable[..., T]) -> Callable[..., T]:

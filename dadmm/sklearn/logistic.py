@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadmm import problems
 from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Topology
 from dadmm.sklearn.base import (
@@ -141,7 +142,7 @@ class LogisticRegression(ClassifierMixin, Consensus):
         return np.asarray(np.log(self.predict_proba(X)))
 
 
-def all_labels(world: Any, labels: NDArray[Any]) -> NDArray[Any]:
+def all_labels(world: World, labels: NDArray[Any]) -> NDArray[Any]:
     """Return the labels (n_classes,) of all ranks together, given this one's own.
 
     Rank 0 alone learns which rank has which.

@@ -11,11 +11,12 @@ of the nodes, and sends the total to all.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.data.patterns import posterior
@@ -38,7 +39,7 @@ def spectrum(rows: Matrix) -> Spectrum:
 
 
 def scale(
-    world: Any, rows: list[Matrix], spectra: list[Spectrum], n_components: int
+    world: World, rows: list[Matrix], spectra: list[Spectrum], n_components: int
 ) -> float:
     """Return the standard deviation of the noise, about.
 
@@ -47,7 +48,7 @@ def scale(
 
     Parameters
     ----------
-    world : World or Alone
+    world : World
     rows : list of ndarray of shape (n_i, D)
         Of the nodes of this process, centred.
     spectra : list of Spectrum
@@ -68,13 +69,13 @@ def scale(
 
 
 def variances(
-    world: Any, rows: list[Matrix], basis: Matrix
+    world: World, rows: list[Matrix], basis: Matrix
 ) -> tuple[Matrix, Vector, float]:
     """Return the maximum likelihood given the subspace.
 
     Parameters
     ----------
-    world : World or Alone
+    world : World
     rows : list of ndarray of shape (n_i, D)
         Of the nodes of this process, about the mean of all nodes.
     basis : ndarray of shape (D, M)
@@ -101,13 +102,13 @@ def variances(
 
 
 def rescale_latent(
-    world: Any, rows: list[Matrix], W: Matrix, mu: Vector, a: float
+    world: World, rows: list[Matrix], W: Matrix, mu: Vector, a: float
 ) -> Matrix:
     """Return W (D, M) such that the latent variables of all rows have covariance one.
 
     Parameters
     ----------
-    world : World or Alone
+    world : World
     rows : list of ndarray of shape (n_i, D)
         Of the nodes of this process, with NaN where an entry is missing.
     W, mu, a
@@ -128,7 +129,7 @@ def rescale_latent(
 
 
 def initial_loadings(
-    world: Any,
+    world: World,
     counts: list[int],
     spectra: list[Spectrum],
     unit: float,
@@ -138,7 +139,7 @@ def initial_loadings(
 
     Parameters
     ----------
-    world : World or Alone
+    world : World
     counts : list of int
         Rows of the nodes of this process.
     spectra : list of Spectrum

@@ -11,7 +11,7 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.stopping import CRITERIA, TRAIL, Rule, stride
 from dadmm.core.layout import Vector
-from dadmm.resilience.team import Recipe, Team
+from dadmm.resilience.runner import HostedNodes, NodeFactory
 
 
 @dataclass(frozen=True)
@@ -103,22 +103,24 @@ class Ending:
         }
 
 
-def find(team: Team, recipe: Recipe, iterations: int, converged: bool) -> Ending:
+def find(
+    local: HostedNodes, factory: NodeFactory, iterations: int, converged: bool
+) -> Ending:
     """Return what the nodes of all processes waited for last."""
-    rule, council, node = recipe.rule, team.council, team.nodes[0]
-    scheme: Any = recipe.scheme
-    together = council is not None and rule.name == "objective"
-    standings = [node.standing for node in team.nodes]
+    rule, global_stopping, node = factory.rule, local.global_stopping, local.nodes[0]
+    scheme: Any = factory.scheme
+    together = global_stopping is not None and rule.name == "objective"
+    standings = [node.standing for node in local.nodes]
     if together:
-        assert council is not None
-        standings = [council.standing] * len(team.nodes)
+        assert global_stopping is not None
+        standings = [global_stopping.standing] * len(local.nodes)
     heard = iterations - 1 if together else iterations
     own = []
     for each in standings:
         t, verdict = each.hurdle(heard) if converged else each.unmet
         worst = verdict.worst
         own.append((t, worst, verdict[worst], (-1, *verdict[3:])[worst], *each.trail))
-    rows = team.exchange.collect(np.array(own))
+    rows = local.exchange.collect(np.array(own))
     found, trails = rows[:, :-TRAIL], rows[:, -TRAIL:]
     # the latest, and the furthest from its limit where several are as late
     k = int(np.lexsort((-found[:, 2], -found[:, 0]))[0])
@@ -130,7 +132,7 @@ def find(team: Team, recipe: Recipe, iterations: int, converged: bool) -> Ending
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
         part=None if part < 0 else names[int(part)],
-        node=None if together else team.names[k],
+        node=None if together else local.names[k],
         iteration=int(iteration),
         factor=factor,
         trail=trails[:, : -(-heard // spacing)].max(axis=0),

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import wraps
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 
 from dadmm import penalty
-from dadmm.admm.algorithm import Watcher
+from dadmm.admm.algorithm import Callback
 from dadmm.admm.certificate import Certificate, distance_bound
 from dadmm.admm.node import PHASES, Node
 from dadmm.admm.stopping import AGREEMENTS, Rule
 from dadmm.core.checks import MOST_SEED, check_integer, check_number
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
-from dadmm.core.interfaces import Exchange, Problem, Traffic
+from dadmm.core.interfaces import Exchange, Problem, Traffic, World
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.threads import one_blas_thread
-from dadmm.exchange import InProcessExchange, identity
+from dadmm.exchange import InProcessExchange, check_wait, identity
 from dadmm.exchange.sending import EVERYTHING, Sending, check_loss
 from dadmm.exchange.wire import width
-from dadmm.exchange.world import Alone, together
+from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.resilience.team import Recipe, Team, carry_through
-from dadmm.results.record import History, Observe, Recorder
+from dadmm.resilience.runner import HostedNodes, NodeFactory, run_with_recovery
+from dadmm.results.history import History, Recorder
+from dadmm.results.rows import Observe
 from dadmm.solver.ending import Ending, find
 
+P = ParamSpec("P")
+T = TypeVar("T")
 INITS = ("shared", "independent")
 FAILURES = ("abort", "continue")
 # arguments that each rank may have as it likes, or that are compared as a graph
-OWN = {"problems", "topology", "comm", "schedule", "max_seconds", "watchers"}
+OWN = {"problems", "topology", "comm", "schedule", "max_seconds", "callbacks"}
+RENAMED = {"watchers": "callbacks"}  # arguments, from their old names
 # arguments that may change when a run is resumed
 FREE = {
     "max_iter", "wait", "record", "record_edges", "observe", "checkpoints",
@@ -69,7 +74,7 @@ class Result:
     history: History
     nodes: np.ndarray  # (n_nodes,) what the nodes were called when the run began
     lost: tuple[int, ...] = ()  # nodes that died on the way
-    offshoot: int | None = None  # first node of a part that a loss has cut off
+    component_root: int | None = None  # first node of a part that a loss has cut off
     comm: Any = None  # of those that finished
 
     @property
@@ -98,6 +103,20 @@ class Result:
         return self.layout.views(self.theta[i])
 
 
+def _refuse_old_names(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that names the new argument when an old one is passed."""
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        for old, new in RENAMED.items():
+            if old in kwargs:
+                raise ConfigError(f"{old} is now called {new}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+@_refuse_old_names
 def solve(
     problems: Sequence[Problem] | Problem,
     topology: Topology,
@@ -128,7 +147,7 @@ def solve(
     record: bool = True,
     record_edges: bool = False,
     observe: Observe | None = None,
-    watchers: Sequence[Watcher] = (),
+    callbacks: Sequence[Callback] = (),
     checkpoints: Checkpoints | None = None,
     on_failure: str = "abort",
 ) -> Result:
@@ -172,7 +191,7 @@ def solve(
         Starting parameters, instead of ``init``.
     seed : int
         Of the starting parameters.
-    wait : {"auto", "block", "nap"}
+    wait : {"auto", "block", "poll"}
         How ranks wait, see `dadmm.exchange.mpi.MPIExchange`.
     sending : Sending
         How to send less, see `dadmm.exchange.sending.Sending`.
@@ -183,7 +202,7 @@ def solve(
         Keep a row per node, and per directed edge, and iteration in ``history``.
     observe : dict of str to callable, optional
         Further columns of the history: each a function of theta (size,).
-    watchers : sequence of callables
+    callbacks : sequence of callables
         Each is shown ``(t, nodes)`` after every iteration; see `algorithm.iterate`.
     checkpoints : Checkpoints, optional
         Where and when to save the state of the run, and whether to go on from there;
@@ -217,30 +236,33 @@ def solve(
     )
     _check(init, agreement, on_failure, max_iter, max_seconds)
     check_loss(sending, penalty.name_of(policy))
+    check_wait(wait)
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
     if checkpoints is not None:
         _open(checkpoints, tuple(hosted), given)
     starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
-    recipe = Recipe(hosted, starts, policy, rule, sending, coupling, probe, agreement)
+    factory = NodeFactory(
+        hosted, starts, policy, rule, sending, coupling, probe, agreement
+    )
     # an objective that is not finite is told in words
     with one_blas_thread(), np.errstate(all="ignore"):
         # On an error it is not closed: peers may still wait, and the job must end.
         exchange = _exchange(topology, layout, comm, wait, on_failure)
-        team = recipe.team(exchange, topology, schedule, range(topology.n_nodes))
+        local = factory.build(exchange, topology, schedule, range(topology.n_nodes))
         start = 0 if checkpoints is None else checkpoints.start
-        recorder = Recorder(team.nodes, observe or {}, record, record_edges, start)
-        watching = [*watchers, *recorder.watchers]
+        recorder = Recorder(local.nodes, observe or {}, record, record_edges, start)
+        watching = [*callbacks, *recorder.callbacks]
         if max_seconds is not None:
             watching.append(_deadline(max_seconds))
         if checkpoints is not None:
             watching.append(checkpoints)
-        team, iterations, reason = carry_through(
-            team, recipe, max_iter, watching, checkpoints
+        local, iterations, reason = run_with_recovery(
+            local, factory, max_iter, watching, checkpoints
         )
-        result = _gather(team, recipe, iterations, reason, recorder)
-        left = team.exchange.comm if team.lost else comm
-        team.exchange.close()
+        result = _gather(local, factory, iterations, reason, recorder)
+        left = local.exchange.comm if local.lost else comm
+        local.exchange.close()
         return replace(result, comm=left)
 
 
@@ -254,10 +276,14 @@ def _named(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _gather(
-    team: Team, recipe: Recipe, iterations: int, reason: str, recorder: Recorder
+    local: HostedNodes,
+    factory: NodeFactory,
+    iterations: int,
+    reason: str,
+    recorder: Recorder,
 ) -> Result:
     """Return what all nodes that finished have found, on every rank."""
-    exchange, nodes = team.exchange, team.nodes
+    exchange, nodes = local.exchange, local.nodes
     layout = nodes[0].layout
     own = [
         (*node.theta, node.objective, *node.total_seconds,
@@ -268,7 +294,7 @@ def _gather(
     measured = table[:, layout.size + 1 :].T.copy()
     eta = np.concatenate([node.penalty.eta for node in nodes])
     return Result(
-        topology=team.topology,
+        topology=local.topology,
         layout=layout,
         theta=table[:, : layout.size].copy(),
         eta=exchange.collect(eta[:, None])[:, 0],
@@ -276,13 +302,13 @@ def _gather(
         reason=reason,
         iterations=iterations,
         certificate=Certificate(*measured[len(PHASES) :]),
-        ending=find(team, recipe, iterations, reason == "converged"),
-        traffic=_traffic(nodes, exchange, team.topology),
+        ending=find(local, factory, iterations, reason == "converged"),
+        traffic=_traffic(nodes, exchange, local.topology),
         seconds=Seconds(*measured[: len(PHASES)]),
         history=recorder.history(exchange),
-        nodes=np.array(team.names),
-        lost=tuple(team.lost),
-        offshoot=team.offshoot,
+        nodes=np.array(local.names),
+        lost=tuple(local.lost),
+        component_root=local.component_root,
     )
 
 
@@ -291,15 +317,15 @@ def _open(
 ) -> None:
     """Read the checkpoint to go on from, if the run is to go on."""
     topology, comm = given["topology"], given["comm"]
-    world: Any = Alone()
+    world: World = SerialWorld()
     if comm is not None:
-        from dadmm.exchange.mpi import World
+        from dadmm.exchange.mpi_world import MPIWorld
 
-        world = World(comm)
+        world = MPIWorld(comm)
     decides = {k: v for k, v in given.items() if k not in OWN | FREE}
     about = identity.identity(decides, topology, given["schedule"])
     checkpoints.open(world, hosted, topology.n_nodes, given["max_iter"], about)
-    together(world, checkpoints.tidy, world.rank)
+    collectively(world, checkpoints.tidy, world.rank)
 
 
 def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> Traffic:
@@ -318,7 +344,7 @@ def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> T
 
 def _compare(given: dict[str, Any]) -> None:
     """Raise, on all ranks, if they were not given one thing to solve together."""
-    from dadmm.exchange.mpi import compare
+    from dadmm.exchange.collectives import compare
 
     facts = identity.versions()
     facts |= identity.settings({k: v for k, v in given.items() if k not in OWN})
@@ -406,6 +432,6 @@ def _exchange(
     return MPIExchange(comm, topology, longest, wait, on_failure == "continue")
 
 
-def _deadline(seconds: float) -> Watcher:
+def _deadline(seconds: float) -> Callback:
     end = monotonic() + seconds
     return lambda t, nodes: "max_seconds" if monotonic() > end else None

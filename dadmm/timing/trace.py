@@ -25,7 +25,7 @@ class Trace:
         Directed edges (i, j), sorted by i and then j; every edge in both directions.
     solve, exchange, update, observe : ndarray of shape (iterations, n_nodes)
         Seconds, in the order in which a node spends them: local problem, messages,
-        multipliers and penalties, and what watchers took. As in history.csv,
+        multipliers and penalties, and what callbacks took. As in history.csv,
         ``observe[t]`` is that of the iteration before: where it ends, ``solve[t]``
         starts.
     bytes : ndarray of shape (iterations, E)
@@ -76,7 +76,7 @@ class Trace:
         """Return the work between an exchange and the next, (iterations, n_nodes).
 
         Row t is the update of iteration t - 1 and the solve of t, with ``observe`` also
-        what watchers took in between. The last update comes after the last exchange.
+        what callbacks took in between. The last update comes after the last exchange.
         """
         work = self.solve + (self.observe if observe else 0.0)
         work[1:] += self.update[:-1]

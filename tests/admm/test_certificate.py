@@ -70,7 +70,7 @@ def test_the_verdicts_alone_imply_a_bound(graph):
             off = np.linalg.norm(theta - best, axis=1).max()
             seen.append((off, distance_bound(allowed, net, strong, smooth)))
 
-    result = dadmm.solve(problems, net, tolerance=tolerance, watchers=[watch])
+    result = dadmm.solve(problems, net, tolerance=tolerance, callbacks=[watch])
 
     assert result.converged
     assert seen
@@ -154,6 +154,6 @@ def test_the_residuals_sum_to_the_gradient_of_the_whole():
         totals.append(np.abs(residuals + gradients).max())
 
     dadmm.solve(problems, net, scheme="fixed", relaxation=1.6, max_iter=30,
-                tolerance=0, watchers=[watch])  # fmt: skip
+                tolerance=0, callbacks=[watch])  # fmt: skip
 
     assert max(totals) < 1e-11

@@ -50,7 +50,7 @@ def reach(problems, topology, scheme, max_iter, **settings):
         close = distance(np.array([node.theta for node in nodes]), best) < 1e-9
         return "signal" if close else None
 
-    return run(problems, topology, scheme, max_iter, watchers=[watch], **settings)
+    return run(problems, topology, scheme, max_iter, callbacks=[watch], **settings)
 
 
 @pytest.mark.parametrize("relaxation", [1.0, 1.6])
@@ -159,7 +159,7 @@ def balance_of_multipliers(scheme, coupling):
         if coupling == "symmetric" or scheme in AGREEING:
             assert_array_equal(rows, -rows[reverse])
 
-    settings = {"coupling": coupling, "watchers": [watch]}
+    settings = {"coupling": coupling, "callbacks": [watch]}
     run(quadratics(6), topology, scheme, 120, **settings)
     return max(worst)
 

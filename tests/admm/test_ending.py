@@ -53,7 +53,7 @@ def test_a_watcher_sees_every_iteration_and_can_end_the_run():
         seen.append((t, [node.index for node in nodes]))
         return "signal" if t == 7 else None
 
-    result = solve(quadratics(4), CHAIN, tolerance=0, watchers=[watch])
+    result = solve(quadratics(4), CHAIN, tolerance=0, callbacks=[watch])
 
     assert result.iterations == 12  # two rounds of a diameter after that of 7
     assert (result.reason, result.converged) == ("signal", False)
@@ -67,7 +67,7 @@ def test_the_wish_of_one_node_reaches_all():
         if t == 7:
             nodes[-1].ask(t, "signal")
 
-    result = solve(quadratics(4), CHAIN, tolerance=0, watchers=[watch])
+    result = solve(quadratics(4), CHAIN, tolerance=0, callbacks=[watch])
 
     assert (result.reason, result.iterations) == ("signal", 12)
 
@@ -119,7 +119,7 @@ def test_a_node_is_satisfied_by_the_stated_lengths(rule, scheme, clauses):
             assert node.satisfied == all(verdicts[-1])
 
     settings = {"scheme": scheme, "stopping": rule, "tolerance": tolerance}
-    solve(quadratics(5), RING, max_iter=60, watchers=[watch], **settings)
+    solve(quadratics(5), RING, max_iter=60, callbacks=[watch], **settings)
 
     assert len(set(verdicts)) > 4
 

@@ -34,7 +34,7 @@ def off(name, graph, most=1000, **settings):
     eta0 = 0.3 if name.startswith("logistic") else 4.0
     result = solve(
         problems, graph, eta0=eta0, tolerance=0, max_iter=most, record=False,
-        watchers=[watch], **settings,
+        callbacks=[watch], **settings,
     )  # fmt: skip
     return distance(result.theta, best)
 

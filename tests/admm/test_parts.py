@@ -82,7 +82,7 @@ def test_private_parts_are_never_sent():
             seen.append(node.theta[D])
 
     result = dadmm.solve(
-        problems, topology.build("ring", N), tolerance=0, max_iter=5, watchers=[watch]
+        problems, topology.build("ring", N), tolerance=0, max_iter=5, callbacks=[watch]
     )
 
     assert len(seen) == 5 * N

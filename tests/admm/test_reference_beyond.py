@@ -35,7 +35,7 @@ def assert_follows(case, scheme, settings):
         thetas.append([node.theta for node in nodes])
         multipliers.append(np.concatenate([node.multipliers for node in nodes]))
 
-    more = {"record_edges": True, "watchers": [keep]}
+    more = {"record_edges": True, "callbacks": [keep]}
     history = solve(case, scheme, settings, LAST, **more).history
     run = follow(case, scheme, settings, LAST)
     want = [

@@ -84,7 +84,7 @@ def test_a_fixed_penalty_over_relaxed_is_the_textbooks(graph, alpha):
         seen.append([node.theta for node in nodes])
 
     settings = {"scheme": "fixed", "relaxation": alpha, "tolerance": 0}
-    solve(problems, topology, max_iter=30, watchers=[watch], **settings)
+    solve(problems, topology, max_iter=30, callbacks=[watch], **settings)
 
     want = textbook(problems, topology, 10.0, alpha, 30)
     assert_allclose(seen, want, rtol=0, atol=1e-12 * np.abs(want).max())
@@ -113,7 +113,7 @@ def test_over_relaxation_pays():
                 return "signal"
 
         settings = {"scheme": "fixed", "relaxation": alpha, "eta0": 2.0}
-        solve(problems, Topology.ring(8), tolerance=0, watchers=[watch], **settings)
+        solve(problems, Topology.ring(8), tolerance=0, callbacks=[watch], **settings)
 
     assert taken[1.6] < 0.67 * taken[1.0]
 
@@ -167,4 +167,4 @@ def test_residuals_of_all_nodes_sum_to_the_slope_of_the_sum(scheme):
             assert_allclose(-residuals, slopes, atol=1e-12 * largest)
 
     settings = {"scheme": scheme, "tolerance": 0, "max_iter": 40}
-    solve(problems, topology, watchers=[watch], **settings)
+    solve(problems, topology, callbacks=[watch], **settings)

@@ -13,9 +13,9 @@ from dadmm import Topology
 from dadmm.admm import stopping
 from dadmm.admm.stopping import (
     PATIENCE,
+    REQUESTS,
     RULES,
-    WISHES,
-    Council,
+    GlobalStopping,
     Part,
     Progress,
     Rule,
@@ -168,10 +168,10 @@ def test_an_unknown_rule_is_refused():
 # --- the agreement of all -------------------------------------------------------------
 
 
-def run(topology, content, wishes=(), diameter=None):
+def run(topology, content, requests=(), diameter=None):
     """Return when and why each node is done, and how quiet it was (t, n_nodes).
 
-    ``content`` (t, n_nodes) has their verdicts, ``wishes`` are (t, node, wish).
+    ``content`` (t, n_nodes) has their verdicts, ``requests`` are (t, node, request).
     """
     diameter = topology.diameter if diameter is None else diameter
     accords = [StopState() for _ in range(len(topology))]
@@ -181,24 +181,26 @@ def run(topology, content, wishes=(), diameter=None):
         for i, heard in enumerate(topology.neighbours):
             words = sent[list(heard)].T
             theirs = words_of(words)
-            accords[i] = stopping.agree(accords[i], theirs, t, verdicts[i], diameter)
-        granted = [stopping.granted(accord, t, diameter) for accord in accords]
-        accords = [accord for _, accord in granted]
-        for _, i, wish in (wish for wish in wishes if wish[0] == t):
-            accords[i] = stopping.ask(accords[i], t, wish, diameter)
+            accords[i] = stopping.update(accords[i], theirs, t, verdicts[i], diameter)
+        due = [stopping.due_request(accord, t, diameter) for accord in accords]
+        accords = [accord for _, accord in due]
+        for _, i, request in (request for request in requests if request[0] == t):
+            accords[i] = stopping.add_request(accords[i], t, request, diameter)
         for i, accord in enumerate(accords):
-            quiet[t - 1, i] = accord.quiet
+            quiet[t - 1, i] = accord.quiet_count
             if t >= accord.stop_at and ends[i] is None:
                 ends[i] = t, "converged"
-            elif granted[i][0] and ends[i] is None:
-                ends[i] = t, granted[i][0]
+            elif due[i][0] and ends[i] is None:
+                ends[i] = t, due[i][0]
     return ends, quiet
 
 
 def words_of(words):
     """Return the words of several nodes (3, n) as messages bring them."""
-    quiet, stop_at, wishes = words
-    return SimpleNamespace(quiet=quiet, stop_at=stop_at, wishes=wishes.astype(int))
+    quiet, stop_at, requests = words
+    return SimpleNamespace(
+        quiet_count=quiet, stop_at=stop_at, requests=requests.astype(int)
+    )
 
 
 def expected_quiet(content, apart):
@@ -219,17 +221,17 @@ def expected_quiet(content, apart):
     return found
 
 
-def expected_end(quiet, wishes, diameter):
+def expected_end(quiet, requests, diameter):
     """Return when and why all must stop, from what any node knows or wants."""
     known = np.flatnonzero((quiet > diameter).any(axis=1)) + 1
     length = max(diameter, 1)
     ends = [(t + diameter, "converged") for t in known[:1].tolist()]
-    ends += [((t // length + 2) * length, wish) for t, _, wish in wishes]
+    ends += [((t // length + 2) * length, request) for t, _, request in requests]
     first = min((t for t, _ in ends), default=math.inf)
     why = [reason for t, reason in ends if t == first]
     if first > len(quiet):
         return None
-    return first, "converged" if "converged" in why else max(why, key=WISHES.index)
+    return first, "converged" if "converged" in why else max(why, key=REQUESTS.index)
 
 
 def moody(rng, n_nodes):
@@ -240,8 +242,8 @@ def moody(rng, n_nodes):
 
 
 def impatient(rng, n_nodes):
-    """Return up to three wishes, at about the same time."""
-    reasons = rng.choice(WISHES[1:], size=rng.integers(4)).tolist()
+    """Return up to three requests, at about the same time."""
+    reasons = rng.choice(REQUESTS[1:], size=rng.integers(4)).tolist()
     times = rng.integers(5, 40) + rng.integers(3, size=len(reasons))
     nodes = rng.integers(n_nodes, size=len(reasons))
     return list(zip(times.tolist(), nodes.tolist(), reasons, strict=True))
@@ -252,12 +254,12 @@ def test_all_nodes_stop_after_the_same_iteration_for_the_same_reason(seed):
     """On any graph, whatever the verdicts and whoever else wants to stop, and when."""
     rng = np.random.default_rng(seed)
     topology = random_graph(rng, int(rng.integers(1, 11)))
-    content, wishes = moody(rng, len(topology)), impatient(rng, len(topology))
+    content, requests = moody(rng, len(topology)), impatient(rng, len(topology))
 
-    ends, quiet = run(topology, content, wishes)
+    ends, quiet = run(topology, content, requests)
 
     assert_array_equal(quiet, expected_quiet(content, distances(topology)))
-    end = expected_end(quiet, wishes, topology.diameter)
+    end = expected_end(quiet, requests, topology.diameter)
     assert ends == [end] * len(topology)
     if end is not None and end[1] == "converged":
         assert content[: end[0] - topology.diameter].all(axis=1).any()
@@ -298,7 +300,7 @@ def test_any_upper_bound_of_the_diameter_will_do():
 
 
 def test_of_a_round_the_gravest_wish_counts():
-    """A signal beats the time limit, at every node; a wish of a later round is late."""
+    """A signal beats the time limit, at every node; a request of a later round is late."""
     content = np.zeros((20, 6), dtype=bool)
     both = [(3, 0, "max_seconds"), (4, 5, "signal")]
     late = [(4, 0, "max_seconds"), (5, 5, "output"), (5, 0, "signal")]
@@ -309,15 +311,17 @@ def test_of_a_round_the_gravest_wish_counts():
 
 def test_a_wish_is_fulfilled_once_and_leaves_the_verdict_alone():
     """So that a run that was saved, or stopped and resumed, converges as it would."""
-    mine = StopState(streak=6, quiet=3.0, stop_at=40.0)
+    mine = StopState(streak=6, quiet_count=3.0, stop_at=40.0)
 
-    asked = stopping.ask(stopping.ask(mine, 7, "save", 5), 11, "signal", 5)
+    asked = stopping.add_request(
+        stopping.add_request(mine, 7, "save", 5), 11, "signal", 5
+    )
 
-    assert stopping.granted(asked, 14, 5) == ("", asked)
-    wish, left = stopping.granted(asked, 15, 5)
-    assert wish == "save"
-    assert left == stopping.ask(mine, 11, "signal", 5)
-    assert stopping.granted(left, 20, 5) == ("signal", mine)
+    assert stopping.due_request(asked, 14, 5) == ("", asked)
+    request, left = stopping.due_request(asked, 15, 5)
+    assert request == "save"
+    assert left == stopping.add_request(mine, 11, "signal", 5)
+    assert stopping.due_request(left, 20, 5) == ("signal", mine)
 
 
 def test_a_node_alone_needs_nobody():
@@ -333,20 +337,20 @@ def test_a_node_alone_needs_nobody():
 
 def test_the_council_waits_until_all_are_content_in_a_row():
     """One vote against starts the count anew."""
-    council = Council(Rule("residuals", 0.1))
+    global_stopping = GlobalStopping(Rule("residuals", 0.1))
     votes = [[1, 1]] * 3 + [[1, 0]] + [[1, 1]] * 4
 
-    heard = [council.hear(np.array(row, dtype=float)) for row in votes]
+    heard = [global_stopping.update(np.array(row, dtype=float)) for row in votes]
 
     assert heard == [False] * 7 + [True]
 
 
 def test_the_council_of_the_paper_looks_at_the_sum_of_objectives():
     """Nodes may still move against each other; the first sum has none before it."""
-    council = Council(Rule("objective", 0.1))
+    global_stopping = GlobalStopping(Rule("objective", 0.1))
     votes = [[50, 50], [70, 31], [20, 82], [60, 41], [10, 91], [0, 150]]
 
-    heard = [council.hear(np.array(row, dtype=float)) for row in votes]
+    heard = [global_stopping.update(np.array(row, dtype=float)) for row in votes]
 
     assert heard == [False] * 4 + [True, False]
 
@@ -355,15 +359,15 @@ def test_the_council_of_the_paper_looks_at_the_sum_of_objectives():
 def test_the_council_never_agrees_at_tolerance_zero(name):
     """Equal sums are not less than zero apart."""
     rule = Rule(name, 0.0)
-    council = Council(rule)
-    votes = np.full(3, council.vote(10.0, rule.holds(STILL)))
+    global_stopping = GlobalStopping(rule)
+    votes = np.full(3, global_stopping.vote(10.0, rule.holds(STILL)))
 
-    assert not any(council.hear(votes) for _ in range(20))
+    assert not any(global_stopping.update(votes) for _ in range(20))
 
 
 def test_a_node_votes_with_what_its_rule_needs():
     """The objective for the paper's rule, its verdict for the others."""
-    assert Council(Rule("objective")).vote(2.5, True) == 2.5
+    assert GlobalStopping(Rule("objective")).vote(2.5, True) == 2.5
     for name in ("optimality", "residuals"):
-        assert Council(Rule(name)).vote(2.5, True) == 1.0
-        assert Council(Rule(name)).vote(2.5, False) == 0.0
+        assert GlobalStopping(Rule(name)).vote(2.5, True) == 1.0
+        assert GlobalStopping(Rule(name)).vote(2.5, False) == 0.0

@@ -11,7 +11,6 @@ from benchmarks.shared.experiment import read_rows
 from dadmm.timing.network import Network
 from tests.support.processes import find_mpiexec, python
 
-
 TRANSPORTS = ("dadmm", "persistent", "nonblocking", "Ineighbor_alltoallv")
 
 
@@ -30,7 +29,7 @@ def test_a_tiny_run_leaves_rows_and_a_network(tmp_path):
     rows = read_rows(tmp_path / "rows.csv")
     swaps = [row for row in rows if row["graph"]]
     cells = {(row["graph"], row["bytes"]) for row in swaps}
-    both = {(name, wait) for name in TRANSPORTS for wait in ("block", "nap")}
+    both = {(name, wait) for name in TRANSPORTS for wait in ("block", "poll")}
     assert len(cells) == 2
     for cell in cells:
         own = [row for row in swaps if (row["graph"], row["bytes"]) == cell]
@@ -53,16 +52,16 @@ def row_of(transport, wait, over, seconds=1e-3):
     """Return a row of 20 ranks that nap."""
     return {"ranks": 20, "graph": "ring", "degree": 2, "bytes": 500, "wait": wait,
             "transport": transport, "seconds": seconds, "dadmm_over": over,
-            "waits_alike": wait == "nap", "mpi": "MPI", "mpi4py": "4"}  # fmt: skip
+            "waits_alike": wait == "poll", "mpi": "MPI", "mpi4py": "4"}  # fmt: skip
 
 
 def test_the_figure_is_ours_over_the_best_bare_one(tmp_path, capsys):
     """Best is where ours does worst, whatever the wait; our other wait is not bare."""
     rows = [
         row_of("dadmm", "block", 0.5),
-        row_of("dadmm", "nap", 1.0),
+        row_of("dadmm", "poll", 1.0),
         row_of("persistent", "block", 1.3, 2e-3),
-        row_of("persistent", "nap", 1.1),
+        row_of("persistent", "poll", 1.1),
     ]
     given = argparse.Namespace(csv=tmp_path / "rows.csv", network=None)
     bench_exchange.report(rows, given)

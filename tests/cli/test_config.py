@@ -46,7 +46,7 @@ def test_defaults_are_those_of_solve():
 def test_every_setting_of_solve_is_a_setting_of_a_run():
     """Aside from what is data, or what the main job decides."""
     others = {"problems", "topology", "comm", "theta0", "record", "record_edges"}
-    others |= {"observe", "watchers", "schedule", "checkpoints"}
+    others |= {"observe", "callbacks", "schedule", "checkpoints"}
 
     known = set(inspect.signature(dadmm.solve).parameters) - others
     assert set(RunConfig().solver_settings()) == known
@@ -282,7 +282,8 @@ def test_flags_are_not_abbreviated():
         ({"init": "same"}, "unknown init 'same'; choose one of shared, independent"),
         ({"stopping": "never"}, "unknown stopping 'never'; choose one of optimality"),
         ({"agreement": "all"}, "unknown agreement 'all'; choose one of neighbours"),
-        ({"wait": "spin"}, "unknown wait 'spin'; choose one of auto, block, nap"),
+        ({"wait": "spin"}, "unknown wait 'spin'; choose one of auto, block, poll"),
+        ({"wait": "nap"}, "wait = nap is now called wait = poll"),
         ({"eta0": 0.0}, "eta0 must be positive and finite, got 0.0"),
         ({"eta0": -1.0}, "eta0 must be positive and finite, got -1.0"),
         ({"eta0": math.nan}, "eta0 must be positive and finite, got nan"),

@@ -17,7 +17,7 @@ from dadmm import Topology, problems
 from dadmm.cli import report
 from dadmm.cli.config import RunConfig
 from dadmm.problems import PROBLEMS
-from dadmm.results import output
+from dadmm.results import writing
 from dadmm.run import main
 from tests.support.processes import mpiexec, program
 
@@ -144,7 +144,7 @@ def overheard(X, y):
         Topology.chain(2),
         tolerance=0.0,
         max_iter=30,
-        watchers=[watch],
+        callbacks=[watch],
     )
     return [(*before, theta) for before, theta in zip(known, seen[1:], strict=False)]
 
@@ -268,7 +268,7 @@ def test_files_with_rows_are_for_their_owner_alone(folder, monkeypatch):
             save(file, **arrays)
 
         monkeypatch.setattr(np, "savez", watched)
-        output.write_arrays(Path("rows.npz"), {}, private=True)
+        writing.write_arrays(Path("rows.npz"), {}, private=True)
     finally:
         os.umask(before)
 

@@ -21,7 +21,7 @@ from dadmm.cli import progress, report
 from dadmm.cli.progress import ProgressLine, Signals
 from dadmm.core.errors import DadmmError
 from dadmm.data import shard
-from dadmm.exchange import launcher, world
+from dadmm.exchange import launch_link, world
 from dadmm.problems import PPCA
 from dadmm.run import main
 from tests.support.processes import Job, python, variables
@@ -34,7 +34,7 @@ SHORT = (*SMALL, "--max-iter", 12)
 def alone(tmp_path, monkeypatch):
     """Every run starts in an empty folder, and no launcher is about."""
     monkeypatch.chdir(tmp_path)
-    for name in {name for pair in launcher.LAUNCHERS for name in pair}:
+    for name in {name for pair in launch_link.LAUNCHERS for name in pair}:
         monkeypatch.delenv(name, raising=False)
     return tmp_path
 
@@ -661,20 +661,20 @@ def test_without_a_launcher_there_is_one_process(monkeypatch):
     monkeypatch.setenv("PMI_RANK", "0")
     monkeypatch.setenv("PMIX_SIZE", "many")
 
-    assert launcher.launched() is None
-    assert isinstance(world.connect(), world.Alone)
+    assert launch_link.rank_and_size() is None
+    assert isinstance(world.connect(), world.SerialWorld)
 
 
-@pytest.mark.parametrize(("rank", "size"), launcher.LAUNCHERS)
+@pytest.mark.parametrize(("rank", "size"), launch_link.LAUNCHERS)
 def test_launchers_are_recognised_by_what_they_say(rank, size, monkeypatch):
     """MPICH and Intel MPI, Open MPI, PMIx, and Slurm with PMIx."""
     monkeypatch.setenv(rank, "2")
     monkeypatch.setenv(size, "20")
 
-    assert launcher.launched() == (2, 20)
+    assert launch_link.rank_and_size() == (2, 20)
 
 
-class Crowd(world.Alone):
+class Crowd(world.SerialWorld):
     """A world in which this is some rank, and another may have failed."""
 
     def __init__(self, rank, other=None):
@@ -691,9 +691,9 @@ def test_a_step_succeeds_or_fails_for_all(rank):
     def fail():
         raise DadmmError("no.")
 
-    assert world.together(Crowd(rank), divmod, 7, 2) == (3, 1)
+    assert world.collectively(Crowd(rank), divmod, 7, 2) == (3, 1)
     expected = "no." if rank == 0 else "rank 3: no."
     with pytest.raises(DadmmError, match=f"^{expected}$"):
-        world.together(Crowd(rank), fail)
+        world.collectively(Crowd(rank), fail)
     with pytest.raises(DadmmError, match="rank 1: no"):
-        world.together(Crowd(rank, other="rank 1: no"), divmod, 7, 2)
+        world.collectively(Crowd(rank, other="rank 1: no"), divmod, 7, 2)

@@ -119,14 +119,14 @@ def test_nothing_new_is_not_sent_where_changes_are_weighed():
 def test_every_so_many_iterations_carry_a_payload(every):
     """The others have a header with the words on stopping."""
     net = Network(RING, Sending(every=every))
-    accord = StopState(quiet=3.0, stop_at=99.0)
+    accord = StopState(quiet_count=3.0, stop_at=99.0)
     for t, thetas in enumerate(walk(5, 22), start=1):
         words = net.step(thetas, accord=accord)
         due = t % every == 0
         for links, heard in zip(net.links, words, strict=True):
             assert (links.lengths == HEAD + 24 * due).all()
             assert links.idle is not due
-            assert heard.quiet.tolist() == [3.0, 3.0]
+            assert heard.quiet_count.tolist() == [3.0, 3.0]
             assert heard.stop_at.tolist() == [99.0, 99.0]
             if due:
                 assert_array_equal(links.said, [thetas[links.index]] * 2)
@@ -209,7 +209,7 @@ def test_an_edge_that_is_not_there_carries_nothing():
                 assert links.lengths[k] == (HEAD + 8 + 24) * present
                 wanted = thetas[i] if present else before[i][k]
                 assert_array_equal(links.said[k], wanted)
-            assert len(words[i].quiet) == sum(links.lengths > 0)
+            assert len(words[i].quiet_count) == sum(links.lengths > 0)
             assert not links.silent.any()
         net.check()
         for mine, k, theirs, m in net.pairs():
@@ -226,8 +226,8 @@ def test_losses_are_the_receivers_luck(seed):
     for thetas in rng.standard_normal((60, 5, 3)):
         each = [np.array([theta, theta]) for theta in thetas]
         for one in (net, again, other):
-            words = one.step(each, accord=StopState(quiet=2.0))
-            assert all((heard.quiet == 2.0).all() for heard in words)
+            words = one.step(each, accord=StopState(quiet_count=2.0))
+            assert all((heard.quiet_count == 2.0).all() for heard in words)
         for links in net.links:
             fresh = links.heard == thetas[list(RING.neighbours[links.index])]
             assert_array_equal(fresh.all(axis=1), links.live)
@@ -306,9 +306,9 @@ def test_a_run_that_sends_rarely_is_the_plain_one_in_slow_motion(scheme, every):
     def record(rows):
         return lambda t, nodes: rows.append(np.array([node.theta for node in nodes]))
 
-    solve(problems, ring, max_iter=24, watchers=[record(plain)], **settings)
+    solve(problems, ring, max_iter=24, callbacks=[record(plain)], **settings)
     solve(
-        problems, ring, max_iter=24 * every, watchers=[record(slow)],
+        problems, ring, max_iter=24 * every, callbacks=[record(slow)],
         sending=Sending(every=every), **settings,
     )  # fmt: skip
 

@@ -53,7 +53,7 @@ def reach(problems, net, best, max_iter=900, **settings):
 
     return solve(
         problems, net, tolerance=0, max_iter=max_iter, record=False,
-        watchers=[watch], **settings,
+        callbacks=[watch], **settings,
     )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def test_regression_and_classification_reach_theirs(build, option):
 
 
 def opposite(net):
-    """Return a watcher that asserts that both ends of each edge are where they are."""
+    """Return a callback that asserts that both ends of each edge are where they are."""
 
     def watch(t, nodes):
         multipliers = np.concatenate([node.multipliers for node in nodes])
@@ -162,7 +162,7 @@ def test_both_ends_of_an_edge_stay_equal_and_opposite(scheme, option, turns):
     solve(
         quadratics(6, 3, seed=7), CLUSTER, scheme=scheme, sending=OPTIONS[option],
         schedule=schedule, tolerance=0, max_iter=25, t_max=12, budget0=0.6,
-        record=False, watchers=[opposite(CLUSTER)],
+        record=False, callbacks=[opposite(CLUSTER)],
     )  # fmt: skip
 
 
@@ -200,7 +200,7 @@ def test_the_value_as_sent_must_enter_the_dual_step(scheme, monkeypatch):
 
         solve(
             problems, RING, scheme=scheme, tolerance=0, max_iter=400,
-            sending=Sending(payload="float16"), watchers=[watch],
+            sending=Sending(payload="float16"), callbacks=[watch],
         )  # fmt: skip
         middle = np.mean(thetas[-100:], axis=0)
         off[honest] = np.linalg.norm(middle - best) / np.linalg.norm(best)
@@ -243,7 +243,7 @@ def test_without_losses_it_is_plain_admm():
         found.append([])
         solve(
             problems, RING, scheme="fixed", tolerance=0, max_iter=30, sending=sending,
-            watchers=[lambda t, nodes: found[-1].append([n.theta for n in nodes])],
+            callbacks=[lambda t, nodes: found[-1].append([n.theta for n in nodes])],
         )  # fmt: skip
 
     assert np.abs(np.subtract(*found)).max() < 1e-12

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm.admm.stopping import WISHES, StopState
+from dadmm.admm.stopping import REQUESTS, StopState
 from dadmm.exchange import wire
 from dadmm.exchange.wire import HEADER, MOST_QUIET, NEVER, PAYLOAD, SLEEPY, Rows
 
-SIGNAL = WISHES.index("signal")
+SIGNAL = REQUESTS.index("signal")
 
 
 def box(degree, size):
@@ -22,7 +22,7 @@ def box(degree, size):
 
 
 def header(row):
-    """Return stop_at, quiet, wishes and flags of a row."""
+    """Return stop_at, quiet, requests and flags of a row."""
     return struct.unpack("=IHBB", row[:8].tobytes())
 
 
@@ -39,7 +39,9 @@ def test_the_words_on_stopping_stand_where_the_table_says():
     rows = box(3, 2)
     rows[:, 7:] = 77
 
-    Rows(rows, True).write(StopState(streak=9, quiet=5.0, stop_at=1234.0, wishes=SIGNAL))
+    Rows(rows, True).write(
+        StopState(streak=9, quiet_count=5.0, stop_at=1234.0, requests=SIGNAL)
+    )
 
     assert [header(row) for row in rows] == [(1234, 5, SIGNAL, 77)] * 3
     assert (rows[:, 8:] == 77).all()
@@ -62,7 +64,7 @@ def test_never_is_a_word_of_its_own(stop_at, written):
     Rows(rows, False).write(StopState(stop_at=stop_at))
 
     assert header(rows[0])[0] == written
-    heard = Rows(rows, False).words().stop_at
+    heard = Rows(rows, False).headers().stop_at
     assert_array_equal(heard, [math.inf if stop_at == math.inf else float(written)])
 
 
@@ -71,10 +73,12 @@ def test_a_very_quiet_node_says_the_most_there_is_to_say(quiet):
     """It never wraps round to a small number, nor says more than is true."""
     rows = box(2, 1)
 
-    Rows(rows, False).write(StopState(quiet=quiet))
+    Rows(rows, False).write(StopState(quiet_count=quiet))
 
     assert header(rows[1])[1] == min(quiet, MOST_QUIET) == min(quiet, 2**16 - 1)
-    assert_array_equal(Rows(rows, False).words().quiet, [min(quiet, 65535.0)] * 2)
+    assert_array_equal(
+        Rows(rows, False).headers().quiet_count, [min(quiet, 65535.0)] * 2
+    )
 
 
 def test_a_node_hears_what_its_neighbours_wrote():
@@ -84,14 +88,14 @@ def test_a_node_hears_what_its_neighbours_wrote():
     rows[1, :8] = np.frombuffer(struct.pack("=IHBB", NEVER, 0, 0, 2), np.uint8)
     parts = Rows(rows, False)
 
-    words = parts.words()
+    headers = parts.headers()
 
-    assert_array_equal(words.stop_at, [7.0, math.inf])
-    assert_array_equal(words.quiet, [3.0, 0.0])
-    assert_array_equal(words.wishes, [4, 0])
+    assert_array_equal(headers.stop_at, [7.0, math.inf])
+    assert_array_equal(headers.quiet_count, [3.0, 0.0])
+    assert_array_equal(headers.requests, [4, 0])
     assert_array_equal(parts.flags, [PAYLOAD, SLEEPY])
     rows[:] = 0  # the words were copied: the next swap may come
-    assert words.stop_at[0] == 7.0
+    assert headers.stop_at[0] == 7.0
 
 
 @pytest.mark.parametrize("with_eta", [True, False])
@@ -121,7 +125,7 @@ def test_a_node_alone_has_rows_too():
     """None, but of the right kind."""
     parts = Rows(box(0, 3), True)
 
-    parts.write(StopState(quiet=4.0))
+    parts.write(StopState(quiet_count=4.0))
 
-    assert parts.words().quiet.shape == (0,)
+    assert parts.headers().quiet_count.shape == (0,)
     assert parts.numbers(3).shape == (0, 3)

@@ -15,7 +15,7 @@ import signal
 import time
 from typing import Any
 
-from dadmm.exchange.launcher import launched
+from dadmm.exchange.launch_link import rank_and_size
 
 VARIABLE = "DADMM_FAULTS_PLAN"
 
@@ -77,7 +77,7 @@ def prepare(late: float = 0, pace: float = 0, disk: float = 0, die: Any = None) 
 
 
 if __name__ == "__main__":
-    found = launched()
+    found = rank_and_size()
     assert found is not None, "rank.py runs under mpiexec"
     prepare(**json.loads(os.environ[VARIABLE]).get(str(found[0]), {}))
     runpy.run_module("dadmm.run", run_name="__main__", alter_sys=True)

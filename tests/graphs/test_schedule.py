@@ -100,7 +100,7 @@ def test_another_graph_than_the_union_is_refused():
 # --- the agreement of all -------------------------------------------------------------
 
 
-def agreement(schedule, content, wishes=()):
+def agreement(schedule, content, requests=()):
     """Return when and why each node is done, with the bound that solve uses."""
     net = schedule.union
     reach = schedule.period * net.diameter
@@ -114,18 +114,18 @@ def agreement(schedule, content, wishes=()):
             words = sent[heard].T
             quiet, stop_at, asked = words
             theirs = SimpleNamespace(
-                quiet=quiet, stop_at=stop_at, wishes=asked.astype(int)
+                quiet_count=quiet, stop_at=stop_at, requests=asked.astype(int)
             )
-            accords[i] = stopping.agree(accords[i], theirs, t, verdicts[i], reach)
-        granted = [stopping.granted(accord, t, reach) for accord in accords]
-        accords = [accord for _, accord in granted]
-        for _, i, wish in (wish for wish in wishes if wish[0] == t):
-            accords[i] = stopping.ask(accords[i], t, wish, reach)
+            accords[i] = stopping.update(accords[i], theirs, t, verdicts[i], reach)
+        due = [stopping.due_request(accord, t, reach) for accord in accords]
+        accords = [accord for _, accord in due]
+        for _, i, request in (request for request in requests if request[0] == t):
+            accords[i] = stopping.add_request(accords[i], t, request, reach)
         for i, accord in enumerate(accords):
             if t >= accord.stop_at and ends[i] is None:
                 ends[i] = t, "converged"
-            elif granted[i][0] and ends[i] is None:
-                ends[i] = t, granted[i][0]
+            elif due[i][0] and ends[i] is None:
+                ends[i] = t, due[i][0]
     return ends
 
 
@@ -154,11 +154,11 @@ def test_all_stop_after_the_same_iteration_whatever_the_schedule(seed):
     length = 3 * reach + 60
     settled = np.arange(length)[:, None] >= rng.integers(40, size=n)
     content = settled | (rng.random(settled.shape) < rng.uniform(0.3, 0.98))
-    wishes = []
+    requests = []
     if seed % 3 == 0:
-        wishes = [(int(rng.integers(5, 60)), int(rng.integers(n)), "signal")]
+        requests = [(int(rng.integers(5, 60)), int(rng.integers(n)), "signal")]
 
-    ends = agreement(schedule, content, wishes)
+    ends = agreement(schedule, content, requests)
 
     assert ends[0] is not None
     assert ends == [ends[0]] * n
@@ -166,7 +166,7 @@ def test_all_stop_after_the_same_iteration_whatever_the_schedule(seed):
     if reason == "converged":
         assert content[: t - reach].all(axis=1).any()
     else:
-        assert t == (wishes[0][0] // reach + 2) * reach
+        assert t == (requests[0][0] // reach + 2) * reach
 
 
 @pytest.mark.parametrize("n", [2, 4, 6])
@@ -207,7 +207,7 @@ def test_runs_of_a_schedule_stop_together_and_close(rule, agreement, every):
     result = solve(
         problems, schedule.union, schedule=schedule, sending=Sending(every=every),
         stopping=rule, agreement=agreement, tolerance=1e-4,
-        max_iter=5000, watchers=[watch],
+        max_iter=5000, callbacks=[watch],
     )  # fmt: skip
 
     assert result.converged
@@ -228,7 +228,7 @@ def test_a_wish_to_stop_takes_a_period_for_each_edge():
         return "signal" if t == 7 else None
 
     result = solve(
-        quadratics(5), schedule.union, schedule=schedule, tolerance=0, watchers=[watch]
+        quadratics(5), schedule.union, schedule=schedule, tolerance=0, callbacks=[watch]
     )
 
     assert (result.iterations, result.reason) == (2 * 4 * 4, "signal")

@@ -197,7 +197,7 @@ def iterations(problems, topology, reached, cap, **settings):
             taken.append(t)
         return "signal" if taken else None
 
-    settings = {"record": False, "watchers": [watch], **settings}
+    settings = {"record": False, "callbacks": [watch], **settings}
     auto(problems, topology, cap, **settings)
     return taken[0] if taken else math.inf
 

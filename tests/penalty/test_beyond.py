@@ -53,7 +53,7 @@ def trace(scheme, graph, kind):
         assert_array_equal(rows, -rows[topology.reverse])
 
     settings = {"scheme": scheme, "init": "independent", "max_iter": 40}
-    result = solve(KINDS[kind](), topology, tolerance=0, watchers=[watch], **settings)
+    result = solve(KINDS[kind](), topology, tolerance=0, callbacks=[watch], **settings)
     return np.array(etas), result.theta
 
 
@@ -189,7 +189,7 @@ def test_every_node_knows_the_residuals_of_all_one_iteration_later(agreement):
         lengths.append([math.hypot(*column) for column in zip(*own, strict=True)])
 
     settings = {"scheme": "global_balance", "agreement": agreement}
-    assert solve(problems, topology, watchers=[watch], **settings).converged
+    assert solve(problems, topology, callbacks=[watch], **settings).converged
 
 
 @pytest.mark.parametrize("stopping", ["optimality", "objective"])

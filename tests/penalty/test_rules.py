@@ -95,7 +95,7 @@ def iterations(topology, eta):
         return "signal" if close else None
 
     settings = {"scheme": "fixed", "eta0": eta, "tolerance": 0, "record": False}
-    solve(problems, topology, max_iter=120, watchers=[watch], **settings)
+    solve(problems, topology, max_iter=120, callbacks=[watch], **settings)
     return taken[0] if taken else math.inf
 
 

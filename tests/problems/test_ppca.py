@@ -200,7 +200,7 @@ def test_one_node_alone_finds_the_maximum_likelihood(zero_mean):
         likelihood.append(metrics.ppca_log_likelihood(samples, *parts))
 
     alone = dadmm.Topology.chain(1)
-    result = dadmm.solve([problem], alone, tolerance=0, max_iter=300, watchers=[watch])
+    result = dadmm.solve([problem], alone, tolerance=0, max_iter=300, callbacks=[watch])
 
     best = metrics.ppca_reference(samples, 2, zero_mean=zero_mean)
     top = metrics.ppca_log_likelihood(samples, *best)

@@ -23,7 +23,7 @@ from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
 from dadmm.resilience import checkpoint
 from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.results import output
+from dadmm.results import row_files
 from dadmm.results.manifest import Manifest, names_of_run
 from tests.support.problems import quadratics
 
@@ -110,7 +110,7 @@ def test_a_signal_leaves_the_verdict_alone(tmp_path, at):
         return "signal" if t == whole.iterations - at else None
 
     first = ppca(
-        max_iter=400, tolerance=0.05, watchers=[watch],
+        max_iter=400, tolerance=0.05, callbacks=[watch],
         checkpoints=Checkpoints(tmp_path),
     )  # fmt: skip
     if first.converged:  # too late to be stopped
@@ -391,9 +391,9 @@ def killed_after(t, *words):
             self._sync()
             raise KeyboardInterrupt
 
-    record = output.Parts.__call__
+    record = row_files.RowFiles.__call__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output.Parts, "__call__", kill)
+        patch.setattr(row_files.RowFiles, "__call__", kill)
         main(*words)
 
 

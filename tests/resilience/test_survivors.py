@@ -16,9 +16,10 @@ from dadmm import Schedule, Topology
 from dadmm.drawing.run_reader import Run
 from dadmm.penalty import SCHEMES, build
 from dadmm.resilience import recovery
-from dadmm.resilience.recovery import Recent
-from dadmm.results.partfiles import PartFile
-from dadmm.results.record import EdgeRows, Memory, Table
+from dadmm.resilience.recovery import StateBuffer
+from dadmm.results.history import MemorySink
+from dadmm.results.part_files import PartFile
+from dadmm.results.rows import EdgeRows, RowBuffer
 from tests.support import openmpi
 from tests.support.problems import random_graph
 from tests.support.processes import PROGRAMS, mpiexec, program
@@ -181,16 +182,16 @@ def test_a_scheme_forgets_lost_edges(name):
 
 def test_recent_states_are_copies_and_few():
     """As many as the slowest node may be behind, and the present one."""
-    recent, array = Recent(reach=2), np.zeros(2)
-    assert recent.empty
+    buffer, array = StateBuffer(reach=2), np.zeros(2)
+    assert buffer.empty
     for t in range(5):
         array[:] = t
-        recent.keep(t, "", lambda: {0: {"x": array}})
+        buffer.save(t, "", lambda: {0: {"x": array}})
 
-    assert recent.last == 4
-    assert [recent.at(t)[0]["x"][0] for t in (2, 3, 4)] == [2, 3, 4]
+    assert buffer.last == 4
+    assert [buffer.at(t)[0]["x"][0] for t in (2, 3, 4)] == [2, 3, 4]
     with pytest.raises(StopIteration):
-        recent.at(1)
+        buffer.at(1)
 
 
 # Rows that are taken back
@@ -199,20 +200,20 @@ def test_recent_states_are_copies_and_few():
 @pytest.mark.parametrize("capacity_used", [1, 3, 7])
 def test_rows_go_back_and_on(tmp_path, capacity_used):
     """In memory and in a file, flushed or not, with fewer rows afterwards."""
-    memory = Memory()
+    memory = MemorySink()
     tables = [
-        Table(3, 2, memory, seconds=0 if capacity_used == 1 else 60),
-        Table(3, 2, PartFile(tmp_path / "part.csv", [(1, 0), (1, 2), (1, 4)])),
+        RowBuffer(3, 2, memory, seconds=0 if capacity_used == 1 else 60),
+        RowBuffer(3, 2, PartFile(tmp_path / "part.csv", [(1, 0), (1, 2), (1, 4)])),
     ]
     kept = np.array([True, False, True])
     for table in tables:
         for t in range(1, 8):
-            table.rows()[:] = t
+            table.next_rows()[:] = t
             if t == capacity_used:
                 table.flush()
-        table.rewind(4, kept)
+        table.rewind_to(4, kept)
         for t in (5, 6):
-            table.rows()[:] = 10 * t
+            table.next_rows()[:] = 10 * t
         table.flush()
 
     rows = memory.all(2, 2)
@@ -227,10 +228,10 @@ def test_rows_go_back_and_on(tmp_path, capacity_used):
 
 def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
     """All its neighbours died."""
-    table = EdgeRows(2, PartFile(tmp_path / "part.csv", [(1, 0), (1, 2)])).table
-    table.rows()[:] = 1.0
-    table.rewind(1, np.array([False, False]))
-    assert table.rows().shape == (0, 4)
+    table = EdgeRows(2, PartFile(tmp_path / "part.csv", [(1, 0), (1, 2)]))
+    table.next_rows()[:] = 1.0
+    table.rewind_to(1, np.array([False, False]))
+    assert table.next_rows().shape == (0, 4)
     table.flush()
 
     lines = (tmp_path / "part.csv").read_text().splitlines()

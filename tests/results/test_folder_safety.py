@@ -13,8 +13,8 @@ import pytest
 from dadmm import plot
 from dadmm.core.errors import OutputError
 from dadmm.resilience import checkpoint
-from dadmm.results import output
-from dadmm.results.lock import Claim
+from dadmm.results import row_files
+from dadmm.results.lock import RunLock
 from dadmm.results.manifest import KNOWN, Manifest
 from dadmm.run import main
 from launch.base import run_folder
@@ -289,7 +289,7 @@ def test_folders_that_become_links_during_a_run_are_not_followed(
     folder, monkeypatch, place
 ):
     """By whom ever: each is opened without following."""
-    record, before = output.Parts.__call__, contents("mine")
+    record, before = row_files.RowFiles.__call__, contents("mine")
 
     def swap(self, t, nodes):
         if t == 8:
@@ -297,7 +297,7 @@ def test_folders_that_become_links_during_a_run_are_not_followed(
             (folder / place).symlink_to(Path("mine").absolute())
         return record(self, t, nodes)
 
-    monkeypatch.setattr(output.Parts, "__call__", swap)
+    monkeypatch.setattr(row_files.RowFiles, "__call__", swap)
 
     assert begin("--overwrite") == 2
     assert contents("mine") == before
@@ -308,7 +308,7 @@ def test_a_lock_of_somebody_else_stays(tmp_path, text):
     """It would be emptied, for the name of the process."""
     (tmp_path / ".lock").write_text(text)
     with pytest.raises(OutputError, match="is not a lock of dadmm; move it away"):
-        Claim(tmp_path, first=True)
+        RunLock(tmp_path, first=True)
 
     assert (tmp_path / ".lock").read_text() == text
 

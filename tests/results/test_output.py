@@ -17,9 +17,12 @@ from numpy.testing import assert_array_equal
 from dadmm.core import files
 from dadmm.core.errors import OutputError
 from dadmm.core.interfaces import PenaltyState
-from dadmm.results import output
-from dadmm.results.lock import Claim
-from dadmm.results.manifest import names_of_run
+from dadmm.results.directory import create
+from dadmm.results.finish import write_results
+from dadmm.results.lock import RunLock
+from dadmm.results.manifest import PARTS, names_of_run
+from dadmm.results.row_files import RowFiles
+from dadmm.results.writing import write_text
 
 
 def names(folder):
@@ -35,23 +38,23 @@ NAMES = names_of_run(3, ranks=3, edges=True, over_mpi=False, saves=True)
 
 def test_a_folder_that_was_asked_for_is_made(tmp_path):
     """With those above it, and a place for parts."""
-    folder, _ = output.create(str(tmp_path / "a" / "b"), "name", overwrite=False)
+    folder, _ = create(str(tmp_path / "a" / "b"), "name", overwrite=False)
 
     assert folder == tmp_path / "a" / "b"
-    assert names(folder) == [".lock", "manifest.json", output.PARTS]
+    assert names(folder) == [".lock", "manifest.json", PARTS]
 
 
 def test_an_empty_folder_will_do(tmp_path):
     """A user may have made it beforehand, or a batch job."""
     (tmp_path / ".job").touch()
-    assert output.create(str(tmp_path), "name", overwrite=False)[0] == tmp_path
+    assert create(str(tmp_path), "name", overwrite=False)[0] == tmp_path
 
 
 def test_a_folder_with_anything_in_it_is_refused(tmp_path):
     """And left as it is; the sentence says both ways out."""
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(OutputError, match="is not empty; choose another --out, or --"):
-        output.create(str(tmp_path), "name", overwrite=False)
+        create(str(tmp_path), "name", overwrite=False)
 
     assert names(tmp_path) == ["thesis.tex"]
 
@@ -60,69 +63,70 @@ def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
     """Even for runs that start in the same second."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "strftime", lambda form: "now")
-    made = [output.create(None, "ppca-ring", overwrite=True)[0] for _ in range(3)]
+    made = [create(None, "ppca-ring", overwrite=True)[0] for _ in range(3)]
 
     assert [str(folder) for folder in made] == [
         "runs/ppca-ring-now", "runs/ppca-ring-now-2", "runs/ppca-ring-now-3",
     ]  # fmt: skip
-    assert all((folder / output.PARTS).is_dir() for folder in made)
+    assert all((folder / PARTS).is_dir() for folder in made)
 
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
     """And nothing in it is touched. All of its processes must have ended."""
-    _, first = output.create(str(tmp_path), "name", False, NAMES)
-    other = Claim(tmp_path, first=False)
-    rows = tmp_path / output.PARTS / "history-00000.csv"
+    _, first = create(str(tmp_path), "name", False, NAMES)
+    other = RunLock(tmp_path, first=False)
+    rows = tmp_path / PARTS / "history-00000.csv"
     rows.write_text("1,0,0\n")
     sentence = re.escape(
         f"another run is at work in {tmp_path} (process {os.getpid()} on "
         f"{os.uname().nodename}); wait for its end, or end it"
     )
 
-    for claim in (first, other):
+    for lock in (first, other):
         with pytest.raises(OutputError, match=sentence):
-            output.create(str(tmp_path), "name", True, NAMES)
+            create(str(tmp_path), "name", True, NAMES)
         with pytest.raises(OutputError, match=sentence):
-            Claim(tmp_path, first=True)
+            RunLock(tmp_path, first=True)
         assert rows.read_text() == "1,0,0\n"
-        claim.give_up()
-    output.create(str(tmp_path), "name", True, NAMES)
+        lock.release()
+    create(str(tmp_path), "name", True, NAMES)
     assert not rows.exists()
 
 
 @pytest.mark.timeout(60)
 def test_a_claim_ends_with_its_process(tmp_path):
     """However that ends."""
-    code = "import dadmm.results.lock, pathlib, sys; p = pathlib.Path(sys.argv[1]); "
-    code += "c = dadmm.results.lock.Claim(p, first=True); print('mine', flush=True); input()"
+    code = "from dadmm.results.lock import RunLock; import pathlib, sys; "
+    code += "c = RunLock(pathlib.Path(sys.argv[1]), first=True); "
+    code += "print('mine', flush=True); input()"
     words = [sys.executable, "-c", code, str(tmp_path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(words, **pipes) as process:
         assert process.stdout.readline() == b"mine\n"
         with pytest.raises(OutputError, match=f"process {process.pid} on "):
-            Claim(tmp_path, first=True)
+            RunLock(tmp_path, first=True)
         process.kill()
         process.wait()
-    Claim(tmp_path, first=True)
+    RunLock(tmp_path, first=True)
 
 
 def test_places_that_cannot_be_written_are_named(tmp_path, monkeypatch):
     """A file in the way, a file above, and a runs that is a file."""
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="file is not a folder; choose another --out"):
-        output.create(str(tmp_path / "file"), "name", overwrite=True)
+        create(str(tmp_path / "file"), "name", overwrite=True)
     with pytest.raises(OutputError, match=r"cannot write to .*/sub: Not a directory"):
-        output.create(str(tmp_path / "file" / "sub"), "name", overwrite=False)
+        create(str(tmp_path / "file" / "sub"), "name", overwrite=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs").write_text("")
     with pytest.raises(OutputError, match="cannot write to runs: "):
-        output.create(None, "name", overwrite=False)
+        create(None, "name", overwrite=False)
 
 
 def test_a_folder_that_other_ranks_do_not_see_is_named(tmp_path):
     """Rank 0 made it on a disk of its own."""
     with pytest.raises(OutputError, match="must lie on a file system that all ranks"):
-        output.Parts(tmp_path / "elsewhere", 3, [(3,)], None, {})
+        RowFiles(tmp_path / "elsewhere", 3, [(3,)], None, {})
 
 
 # Parts
@@ -134,7 +138,7 @@ def node(i, t, degree=1):
     return SimpleNamespace(
         objective=100.0 * t + i, primal=1.0, dual=1.0, eta_mean=1.0,
         disagreement=1.0, residual=1.0, verdict=(1.0, 1.0, 1.0),
-        accord=SimpleNamespace(quiet=0.0), seconds=[0.0] * 4,
+        accord=SimpleNamespace(quiet_count=0.0), seconds=[0.0] * 4,
         links=SimpleNamespace(lengths=np.full(degree, 8)), theta=np.array([t + i / 8]),
         penalty=PenaltyState(eta, eta, eta, eta),
     )  # fmt: skip
@@ -142,18 +146,18 @@ def node(i, t, degree=1):
 
 @pytest.fixture
 def folder(tmp_path):
-    return output.create(str(tmp_path / "run"), "name", False, NAMES)[0]
+    return create(str(tmp_path / "run"), "name", False, NAMES)[0]
 
 
 def record(folder, n_iterations, by_edge=True):
     """Record a chain of three nodes: two on one rank, one on another."""
     observe = {"first": lambda theta: theta[0]}
     ranks = [
-        output.Parts(
+        RowFiles(
             folder, 0, [(0,), (1,)], [(0, 1), (1, 0), (1, 2)] if by_edge else None,
             observe,
         ),
-        output.Parts(folder, 1, [(2,)], [(2, 1)] if by_edge else None, observe),
+        RowFiles(folder, 1, [(2,)], [(2, 1)] if by_edge else None, observe),
     ]  # fmt: skip
     for t in range(1, n_iterations + 1):
         assert ranks[0](t, [node(0, t), node(1, t, degree=2)]) is None
@@ -167,7 +171,7 @@ def test_parts_become_one_table(folder):
     for parts in ranks:
         parts.close()
     arrays = {"W": np.arange(6.0), "eta": np.ones(4)}
-    output.finish({"converged": True}, arrays, ranks[0])
+    write_results({"converged": True}, arrays, ranks[0])
 
     left = ["edges.csv", "history.csv", "manifest.json", "result.npz", "summary.json"]
     assert names(folder) == [".lock", *left]
@@ -196,8 +200,8 @@ def full(monkeypatch):
 
 
 def test_a_failure_to_write_ends_the_run_in_good_order(folder, full):
-    """The watcher asks all to stop, and the error is raised when it is closed."""
-    parts = output.Parts(folder, 0, [(0,)], None, {})
+    """The callback asks all to stop, and the error is raised when it is closed."""
+    parts = RowFiles(folder, 0, [(0,)], None, {})
     said = [parts(t, [node(0, t)]) for t in range(1, 5001)]
 
     assert said[0] is None
@@ -208,7 +212,7 @@ def test_a_failure_to_write_ends_the_run_in_good_order(folder, full):
 
 def test_a_failure_to_write_the_last_rows_is_told(folder, full):
     """Most runs are so short that nothing is written before."""
-    parts = output.Parts(folder, 0, [(0,)], None, {})
+    parts = RowFiles(folder, 0, [(0,)], None, {})
     assert parts(1, [node(0, 1)]) is None
 
     with pytest.raises(OutputError, match="No space left on device"):
@@ -220,7 +224,7 @@ def test_a_failure_to_write_the_last_rows_is_told(folder, full):
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
     """No draft stays, and the old content does."""
-    output.write_text(tmp_path / "config.toml", "é = 1\n")
+    write_text(tmp_path / "config.toml", "é = 1\n")
     assert (tmp_path / "config.toml").read_bytes() == "é = 1\n".encode()
 
     def refuse(old, new, **folders):
@@ -229,17 +233,17 @@ def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(OutputError, match="No space left"):
-        output.write_text(tmp_path / "config.toml", "new")
+        write_text(tmp_path / "config.toml", "new")
     assert (tmp_path / "config.toml").read_text("utf-8") == "é = 1\n"
     assert names(tmp_path) == ["config.toml"]
 
 
 def test_an_error_of_ours_leaves_no_draft_either(folder):
     """Such as a summary that JSON cannot hold."""
-    parts = output.Parts(folder, 0, [(0,)], None, {})
+    parts = RowFiles(folder, 0, [(0,)], None, {})
     parts.close()
     with pytest.raises(TypeError):
-        output.finish({"converged": {1, 2}}, {}, parts)
+        write_results({"converged": {1, 2}}, {}, parts)
 
     assert "summary.json" not in names(folder)
     assert not [name for name in names(folder) if name.endswith(".draft")]
@@ -258,6 +262,6 @@ def test_the_summary_comes_last(folder, monkeypatch):
         replace(old, new, **folders)
 
     monkeypatch.setattr(os, "replace", note)
-    output.finish({}, {}, ranks[0])
+    write_results({}, {}, ranks[0])
 
     assert order == ["history.csv", "edges.csv", "result.npz", "summary.json"]

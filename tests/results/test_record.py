@@ -12,10 +12,10 @@ from numpy.testing import assert_array_equal
 import dadmm
 from dadmm.admm.stopping import Verdict
 from dadmm.core.interfaces import PenaltyState
-from dadmm.resilience.recovery import Loss
-from dadmm.results import record
-from dadmm.results.partfiles import PartFile, merge
-from dadmm.results.record import EdgeRows, History, Memory, NodeRows, Table
+from dadmm.resilience.recovery import NodeFailure
+from dadmm.results.history import History, MemorySink, Recorder
+from dadmm.results.part_files import PartFile, merge
+from dadmm.results.rows import NODE_COLUMNS, EdgeRows, NodeRows, RowBuffer
 
 
 class Blocks:
@@ -33,23 +33,23 @@ class Blocks:
         return np.concatenate(self.blocks)
 
 
-def fill(table, n_iterations, start=1):
+def fill(buffer, n_iterations, start=1):
     """Fill rows with numbers that say where they belong."""
     for t in range(start, start + n_iterations):
-        rows = table.rows()
+        rows = buffer.next_rows()
         rows[...] = 100 * t + np.arange(rows.size).reshape(rows.shape)
 
 
-# Tables
+# Buffers
 
 
-def test_a_table_hands_over_full_blocks():
+def test_a_buffer_hands_over_full_blocks():
     """In order, each told by its first iteration, the rest at the end."""
     sink = Blocks()
-    table = Table(2, 3, sink, seconds=1e9)
-    table._block = table._block[:4]
-    fill(table, 10)
-    table.flush()
+    buffer = RowBuffer(2, 3, sink, seconds=1e9)
+    buffer._block = buffer._block[:4]
+    fill(buffer, 10)
+    buffer.flush()
 
     assert sink.firsts == [1, 5, 9]
     assert [len(block) for block in sink.blocks] == [4, 4, 2]
@@ -57,49 +57,49 @@ def test_a_table_hands_over_full_blocks():
     assert_array_equal(sink.rows[6, 1], [703, 704, 705])
 
 
-def test_a_table_hands_over_old_blocks():
+def test_a_buffer_hands_over_old_blocks():
     """So that a long run can be watched, and little is lost with it."""
     sink = Blocks()
-    fill(Table(1, 1, sink, seconds=-1.0), 3)
+    fill(RowBuffer(1, 1, sink, seconds=-1.0), 3)
 
     assert sink.firsts == [1, 2]
 
 
-def test_an_empty_table_hands_over_nothing():
+def test_an_empty_buffer_hands_over_nothing():
     """Neither at the start nor twice."""
     sink = Blocks()
-    table = Table(1, 1, sink, seconds=1e9)
-    table.flush()
-    fill(table, 1)
-    table.flush()
-    table.flush()
+    buffer = RowBuffer(1, 1, sink, seconds=1e9)
+    buffer.flush()
+    fill(buffer, 1)
+    buffer.flush()
+    buffer.flush()
 
     assert sink.firsts == [1]
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (20, 8), (380, 3), (10**6, 3)])
-def test_a_table_is_allocated_once_and_not_too_large(shape):
+def test_a_buffer_is_allocated_once_and_not_too_large(shape):
     """Two megabytes, or one iteration where that is more."""
-    table = Table(*shape, Blocks())
-    block = table._block
-    fill(table, 2)
+    buffer = RowBuffer(*shape, Blocks())
+    block = buffer._block
+    fill(buffer, 2)
 
-    assert table._block is block
+    assert buffer._block is block
     assert 1 <= len(block) <= 4096
     assert block.nbytes <= max(8 * 2**18, 8 * shape[0] * shape[1])
 
 
 def test_memory_keeps_all_blocks():
-    """Copies: the table fills its block again."""
-    memory = Memory()
-    table = Table(2, 3, memory, seconds=1e9)
-    table._block = table._block[:2]
-    fill(table, 5)
-    table.flush()
+    """Copies: the buffer fills its block again."""
+    memory = MemorySink()
+    buffer = RowBuffer(2, 3, memory, seconds=1e9)
+    buffer._block = buffer._block[:2]
+    fill(buffer, 5)
+    buffer.flush()
 
     assert memory.all(2, 3).shape == (5, 2, 3)
     assert_array_equal(memory.all(2, 3)[:, 1, 2], 100 * np.arange(1, 6) + 5)
-    assert Memory().all(2, 3).shape == (0, 2, 3)
+    assert MemorySink().all(2, 3).shape == (0, 2, 3)
 
 
 # Part files
@@ -159,7 +159,7 @@ def test_merging_nothing_leaves_a_header(tmp_path):
     assert (tmp_path / "all.csv").read_text() == "iteration,node\n"
 
 
-# Watchers
+# Callbacks
 
 
 def node(i, eta=(1.0, 2.0)):
@@ -169,7 +169,7 @@ def node(i, eta=(1.0, 2.0)):
         objective=1.0 + i, primal=2.0 + i, dual=3.0 + i,
         disagreement=4.0 + i, residual=5.0 + i,
         verdict=Verdict(6.0 + i, 7.0 + i, 8.0 + i), eta_mean=9.0 + i,
-        accord=SimpleNamespace(quiet=10.0 + i),
+        accord=SimpleNamespace(quiet_count=10.0 + i),
         links=SimpleNamespace(lengths=np.array([9, 0] if len(eta) == 2 else eta)),
         seconds=[13.0 + i, 14.0 + i, 15.0 + i, 16.0 + i],
         theta=np.array([17.0 + i]), penalty=state,
@@ -180,12 +180,12 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
     """Its first row is that of the iteration after the one from which it goes on."""
     one = node(0)
     one.eta = np.ones(2)
-    recorder = record.Recorder([one], {}, True, True, start=100)
-    loss = Loss(105, (2,), ((0, 1),), (0, 1), np.array([True, False]))
+    recorder = Recorder([one], {}, True, True, start=100)
+    loss = NodeFailure(105, (2,), ((0, 1),), (0, 1), np.array([True, False]))
     for t in range(101, 111):
-        for watch in recorder.watchers:
+        for watch in recorder.callbacks:
             watch(t, [one])
-    for watch in recorder.watchers:
+    for watch in recorder.callbacks:
         watch.rewind(loss)
     history = recorder.history(SimpleNamespace(collect=lambda rows: rows))
 
@@ -212,9 +212,9 @@ def test_a_row_per_node_holds_the_named_columns():
     sink = Blocks()
     rows = NodeRows(2, sink, {"first": lambda theta: theta[0]})
     rows(1, [node(0), node(10)])
-    rows.table.flush()
+    rows.flush()
 
-    assert rows.columns == (*record.NODE_COLUMNS, "first")
+    assert rows.columns == (*NODE_COLUMNS, "first")
     sent = [1.0, 9.0]  # one of two messages, of nine bytes
     for row, first in zip(sink.rows[0], (1.0, 11.0), strict=True):
         assert_array_equal(row[:10], np.arange(first, first + 10))
@@ -227,7 +227,7 @@ def test_a_row_per_edge_holds_the_penalty_state():
     sink = Blocks()
     rows = EdgeRows(3, sink)
     rows(1, [node(0), node(1, eta=()), node(2, eta=(3.0,))])
-    rows.table.flush()
+    rows.flush()
 
     assert rows.columns == ("eta", "spent", "budget", "bytes")
     assert_array_equal(sink.rows[0], [[1, 11, 21, 9], [2, 12, 22, 0], [3, 13, 23, 3]])
@@ -267,7 +267,7 @@ def test_a_solved_history_has_a_row_per_iteration(result):
     """Of nodes and of edges, which are aligned with the topology's."""
     history, edges = result.history, result.history.edges
 
-    assert history.columns == (*record.NODE_COLUMNS, "precision")
+    assert history.columns == (*NODE_COLUMNS, "precision")
     assert len(history) == len(edges) == result.iterations == 6
     assert history["primal"].shape == (6, 3)
     assert edges["eta"].shape == (6, len(result.topology.edges))

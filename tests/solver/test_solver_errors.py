@@ -25,6 +25,8 @@ SETTINGS = {
     "budget_trigger must be at least 0 (inf is allowed)": {"budget_trigger": -1},
     "unknown stopping 'x'; choose one of optimality,": {"stopping": "x"},
     "tolerance must be at least 0, got -1": {"tolerance": -1},
+    "wait = nap is now called wait = poll": {"wait": "nap"},
+    "watchers is now called callbacks": {"watchers": []},
     "unknown init 'x'; choose one of shared, independent": {"init": "x"},
     "unknown agreement 'x'; choose one of neighbours,": {"agreement": "x"},
     "unknown coupling 'x'; choose one of symmetric, own": {"coupling": "x"},

@@ -14,9 +14,9 @@ from itertools import count
 
 import dadmm.run
 from dadmm.core.errors import OutputError, ProblemError
-from dadmm.exchange.launcher import launched
+from dadmm.exchange.launch_link import rank_and_size
 from dadmm.problems import PPCA
-from dadmm.results import output
+from dadmm.results import finish
 
 
 def befall(event: str) -> None:
@@ -40,8 +40,8 @@ if __name__ == "__main__":
     def write_arrays(path, arrays):
         raise OutputError(f"cannot write to {path.parent}: no space")
 
-    if launched()[0] == rank:
+    if rank_and_size()[0] == rank:
         PPCA.objectives = objectives_until
     elif others == ["full"]:
-        output.write_arrays = write_arrays
+        finish.write_arrays = write_arrays
     sys.exit(dadmm.run.main(sys.argv[3:]))

@@ -71,8 +71,8 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
          {"theta0": np.zeros((COMM.size, OWN.layout.size)) if odd else None}),
         ("Config", "rank 2 has observe = ['a'] but rank 0 has None", RING,
          {"observe": {"a": np.sum} if odd else None}),
-        ("Config", "rank 2 has wait = 'nap' but rank 0 has 'auto';", RING,
-         {"wait": "nap" if odd else "auto"}),  # to find out what auto is takes all
+        ("Config", "rank 2 has wait = 'poll' but rank 0 has 'auto';", RING,
+         {"wait": "poll" if odd else "auto"}),  # to find out what auto is takes all
         ("Config", "rank 2 has scheme = 'npa' but", RING,  # which is no scheme
          {"scheme": "npa" if odd else "auto"}),
         ("Topology", "rank 2 has another graph or schedule than rank 0;",
@@ -105,15 +105,15 @@ def check_any_communicator_serves() -> None:
 
 
 def check_one_rank_stops_all() -> None:
-    """A wish of rank 3 at t = 5 is fulfilled by all at the end of the next round."""
+    """A request of rank 3 at t = 5 is fulfilled by all at the end of the next round."""
     chain = Topology.chain(COMM.size)
-    wish = {"tolerance": 0.0, "max_iter": 50}
+    request = {"tolerance": 0.0, "max_iter": 50}
     mine = [lambda t, nodes: "signal" if t == 5 else None] * (COMM.rank == 3)
-    ours = dadmm.solve(OWN, chain, comm=COMM, watchers=mine, **wish)
+    ours = dadmm.solve(OWN, chain, comm=COMM, callbacks=mine, **request)
 
     assert (ours.iterations, ours.reason) == (3 * chain.diameter, "signal")
     deadline = 1e-9 if COMM.rank == 1 else None
-    ours = dadmm.solve(OWN, chain, comm=COMM, max_seconds=deadline, **wish)
+    ours = dadmm.solve(OWN, chain, comm=COMM, max_seconds=deadline, **request)
     assert (ours.iterations, ours.reason) == (2 * chain.diameter, "max_seconds")
 
 

@@ -42,7 +42,7 @@ OTHERS = [
     {"scheme": "vp_nap", "relaxation": 1.6, **SHORT},
     {"scheme": "nap", "probe": "neighbour", "init": "independent", "seed": 3, **SHORT},
     {"wait": "block", "scheme": "vp_nap", **SHORT, "max_iter": 6},
-    {"wait": "nap", "scheme": "vp_nap", **SHORT, "max_iter": 6},
+    {"wait": "poll", "scheme": "vp_nap", **SHORT, "max_iter": 6},
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from mpi4py import MPI
 import dadmm
 from dadmm import Topology, problems, run
 from dadmm import sklearn as estimators
-from dadmm.exchange.mpi import World
+from dadmm.exchange.mpi_world import MPIWorld
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 ITERATIONS = 20
@@ -145,7 +145,7 @@ def planted(world: recording.Comm, blocks: list[np.ndarray]) -> Callable[[], Non
 
     def job() -> None:
         own, none = blocks[RANK], np.empty((0, 4))
-        World(world).gather(own[:1] if RANK == 1 else none)
+        MPIWorld(world).gather(own[:1] if RANK == 1 else none)
         centred = (own - own.mean(axis=0))[3]
         half = world.Split(RANK % 2, key=RANK)
         half.Ibcast(centred.astype(np.float32), root=0).Wait()

@@ -1,18 +1,18 @@
 """A communicator that records every byte that its process hands over to be sent.
 
-`install` puts it in the place of MPI in `dadmm.exchange.mpi`, the only file that uses
-MPI. Whatever is not on the lists below raises, so that a new way of sending has to be
-added here first.
+`install` puts it in the place of MPI in all modules of `dadmm.exchange`. Whatever is
+not on the lists below raises: a new way of sending has to be added here first.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 
-from dadmm.exchange import mpi
+from dadmm.exchange import mpi, mpi_world  # so that all of them are loaded
 
 QUIET = {
     "rank", "size", "Get_group", "Recv", "Recv_init", "Ibarrier", "Free", "Abort",
@@ -123,7 +123,7 @@ class Comm:
 
 
 class Library:
-    """What `dadmm.exchange.mpi` may use of mpi4py.MPI."""
+    """What `dadmm.exchange` may use of mpi4py.MPI."""
 
     def __init__(self, world: Comm) -> None:
         self.COMM_WORLD = world
@@ -145,5 +145,10 @@ def start_all(requests: list[Any]) -> None:
 def install() -> Comm:
     """Record from now on; return the communicator of all ranks, with its tape."""
     world = Comm(MPI.COMM_WORLD, [])
-    mpi.MPI, mpi._start = Library(world), start_all
+    library = Library(world)
+    for name, module in list(sys.modules.items()):
+        if name.startswith("dadmm.exchange.") and hasattr(module, "MPI"):
+            module.MPI = library
+    assert mpi.MPI is mpi_world.MPI is library
+    mpi._start = start_all
     return world

@@ -51,7 +51,7 @@ def cases(n_nodes: int) -> list:
     late = {"sending": Sending(**OPTIONS[-1]), **STOPPING}
     for turns in TURNS:
         found += [(*graphs[turns], lossy), (*graphs[turns], late)]
-    for agreement, wait in (("global", "nap"), ("neighbours", "block")):
+    for agreement, wait in (("global", "poll"), ("neighbours", "block")):
         found.append((*graphs["matchings"], {**late, "agreement": agreement}))
         found.append((*graphs["matchings"], {**late, "wait": wait, "max_iter": 8}))
     return found

@@ -34,7 +34,7 @@ WAYS = (
 
 
 class Death:
-    """A watcher that ends its own process, and notes losses.
+    """A callback that ends its own process, and notes losses.
 
     That is after an iteration, or at the first loss of somebody else.
     """
@@ -69,8 +69,8 @@ class Given:
     def states(self, like):
         return self.given
 
-    def keep(self, t, wish, take):
-        if wish == "max_iter":
+    def save(self, t, request, take):
+        if request == "max_iter":
             self.found = take()
 
     def __call__(self, t, nodes):
@@ -128,7 +128,7 @@ def check(comm: MPI.Comm, seed: int, opening: bool) -> None:
         death.t = int(times[dead.tolist().index(comm.rank) - len(dead)])
 
     ours = dadmm.solve(
-        problems[comm.rank], graph, comm=comm, schedule=schedule, watchers=[death],
+        problems[comm.rank], graph, comm=comm, schedule=schedule, callbacks=[death],
         on_failure="continue", **settings,
     )  # fmt: skip
 
@@ -142,7 +142,7 @@ def check(comm: MPI.Comm, seed: int, opening: bool) -> None:
     best = optimum([problems[i] for i in ours.nodes])
     found = {
         "nodes": ours.nodes.tolist(), "lost": list(ours.lost), "reason": ours.reason,
-        "error": distance(ours.theta, best), "offshoot": ours.offshoot,
+        "error": distance(ours.theta, best), "component_root": ours.component_root,
         "scheme": scheme, "dead": sorted(dead.tolist()),
         "back": [loss.t for loss in death.losses],
     }  # fmt: skip

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from dadmm.exchange.launcher import until_read
+from dadmm.exchange.launch_link import wait_until_read
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def pipe():
 @pytest.mark.timeout(60)
 def test_last_words_are_waited_for_until_they_are_read(pipe):
     outlet, inlet = pipe
-    waiting = threading.Thread(target=until_read, args=(inlet, 1e6))
+    waiting = threading.Thread(target=wait_until_read, args=(inlet, 1e6))
     waiting.start()
     waiting.join(0.05)
 
@@ -41,13 +41,13 @@ def test_last_words_are_waited_for_until_they_are_read(pipe):
 def test_a_reader_that_never_comes_is_not_waited_for(pipe):
     _, inlet = pipe
 
-    until_read(inlet, 0.01)
+    wait_until_read(inlet, 0.01)
 
 
 @pytest.mark.timeout(60)
 def test_what_is_no_pipe_needs_no_reader(tmp_path):
     with open(tmp_path / "file", "w") as file:
         file.write("words")
-        until_read(file, 1e6)
-    until_read(None, 1e6)
-    until_read(io.StringIO("words"), 1e6)
+        wait_until_read(file, 1e6)
+    wait_until_read(None, 1e6)
+    wait_until_read(io.StringIO("words"), 1e6)

@@ -18,7 +18,7 @@ LAUNCHERS = (
 )
 
 
-def launched() -> tuple[int, int] | None:
+def rank_and_size() -> tuple[int, int] | None:
     """Return rank and number of processes as a launcher says, None without one."""
     for rank, size in LAUNCHERS:
         if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
@@ -26,7 +26,7 @@ def launched() -> tuple[int, int] | None:
     return None
 
 
-def report_in() -> None:
+def connect_to_launcher() -> None:
     """Let a launcher on this machine know of this rank, and know when it ends.
 
     That is before MPI starts: Intel MPI's mpiexec does not mind a rank that ends before
@@ -37,7 +37,7 @@ def report_in() -> None:
     path = os.environ.get("DADMM_RUN_FILE")
     if not path:
         return
-    rank, _ = launched() or (0, 1)
+    rank, _ = rank_and_size() or (0, 1)
     import fcntl
     import resource
     import socket
@@ -50,7 +50,7 @@ def report_in() -> None:
         line.sendall(str(rank).encode())  # last: whom it hears of, it takes for alive
 
 
-def until_read(stream: Any, limit: float = 1.0) -> None:
+def wait_until_read(stream: Any, limit: float = 1.0) -> None:
     """Wait until the reader of a pipe has taken all that is in it, or time is up."""
     import fcntl
     import termios

@@ -1,7 +1,7 @@
-"""Rows in files: each process writes its part, and parts become one file in the end.
+"""Part files: each process writes the rows of its nodes, and the parts are merged.
 
-A part has its rows in order of iteration. A line is an iteration, what identifies the
-row (a node, or the two of an edge), and the columns.
+A part has its rows in order of iteration. A line has the iteration, the key of the row
+(a node, or the two nodes of an edge), and the columns.
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
-import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core import files
+from dadmm.results.manifest import PARTS, Manifest
+from dadmm.results.rows import Mask
 
 
 class PartFile:
-    """A sink, see `record.Sink`, that appends lines to the part of one process.
+    """A sink, see `rows.Sink`, that appends lines to the part of one process.
 
     Parameters
     ----------
     path : Path
         A new file.
     keys : sequence of tuple of int
-        What identifies each row of an iteration: ``(node,)`` or ``(i, j)``.
+        The key of each row of an iteration: ``(node,)`` or ``(i, j)``.
     """
 
     def __init__(self, path: Path, keys: Sequence[tuple[int, ...]]) -> None:
@@ -35,16 +37,16 @@ class PartFile:
         self._file = open(handle, "w+", encoding="ascii", newline="")  # noqa: SIM115
         self._writer = csv.writer(self._file, lineterminator="\n")
 
-    def append(self, first: int, block: np.ndarray) -> None:
+    def append(self, first: int, block: NDArray[Any]) -> None:
         for t, rows in enumerate(block.tolist(), start=first):
             lines = zip(self._keys, rows, strict=True)
             self._writer.writerows((t, *key, *row) for key, row in lines)
         self._file.flush()
 
-    def rewind(self, t: int, kept: np.ndarray) -> None:
-        """Drop what came after iteration ``t``, and from now on rows not ``kept``.
+    def rewind(self, t: int, kept: Mask) -> None:
+        """Drop iterations after ``t``; leave out rows not ``kept`` from now on.
 
-        Those before stay: a checkpoint of before may need them.
+        Their earlier rows stay, for a resume from an earlier checkpoint.
         """
         self._keys = [key for key, stays in zip(self._keys, kept, strict=True) if stays]
         self._file.seek(0)
@@ -61,16 +63,16 @@ class PartFile:
 
 
 def measure(file: TextIO, last: int) -> tuple[int, int, int]:
-    """Look at a part up to an iteration.
+    """Measure a part up to iteration ``last``.
 
     Returns
     -------
     kept : int
-        The last iteration that it has, 0 if none.
+        The last iteration found, 0 if none.
     rows : int
-        How many rows it has of that one.
+        Number of rows of that iteration.
     size : int
-        Of the part up to its end, in bytes.
+        Bytes of the part up to the end of that iteration.
     """
     kept = rows = size = 0
     while line := file.readline():
@@ -81,13 +83,22 @@ def measure(file: TextIO, last: int) -> tuple[int, int, int]:
     return kept, rows, size
 
 
+def listed(folder: Path, kind: str) -> list[Path]:
+    """Return the part files of a run that exist, of those in its manifest."""
+    prefix = f"{PARTS}/{kind}-"
+    names = sorted(n for n in Manifest.read(folder).names if n.startswith(prefix))
+    paths = [folder / name for name in names]
+    with files.within(folder / PARTS / "any", folder) as (handle, _):
+        return [path for path in paths if files.kind(path.name, handle) != "none"]
+
+
 def reading(path: Path, root: Path | None = None) -> TextIO:
-    """Return a file of rows, open for reading."""
+    """Open a file of rows for reading."""
     return open(files.open_plain(path, root), encoding="ascii", newline="")
 
 
 def count(path: Path, t: int) -> int:
-    """Return how many rows a merged file has of an iteration; none if it is absent."""
+    """Return the number of rows of an iteration in a merged file; 0 if it is absent."""
     if files.kind(path) == "none":
         return 0
     with reading(path) as file:
@@ -108,7 +119,7 @@ def merge(
     Parameters
     ----------
     parts : sequence of Path
-        In a folder of the run's folder. All have the same last iteration.
+        In a subfolder of the run's folder. All have the same last iteration.
     header : sequence of str
     target : file
         Open for writing.
@@ -117,9 +128,9 @@ def merge(
     last : int, optional
         The last iteration to take.
     nodes : collection of int, optional
-        Whose rows to take, and of the edges between whom; all by default.
+        Take their rows, and those of edges between them; all by default.
     """
-    ours = _filter(header, nodes)
+    wanted = _filter(header, nodes)
     _allow_files(len(parts) + 64)
     out = io.TextIOWrapper(target, "ascii", newline="")
     opened: list[TextIO] = []
@@ -130,35 +141,37 @@ def merge(
         t = min((_iteration(line) for line in lines if line), default=None)
         if before is not None and files.kind(before) != "none":
             end = t if last is None or t is not None else last + 1
-            _copy(before, end, ours, out)
+            _copy(before, end, wanted, out)
         while any(lines) and not (last is not None and t is not None and t > last):
             for k, file in enumerate(opened):
                 while lines[k].startswith(f"{t},"):
-                    if ours(lines[k]):
+                    if wanted(lines[k]):
                         out.write(lines[k])
                     lines[k] = file.readline()
             t = (t or 0) + 1
     finally:
         for file in opened:
             file.close()
-        out.detach()  # which leaves the target open
+        out.detach()  # leaves the target open
 
 
-def _copy(source: Path, end: int | None, ours: Callable[[str], bool], out: Any) -> None:
+def _copy(
+    source: Path, end: int | None, wanted: Callable[[str], bool], out: TextIO
+) -> None:
     """Copy the rows of a merged file before iteration ``end``, or all."""
     with reading(source) as file:
         next(file, "")  # the header
         for line in file:
             if end is not None and _iteration(line) >= end:
                 return
-            if ours(line):
+            if wanted(line):
                 out.write(line)
 
 
 def _filter(
     header: Sequence[str], nodes: Collection[int] | None
 ) -> Callable[[str], bool]:
-    """Return a function that tells whether a line is one to take."""
+    """Return a function that returns whether to take a line."""
     if nodes is None:
         return lambda line: True
     names = {str(i) for i in nodes}
@@ -171,7 +184,7 @@ def _iteration(line: str) -> int:
 
 
 def _allow_files(n: int) -> None:
-    """Raise the limit on open files, which is often 1024, as far as is needed."""
+    """Raise the limit on open files, often 1024, to ``n`` if the system allows."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

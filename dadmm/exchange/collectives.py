@@ -1,0 +1,89 @@
+"""MPI calls outside the iterations: each is counted and waits without using a core."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+
+from dadmm.core.layout import Matrix
+from dadmm.exchange import identity
+from dadmm.exchange.mpi_library import MPI
+
+# What this process has handed to MPI outside of the iterations: calls, and bytes
+outside = np.zeros(2, dtype=np.int64)
+
+
+def count(*handed: np.ndarray) -> None:
+    """Count a call outside of the iterations, and what this process sends in it."""
+    outside[:] += 1, sum(array.nbytes for array in handed)
+
+
+def wait_sleeping(request: Any, *handed: np.ndarray) -> None:
+    """Count a collective, and wait for it by looking and sleeping in turns.
+
+    Ranks that still import, or write, need the cores: blocking collectives would keep
+    them busy until the last rank comes (the start of 20 ranks on 2 took 1.2 times as
+    long).
+    """
+    count(*handed)
+    while not request.Test():
+        time.sleep(1e-3)
+
+
+def compare(comm: Any, facts: identity.Facts) -> None:
+    """Raise, on all ranks, if they do not hold the same facts.
+
+    That takes one small reduction; only if they differ, the facts themselves are sent.
+    """
+    code = np.array([identity.digest(facts)], dtype=np.uint64)
+    mine = np.concatenate([code, ~code])
+    most = np.empty_like(mine)
+    wait_sleeping(comm.Iallreduce(mine, most, op=MPI.MAX), mine)
+    if most[0] == ~most[1]:  # the largest is the smallest
+        return
+    everyone = [json.loads(text) for text in texts(comm, json.dumps(dict(facts)))]
+    error = identity.disagreement(everyone)
+    if error is not None:
+        raise error
+
+
+def texts(comm: Any, text: str) -> list[str]:
+    """Return the texts of all ranks, in order, on every rank."""
+    return gather_texts(comm, text, everywhere=True)
+
+
+def gather_texts(comm: Any, text: str, everywhere: bool) -> list[str]:
+    """Return the texts of all ranks, in order, on every rank or on rank 0 alone."""
+    mine = np.frombuffer(text.encode(), dtype=np.uint8)
+    everything, counts = _joined(comm, mine[:, None], everywhere)
+    parts = np.split(everything, counts.cumsum()[:-1])
+    return [part.tobytes().decode() for part in parts]
+
+
+def collect(comm: Any, rows: Matrix, everywhere: bool = True) -> Matrix:
+    """Return the rows of all ranks in order, on every rank or on rank 0 alone.
+
+    A rank that receives nothing returns no rows.
+    """
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    return _joined(comm, rows, everywhere)[0]
+
+
+def _joined(
+    comm: Any, mine: np.ndarray, everywhere: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows (n, width) of all ranks, and how many each has.
+
+    There are none, of any rank, on ranks that receive nothing.
+    """
+    names = ("Iallgather", "Iallgatherv") if everywhere else ("Igather", "Igatherv")
+    equal, unequal = (getattr(comm, name) for name in names)
+    length, lengths = np.array([len(mine)]), np.zeros(comm.size, dtype=np.int64)
+    wait_sleeping(equal(length, lengths), length)
+    width = mine.shape[1]
+    everything = np.empty((int(lengths.sum()), width), mine.dtype)
+    wait_sleeping(unequal(mine, [everything, (lengths * width).tolist()]), mine)
+    return everything, lengths

@@ -1,0 +1,152 @@
+"""The ranks of a run, for set-up, results and errors."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dadmm.core.layout import Matrix, Vector
+from dadmm.exchange import collectives, fault_tolerance, identity
+from dadmm.exchange.collectives import count, outside, wait_sleeping
+from dadmm.exchange.launch_link import wait_until_read
+from dadmm.exchange.mpi_library import MPI, short_name
+
+
+class MPIWorld:
+    """All ranks of a run, for set-up and for errors; never used inside the loop."""
+
+    def __init__(self, comm: Any = None) -> None:
+        self.comm = MPI.COMM_WORLD if comm is None else comm
+        self._all = self.comm
+        self.rank, self.size = self.comm.rank, self.comm.size
+        self.number = self.rank  # as mpiexec knows it
+        self.library = short_name()
+        self.shrunk = False  # whether ranks have died and these have gone on
+        self._before = outside.copy()
+
+    def adopt(self, comm: Any) -> None:
+        """Be the world of those that are left, or of one part of them."""
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.shrunk = True
+
+    def leave(self, code: int) -> None:
+        """End this process as one that has survived others, when all have come here."""
+        fault_tolerance.agree(self.comm, True)
+        fault_tolerance.leave(code)
+
+    def renumber(self, rank: int) -> None:
+        """Number the ranks anew, from now on; this one has the given number.
+
+        Rank 0 must stay: it speaks for all.
+        """
+        self.comm = self.comm.Split(0, key=rank)
+        self.rank = self.comm.rank
+
+    def share(self, text: str, root: int = 0) -> str:
+        """Return the text of a rank on every rank."""
+        data = np.frombuffer(text.encode(), dtype=np.uint8)
+        return self.share_array(data, root).tobytes().decode()
+
+    def share_array(self, array: np.ndarray, root: int = 0) -> np.ndarray:
+        """Return a rank's one-dimensional array on every rank; types must agree."""
+        length, mine = np.array([array.size]), self.rank == root
+        wait_sleeping(self.comm.Ibcast(length, root=root), *[length] * mine)
+        buffer = array.copy() if mine else np.empty(length[0], array.dtype)
+        wait_sleeping(self.comm.Ibcast(buffer, root=root), *[buffer] * mine)
+        return buffer
+
+    def first(self, text: str | None) -> str | None:
+        """Return the text of the lowest rank that has one, on every rank."""
+        lacking = self.size
+        bid = np.array([lacking if text is None else self.rank])
+        lowest = np.empty_like(bid)
+        wait_sleeping(self.comm.Iallreduce(bid, lowest, op=MPI.MIN), bid)
+        if lowest[0] == lacking:
+            return None
+        return self.share(text or "", int(lowest[0]))
+
+    def texts(self, text: str) -> list[str]:
+        """Return the texts of all ranks, in order, on every rank."""
+        return collectives.texts(self.comm, text)
+
+    def compare(self, facts: identity.Facts) -> None:
+        """Raise, on all ranks, if they do not hold the same facts."""
+        collectives.compare(self.comm, facts)
+
+    def check_fault_tolerance(self) -> None:
+        """Raise if this MPI ends all ranks when one of them dies."""
+        fault_tolerance.check_fault_tolerance()
+
+    def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
+        """Return this rank's block of rows of those that rank 0 holds."""
+        wait_sleeping(self.comm.Ibarrier())
+        shape = np.empty(2, dtype=np.int64)
+        if blocks is None:
+            count()
+            self.comm.Scatter(None, shape)
+            block = np.empty(shape)
+            self.comm.Recv(block, source=0)
+            return block
+        shapes = np.array([block.shape for block in blocks])
+        count(shapes)
+        self.comm.Scatter(shapes, shape)
+        for rank in range(1, self.size):
+            rows = np.ascontiguousarray(blocks[rank])
+            count(rows)
+            self.comm.Send(rows, dest=rank)
+        return blocks[0]
+
+    def gather(self, rows: Matrix) -> Matrix:
+        """Return the rows of all ranks in order on rank 0, and no rows elsewhere."""
+        return collectives.collect(self.comm, rows, everywhere=False)
+
+    def gather_texts(self, text: str) -> list[str]:
+        """Return the texts of all ranks in order on rank 0, and none elsewhere."""
+        found = collectives.gather_texts(self.comm, text, everywhere=False)
+        return [] if self.rank else found
+
+    def total(self, rows: Matrix) -> Vector:
+        """Return the sum over the rows of all ranks, on every rank.
+
+        Rank 0 adds them up in order, so that the bits are those of one process.
+        """
+        return self.share_array(self.gather(rows).sum(axis=0))
+
+    def sent(self) -> tuple[int, int]:
+        """Return, on rank 0, what all ranks have sent outside of the iterations so far.
+
+        That is the number of calls that this rank has taken part in, and the bytes of
+        all ranks in theirs.
+        """
+        calls, mine = np.split(outside - self._before, 2)
+        everyones = np.zeros_like(mine)
+        wait_sleeping(self.comm.Ireduce(mine, everyones, op=MPI.SUM), mine)
+        return int(calls[0]), int(everyones[0])
+
+    def dead(self, error: BaseException) -> list[int]:
+        """Return which ranks have died, as far as is known, if that is the error."""
+        if not isinstance(error, MPI.Exception) or not fault_tolerance.fault_tolerant():
+            return []
+        group = self.comm.Get_group()
+        failed = self.comm.Get_failed()
+        return list(failed.Translate_ranks(list(range(failed.size)), group))
+
+    def abort(self, error: BaseException) -> None:
+        """Print this rank's traceback and end the whole job at once."""
+        lines = "".join(traceback.format_exception(error))
+        sys.stderr.write(f"dadmm: rank {self.rank} failed:\n{lines}")
+        sys.stderr.flush()
+        self.end(1)
+
+    def end(self, code: int) -> None:
+        """End the whole job at once; MPI then names the rank that mpiexec knows.
+
+        First mpiexec's helper on this host takes in what was said: of an end and words
+        that come together, MPICH's may pass on the end alone.
+        """
+        wait_until_read(sys.stderr)
+        self._all.Abort(code)

@@ -1,0 +1,120 @@
+"""The rows of a run in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.admm.algorithm import Callback
+from dadmm.admm.node import Node
+from dadmm.core.interfaces import Exchange
+from dadmm.core.layout import Matrix
+from dadmm.results.rows import EdgeRows, Mask, NodeRows, Observe
+
+
+class MemorySink:
+    """A sink that keeps all blocks."""
+
+    def __init__(self) -> None:
+        self._blocks: list[NDArray[Any]] = []
+        self._first = 1
+
+    def append(self, first: int, block: NDArray[Any]) -> None:
+        if not self._blocks:
+            self._first = first
+        self._blocks.append(block.copy())
+
+    def rewind(self, t: int, kept: Mask) -> None:
+        if self._blocks:
+            whole = np.concatenate(self._blocks)
+            self._blocks = [whole[: t + 1 - self._first, kept]]
+
+    def all(self, n_rows: int, n_columns: int) -> NDArray[Any]:
+        """Return all rows, (iterations, n_rows, n_columns)."""
+        return np.concatenate(self._blocks or [np.empty((0, n_rows, n_columns))])
+
+
+class History:
+    """The rows of a run by column: ``history["primal"]`` is (iterations, n_nodes).
+
+    Edge columns, where recorded, are ``history.edges["eta"]``: (iterations, E).
+
+    Parameters
+    ----------
+    columns : sequence of str
+    rows : ndarray of shape (iterations, n_rows, n_columns)
+    """
+
+    def __init__(self, columns: Sequence[str], rows: NDArray[Any]) -> None:
+        self.columns, self.rows = tuple(columns), rows
+        self.edges: History | None = None
+
+    def __getitem__(self, column: str) -> Matrix:
+        if column not in self.columns:
+            raise KeyError(f"no column {column!r}; there are {', '.join(self.columns)}")
+        return self.rows[:, :, self.columns.index(column)]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Recorder:
+    """Keep the rows of a run in memory, for `History`.
+
+    Parameters
+    ----------
+    nodes : sequence of Node
+        Those of this process.
+    observe : dict of str to callable
+        Further columns, each a function of theta (size,).
+    by_node, by_edge : bool
+        Which rows to keep.
+    start : int
+        The iteration before the first.
+
+    Attributes
+    ----------
+    callbacks : list of callables
+        They record the rows; pass them to `algorithm.iterate`.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        observe: Observe,
+        by_node: bool,
+        by_edge: bool,
+        start: int = 0,
+    ) -> None:
+        self._node_sink, self._edge_sink = MemorySink(), MemorySink()
+        self._shape = len(nodes), sum(len(node.eta) for node in nodes)
+        self._by_edge = by_edge
+        self._rows = NodeRows(self._shape[0], self._node_sink, observe, start)
+        self._edges = EdgeRows(self._shape[1], self._edge_sink, start)
+        self.callbacks: list[Callback] = [self._rows] * by_node + [
+            self._edges
+        ] * by_edge
+
+    def history(self, exchange: Exchange) -> History:
+        """Return the rows of all processes, on every process."""
+        history = self._gather(self._rows, self._node_sink, self._shape[0], exchange)
+        if self._by_edge:
+            history.edges = self._gather(
+                self._edges, self._edge_sink, self._shape[1], exchange
+            )
+        return history
+
+    @staticmethod
+    def _gather(
+        source: NodeRows | EdgeRows, sink: MemorySink, n_rows: int, exchange: Exchange
+    ) -> History:
+        source.flush()
+        rows = sink.all(n_rows, len(source.columns))
+        n_iterations, n_rows, n_columns = rows.shape
+        flat = rows.transpose(1, 0, 2).reshape(n_rows, n_iterations * n_columns)
+        whole = exchange.collect(flat)
+        whole = whole.reshape(len(whole), n_iterations, n_columns)
+        return History(source.columns, whole.transpose(1, 0, 2))
