@@ -120,7 +120,7 @@ class RunConfig:
     noise_variance: float = setting(
         0.2, "synthetic data: variance of the noise", applies=_drawn
     )
-    missing: float = setting(
+    missing_fraction: float = setting(
         0.0,
         "synthetic data: fraction of entries removed",
         applies=lambda config: _synthetic(config) and _of_subspaces(config),
@@ -134,7 +134,7 @@ class RunConfig:
     zero_mean: bool = setting(
         False, "fix the mean at zero (sfm: always)", applies=_of_problem("zero_mean")
     )
-    start: str = setting(
+    sfm_start: str = setting(
         "frame",
         "sfm: start from each camera's first frame, or at random",
         STARTS,
@@ -159,7 +159,9 @@ class RunConfig:
         "or a file (.edges, .graphml, .npy); several, with commas, take turns",
     )
     schedule: str = setting(
-        "all", "talk to all neighbours, or in matchings: one neighbour a turn", TURNS
+        "static",
+        "talk to all neighbours in every iteration, or in matchings: to one at a time",
+        TURNS,
     )
     topology_seed: int = setting(
         0,
@@ -252,13 +254,18 @@ class RunConfig:
         "censor: by which it shrinks every iteration",
         applies=lambda config: config.censor > 0,
     )
-    every: int = setting(1, "send every so many iterations, solve in all")
-    sleep: float = setting(
-        0.0, "let edges sleep that move their ends by less than this part of the most"
+    send_every: int = setting(1, "send payloads every N iterations")
+    edge_sleep: float = setting(
+        0.0,
+        "skip edges whose influence is below this fraction of the node's largest",
     )
-    loss: float = setting(0.0, "scheme fixed: probability that a payload gets lost")
-    loss_seed: int = setting(
-        0, "seed of the losses", applies=lambda config: config.loss > 0
+    drop_probability: float = setting(
+        0.0, "scheme fixed: probability that a payload is lost"
+    )
+    drop_seed: int = setting(
+        0,
+        "seed of the lost payloads",
+        applies=lambda config: config.drop_probability > 0,
     )
 
     checkpoint: bool = setting(
@@ -303,6 +310,9 @@ class RunConfig:
         for item in fields(self):
             choices = item.metadata["choices"]
             value = getattr(self, item.name)
+            if (item.name, value) in flags.RENAMED_VALUES:
+                now = flags.RENAMED_VALUES[item.name, value]
+                raise ConfigError(f"{item.name} {value!r} is now called {now!r}")
             if choices and value not in choices and item.name != "problem":
                 raise ConfigError(
                     f"unknown {item.name} {value!r}; choose one of {', '.join(choices)}"
@@ -323,8 +333,8 @@ class RunConfig:
         for name in ("checkpoint_seconds", "noise_variance"):
             value = getattr(self, name)
             check_number(name, value, lambda x: 0 <= x < math.inf, "at least 0")
-        rate = self.missing
-        check_number("missing", rate, lambda x: 0 <= x < 1, "within [0, 1)")
+        rate = self.missing_fraction
+        check_number("missing_fraction", rate, lambda x: 0 <= x < 1, "within [0, 1)")
         if self.max_seconds is not None:
             check_number("max_seconds", self.max_seconds, lambda x: x > 0, "positive")
 
@@ -345,10 +355,11 @@ class RunConfig:
                 f"compare_centralised does not go with {self.problem}; it is for ppca "
                 "and sfm"
             )
-        if self.missing and (self.data is not None or not issubclass(kind, PPCA)):
+        own_data = self.data is not None
+        if self.missing_fraction and (own_data or not issubclass(kind, PPCA)):
             raise ConfigError(
-                "missing is for the synthetic data of ppca and sfm; in data of your "
-                "own, NaN stands for a missing entry"
+                "missing_fraction is for the synthetic data of ppca and sfm; in data "
+                "of your own, NaN stands for a missing entry"
             )
         if self.is_plugin:  # which is not imported yet
             return
@@ -405,8 +416,10 @@ class RunConfig:
         The regularisation is that of the whole problem, of which a node has its share.
         """
         names = ["n_components", "l1_ratio", "delta", "fit_intercept"]
-        names += [] if self.is_plugin else ["zero_mean", "start"]
+        names += [] if self.is_plugin else ["zero_mean"]
         chosen = {name: getattr(self, name) for name in names}
+        if not self.is_plugin:
+            chosen["start"] = self.sfm_start
         chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
         return {name: value for name, value in chosen.items() if value is not None}
 

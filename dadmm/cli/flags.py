@@ -12,8 +12,16 @@ from dadmm.cli import presets
 from dadmm.core.checks import as_float, shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
+from dadmm.exchange import sending
 
-RENAMED = {"reference": "compare_centralised"}  # settings, from their old names
+# settings, from their old names
+RENAMED = sending.RENAMED | {
+    "reference": "compare_centralised",
+    "missing": "missing_fraction",
+    "start": "sfm_start",
+}
+# values of settings, from their old names
+RENAMED_VALUES = {("schedule", "all"): "static"}
 
 
 def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
