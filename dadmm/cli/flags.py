@@ -64,15 +64,6 @@ def _a(kind: type) -> str:
     )
 
 
-def toml(value: Any) -> str:
-    """Return a value as TOML writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):  # TOML's escapes are JSON's, and one more
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
-
-
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are ours: one sentence, said once."""
 

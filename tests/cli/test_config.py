@@ -11,6 +11,7 @@ import pytest
 
 import dadmm
 from dadmm import penalty
+from dadmm.cli import config, settings
 from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError
 from tests.support.problems import quadratics
@@ -50,6 +51,15 @@ def test_every_setting_of_solve_is_a_setting_of_a_run():
 
     known = set(inspect.signature(dadmm.solve).parameters) - others
     assert set(RunConfig().solver_settings()) == known
+
+
+def test_what_a_resumed_run_may_change_does_not_decide_its_result():
+    """Aside from when it ends, and from what is compared by its content."""
+    compared = {"data", "labels", "nodes"}
+    ends = {"max_iter", "max_seconds", "on_failure"}
+
+    assert config.FREE - settings.names("decides") == config.FREE - compared - ends
+    assert {"quiet"} == config.PER_RANK
 
 
 def test_defaults_of_the_schemes_agree():
@@ -94,7 +104,7 @@ def test_help_names_choices_and_defaults(capsys):
     text = " ".join(capsys.readouterr().out.split())
 
     assert "{" + ",".join(penalty.SCHEMES) + "}" in text
-    assert "penalty at the start; auto finds its own (default: 10.0)" in text
+    assert "initial penalty; auto computes its own (default: 10.0)" in text
     assert "--strict, --no-strict" in text
 
 

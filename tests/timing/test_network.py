@@ -179,7 +179,7 @@ def test_a_network_is_read_back_as_it_was_written(network, tmp_path):
         ("[stragglers]\nanew = 1", "anew must be true or false, got 1"),
         ("[stragglers]\nnodes = 3", "nodes must be a list of integers, got 3"),
         ("override = 3", "override must be a list of tables"),
-        ("hosts = ", "net.toml: "),
+        ("hosts = ", "net.toml is not valid TOML: "),
     ],
 )
 def test_a_file_that_is_wrong_is_refused_in_one_sentence(text, words, tmp_path):
