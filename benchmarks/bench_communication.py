@@ -53,8 +53,8 @@ SENDINGS: dict[str, dict[str, Any]] = {
     "3 bits": {"payload": "quantised", "bits": 3},
     "2 bits": {"payload": "quantised", "bits": 2},
     "censored": {"censor": 0.03, "censor_decay": 0.95},
-    "every 2": {"every": 2},
-    "sleeping": {"sleep": 0.3},
+    "every 2": {"send_every": 2},
+    "sleeping": {"edge_sleep": 0.3},
     "4 bits, censored": {
         "payload": "quantised", "bits": 4, "censor": 0.03, "censor_decay": 0.95,
     },

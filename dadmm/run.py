@@ -18,7 +18,7 @@ import numpy as np
 
 from dadmm.admm.algorithm import Callback
 from dadmm.cli import privacy, report, run_directory, setup
-from dadmm.cli.config import Request, RunConfig
+from dadmm.cli.config import PER_RANK, CommandLine, RunConfig
 from dadmm.cli.progress import Losses, ProgressLine, Signals
 from dadmm.core.errors import DadmmError
 from dadmm.core.interfaces import World
@@ -160,14 +160,14 @@ def conclude(
         print(report.words(config, summary, folder))
 
 
-def read(world: World, argv: Sequence[str]) -> Request:
+def read(world: World, argv: Sequence[str]) -> CommandLine:
     """Return what all ranks are asked for.
 
     Each rank reads its own command line and file, perhaps on a host of its own.
     """
     asked: SystemExit | None = None
 
-    def parse() -> Request | None:
+    def parse() -> CommandLine | None:
         nonlocal asked
         try:
             return RunConfig.from_argv(argv)
@@ -178,9 +178,9 @@ def read(world: World, argv: Sequence[str]) -> Request:
     found = collectively(world, parse)
     given: dict[str, Any] = {"--help or --version": asked is not None}
     if found is not None:
-        given |= asdict(found.config)
+        settings = asdict(found.config).items()
+        given |= {name: value for name, value in settings if name not in PER_RANK}
         given |= {"--dry-run": found.dry_run, "--resume": str(found.resume)}
-        del given["quiet"]  # the one setting that is each rank's own
     world.compare(identity.versions() | identity.settings(given))
     if found is None:
         raise asked or SystemExit

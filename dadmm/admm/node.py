@@ -143,7 +143,7 @@ class Node:
         """Take the solution of the local problem and write it into the outbox."""
         self.theta, self.shared = theta, self.layout.shared(theta)
         word: Any = self.shared
-        if self.links.sending.loss:
+        if self.links.sending.drop_probability:
             word = consensus.reflect(self.shared, self.anchors)
         self.links.send(word, self.penalty.eta, self.accord)
 
@@ -151,7 +151,7 @@ class Node:
         """Move the edges, measure the residuals, and lay out what to try."""
         self.headers = self.links.receive()
         self.eta_mean = float(self.eta.sum()) / max(len(self.eta), 1)
-        if self.links.sending.loss:
+        if self.links.sending.drop_probability:
             self._arrive()
         else:
             self._meet_halfway()
@@ -189,7 +189,7 @@ class Node:
             self.slope += consensus.optimality(lag, self.eta)
             self.behind = consensus.disagreement(shared, said)
             self.lag = consensus.norm(self.behind)
-        if links.sending.sleep:
+        if links.sending.edge_sleep:
             links.rest(consensus.influence(self.drift, said, heard, self.eta))
 
     def _arrive(self) -> None:

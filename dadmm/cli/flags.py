@@ -12,8 +12,16 @@ from dadmm.cli import presets
 from dadmm.core.checks import as_float, shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
+from dadmm.exchange import sending
 
-RENAMED = {"reference": "compare_centralised"}  # settings, from their old names
+# settings, from their old names
+RENAMED = sending.RENAMED | {
+    "reference": "compare_centralised",
+    "missing": "missing_fraction",
+    "start": "sfm_start",
+}
+# values of settings, from their old names
+RENAMED_VALUES = {("schedule", "all"): "static"}
 
 
 def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
@@ -54,15 +62,6 @@ def _a(kind: type) -> str:
     return {int: "an integer", float: "a number", bool: "true or false"}.get(
         kind, "a string"
     )
-
-
-def toml(value: Any) -> str:
-    """Return a value as TOML writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):  # TOML's escapes are JSON's, and one more
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value)
 
 
 class Parser(argparse.ArgumentParser):

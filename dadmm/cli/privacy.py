@@ -59,10 +59,10 @@ def _loop(config: RunConfig) -> list[str]:
         f"to each neighbour, in iterations: {what} ({config.payload})"
         + ("" if scheme.is_symmetric else ", and a penalty"),
     ]
-    if config.problem == "sfm" and config.start == "frame":
+    if config.problem == "sfm" and config.sfm_start == "frame":
         found.append(
             "to each neighbour, before the first iteration: the camera's first frame, "
-            "from which W starts, moved by 0.1 (--start random sends none)"
+            "from which W starts, moved by 0.1 (--sfm-start random sends none)"
         )
     if config.agreement == "global":
         found.append("to everybody, in iterations: its vote, or its objective")

@@ -180,7 +180,7 @@ def summary(
         return {}
     ending = result.ending
     seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
-    seeds = ("seed", "data_seed", "topology_seed", "loss_seed")
+    seeds = ("seed", "data_seed", "topology_seed", "drop_seed")
     n_nodes = result.topology.n_nodes
     homes = list(hosts) if world.comm is not None else [*hosts] * n_nodes
     far = placement.crosses_hosts(result.topology, homes)

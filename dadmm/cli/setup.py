@@ -40,10 +40,10 @@ def graph(world: World, config: RunConfig) -> tuple[topology.Topology, Schedule 
                 f"nodes is {config.nodes} but MPI started {world.size} processes; one "
                 f"rank is one node, so run mpiexec -n {config.nodes}"
             )
-        if len(names) > 1 and config.schedule != "all":
+        if len(names) > 1 and config.schedule != "static":
             raise ConfigError(
                 f"graphs that take turns ({config.topology}) have their schedule; "
-                "leave schedule at all"
+                "leave schedule at static"
             )
         if world.rank and not named:
             return None
@@ -226,7 +226,7 @@ def _synthetic(
     noise, several = config.noise_variance, config.n_components or 5
     if config.problem == "sfm":
         tracks, W = datasets.turntable(seed=seed)
-        tracks = remove_entries(tracks, config.missing, seed, together=2)
+        tracks = remove_entries(tracks, config.missing_fraction, seed, together=2)
         blocks = shard.split_frames(tracks, n_nodes)
         return {i: blocks[i] for i in hosted}, W - W.mean(axis=0)
     if has_target(config):
@@ -237,6 +237,6 @@ def _synthetic(
         rows, _ = datasets.clusters(*size, several, noise, seed)
     else:
         rows, truth = datasets.synthetic(*size, several, noise, seed)
-        rows = remove_entries(rows, config.missing, seed)
+        rows = remove_entries(rows, config.missing_fraction, seed)
     blocks = shard.split(rows, n_nodes)
     return {i: blocks[i] for i in hosted}, truth

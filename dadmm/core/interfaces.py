@@ -137,7 +137,7 @@ class Traffic(NamedTuple):
     edge_messages: np.ndarray  # (E,) point-to-point messages
     edge_bytes: np.ndarray  # (E,) their bytes, headers included
     edge_silent: np.ndarray  # (E,) messages that were a header without payload
-    edge_lost: np.ndarray  # (E,) payloads that did not arrive (`Sending.loss`)
+    edge_lost: np.ndarray  # (E,) payloads that were dropped on purpose
     collectives: int  # collective calls inside the loop (agreement = "global")
     collective_bytes: int  # payload that all nodes put into them
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from dadmm import drawing
 from dadmm.admm.stopping import CRITERIA
+from dadmm.cli import settings
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix
 from dadmm.drawing.run_reader import Run
@@ -21,10 +22,8 @@ ANGLES = {
     "angle_to_truth": "Angle to the true subspace (degrees)",
     "angle_to_centralised": "Angle to the centralised solution (degrees)",
 }
+DECIDE = settings.names("decides")
 PHASES = ("solve", "exchange", "update", "observe")
-# What says how a run was watched, not what it computed.
-ASIDE = {"compare_centralised", "out", "overwrite", "quiet", "record_angle",
-         "record_edges", "strict", "wait"}  # fmt: skip
 CHANGE = "Relative change of the objective"
 TITLES = {
     "primal": "Primal residual",
@@ -43,15 +42,15 @@ LENGTHS = {
 
 def labels(runs: Sequence[Run]) -> list[str]:
     """Return a name for each run: the settings that differ, or else its folder."""
-    settings = [asdict(run.config) for run in runs]
+    given = [asdict(run.config) for run in runs]
     differ = [
         name
-        for name in settings[0]
-        if name not in ASIDE and len({repr(chosen[name]) for chosen in settings}) > 1
+        for name in given[0]
+        if name in DECIDE and len({repr(chosen[name]) for chosen in given}) > 1
     ]
     names = [", ".join(_word(name, chosen[name]) for name in differ
                        if chosen[name] is None or name in run.config.applied())
-             for run, chosen in zip(runs, settings, strict=True)]  # fmt: skip
+             for run, chosen in zip(runs, given, strict=True)]  # fmt: skip
     if len(set(names)) == len(names):
         return names if differ else [runs[0].folder.name]
     folders = [str(run.folder) for run in runs]

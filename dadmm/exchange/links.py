@@ -74,7 +74,7 @@ class Links:
         self.eta_said, self.eta_heard = np.empty(degree), np.empty(degree)
         self.t = 0
         self._period = 1 if schedule is None else len(schedule)
-        self.cycle = sending.every * self._period  # iterations until all edges moved
+        self.cycle = sending.send_every * self._period  # until all edges moved
         self.idle = False  # whether no edge of any node moves in this iteration
         self.live: Mask | None = None  # edges that move in this iteration; None is all
         self.present: Mask | None = None  # edges that there are; None is all
@@ -145,10 +145,10 @@ class Links:
             self.eta_heard[came] = self._in.eta[came]
         flags = self._in.flags
         fresh = came & ((flags & PAYLOAD) > 0)
-        if self.sending.loss:
+        if self.sending.drop_probability:
             fresh = self.live = self._arrived(fresh)
         self._read(fresh)
-        if self.sending.sleep:
+        if self.sending.edge_sleep:
             theirs = (flags & SLEEPY) > 0
             self._asleep[came] = self._sleepy[came] & theirs[came]
         if self.present is not None:
@@ -156,11 +156,11 @@ class Links:
         return headers
 
     def rest(self, influence: Vector) -> None:
-        """Note by how much each edge (degree,) moved this node, for `Sending.sleep`."""
+        """Note by how much each edge (degree,) moved this node, for ``edge_sleep``."""
         moved = self._everybody if self.live is None else self.live
         self._influence[moved] = influence[moved]
         most = self._influence.max(initial=0.0)
-        self._sleepy = self._influence < self.sending.sleep * most
+        self._sleepy = self._influence < self.sending.edge_sleep * most
 
     def state(self) -> dict[str, Any]:
         """Return all that the next iteration depends on; the arrays are in use."""
@@ -182,13 +182,13 @@ class Links:
     def _choose(self) -> None:
         """Find out which edges there are and which of them move."""
         periods, row = divmod(self.t - 1, self._period)
-        self.idle = (periods + 1) % self.sending.every > 0
+        self.idle = (periods + 1) % self.sending.send_every > 0
         if self.schedule is not None:
             self.present = self.schedule[row]
         self.live = self.present
         if self.idle:
             self.live = ~self._everybody
-        elif self.sending.sleep:
+        elif self.sending.edge_sleep:
             self.live = self._awake(self._everybody if self.live is None else self.live)
 
     def _awake(self, turn: Mask) -> Mask:
@@ -222,7 +222,8 @@ class Links:
         """Write the payloads that are due; alike ones once."""
         if not due.any():
             return
-        alike = shared.ndim == 1 and not self.sending.sleep and self.schedule is None
+        sleeps = self.sending.edge_sleep > 0
+        alike = shared.ndim == 1 and not sleeps and self.schedule is None
         if alike:  # then all are due or none
             self.codec.write(shared[None], self.said[:1], self._writing[:1])
             self.said[1:], self._writing[1:] = self.said[0], self._writing[0]
@@ -234,9 +235,9 @@ class Links:
     def _arrived(self, sent: Mask) -> Mask:
         """Return which payloads arrive, by this node's luck in this iteration."""
         luck = np.random.default_rng(
-            [self.sending.loss_seed, 5, self.index, self.t]
+            [self.sending.drop_seed, 5, self.index, self.t]
         ).random(len(sent))
-        arrived = sent & (luck >= self.sending.loss)
+        arrived = sent & (luck >= self.sending.drop_probability)
         self.lost += sent & ~arrived
         return arrived
 

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from dadmm.core.checks import MOST_SEED, check_integer, check_number
 from dadmm.core.errors import ConfigError
 from dadmm.exchange.codec import LEAST_BITS, MOST_BITS, PAYLOADS
 
+# settings, from their old names
+RENAMED = {
+    "every": "send_every",
+    "sleep": "edge_sleep",
+    "loss": "drop_probability",
+    "loss_seed": "drop_seed",
+}
 REVISIT = 10  # a sleeping edge is heard in one of so many of its turns
 
 
@@ -28,25 +36,30 @@ class Sending:
         sent last (COCA: Liu, Xu, Zhang and Ling, 2019); 0 always sends.
     censor_decay : float
         Between 0 and 1. Runs get no nearer to the optimum than this allows.
-    every : int
+    send_every : int
         Send every so many iterations, with a schedule in one of so many periods; local
         problems are solved in all of them.
-    sleep : float
+    edge_sleep : float
         An edge sleeps when each end finds that it moves it by less than this share of
         what its most moving edge does; 0 keeps all awake.
-    loss : float
+    drop_probability : float
         Probability that a payload is lost on its way, to study that; 0 loses none.
-    loss_seed : int
+    drop_seed : int
     """
 
     payload: str = "float64"
     bits: int = 8
     censor: float = 0.0
     censor_decay: float = 0.98
-    every: int = 1
-    sleep: float = 0.0
-    loss: float = 0.0
-    loss_seed: int = 0
+    send_every: int = 1
+    edge_sleep: float = 0.0
+    drop_probability: float = 0.0
+    drop_seed: int = 0
+
+    def __new__(cls, *args: Any, **named: Any) -> Sending:
+        for name in RENAMED.keys() & named.keys():
+            raise ConfigError(f"{name} is now called {RENAMED[name]}")
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         if self.payload not in PAYLOADS:
@@ -54,19 +67,21 @@ class Sending:
                 f"unknown payload {self.payload!r}; choose one of {', '.join(PAYLOADS)}"
             )
         check_integer("bits", self.bits, LEAST_BITS, MOST_BITS)
-        check_integer("every", self.every, 1)
-        check_integer("loss_seed", self.loss_seed, 0, MOST_SEED)
+        check_integer("send_every", self.send_every, 1)
+        check_integer("drop_seed", self.drop_seed, 0, MOST_SEED)
         check_number("censor", self.censor, lambda x: 0 <= x < math.inf, "at least 0")
         decay = self.censor_decay
         check_number("censor_decay", decay, lambda x: 0 < x < 1, "between 0 and 1")
-        for name in ("sleep", "loss"):
+        for name in ("edge_sleep", "drop_probability"):
             share = getattr(self, name)
             check_number(name, share, lambda x: 0 <= x < 1, "within [0, 1)")
-        if self.loss and (self.payload != "float64" or self.censor or self.sleep):
+        if self.drop_probability and (
+            self.payload != "float64" or self.censor or self.edge_sleep
+        ):
             raise ConfigError(
-                "loss goes with whole payloads only: a receiver that lost a difference "
-                "could not use the next; leave payload at float64, censor and sleep at "
-                "0"
+                "drop_probability goes with whole payloads only: a receiver that lost "
+                "a difference could not use the next; leave payload at float64, censor "
+                "and edge_sleep at 0"
             )
 
     @property
@@ -74,17 +89,17 @@ class Sending:
         """Whether every message carries the parameters themselves."""
         return (
             self.payload == "float64"
-            and self.every == 1
-            and not (self.censor or self.sleep or self.loss)
+            and self.send_every == 1
+            and not (self.censor or self.edge_sleep or self.drop_probability)
         )
 
 
 def check_loss(sending: Sending, scheme: str) -> None:
     """Raise where a scheme would need to hear what may be lost."""
-    if sending.loss and scheme != "fixed":
+    if sending.drop_probability and scheme != "fixed":
         raise ConfigError(
-            f"loss goes with the scheme fixed only, got {scheme!r}: penalties that "
-            "move need ends that know the same"
+            f"drop_probability goes with the scheme fixed only, got {scheme!r}: "
+            "penalties that move need ends that know the same"
         )
 
 

@@ -16,7 +16,7 @@ from dadmm.core.errors import TopologyError
 from dadmm.graphs import graphfiles, topology
 from dadmm.graphs.topology import Topology
 
-TURNS = ("all", "matchings")
+TURNS = ("static", "matchings")
 
 
 class Schedule:

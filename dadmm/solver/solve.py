@@ -37,13 +37,13 @@ P = ParamSpec("P")
 T = TypeVar("T")
 INITS = ("shared", "independent")
 FAILURES = ("abort", "continue")
-# arguments that each rank may have as it likes, or that are compared as a graph
-OWN = {"problems", "topology", "comm", "schedule", "max_seconds", "callbacks"}
+# arguments in which ranks may differ, or whose content is compared instead
+PER_RANK = {"problems", "topology", "comm", "schedule", "max_seconds", "callbacks"}
 RENAMED = {"watchers": "callbacks"}  # arguments, from their old names
 # arguments that may change when a run is resumed
-FREE = {
-    "max_iter", "wait", "record", "record_edges", "observe", "checkpoints",
-    "on_failure",
+MAY_CHANGE = {
+    "max_iter", "max_seconds", "wait", "record", "record_edges", "observe",
+    "checkpoints", "on_failure",
 }  # fmt: skip
 
 
@@ -322,7 +322,7 @@ def _open(
         from dadmm.exchange.mpi_world import MPIWorld
 
         world = MPIWorld(comm)
-    decides = {k: v for k, v in given.items() if k not in OWN | FREE}
+    decides = {k: v for k, v in given.items() if k not in PER_RANK | MAY_CHANGE}
     about = identity.identity(decides, topology, given["schedule"])
     checkpoints.open(world, hosted, topology.n_nodes, given["max_iter"], about)
     collectively(world, checkpoints.tidy, world.rank)
@@ -347,7 +347,7 @@ def _compare(given: dict[str, Any]) -> None:
     from dadmm.exchange.collectives import compare
 
     facts = identity.versions()
-    facts |= identity.settings({k: v for k, v in given.items() if k not in OWN})
+    facts |= identity.settings({k: v for k, v in given.items() if k not in PER_RANK})
     facts["graph"] = identity.of_graph(given["topology"], given["schedule"])
     facts["layout"] = repr(getattr(given["problems"], "layout", None))
     compare(given["comm"], facts)

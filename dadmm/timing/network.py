@@ -25,13 +25,13 @@ from dadmm.core import reading
 from dadmm.core.checks import MOST_SEED, check_integer, shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.toml import toml_value
 from dadmm.timing.tomltable import (
     build,
     check_finite,
     check_inside,
     check_positive,
     table,
-    toml,
 )
 
 PRESETS = Path(__file__).with_name("networks")
@@ -222,7 +222,7 @@ class Network:
         """Return what `read` reads back as this network."""
         rates = ("egress", "burst", "confirm_above")
         plain = ("name", "hosts", "sockets", "sites", *rates)
-        lines = [f"{name} = {toml(getattr(self, name))}" for name in plain]
+        lines = [f"{name} = {toml_value(getattr(self, name))}" for name in plain]
         tables: list[tuple[str, Any]] = [
             (f"[links.{name}]", link) for name, link in self.links.items()
         ]
@@ -231,7 +231,7 @@ class Network:
         for head, part in tables:
             values = {item.name: getattr(part, item.name) for item in fields(part)}
             told = {k: v for k, v in values.items() if v not in (None, ())}
-            lines += ["", head, *(f"{k} = {toml(v)}" for k, v in told.items())]
+            lines += ["", head, *(f"{k} = {toml_value(v)}" for k, v in told.items())]
         return "\n".join(lines) + "\n"
 
     def place(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -70,15 +69,6 @@ def table(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} must be a table, got {value!r}")
     return dict(value)
-
-
-def toml(value: Any) -> str:
-    """Return a value as TOML writes it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, tuple):
-        return str(list(value))
-    return json.dumps(value) if isinstance(value, str) else repr(value)
 
 
 def check_inside(numbers: Sequence[int], count: int, name: str) -> None:

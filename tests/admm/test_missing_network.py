@@ -170,7 +170,7 @@ SMALL = ("--nodes", "4", "--n-samples", "60", "--dimension", "6", "--n-component
 
 def test_a_run_fills_in_what_is_missing(tmp_path, capsys):
     """A file by node; the summary has the likelihood, and says what it cannot have."""
-    assert main([*SMALL, "--missing", "0.2", "--out", "run"]) == 0
+    assert main([*SMALL, "--missing-fraction", "0.2", "--out", "run"]) == 0
 
     said = capsys.readouterr().out
     found = json.loads((tmp_path / "run" / "summary.json").read_text())["metrics"]
@@ -197,7 +197,7 @@ def test_a_run_fills_in_what_is_missing(tmp_path, capsys):
 
 def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
     """And what an earlier run in the same folder filled in does not stay."""
-    assert main([*SMALL, "--missing", "0.2", "--out", "run", "--quiet"]) == 0
+    assert main([*SMALL, "--missing-fraction", "0.2", "--out", "run", "--quiet"]) == 0
     assert main([*SMALL, "--out", "run", "--overwrite", "--quiet"]) == 0
 
     assert not list((tmp_path / "run").glob("imputed*"))
@@ -205,7 +205,7 @@ def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
 
 def test_structure_from_motion_with_lost_tracks(capsys):
     """The angle is that of points about their mean; coordinates are filled in."""
-    words = ["--problem", "sfm", "--missing", "0.1", "--out", "cube"]
+    words = ["--problem", "sfm", "--missing-fraction", "0.1", "--out", "cube"]
     assert main(words) == 0
 
     assert "largest angle to the true subspace: 0." in capsys.readouterr().out
@@ -241,10 +241,19 @@ def test_what_nobody_knows_is_one_sentence(spoil, sentence, capsys):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--missing", "1"], "missing must be within [0, 1), got 1.0"),
-        (["--missing", "nan"], "missing must be within [0, 1), got nan"),
-        (["--missing", "0.1", "--data", "x.npy"], "missing is for the synthetic data"),
-        (["--missing", "0.1", "--problem", "ridge"], "missing is for the synthetic"),
+        (
+            ["--missing-fraction", "1"],
+            "missing_fraction must be within [0, 1), got 1.0",
+        ),
+        (
+            ["--missing-fraction", "nan"],
+            "missing_fraction must be within [0, 1), got nan",
+        ),
+        (["--missing-fraction", "0.1", "--data", "x.npy"], "missing_fraction is for"),
+        (
+            ["--missing-fraction", "0.1", "--problem", "ridge"],
+            "missing_fraction is for",
+        ),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(words, sentence, capsys):

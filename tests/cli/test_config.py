@@ -11,6 +11,7 @@ import pytest
 
 import dadmm
 from dadmm import penalty
+from dadmm.cli import config, settings
 from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError
 from tests.support.problems import quadratics
@@ -50,6 +51,15 @@ def test_every_setting_of_solve_is_a_setting_of_a_run():
 
     known = set(inspect.signature(dadmm.solve).parameters) - others
     assert set(RunConfig().solver_settings()) == known
+
+
+def test_what_a_resumed_run_may_change_does_not_decide_its_result():
+    """Aside from when it ends, and from what is compared by its content."""
+    compared = {"data", "labels", "nodes"}
+    ends = {"max_iter", "max_seconds", "on_failure"}
+
+    assert config.FREE - settings.names("decides") == config.FREE - compared - ends
+    assert {"quiet"} == config.PER_RANK
 
 
 def test_defaults_of_the_schemes_agree():
@@ -94,7 +104,7 @@ def test_help_names_choices_and_defaults(capsys):
     text = " ".join(capsys.readouterr().out.split())
 
     assert "{" + ",".join(penalty.SCHEMES) + "}" in text
-    assert "penalty at the start; auto finds its own (default: 10.0)" in text
+    assert "initial penalty; auto computes its own (default: 10.0)" in text
     assert "--strict, --no-strict" in text
 
 
@@ -126,22 +136,24 @@ def test_toml_gives_back_the_same_settings(scheme, tmp_path):
 @pytest.mark.parametrize(
     ("given", "absent", "present"),
     [
-        ({}, "eta0 t_max residual_ratio budget0 probe bits censor_decay loss_seed "
-             "topology_seed start", "n_samples data_seed absolute_tolerance"),
+        ({}, "eta0 t_max residual_ratio budget0 probe bits censor_decay drop_seed "
+             "topology_seed sfm_start", "n_samples data_seed absolute_tolerance"),
         ({"scheme": "vp"}, "budget0 probe", "eta0 t_max residual_ratio"),
         ({"scheme": "nap"}, "t_max residual_ratio", "eta0 budget0 budget_decay probe"),
         ({"eta0": 3.0}, "t_max", "eta0"),  # auto may fall back on it
-        ({"data": "x.npy"}, "n_samples dimension noise_variance missing data_seed",
+        ({"data": "x.npy"},
+         "n_samples dimension noise_variance missing_fraction data_seed",
          "n_components zero_mean"),
         ({"problem": "sfm"}, "n_samples dimension n_components zero_mean alpha",
-         "start data_seed missing"),
-        ({"problem": "ridge"}, "n_components zero_mean missing record_angle l1_ratio",
+         "sfm_start data_seed missing_fraction"),
+        ({"problem": "ridge"},
+         "n_components zero_mean missing_fraction record_angle l1_ratio",
          "alpha dimension"),
-        ({"payload": "quantised", "censor": 0.1}, "loss_seed", "bits censor_decay"),
-        ({"scheme": "fixed", "loss": 0.1}, "bits", "loss_seed"),
+        ({"payload": "quantised", "censor": 0.1}, "drop_seed", "bits censor_decay"),
+        ({"scheme": "fixed", "drop_probability": 0.1}, "bits", "drop_seed"),
         ({"stopping": "objective"}, "absolute_tolerance", "tolerance"),
         ({"checkpoint": False}, "checkpoint_every checkpoint_seconds", "checkpoint"),
-        ({"topology": "ring,erdos-renyi"}, "start", "topology_seed"),
+        ({"topology": "ring,erdos-renyi"}, "sfm_start", "topology_seed"),
     ],
 )  # fmt: skip
 def test_a_file_has_the_settings_that_apply(given, absent, present):
@@ -150,6 +162,27 @@ def test_a_file_has_the_settings_that_apply(given, absent, present):
 
     assert not names & set(absent.split())
     assert names >= set(present.split())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("every", "send_every"), ("sleep", "edge_sleep"), ("loss", "drop_probability"),
+     ("loss_seed", "drop_seed"), ("missing", "missing_fraction"),
+     ("start", "sfm_start")],
+)  # fmt: skip
+def test_an_old_name_gets_a_sentence_with_the_new_one(tmp_path, old, new):
+    """On the command line and in a file."""
+    flag, now = (f"--{name.replace('_', '-')}" for name in (old, new))
+    file = tmp_path / "old.toml"
+    file.write_text(f"{old} = 1\n")
+
+    assert complaint(flag, "1") == f"{flag} is now called {now}"
+    assert complaint(f"--config={file}") == f"{file}: {old} is now called {new}"
+
+
+def test_an_old_value_gets_a_sentence_with_the_new_one():
+    """The schedule of a graph that does not change."""
+    assert complaint("--schedule=all") == "schedule 'all' is now called 'static'"
 
 
 OTHER = {

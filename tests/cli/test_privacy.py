@@ -300,7 +300,7 @@ def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
     assert "rank 0 reads all of them, and sends each node its own" in frames
     assert "first frame" in frames
     assert "motion" in frames
-    random = said_to_leave(capsys, "--problem", "sfm", "--start", "random")
+    random = said_to_leave(capsys, "--problem", "sfm", "--sfm-start", "random")
     assert "first frame" not in random
     labels = said_to_leave(capsys, "--data", "x.npy", "--labels", "labels.npy")
     assert "rank 0 reads all of them" in labels

@@ -36,7 +36,7 @@ VALUES = {
     f"--max-iter={DIGITS}": "must be an integer",
     f"--seed={BIG}": "seed must be from 0 to",
     f"--t-max={BIG}": "t_max must be from 0 to",
-    f"--every={BIG}": "every must be from 1 to",
+    f"--send-every={BIG}": "send_every must be from 1 to",
     "--bits=99": "bits must be from 2 to 16",
     "--n-samples=900000000": "GiB",
     "--dimension=900000000": "GiB",
@@ -229,7 +229,7 @@ def test_the_rest_of_the_library_does_too():
         (lambda: Topology.complete(10**6), "at most 20000 nodes"),
         (lambda: Topology.ring(10**30), "at most 20000 nodes"),
         (lambda: Sending(bits="x"), "bits must be an integer"),
-        (lambda: Sending(every=10**5000), "a number of very many digits"),
+        (lambda: Sending(send_every=10**5000), "a number of very many digits"),
     ):
         with pytest.raises(DadmmError, match=words):
             make()

@@ -66,7 +66,7 @@ class Network:
             assert_array_equal(mine.said[k], theirs.heard[m])
             assert mine._asleep[k] == theirs._asleep[m]
             assert (mine.live is None) == (theirs.live is None)
-            if mine.live is not None and not mine.sending.loss:
+            if mine.live is not None and not mine.sending.drop_probability:
                 assert mine.live[k] == theirs.live[m]
 
 
@@ -118,7 +118,7 @@ def test_nothing_new_is_not_sent_where_changes_are_weighed():
 @pytest.mark.parametrize("every", [1, 2, 3, 7])
 def test_every_so_many_iterations_carry_a_payload(every):
     """The others have a header with the words on stopping."""
-    net = Network(RING, Sending(every=every))
+    net = Network(RING, Sending(send_every=every))
     accord = StopState(quiet_count=3.0, stop_at=99.0)
     for t, thetas in enumerate(walk(5, 22), start=1):
         words = net.step(thetas, accord=accord)
@@ -158,7 +158,7 @@ def test_a_sleeping_edge_is_heard_in_one_of_ten_turns(period, every):
     for k, edge in enumerate(((0, 1), (1, 2), (2, 3), (3, 4), (0, 4))):
         rounds[k % period].append(edge)
     schedule = Schedule(5, rounds)
-    net = Network(RING, Sending(sleep=0.1, every=every), schedule=schedule)
+    net = Network(RING, Sending(edge_sleep=0.1, send_every=every), schedule=schedule)
     edge, cycle = (0, 1), period * every
     woken, others = [], 0
     for t, thetas in enumerate(walk(5, 35 * cycle), start=1):
@@ -179,7 +179,7 @@ def test_a_sleeping_edge_is_heard_in_one_of_ten_turns(period, every):
 
 def test_an_edge_sleeps_only_if_both_ends_would():
     """One end that is moved by it keeps it awake, and it wakes at a word."""
-    net = Network(RING, Sending(sleep=0.5))
+    net = Network(RING, Sending(edge_sleep=0.5))
     for t, thetas in enumerate(walk(5, 12), start=1):
         net.step(thetas)
         net.check()
@@ -219,9 +219,9 @@ def test_an_edge_that_is_not_there_carries_nothing():
 @pytest.mark.parametrize("seed", [0, 1])
 def test_losses_are_the_receivers_luck(seed):
     """By seed; the words on stopping arrive always."""
-    net = Network(RING, Sending(loss=0.3, loss_seed=seed))
-    again = Network(RING, Sending(loss=0.3, loss_seed=seed))
-    other = Network(RING, Sending(loss=0.3, loss_seed=seed + 1))
+    net = Network(RING, Sending(drop_probability=0.3, drop_seed=seed))
+    again = Network(RING, Sending(drop_probability=0.3, drop_seed=seed))
+    other = Network(RING, Sending(drop_probability=0.3, drop_seed=seed + 1))
     rng = np.random.default_rng(0)
     for thetas in rng.standard_normal((60, 5, 3)):
         each = [np.array([theta, theta]) for theta in thetas]
@@ -241,10 +241,16 @@ def test_losses_are_the_receivers_luck(seed):
 OPTIONS = [
     {"payload": "float16"},
     {"censor": 0.5, "censor_decay": 0.9},
-    {"every": 3},
-    {"sleep": 0.6},
-    {"payload": "quantised", "bits": 3, "censor": 0.5, "sleep": 0.6, "every": 2},
-    {"loss": 0.2, "every": 2},
+    {"send_every": 3},
+    {"edge_sleep": 0.6},
+    {
+        "payload": "quantised",
+        "bits": 3,
+        "censor": 0.5,
+        "edge_sleep": 0.6,
+        "send_every": 2,
+    },
+    {"drop_probability": 0.2, "send_every": 2},
 ]
 
 
@@ -253,7 +259,7 @@ OPTIONS = [
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda it: "+".join(it))
 def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
     """Messages, bytes and silent ones, from the bytes of each edge and iteration."""
-    if "loss" in options and scheme != "fixed":
+    if "drop_probability" in options and scheme != "fixed":
         pytest.skip("losses go with fixed only")
     schedule = Schedule.matchings(RING) if turns else None
     net = quadratics(5, 3)
@@ -275,7 +281,7 @@ def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
     messages = np.array([(mine > 0).sum(axis=1) for mine in by_node]).T
     assert_array_equal(result.history["messages"], messages)
     assert_array_equal(result.history["bytes"], np.array(by_node).sum(axis=2).T)
-    assert traffic.lost == 0 or "loss" in options
+    assert traffic.lost == 0 or "drop_probability" in options
     assert (traffic.edge_lost <= (sent > head).sum(axis=0)).all()
 
 
@@ -285,7 +291,7 @@ def test_a_node_alone_sends_nothing(payload, turns):
     """Whatever was asked for."""
     one = Topology.complete(1)
     schedule = Schedule.matchings(one) if turns else None
-    sending = Sending(payload=payload, censor=0.1, sleep=0.5, every=2)
+    sending = Sending(payload=payload, censor=0.1, edge_sleep=0.5, send_every=2)
     (problem,) = quadratics(1)
 
     result = solve([problem], one, sending=sending, schedule=schedule)
@@ -309,7 +315,7 @@ def test_a_run_that_sends_rarely_is_the_plain_one_in_slow_motion(scheme, every):
     solve(problems, ring, max_iter=24, callbacks=[record(plain)], **settings)
     solve(
         problems, ring, max_iter=24 * every, callbacks=[record(slow)],
-        sending=Sending(every=every), **settings,
+        sending=Sending(send_every=every), **settings,
     )  # fmt: skip
 
     assert_array_equal(slow[every - 1 :: every], plain)

@@ -272,8 +272,15 @@ GOOD = {
     "labels in a column": (*SHORT, "--data", "labelled.csv", "--labels", -1),
     "a graph file": (*SHORT, "--topology", "path.edges", "--init", "independent"),
     "angles and no mean": (*SHORT, "--record-angle", "--zero-mean"),
-    "missing entries": (*SHORT, "--missing", 0.2),
-    "lost tracks": (*SHORT[:2], "--record-edges", "--problem", "sfm", "--missing", 0.2),
+    "missing entries": (*SHORT, "--missing-fraction", 0.2),
+    "lost tracks": (
+        *SHORT[:2],
+        "--record-edges",
+        "--problem",
+        "sfm",
+        "--missing-fraction",
+        0.2,
+    ),
 }
 SPEAKING = {
     "strict": ("--max-iter", 3, "--strict", "--out", "strict"),

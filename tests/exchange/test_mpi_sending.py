@@ -32,8 +32,9 @@ def test_the_main_job_writes_the_same_over_mpi(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.edges").write_text("0 1\n2 3\n")
     (tmp_path / "b.edges").write_text("1 2\n3 0\n")
-    flags = "--topology a.edges,b.edges --payload quantised --bits 5 --sleep 0.4"
-    flags += " --censor 0.1 --every 2 --n-components 2 --max-iter 30 --record-edges"
+    flags = "--topology a.edges,b.edges --payload quantised --bits 5 --edge-sleep 0.4"
+    flags += " --censor 0.1 --send-every 2 --n-components 2 --max-iter 30"
+    flags += " --record-edges"
     arguments = [*flags.split(), "--out"]
 
     ended = mpiexec(4, "-m", "dadmm.run", *arguments, "ranks", cwd=tmp_path)

@@ -22,14 +22,14 @@ WRONG = [
     ({"censor": math.nan}, "censor must be at least 0, got nan"),
     ({"censor_decay": 0.0}, "censor_decay must be between 0 and 1, got 0.0"),
     ({"censor_decay": 1.0}, "censor_decay must be between 0 and 1, got 1.0"),
-    ({"every": 0}, "every must be at least 1, got 0"),
-    ({"sleep": 1.0}, "sleep must be within [0, 1), got 1.0"),
-    ({"sleep": -0.5}, "sleep must be within [0, 1), got -0.5"),
-    ({"loss": 1.0}, "loss must be within [0, 1), got 1.0"),
-    ({"loss_seed": -1}, "loss_seed must be at least 0, got -1"),
+    ({"send_every": 0}, "send_every must be at least 1, got 0"),
+    ({"edge_sleep": 1.0}, "edge_sleep must be within [0, 1), got 1.0"),
+    ({"edge_sleep": -0.5}, "edge_sleep must be within [0, 1), got -0.5"),
+    ({"drop_probability": 1.0}, "drop_probability must be within [0, 1), got 1.0"),
+    ({"drop_seed": -1}, "drop_seed must be at least 0, got -1"),
 ]
 # together with losses
-NOT_LOST = [{"payload": "float32"}, {"censor": 0.1}, {"sleep": 0.1}]
+NOT_LOST = [{"payload": "float32"}, {"censor": 0.1}, {"edge_sleep": 0.1}]
 
 
 @pytest.mark.parametrize(("settings", "words"), WRONG)
@@ -46,39 +46,50 @@ def test_a_setting_out_of_range_is_refused(settings, words):
 def test_what_is_sent_as_a_difference_cannot_be_lost(settings):
     """The sentence says why, and what to leave alone."""
     Sending(**settings)
-    with pytest.raises(ConfigError, match=r"^loss goes with whole payloads only: .*0$"):
-        Sending(loss=0.1, **settings)
+    with pytest.raises(ConfigError, match=r"^drop_probability goes with whole .*0$"):
+        Sending(drop_probability=0.1, **settings)
+
+
+def test_an_old_name_gets_a_sentence_with_the_new_one():
+    """In the library as in a file of settings."""
+    with pytest.raises(ConfigError, match=r"^every is now called send_every$"):
+        Sending(every=2)
 
 
 def test_losses_go_with_times_and_seeds():
     """Which change what is sent when, and not what it means."""
-    Sending(loss=0.3, every=3, loss_seed=9)
+    Sending(drop_probability=0.3, send_every=3, drop_seed=9)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_losses_go_with_one_scheme_only(scheme):
     """All others would need ends that know the same."""
-    check_loss(Sending(every=3), scheme)
+    check_loss(Sending(send_every=3), scheme)
     if scheme == "fixed":
-        check_loss(Sending(loss=0.1), scheme)
+        check_loss(Sending(drop_probability=0.1), scheme)
         return
-    sentence = f"^loss goes with the scheme fixed only, got '{scheme}': penalties"
+    sentence = f"^drop_probability goes with the scheme fixed only, got '{scheme}'"
     with pytest.raises(ConfigError, match=sentence):
-        check_loss(Sending(loss=0.1), scheme)
+        check_loss(Sending(drop_probability=0.1), scheme)
     with pytest.raises(ConfigError, match=sentence):
-        solve(quadratics(2), Topology.ring(2), scheme=scheme, sending=Sending(loss=0.1))
+        solve(
+            quadratics(2),
+            Topology.ring(2),
+            scheme=scheme,
+            sending=Sending(drop_probability=0.1),
+        )
 
 
 @pytest.mark.parametrize(
     ("settings", "always"),
     [
         ({}, True),
-        ({"bits": 3, "censor_decay": 0.5, "loss_seed": 4}, True),  # of nothing used
+        ({"bits": 3, "censor_decay": 0.5, "drop_seed": 4}, True),  # of nothing used
         ({"payload": "float32"}, False),
         ({"censor": 0.1}, False),
-        ({"every": 2}, False),
-        ({"sleep": 0.1}, False),
-        ({"loss": 0.1}, False),
+        ({"send_every": 2}, False),
+        ({"edge_sleep": 0.1}, False),
+        ({"drop_probability": 0.1}, False),
     ],
 )
 def test_only_what_is_used_counts(settings, always):
@@ -93,12 +104,12 @@ FLAGS = [
     ("--bits", "many"),
     ("--censor", "-1"),
     ("--censor", "0.1", "--censor-decay", "1"),
-    ("--every", "0"),
-    ("--sleep", "1"),
-    ("--scheme", "fixed", "--loss", "1"),
-    ("--scheme", "fixed", "--loss", "0.1", "--payload", "float16"),
-    ("--scheme", "fixed", "--loss", "0.1", "--loss-seed", "-1"),
-    ("--loss", "0.1"),  # the scheme is auto
+    ("--send-every", "0"),
+    ("--edge-sleep", "1"),
+    ("--scheme", "fixed", "--drop-probability", "1"),
+    ("--scheme", "fixed", "--drop-probability", "0.1", "--payload", "float16"),
+    ("--scheme", "fixed", "--drop-probability", "0.1", "--drop-seed", "-1"),
+    ("--drop-probability", "0.1"),  # the scheme is auto
     ("--schedule", "sometimes"),
     ("--topology", "ring,rign"),
     ("--topology", "ring,none.edges"),
@@ -126,8 +137,9 @@ def test_the_command_line_refuses_the_same(flags, capsys, tmp_path, monkeypatch)
 
 def test_what_was_asked_for_is_in_the_configuration(tmp_path):
     """So that a run can be repeated from its folder, bit for bit."""
-    flags = "--payload quantised --bits 5 --censor 0.2 --censor-decay 0.9 --every 2"
-    flags += " --sleep 0.25 --topology ring,star --nodes 4 --max-iter 12 --quiet"
+    flags = "--payload quantised --bits 5 --censor 0.2 --censor-decay 0.9"
+    flags += " --send-every 2 --edge-sleep 0.25 --topology ring,star --nodes 4"
+    flags += " --max-iter 12 --quiet"
     flags += " --problem least_squares --record-edges"
     first, second = tmp_path / "first", tmp_path / "second"
 
@@ -136,7 +148,12 @@ def test_what_was_asked_for_is_in_the_configuration(tmp_path):
     assert dadmm.run.main(again) == 0
 
     text = (first / "config.toml").read_text()
-    for line in ("bits = 5", "every = 2", "sleep = 0.25", 'topology = "ring,star"'):
+    for line in (
+        "bits = 5",
+        "send_every = 2",
+        "edge_sleep = 0.25",
+        'topology = "ring,star"',
+    ):
         assert f"{line}\n" in text
     here, there = ((f / "edges.csv").read_text() for f in (first, second))
     assert here == there

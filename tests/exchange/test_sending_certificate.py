@@ -15,13 +15,13 @@ MATCHINGS = Schedule.matchings(CLUSTER)
 WAYS = {
     "quantised": (Sending(payload="quantised", bits=3), None),
     "censored": (Sending(censor=0.5, censor_decay=0.9), None),
-    "asleep": (Sending(sleep=0.7), None),
-    "rare": (Sending(every=4), None),
+    "asleep": (Sending(edge_sleep=0.7), None),
+    "rare": (Sending(send_every=4), None),
     "in turns": (Sending(), MATCHINGS),
     "all at once": (
         Sending(
-            payload="quantised", bits=4, censor=0.2, censor_decay=0.9, sleep=0.5,
-            every=2,
+            payload="quantised", bits=4, censor=0.2, censor_decay=0.9, edge_sleep=0.5,
+            send_every=2,
         ),
         MATCHINGS,
     ),
@@ -82,7 +82,9 @@ def test_iterations_without_messages_are_no_standstill(stopping):
     settings = {"scheme": "fixed", "stopping": stopping, "tolerance": 1e-4}
 
     plain = solve(problems, CLUSTER, **settings)
-    rare = solve(problems, CLUSTER, sending=Sending(every=5), max_iter=5000, **settings)
+    rare = solve(
+        problems, CLUSTER, sending=Sending(send_every=5), max_iter=5000, **settings
+    )
 
     assert rare.converged
     assert rare.iterations >= 5 * (plain.iterations - 2 * CLUSTER.diameter)

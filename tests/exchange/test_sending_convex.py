@@ -17,7 +17,7 @@ from tests.support.problems import distance, optimum, quadratics
 
 RING, CLUSTER = Topology.ring(5), Topology.cluster(6)
 COMBINED = Sending(
-    payload="quantised", bits=4, censor=0.3, censor_decay=0.85, sleep=0.3
+    payload="quantised", bits=4, censor=0.3, censor_decay=0.85, edge_sleep=0.3
 )
 OPTIONS = {
     "float32": Sending(payload="float32"),
@@ -25,8 +25,8 @@ OPTIONS = {
     "quantised 8": Sending(payload="quantised", bits=8),
     "quantised 3": Sending(payload="quantised", bits=3),
     "censor": Sending(censor=0.3, censor_decay=0.85),
-    "every 2": Sending(every=2),
-    "sleep": Sending(sleep=0.3),
+    "every 2": Sending(send_every=2),
+    "sleep": Sending(edge_sleep=0.3),
     "combined": COMBINED,
 }
 TURNS = {
@@ -75,7 +75,12 @@ def test_all_at_once_and_in_turns(scheme):
     problems = quadratics(6, 3, seed=6)
     best = optimum(problems)
     sending = Sending(
-        payload="quantised", bits=6, censor=0.1, censor_decay=0.95, sleep=0.2, every=2
+        payload="quantised",
+        bits=6,
+        censor=0.1,
+        censor_decay=0.95,
+        edge_sleep=0.2,
+        send_every=2,
     )
 
     result = reach(
@@ -219,12 +224,16 @@ def test_the_optimum_is_reached_over_links_that_lose(loss, relaxation):
     """And the same seed loses the same; what was lost is counted."""
     problems = quadratics(5, 3, seed=4)
     best, chosen = optimum(problems), {"scheme": "fixed", "relaxation": relaxation}
-    lossy = Sending(loss=loss, loss_seed=3)
+    lossy = Sending(drop_probability=loss, drop_seed=3)
 
     result = reach(problems, RING, best, sending=lossy, **chosen)
     again = reach(problems, RING, best, sending=lossy, **chosen)
     other = reach(
-        problems, RING, best, sending=Sending(loss=loss, loss_seed=4), **chosen
+        problems,
+        RING,
+        best,
+        sending=Sending(drop_probability=loss, drop_seed=4),
+        **chosen,
     )
 
     assert distance(result.theta, best) < 1e-8
@@ -239,7 +248,7 @@ def test_the_optimum_is_reached_over_links_that_lose(loss, relaxation):
 def test_without_losses_it_is_plain_admm():
     """The form that may lose is the other one, in other variables."""
     problems, found = quadratics(5, 3, seed=4), []
-    for sending in (Sending(), Sending(loss=1e-300)):
+    for sending in (Sending(), Sending(drop_probability=1e-300)):
         found.append([])
         solve(
             problems, RING, scheme="fixed", tolerance=0, max_iter=30, sending=sending,
@@ -282,7 +291,7 @@ def test_over_links_that_lose_nothing_is_proved(stopping):
     """A node cannot tell how far its neighbours are: runs end by max_iter."""
     problems = quadratics(5, 3)
     result = solve(
-        problems, RING, scheme="fixed", sending=Sending(loss=0.1),
+        problems, RING, scheme="fixed", sending=Sending(drop_probability=0.1),
         stopping=stopping, tolerance=0.1, max_iter=60,
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ KINDS = (
 
 PROBLEMS = {
     "ppca": ("--n-components", 2),
-    "gaps": ("--n-components", 2, "--missing", 0.1),
+    "gaps": ("--n-components", 2, "--missing-fraction", 0.1),
     "ridge": (), "lasso": (), "huber": (), "logistic": (),
 }  # fmt: skip
 GRAPHS = ("ring", "complete", "chain", "star", "ring,star", "erdos-renyi")
@@ -28,9 +28,18 @@ SENDING = {
     "float32": ("--payload", "float32"),
     "quantised": ("--payload", "quantised", "--bits", 5),
     "censored": ("--censor", 1e-2),
-    "every": ("--every", 3),
-    "asleep": ("--sleep", 0.2),
-    "most": ("--payload", "quantised", "--bits", 6, "--censor", 1e-2, "--every", 2),
+    "every": ("--send-every", 3),
+    "asleep": ("--edge-sleep", 0.2),
+    "most": (
+        "--payload",
+        "quantised",
+        "--bits",
+        6,
+        "--censor",
+        1e-2,
+        "--send-every",
+        2,
+    ),
 }
 
 

@@ -205,7 +205,7 @@ def test_runs_of_a_schedule_stop_together_and_close(rule, agreement, every):
         ends.append([node.done for node in nodes])
 
     result = solve(
-        problems, schedule.union, schedule=schedule, sending=Sending(every=every),
+        problems, schedule.union, schedule=schedule, sending=Sending(send_every=every),
         stopping=rule, agreement=agreement, tolerance=1e-4,
         max_iter=5000, callbacks=[watch],
     )  # fmt: skip

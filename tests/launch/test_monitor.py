@@ -102,7 +102,7 @@ def test_no_temporary_file_is_left(tmp_path):
 
 # Jobs that fail, hang or stall
 
-REPORT = "import dadmm.exchange.launch_link as l; l.connect()"
+REPORT = "import dadmm.exchange.launch_link as l; l.connect_to_launcher()"
 RANK_ENDS = f"PMI_RANK=2 PMI_SIZE=4 {sys.executable} -c '{REPORT}'"
 
 

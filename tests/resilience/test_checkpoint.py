@@ -34,9 +34,11 @@ SENDING = {
     "float32": Sending(payload="float32"),
     "quantised": Sending(payload="quantised", bits=4),
     "censored": Sending(censor=1e-2),
-    "every": Sending(every=3),
-    "asleep": Sending(sleep=0.95),  # a third of the edges, by turns
-    "all": Sending(payload="quantised", bits=5, censor=1e-2, every=2, sleep=0.9),
+    "every": Sending(send_every=3),
+    "asleep": Sending(edge_sleep=0.95),  # a third of the edges, by turns
+    "all": Sending(
+        payload="quantised", bits=5, censor=1e-2, send_every=2, edge_sleep=0.9
+    ),
 }
 SCHEDULES = {"always": None, "matchings": Schedule.matchings(RING)}
 
@@ -90,7 +92,7 @@ def test_a_resumed_run_converges_when_it_would_have(
     """Wherever it was cut, also between the verdict and the end that follows."""
     scheme = "global_balance" if agreement == "global" else "auto"
     settings = {"stopping": stopping, "agreement": agreement, "scheme": scheme}
-    settings["sending"] = Sending(every=every)
+    settings["sending"] = Sending(send_every=every)
     settings |= {"max_iter": 1500, "tolerance": 0.05, "t_max": 8}
     whole = ppca(**settings)
     at = whole.iterations - before
@@ -126,7 +128,7 @@ def test_a_signal_leaves_the_verdict_alone(tmp_path, at):
 def test_losses_go_on_where_they_were(tmp_path):
     """Each iteration has its own luck, whoever asks for it."""
     settings = {
-        "scheme": "fixed", "sending": Sending(loss=0.3), "tolerance": 0,
+        "scheme": "fixed", "sending": Sending(drop_probability=0.3), "tolerance": 0,
         "max_iter": 60,
     }  # fmt: skip
     problems = quadratics(6)

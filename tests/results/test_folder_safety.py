@@ -23,8 +23,8 @@ from launch.batch import tasks
 
 SMALL = (
     "--nodes", 3, "--n-samples", 30, "--dimension", 4, "--n-components", 2,
-    "--tolerance", 0, "--checkpoint-every", 5, "--missing", 0.1, "--record-edges",
-    "--no-compare-centralised", "--quiet",
+    "--tolerance", 0, "--checkpoint-every", 5, "--missing-fraction", 0.1,
+    "--record-edges", "--no-compare-centralised", "--quiet",
 )  # fmt: skip
 
 

@@ -139,7 +139,11 @@ def test_a_tolerance_of_zero_is_no_failure():
 
 
 def test_lost_payloads_leave_the_residual_unknown():
-    settings = {"scheme": "fixed", "sending": Sending(loss=0.2), "max_iter": 60}
+    settings = {
+        "scheme": "fixed",
+        "sending": Sending(drop_probability=0.2),
+        "max_iter": 60,
+    }
     said = advice(quadratics(5), RING, **settings)
     assert 'the rule optimality is never met; use stopping = "objective"' in said
 

@@ -21,9 +21,15 @@ OPTIONS = (
     {"payload": "float16"},
     {"payload": "quantised", "bits": 5},
     {"censor": 0.3, "censor_decay": 0.9},
-    {"every": 3},
-    {"sleep": 0.7},
-    {"payload": "quantised", "bits": 3, "censor": 0.2, "sleep": 0.7, "every": 2},
+    {"send_every": 3},
+    {"edge_sleep": 0.7},
+    {
+        "payload": "quantised",
+        "bits": 3,
+        "censor": 0.2,
+        "edge_sleep": 0.7,
+        "send_every": 2,
+    },
 )
 TURNS = ("", "matchings", "ring,star")
 # so loose that the rule stops the runs
@@ -47,7 +53,7 @@ def cases(n_nodes: int) -> list:
         for scheme in ("auto", "nap")
     ]
     found = [(a, b, {**c, "record_edges": True}) for a, b, c in found]
-    lossy = {"sending": Sending(loss=0.2), "scheme": "fixed", **SHORT}
+    lossy = {"sending": Sending(drop_probability=0.2), "scheme": "fixed", **SHORT}
     late = {"sending": Sending(**OPTIONS[-1]), **STOPPING}
     for turns in TURNS:
         found += [(*graphs[turns], lossy), (*graphs[turns], late)]

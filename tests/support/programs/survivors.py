@@ -29,7 +29,7 @@ WAYS = (
     Sending(payload="float32"),
     Sending(payload="quantised", bits=8),
     Sending(censor=1e-3),
-    Sending(every=2, sleep=0.1),
+    Sending(send_every=2, edge_sleep=0.1),
 )
 
 
