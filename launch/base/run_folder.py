@@ -105,6 +105,7 @@ def write_failure(folder: Path, sentence: str) -> None:
             with files.replacing(folder / FAILURE) as file:
                 file.write(f"{sentence}\n".encode())
 
+
 def last_checkpoint(folder: Path) -> int:
     """Return the iteration of the newest complete checkpoint, or 0 without one."""
     nodes = read_config(folder).get("nodes")
