@@ -69,11 +69,11 @@ def read_state(folder: Path) -> State:
         return State("failed", last_checkpoint(folder))
     with contextlib.suppress(FileNotFoundError):
         summary = read_json(folder / "summary.json")
-        for name, (usual, kind) in SUMMARY.items():
-            if type(summary.get(name, usual)) is not kind:
+        for name, (default, kind) in SUMMARY.items():
+            if type(summary.get(name, default)) is not kind:
                 raise UsageError(
-                    f"{folder / 'summary.json'} is damaged: it has no {name} as runs "
-                    "write it"
+                    f"{folder / 'summary.json'} is damaged: {name} is missing or is "
+                    f"not of type {kind.__name__}"
                 )
         reason = summary["reason"]
         status = reason if reason in COMPLETE else "stopped"
@@ -104,6 +104,7 @@ def write_failure(folder: Path, sentence: str) -> None:
         if is_marked_failed(folder) or files.kind(folder / FAILURE) == "none":
             with files.replacing(folder / FAILURE) as file:
                 file.write(f"{sentence}\n".encode())
+
 
 def last_checkpoint(folder: Path) -> int:
     """Return the iteration of the newest complete checkpoint, or 0 without one."""

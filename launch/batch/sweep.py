@@ -216,4 +216,3 @@ def main(arguments: list[str]) -> int:
         return run(arguments)
     except SetupError as error:
         return report_error(error)
-

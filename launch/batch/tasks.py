@@ -62,8 +62,8 @@ class Sweep:
             for name in self.names:
                 if not NAME.fullmatch(name):
                     raise UsageError(
-                        f"{folder}/sweep.json has the task {name!r}, which is not the "
-                        "name of a folder of a sweep; start anew in another --out"
+                        f"{folder}/sweep.json has a task with the invalid name "
+                        f"{name!r}; start the sweep again in another --out"
                     )
 
     @classmethod
@@ -86,8 +86,8 @@ class Sweep:
         for file in sorted(files_of(grid)):
             if files.kind(self.folder / file) != "none" and file not in self.files:
                 raise UsageError(
-                    f"{self.folder / file} is not of a sweep that is in this folder; "
-                    "move it away, or choose another --out"
+                    f"{self.folder / file} was not written by the sweep in this "
+                    "folder; move it away, or choose another --out"
                 )
         for number, name in enumerate(self.names):
             if number not in queued or name not in grid.tasks:

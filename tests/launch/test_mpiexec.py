@@ -42,7 +42,7 @@ def test_host_files_of_all_mpis_are_read(written, text, hosts):
     assert hostfile.read(written(text)) == hosts.split()
 
 
-@pytest.mark.parametrize("line", ["a:", "a:0", "a:two", "a slots=", "a b"])
+@pytest.mark.parametrize("line", ["a:", "a:0", "a:two", "a slots=", "a b", "a:9999999"])
 def test_an_invalid_line_is_an_error(written, line):
     """It has the line, both formats and the text."""
     file = written(f"ok:1\n{line}\n")

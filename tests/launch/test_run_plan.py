@@ -68,6 +68,14 @@ def test_a_run_with_a_checkpoint_is_resumed(run):
     assert read_state(run.folder).status == "stopped"
 
 
+def test_a_resumed_run_gets_its_problem_class_again(run):
+    """Its config.toml must not name code."""
+    run.start(problem="mine:Mean").save(40)
+    arguments = run.plan(problem="mine:Mean")
+
+    assert arguments[2:4] == ["--problem", "mine:Mean"]
+
+
 def test_a_resumed_run_gets_the_settings_that_may_change(run):
     """dadmm says which ones; the data are compared by their content."""
     run.start(data="a.npy").save(40)

@@ -62,6 +62,12 @@ def test_names_of_tasks_are_distinct():
         ("[base]\nseed = 1\n[grid]\nseed = [1]", "seed must be in only one of"),
         ("[base]\nout = 'x'", "out must be in only one of"),
         ("ranks = 0", "ranks must be a positive number of processes, got 0"),
+        ("ranks = 9999999999", "ranks must be a positive number of processes"),
+        ("grid = 3", "grid must be a table, got 3"),
+        (
+            f"[grid]\nseed = {list(range(400))}\neta0 = {list(range(1, 400))}",
+            "asks for more than 100000 runs",
+        ),
         ("[grid", "is not valid TOML"),
         ("[grid]\nseed = [2020-01-01]", "must be a text, a number"),
     ],
@@ -73,6 +79,18 @@ def test_an_invalid_grid_is_an_error(tmp_path, text, words):
         tasks.read_grid(tmp_path / "grid.toml")
 
     assert words in str(raised.value)
+
+
+def test_a_sweep_with_trust_passes_it_to_its_jobs(grid, queue, tmp_path):
+    """A job would refuse a problem class of a file otherwise."""
+    sbatch = tmp_path / "slurm" / "sbatch"
+    sbatch.write_text('#!/bin/sh\necho "$@" >arguments\necho 15\n')
+    ended = run_sweep(tmp_path, grid, "--out", "out", "--trust", **queue)
+
+    assert ended.code == 0, ended
+    assert (tmp_path / "arguments").read_text().split()[-3:] == [
+        *("--sweep", "out", "--trust"),
+    ]
 
 
 def test_tasks_keep_their_numbers_when_a_grid_grows(grid, tmp_path):

@@ -380,7 +380,7 @@ def test_a_sweep_replaces_only_its_own_files(tmp_path, name):
     grid = tasks.Grid(2, {"run": {"max_iter": 3}}, [])
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_text("mine")
-    with pytest.raises(UsageError, match=f"{name} is not of a sweep"):
+    with pytest.raises(UsageError, match=f"{name} was not written by the sweep"):
         tasks.Sweep(tmp_path).check(grid, ())
     (tmp_path / name).unlink()
     tasks.Sweep(tmp_path).add(grid)
@@ -400,6 +400,6 @@ def test_a_sweep_names_only_folders_of_its_own(tmp_path, name):
     record = json.loads((tmp_path / "sweep.json").read_text())
     (tmp_path / "sweep.json").write_text(json.dumps(record | {"tasks": [name]}))
 
-    words = "has no list of tasks" if name == 7 else "is not the name of a folder"
+    words = "has no list of tasks" if name == 7 else "a task with the invalid name"
     with pytest.raises(UsageError, match=words):
         tasks.Sweep(tmp_path)
