@@ -24,12 +24,11 @@ from dadmm.penalty.schemes import Scheme
 def relative_balance(
     gap: Vector, size: Vector, drift: Vector, multipliers: Vector, eta: Vector
 ) -> Vector:
-    """Return the ratio of an edge's relative primal and dual residual.
+    """Return the relative primal residual over the relative dual residual, per edge.
 
-    ``(|theta_i - theta_j| / (sqrt(2) max(|theta_i|, |theta_j|))) / (eta |z - z_old| /
-    |lambda|)``, per edge: Wohlberg (arXiv 1704.06209), whose rule is for one penalty in
-    all. Without multipliers yet, or without any distance, there is nothing to balance:
-    the ratio is 1.
+    It is ``(|theta_i - theta_j| / (sqrt(2) max(|theta_i|, |theta_j|))) / (eta |z -
+    z_old| / |lambda|)``. Wohlberg (arXiv 1704.06209) has the rule for one penalty of
+    the whole problem. If a multiplier or a distance is zero, the ratio is 1.
 
     Parameters
     ----------
@@ -46,9 +45,9 @@ def relative_balance(
 def barzilai_borwein(way: Vector, turn: Vector, least: float = 0.2) -> float:
     """Return a curvature from a move (size,) and the gradient's change (size,).
 
-    The hybrid of the two Barzilai-Borwein quotients that Xu, Taylor, Li, Figueiredo,
-    Yuan and Goldstein (ACADMM, ICML 2017) use; NaN where the two are correlated by less
-    than ``least``, for then there is no such curvature.
+    It is the hybrid of the two Barzilai-Borwein quotients of Xu, Taylor, Li,
+    Figueiredo, Yuan and Goldstein (ACADMM, ICML 2017). It is NaN if the correlation of
+    the two vectors is below ``least``.
     """
     product = float(way @ turn)
     squares = float(way @ way), float(turn @ turn)
@@ -85,12 +84,12 @@ class EdgeRatio(SpectralRatio):
 
 
 class NodeSpectral(Scheme):
-    """Spectral penalty of each node, by Barzilai-Borwein curvatures; ACADMM-like.
+    """Spectral penalty of each node, by Barzilai-Borwein curvatures, as in ACADMM.
 
-    The node's problem has the curvature of its gradient against theta, the rest of the
-    network that of its multipliers against the centre; the geometric mean of both is
-    the node's proximal weight, shared evenly by its edges. Xu et al. (ICML 2017) have a
-    centre; here each end proposes and the edge takes the mean, as in the paper's
+    One curvature is that of the node's gradient against theta, the other that of its
+    multipliers against the centre. Their geometric mean is the proximal weight of the
+    node, divided evenly among its edges. Xu et al. (ICML 2017) have a central server;
+    here each end proposes a penalty and the edge takes the mean, as in the paper's
     schemes.
     """
 

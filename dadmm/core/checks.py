@@ -1,4 +1,4 @@
-"""Checks of settings: kind and range, each in one sentence."""
+"""Checks of the type and range of settings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from dadmm.core.errors import ConfigError, DadmmError
 
-MOST = 10**9  # iterations and sizes: what the words of a message and arrays can hold
+MOST = 10**9  # of iterations and sizes, which fit into message headers and arrays
 MOST_SEED = 2**63 - 1
 
 
@@ -32,9 +32,16 @@ def check_integer(
 def check_number(
     name: str, value: Any, holds: Callable[[float], bool], rule: str
 ) -> None:
-    """Raise unless a setting is a number for which the rule holds.
+    """Raise unless a setting is a number for which ``holds`` is true.
 
-    Rules are made of comparisons that are false for NaN.
+    Parameters
+    ----------
+    name : str
+    value : object
+    holds : callable
+        Takes a float; must be false for NaN.
+    rule : str
+        The condition in words, for the error.
     """
     if not isinstance(value, Real) or isinstance(value, bool):
         raise ConfigError(f"{name} must be a number, got {shown(value)}")
@@ -43,7 +50,7 @@ def check_number(
 
 
 def as_float(value: int) -> float:
-    """Return an integer as a float; beyond all floats, that is infinity."""
+    """Return an integer as a float, infinite if it is too large for one."""
     try:
         return float(value)
     except OverflowError:
@@ -51,9 +58,9 @@ def as_float(value: int) -> float:
 
 
 def shown(value: Any, most: int = 60) -> str:
-    """Return a value as a sentence shows it: in one line and not too long."""
+    """Return the repr of a value, cut to ``most`` characters, for an error."""
     try:
         text = repr(value)
-    except ValueError:  # Python refuses to print integers of very many digits
+    except ValueError:  # Python does not print integers of very many digits
         return "a number of very many digits"
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"

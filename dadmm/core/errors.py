@@ -1,8 +1,8 @@
-"""Errors that a user can cause and can mend."""
+"""Errors caused by invalid input."""
 
 
 class DadmmError(ValueError):
-    """Base of all errors raised on purpose; each message is one sentence."""
+    """Base of all errors that dadmm raises; each message is one sentence."""
 
 
 class ConfigError(DadmmError):
@@ -18,12 +18,12 @@ class ShardError(DadmmError):
 
 
 class ProblemError(DadmmError):
-    """A local problem cannot be built, or lost its footing during a run."""
+    """A local problem cannot be built, or has no finite solution during a run."""
 
 
 class OutputError(DadmmError):
-    """Results cannot be written where they should go."""
+    """Results cannot be written."""
 
 
 class CheckpointError(DadmmError):
-    """A checkpoint is missing, damaged, or of another run."""
+    """A checkpoint is missing or damaged, or belongs to another run."""

@@ -1,8 +1,8 @@
-"""Files below a folder: plain files only, and no link is followed.
+"""Reading and writing of plain files below a folder, without following links.
 
-A path has two parts. Links may lie on the way to the ``root``, which a user named; by
-default it is the folder of the file. Below it each folder is opened by itself and must
-not be a link. What is refused raises OSError, with a reason as its ``strerror``.
+Each path is below a ``root``, by default the folder of the file. The path of the root
+may contain links. Below the root, each folder is opened by itself and must not be a
+link. Functions raise OSError with a reason as its ``strerror`` otherwise.
 
 This module imports nothing of dadmm: launchers load it without numpy.
 """
@@ -26,15 +26,15 @@ KINDS = {stat.S_IFREG: "file", stat.S_IFDIR: "folder", stat.S_IFLNK: "link"}
 def within(
     path: Path, root: Path | None = None, make: bool = False
 ) -> Iterator[tuple[int, str]]:
-    """Open the folder of a path; give its handle and the last word of the path.
+    """Open the folder of a path; yield its handle and the last part of the path.
 
     Parameters
     ----------
     path : Path
     root : Path, optional
-        A folder above it, from where on no link is followed.
+        A folder above it; no link below the root is followed.
     make : bool
-        Whether to make folders below the root that are not there.
+        Whether to create missing folders below the root.
     """
     root = path.parent if root is None else root
     handle = os.open(root, FOLDER)
@@ -71,7 +71,7 @@ def kind(path: str | Path, handle: int | None = None) -> str:
 
 
 def kind_of(entry: os.DirEntry[str]) -> str:
-    """Return the same of an entry of a folder."""
+    """Return the kind of a directory entry: file, folder, link or special."""
     if entry.is_symlink():
         return "link"
     if entry.is_file(follow_symlinks=False):
@@ -88,14 +88,14 @@ def _refusal(name: str, found: str, wanted: str = "file") -> OSError:
 
 
 def create(path: Path, root: Path | None = None, mode: int = 0o666) -> int:
-    """Return the handle of a new file, open for reading and writing."""
+    """Create a file and return its handle, open for reading and writing."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | PLAIN
     with within(path, root) as (handle, name):
         return os.open(name, flags, mode, dir_fd=handle)
 
 
 def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -> int:
-    """Return the handle of a file that is there, and plain."""
+    """Return the handle of an existing plain file."""
     with within(path, root) as (handle, name):
         if kind(name, handle) not in ("file", "none"):
             raise _refusal(name, kind(name, handle))
@@ -107,26 +107,26 @@ def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -
 
 
 def read(path: Path, root: Path | None = None, most: int = -1) -> bytes:
-    """Return what is in a plain file, or so many bytes of it at most."""
+    """Return the contents of a plain file, at most ``most`` bytes if not negative."""
     with open(open_plain(path, root), "rb") as file:
         return file.read(most)
 
 
 def remove(path: Path, root: Path | None = None) -> None:
-    """Remove a plain file, if it is there; leave anything else."""
+    """Remove a plain file if it exists; leave anything else."""
     with suppress(FileNotFoundError), within(path, root) as (handle, name):
         if kind(name, handle) == "file":
             os.unlink(name, dir_fd=handle)
 
 
 def remove_folder(path: Path, root: Path | None = None) -> None:
-    """Remove a folder, if it is there and empty."""
+    """Remove a folder if it exists and is empty."""
     with suppress(OSError), within(path, root) as (handle, name):
         os.rmdir(name, dir_fd=handle)
 
 
 def draft_of(name: str) -> str:
-    """Return the name under which a file is written before it takes its place."""
+    """Return the temporary name of a file that is being written."""
     return f".{name}.draft"
 
 
@@ -134,16 +134,17 @@ def draft_of(name: str) -> str:
 def replacing(
     path: Path, root: Path | None = None, mode: int = 0o666
 ) -> Iterator[BinaryIO]:
-    """Give a file to write, which then takes the place of ``path`` in one step.
+    """Yield a file to write, which replaces ``path`` atomically when it is closed.
 
-    Folders below the root are made. What is in the place must be a plain file.
+    Missing folders below the root are created. If ``path`` exists it must be a plain
+    file.
     """
     with within(path, root, make=True) as (handle, name):
         draft = draft_of(name)
         for word in (name, draft):
             if kind(word, handle) not in ("file", "none"):
                 raise _refusal(word, kind(word, handle))
-        if kind(draft, handle) == "file":  # of a process that was killed
+        if kind(draft, handle) == "file":  # left by a process that was killed
             os.unlink(draft, dir_fd=handle)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN
         file = open(os.open(draft, flags, mode, dir_fd=handle), "wb")  # noqa: SIM115

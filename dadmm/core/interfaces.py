@@ -16,7 +16,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 class Problem(Protocol):
     """The objective f_i of one node over its own shard.
 
-    A problem never hears of graphs, multipliers or penalties.
+    A problem knows nothing about graphs, multipliers or penalties.
     """
 
     layout: Layout
@@ -25,13 +25,14 @@ class Problem(Protocol):
         """Return starting parameters of shape (size,)."""
 
     def expect(self, theta: Vector) -> Any:
-        """Return what the E-step finds at ``theta``; None without latent variables."""
+        """Return the statistics of the E-step at ``theta``, or None without E-step."""
 
     def prox(self, theta: Vector, stats: Any, centre: Vector, weight: float) -> Vector:
         """Return the argmin over x of ``f_i(x; stats) + weight/2 |x - centre|^2``.
 
-        A block sweep from ``theta`` that never raises this sum will do too. Where parts
-        are private or scaled, the weight of each entry is ``weight * layout.pull``.
+        One sweep over blocks of parameters from ``theta`` is enough if it never raises
+        this sum. If parts are private or scaled, the weight of each entry is
+        ``weight * layout.pull``.
         """
 
     def objectives(self, thetas: Matrix, stats: Any) -> Vector:
@@ -39,40 +40,42 @@ class Problem(Protocol):
 
 
 class PenaltyState(NamedTuple):
-    """What a penalty scheme remembers of a node's edges, each of shape (degree,)."""
+    """State of a penalty scheme at one node; arrays of shape (degree,)."""
 
-    eta: Vector  # eta_ij, as this end proposes it for the next iteration
+    eta: Vector  # eta_ij, proposed by this end for the next iteration
     spent: Vector  # sum of |tau_ij| so far
     budget: Vector  # T_ij
     growths: Vector  # how often T_ij was raised
-    memory: Any = None  # what else a scheme keeps, in arrays of its own
+    memory: Any = None  # further arrays of a scheme
 
 
 class Edges(NamedTuple):
-    """Where a node and its edges stand; the arrays are the node's, so copy to keep.
+    """The variables of a node and its edges after an iteration.
 
-    Both ends of an edge know all but the first and the last two, with ``said`` and
-    ``neighbours`` in turn and the multiplier with opposite sign.
+    The arrays belong to the node: copy what you keep. Both ends of an edge know the
+    same values, except ``theta``, ``centre`` and ``weight``. At the other end
+    ``sent_theta`` and ``received_theta`` are exchanged, and the multiplier has the
+    opposite sign.
     """
 
-    theta: Vector  # (size,) what is shared of it
-    sent_theta: Matrix  # (degree, size) theta as each neighbour has it
-    received_theta: Matrix  # (degree, size) theirs, as received
+    theta: Vector  # (size,) the shared parts
+    sent_theta: Matrix  # (degree, size) theta, as each neighbour received it
+    received_theta: Matrix  # (degree, size) theta of each neighbour
     anchors: Matrix  # (degree, size) z_ij
-    drift: Matrix  # (degree, size) rho_ij - z_ij as it was before
+    drift: Matrix  # (degree, size) rho_ij minus the previous z_ij
     multipliers: Matrix  # (degree, size)
-    eta: Vector  # (degree,) as used in this iteration
-    centre: Vector  # (size,) of the proximal term just used
-    weight: float  # of the proximal term just used
+    eta: Vector  # (degree,) used in this iteration
+    centre: Vector  # (size,) of the proximal term of this iteration
+    weight: float  # of the proximal term of this iteration
 
 
 class Observation(NamedTuple):
-    """What a node sees in one iteration, from which its penalties follow."""
+    """What a node knows after an iteration; a scheme computes penalties from it."""
 
     t: int  # iteration, counted from 1
     own: float  # f_i(theta_i)
-    own_previous: float  # the same, one iteration ago; inf at t = 1
-    f_probe: Vector  # f_i at each edge's probe, (degree,); empty if not probed
+    own_previous: float  # f_i(theta_i) of the previous iteration; inf at t = 1
+    f_probe: Vector  # (degree,) f_i at each edge's probe; empty without `probes`
     primal: float  # |r_i|
     dual: float  # |s_i|
     edges: Edges | None = None
@@ -81,14 +84,14 @@ class Observation(NamedTuple):
 
 
 class PenaltyScheme(Protocol):
-    """How eta_ij moves. Pure: the same state and sighting give the same new state."""
+    """How eta_ij adapts: pure functions from state and observation to a new state."""
 
     @property
     def eta0(self) -> float: ...
 
     @property
     def alpha(self) -> float:
-        """By how much steps are over-relaxed; 1 is not at all."""
+        """Over-relaxation of the steps; 1 is none."""
 
     @property
     def probes(self) -> bool:
@@ -96,30 +99,31 @@ class PenaltyScheme(Protocol):
 
     @property
     def needs_curvature(self) -> bool:
-        """Whether ``init`` wants to know the curvature of f_i."""
+        """Whether ``init`` needs the curvature of f_i."""
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether both ends of an edge come to the same eta by themselves."""
+        """Whether both ends of an edge compute the same eta without a message."""
 
     @property
     def needs_global_residuals(self) -> bool:
-        """Whether ``Observation.global_residuals`` is needed: a collective."""
+        """Whether ``Observation.global_residuals`` is needed, by a collective."""
 
     def init(
         self, degree: int, curvature: float = ..., diameter: int = ...
     ) -> PenaltyState:
-        """Return the state that a node proposes to its neighbours."""
+        """Return the state of a node before it knows its neighbours' proposals."""
 
     def start(
         self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
-        """Return the state for iteration 1, given what the neighbours proposed."""
+        """Return the state for iteration 1, given the neighbours' proposals of eta."""
 
-    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState: ...
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        """Return the state for the next iteration."""
 
     def keep(self, state: PenaltyState, kept: np.ndarray) -> PenaltyState:
-        """Return the state of the edges that are left, where ``kept`` (degree,)."""
+        """Return the state of the edges selected by the mask ``kept`` (degree,)."""
 
 
 class StopState(NamedTuple):

@@ -18,19 +18,19 @@ Matrix = NDArray[np.float64]
 
 
 class Layout:
-    """Where each named part of a parameter vector lies.
+    """The named parts of a parameter vector and their positions.
 
     Parameters
     ----------
     shapes : dict of str to tuple of int
         Shape of each part, in the order in which the parts are laid out.
     private : sequence of str
-        Parts on which nodes need not agree: no message to a neighbour holds them, and
-        nothing pulls at them. At the end all ranks have them, in `Result.theta`. They
-        come last.
+        Parts that each node has for itself. Messages to neighbours do not contain
+        them, and they have no penalty. `Result.theta` contains them, on all ranks. They
+        must be the last parts.
     scales : dict of str to float
-        How much more than others a part is held to agree: its penalty is the edge's
-        times this number. For parts in units of their own.
+        Factors by part. The penalty of a part is the penalty of the edge times its
+        factor. Use it for parts in other units.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class Layout:
         held = {name: n for name, n in sizes if name not in self.private and n}
         self.names = list(held)  # of the shared parts that are not empty
         self.sizes = shared = list(held.values())
-        self.starts = np.cumsum([0, *shared])[:-1]  # and where they begin
+        self.starts = np.cumsum([0, *shared])[:-1]  # first entry of each
         self._root = np.sqrt(self.pull[: self.shared_size])
         self._plain = not self.private and not self.scales
 
@@ -76,20 +76,34 @@ class Layout:
         return cls(shapes)
 
     def shared(self, theta: Vector) -> Vector:
-        """Return what neighbours must agree on, (..., shared_size), in common units.
+        """Return the shared parts of ``theta``, scaled to common units.
 
-        The shared parts of ``theta`` (..., size), each times the root of its scale, so
-        that one penalty serves all; ``theta`` itself where nothing is private or
-        scaled.
+        Parameters
+        ----------
+        theta : ndarray of shape (..., size)
+
+        Returns
+        -------
+        shared : ndarray of shape (..., shared_size)
+            Each part times the square root of its scale, so that all parts have the
+            same penalty. ``theta`` itself if no part is private or scaled.
         """
         if self._plain:
             return theta
         return theta[..., : self.shared_size] * self._root
 
     def whole(self, shared: Vector, theta: Vector) -> Vector:
-        """Return parameters (..., size) with these shared parts, and theta's private.
+        """Return parameters with the given shared parts; the inverse of `shared`.
 
-        The inverse of `shared`; ``theta`` has shape (size,).
+        Parameters
+        ----------
+        shared : ndarray of shape (..., shared_size)
+        theta : ndarray of shape (size,)
+            Source of the private parts.
+
+        Returns
+        -------
+        whole : ndarray of shape (..., size)
         """
         if self._plain:
             return shared
@@ -115,13 +129,13 @@ class Layout:
             Each part has shape ``theta.shape[:-1] + shape`` and shares memory
             with ``theta``.
         """
-        if theta.ndim == 1:  # the hot path: plain slices are twice as fast
+        if theta.ndim == 1:  # plain slices are twice as fast
             return self._record(*[theta[w].reshape(s) for w, s in self._parts])
         lead = theta.shape[:-1]
         return self._record(*[theta[..., w].reshape(lead + s) for w, s in self._parts])
 
     def pack(self, **parts: Any) -> Vector:
-        """Return a new vector that holds the given parts."""
+        """Return a new vector (size,) of the given parts."""
         theta = np.empty(self.size)
         views = self.views(theta)
         for name in self.shapes:
@@ -161,7 +175,7 @@ def _check(layout: Layout) -> None:
         if name not in shared:
             allowed = ", ".join(shared)
             raise ProblemError(
-                f"only shared parts have a scale ({allowed}), got one for {name!r}"
+                f"only shared parts can have a scale ({allowed}), got one for {name!r}"
             )
         if not 0 < scale < inf:
             raise ProblemError(f"the scale of {name!r} must be positive, got {scale!r}")

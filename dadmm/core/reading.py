@@ -1,4 +1,4 @@
-"""Read files that may be damaged, or no files at all, without a hang or a traceback."""
+"""Reading of files that may be damaged, missing, or not regular files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ KINDS = {
 
 
 def check_regular(path: str | Path) -> os.stat_result:
-    """Raise an `OSError` unless a path leads to a regular file.
+    """Return the status of a path; raise `OSError` unless it is a regular file.
 
-    To open a named pipe would wait for its other end, and a device may never end.
+    Opening a named pipe could block, and reading a device could never end.
     """
     try:
         found = os.stat(path)
@@ -43,13 +43,13 @@ def check_regular(path: str | Path) -> os.stat_result:
 
 
 def unreadable(path: str | Path, error: BaseException) -> ConfigError:
-    """Return the error that a file cannot be read, in one sentence."""
+    """Return an error which says that a file cannot be read, and why."""
     reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
     return ConfigError(f"cannot read {path}: {reason or type(error).__name__}")
 
 
 def parse(path: str | Path, parser: Callable[[str], Any], language: str) -> Any:
-    """Return what a small text file says, in a language such as TOML or JSON."""
+    """Return the parsed contents of a small text file, such as TOML or JSON."""
     try:
         size = check_regular(path).st_size
         if size > MOST_TEXT:
@@ -66,11 +66,11 @@ def parse(path: str | Path, parser: Callable[[str], Any], language: str) -> Any:
 
 
 def read_toml(path: str | Path) -> Any:
-    """Return what a TOML file says."""
-    import tomllib  # most runs have none
+    """Return the parsed contents of a TOML file."""
+    import tomllib  # not needed by most runs
 
     def loads(text: str) -> Any:
-        if LONG_KEY.search(text):  # which takes very long to read
+        if LONG_KEY.search(text):  # tomllib takes very long to read it
             raise ValueError("a key has too many parts")
         return tomllib.loads(text)
 
@@ -83,5 +83,5 @@ def arrays(path: str | Path) -> dict[str, np.ndarray]:
         check_regular(path)
         with np.load(path, allow_pickle=False) as file:
             return {name: np.asarray(file[name]) for name in file.files}
-    except Exception as error:  # numpy and zipfile fail in many ways
+    except Exception as error:  # numpy and zipfile raise many types
         raise unreadable(path, error) from None

@@ -1,4 +1,4 @@
-"""Samples: the generator of the paper's experiments, and readers of matrices."""
+"""Data sets: those of the paper's experiments, and readers of data files."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def synthetic(
     Song, Yoon and Pavlovic, section 5.1: ``x = W z + e``, the entries of W and z
     from N(0, 1), those of e from N(0, noise_variance).
     """
-    # `solve` draws starts from [seed, 0], to numpy the same as seed: not from here too
+    # Not from `seed` alone: to numpy it is [seed, 0], from which `solve` draws starts.
     rng = np.random.default_rng([seed, 3])
     W = rng.standard_normal((dimension, n_components))
     latent = rng.standard_normal((n_samples, n_components))
@@ -54,12 +54,12 @@ def synthetic(
 def turntable(
     n_frames: int = 30, n_points: int = 100, noise: float = 0.5, seed: int = 0
 ) -> tuple[Matrix, Matrix]:
-    """Film a cube of random points on a turntable by an affine camera.
+    """Draw the image coordinates of a cube of points on a turntable.
 
     Parameters
     ----------
     n_frames, n_points : int
-        The table turns by 3 degrees from frame to frame and is seen from above.
+        The table turns by 3 degrees per frame, and the camera looks from above.
     noise : float
         Standard deviation of the tracking error, in pixels.
     seed : int
@@ -91,8 +91,8 @@ def load_tracks(path: str | PathLike[str]) -> Matrix:
     Parameters
     ----------
     path : path-like
-        A file as `load_matrix` reads it. One with several arrays, such as those of
-        Caltech Turntable and Hopkins 155, must call this one ``measurement_matrix``.
+        A file as in `load_matrix`. In a file with several arrays, such as those of
+        Caltech Turntable and Hopkins 155, the array is ``measurement_matrix``.
 
     Returns
     -------
@@ -138,7 +138,7 @@ def load_matrix(path: str | PathLike[str], key: str | None = None) -> Matrix:
 
 
 def open_matrix(path: str | PathLike[str], key: str | None = None) -> Array:
-    """Return a matrix as `load_matrix` does, but with the numbers as they are stored.
+    """Return a matrix as `load_matrix` does, with the stored type of numbers.
 
     A .npy file is memory-mapped: rows are read when they are used.
     """
@@ -160,8 +160,8 @@ def open_named(
 ) -> tuple[Array, Names]:
     """Return a matrix as `open_matrix` does, and the names of its columns.
 
-    They are those of the header of a text file, or the array ``feature_names`` of a
-    .npz file; None where there are none.
+    The names are the header of a text file, or the array ``feature_names`` of a .npz
+    file. Without names, None.
     """
     matrix, names = _load(path, key)
     _check_matrix(path, matrix)
@@ -190,7 +190,7 @@ def _load(path: str | PathLike[str], key: str | None) -> tuple[Array, Names]:
             f"cannot read {file}: {error.strerror}; check the path"
         ) from None
     try:
-        with np.errstate(all="ignore"):  # of shapes beyond all numbers
+        with np.errstate(all="ignore"):  # warnings about impossible shapes
             array, names = READERS[file.suffix](file, key or inner)
     except ShardError:
         raise
@@ -198,7 +198,7 @@ def _load(path: str | PathLike[str], key: str | None) -> tuple[Array, Names]:
         raise ShardError(
             f"cannot read {file}: {error.strerror}; check the path"
         ) from None
-    except Exception as error:  # parsers fail in many ways on a broken file
+    except Exception as error:  # parsers raise many types on a broken file
         reason = str(error).partition("\n")[0].partition(";")[0].rstrip(".")
         raise ShardError(
             f"{file} is not a valid {file.suffix} file of numbers: {reason}"
@@ -228,10 +228,10 @@ def _read_npz(file: Path, key: str) -> tuple[Array, Names]:
 
 
 def _names(file: Path, arrays: Any) -> tuple[str, ...]:
-    """Return the names of columns that an archive holds, or say what is wrong."""
+    """Return the names of columns in an archive."""
     try:
         found = arrays[NAMES]
-    except ValueError:  # objects, which would have to be unpickled
+    except ValueError:  # an array of objects, which is not unpickled
         found = None
     if found is None or found.dtype.kind != "U" or found.ndim != 1:
         raise ShardError(
@@ -256,7 +256,7 @@ def _read_txt(file: Path, key: str) -> tuple[Array, Names]:
 def _read_mat(file: Path, key: str) -> tuple[Array, Names]:
     from scipy import io
 
-    file.open("rb").close()  # scipy does not say that a file is absent
+    file.open("rb").close()  # scipy does not say that a file is missing
     try:
         contents = io.whosmat(file)
     except NotImplementedError:
@@ -273,7 +273,7 @@ def _read_mat(file: Path, key: str) -> tuple[Array, Names]:
 
 
 def _choose_array(file: Path, key: str, found: dict[str, str]) -> str:
-    """Return the name of the array to read: the key, or the only one found."""
+    """Return the name of the array to read: the key, or the only array."""
     names = ", ".join(name + note for name, note in found.items()) or "no matrix"
     if key and key not in found:
         raise ShardError(f"{file} has no matrix {key!r}; it holds {names}")

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from dadmm.core.layout import Matrix, Vector
 
 Integers = NDArray[np.intp]
-MAX_HEIGHT = 64  # of a block; higher ones save nothing
+MAX_HEIGHT = 64  # rows of a block; higher blocks save no time
 BLOCK_MULTIPLE = 8  # the number of blocks is rounded up to it: more problems stack
-BLOCK_COST = 10  # of a block, in rows: the time of inverting a small matrix
+BLOCK_COST = 10  # time of a block in rows: it inverts a small matrix
 
 
 class Patterns(NamedTuple):
@@ -25,31 +25,32 @@ class Patterns(NamedTuple):
 
 
 class Compressed(NamedTuple):
-    """Few rows with the moments of samples, in B blocks of one height and one pattern.
+    """Few rows with the same moments as the samples, in blocks of one pattern each.
 
-    The first row of a pattern's first block is the root of its number of samples times
-    their mean. The products of its other rows are the scatter of these samples about
-    that mean. The numbers of samples of further blocks are zero.
+    All B blocks have the same height. The first row of a pattern's first block is the
+    mean of its samples times the root of their number. The other rows R of the pattern
+    have ``R' R`` equal to the scatter of the samples about their mean. Further blocks
+    of a pattern have a count of zero.
     """
 
     rows: Matrix  # (R, D) zero where nothing is observed
     entries: Matrix  # (R, D) 1 where the row's pattern observes the column, else 0
-    mask: Matrix  # (B, D) the same by block
+    mask: Matrix  # (B, D) the same for each block
     counts: Matrix  # (B, 1) samples of the pattern, in its first block
-    roots: Matrix  # (B, 1) their roots
+    roots: Matrix  # (B, 1) square roots of the counts
 
     @property
     def height(self) -> int:
-        """How many rows a block has."""
-        return self.rows.shape[-2] // self.mask.shape[-2]
+        """Rows of a block."""
+        return int(self.rows.shape[-2] // self.mask.shape[-2])
 
 
 class Blocks(NamedTuple):
-    """How rows sorted by pattern fill blocks of one height and one pattern each."""
+    """The division of rows, sorted by pattern, into blocks of one height."""
 
     height: int
     owner: Integers  # (B,) pattern of each block
-    place: Integers  # (rows,) where each row goes among the B * height of the blocks
+    place: Integers  # (rows,) position of each row among the B * height rows
     first: Integers  # (P,) first block of each pattern
 
 
@@ -57,7 +58,7 @@ def patterns(samples: Matrix) -> Patterns:
     """Return the patterns of missing entries of samples (n, D)."""
     observed = ~np.isnan(samples)
     words = np.packbits(observed, axis=1)
-    keys = words.view(f"V{words.shape[1]}")[:, 0]  # as one word, quick to sort
+    keys = words.view(f"V{words.shape[1]}")[:, 0]  # as one item each, which sorts fast
     _, first, which, counts = np.unique(
         keys, return_index=True, return_inverse=True, return_counts=True
     )
@@ -66,10 +67,9 @@ def patterns(samples: Matrix) -> Patterns:
 
 
 def blocks(lengths: Integers) -> Blocks:
-    """Return blocks for runs of rows, a run (P,) for each pattern.
+    """Return the blocks of rows, given the number of rows of each pattern (P,).
 
-    The height trades blocks, each of which costs as much as some rows, for rows that
-    stay empty.
+    The height minimises the cost: higher blocks are fewer, but have more empty rows.
     """
 
     def cost(height: int) -> int:
@@ -85,14 +85,14 @@ def blocks(lengths: Integers) -> Blocks:
 
 
 def compress(centred: Matrix, found: Patterns) -> Compressed:
-    """Return few rows with the moments of the samples of each pattern.
+    """Return few rows with the same moments as the samples of each pattern.
 
     Parameters
     ----------
     centred : ndarray of shape (n, D)
-        Samples about some point, NaN where an entry is missing.
+        Samples minus some point, NaN where an entry is missing.
     found : Patterns
-        Theirs.
+        The patterns of the samples.
     """
     rows, lengths = _triangular(_rotated(centred, found), found)
     cut, D = blocks(lengths), centred.shape[1]
@@ -105,10 +105,11 @@ def compress(centred: Matrix, found: Patterns) -> Compressed:
 
 
 def _rotated(centred: Matrix, found: Patterns) -> Matrix:
-    """Return the samples by pattern (n, D), those of each reflected onto their mean.
+    """Return the samples sorted by pattern (n, D), reflected within each pattern.
 
-    With the root r of their number, the reflection that takes 1 / r to the first axis
-    leaves r times the mean there, and ``x_j - m + (x_1 - m) / (r - 1)`` for the others.
+    Let a pattern have ``r^2`` samples with mean m. The Householder reflection that maps
+    the vector of entries ``1 / r`` to the first axis makes the first row ``r m`` and
+    the others ``x_j - m + (x_1 - m) / (r - 1)``.
     """
     rows = np.where(np.isnan(centred), 0.0, centred)[found.order]
     heads, which = np.cumsum(found.counts) - found.counts, found.which[found.order]
@@ -121,7 +122,10 @@ def _rotated(centred: Matrix, found: Patterns) -> Matrix:
 
 
 def _triangular(rows: Matrix, found: Patterns) -> tuple[Matrix, Integers]:
-    """Return rows of which no pattern has more than it can need, and how many."""
+    """Return rows with the same moments, and the number of rows of each pattern.
+
+    A pattern that observes k columns needs at most k + 1 rows.
+    """
     needed = 1 + found.mask.sum(axis=1)
     if np.all(found.counts <= needed):
         return rows, found.counts
@@ -152,7 +156,7 @@ def precisions(mask: Matrix, H: Matrix) -> NDArray[Any]:
 def posterior(
     samples: Matrix, H: Matrix, mu: Vector, a: float, ridge: Matrix
 ) -> tuple[Matrix, NDArray[Any], Patterns]:
-    """Return what the observed entries of each sample say of its latent variables.
+    """Return the posterior of the latent variables, given the observed entries.
 
     Parameters
     ----------
@@ -163,7 +167,7 @@ def posterior(
     a : float
         Noise precision.
     ridge : ndarray of shape (K, K)
-        Prior precision of z, which is I for samples without any observed entry.
+        Prior precision of z; the identity for samples without observed entries.
 
     Returns
     -------
@@ -188,9 +192,9 @@ def posterior(
 
 
 def observed_means(samples: Matrix, axis: int) -> NDArray[Any]:
-    """Return the means of the observed entries along an axis, which stays.
+    """Return the means of the observed entries along an axis, keeping the axis.
 
-    Zero where none is observed.
+    The mean of no entries is zero.
     """
     observed = ~np.isnan(samples)
     total = np.where(observed, samples, 0.0).sum(axis=axis, keepdims=True)
@@ -200,7 +204,7 @@ def observed_means(samples: Matrix, axis: int) -> NDArray[Any]:
 def remove_entries(
     samples: Matrix, fraction: float, seed: int, together: int = 1
 ) -> Matrix:
-    """Return samples (n, D) of which a fraction of the entries is missing at random.
+    """Return samples with a fraction of the entries replaced by NaN at random.
 
     Parameters
     ----------
@@ -208,7 +212,7 @@ def remove_entries(
     fraction : float
     seed : int
     together : int
-        How many rows in turn lose the same entries, as the two of a frame do.
+        Number of consecutive rows that lose the same entries; 2 for frames.
     """
     rng = np.random.default_rng([seed, 1])
     lost = rng.random((len(samples) // together, samples.shape[1])) < fraction

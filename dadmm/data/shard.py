@@ -1,4 +1,4 @@
-"""Which samples are node i's, and how a process loads only those."""
+"""Division of samples among nodes; each process loads only its own."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dadmm.core.layout import Matrix
 from dadmm.data.datasets import load_array, open_matrix
 
 Integers = NDArray[np.int64]
-LARGEST = 1e70  # of the samples; sums of fourth powers are finite
+LARGEST = 1e70  # allowed entry: sums of fourth powers are finite
 
 
 def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
-    """Return the first sample of node i, and the first one after its last.
+    """Return the start and stop of the samples of node i.
 
-    Shares are contiguous and differ by one sample at most; the larger come first.
+    Shares are contiguous and differ by at most one sample; the larger come first.
     """
     share, rest = divmod(n_samples, n_nodes)
     return i * share + min(i, rest), (i + 1) * share + min(i + 1, rest)
 
 
 def by_label(labels: ArrayLike, n_nodes: int) -> list[Integers]:
-    """Return the samples of each node, in order.
+    """Return the indices of the samples of each node, in order.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ def split(
 
 
 def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
-    """Return the rows of each camera, whole frames split as evenly as they go.
+    """Return the rows of each camera: whole frames, split as evenly as possible.
 
     Parameters
     ----------
@@ -116,14 +116,14 @@ def resolve_labels(
     ----------
     samples : ndarray of shape (n_samples, dimension)
     labels : int, str or path-like
-        The column of the samples that holds the node numbers (also as a string, and
-        from the end where negative), or a .npy, .csv or .txt file of node numbers.
+        The number of the column that holds the node numbers (also as a string;
+        negative numbers count from the end), or a file of node numbers.
 
     Returns
     -------
     samples : ndarray of shape (n_samples, dimension) or (n_samples, dimension - 1)
     labels : ndarray of shape (n_samples,)
-        As they are stored; `by_label` checks that they are node numbers.
+        As stored; `by_label` checks that they are node numbers.
     """
     column, width = _as_column(labels), samples.shape[1]
     if column is None:
@@ -137,10 +137,10 @@ def resolve_labels(
 
 
 def is_local(source: str | PathLike[str]) -> bool:
-    """Tell whether each process reads its own samples from this source.
+    """Return whether each process can read its own samples from this source.
 
-    That is so for .npy files and for one file per node; other files are read whole
-    by one process, and scattered.
+    True for .npy files and for one file per node. One process reads other files as a
+    whole and scatters the rows.
     """
     file, _, _ = str(source).partition("::")
     return "{rank}" in file or Path(file).suffix == ".npy"
@@ -154,15 +154,15 @@ def read(
     Parameters
     ----------
     source : path-like
-        A data file, shared evenly; or one file per node, ``part-{rank}.npy``, whose
-        numbers of columns the caller compares.
+        A data file, divided evenly; or one file per node, such as
+        ``part-{rank}.npy``. The caller compares their numbers of columns.
     n_nodes : int
     nodes : iterable of int
 
     Returns
     -------
     shards : dict of int to ndarray of shape (n_samples_i, dimension)
-        In memory, not yet checked by `check`.
+        In memory; call `check` on each.
     """
     if "{rank}" in str(source):
         return {i: _read_part(str(source), i) for i in nodes}
@@ -173,15 +173,15 @@ def read(
 
 
 def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
-    """Check that a node's samples are a matrix of finite floats with a row.
+    """Raise unless the samples of a node are a matrix of finite floats.
 
     Parameters
     ----------
     samples : ndarray of shape (n_samples_i, dimension)
     node : int
-        Named in the error.
+        For the error.
     gaps : bool
-        Allow NaN, where an entry is missing, but not in place of all entries.
+        Allow NaN for missing entries, if not all entries are missing.
     """
     if samples.ndim != 2 or samples.size == 0:
         raise ShardError(
@@ -202,7 +202,7 @@ def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
             f"node {node}: row {row}, column {column} is {samples[row, column]}; "
             f"samples must be finite{advice}"
         )
-    bad = np.abs(samples) > np.float64(LARGEST)  # NaN is not
+    bad = np.abs(samples) > np.float64(LARGEST)  # false for NaN
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise ShardError(
@@ -212,7 +212,7 @@ def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
     if np.isnan(samples).all():
         raise ShardError(
             f"node {node}: all entries of its {len(samples)} samples are missing; "
-            "give it one at least, or leave the node out"
+            "give it at least one entry, or leave the node out"
         )
 
 
@@ -224,7 +224,7 @@ def _read_part(pattern: str, node: int) -> Matrix:
 
 
 def _copy(rows: NDArray[Any]) -> Matrix:
-    """Return rows as a new array; one order, as results depend on it bit by bit."""
+    """Return a copy in C order: the bits of results depend on the order."""
     return np.array(rows, dtype=np.float64, order="C")
 
 

@@ -13,7 +13,7 @@ def regression(
     noise_variance: float = 0.2,
     seed: int = 0,
 ) -> tuple[Matrix, Vector, Vector]:
-    """Draw rows and the values of a linear function there, plus noise.
+    """Draw rows, and targets that are a linear function of them plus noise.
 
     Returns
     -------
@@ -57,12 +57,12 @@ def clusters(
     noise_variance: float = 0.2,
     seed: int = 0,
 ) -> tuple[Matrix, Matrix]:
-    """Draw rows around a few means, each of them as likely as another.
+    """Draw rows from a mixture of Gaussians with equal weights.
 
     Returns
     -------
     X : ndarray of shape (n_samples, dimension)
-        Each entry with ``noise_variance`` about that of a mean.
+        Each row is a mean plus noise of ``noise_variance`` per entry.
     means : ndarray of shape (n_components, dimension)
         From N(0, 4).
     """

@@ -1,4 +1,4 @@
-"""The rows of a file and the names of their columns; y, if there is one, is last."""
+"""Data files as tables: rows with named columns, the target last."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from dadmm.data import shard
 from dadmm.data.datasets import load_array, open_named
 from dadmm.data.textfiles import Names
 
-ARCHIVES = (".npz", ".mat")  # files of several arrays, each with a name
+ARCHIVES = (".npz", ".mat")  # files of several named arrays
 MOST_NAMES = 5  # in the error that no column has the name of the target
 Array = NDArray[Any]
 
 
 class Table(NamedTuple):
-    """The rows of a file, or a node's share of them."""
+    """The rows of a file, or those of one node."""
 
     rows: Matrix  # (n, d), or (n, d + 1) with y as the last column
     names: Names  # of all columns, in the same order
-    nodes: Array | None = None  # (n,) which node holds each row, if told
+    nodes: Array | None = None  # (n,) node of each row, if there are labels
 
 
 def load(
@@ -41,13 +41,13 @@ def load(
     ----------
     source : str
     target : str or None
-        Where y is: the number or name of a column, or the name of an array in a file
-        of several. None is ``y`` there, and elsewhere the last column that does not
+        The target: the number or name of a column, or the name of an array in a file
+        of several arrays. By default the array ``y``, or the last column that does not
         hold labels.
     labels : str or None
-        As in `shard.resolve_labels`; a column of X in a file of several arrays.
+        As in `shard.resolve_labels`; in a file of several arrays, a column of X.
     supervised : bool
-        Whether there is a y.
+        Whether there is a target.
     """
     if supervised:
         matrix, names, column = open_table(source, target)
@@ -76,7 +76,7 @@ def read(
     *,
     supervised: bool = True,
 ) -> dict[int, Table]:
-    """Return the rows of some nodes, from a source that `shard.is_local`."""
+    """Return the rows of some nodes, from a source for which `shard.is_local` holds."""
     if "{rank}" in source:
         return {i: _read_part(source, i, target, supervised) for i in nodes}
     blocks = shard.read(source, n_nodes, nodes)  # a .npy file, which has no names
@@ -97,7 +97,7 @@ def _read_part(pattern: str, node: int, target: str | None, supervised: bool) ->
 
 
 def open_table(source: str, target: str | None) -> tuple[Array, Names, int]:
-    """Return a file as a matrix, its names, and which of its columns is y."""
+    """Return a file as a matrix, the names of its columns, and the target's column."""
     if not _is_archive(source) or _number(target) is not None:
         matrix, names = open_named(source)
         return matrix, names, _column(matrix, names, source, target)
@@ -114,7 +114,7 @@ def open_table(source: str, target: str | None) -> tuple[Array, Names, int]:
 
 
 def _target_last(matrix: Array, names: Names, column: int | None) -> Table:
-    """Return the rows of a matrix, its target, if any, moved to the last column."""
+    """Return a table with the target, if any, as the last column."""
     if column is None:
         return Table(np.asarray(matrix, dtype=np.float64), names)
     order = [k for k in range(matrix.shape[1]) if k != column] + [column]
@@ -123,10 +123,12 @@ def _target_last(matrix: Array, names: Names, column: int | None) -> Table:
 
 
 def _column(matrix: Array, names: Names, source: str, target: str | None) -> int:
-    """Return the number, from 0, of the column that holds y."""
-    width, number = matrix.shape[1], _number(target)
+    """Return the number of the target's column, from 0."""
+    width, number = int(matrix.shape[1]), _number(target)
     if width < 2:
-        raise ShardError(f"{source} has one column; a target needs others beside it")
+        raise ShardError(
+            f"{source} has one column; a target needs at least one other column"
+        )
     if target is None:
         return width - 1
     if names is not None and target in names:
@@ -142,10 +144,10 @@ def _column(matrix: Array, names: Names, source: str, target: str | None) -> int
 
 
 def _column_names(target: str, names: tuple[str, ...]) -> str:
-    """Return the names of columns in words, of many only those nearest to a target."""
+    """Return the names of columns for an error: if many, those most like a target."""
     if len(names) <= MOST_NAMES:
         return f"called {', '.join(names)}"
-    import difflib  # only where something is wrong
+    import difflib  # only for errors
 
     close = difflib.get_close_matches(target, names, MOST_NAMES, 0.4)
     close = close or list(names[:MOST_NAMES])

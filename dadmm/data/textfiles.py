@@ -17,31 +17,31 @@ import numpy as np
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
 
-Names = tuple[str, ...] | None  # of the columns, where a file has any
+Names = tuple[str, ...] | None  # of the columns, if a file has them
 
 
 class Head(NamedTuple):
-    """What the first lines of a file tell about the others."""
+    """The format of a file, from its first lines."""
 
-    delimiter: str | None  # None is white space
+    delimiter: str | None  # None for white space
     names: Names
     width: int  # columns
-    above: int  # lines above the first row of numbers
+    above: int  # lines before the first row of numbers
 
 
 def read(file: Path, *, spaces: bool = False) -> tuple[Matrix, Names]:
     """Return the numbers of a text file, and the names of its columns.
 
-    The delimiter is that of the first line: a tab, a semicolon or else a comma. Cells
-    may be quoted. A first line without any number is a header. Lines that begin with #
-    are comments; the last of them above the first row is the header if nothing else
-    is. An empty cell is NaN.
+    The delimiter is that of the first line: a tab, a semicolon or a comma. Cells may be
+    quoted. A first line without numbers is a header. Lines that begin with # are
+    comments. Without a header, the last comment before the first row is the header if
+    it has as many names as there are columns. An empty cell is NaN.
 
     Parameters
     ----------
     file : Path
     spaces : bool
-        Whether white space delimits the cells; then no cell is empty.
+        Whether white space separates the cells; then no cell is empty.
 
     Returns
     -------
@@ -62,13 +62,13 @@ def read(file: Path, *, spaces: bool = False) -> tuple[Matrix, Names]:
 
 
 def check_names(file: Path, names: Iterable[str]) -> None:
-    """Raise if names of columns are empty or double."""
+    """Raise if the name of a column is empty or occurs twice."""
     seen: set[str] = set()
     for k, name in enumerate(names):
         if not name:
             raise ShardError(
-                f"{file}: column {k} has no name in the header; name it, or drop it if "
-                "it only numbers the rows"
+                f"{file}: column {k} has no name in the header; name it, or remove it "
+                "if it only numbers the rows"
             )
         if name in seen:
             raise ShardError(
@@ -78,7 +78,7 @@ def check_names(file: Path, names: Iterable[str]) -> None:
 
 
 def is_number(word: str) -> bool:
-    """Return whether a word is a number; an empty one is not."""
+    """Return whether a word is a number; the empty word is not."""
     try:
         float(word)
     except ValueError:
@@ -106,7 +106,7 @@ def _head(lines: Any, spaces: bool) -> Head:
 
 
 def _delimiter(line: str) -> str:
-    """Return the delimiter of a line, which is not the one inside of quotes."""
+    """Return the delimiter of a line, ignoring quoted text."""
     bare = re.sub(r'"[^"]*("|$)', "", line)
     return next((mark for mark in "\t;" if mark in bare), ",")
 
@@ -114,7 +114,7 @@ def _delimiter(line: str) -> str:
 def _records(
     lines: Iterable[str], delimiter: str | None
 ) -> Iterator[tuple[int, list[str]]]:
-    """Return the cells of each row, and how many lines were read up to its end."""
+    """Yield the cells of each row, and the number of lines read so far."""
     told = ("\n" if line.startswith("#") else line for line in lines)
     if delimiter is None:
         for number, line in enumerate(told, 1):
@@ -126,16 +126,16 @@ def _records(
 
 
 def _rewound(lines: Any, above: int) -> Any:
-    """Return a file's lines from the first row on."""
+    """Return the lines of a file from the first row on."""
     lines.seek(0)
     return islice(lines, above, None)
 
 
 def _parse_complete(lines: Iterable[str], head: Head) -> Matrix | None:
-    """Return a table in which every cell is a number, None if there are others."""
+    """Return a table of numbers, or None if some cell is not a number."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of no data: an error follows
+            warnings.simplefilter("ignore")  # about no data: an error follows
             matrix = np.loadtxt(
                 lines, delimiter=head.delimiter, quotechar='"', comments=None, ndmin=2
             )
@@ -147,7 +147,7 @@ def _parse_complete(lines: Iterable[str], head: Head) -> Matrix | None:
 
 
 def _parse_with_gaps(file: Path, lines: Iterable[str], head: Head) -> Matrix:
-    """Return a table with gaps, or say which cell of it is not a number."""
+    """Return a table with empty cells as NaN; raise if a cell is not a number."""
     numbers = array("d")
     for line, cells in _records(lines, head.delimiter):
         if not any(cells) and len(cells) < 2:  # a blank line
@@ -165,7 +165,7 @@ def _parse_with_gaps(file: Path, lines: Iterable[str], head: Head) -> Matrix:
 
 
 def _not_a_number(file: Path, head: Head, line: int, cells: list[str]) -> ShardError:
-    """Return what to say of a row with a cell that is not a number."""
+    """Return the error for a row with a cell that is not a number."""
     k = next(k for k, cell in enumerate(cells) if cell and not is_number(cell))
     name = "" if head.names is None else f" ({head.names[k]})"
     return ShardError(

@@ -1,4 +1,4 @@
-"""Distances in graphs, without networkx, which is slow to import twenty times."""
+"""Distances in graphs, without networkx, which is slow to import on every rank."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dadmm.core.errors import TopologyError
 
 
 def breadth_first(masks: list[int], source: int) -> tuple[int, int]:
-    """Return how far the farthest node is from the source, and all visited, as bits."""
+    """Return the largest distance from the source, and the nodes reached, as bits."""
     radius, visited, frontier = 0, 1 << source, 1 << source
     everyone = (1 << len(masks)) - 1
     while visited != everyone:
@@ -28,7 +28,7 @@ def breadth_first(masks: list[int], source: int) -> tuple[int, int]:
 
 
 def _bits(mask: int) -> Iterator[int]:
-    """Yield the positions of the ones of a mask."""
+    """Yield the positions of the bits that are set."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -38,7 +38,22 @@ def _bits(mask: int) -> Iterator[int]:
 def connected_pairs(
     distance: NDArray[np.float64], default: float, level: float | None, given: str
 ) -> NDArray[np.int64]:
-    """Return the pairs whose (n, n) distance is at most a level that connects them."""
+    """Return the pairs of nodes that are at most a level apart.
+
+    Parameters
+    ----------
+    distance : ndarray of shape (n, n)
+    default : float
+        The level if ``level`` is None, raised to the least that connects the graph.
+    level : float or None
+        Must connect the graph.
+    given : str
+        The arguments of the caller, for the error.
+
+    Returns
+    -------
+    pairs : ndarray of int, shape (n_pairs, 2)
+    """
     least = _least_level(distance)
     if level is None:
         level = max(default, least)

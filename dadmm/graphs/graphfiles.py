@@ -1,4 +1,4 @@
-"""Files of graphs, as numbers of nodes and lists of edges."""
+"""Readers of graph files; each returns a number of nodes and a list of edges."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def read(file: Path) -> Graph:
         raise TopologyError(f"{file}: {error}") from None
     except OSError as error:
         reason = f"{error.strerror}; check the path"
-    except Exception as error:  # parsers fail in many ways on a broken file
+    except Exception as error:  # parsers raise many types on a broken file
         reason = f"not valid {file.suffix} ({str(error).partition(chr(10))[0]})"
     raise TopologyError(f"cannot read the graph {file}: {reason}")
 
 
 def from_networkx(graph: Any) -> Graph:
-    """Return a networkx graph whose nodes are 0..J-1, without its attributes."""
+    """Return the nodes and edges of a networkx graph whose nodes are 0..J-1."""
     nodes = range(len(graph))
     strange = [label for label in graph if label not in nodes]
     if strange:
@@ -64,15 +64,15 @@ def read_graphml(file: Path) -> Graph:
     """Read GraphML; node labels must be numbers."""
     import networkx as nx
 
-    if b"<!ENTITY" in file.read_bytes():  # which could stand for very long texts
-        raise TopologyError("GraphML here may not declare entities; remove <!ENTITY")
+    if b"<!ENTITY" in file.read_bytes():  # entities can expand to very long texts
+        raise TopologyError("GraphML must not declare entities here; remove <!ENTITY")
     graph = nx.read_graphml(file)
     numbered = all(label.isdecimal() for label in graph)
     return from_networkx(nx.relabel_nodes(graph, int) if numbered else graph)
 
 
 def read_adjacency(file: Path) -> Graph:
-    """Read a symmetric matrix of zeros and ones."""
+    """Read an adjacency matrix: symmetric, of zeros and ones."""
     matrix = np.lib.format.open_memmap(file, mode="r")  # never unpickles
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise TopologyError(

@@ -1,4 +1,4 @@
-"""Which rank is which node: few edges of the graph shall cross from host to host."""
+"""Assignment of nodes to ranks such that few edges connect different hosts."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from random import Random
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.graphs.topology import Integers, Topology
 
 PLACEMENTS = ("hosts", "ranks")
-STARTS = 5  # of the bisection: one in the order of the nodes, the others shuffled
-WORK = 100_000  # edges looked at in all of them: a second or two, while all ranks wait
+STARTS = 5  # of the bisection: the first in the order of nodes, the others shuffled
+WORK = 100_000  # limit of edges times starts: a second or two, while all ranks wait
 
 
 def place(graph: Topology, hosts: Sequence[str], seed: int = 0) -> Integers:
-    """Return which node each rank shall be, shape (n_ranks,).
+    """Return the node of each rank, shape (n_ranks,).
 
-    Every host keeps its number of ranks, and rank 0 stays node 0: what it reads, writes
-    and prints stays where the job was started. Unless fewer edges cross, all ranks stay
-    the nodes that they are by number.
+    Every host keeps its number of ranks. Rank 0 is always node 0, because it reads,
+    writes and prints. If no other assignment has fewer edges between hosts, rank i is
+    node i.
 
     Parameters
     ----------
@@ -29,39 +30,41 @@ def place(graph: Topology, hosts: Sequence[str], seed: int = 0) -> Integers:
     hosts : sequence of str
         The host of each rank.
     seed : int
-        Of the shuffled starts; the same seed gives the same placement.
+        Of the shuffled starts. The same seed gives the same placement.
     """
-    names = list(dict.fromkeys(hosts))  # that of rank 0 is the first
+    names = list(dict.fromkeys(hosts))  # the host of rank 0 is the first
     plain = np.array([names.index(name) for name in hosts])
     best = min(
         (plain, *_candidates(graph, np.bincount(plain).tolist(), seed)),
         key=lambda homes: count_crossing(graph, homes),
     )
-    # Hosts have their ranks and their nodes in ascending order, so 0 meets 0.
+    # On each host, ranks and nodes are in ascending order, so rank 0 is node 0.
     nodes = np.empty(len(hosts), dtype=np.int64)
     nodes[np.argsort(plain, kind="stable")] = np.argsort(best, kind="stable")
     return np.arange(len(hosts)) if best is plain else nodes
 
 
 def count_crossing(graph: Topology, homes: Sequence[str] | Integers) -> int:
-    """Return how many edges have their ends on two hosts, given each node's host."""
+    """Return the number of edges between different hosts, given each node's host."""
     return int(crosses_hosts(graph, homes).sum()) // 2
 
 
-def crosses_hosts(graph: Topology, homes: Sequence[str] | Integers) -> np.ndarray:
-    """Return which rows of `graph.edges` lead to another host, as booleans."""
+def crosses_hosts(
+    graph: Topology, homes: Sequence[str] | Integers
+) -> NDArray[np.bool_]:
+    """Return a mask of the rows of `graph.edges` that connect different hosts."""
     i, j = graph.edges.T
-    return np.asarray(homes)[i] != np.asarray(homes)[j]
+    return np.not_equal(np.asarray(homes)[i], np.asarray(homes)[j])
 
 
 def _candidates(graph: Topology, counts: list[int], seed: int) -> Iterator[Integers]:
-    """Yield the host of each node, in several ways, with so many nodes on each host."""
+    """Yield assignments of nodes to hosts, (n_nodes,), with these nodes per host."""
     n = graph.n_nodes
     if len(counts) in (1, n) or len(graph.edges) == n * (n - 1):
-        return  # all ways are alike
+        return  # all assignments have the same number of edges between hosts
     yield np.repeat(np.arange(len(counts)), counts)
     starts = min(STARTS, 2 * WORK // len(graph.edges))
-    edges = graph.to_graph() if starts else None  # loads networkx, which is slow
+    edges = graph.to_graph() if starts else None  # imports networkx, which is slow
     for start in range(starts):
         random = Random(seed * STARTS + start) if start else None
         homes = np.empty(n, dtype=np.int64)
@@ -73,12 +76,12 @@ def _candidates(graph: Topology, counts: list[int], seed: int) -> Iterator[Integ
 def _split(
     edges: Any, nodes: list[int], counts: list[int], random: Random | None
 ) -> list[list[int]]:
-    """Return sorted nodes in groups of these sizes: halves, and halves of halves."""
+    """Return nodes in groups of these sizes, by recursive bisection; each is sorted."""
     if len(counts) == 1:
         return [nodes]
     half = len(counts) // 2
     size = sum(counts[:half])
-    first, *others = nodes  # the first may be node 0, which stays on the first host
+    first, *others = nodes  # the first may be node 0, which must stay on the first host
     if random:
         random.shuffle(others)
     one, other = _bisect(edges, [first, *others[: size - 1]], others[size - 1 :])
@@ -89,7 +92,7 @@ def _split(
 
 
 def _bisect(edges: Any, one: list[int], other: list[int]) -> tuple[set[int], set[int]]:
-    """Exchange nodes until few edges are cut; the first of all keeps its side."""
+    """Exchange nodes between two sides to cut few edges; the first node stays."""
     import networkx as nx
 
     graph, first = edges.subgraph(one + other), one[0]
@@ -97,7 +100,7 @@ def _bisect(edges: Any, one: list[int], other: list[int]) -> tuple[set[int], set
     here, there = sorted(sides, key=lambda side: first not in side)
     if len(here) == len(one):
         return here, there
-    here, there = there, here  # right in size, but now the first is over there
+    here, there = there, here  # the sizes are right, but the first has moved
 
     def loss(node: int) -> int:
         return sum(1 if neighbour in here else -1 for neighbour in graph[node])

@@ -1,7 +1,7 @@
-"""Networks that change: graphs that take turns, one per iteration, periodically.
+"""Schedules: graphs that change from iteration to iteration, periodically.
 
-Only their union must be connected. An edge that is not there in an iteration carries no
-message and keeps its multiplier, anchor and penalty until it is there again.
+Only the union of the graphs must be connected. In iterations without an edge, the edge
+has no message, and its multiplier, anchor and penalty stay the same.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ TURNS = ("static", "matchings")
 
 
 class Schedule:
-    """Which edges there are in which iteration.
+    """The edges of each iteration.
 
     Parameters
     ----------
     n_nodes : int
     rounds : sequence of iterables of pairs of int
-        The edges of iterations 1, 2, ..., and again from the start; a pair stands for
+        The edges of iterations 1, 2, ..., repeated after the last. A pair stands for
         both directions.
 
     Examples
@@ -48,7 +48,10 @@ class Schedule:
 
     @classmethod
     def matchings(cls, graph: Topology) -> Schedule:
-        """Return the edges of a graph in turns, each node with one neighbour a turn."""
+        """Return a schedule of matchings that cover the edges of a graph.
+
+        In each round, every node has at most one neighbour.
+        """
         busy: list[set[int]] = []
         rounds: list[list[tuple[int, int]]] = []
         for i, j in graph.edges.tolist():
@@ -67,10 +70,10 @@ class Schedule:
     def build(
         cls, names: Sequence[str], n_nodes: int | None = None, seed: int = 0
     ) -> Schedule:
-        """Return graphs that take turns, by their names or from files.
+        """Return the schedule of several graphs, each given by name or file.
 
-        A file may leave nodes out, and need not be connected by itself. Without a
-        number of nodes these are the ones that files name.
+        A file may leave nodes out, and its graph need not be connected. Without
+        ``n_nodes``, the nodes are those in the files.
         """
         rounds: list[Any] = []
         for name in names:
@@ -84,11 +87,11 @@ class Schedule:
 
     @property
     def period(self) -> int:
-        """After how many iterations the graphs come again."""
+        """Number of iterations after which the graphs repeat."""
         return len(self.rounds)
 
     def active_edges(self, graph: Topology, i: int) -> np.ndarray:
-        """Return which edges of node i there are in each round, (period, degree)."""
+        """Return a mask of the edges of node i in each round, (period, degree)."""
         if graph.neighbours != self.union.neighbours:
             raise TopologyError(
                 "the graph must be the schedule's union; pass schedule.union"

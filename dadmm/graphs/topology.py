@@ -1,4 +1,4 @@
-"""Frozen neighbour lists of connected graphs: builders and checks."""
+"""Connected, undirected graphs over nodes 0..J-1, by name or from edges."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from dadmm.graphs import graphfiles
 from dadmm.graphs.distance import breadth_first, connected_pairs
 
 Integers = NDArray[np.int64]
-MOST_NODES, MOST_EDGES = 20_000, 2_000_000  # more take too long, or too much memory
-MOST_RANDOM = 5_000  # nodes of random graphs, which draw a number for every two
+MOST_NODES, MOST_EDGES = 20_000, 2_000_000  # limits of time and memory
+MOST_RANDOM = 5_000  # nodes of random graphs, which draw a number for every pair
 
 
 @dataclass(frozen=True, repr=False)
 class Topology:
-    """Who is whose neighbour: a connected, undirected graph over nodes 0..J-1.
+    """The graph of a run: connected and undirected, over nodes 0..J-1.
 
     Parameters
     ----------
     neighbours : tuple of tuple of int
-        Sorted neighbours of each node, the paper's B_i; every edge stands in the
-        lists of both its ends. `from_edges` makes such lists from pairs.
+        Sorted neighbours of each node, the paper's B_i. Every edge is in the lists of
+        both its ends. `from_edges` makes these lists from pairs.
     """
 
     neighbours: tuple[tuple[int, ...], ...]
@@ -74,13 +74,13 @@ class Topology:
 
     @classmethod
     def ring(cls, n: int) -> Topology:
-        """Return a closed chain; a ring of two nodes has one edge."""
+        """Return a ring; a ring of two nodes has one edge."""
         _check_count(n)
         return cls.from_edges(n, [(i, (i + 1) % n) for i in range(n) if n > 1])
 
     @classmethod
     def cluster(cls, n: int) -> Topology:
-        """Return two complete graphs, of n // 2 and of the other nodes, joined."""
+        """Return two complete graphs, of n // 2 and the other nodes, and an edge."""
         half = n // 2
         _check_count(n, half * (half - 1) // 2 + (n - half) * (n - half - 1) // 2)
         sides = [*combinations(range(half), 2), *combinations(range(half, n), 2)]
@@ -88,13 +88,13 @@ class Topology:
 
     @classmethod
     def star(cls, n: int) -> Topology:
-        """Return the graph in which node 0 is the only neighbour of all others."""
+        """Return the graph in which every other node has node 0 as only neighbour."""
         _check_count(n)
         return cls.from_edges(n, [(0, i) for i in range(1, n)])
 
     @classmethod
     def chain(cls, n: int) -> Topology:
-        """Return the nodes in a line."""
+        """Return the path 0, 1, ..., n - 1."""
         _check_count(n)
         return cls.from_edges(n, [(i - 1, i) for i in range(1, n)])
 
@@ -112,7 +112,8 @@ class Topology:
     ) -> Topology:
         """Join random points of the unit square that are at most ``radius`` apart.
 
-        Without one it is sqrt(2 log(n) / (pi n)), or what connects these points.
+        By default the radius is sqrt(2 log(n) / (pi n)), or the least that connects
+        the points if this is larger.
         """
         _check_pairs(n)
         x, y = np.random.default_rng(seed).random((2, n))
@@ -127,7 +128,8 @@ class Topology:
     ) -> Topology:
         """Join every two nodes with the same probability, independently.
 
-        Without one it is 2 log(n) / n, or what connects the graph of this seed.
+        By default the probability is 2 log(n) / n, or the least that connects the
+        graph of this seed if this is larger.
         """
         _check_pairs(n)
         draws = np.triu(np.random.default_rng(seed).random((n, n)), 1)
@@ -139,7 +141,7 @@ class Topology:
     def from_graph(cls, graph: Any) -> Topology:
         """Return the topology of a networkx graph whose nodes are 0..J-1.
 
-        Directions and attributes are dropped, parallel edges merged.
+        Directions and attributes are dropped, and parallel edges are merged.
         """
         return cls.from_edges(*graphfiles.from_networkx(graph))
 
@@ -219,7 +221,7 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
     name : str
         A key of `GRAPHS`, or the path of a file.
     n_nodes : int, optional
-        Nodes of the run; a file may have the say instead.
+        Nodes of the run; a graph from a file must have this number.
     seed : int
         For the random graphs.
     """
@@ -242,11 +244,11 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
 
 
 def is_named(name: str) -> bool:
-    """Tell whether every process can build this graph by itself, without a file."""
+    """Return whether a name is one of `GRAPHS`, and not a file."""
     return name in GRAPHS
 
 
-RANDOM = {"random-geometric", "erdos-renyi"}  # the graphs that depend on the seed
+RANDOM = {"random-geometric", "erdos-renyi"}  # graphs that depend on the seed
 GRAPHS: dict[str, Callable[[int, int], Topology]] = {
     "complete": lambda n, seed: Topology.complete(n),
     "ring": lambda n, seed: Topology.ring(n),
@@ -260,7 +262,7 @@ GRAPHS: dict[str, Callable[[int, int], Topology]] = {
 
 
 def _check_count(n_nodes: int, n_edges: int = 0) -> None:
-    """Check that a graph is neither empty nor larger than its lists can be."""
+    """Check the number of nodes and edges of a graph."""
     if n_nodes < 1:
         raise TopologyError(f"a graph needs at least one node, got {n_nodes}")
     if n_nodes > MOST_NODES:
@@ -276,7 +278,7 @@ def _check_count(n_nodes: int, n_edges: int = 0) -> None:
 
 
 def _check_pairs(n_nodes: int) -> None:
-    """Check that a number for every two nodes fits into memory."""
+    """Check the number of nodes of a random graph."""
     _check_count(n_nodes)
     if n_nodes > MOST_RANDOM:
         raise TopologyError(
@@ -285,7 +287,7 @@ def _check_pairs(n_nodes: int) -> None:
 
 
 def _check_lists(topology: Topology) -> None:
-    """Check for loops, and that edge (j, i) is listed once for each (i, j)."""
+    """Check for loops, sorted lists, and that each edge is listed at both ends."""
     edges = topology.edges
     loops = edges[edges[:, 0] == edges[:, 1]]
     if len(loops):
@@ -335,7 +337,7 @@ def _pair(edge: Integers) -> str:
 
 
 def _frozen(values: Any) -> Integers:
-    """Return a read-only array, as it is cached and shared."""
+    """Return a read-only array, because it is cached and shared."""
     array = np.array(values, dtype=np.int64)
     array.flags.writeable = False
     return array

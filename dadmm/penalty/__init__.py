@@ -13,6 +13,8 @@ from dadmm.core.errors import ConfigError
 from dadmm.penalty.beyond import Auto, GlobalBalance
 from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, Scheme
 
+__all__ = ["DEFAULTS", "SCHEMES", "Scheme", "build", "name_of"]
+
 SCHEMES: dict[str, type[Scheme]] = {
     "fixed": Fixed,
     "vp": VP,
@@ -27,17 +29,22 @@ DEFAULTS = {field.name: field.default for field in fields(Scheme)}
 
 
 def build(scheme: str | Scheme, **settings: Any) -> Scheme:
-    """Return the scheme of that name with the given settings.
+    """Return a scheme.
 
-    A scheme that is an object already has its settings, and is returned as it is;
-    then all settings must have their default values.
+    Parameters
+    ----------
+    scheme : str or Scheme
+        A key of `SCHEMES`; or an object, which is returned unchanged.
+    **settings
+        Fields of `Scheme`. With an object all must have their default values, because
+        the object has its own.
     """
     if isinstance(scheme, Scheme):
         for name, value in settings.items():
             if value != DEFAULTS[name]:
                 raise ConfigError(
-                    f"{name} is a setting of the scheme, which is an object here; "
-                    f"pass {type(scheme).__name__}({name}={value!r})"
+                    f"scheme is an object with its own {name}; pass "
+                    f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
                 )
         return scheme
     if scheme not in SCHEMES:
@@ -47,6 +54,6 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
 
 
 def name_of(scheme: Scheme) -> str:
-    """Return the name of a scheme; of one that is not in SCHEMES, its class's name."""
+    """Return the key of a scheme in `SCHEMES`, or else the name of its class."""
     kind = type(scheme)
     return next((name for name in SCHEMES if SCHEMES[name] is kind), kind.__name__)

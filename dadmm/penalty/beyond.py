@@ -1,4 +1,4 @@
-"""Schemes beyond the paper, made of the equations in `rules`."""
+"""Schemes that are not in the paper, made of the equations in `rules`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dadmm.penalty.schemes import Scheme
 
 
 class Snapshot(NamedTuple):
-    """An edge scheme's memory: its penalties at the start, and where edges stood."""
+    """The memory of a scheme: its first penalties, and the last state of the edges."""
 
     start: Vector  # (degree,)
     anchors: Matrix  # (degree, size)
@@ -22,7 +22,7 @@ class Snapshot(NamedTuple):
 
 
 class SpectralRatio(Scheme):
-    """Every third iteration, follow the spectral ratio of each edge."""
+    """Move each penalty towards the spectral ratio of its edge, every 3 iterations."""
 
     is_symmetric = True
     PERIOD: ClassVar[int] = 3
@@ -56,14 +56,15 @@ class SpectralRatio(Scheme):
 
 
 class Auto(SpectralRatio):
-    """The spectral ratio, started from curvature and graph; eta0 is not needed.
+    """The spectral ratio, started from curvature and graph; the default.
 
-    Each node measures the curvature of its own objective and proposes a penalty with
-    its starting parameters; an edge starts from the geometric mean of both proposals,
-    from one of them if the other end found no curvature, else from eta0.
+    Each node measures the curvature of its objective and proposes a penalty in the
+    first message. An edge starts from the geometric mean of both proposals. If one end
+    finds no curvature, the edge starts from the other proposal; if both find none, from
+    eta0.
     """
 
-    uses = ()  # but eta0, where no node finds any curvature
+    uses = ()  # eta0 only where both ends find no curvature
     needs_curvature = True
     RELAXATION = 1.6
 
@@ -87,11 +88,11 @@ class Auto(SpectralRatio):
 
 
 class GlobalBalance(Scheme):
-    """Balance the residuals of the whole network, until t_max; then keep.
+    """Balance the residuals of the whole network until t_max; then keep the penalty.
 
-    He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state it. It needs a
-    reduction over all nodes in every iteration, so it is a centralised baseline: the
-    collectives are counted, and their numbers are one iteration old.
+    The rule of He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state it.
+    It is a centralised baseline: every iteration has a collective over all nodes, which
+    is counted. The residuals are those of the previous iteration.
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
@@ -106,5 +107,6 @@ class GlobalBalance(Scheme):
 
 
 def edges_of(obs: Observation) -> Edges:
+    """Return the edges of an observation, which this scheme needs."""
     assert obs.edges is not None, "this scheme needs Observation.edges"
     return obs.edges

@@ -1,6 +1,6 @@
 """The penalty equations of Song, Yoon and Pavlovic, each once.
 
-Numbers of equations are those of arXiv 1506.08928, as everywhere in dadmm.
+The numbers of equations are those of arXiv 1506.08928, as everywhere in dadmm.
 CONTRIBUTING.md has a table of them.
 """
 
@@ -12,10 +12,10 @@ from dadmm.core.layout import Vector
 
 
 def kappa(f: Vector | float, f_min: float, f_max: float) -> Vector | float:
-    """Rescale objectives to [1, 2]; ones when they agree, so that tau is zero.
+    """Rescale objectives to [1, 2]; ones if all are equal, so that tau is zero.
 
-    The right part of equation (7). It is 0/0 when all objectives are equal, which
-    means that nobody is better. A span that is mere rounding noise counts as none.
+    The right part of equation (7), which is 0/0 if all objectives are equal. A span
+    within rounding counts as zero.
     """
     span = f_max - f_min
     if span <= 1e-12 * max(abs(f_min), abs(f_max)):
@@ -24,7 +24,7 @@ def kappa(f: Vector | float, f_min: float, f_max: float) -> Vector | float:
 
 
 def tau(own: float, f_probe: Vector) -> Vector:
-    """Return how much better each neighbour's parameters suit this node's data.
+    """Return how much better each neighbour's parameters fit this node's data.
 
     The left part of equation (7), with the largest and the least objective of (8).
 
@@ -33,7 +33,7 @@ def tau(own: float, f_probe: Vector) -> Vector:
     own : float
         f_i(theta_i).
     f_probe : ndarray of shape (degree,)
-        f_i at each edge's probe: rho_ij or theta_j.
+        f_i at the probe of each edge, rho_ij or theta_j.
 
     Returns
     -------
@@ -48,11 +48,11 @@ def tau(own: float, f_probe: Vector) -> Vector:
 
 
 def balance(primal: float, dual: float, ratio: float, step: float = 1.0) -> float:
-    """Return the factor by which residual balancing moves a penalty.
+    """Return the factor by which residual balancing changes a penalty.
 
-    Equation (4) with this node's own residuals: ``1 + step`` when the primal
-    residual is more than ``ratio`` times the dual one, its inverse in the opposite
-    case, else 1. VP and the combined schemes use step 1, which is their 2 and 1/2.
+    Equation (4) with this node's own residuals: ``1 + step`` if the primal residual is
+    more than ``ratio`` times the dual residual, its inverse in the opposite case, else
+    1. VP and the combined schemes use step 1: the factors are 2 and 1/2.
     """
     if primal > ratio * dual:
         return 1.0 + step
@@ -64,8 +64,8 @@ def balance(primal: float, dual: float, ratio: float, step: float = 1.0) -> floa
 def adapt(eta0: float, tau: Vector, active: bool | np.ndarray) -> Vector:
     """Return eta_ij of AP and NAP: ``eta0 (1 + tau_ij)`` while active, else eta0.
 
-    Equations (6) and (9), which differ only in what keeps an edge active:
-    ``t < t_max``, or ``spent_ij < budget_ij``.
+    Equations (6) and (9). An edge is active while ``t < t_max`` in AP, and while
+    ``spent_ij < budget_ij`` in NAP.
     """
     return np.where(active, eta0 * (1.0 + tau), eta0)
 
@@ -75,9 +75,9 @@ def combine(
 ) -> Vector:
     """Return eta_ij of VP + AP and VP + NAP.
 
-    Equation (12): ``eta_ij (1 + tau_ij) factor`` when the residuals are out of balance
-    (``factor`` is 2 or 1/2), unchanged when they are not (``factor`` is 1), and eta0
-    once the edge is no longer active.
+    Equation (12): ``eta_ij (1 + tau_ij) factor`` if the residuals are out of balance
+    (``factor`` is 2 or 1/2), unchanged otherwise (``factor`` is 1), and eta0 once the
+    edge is no longer active.
     """
     moved = eta if factor == 1.0 else eta * (1.0 + tau) * factor
     return np.where(active, moved, eta0)
@@ -92,7 +92,7 @@ def grow(
     decay: float,
     trigger: float,
 ) -> tuple[Vector, Vector]:
-    """Return the budgets T_ij, and how often each was raised; equation (10).
+    """Return the budgets T_ij, and how often each was raised, by equation (10).
 
     Parameters
     ----------
@@ -111,5 +111,5 @@ def grow(
 
 
 def clamp(eta: Vector, eta0: Vector | float, span: float = 1e6) -> Vector:
-    """Keep penalties within a factor ``span`` of their start: none overflows."""
+    """Limit penalties to a factor ``span`` of eta0, so that none overflows."""
     return np.minimum(np.maximum(eta, eta0 / span), eta0 * span)

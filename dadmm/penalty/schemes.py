@@ -1,4 +1,4 @@
-"""The six schemes of the paper: each a sentence made of equations."""
+"""The six schemes of the paper, each a few calls of `equations`."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ BUDGET = ("budget0", "budget_decay", "budget_trigger")
 
 @dataclass(frozen=True)
 class Scheme:
-    """The settings that schemes choose from, and what a scheme is by default.
+    """The base of all schemes: their settings and default methods.
 
     Parameters
     ----------
     eta0 : float
-        Penalty at the start, and after a reset.
+        Penalty of the first iteration, and after a reset.
     t_max : int
         `vp`, `ap` and `vp_ap` adapt the penalty of iteration t + 1 while t < t_max.
     residual_ratio : float
-        Out of balance means that one residual is this many times the other (mu).
+        Residuals are out of balance if one is more than this many times the other (mu).
     budget0, budget_decay, budget_trigger : float
-        First budget of an edge (T), how raises shrink (alpha), and the change of f_i
-        that still earns one (beta).
+        First budget of an edge (T), factor of each further raise (alpha), and the
+        change of f_i above which a spent budget is raised (beta).
     relaxation : float, optional
-        Over-relaxation of every step, between 0 and 2; by default the scheme's own.
+        Over-relaxation of every step, between 0 and 2; by default `RELAXATION`.
     """
 
     eta0: float = 10.0
@@ -45,7 +45,7 @@ class Scheme:
     relaxation: float | None = None
 
     RELAXATION: ClassVar[float] = 1.0
-    uses: ClassVar[tuple[str, ...]] = ("eta0",)  # of the settings but relaxation
+    uses: ClassVar[tuple[str, ...]] = ("eta0",)  # settings, besides relaxation
     probes: ClassVar[bool] = False
     needs_curvature: ClassVar[bool] = False
     is_symmetric: ClassVar[bool] = False
@@ -62,18 +62,18 @@ class Scheme:
             "alpha": (lambda x: 0 < x < 2, "between 0 and 2, both excluded"),
         }
         for name, rule in rules.items():
-            told = "relaxation" if name == "alpha" else name
-            check_number(told, getattr(self, name), *rule)
+            setting = "relaxation" if name == "alpha" else name
+            check_number(setting, getattr(self, name), *rule)
 
     @property
     def alpha(self) -> float:
-        """By how much steps are over-relaxed; 1 is not at all."""
+        """Over-relaxation of the steps; 1 is none."""
         return self.RELAXATION if self.relaxation is None else self.relaxation
 
     def init(
         self, degree: int, curvature: float = math.nan, diameter: int = 1
     ) -> PenaltyState:
-        """Return the state that a node proposes to its neighbours."""
+        """Return the state of a node before it knows its neighbours' proposals."""
         return PenaltyState(
             eta=np.full(degree, float(self.eta0)),
             spent=np.zeros(degree),
@@ -84,7 +84,7 @@ class Scheme:
     def start(
         self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
-        """Return the state for iteration 1, given what the neighbours proposed."""
+        """Return the state for iteration 1, given the neighbours' proposals of eta."""
         return state
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
@@ -92,7 +92,7 @@ class Scheme:
         raise NotImplementedError
 
     def keep(self, state: PenaltyState, kept: np.ndarray) -> PenaltyState:
-        """Return the state of the edges that are left, where ``kept`` (degree,)."""
+        """Return the state of the edges selected by the mask ``kept`` (degree,)."""
         return PenaltyState(
             eta=state.eta[kept],
             spent=state.spent[kept],
@@ -102,11 +102,13 @@ class Scheme:
         )
 
     def _keep_memory(self, memory: Any, kept: np.ndarray) -> Any:
-        """Return what a scheme's memory is worth with fewer edges."""
+        """Return the memory of the edges selected by the mask ``kept``."""
         return None
 
-    def _spend(self, state: PenaltyState, obs: Observation) -> tuple:
-        """Return tau, what is spent with it, and the budgets for next time."""
+    def _spend(
+        self, state: PenaltyState, obs: Observation
+    ) -> tuple[Vector, Vector, Vector, Vector]:
+        """Return tau, the new sums of |tau|, the new budgets and their growths."""
         tau = equations.tau(obs.own, obs.f_probe)
         spent = state.spent + np.abs(tau)
         change = abs(obs.own - obs.own_previous) if obs.t > 1 else 0.0
@@ -118,14 +120,14 @@ class Scheme:
 
 
 class Fixed(Scheme):
-    """Plain ADMM: one penalty for ever."""
+    """Plain ADMM: the penalty never changes."""
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         return state
 
 
 class VP(Scheme):
-    """Varying penalty: balance this node's residuals until t_max, then reset.
+    """Varying penalty: balance the residuals of the node until t_max; then reset.
 
     Section 3.1: equation (4) for each node, with the residuals of equation (5).
     """
@@ -140,7 +142,7 @@ class VP(Scheme):
 
 
 class AP(Scheme):
-    """Adaptive penalty: weigh each edge by how good its far end is, until t_max.
+    """Adaptive penalty: raise eta where the neighbour fits better, until t_max.
 
     Section 3.2: equation (6).
     """
@@ -186,9 +188,9 @@ class VPNAP(Scheme):
     """VP and NAP together, each edge until its budget is spent.
 
     Section 3.4: equation (12) while the condition of equation (9) holds. The budget is
-    charged |tau_ij| only, not the doublings and halvings. An edge whose ends agree has
-    no tau to pay and could double and halve for ever, which may diverge; so all edges
-    reset after iteration `LAST`, whatever is left of their budgets.
+    charged |tau_ij| only, not the factors 2 and 1/2. An edge with tau = 0 never spends
+    its budget and could double and halve without end, which may diverge. So all edges
+    reset after iteration `LAST`.
     """
 
     uses = ("eta0", "residual_ratio", *BUDGET)

@@ -154,8 +154,8 @@ def test_layouts_differ_by_what_is_private_or_scaled():
     [
         (("a",), {}, "private parts must be the last of a, b, in that order, got a"),
         (("c",), {}, "private parts must be the last of a, b, in that order, got c"),
-        (("b",), {"b": 2.0}, "only shared parts have a scale (a), got one for 'b'"),
-        ((), {"c": 2.0}, "only shared parts have a scale (a, b), got one for 'c'"),
+        (("b",), {"b": 2.0}, "only shared parts can have a scale (a), got one for 'b'"),
+        ((), {"c": 2.0}, "only shared parts can have a scale (a, b), got one for 'c'"),
         ((), {"b": 0.0}, "the scale of 'b' must be positive, got 0.0"),
     ],
 )

@@ -138,7 +138,7 @@ def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
         starts = [0 * centre, centre, problem.prox(centre, None, centre, 1.0)]
         guessed = [problem.prox(start, None, centre, 0.5) for start in starts]
         with monkeypatch.context() as patch:
-            patch.setattr(lasso, "_guess", lambda *known: None)
+            patch.setattr(lasso, "_iterate_signs", lambda *known: None)
             searched = [problem.prox(start, None, centre, 0.5) for start in starts]
         assert_allclose(searched, guessed, rtol=1e-9, atol=1e-12)
         assert_array_equal(np.sign(searched), np.sign(guessed))
