@@ -23,10 +23,10 @@ from dadmm.results.lock import Claim
 from dadmm.results.manifest import Manifest, names_of_run
 from dadmm.results.record import Observe
 from dadmm.results.runfolder import RunFolder, read_summary
-from dadmm.solver.solve import Result
+from dadmm.solver.result import Result
 
 
-class Session(NamedTuple):
+class RunDirectory(NamedTuple):
     """Where a run writes."""
 
     folder: Path
@@ -43,7 +43,7 @@ def begin(
     schedule: Schedule | None,
     samples: dict[int, Matrix],
     observe: Observe,
-) -> Session:
+) -> RunDirectory:
     """Make the folder of a run, or reopen that of a run that goes on.
 
     Nothing is changed in a folder before all that could be wrong has been looked at.
@@ -80,7 +80,7 @@ def begin(
             first.give_up()
         raise
     checkpoints.sync = parts.sync
-    return Session(folder, checkpoints, parts, claim)
+    return RunDirectory(folder, checkpoints, parts, claim)
 
 
 def _enter(world: Any, folder: Path) -> Claim | None:
@@ -199,7 +199,7 @@ def _open_parts(
 
 def finish(
     world: Any,
-    session: Session,
+    directory: RunDirectory,
     result: Result,
     summary: dict[str, Any],
     arrays: dict[str, np.ndarray],
@@ -208,13 +208,13 @@ def finish(
 
     A part of the graph that a loss has cut off has a folder of its own.
     """
-    parts = session.parts
+    parts = directory.parts
     if world.rank == 0:
         left = result.nodes.tolist() if result.lost else None
         output.finish(summary, arrays, parts, left)
-        if parts.home == session.folder:
+        if parts.home == directory.folder:
             output.remove_rows(parts, result.lost)
         if result.converged or result.lost:
-            output.remove_checkpoints(session.folder)  # nothing is left to resume
+            output.remove_checkpoints(directory.folder)  # nothing is left to resume
         output.settle(parts.home)
     return parts.home

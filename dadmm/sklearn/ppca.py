@@ -19,7 +19,7 @@ from dadmm.data.patterns import posterior
 from dadmm.graphs.topology import Topology
 from dadmm.sklearn.base import Consensus, Team, consensus, one_thread
 from dadmm.sklearn.units import scale, spectrum, start, stretched, variances
-from dadmm.solver.solve import Result
+from dadmm.solver.result import Result
 
 LOG_2PI = math.log(2.0 * math.pi)
 
