@@ -36,8 +36,8 @@ from dadmm.data.shard import split
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import LogisticRegression
-from dadmm.replay import replay
 from dadmm.timing.network import Network
+from dadmm.timing.replay import replay
 from dadmm.timing.trace import Trace
 
 NODES, CAP = 20, 1500

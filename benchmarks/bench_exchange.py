@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.shared.experiment import say, write_rows
-from dadmm.calibrate import calibrated
 from dadmm.exchange.launch_link import rank_and_size
+from dadmm.timing.calibrate import calibrated
 
 RESULTS = Path(__file__).with_name("results")
 RANKS = (2, 20)

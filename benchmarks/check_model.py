@@ -31,9 +31,9 @@ from typing import Any
 import numpy as np
 
 import dadmm
-from dadmm.calibrate import calibrated
-from dadmm.replay import Replay, replay
+from dadmm.timing.calibrate import calibrated
 from dadmm.timing.network import Link, Network, Overhead
+from dadmm.timing.replay import Replay, replay
 from dadmm.timing.trace import Trace
 
 ROOT = Path(__file__).resolve().parent.parent

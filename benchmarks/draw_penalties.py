@@ -16,8 +16,14 @@ from matplotlib.figure import Figure
 import dadmm
 from benchmarks.shared.cases import CLOSE
 from benchmarks.shared.trials import Arrival
-from dadmm import drawing
-from dadmm.drawing.style import BLUE, GREY, ORANGE, VERMILLION, in_house_style
+from dadmm.drawing.style import (
+    BLUE,
+    GREY,
+    ORANGE,
+    VERMILLION,
+    in_house_style,
+    save,
+)
 from dadmm.graphs import topology
 from dadmm.problems import LeastSquares
 
@@ -139,7 +145,7 @@ def main() -> None:
     auto = {graph: iterations(graph, scheme="auto") for graph in GRAPHS}
     for graph in GRAPHS:
         print(f"{graph}: best fixed {min(fixed[graph]):g}, auto {auto[graph]:g}")
-    drawing.save(sweep(fixed, auto), out / "penalty-sweep", ("png",))
+    save(sweep(fixed, auto), out / "penalty-sweep", ("png",))
     own = {"coupling": "own", "most": 250}
     curves = {
         "ap, own": errors("complete", scheme="ap", **own),
@@ -151,7 +157,7 @@ def main() -> None:
     }
     for name, values in curves.items():
         print(f"{name}: {values[-1]:.1e} from the optimum after 250 iterations")
-    drawing.save(bias(curves), out / "penalty-bias", ("png",))
+    save(bias(curves), out / "penalty-bias", ("png",))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.problems import metrics
 from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.solver.solve import Result, solve
+from dadmm.solver.result import Result
+from dadmm.solver.solve import solve
 
 __all__ = [
     "CheckpointError",

@@ -1,100 +1,12 @@
-"""Draw runs: ``python -m dadmm.plot RUN [RUN ...]``, with matplotlib if installed.
-
-One RUN is drawn by itself; several are compared, labelled by what differs between their
-settings. Exit codes: 0 done, 2 bad input or pictures that cannot be written.
-"""
+"""Draw runs: ``python -m dadmm.plot RUN [RUN ...]``."""
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-from dadmm.cli.flags import Parser
-from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.drawing.plot import main
 
-KINDS = ("convergence", "eta", "network", "traffic", "structure")
-BY_EDGE = ("eta", "network")
-FORMATS = ("png", "svg", "pdf")
-
-
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
-    parser = Parser(prog="python -m dadmm.plot", description="Draw runs.")
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run")
-    parser.add_argument("--out", metavar="DIR", help="(default: the first RUN)")
-    parser.add_argument("--kind", choices=("all", *KINDS), default="all")
-    parser.add_argument(
-        "--at", type=_iterations, default=[], metavar="1,10,50",
-        help="iterations of the network (by default up to four telling ones)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--format", type=_formats, default=["png", "svg"], metavar="png,svg",
-        help=f"of {', '.join(FORMATS)} (default: png,svg)",
-    )  # fmt: skip
-    return parser.parse_args(argv)
-
-
-def _iterations(text: str) -> list[int]:
-    if not all(word.isdecimal() for word in text.split(",")):
-        raise argparse.ArgumentTypeError(
-            f"must be iterations such as 1,10,50, got {text!r}"
-        )
-    return sorted({int(word) for word in text.split(",")})
-
-
-def _formats(text: str) -> list[str]:
-    for word in text.split(","):
-        if word not in FORMATS:
-            allowed = ", ".join(FORMATS)
-            raise argparse.ArgumentTypeError(
-                f"unknown format {word!r}; choose from {allowed}"
-            )
-    return list(dict.fromkeys(text.split(",")))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Draw the runs of a command line and return its exit code."""
-    try:
-        return draw(_arguments(sys.argv[1:] if argv is None else argv))
-    except DadmmError as error:
-        print(f"dadmm: error: {error}", file=sys.stderr)
-        return 2
-
-
-def draw(given: argparse.Namespace) -> int:
-    """Draw what was asked for, and print the paths."""
-    try:
-        from dadmm.drawing.figures import DRAW
-        from dadmm.drawing.run_reader import Run
-        from dadmm.drawing.style import save
-        from dadmm.results.finish import list_figures
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "matplotlib":
-            raise
-        raise ConfigError(
-            "drawing needs matplotlib; pip install matplotlib, or use the environment "
-            "that ./launch/setup makes"
-        ) from None
-    runs = [Run.read(folder) for folder in dict.fromkeys(map(Path, given.runs))]
-    folder = Path(given.out) if given.out else runs[0].folder
-    by_edge = all(run.by_edge for run in runs)
-    solid = len(runs) == 1 and "structure" in runs[0].arrays
-    prefix = "compare-" if len(runs) > 1 else ""
-    for kind in KINDS if given.kind == "all" else [given.kind]:
-        if given.kind == "all" and kind in BY_EDGE and not by_edge:
-            print(
-                f"dadmm: no {kind}: it needs a run with --record-edges", file=sys.stderr
-            )
-            continue
-        if given.kind == "all" and kind == "structure" and not solid:
-            continue
-        figure = DRAW[kind](runs, given.at)
-        list_figures(folder, [f"{prefix}{kind}.{end}" for end in given.format])
-        for path in save(figure, folder / (prefix + kind), given.format):
-            print(path)
-    return 0
-
+__all__ = ["main"]
 
 if __name__ == "__main__":
     sys.exit(main())

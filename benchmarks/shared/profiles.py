@@ -8,8 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from dadmm.drawing import SCHEME_STYLE, save
-from dadmm.drawing.style import GREY, in_house_style
+from dadmm.drawing.style import GREY, SCHEME_STYLE, in_house_style, save
 
 __all__ = ["draw", "save"]
 TAUS = (1, 1.2, 1.5, 2, 3, 4)

@@ -55,7 +55,8 @@ def draw_angles(
 ) -> None:
     """Draw angle against iteration in the paper's form, if matplotlib is there."""
     try:
-        from dadmm import drawing
+        from dadmm.drawing.paper import angles
+        from dadmm.drawing.style import save
     except ImportError:
         say("no figures: pip install 'dadmm[plot]'")
         return
@@ -64,5 +65,5 @@ def draw_angles(
         for title, schemes in grouped(rows, setting).items()
     }
     goal = {"truth": "true subspace", "centralised": "centralised solution"}[target]
-    figure = drawing.angles(panels, ylabel=f"Largest angle to the {goal} (degrees)")
-    drawing.save(figure, out / f"angle-{target}-{name or setting}")
+    figure = angles(panels, ylabel=f"Largest angle to the {goal} (degrees)")
+    save(figure, out / f"angle-{target}-{name or setting}")

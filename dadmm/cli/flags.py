@@ -1,19 +1,21 @@
-"""Settings as flags and as TOML, for a dataclass whose fields have help and choices."""
+"""Settings as flags and TOML keys, from the metadata of their fields."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
-from typing import Any, NoReturn, get_args, get_type_hints
+from dataclasses import Field, fields
+from typing import Any, get_args, get_type_hints
 
 from dadmm.cli import presets
+from dadmm.core.arguments import Parser
 from dadmm.core.checks import as_float, shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
 from dadmm.exchange import sending
 
+COMMON = "most used"
 # settings, from their old names
 RENAMED = sending.RENAMED | {
     "reference": "compare_centralised",
@@ -25,7 +27,7 @@ RENAMED_VALUES = {("schedule", "all"): "static"}
 
 
 def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
-    """Return what a command line gives, also what is no setting, as ``config``."""
+    """Return the values of a command line by name, ``config`` and others included."""
     parser = _parser(kind)
     given, unknown = parser.parse_known_args(argv)
     if unknown:
@@ -34,7 +36,7 @@ def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _kinds(kind: Any) -> dict[str, type]:
-    """Return the plain type of each setting, None aside."""
+    """Return the type of each setting, without None."""
     hints = get_type_hints(kind)
     plain = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
     return {name: kinds[0] for name, kinds in plain.items()}
@@ -64,56 +66,66 @@ def _a(kind: type) -> str:
     )
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours: one sentence, said once."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ConfigError(message)
-
-
-def _parser(settings: Any) -> argparse.ArgumentParser:
-
+def _parser(settings: Any) -> Parser:
+    """Return the parser, with common flags first and the others by topic."""
     parser = Parser(
         prog="python -m dadmm.run",
+        usage="python -m dadmm.run [options]",
         description="Decentralised consensus optimisation: one MPI rank per node.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
+        add_help=False,
     )
-    parser.add_argument("--version", action="version", version=f"dadmm {__version__}")
-    parser.add_argument(
+    kinds = _kinds(settings)
+    groups = {COMMON: parser.add_argument_group(COMMON)}
+    for item in fields(settings):
+        if item.metadata["common"]:
+            _add(groups[COMMON], item, kinds[item.name])
+    groups[COMMON].add_argument(
         "--config",
         metavar="FILE",
         help=f"settings as TOML, or a preset: {', '.join(presets.names())}",
     )
-    parser.add_argument(
+    for item in fields(settings):
+        topic = item.metadata["group"]
+        if topic not in groups:
+            groups[topic] = parser.add_argument_group(topic)
+        if not item.metadata["common"]:
+            _add(groups[topic], item, kinds[item.name])
+    _add_others(parser.add_argument_group("other"))
+    return parser
+
+
+def _add_others(group: argparse._ArgumentGroup) -> None:
+    """Add the flags that are not settings."""
+    group.add_argument("--resume", metavar="RUN", help="resume the run in this folder")
+    group.add_argument(
         "--dry-run",
         action="store_true",
-        help="print the settings as TOML, and what leaves a node with them, and stop",
+        help="print the settings as TOML and the data that would leave a node, and exit",
     )
-    parser.add_argument(
-        "--resume", metavar="RUN", help="go on with the run in this folder"
-    )
-    parser.add_argument(
-        "--trust", action="store_true",
+    group.add_argument(
+        "--trust",
+        action="store_true",
         help="let the file of --config, or of the run to resume, name a problem as "
         "package.module:Class, whose code is then run, and ask for overwrite",
-    )  # fmt: skip
-    kinds = _kinds(settings)
-    for item in fields(settings):
-        flag = "--" + item.name.replace("_", "-")
-        text = item.metadata["help"].replace("%", "%%")
-        if item.default not in (None, False, True) or item.name.endswith("seed"):
-            text += f" (default: {item.default})"
-        if kinds[item.name] is bool:
-            action: Any = argparse.BooleanOptionalAction
-            parser.add_argument(flag, action=action, help=text)
-        else:
-            choices = item.metadata["choices"]
-            metavar = "{" + ",".join(choices) + "}" if choices else item.name.upper()
-            parser.add_argument(
-                flag, type=_reader(kinds[item.name]), metavar=metavar, help=text
-            )
-    return parser
+    )
+    group.add_argument("--version", action="version", version=f"dadmm {__version__}")
+    group.add_argument("-h", "--help", action="help", help="print this text and exit")
+
+
+def _add(group: argparse._ArgumentGroup, item: Field[Any], kind: type) -> None:
+    """Add the flag of a setting."""
+    flag = "--" + item.name.replace("_", "-")
+    text = item.metadata["help"].replace("%", "%%")
+    if item.default not in (None, False, True) or item.name.endswith("seed"):
+        text += f" (default: {item.default})"
+    if kind is bool:
+        group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+        return
+    choices = item.metadata["choices"]
+    metavar = "{" + ",".join(choices) + "}" if choices else item.name.upper()
+    group.add_argument(flag, type=_reader(kind), metavar=metavar, help=text)
 
 
 def _reader(kind: type) -> Any:

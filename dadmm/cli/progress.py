@@ -64,8 +64,8 @@ class ProgressLine:
             self._width = 0
 
 
-class Losses:
-    """A callback that tells which nodes were lost, on the first of those that are left.
+class FailureMessages:
+    """A callback that prints which nodes were lost, on the first node that is left.
 
     Parameters
     ----------
@@ -84,8 +84,8 @@ class Losses:
         if self._rank != loss.parts[0][0]:
             return
         lines = [
-            f"{_names(loss.lost)} died; {_names(loss.parts[0])} "
-            f"{_does('go', loss.parts[0])} on after iteration {loss.t}"
+            f"{_names(loss.lost)} failed; {_names(loss.parts[0])} "
+            f"{_does('continue', loss.parts[0])} after iteration {loss.t}"
         ]
         lines += [
             f"{_names(part)} {_does('have', part)} no path there any more and "

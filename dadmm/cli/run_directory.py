@@ -27,10 +27,10 @@ from dadmm.results.row_files import RowFiles
 from dadmm.results.rows import Observe
 from dadmm.results.runfolder import RunFolder, read_summary
 from dadmm.results.writing import write_text, writing
-from dadmm.solver.solve import Result
+from dadmm.solver.result import Result
 
 
-class Session(NamedTuple):
+class RunDirectory(NamedTuple):
     """Where a run writes."""
 
     folder: Path
@@ -47,7 +47,7 @@ def begin(
     schedule: Schedule | None,
     samples: dict[int, Matrix],
     observe: Observe,
-) -> Session:
+) -> RunDirectory:
     """Make the folder of a run, or reopen that of a run that goes on.
 
     Nothing is changed in a folder before all that could be wrong has been looked at.
@@ -84,7 +84,7 @@ def begin(
             first.release()
         raise
     checkpoints.sync = parts.sync
-    return Session(folder, checkpoints, parts, lock)
+    return RunDirectory(folder, checkpoints, parts, lock)
 
 
 def _enter(world: World, folder: Path) -> RunLock | None:
@@ -205,7 +205,7 @@ def _open_parts(
 
 def finish(
     world: World,
-    session: Session,
+    run: RunDirectory,
     result: Result,
     summary: dict[str, Any],
     arrays: dict[str, np.ndarray],
@@ -214,13 +214,13 @@ def finish(
 
     A part of the graph that a loss has cut off has a folder of its own.
     """
-    parts = session.parts
+    parts = run.parts
     if world.rank == 0:
         left = result.nodes.tolist() if result.lost else None
         finishing.write_results(summary, arrays, parts, left)
-        if parts.home == session.folder:
+        if parts.home == run.folder:
             finishing.remove_rows(parts, result.lost)
         if result.converged or result.lost:
-            finishing.remove_checkpoints(session.folder)  # nothing is left to resume
+            finishing.remove_checkpoints(run.folder)  # nothing is left to resume
         finishing.list_remaining(parts.home)
     return parts.home

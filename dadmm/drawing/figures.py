@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from dadmm import drawing
 from dadmm.admm.stopping import CRITERIA
 from dadmm.cli import settings
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix
+from dadmm.drawing.graph import Network, moments, network, places
+from dadmm.drawing.paper import points3d
 from dadmm.drawing.run_reader import Run
+from dadmm.drawing.runs import Load, Penalties, convergence, penalties, traffic
+from dadmm.drawing.style import CYCLE, SCHEME_STYLE
 from dadmm.penalty import SCHEMES
 
 ANGLES = {
@@ -95,13 +98,13 @@ def draw_convergence(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     schemes = [run.config.scheme for run in runs]
     own = len(set(schemes)) == len(schemes)
     style = [
-        drawing.SCHEME_STYLE[scheme] if own else drawing.CYCLE[k % len(drawing.CYCLE)]
+        SCHEME_STYLE[scheme] if own else CYCLE[k % len(CYCLE)]
         for k, scheme in enumerate(schemes)
     ]
     panels, levels = _judged(runs)
     panels |= {text: [run.column(name) for run in runs] for name, text in ANGLES.items()
                if all(name in run.history for run in runs)}  # fmt: skip
-    return drawing.convergence(
+    return convergence(
         {text: dict(zip(names, each, strict=True)) for text, each in panels.items()},
         dict(zip(names, style, strict=True)),
         title(runs),
@@ -172,15 +175,15 @@ def _moments(run: Run) -> dict[str, int]:
 
 def draw_eta(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     """Draw the penalty of each directed edge over time."""
-    found = [drawing.Penalties(run.topology.edges, run.eta, _start(run), _has_eta0(run))
+    found = [Penalties(run.topology.edges, run.eta, _start(run), _has_eta0(run))
              for run in runs]  # fmt: skip
     named = dict(zip(labels(runs), found, strict=True))
-    return drawing.eta(named, f"Penalty of each directed edge\n{title(runs)}")
+    return penalties(named, f"Penalty of each directed edge\n{title(runs)}")
 
 
 def draw_network(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     """Draw the effective network at some iterations."""
-    return drawing.network(
+    return network(
         {name: _network(run, at) for name, run in zip(labels(runs), runs, strict=True)},
         f"Effective network\n{title(runs)}",
     )
@@ -201,9 +204,9 @@ def _network(run: Run, at: Sequence[int]) -> Any:
         rng = np.random.default_rng(run.config.topology_seed)
         where = rng.random((2, graph.n_nodes)).T
     else:
-        where = drawing.places(graph)
-    frames = {t: mean[t - 1] for t in at or drawing.moments(mean)}
-    return drawing.Network(where, graph.edges[once], frames, _start(run))
+        where = places(graph)
+    frames = {t: mean[t - 1] for t in at or moments(mean)}
+    return Network(where, graph.edges[once], frames, _start(run))
 
 
 def _has_eta0(run: Run) -> bool:
@@ -220,14 +223,14 @@ def _start(run: Run) -> float:
 def draw_traffic(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     """Draw bytes by edge, and seconds by phase."""
     loads = [
-        drawing.Load(
+        Load(
             _sent(run),
             {phase: run.column(f"{phase}_seconds").sum(axis=0) for phase in PHASES},
         )
         for run in runs
     ]
     named = dict(zip(labels(runs), loads, strict=True))
-    return drawing.traffic(named, f"Traffic and time\n{title(runs)}")
+    return traffic(named, f"Traffic and time\n{title(runs)}")
 
 
 def _sent(run: Run) -> Matrix | None:
@@ -252,7 +255,7 @@ def draw_structure(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     metric = run.array("metric", ())
     frame = "metric" if metric else "affine: too few different views"
     structure = run.array("structure", (None, 3))
-    return drawing.points3d(structure, f"Structure ({frame})")
+    return points3d(structure, f"Structure ({frame})")
 
 
 DRAW = {

@@ -103,7 +103,7 @@ def convergence(
 
 
 @in_house_style
-def eta(runs: Mapping[str, Penalties], title: str = "") -> Figure:
+def penalties(runs: Mapping[str, Penalties], title: str = "") -> Figure:
     """Draw the penalty of every directed edge over time, one panel per run.
 
     The edges whose penalty covers the widest range are highlighted. Iterations have a

@@ -25,7 +25,8 @@ from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs import topology
 from dadmm.graphs.topology import Topology
 from dadmm.solver.advice import advise
-from dadmm.solver.solve import Result, solve
+from dadmm.solver.result import Result
+from dadmm.solver.solve import solve
 
 T = TypeVar("T")
 NODES = 4

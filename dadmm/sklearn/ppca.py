@@ -25,7 +25,7 @@ from dadmm.sklearn.units import (
     spectrum,
     variances,
 )
-from dadmm.solver.solve import Result
+from dadmm.solver.result import Result
 
 LOG_2PI = math.log(2.0 * math.pi)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dadmm.core.layout import Matrix
 from dadmm.solver.ending import Ending
-from dadmm.solver.solve import Result
+from dadmm.solver.result import Result
 
 FEW = 30  # iterations from which nothing can be learnt
 SCALES = 1e3  # by how much columns may differ from each other, or all of them from 1

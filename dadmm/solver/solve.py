@@ -1,23 +1,21 @@
-"""Solve a consensus problem: the library's front door."""
+"""`dadmm.solve`: check its arguments, run the algorithm, gather the result."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import wraps
 from time import monotonic
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from dadmm import penalty
 from dadmm.admm.algorithm import Callback
-from dadmm.admm.certificate import Certificate, distance_bound
-from dadmm.admm.node import PHASES, Node
 from dadmm.admm.stopping import AGREEMENTS, Rule
 from dadmm.core.checks import MOST_SEED, check_integer, check_number
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
-from dadmm.core.interfaces import Exchange, Problem, Traffic, World
+from dadmm.core.interfaces import Exchange, Problem, World
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.threads import one_blas_thread
 from dadmm.exchange import InProcessExchange, check_wait, identity
@@ -28,10 +26,10 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.resilience.runner import HostedNodes, NodeFactory, run_with_recovery
-from dadmm.results.history import History, Recorder
+from dadmm.resilience.runner import NodeFactory, run_with_recovery
+from dadmm.results.history import Recorder
 from dadmm.results.rows import Observe
-from dadmm.solver.ending import Ending, find
+from dadmm.solver.result import Result, gather
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -45,62 +43,6 @@ MAY_CHANGE = {
     "max_iter", "max_seconds", "wait", "record", "record_edges", "observe",
     "checkpoints", "on_failure",
 }  # fmt: skip
-
-
-class Seconds(NamedTuple):
-    """Where each node's time went, each (n_nodes,)."""
-
-    solve: Vector
-    exchange: Vector
-    update: Vector  # of multipliers, verdict and penalties
-    observe: Vector
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run found; the same on every rank."""
-
-    topology: Topology
-    layout: Layout
-    theta: Matrix  # (n_nodes, size)
-    eta: Vector  # (E,) as each end set it at the end, aligned with topology.edges
-    objectives: Vector  # (n_nodes,) f_i at theta_i, in the last iteration
-    reason: str  # one of stopping.REASONS
-    iterations: int
-    certificate: Certificate  # what the last iteration proves about the optimum
-    ending: Ending  # what the stopping rule waited for last
-    traffic: Traffic
-    seconds: Seconds
-    history: History
-    nodes: np.ndarray  # (n_nodes,) what the nodes were called when the run began
-    lost: tuple[int, ...] = ()  # nodes that died on the way
-    component_root: int | None = None  # first node of a part that a loss has cut off
-    comm: Any = None  # of those that finished
-
-    @property
-    def converged(self) -> bool:
-        """Whether the stopping rule ended the run."""
-        return self.reason == "converged"
-
-    def distance_bound(self, strong: float, smooth: float) -> float:
-        """Return a bound on every node's distance from the optimum of a convex sum.
-
-        Parameters
-        ----------
-        strong : float
-            Smallest curvature of the whole sum.
-        smooth : float
-            Largest curvature of any one f_i.
-        """
-        return distance_bound(self.certificate, self.topology, strong, smooth)
-
-    def of(self, node: int) -> Vector:
-        """Return the parameters (size,) of a node, by its number at the start."""
-        return self.theta[np.searchsorted(self.nodes, node)]
-
-    def parts(self, i: int) -> Any:
-        """Return the named parts of node i's parameters."""
-        return self.layout.views(self.theta[i])
 
 
 def _refuse_old_names(function: Callable[P, T]) -> Callable[P, T]:
@@ -156,59 +98,63 @@ def solve(
     Parameters
     ----------
     problems : sequence of Problem, or Problem
-        One per node; with ``comm``, the one problem of this rank.
+        One problem per node. With ``comm``, the problem of this rank.
     topology : Topology
-        Who talks to whom.
+        The graph: which nodes exchange messages.
     comm : MPI.Comm, optional
-        One node per rank. Without it all nodes run in this process, with the same
+        Run one node per rank. By default all nodes run in this process, with the same
         result to the last bit.
     scheme : str or Scheme
-        How penalties adapt. `auto` needs no settings; the paper's are `fixed`, `vp`,
-        `ap`, `nap`, `vp_ap`, `vp_nap`; `global_balance` is a centralised baseline. An
-        object of a class of your own has its settings, and the next seven keep their
-        defaults.
+        How penalties adapt. ``"auto"`` needs no settings. The paper's schemes are
+        ``"fixed"``, ``"vp"``, ``"ap"``, ``"nap"``, ``"vp_ap"`` and ``"vp_nap"``;
+        ``"global_balance"`` is a centralised baseline. An object of a class of your own
+        has its own settings, and the next seven arguments keep their defaults.
     eta0, t_max, residual_ratio, budget0, budget_decay, budget_trigger, relaxation
         Settings of the scheme, see `dadmm.penalty.schemes.Scheme`.
     probe : {"midpoint", "neighbour"}
-        Where a node tries its neighbours' parameters: halfway, or at theirs.
+        Where a node evaluates its objective to rate a neighbour: halfway between their
+        parameters, or at the neighbour's parameters.
     coupling : {"symmetric", "own"}
-        One penalty per edge, which converges to the optimum; or each end its own, as
-        the paper prints it, which does not in general.
+        Use one penalty per edge, which converges to the optimum, or one per end of an
+        edge, as printed in the paper, which in general does not.
     init : {"shared", "independent"}
-        All nodes draw the same starting parameters from the seed, or each its own.
+        Draw the same initial parameters for all nodes, or different ones for each.
     stopping : {"optimality", "residuals", "objective"}
-        What must be small for a node to be satisfied, 4 iterations in a row.
+        The stopping rule. Its criteria must be met in 4 iterations in a row.
     agreement : {"neighbours", "global"}
-        How the nodes agree that all are satisfied: by words in their messages, or by a
-        collective, for curves comparable with the paper's.
+        How nodes find out that all of them meet the criteria: by flags in their
+        messages, or by a collective, as the paper's curves need it.
     tolerance, absolute_tolerance : float
-        Of the stopping rule, see `dadmm.admm.stopping.Rule`; a ``tolerance`` of 0 runs
-        exactly ``max_iter`` iterations.
+        Tolerances of the stopping rule, see `dadmm.admm.stopping.Rule`. With a
+        ``tolerance`` of 0, the run does exactly ``max_iter`` iterations.
     max_iter : int
+        Maximum number of iterations.
     max_seconds : float, optional
-        Stop after the iteration in which some process has run this long.
+        Stop after the iteration in which a process has run this long.
     theta0 : ndarray of shape (n_nodes, size), optional
-        Starting parameters, instead of ``init``.
+        Initial parameters. If given, ``init`` is not used.
     seed : int
-        Of the starting parameters.
+        Seed of the initial parameters.
     wait : {"auto", "block", "poll"}
-        How ranks wait, see `dadmm.exchange.mpi.MPIExchange`.
+        How ranks wait for messages, see `dadmm.exchange.mpi.MPIExchange`.
     sending : Sending
-        How to send less, see `dadmm.exchange.sending.Sending`.
+        Which messages are sent, and how they are encoded, see
+        `dadmm.exchange.sending.Sending`.
     schedule : Schedule, optional
-        Which edges of the graph there are when, see `dadmm.graphs.schedule`; all, always, by
-        default.
+        Which edges are used in which iteration, see `dadmm.graphs.schedule`. By
+        default all edges are used in all iterations.
     record, record_edges : bool
-        Keep a row per node, and per directed edge, and iteration in ``history``.
+        Record a row per iteration and node, and per directed edge, in ``history``.
     observe : dict of str to callable, optional
-        Further columns of the history: each a function of theta (size,).
+        Further columns of the history. Each is a function of theta (size,).
     callbacks : sequence of callables
-        Each is shown ``(t, nodes)`` after every iteration; see `algorithm.iterate`.
+        Called with ``(t, nodes)`` after each iteration, see
+        `dadmm.admm.algorithm.iterate`.
     checkpoints : Checkpoints, optional
-        Where and when to save the state of the run, and whether to go on from there;
-        the history then begins where the run goes on.
+        Where and when to save the state of the run, and whether to resume it. The
+        history of a resumed run starts at the resume.
     on_failure : {"abort", "continue"}
-        When a rank dies, end all of them, or go on with those that are left, for which
+        If a rank fails, abort the run, or continue with the other ranks. To continue,
         ``comm`` must be fault tolerant (Open MPI with ULFM).
 
     Returns
@@ -218,11 +164,11 @@ def solve(
     Raises
     ------
     DadmmError
-        For anything a caller can mend; each message is one sentence.
+        If an argument is invalid.
     """
     given = _named(locals())
     if comm is not None:
-        _compare(given)  # first: what is wrong then is so, and told, on all ranks
+        _compare(given)  # first, so that all ranks raise the same errors below
     rule = Rule(stopping, tolerance, absolute_tolerance)
     policy = penalty.build(
         scheme,
@@ -245,9 +191,9 @@ def solve(
     factory = NodeFactory(
         hosted, starts, policy, rule, sending, coupling, probe, agreement
     )
-    # an objective that is not finite is told in words
+    # numpy's warnings are off: an objective that is not finite raises an error
     with one_blas_thread(), np.errstate(all="ignore"):
-        # On an error it is not closed: peers may still wait, and the job must end.
+        # not closed on an error: other ranks may still wait, and the job must end
         exchange = _exchange(topology, layout, comm, wait, on_failure)
         local = factory.build(exchange, topology, schedule, range(topology.n_nodes))
         start = 0 if checkpoints is None else checkpoints.start
@@ -260,7 +206,7 @@ def solve(
         local, iterations, reason = run_with_recovery(
             local, factory, max_iter, watching, checkpoints
         )
-        result = _gather(local, factory, iterations, reason, recorder)
+        result = gather(local, factory, iterations, reason, recorder)
         left = local.exchange.comm if local.lost else comm
         local.exchange.close()
         return replace(result, comm=left)
@@ -275,47 +221,10 @@ def _named(given: dict[str, Any]) -> dict[str, Any]:
     return given | {"scheme": penalty.name_of(scheme)} | own
 
 
-def _gather(
-    local: HostedNodes,
-    factory: NodeFactory,
-    iterations: int,
-    reason: str,
-    recorder: Recorder,
-) -> Result:
-    """Return what all nodes that finished have found, on every rank."""
-    exchange, nodes = local.exchange, local.nodes
-    layout = nodes[0].layout
-    own = [
-        (*node.theta, node.objective, *node.total_seconds,
-         node.disagreement, node.residual, node.gap, node.lag)
-        for node in nodes
-    ]  # fmt: skip
-    table = exchange.collect(np.array(own))
-    measured = table[:, layout.size + 1 :].T.copy()
-    eta = np.concatenate([node.penalty.eta for node in nodes])
-    return Result(
-        topology=local.topology,
-        layout=layout,
-        theta=table[:, : layout.size].copy(),
-        eta=exchange.collect(eta[:, None])[:, 0],
-        objectives=table[:, layout.size].copy(),
-        reason=reason,
-        iterations=iterations,
-        certificate=Certificate(*measured[len(PHASES) :]),
-        ending=find(local, factory, iterations, reason == "converged"),
-        traffic=_traffic(nodes, exchange, local.topology),
-        seconds=Seconds(*measured[: len(PHASES)]),
-        history=recorder.history(exchange),
-        nodes=np.array(local.names),
-        lost=tuple(local.lost),
-        component_root=local.component_root,
-    )
-
-
 def _open(
     checkpoints: Checkpoints, hosted: Sequence[int], given: dict[str, Any]
 ) -> None:
-    """Read the checkpoint to go on from, if the run is to go on."""
+    """Read the checkpoint if the run is resumed, and remove outdated files."""
     topology, comm = given["topology"], given["comm"]
     world: World = SerialWorld()
     if comm is not None:
@@ -328,22 +237,8 @@ def _open(
     collectively(world, checkpoints.tidy, world.rank)
 
 
-def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> Traffic:
-    """Return what all nodes have sent."""
-    own = [
-        np.column_stack([exchange.sent[i], node.links.silent, node.links.lost])
-        for i, node in zip(exchange.hosted, nodes, strict=True)
-    ]
-    counts = exchange.collect(np.vstack(own)).astype(np.int64)
-    messages, data, silent, lost = counts.T.copy()
-    # a receiver counts what was lost, its sender's row is the reverse one
-    return Traffic(
-        messages, data, silent, lost[topology.reverse], *exchange.collectives
-    )
-
-
 def _compare(given: dict[str, Any]) -> None:
-    """Raise, on all ranks, if they were not given one thing to solve together."""
+    """Raise, on all ranks, if their arguments differ."""
     from dadmm.exchange.collectives import compare
 
     facts = identity.versions()

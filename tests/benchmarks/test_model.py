@@ -10,8 +10,8 @@ import pytest
 
 from benchmarks import check_model
 from benchmarks.shared import experiment
-from dadmm.replay import replay
 from dadmm.timing.network import Link, Network, Overhead
+from dadmm.timing.replay import replay
 from tests.support.emulation import obstacle
 
 ROOT = Path(__file__).parents[2]

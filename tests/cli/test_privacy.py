@@ -230,10 +230,10 @@ def test_only_ranks_that_gather_announce_it():
     ranks, alone = SimpleNamespace(comm=1), SimpleNamespace(comm=None)
     asked = RunConfig(data="x.npy", compare_centralised=True)
 
-    assert report.announcement(ranks, asked) is not None
-    assert report.announcement(alone, asked) is None
-    assert report.announcement(ranks, RunConfig()) is None
-    assert report.announcement(ranks, RunConfig(data="x.npy")) is None
+    assert report.notice_of_gathering(ranks, asked) is not None
+    assert report.notice_of_gathering(alone, asked) is None
+    assert report.notice_of_gathering(ranks, RunConfig()) is None
+    assert report.notice_of_gathering(ranks, RunConfig(data="x.npy")) is None
 
 
 @pytest.mark.parametrize(

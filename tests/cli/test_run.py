@@ -17,7 +17,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm.cli import progress, report
+from dadmm.cli import progress
+from dadmm.cli import summary as summaries
 from dadmm.cli.progress import ProgressLine, Signals
 from dadmm.core.errors import DadmmError
 from dadmm.data import shard
@@ -241,7 +242,7 @@ def test_the_summary_says_what_happened():
 
 def test_a_package_that_nobody_needed_may_be_missing(monkeypatch):
     """The summary says so, after a run that did well without it."""
-    monkeypatch.setattr(report, "PACKAGES", ("numpy", "no-such-package"))
+    monkeypatch.setattr(summaries, "PACKAGES", ("numpy", "no-such-package"))
     versions = summary_of(run(*SHORT))["versions"]
 
     assert versions["numpy"] == np.__version__

@@ -11,9 +11,13 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 
-from dadmm import drawing, plot, run
+from dadmm import run
+from dadmm.drawing import plot
 from dadmm.drawing.figures import DRAW, labels
+from dadmm.drawing.graph import moments, places
+from dadmm.drawing.paper import angles, bars, points3d
 from dadmm.drawing.run_reader import Run
+from dadmm.drawing.style import SCHEME_STYLE, save
 from dadmm.graphs.topology import GRAPHS
 from dadmm.penalty import SCHEMES
 
@@ -21,7 +25,7 @@ RECORD = ("--record-edges", "--record-angle")
 SHORT = ("--quiet", "--max-iter", "12", "--n-samples", "60", "--dimension", "6")
 SMALL = (*SHORT, "--n-components", "2")
 
-LOOKS = drawing.SCHEME_STYLE
+LOOKS = SCHEME_STYLE
 
 # a structure is drawn of structure from motion only, see test_sfm.py
 OF_ALL = [kind for kind in plot.KINDS if kind != "structure"]
@@ -259,7 +263,7 @@ def test_the_default_scheme_stands_out():
 @pytest.mark.parametrize("n", [1, 2, 5, 12])
 def test_no_two_nodes_stand_on_the_same_place(name, n):
     """In graphs with a shape of their own and in those without."""
-    where = drawing.places(GRAPHS[name](n, 0))
+    where = places(GRAPHS[name](n, 0))
 
     assert where.shape == (n, 2)
     assert len(np.unique(where.round(6), axis=0)) == n
@@ -270,16 +274,16 @@ def test_moments_hold_the_first_the_most_and_the_last():
     eta = np.full((40, 3), 10.0)
     eta[5:20, 1], eta[7, 2] = 12.0, 20.0
 
-    first, most, later, last = drawing.moments(eta)
+    first, most, later, last = moments(eta)
     assert (first, most, last) == (1, 8, 40)
     assert 8 < later < 20
-    assert drawing.moments(np.full((40, 3), 10.0)) == [40]
+    assert moments(np.full((40, 3), 10.0)) == [40]
 
 
 def test_a_run_that_has_ended_keeps_its_angle():
     """The median over the starts is one over all of them; the marker is at its end."""
     starts = np.array([[80, 40, np.nan, np.nan], [60, 20, 10, np.nan], [50, 30, 5, 2]])
-    figure = drawing.angles({"Ring 5": {"nap": starts}, "Ring 20": {"odd": starts}})
+    figure = angles({"Ring 5": {"nap": starts}, "Ring 20": {"odd": starts}})
     line = figure.axes[0].lines[0]
 
     assert line.get_ydata().tolist() == [60, 30, 10, 10]
@@ -291,12 +295,12 @@ def test_figures_of_the_experiments_are_saved(tmp_path):
     """Angles of no run, missing bars and flat points included."""
     nothing = np.full((2, 3), np.nan)
     figures = {
-        "angles": drawing.angles({"Ring": {"nap": nothing, "vp": nothing + 1}}),
-        "bars": drawing.bars({"Ring": {"ap": 12.0}, "Star": {"vp": 230.0}}, "Number"),
-        "points": drawing.points3d(np.eye(3)[:, [0, 1, 1]], "Points"),
+        "angles": angles({"Ring": {"nap": nothing, "vp": nothing + 1}}),
+        "bars": bars({"Ring": {"ap": 12.0}, "Star": {"vp": 230.0}}, "Number"),
+        "points": points3d(np.eye(3)[:, [0, 1, 1]], "Points"),
     }
     for name, figure in figures.items():
-        png, svg = drawing.save(figure, tmp_path / "new" / f"{name}.v1")
+        png, svg = save(figure, tmp_path / "new" / f"{name}.v1")
         assert (png.name, svg.name) == (f"{name}.v1.png", f"{name}.v1.svg")
         assert min(png.stat().st_size, svg.stat().st_size) > 5_000
 

@@ -11,7 +11,8 @@ import socket
 import numpy as np
 import pytest
 
-from dadmm import replay, run, waiting
+from dadmm import run
+from dadmm.timing import replay, waiting
 from launch.batch import sweep
 
 ITERATIONS = 6
@@ -44,7 +45,7 @@ def use(tool, folder, kind="all"):
         folder.rename(home / "task")
         return sweep.main(["collect", str(home)])
     pytest.importorskip("matplotlib")
-    from dadmm import plot
+    from dadmm.drawing import plot
 
     return plot.main([str(folder), "--kind", kind, "--format", "svg"])
 

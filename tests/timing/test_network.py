@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm import Topology, calibrate
+from dadmm import Topology
 from dadmm.core.errors import ConfigError
+from dadmm.timing import calibrate
 from dadmm.timing.network import PRESETS, Link, Network, Overhead, Override, Stragglers
 from dadmm.timing.tomltable import RATES, SECONDS, quantity
 

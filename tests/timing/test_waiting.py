@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology
 from dadmm.core.errors import ConfigError
-from dadmm.replay import replay
 from dadmm.timing.network import Link, Network, Override, Stragglers
-from dadmm.waiting import clocks, main, offsets, waiting
+from dadmm.timing.replay import replay
+from dadmm.timing.waiting import clocks, main, offsets, waiting
 from tests.support.problems import random_graph
 from tests.support.traces import trace_of, write
 

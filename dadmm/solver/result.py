@@ -1,0 +1,156 @@
+"""The result of `dadmm.solve`, gathered from all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.admm.certificate import Certificate, distance_bound
+from dadmm.admm.node import PHASES, Node
+from dadmm.core.interfaces import Exchange, Traffic
+from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.graphs.topology import Topology
+from dadmm.resilience.runner import HostedNodes, NodeFactory
+from dadmm.results.history import History, Recorder
+from dadmm.solver.ending import Ending, find
+
+
+class Seconds(NamedTuple):
+    """Seconds that each node spent in each phase, each (n_nodes,)."""
+
+    solve: Vector
+    exchange: Vector
+    update: Vector  # multipliers, stopping rule and penalties
+    observe: Vector  # records and callbacks
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result of a run; the same on every rank.
+
+    Parameters
+    ----------
+    topology : Topology
+    layout : Layout
+        Names and shapes of the parts of theta.
+    theta : ndarray of shape (n_nodes, size)
+        Parameters of each node.
+    eta : ndarray of shape (E,)
+        Final penalties, aligned with ``topology.edges``.
+    objectives : ndarray of shape (n_nodes,)
+        f_i at theta_i in the last iteration.
+    reason : str
+        Why the run ended, one of `dadmm.admm.stopping.REASONS`.
+    iterations : int
+    certificate : Certificate
+        Bounds on the distance from the optimum.
+    ending : Ending
+        The criterion that was met last, or was not met.
+    traffic : Traffic
+    seconds : Seconds
+    history : History
+    nodes : ndarray of int of shape (n_nodes,)
+        Original number of each node that is left.
+    lost : tuple of int
+        Original numbers of failed nodes.
+    component_root : int, optional
+        First node of this part of the graph, if failures disconnected it from the rest.
+    comm : MPI.Comm, optional
+        Communicator of the ranks that finished.
+    """
+
+    topology: Topology
+    layout: Layout
+    theta: Matrix
+    eta: Vector
+    objectives: Vector
+    reason: str
+    iterations: int
+    certificate: Certificate
+    ending: Ending
+    traffic: Traffic
+    seconds: Seconds
+    history: History
+    nodes: np.ndarray
+    lost: tuple[int, ...] = ()
+    component_root: int | None = None
+    comm: Any = None
+
+    @property
+    def converged(self) -> bool:
+        """Whether the stopping rule ended the run."""
+        return self.reason == "converged"
+
+    def distance_bound(self, strong: float, smooth: float) -> float:
+        """Return a bound on every node's distance from the optimum of a convex sum.
+
+        Parameters
+        ----------
+        strong : float
+            Smallest curvature of the whole sum.
+        smooth : float
+            Largest curvature of any one f_i.
+        """
+        return distance_bound(self.certificate, self.topology, strong, smooth)
+
+    def of(self, node: int) -> Vector:
+        """Return the parameters (size,) of a node, by its number at the start."""
+        return self.theta[np.searchsorted(self.nodes, node)]
+
+    def parts(self, i: int) -> Any:
+        """Return the named parts of node i's parameters."""
+        return self.layout.views(self.theta[i])
+
+
+def gather(
+    local: HostedNodes,
+    factory: NodeFactory,
+    iterations: int,
+    reason: str,
+    recorder: Recorder,
+) -> Result:
+    """Return the result of all nodes that finished, on every rank."""
+    exchange, nodes = local.exchange, local.nodes
+    layout = nodes[0].layout
+    own = [
+        (*node.theta, node.objective, *node.total_seconds,
+         node.disagreement, node.residual, node.gap, node.lag)
+        for node in nodes
+    ]  # fmt: skip
+    table = exchange.collect(np.array(own))
+    measured = table[:, layout.size + 1 :].T.copy()
+    eta = np.concatenate([node.penalty.eta for node in nodes])
+    return Result(
+        topology=local.topology,
+        layout=layout,
+        theta=table[:, : layout.size].copy(),
+        eta=exchange.collect(eta[:, None])[:, 0],
+        objectives=table[:, layout.size].copy(),
+        reason=reason,
+        iterations=iterations,
+        certificate=Certificate(*measured[len(PHASES) :]),
+        ending=find(local, factory, iterations, reason == "converged"),
+        traffic=_traffic(nodes, exchange, local.topology),
+        seconds=Seconds(*measured[: len(PHASES)]),
+        history=recorder.history(exchange),
+        nodes=np.array(local.names),
+        lost=tuple(local.lost),
+        component_root=local.component_root,
+    )
+
+
+def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> Traffic:
+    """Return the number of messages and bytes that all nodes have sent."""
+    own = [
+        np.column_stack([exchange.sent[i], node.links.silent, node.links.lost])
+        for i, node in zip(exchange.hosted, nodes, strict=True)
+    ]
+    counts = exchange.collect(np.vstack(own)).astype(np.int64)
+    messages, data, silent, lost = counts.T.copy()
+    # receivers count lost payloads, so the sender's row is the reverse edge
+    return Traffic(
+        messages, data, silent, lost[topology.reverse], *exchange.collectives
+    )

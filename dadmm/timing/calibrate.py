@@ -1,0 +1,124 @@
+"""A network from measurements: ``python -m dadmm.calibrate ROWS.csv --out my.toml``.
+
+The rows are messages that went to and fro with nothing in their way: ``class`` (socket,
+host, lan or wan), ``bytes`` of the payload, and ``seconds`` of half a round trip. What
+comes out is read by ``dadmm.replay --network my.toml``. Headers have no place in it:
+the bandwidth is that of the payload. Exit codes: 0 done, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dadmm.core import reading
+from dadmm.core.arguments import Parser, report_error
+from dadmm.core.checks import shown
+from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.timing.network import CLASSES, Link, Network
+from dadmm.timing.trace import write
+
+
+def fit(sizes: Any, seconds: Any) -> tuple[float, float]:
+    """Return latency and bandwidth of ``seconds = latency + size / bandwidth``.
+
+    Parameters
+    ----------
+    sizes, seconds : array_like of shape (n,)
+        With at least two different sizes.
+
+    Notes
+    -----
+    Of each size the median counts, so that a few disturbed messages do not. The line
+    through the medians minimises relative errors: sizes span decades, and absolute ones
+    would leave the latency to chance. Neither number is negative; a bandwidth that
+    cannot be told from infinity is.
+    """
+    sizes, seconds = np.asarray(sizes, dtype=float), np.asarray(seconds, dtype=float)
+    points = np.unique(sizes)
+    if len(points) < 2 or not (seconds > 0).all():
+        raise ConfigError(
+            "latency and bandwidth need messages of at least two sizes, and times that "
+            f"are positive; got {len(points)} sizes"
+        )
+    times = np.array([np.median(seconds[sizes == size]) for size in points])
+    design = np.stack([1 / times, points / times], axis=1)
+    best, least = np.zeros(2), math.inf
+    for columns in ([0, 1], [0], [1]):  # both, or the one that is not negative
+        found = np.zeros(2)
+        found[columns] = np.linalg.pinv(design[:, columns]).sum(axis=1)
+        misfit = float(np.sum((design @ found - 1) ** 2))
+        if (found >= 0).all() and misfit < least:
+            best, least = found, misfit
+    latency, pace = best.tolist()
+    return latency, 1 / pace if pace > 0 else math.inf
+
+
+def calibrated(rows: Iterable[Mapping[str, Any]], **settings: Any) -> Network:
+    """Return the network of measured rows with ``class``, ``bytes``, ``seconds``.
+
+    Further settings, such as ``hosts`` and ``egress``, are those of `Network`.
+    """
+    table = [(row["class"], float(row["bytes"]), float(row["seconds"])) for row in rows]
+    links = {}
+    for name in CLASSES:
+        own = [(size, time) for kind, size, time in table if kind == name]
+        if own:
+            links[name] = Link(*fit(*zip(*own, strict=True)))
+    if not links:
+        raise ConfigError(f"no row has a class of {', '.join(CLASSES)}")
+    return Network(links, **settings)
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a CSV file."""
+    try:
+        reading.check_regular(path)
+        with open(path, newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, ValueError, csv.Error) as error:
+        raise reading.unreadable(path, error) from None
+    for column in ("class", "bytes", "seconds"):
+        if not rows or column not in rows[0]:
+            raise ConfigError(f"{path} has no rows with a column {column!r}")
+    for number, row in enumerate(rows, 1):
+        for column in ("bytes", "seconds"):
+            if not _is_measured(row[column]):
+                raise ConfigError(
+                    f"{path}: {column} must be a number from 0 to 1e18, got "
+                    f"{shown(row[column])} in row {number}"
+                )
+    return rows
+
+
+def _is_measured(text: Any) -> bool:
+    try:
+        return 0 <= float(text) <= 1e18
+    except (TypeError, ValueError):
+        return False
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print or write the network of measured rows; return the exit code."""
+    parser = Parser(
+        prog="python -m dadmm.calibrate",
+        description="Latency and bandwidth from measured messages.",
+    )
+    parser.add_argument("rows", metavar="ROWS.csv", help="class, bytes, seconds")
+    parser.add_argument("--out", metavar="FILE", help="(default: print)")
+    try:
+        given = parser.parse_args(argv)
+        path = Path(given.out or given.rows)
+        text = calibrated(read(Path(given.rows)), name=path.stem).to_toml()
+        if given.out:
+            write(path, text)
+    except DadmmError as error:
+        return report_error(error)
+    if not given.out:
+        print(text, end="")
+    return 0

@@ -1,0 +1,221 @@
+"""Predict a run on another network: ``python -m dadmm.replay RUN --network wan``.
+
+The work of the nodes and the sizes of their messages are those of the recorded run, and
+so is the order of things, see `dadmm.timing.playback`. A node's work before it posts iteration
+t is the solve of t and the update of t - 1, times its straggler factor; what watchers
+took is left out. Exit codes: 0 done, 2 bad input.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.core.arguments import Parser, report_error
+from dadmm.core.errors import DadmmError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.timing.network import CLASSES, Network, Wires
+from dadmm.timing.playback import Played, play
+from dadmm.timing.trace import Trace, write
+
+
+class Breakdown(NamedTuple):
+    """Where the seconds of the critical path went; they add up to all of them.
+
+    The critical path leads back from the last exchange to the first: from the end of an
+    exchange to the post of the message that came last (or was confirmed last), and
+    from there to the end of the sender's exchange before.
+    """
+
+    compute: float  # what a node has to do on average
+    stragglers: float  # what the nodes on the path did beyond that
+    transmission: float  # bytes on the wire
+    queueing: float  # behind other messages of the same interface or link
+    latency: float
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A recorded run on a modelled network; row 0 is the swap before iteration 1."""
+
+    trace: Trace
+    network: Network
+    wires: Wires
+    work: Matrix  # (iterations + 2, n_nodes) before each post, and after the last
+    played: Played
+
+    @property
+    def posts(self) -> Matrix:
+        """When nodes post their messages, (iterations + 1, n_nodes)."""
+        return self.played.posts
+
+    @property
+    def ends(self) -> Matrix:
+        """When their exchanges end, (iterations + 1, n_nodes)."""
+        return self.played.ends
+
+    @property
+    def seconds(self) -> float:
+        """What the run takes, the first swap included."""
+        return float((self.ends[-1] + self.work[-1]).max())
+
+    @property
+    def loop_seconds(self) -> float:
+        """What the iterations take, of the node for which they take longest."""
+        return float((self.ends[-1] + self.work[-1] - self.ends[0]).max())
+
+    @property
+    def bytes(self) -> int:
+        """Payload of all messages."""
+        return int(self.trace.bytes.sum() + self.trace.prime.sum())
+
+    @property
+    def wire_bytes(self) -> int:
+        """What leaves the hosts, headers included."""
+        sizes = np.concatenate([self.trace.prime[None], self.trace.bytes])
+        sizes = sizes[:, self.wires.leaves]
+        overhead = self.network.overhead
+        confirmed = np.count_nonzero(sizes > self.network.confirm_above)
+        replies = confirmed * (overhead.confirmation + overhead.packet)
+        return int(overhead.wire(sizes).sum() + replies)
+
+    @cached_property
+    def path(self) -> tuple[Breakdown, Vector]:
+        """The critical path by cause, and its network seconds by edge, (E,)."""
+        by_edge = np.zeros((3, len(self.trace.edges)))
+        i = int((self.ends[-1] + self.work[-1]).argmax())
+        work = float(self.work[-1, i])
+        for t in range(len(self.ends) - 1, -1, -1):
+            e = self.played.edge[t, i]
+            if e >= 0:
+                by_edge[:, e] += self.played.parts[t, i]
+                i = self.played.origin[t, i]
+            work += float(self.work[t, i])
+        compute = min(float(self.work.mean(axis=1).sum()), work)
+        network = by_edge.sum(axis=1).tolist()
+        return Breakdown(compute, work - compute, *network), by_edge.sum(axis=0)
+
+    @property
+    def breakdown(self) -> Breakdown:
+        """Where the seconds went."""
+        return self.path[0]
+
+    @property
+    def slowest(self) -> tuple[int, int] | None:
+        """The link on which the critical path spends most, None if it uses none."""
+        by_edge = self.path[1]
+        if not by_edge.any():
+            return None
+        i, j = self.trace.edges[by_edge.argmax()].tolist()
+        return i, j
+
+
+def replay(trace: Trace, network: Network, observe: bool = False) -> Replay:
+    """Return a recorded run as it would be on a network.
+
+    Parameters
+    ----------
+    trace : Trace
+    network : Network
+    observe : bool
+        Whether what watchers took counts as work.
+    """
+    wires = network.wires(trace.edges, trace.n_nodes, trace.hosts)
+    factors = network.stragglers.factors(len(trace.solve), trace.n_nodes)
+    first = np.zeros((1, trace.n_nodes))
+    work = trace.compute(observe) * factors
+    after = trace.update[-1:] * factors[-1:]
+    played = play(trace, network, wires, np.concatenate([first, work]))
+    return Replay(trace, network, wires, np.concatenate([first, work, after]), played)
+
+
+def table(replays: Sequence[Replay]) -> str:
+    """Return a few lines: a row for each network."""
+    head = ("network", "seconds", *Breakdown._fields, "bytes on wire", "slowest link")
+    rows = [head, *(_row(found) for found in replays)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *cells, link in rows:
+        middle = [c.rjust(w) for c, w in zip(cells, widths[1:-1], strict=True)]
+        lines.append("  ".join([name.ljust(widths[0]), *middle, link]))
+    return "\n".join(lines)
+
+
+def _row(found: Replay) -> tuple[str, ...]:
+    seconds = (found.seconds, *found.breakdown)
+    numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # rounding aside
+    wire = f"{found.wire_bytes:,}"
+    return found.network.name, *numbers, wire, _name(found)
+
+
+def _name(found: Replay) -> str:
+    """Return the slowest link in words."""
+    if found.slowest is None:
+        return "none"
+    by_edge = found.path[1]
+    e = by_edge.argmax()
+    share = by_edge[e] / max(found.seconds, 1e-300)
+    i, j = found.slowest
+    return f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
+
+
+def as_dict(found: Replay) -> dict[str, Any]:
+    """Return the numbers of a prediction, for JSON."""
+    return {
+        "network": found.network.name,
+        "seconds": found.seconds,
+        "loop_seconds": found.loop_seconds,
+        **found.breakdown._asdict(),
+        "bytes": found.bytes,
+        "wire_bytes": found.wire_bytes,
+        "slowest_link": found.slowest,
+        "iterations": len(found.trace.solve),
+    }
+
+
+def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = Parser(
+        prog="python -m dadmm.replay",
+        description="Predict the time of a recorded run on other networks.",
+    )
+    parser.add_argument("run", metavar="RUN", help="folder of a run")
+    parser.add_argument(
+        "--network", action="append", required=True, metavar="NAME",
+        help="a preset (host, lan, wan, wireless) or a TOML file; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--out", metavar="FILE", help="write the numbers as JSON")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print what a run would take on each network; return the exit code."""
+    try:
+        given = _arguments(sys.argv[1:] if argv is None else argv)
+        networks = [Network.read(name) for name in given.network]
+        trace = Trace.read(given.run)
+        found = [replay(trace, network) for network in networks]
+        if given.out:
+            rows = [as_dict(item) for item in found]
+            write(given.out, json.dumps(rows, indent=2) + "\n")
+    except DadmmError as error:
+        return report_error(error)
+    if trace.collectives:
+        print(
+            f"dadmm: warning: the {trace.collectives} collectives of this run are not "
+            "modelled; use --agreement neighbours",
+            file=sys.stderr,
+        )
+    print(
+        f"{trace.n_nodes} nodes, {len(trace.edges)} directed edges, "
+        f"{len(trace.solve)} iterations, {found[0].bytes:,} bytes; recorded in "
+        f"{trace.seconds:.4g} s"
+    )
+    print(table(found))
+    return 0
