@@ -121,7 +121,7 @@ def test_the_history_has_a_row_per_node_and_iteration():
     history = result.history
 
     assert len(history) == 30
-    columns = {"objective", "primal", "dual", "disagreement", "residual", "eta", "quiet"}
+    columns = {"objective", "primal", "dual", "disagreement", "residual", "eta"}
     assert columns < set(history.columns)
     assert history.columns[-2:] == ("sum", "first")
     assert all(history[column].shape == (30, 5) for column in history.columns)
