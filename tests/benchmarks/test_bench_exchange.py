@@ -21,7 +21,8 @@ def test_a_tiny_run_leaves_rows_and_a_network(tmp_path):
         pytest.skip("no mpiexec beside this Python, and no DADMM_MPIEXEC")
     choices = ("--ranks", 3, "--graphs", "ring", "--sizes", 64, 4096)
     files = ("--csv", "rows.csv", "--network", "net.toml")
-    job = python("-m", "benchmarks.bench_exchange", *choices, "--rounds", 2, *files, cwd=tmp_path)
+    bench = ("-m", "benchmarks.bench_exchange", "--rounds", 2)
+    job = python(*bench, *choices, *files, cwd=tmp_path)
     ended = job.end()
 
     assert ended.code == 0, ended.err

@@ -147,14 +147,8 @@ def test_the_stored_oracle_is_no_better_next_to_it():
 
 def test_the_slice_for_quick_looks_runs(tmp_path):
     """Rows, tables, and the curves of both kinds of problem."""
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.bench_schemes",
-        "--quick",
-        "--out",
-        tmp_path,
-    ]
+    bench = ["-m", "benchmarks.bench_schemes", "--quick"]
+    command = [sys.executable, *bench, "--out", tmp_path]
     ended = subprocess.run(
         command, timeout=120, capture_output=True, text=True, cwd=ROOT, check=False
     )

@@ -203,7 +203,7 @@ BAD = {
     "a graph in two parts": Case(("--topology", "parts.edges"), "not connected"),
     "no data file": Case((*DATA, "none.npy"), "cannot read none.npy: No such file"),
     "a broken .npy": Case((*DATA, "broken.npy"), "broken.npy is not a valid .npy file"),
-    "a broken .csv": Case((*DATA, "broken.csv"), "broken.csv, line 2, column 0"),
+    "a broken .csv": Case((*DATA, "broken.csv"), "line 2, column 0: 'three' is"),
     "a broken .mat": Case((*DATA, "broken.mat"), "broken.mat is not a valid .mat file"),
     "too few samples": Case((*DATA, "few.npy"), "3 samples are too few for 4 nodes"),
     "labels of nobody": Case((*DATA, "ok.csv", "--labels", 0), "the label of sample 0"),

@@ -1,0 +1,123 @@
+"""Results of small runs, compared with stored ones.
+
+They guard against changes that no other test sees. After a change that is meant to
+alter results, record them anew and say so in the changelog::
+
+    python -m tests.solver.test_golden
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import dadmm
+from dadmm import Checkpoints, Sending, Topology, problems
+
+FILE = Path(__file__).with_name("golden.npz")
+SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance", "auto")
+WHOLE = ("float64", 8, 0.0, 0.98)  # payload, bits, censor and its decay
+COLUMNS = ("objective", "primal", "dual", "eta")
+GRAPHS = {
+    "ring": Topology.ring(5),
+    "complete": Topology.complete(4),
+    "grid": Topology.from_edges(4, [(0, 1), (2, 3), (0, 2), (1, 3)]),
+}
+
+
+def rows(i: int, n: int = 15, d: int = 4) -> np.ndarray:
+    """Return the samples of node ``i``."""
+    rng = np.random.default_rng([7, i])
+    return rng.standard_normal((n, d)) * np.linspace(0.5, 2.0, d) + 0.5
+
+
+def problem(kind: str, i: int):
+    """Return the problem of node ``i``."""
+    rng = np.random.default_rng([8, i])
+    X = rows(i)
+    if kind == "ppca":
+        return problems.PPCA(X, n_components=2)
+    if kind == "gaps":
+        X[rng.random(X.shape) < 0.15] = np.nan
+        return problems.IncompletePPCA(X, n_components=2)
+    y = X @ np.linspace(-1.0, 1.0, 4) + 0.3 * rng.standard_normal(15)
+    if kind == "lasso":
+        return problems.Lasso(X, y, 0.5, fit_intercept=False)
+    if kind == "logistic":
+        return problems.LogisticRegression(X, (y > 0).astype(float), 0.1)
+    return problems.LeastSquares(X, y, fit_intercept=False)
+
+
+CASES = {
+    **{f"{scheme}, ppca": ("ppca", "ring", {"scheme": scheme}) for scheme in SCHEMES},
+    "complete": ("ppca", "complete", {}),
+    "grid": ("least_squares", "grid", {}),
+    "gaps": ("gaps", "ring", {}),
+    "lasso": ("lasso", "ring", {}),
+    "logistic": ("logistic", "ring", {"scheme": "nap"}),
+    "float32": ("ppca", "complete", {"sending": Sending(payload="float32")}),
+    "4 bits": ("ppca", "complete", {"sending": Sending(payload="quantised", bits=4)}),
+    "censored": ("ppca", "complete", {"sending": Sending(censor=0.1)}),
+    "every third": ("ppca", "complete", {"sending": Sending(*WHOLE, 3)}),
+    "sleeping": ("ppca", "complete", {"sending": Sending(*WHOLE, 1, 0.3)}),
+    "dropped": (
+        "least_squares", "ring",
+        {"scheme": "fixed", "sending": Sending(*WHOLE, 1, 0.0, 0.2)},
+    ),
+    "as printed": (
+        "ppca", "complete",
+        {"scheme": "nap", "coupling": "own", "probe": "neighbour",
+         "init": "independent", "stopping": "objective", "agreement": "global"},
+    ),
+    "resumed": ("ppca", "ring", {"scheme": "nap"}),
+}  # fmt: skip
+
+
+def solve(kind: str, graph: str, settings: dict, max_iter: int = 30) -> dadmm.Result:
+    """Run one case."""
+    nodes = [problem(kind, i) for i in range(GRAPHS[graph].n_nodes)]
+    settings = {"max_iter": max_iter, "seed": 3, **settings}
+    return dadmm.solve(nodes, GRAPHS[graph], **settings)
+
+
+def resumed(kind: str, graph: str, settings: dict) -> dadmm.Result:
+    """Run the first half, then the second from its checkpoint."""
+    with tempfile.TemporaryDirectory() as folder:
+        for max_iter, resume in ((15, False), (30, True)):
+            keep = Checkpoints(Path(folder) / "run", every=5, resume=resume)
+            result = solve(kind, graph, settings | {"checkpoints": keep}, max_iter)
+    return result
+
+
+def arrays(name: str) -> dict[str, np.ndarray]:
+    """Return what a case finds."""
+    result = (resumed if name == "resumed" else solve)(*CASES[name])
+    found = {"theta": result.theta, "eta": result.eta}
+    found["sent"] = result.traffic.edge_bytes
+    found |= {column: np.asarray(result.history[column][-1]) for column in COLUMNS}
+    return {f"{name}: {key}": values for key, values in found.items()}
+
+
+@cache
+def stored() -> dict[str, np.ndarray]:
+    """Return the arrays of all cases."""
+    with np.load(FILE) as found:
+        return dict(found)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_that_were_recorded(name):
+    """To 1e-9 of an array's largest value: another BLAS may round otherwise."""
+    for key, values in arrays(name).items():
+        scale = np.abs(stored()[key]).max()
+        assert_allclose(values, stored()[key], 1e-9, 1e-9 * scale, err_msg=key)
+
+
+if __name__ == "__main__":
+    found = [arrays(name) for name in CASES]
+    np.savez_compressed(FILE, **{k: v for each in found for k, v in each.items()})
