@@ -2,10 +2,10 @@
 
     python examples/cameras.py [--out DIR]
 
-A synthetic turntable. Every camera sees some frames; in each of them a block of points
-is hidden, another block for another camera, and some tracks are lost at random. The
-cameras agree on the structure by D-PPCA over the tracks they have; missing positions
-come out as predictions with a standard deviation. Needs the extra `plot`.
+The data are a synthetic turntable. Every camera has some of the frames. In each frame a
+block of points is hidden, another block for each camera, and some tracks are lost at
+random. The cameras agree on the structure by D-PPCA over the tracks they have. Missing
+positions are predicted, with a standard deviation. Needs the extra `plot`.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Twelve nodes find the principal components of digits, of which each has some only.
+"""Twelve nodes find the principal components of all digits; each node has some of them.
 
     python examples/digits.py [--out DIR]
 
-Digits of scikit-learn (1797 images of 8 x 8 pixels), each node with the digits of some
-writers only, on a grid. D-PPCA gives every node the components of the whole collection;
-the picture shows them beside those of PCA on all data in one place, and what a node
-would find alone. Needs the extras `sklearn` and `plot`.
+The data are the digits of scikit-learn (1797 images of 8 x 8 pixels). Each node of a
+grid has a block of consecutive images. D-PPCA gives every node the components of the
+whole collection. The picture shows them beside those of PCA on all data in one place,
+and those that a node finds alone. Needs the extras `sklearn` and `plot`.
 """
 
 from __future__ import annotations

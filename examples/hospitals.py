@@ -2,11 +2,12 @@
 
     python examples/hospitals.py [--out DIR]
 
-Breast cancer data of scikit-learn (569 patients, 30 measurements). Every hospital sees
-its own mix of patients, one has a single diagnosis only. They agree on the scaling of
-the measurements and then on a logistic regression; messages go to neighbours and hold
-31 parameters, not rows (docs/privacy.md has what these reveal). All nodes are in one
-process here. Needs the extras `sklearn` and `plot`.
+The data are the breast cancer data of scikit-learn (569 patients, 30 measurements).
+Every hospital has its own mix of patients, and one has a single diagnosis only. They
+agree on the scaling of the measurements and then on a logistic regression. Messages go
+to neighbours and hold parameters, not rows: 60 for the scaling, then 31. What these
+reveal is in docs/privacy.md. All nodes are in one process here. Needs the extras
+`sklearn` and `plot`.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     python examples/inpainting.py [--out DIR]
 
-A photograph of scikit-learn, its patches as samples, scratched pixels as missing
-entries. The nodes agree on one model of patches by D-PPCA, and each fills its own
-strip; messages hold parameters, not pixels. Needs the extras `sklearn` and `plot`.
+The samples are patches of a photograph of scikit-learn; scratched pixels are missing
+entries. The nodes agree on one model of patches by D-PPCA, and each fills in its own
+strip. Messages hold parameters, not pixels. Needs the extras `sklearn` and `plot`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def patches(strip: np.ndarray) -> np.ndarray:
     return windows.reshape(-1, SIDE * SIDE)
 
 
-def mend(strip: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def repair(strip: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Return the strip with its gaps filled by the mean of all patches over them."""
     total, count = np.zeros(strip.shape), np.zeros(strip.shape)
     corners = [
@@ -74,9 +74,9 @@ def run(seed: int = 0) -> dict:
     result = dadmm.solve(
         problems, Topology.chain(NODES), max_iter=100
     )  # plenty for a picture
-    mended = np.vstack(
+    repaired = np.vstack(
         [
-            mend(strip, problem.impute(theta, rows)[0])
+            repair(strip, problem.impute(theta, rows)[0])
             for strip, problem, theta, rows in zip(
                 strips, problems, result.theta, samples, strict=True
             )
@@ -89,8 +89,8 @@ def run(seed: int = 0) -> dict:
         return float(16.0 * np.sqrt(np.mean((guess - image)[lost] ** 2)))
 
     return {
-        "image": image, "broken": broken, "mended": mended,
-        "lost": float(lost.mean()), "error": error(mended), "plain": error(plain),
+        "image": image, "broken": broken, "repaired": repaired,
+        "lost": float(lost.mean()), "error": error(repaired), "plain": error(plain),
         "iterations": result.iterations,
     }  # fmt: skip
 
@@ -104,7 +104,7 @@ def draw(found: dict, out: Path) -> Path:
     titles = {
         "image": "the photograph",
         "broken": f"{100 * found['lost']:.0f} % lost",
-        "mended": "mended by eight nodes",
+        "repaired": "repaired by eight nodes",
     }
     for axis, (name, title) in zip(axes, titles.items(), strict=True):
         axis.imshow(found[name], cmap="gray", vmin=0, vmax=16)

@@ -2,9 +2,9 @@
 
     python examples/sensors.py [--out DIR]
 
-Each sensor knows its place and its own readings, talks to those within reach, and all
-agree on the coefficients of a smooth field: by least squares, which the broken sensors
-ruin, and by Huber's loss, which they do not. Needs the extra `plot`.
+Each sensor has its position and its own readings, and sends to the sensors within
+reach. All agree on the coefficients of a smooth field: by least squares, which the
+broken sensors spoil, and by Huber's loss, which they do not. Needs the extra `plot`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A problem of one's own, to be copied: ridge regression with an intercept.
+"""A problem of your own, to copy: ridge regression with an intercept.
 
-    python examples/template_problem.py         # does it keep its promises?
+    python examples/template_problem.py         # checks its contract
     python -m dadmm.run --problem examples.template_problem:RidgeWithIntercept
 
-The constructor is given this node's rows first. If it has an argument ``y``, that is
-their target (``--target``); others are set by name, by flags such as ``--alpha`` or by
+The constructor receives this node's rows first. An argument ``y`` receives their target
+(``--target``). Other arguments are set by name, by flags such as ``--alpha`` or by
 ``--problem-settings '{"alpha": 0.1}'``.
 """
 
@@ -17,7 +17,7 @@ from dadmm.testing import check_problem
 class RidgeWithIntercept:
     """f(coef, intercept) = 1/2 |X coef + intercept - y|^2 + alpha/2 |coef|^2."""
 
-    convex = True  # then a run says how far from the optimum it may be
+    convex = True  # then a converged run estimates its distance from the optimum
 
     def __init__(self, X, y, alpha=1.0):
         self.rows, self.y = np.column_stack([X, np.ones(len(X))]), y
@@ -25,11 +25,11 @@ class RidgeWithIntercept:
         self.layout = Layout.of(coef=(X.shape[1],), intercept=())
 
     def init(self, rng):
-        """Return where to start, the same for the same rng."""
+        """Return the starting point, the same for the same rng."""
         return np.zeros(self.layout.size)
 
     def expect(self, theta):
-        """Return what an E-step finds at theta, if there is anything latent."""
+        """Return the statistics of an E-step at theta; there are none here."""
         return None
 
     def prox(self, theta, stats, centre, weight):

@@ -54,7 +54,7 @@ def inpainting(found):
     """Lost pixels come back four times better than by the mean grey."""
     assert found["lost"] > 0.2
     assert found["error"] < found["plain"] / 4
-    assert np.isfinite(found["mended"]).all()
+    assert np.isfinite(found["repaired"]).all()
 
 
 CHECKS = {
