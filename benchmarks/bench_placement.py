@@ -4,8 +4,8 @@
 
 Counts what a D-PPCA iteration sends between 2, 4 and 8 hosts whose ranks are in blocks
 (as MPICH and Slurm have it by default) or dealt out in turns (cyclic). With --measure
-it also runs 20 ranks on four hosts that `benchmarks/netem` makes on this machine, and reads
-what their interfaces sent.
+it also runs 20 ranks on four hosts that `benchmarks/netem` emulates, and reads what
+their interfaces sent.
 """
 
 from __future__ import annotations

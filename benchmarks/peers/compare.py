@@ -74,7 +74,11 @@ class Bench:
         self.commands.setdefault(shlex.join(command).replace(f"{ROOT}/", ""))
         ended = subprocess.run(
             command,
-            env={**os.environ, **THREADS, "PYTHONPATH": f"{self.dadmm}{os.pathsep}{ROOT}"},
+            env={
+                **os.environ,
+                **THREADS,
+                "PYTHONPATH": f"{self.dadmm}{os.pathsep}{ROOT}",
+            },
             timeout=timeout,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

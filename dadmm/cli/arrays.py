@@ -16,7 +16,11 @@ from dadmm.solver.result import Result
 
 
 def build(
-    world: World, problems: dict[int, Any], result: Result, features: Names, adrift: bool
+    world: World,
+    problems: dict[int, Any],
+    result: Result,
+    features: Names,
+    adrift: bool,
 ) -> dict[str, Any]:
     """Return the arrays of result.npz, all of them on rank 0.
 

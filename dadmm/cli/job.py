@@ -100,7 +100,7 @@ def write_results(
     folder = collectively(
         world, run_directory.finish, world, directory, result, numbers, content
     )
-    collectively(world, directory.checkpoints.close)  # last: its failure costs no results
+    collectively(world, directory.checkpoints.close)  # last: results are written
     if world.rank == 0 and not config.quiet:
         print(report.text(config, numbers, folder))
 

@@ -80,7 +80,7 @@ def _pool(
 
 
 def _check_columns(world: World, own: list[PPCA]) -> bool:
-    """Check that all nodes have the same columns; return whether entries are missing."""
+    """Check that all nodes have the same columns; return if entries are missing."""
     gappy = [isinstance(problem, IncompletePPCA) for problem in own]
     words = [f"{p.dimension} {has:d}" for p, has in zip(own, gappy, strict=True)]
     found = world.gather_texts(" ".join(words))

@@ -15,7 +15,7 @@ from dadmm.timing.replay import replay
 from tests.support.emulation import obstacle
 
 ROOT = Path(__file__).parents[2]
-# Of benchmarks/netem without rate and delay, from the stored rows; here they hardly count.
+# Of emulated hosts without rate and delay, from the stored rows.
 BASE = Network(
     {"host": Link(1e-4, 1e9), "lan": Link(2e-4, 1e9)},
     overhead=Overhead(message=80, packet=66, payload=1448),

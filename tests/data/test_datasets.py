@@ -240,7 +240,8 @@ def test_unknown_formats_are_told_the_known_ones():
 
 def test_datasets_load_no_scipy():
     """Except for a .mat file."""
-    code = "import sys, dadmm.data.datasets, dadmm.data.shard; sys.exit('scipy' in sys.modules)"
+    code = "import sys, dadmm.data.datasets, dadmm.data.shard; "
+    code += "sys.exit('scipy' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

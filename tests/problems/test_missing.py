@@ -376,7 +376,8 @@ def test_stacked_problems_give_the_same_bits(kind):
     """Expectations, sweeps of any weight, and objectives of several rows."""
     rng = np.random.default_rng(0)
     draws = [rng.normal(size=(20, 12)) for _ in WEIGHTS]
-    draws = [remove_entries(x * np.arange(1, 13), 0.3, seed) for seed, x in enumerate(draws)]
+    scale = np.arange(1, 13)
+    draws = [remove_entries(x * scale, 0.3, seed) for seed, x in enumerate(draws)]
     problems = [kind(x) if kind is LostTracks else kind(x, 2) for x in draws]
     theta = np.array([problem.init(rng) for problem in problems])
     centre, weight = rng.normal(size=theta.shape), np.array(WEIGHTS)
