@@ -1,4 +1,4 @@
-"""The rows that a run records: one per node and iteration, and one per edge if asked."""
+"""The rows of a run: one per node and iteration, and optionally one per edge."""
 
 from __future__ import annotations
 

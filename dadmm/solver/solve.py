@@ -193,8 +193,8 @@ def solve(
     sending : Sending
         How to send less, see `dadmm.exchange.sending.Sending`.
     schedule : Schedule, optional
-        Which edges of the graph there are when, see `dadmm.graphs.schedule`; all, always, by
-        default.
+        The edges of each iteration, see `dadmm.graphs.schedule`; all edges in every
+        iteration by default.
     record, record_edges : bool
         Keep a row per node, and per directed edge, and iteration in ``history``.
     observe : dict of str to callable, optional
