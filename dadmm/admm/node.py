@@ -11,7 +11,7 @@ import numpy as np
 from dadmm.admm import consensus, stopping
 from dadmm.admm.curvature import curvature
 from dadmm.core.errors import ConfigError, ProblemError
-from dadmm.core.interfaces import Edges, PenaltyScheme, Problem, Sighting
+from dadmm.core.interfaces import Edges, PenaltyScheme, Problem, Sighting, StopState
 from dadmm.core.layout import Vector
 from dadmm.exchange.links import Links
 
@@ -91,7 +91,7 @@ class Node:
         self.penalty = scheme.init(degree, bend, diameter)
         self.eta = self.penalty.eta  # what prox and dual step use
         self.network: tuple[float, float] | None = None
-        self.accord = stopping.StopState()
+        self.accord = StopState()
         self.objective, self.primal, self.dual = math.inf, math.nan, math.nan
         self.objective_previous = math.inf  # in the last iteration that was not idle
         self._idled = 0  # iterations that were, see `Links.idle`

@@ -22,7 +22,7 @@ def count(*sent: NDArray[Any]) -> None:
     outside[:] += 1, sum(array.nbytes for array in sent)
 
 
-def wait_sleeping(request: Any, *sent: NDArray[Any]) -> None:
+def wait_sleeping(request: MPI.Request, *sent: NDArray[Any]) -> None:
     """Count a collective, and wait for it by testing and sleeping in turns.
 
     A blocking collective would use the cores until the last rank arrives. Ranks that
@@ -34,7 +34,7 @@ def wait_sleeping(request: Any, *sent: NDArray[Any]) -> None:
         time.sleep(1e-3)
 
 
-def compare(comm: Any, facts: identity.Facts) -> None:
+def compare(comm: MPI.Comm, facts: identity.Facts) -> None:
     """Raise on all ranks if their facts differ.
 
     The ranks reduce a hash. They send the facts themselves only if the hashes differ.
@@ -51,12 +51,12 @@ def compare(comm: Any, facts: identity.Facts) -> None:
         raise error
 
 
-def texts(comm: Any, text: str) -> list[str]:
+def texts(comm: MPI.Comm, text: str) -> list[str]:
     """Return the texts of all ranks, in order, on every rank."""
     return gather_texts(comm, text, everywhere=True)
 
 
-def gather_texts(comm: Any, text: str, everywhere: bool) -> list[str]:
+def gather_texts(comm: MPI.Comm, text: str, everywhere: bool) -> list[str]:
     """Return the texts of all ranks, in order, on every rank or on rank 0 alone."""
     mine = np.frombuffer(text.encode(), dtype=np.uint8)
     everything, counts = _joined(comm, mine[:, None], everywhere)
@@ -64,7 +64,7 @@ def gather_texts(comm: Any, text: str, everywhere: bool) -> list[str]:
     return [part.tobytes().decode() for part in parts]
 
 
-def collect(comm: Any, rows: Matrix, everywhere: bool = True) -> Matrix:
+def collect(comm: MPI.Comm, rows: Matrix, everywhere: bool = True) -> Matrix:
     """Return the rows of all ranks in order, on every rank or on rank 0 alone.
 
     A rank that receives nothing returns no rows.
@@ -74,7 +74,7 @@ def collect(comm: Any, rows: Matrix, everywhere: bool = True) -> Matrix:
 
 
 def _joined(
-    comm: Any, mine: NDArray[Any], everywhere: bool
+    comm: MPI.Comm, mine: NDArray[Any], everywhere: bool
 ) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return the rows (n, width) of all ranks, and the number of rows of each.
 

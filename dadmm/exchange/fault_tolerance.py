@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
 
 import numpy as np
 
@@ -43,7 +42,7 @@ def leave(code: int | None = None) -> None:
     os._exit(code)
 
 
-def agree(comm: Any, yes: bool) -> bool:
+def agree(comm: MPI.Comm, yes: bool) -> bool:
     """Return whether ``yes`` is true on all ranks and none has failed.
 
     All remaining ranks return the same.
@@ -56,7 +55,7 @@ def agree(comm: Any, yes: bool) -> bool:
         return False
 
 
-def alive(survivors: Any, comm: Any) -> list[int]:
+def alive(survivors: MPI.Comm, comm: MPI.Comm) -> list[int]:
     """Return the ranks in ``comm`` of the ranks of ``survivors``."""
     group, before = survivors.Get_group(), comm.Get_group()
     return list(group.Translate_ranks(list(range(survivors.size)), before))

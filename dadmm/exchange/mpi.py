@@ -25,9 +25,9 @@ _start = MPI.Prequest.Startall
 class Plan(NamedTuple):
     """The persistent requests of a swap."""
 
-    started: list[Any]
-    awaited: list[Any]  # complete at the end of the swap
-    late: list[Any]  # sends that may complete later
+    started: list[MPI.Prequest]
+    awaited: list[MPI.Prequest]  # complete at the end of the swap
+    late: list[MPI.Prequest]  # sends that may complete later
 
 
 class MPIExchange:
@@ -57,7 +57,7 @@ class MPIExchange:
 
     def __init__(
         self,
-        comm: Any,
+        comm: MPI.Comm,
         topology: Topology,
         width: int,
         wait: str = "auto",
@@ -94,12 +94,12 @@ class MPIExchange:
         self._plans = [Plan([], [], [])] * 2  # of these lengths, used in turn
         self._far = elsewhere(self._comm, neighbours)
         self._sources = (out, *(out.copy() for _ in range(2 * self._far)))
-        self._pending: list[list[Any]] = [[], []]  # late sends, by turn
+        self._pending: list[list[MPI.Prequest]] = [[], []]  # late sends, by turn
         self._turn = 0
         self._started, _, self._late = self._plans[0]
         self._swaps = 0  # with this plan, not yet counted
         self._posted = np.empty((self._comm.size, 0))
-        self._poll: Any = MPI.REQUEST_NULL
+        self._post: MPI.Request = MPI.REQUEST_NULL
         self.posts = 0
 
     def swap(self) -> None:
@@ -154,12 +154,12 @@ class MPIExchange:
         if self._posted.shape[1] != rows.shape[1]:
             self._posted = np.empty((self._comm.size, rows.shape[1]))
         self._row = rows  # MPI reads it until the request completes
-        self._poll = self._comm.Iallgather(rows, self._posted)
+        self._post = self._comm.Iallgather(rows, self._posted)
         self.posts += 1
 
     def read(self) -> Matrix:
         """Return the rows posted last."""
-        self._wait([self._poll])
+        self._wait([self._post])
         return self._posted
 
     def collect(self, rows: Matrix) -> Matrix:
@@ -224,7 +224,7 @@ class MPIExchange:
     def _complete_requests(self) -> None:
         """Complete all requests, with errors; MPI waits for open ones at its end."""
         plans = [request for plan in self._plans for request in plan.started]
-        for request in (*plans, self._poll):
+        for request in (*plans, self._post):
             with contextlib.suppress(MPI.Exception):
                 request.Wait()
 
@@ -246,14 +246,15 @@ class MPIExchange:
 
     def close(self) -> None:
         """Free the requests and the communicator."""
-        for requests in (*self._pending, [self._poll]):
-            self._wait(requests)
+        for pending in self._pending:
+            self._wait(pending)
+        self._wait([self._post])
         for request in (*self._receives, *self._sends.values()):
             request.Free()
         self._comm.Free()
 
 
-def elsewhere(comm: Any, ranks: Sequence[int]) -> bool:
+def elsewhere(comm: MPI.Comm, ranks: Sequence[int]) -> bool:
     """Return whether any of these ranks is on another host."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     here = comm.Get_group().Translate_ranks(list(ranks), host.Get_group())

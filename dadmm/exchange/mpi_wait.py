@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as 
 _test_all = MPI.Request.Testall
 
 
-def waiting(comm: Any, wait: str) -> Callable[[list[Any]], Any]:
+def waiting(comm: MPI.Comm, wait: str) -> Callable[[Sequence[MPI.Request]], Any]:
     """Return the function that waits for requests: ``wait`` is one of `WAITS`."""
     check_wait(wait)
     if wait == "auto":
@@ -25,7 +25,7 @@ def waiting(comm: Any, wait: str) -> Callable[[list[Any]], Any]:
     return poll if wait == "poll" else MPI.Request.Waitall
 
 
-def poll(requests: list[Any]) -> None:
+def poll(requests: Sequence[MPI.Request]) -> None:
     """Wait for requests by testing and sleeping in turns.
 
     A turn tests once per message: MPICH receives about one message per test, and a
@@ -39,7 +39,7 @@ def poll(requests: list[Any]) -> None:
         time.sleep(POLL_INTERVAL)
 
 
-def crowded(comm: Any) -> bool:
+def crowded(comm: MPI.Comm) -> bool:
     """Return whether this host has more ranks than cores they may use."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     allowed = os.sched_getaffinity(0)
@@ -49,4 +49,4 @@ def crowded(comm: Any) -> bool:
     wait_sleeping(host.Iallreduce(mine, cores, op=MPI.MAX), mine)
     ranks = host.size
     host.Free()
-    return ranks > int(cores.sum())
+    return bool(ranks > int(cores.sum()))

@@ -20,8 +20,8 @@ from dadmm.exchange.mpi_library import MPI, short_name
 class MPIWorld:
     """All ranks of a run, see `dadmm.core.interfaces.World`; not used in the loop."""
 
-    def __init__(self, comm: Any = None) -> None:
-        self.comm = MPI.COMM_WORLD if comm is None else comm
+    def __init__(self, comm: MPI.Comm | None = None) -> None:
+        self.comm: MPI.Comm = MPI.COMM_WORLD if comm is None else comm
         self._all = self.comm
         self.rank, self.size = self.comm.rank, self.comm.size
         self.number = self.rank  # as mpiexec numbers it
@@ -29,7 +29,7 @@ class MPIWorld:
         self.shrunk = False  # whether ranks have failed and the others have continued
         self._before = outside.copy()
 
-    def adopt(self, comm: Any) -> None:
+    def adopt(self, comm: MPI.Comm) -> None:
         """Continue with a communicator of the ranks that are left."""
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.shrunk = True

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.admm import consensus, state
-from dadmm.admm.stopping import StopState
-from dadmm.core.interfaces import PenaltyScheme
+from dadmm.core.interfaces import PenaltyScheme, StopState
 from dadmm.core.layout import Layout
 from dadmm.exchange.links import STATE as EDGE_STATE
 from dadmm.graphs.schedule import Schedule
