@@ -243,11 +243,11 @@ class Node:
         return (self,)
 
     def add_request(self, t: int, request: str) -> None:
-        """Wish something of the whole network, see `stopping.REQUESTS`."""
+        """Request something of all nodes, see `stopping.REQUESTS`."""
         self.accord = stopping.add_request(self.accord, t, request, self.reach)
 
     def due_request(self, t: int) -> str:
-        """Return which request all nodes fulfil after this iteration, if any."""
+        """Return the request that is due after this iteration, or ""."""
         request, self.accord = stopping.due_request(self.accord, t, self.reach)
         return request
 

@@ -200,7 +200,8 @@ def solve(
     observe : dict of str to callable, optional
         Further columns of the history: each a function of theta (size,).
     callbacks : sequence of callables
-        Each is shown ``(t, nodes)`` after every iteration; see `algorithm.iterate`.
+        Each is called with ``(t, nodes)`` after every iteration; see
+        `algorithm.iterate`.
     checkpoints : Checkpoints, optional
         Where and when to save the state of the run, and whether to go on from there;
         the history then begins where the run goes on.

@@ -33,7 +33,7 @@ class Witness:
     """Passes on what mpiexec and its ranks say, unchanged, and remembers the end of it.
 
     Each rank of this machine holds a connection to it, which the kernel closes when the
-    rank ends, before it closes anything else (see `dadmm.exchange.launch_link`). So it is
+    rank ends, before it closes anything else (see `dadmm.exchange.launch_link`). It is
     closed before an MPI can know, and ends others; and closed connections come up here
     in the order in which they were closed.
 

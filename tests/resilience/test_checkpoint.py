@@ -554,7 +554,8 @@ def test_a_run_that_converged_keeps_no_checkpoints(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "value",
     [
-        3, -0.0, math.inf, True, None, (), (1, 2.5), [0.1, 0.2], StopState(3, 1.0, 7.0, 2),
+        3, -0.0, math.inf, True, None, (), (1, 2.5), [0.1, 0.2],
+        StopState(3, 1.0, 7.0, 2),
         {"a": None, "b": {"c": (1, None, (2,))}},
     ],
 )  # fmt: skip

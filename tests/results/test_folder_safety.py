@@ -401,6 +401,6 @@ def test_a_sweep_names_only_folders_of_its_own(tmp_path, name):
     (tmp_path / "sweep.json").write_text(json.dumps(record | {"tasks": [name]}))
 
     with pytest.raises(
-        UsageError, match="is not the name of a folder of a sweep|no list of"
+        UsageError, match=r"is not the name of a folder of a sweep|no list of"
     ):
         tasks.Sweep(tmp_path)
