@@ -20,12 +20,12 @@ Callback = Callable[[int, Sequence[Node]], str | None]
 
 
 class Checkpointer(Protocol):
-    """Who keeps states of a run."""
+    """Saves states of a run."""
 
     def save(self, t: int, request: str, take: Callable[[], state.States]) -> None:
-        """Take the state after iteration ``t``, or not.
+        """Save the state after iteration ``t``, which ``take`` returns, if it is due.
 
-        ``request`` is what all nodes fulfil now, or "max_iter" in the last iteration.
+        ``request`` is the request that is due now, or "max_iter" in the last iteration.
         """
 
 
@@ -47,10 +47,10 @@ def iterate(
     exchange : Exchange
     max_iter : int
     global_stopping : GlobalStopping, optional
-        Agreement over the whole network instead of between neighbours.
+        Stopping by a collective instead of by headers.
     callbacks : sequence of callables
-        Each is shown ``(t, nodes)`` after every iteration and may return a request, see
-        `stopping.REQUESTS`. Their time is counted apart.
+        Each is called with ``(t, nodes)`` after every iteration and may return a
+        request, see `stopping.REQUESTS`. Their time is counted separately.
     checkpointers : sequence of Checkpointer
     start : int
         The iteration after which the nodes are.

@@ -1,10 +1,10 @@
-"""What the end of a run proves about its distance from the optimum.
+"""Bounds on the distance of a finished run from the optimum.
 
 At every node i of a symmetric run, with ``y_ij = 2 lambda_ij`` and residual ``s_i``,
 ``grad f_i(theta_i) = -sum_j y_ij - s_i``, and the y_ij of an edge's two ends cancel.
-So the nodes' gradients sum to ``-sum_i s_i``: small residuals and small disagreement
-mean a small gradient of the whole sum, and that means a small distance where the sum
-is strongly convex.
+So the nodes' gradients sum to ``-sum_i s_i``. Small residuals and a small disagreement
+imply a small gradient of the whole sum, and thus a small distance from the optimum if
+the sum is strongly convex.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from dadmm.graphs.topology import Topology
 
 
 class Certificate(NamedTuple):
-    """Lengths that each node knows by itself, each (n_nodes,)."""
+    """Lengths that each node computes by itself, each (n_nodes,)."""
 
-    disagreement: Vector  # root mean square distance from the neighbours, as heard
+    disagreement: Vector  # root mean square distance from the neighbours, as received
     residual: Vector  # |s_i|
     gaps: Vector  # each node's share of the estimated gap
-    lag: Vector  # root mean square distance from what the neighbours know of it
+    lag: Vector  # root mean square distance from the neighbours' copies of it
 
     @property
     def gap(self) -> float:
@@ -32,8 +32,8 @@ class Certificate(NamedTuple):
 
         Convexity gives ``sum_i f_i(theta_i) - f* <= sum_i grad f_i . (theta_i - x*)``,
         which is at most ``sum_i |1/2 sum_j y_ij . (theta_i - theta_j)| + |s_i| R`` for
-        any R that exceeds every |theta_i - x*|. Here R is |theta_i|: a guess, and a
-        safe one once the nodes are nearer to the optimum than to zero.
+        any R that exceeds every |theta_i - x*|. Here R is |theta_i|, which is a bound
+        once the nodes are nearer to the optimum than to zero.
         """
         return float(self.gaps.sum())
 
@@ -42,7 +42,7 @@ def connectivity(topology: Topology) -> float:
     """Return the second smallest eigenvalue of the graph's Laplacian.
 
     The nodes' squared distances from their mean sum to at most those across edges over
-    this number (Fiedler, 1973); infinite for one node, which has nobody to differ from.
+    this number (Fiedler, 1973). It is infinite for one node.
     """
     n = topology.n_nodes
     if n == 1:
@@ -70,9 +70,9 @@ def distance_bound(
     Notes
     -----
     With P the nodes' distance from their mean m, ``P^2 <= sum_edges |theta_i -
-    theta_j|^2 / connectivity``, where theta_j may be as far as its lag from what i has
-    heard; then ``|sum_i grad f_i(m)| <= sum_i |s_i| + smooth
-    sqrt(n) P`` and ``|theta_i - x*| <= P + |sum_i grad f_i(m)| / strong``.
+    theta_j|^2 / connectivity``, where theta_j differs from the copy at i by its lag at
+    most. Then ``|sum_i grad f_i(m)| <= sum_i |s_i| + smooth sqrt(n) P`` and
+    ``|theta_i - x*| <= P + |sum_i grad f_i(m)| / strong``.
     """
     degrees = np.diff(topology.offsets)
     across = math.sqrt(0.5 * float(degrees @ certificate.disagreement**2))

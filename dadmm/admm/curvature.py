@@ -1,4 +1,4 @@
-"""How strongly a local objective bends, found by proximal steps alone."""
+"""The curvature of a local objective, estimated by proximal steps."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dadmm.admm.consensus import norm
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Vector
 
-LIGHT = 0.1  # the weight is this times the curvature: steps end near a minimum
-ROUNDS, LEAP = 20, 1e6  # weights tried to find it, and how far apart two may be
-NOISE = 1e-13  # steps this short, relative to theta, are rounding
+LIGHT = 0.1  # weight over curvature, so that steps end near a minimum
+ROUNDS, LEAP = 20, 1e6  # most weights tried, and largest ratio of two in a row
+NOISE = 1e-13  # steps shorter than this, relative to theta, are rounding errors
 
 
 def curvature(problem: Problem, theta: Vector) -> float:
@@ -21,14 +21,14 @@ def curvature(problem: Problem, theta: Vector) -> float:
 
     A proximal step from c with weight w ends at an x where the gradient is w (c - x).
     Two steps of different weight give two gradients, and so the curvature between
-    their ends. It is in the units of a penalty, whatever those are, needs nobody else,
-    and is NaN where nothing can be learnt: ``theta`` is optimal, or f_i breaks down.
+    their ends. It has the units of a penalty. It is NaN if it cannot be estimated:
+    ``theta`` is optimal, or f_i breaks down.
 
-    Where f_i bends differently in different directions and places the result depends
-    on the weight, so that is made the same in all units: a tenth of the curvature that
-    it finds. Such steps end near the minimum of f_i, as the solution will; heavier ones
-    would see the start, which may be anywhere, and lighter ones get lost where f_i has
-    no minimum of its own.
+    If the curvature of f_i varies, the result depends on the weight. The weight is a
+    tenth of the curvature that it finds, so that the result does not depend on the
+    units. Such steps end near the minimum of f_i, where the solution is too. A larger
+    weight gives the curvature at the start, which may be anywhere. A smaller one fails
+    if f_i has no minimum.
     """
     weight, found = 1.0, math.nan
     slope, last = 0.0, (math.nan, math.nan)  # of log curvature by log weight
@@ -36,7 +36,7 @@ def curvature(problem: Problem, theta: Vector) -> float:
         stats = problem.expect(theta)
         for _ in range(ROUNDS):
             found, before = _bend(problem, theta, stats, weight), weight
-            if not 0.0 < found < math.inf:  # too heavy or too light to tell
+            if not 0.0 < found < math.inf:  # the weight is too large or too small
                 weight *= LEAP if found == math.inf else 1.0 / LEAP
                 continue
             rise, run = math.log(found / last[0]), math.log(before / last[1])
@@ -53,8 +53,8 @@ def curvature(problem: Problem, theta: Vector) -> float:
 
 
 def _bend(problem: Problem, theta: Vector, stats: Any, weight: float) -> float:
-    """Return the curvature between two steps' ends; NaN where both stay at theta."""
-    share, place = problem.layout.shared, theta.copy  # for a problem may work in place
+    """Return the curvature between the ends of two steps; NaN if both stay at theta."""
+    share, place = problem.layout.shared, theta.copy  # a problem may work in place
     near = share(problem.prox(place(), stats, place(), 2.0 * weight))
     far, start = share(problem.prox(place(), stats, place(), weight)), share(theta)
     way, turn = norm(far - near), norm(2.0 * near - far - start)

@@ -11,7 +11,13 @@ import numpy as np
 from dadmm.admm import consensus, stopping
 from dadmm.admm.curvature import curvature
 from dadmm.core.errors import ConfigError, ProblemError
-from dadmm.core.interfaces import Edges, Observation, PenaltyScheme, Problem
+from dadmm.core.interfaces import (
+    Edges,
+    Observation,
+    PenaltyScheme,
+    Problem,
+    StopState,
+)
 from dadmm.core.layout import Vector
 from dadmm.exchange.links import Links
 
@@ -91,7 +97,7 @@ class Node:
         self.penalty = scheme.init(degree, bend, diameter)
         self.eta = self.penalty.eta  # what prox and dual step use
         self.network: tuple[float, float] | None = None
-        self.accord = stopping.StopState()
+        self.accord = StopState()
         self.objective, self.primal, self.dual = math.inf, math.nan, math.nan
         self.objective_previous = math.inf  # in the last iteration that was not idle
         self._idled = 0  # iterations that were, see `Links.idle`
@@ -243,11 +249,11 @@ class Node:
         return (self,)
 
     def add_request(self, t: int, request: str) -> None:
-        """Wish something of the whole network, see `stopping.REQUESTS`."""
+        """Request something of all nodes, see `stopping.REQUESTS`."""
         self.accord = stopping.add_request(self.accord, t, request, self.reach)
 
     def due_request(self, t: int) -> str:
-        """Return which request all nodes fulfil after this iteration, if any."""
+        """Return the request that is due after this iteration, or ""."""
         request, self.accord = stopping.due_request(self.accord, t, self.reach)
         return request
 

@@ -1,15 +1,16 @@
-"""When a node is satisfied, and how all nodes agree to stop with no centre.
+"""Stopping rules, and how all nodes stop after the same iteration without a centre.
 
-Each message carries three words: ``quiet``, for how many iterations the sender's ever
-wider surroundings have been satisfied; ``stop_at``, the iteration after which all will
-stop; and ``requests``. After diameter + 1 quiet iterations a node knows that every node
-was satisfied at one common iteration, and its ``stop_at`` lies far enough ahead to
-reach everybody: all nodes stop after the same iteration.
+The header of each message has three numbers. If ``quiet_count`` is c, all nodes within
+c - 1 edges of the sender were satisfied c - 1 iterations ago. ``stop_at`` is the
+iteration after which all nodes stop. ``requests`` is described below. If
+``quiet_count`` exceeds the diameter, all nodes were satisfied in the same iteration.
+The node then sets ``stop_at`` so far ahead that it reaches all nodes in time.
 
-What else one node may request of all, to save or to stop by time or by signal, waits for
-the end of a round. Rounds are as long as a word takes to all nodes, so a request of one
-round is known to all when the next one ends, and there all fulfil it. It leaves the
-verdict alone: a run that was stopped and resumed converges when it would have anyway.
+A node can also request that all nodes save, or stop because of time, a signal or a full
+disk. A round has as many iterations as a header needs to reach all nodes. A request of
+one round is known to all nodes at the end of the next round, where it is due. Requests
+do not change the verdict: a run that is stopped and resumed converges after the same
+iteration as one that is not.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import StopState
 from dadmm.core.layout import Vector
 
-REASONS = ("max_iter", "converged", "max_seconds", "signal", "output")  # to end a run
-# What a node may request of all; a code travels as a number, and the largest wins.
+REASONS = ("max_iter", "converged", "max_seconds", "signal", "output")  # of an end
+# Requests by code, as in a header; the largest code takes precedence.
 REQUESTS = ("", "save", "max_seconds", "signal", "output")
 RULES = ("optimality", "residuals", "objective")
 AGREEMENTS = ("neighbours", "global")
-PATIENCE = 4  # iterations in a row before a verdict counts
+PATIENCE = 4  # satisfied iterations in a row that a node needs
 CRITERIA = ("objective", "disagreement", "residual")
-TRAIL = 64  # samples of a run's progress, however long it is; a power of two
+TRAIL = 64  # samples of the progress of a run of any length; a power of two
 
 
 class Part(NamedTuple):
-    """The same of one part of theta, which may be in units of its own."""
+    """The lengths of one named part of theta, which may have its own units."""
 
     disagreement: float  # root mean square distance from the neighbours
     residual: float  # |grad f_i + 2 sum_j lambda_ij|
@@ -48,10 +49,10 @@ class Part(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The lengths by which a node judges its own iteration."""
+    """The lengths by which a rule judges an iteration of a node."""
 
     objective: float
-    objective_previous: float  # inf at t = 1, which satisfies nobody
+    objective_previous: float  # inf at t = 1, where no rule holds
     primal: float  # |r_i| of the paper
     dual: float  # |s_i| of the paper
     theta: float  # |theta_i|
@@ -61,27 +62,27 @@ class Progress(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What a rule judged in one iteration: each criterion as a multiple of its limit.
+    """The criteria of a rule in one iteration, each as a multiple of its limit.
 
-    Below 1 a criterion is met. It is NaN where the rule does not judge it, and infinite
-    where the limit is zero or the length is not known.
+    A criterion is met below 1. It is NaN if the rule does not use it, and infinite if
+    the limit is zero or the length is not a number.
     """
 
     objective: float  # its change since the iteration before
-    disagreement: float = math.nan  # of the worst part of theta
+    disagreement: float = math.nan  # largest over the parts of theta
     residual: float = math.nan
     disagreement_part: int = -1  # that part; -1 is all of theta
     residual_part: int = -1
 
     @property
     def worst(self) -> int:
-        """Which of `CRITERIA` is furthest from being met."""
+        """Index in `CRITERIA` of the largest multiple."""
         worst = 1 if self.disagreement > self.objective else 0
         return 2 if self.residual > self[worst] else worst
 
     @property
     def met(self) -> bool:
-        """Whether no criterion is at or above its limit."""
+        """Whether all criteria are below their limits."""
         return not (
             self.objective >= 1.0 or self.disagreement >= 1.0 or self.residual >= 1.0
         )
@@ -91,29 +92,29 @@ Unmet = tuple[int, Verdict]  # an iteration in which not all criteria were met
 
 
 class Standing:
-    """How the criteria have stood until now, for a node or for the whole network.
+    """The criteria of a run so far, of a node or of the whole network.
 
     Parameters
     ----------
     patience : int
         For how many iterations in a row all criteria must be met.
     delay : int
-        How many iterations later a run stops.
+        Number of iterations after that until the run stops.
     """
 
     def __init__(self, patience: int, delay: int) -> None:
         self.patience, self.delay = patience, delay
         self.held = 0  # iterations in a row in which all were met
-        self.unmet: Unmet = 0, Verdict(math.inf)  # the last time when one was not
-        self.trail = np.full(TRAIL, math.nan)  # the worst multiple, see `enter`
+        self.unmet: Unmet = 0, Verdict(math.inf)  # the last iteration that was not
+        self.trail = np.full(TRAIL, math.nan)  # the largest multiple, see `enter`
         self._due = 1  # the iteration of the next sample
-        self._hurdles: list[Unmet] = []  # what came before the criteria were met
+        self._hurdles: list[Unmet] = []  # last unmet before `patience` met iterations
 
     def enter(self, t: int, verdict: Verdict) -> None:
-        """Take in iteration ``t``, from 1.
+        """Add iteration ``t``, from 1.
 
-        The trail has the first iteration of every `stride`. When it is full, it keeps
-        every other one.
+        The trail has the first iteration of every `stride`. When it is full, every
+        other sample is dropped.
         """
         if not verdict.met:
             self.held, self.unmet = 0, (t, verdict)
@@ -121,7 +122,7 @@ class Standing:
             self.held += 1
             if self.held == self.patience:
                 while len(self._hurdles) > 1 and self._counts(self._hurdles[1], t):
-                    del self._hurdles[0]  # no stop from now on goes back to it
+                    del self._hurdles[0]  # cannot precede a stop any more
                 self._hurdles.append(self.unmet)
         if t == self._due:
             step = stride(t)
@@ -135,20 +136,20 @@ class Standing:
         return hurdle[0] + self.patience + self.delay <= t
 
     def hurdle(self, t: int) -> Unmet:
-        """Return what was last unmet before all that let a run stop after ``t``.
+        """Return the last unmet iteration before the stop after iteration ``t``.
 
-        This is what was last unmet at all if a callback ended the run.
+        If a callback ended the run, return the last unmet iteration of all.
         """
         counted = [each for each in self._hurdles if self._counts(each, t)]
         return counted[-1] if counted else self.unmet
 
     def state(self) -> Vector:
-        """Return all of it as numbers."""
+        """Return the state as numbers, for a checkpoint."""
         seen = [(at, *verdict) for at, verdict in (self.unmet, *self._hurdles)]
         return np.array([self.held, self._due, *self.trail, *sum(seen, ())])
 
     def restore(self, state: Vector) -> None:
-        """Go on from a state."""
+        """Continue from a state."""
         self.held, self._due = map(int, state[:2])
         self.trail = state[2 : 2 + TRAIL].copy()
         seen = state[2 + TRAIL :].reshape(-1, 1 + len(Verdict._fields)).tolist()
@@ -162,28 +163,28 @@ def _unmet(numbers: Sequence[float]) -> Unmet:
 
 
 def stride(t: int) -> int:
-    """Return how many iterations lie between samples of a trail up to ``t``."""
+    """Return the iterations between two samples of a trail up to ``t``."""
     return max(1, 1 << (t - 1).bit_length() >> (TRAIL.bit_length() - 1))
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A node's verdict on one iteration.
+    """A stopping rule, which judges one iteration of a node.
 
     Parameters
     ----------
     name : {"optimality", "residuals", "objective"}
         "objective" is the test of the paper's section 5, the relative change of f
-        alone, which stands for its equation (14). The others also ask that the node
-        agrees with its neighbours and stands at a minimum of its Lagrangian:
-        "optimality" in every part of theta, by measures that bound the distance from
-        the optimum (see `dadmm.admm.certificate`); "residuals" by the paper's primal and
-        dual residual.
+        alone, used in place of its equation (14). The others also require that the
+        node agrees with its neighbours and is at a minimum of its Lagrangian.
+        "optimality" tests this in every part of theta, by lengths that bound the
+        distance from the optimum (see `dadmm.admm.certificate`). "residuals" uses the
+        paper's primal and dual residuals.
     tolerance : float
-        Relative to |theta| and to the multipliers; 0 never stops a run.
+        Relative to |theta| and to the multipliers; with 0 a rule never holds.
     absolute_tolerance : float
-        Of "optimality": per entry of theta and of the gradient, in their own units;
-        it decides where the optimum or the multipliers are zero.
+        For "optimality": per entry of theta and of the gradient, in their units. It
+        matters if the optimum or the multipliers are zero.
     """
 
     name: str = "optimality"
@@ -200,12 +201,12 @@ class Rule:
             check_number(name, value, lambda x: 0 <= x < math.inf, "at least 0")
 
     def change(self, objective: float, previous: float) -> float:
-        """Return how far an objective has moved, as a multiple of its limit."""
+        """Return the change of an objective as a multiple of its limit."""
         limit = self.tolerance * max(abs(objective), 1.0)
         return _over(abs(objective - previous), limit)
 
     def judge(self, now: Progress) -> Verdict:
-        """Return how an iteration of a node compares with the limits of the rule."""
+        """Return the criteria of an iteration as multiples of their limits."""
         change = self.change(now.objective, now.objective_previous)
         if self.name == "objective":
             return Verdict(change)
@@ -231,14 +232,15 @@ class Rule:
         return Verdict(change, most, steepest, apart, slope)
 
     def holds(self, now: Progress) -> bool:
-        """Return whether a node finds nothing left to do in this iteration."""
+        """Return whether all criteria are met."""
         return self.judge(now).met
 
 
 def _over(length: float, limit: float) -> float:
-    """Return a length as a multiple of its limit; infinite if either says nothing.
+    """Return a length as a multiple of its limit.
 
-    It is below 1 exactly if the length is below the limit.
+    The multiple is infinite if the limit is zero or the length is not a number. It is
+    below 1 exactly if the length is below the limit.
     """
     ratio = length / limit if limit > 0.0 else math.inf
     return ratio if ratio == ratio else math.inf
@@ -247,12 +249,14 @@ def _over(length: float, limit: float) -> float:
 def update(
     mine: StopState, theirs: Any, t: int, satisfied: bool, diameter: int
 ) -> StopState:
-    """Return what a node knows after hearing its neighbours in iteration ``t``.
+    """Return the stopping state of a node after iteration ``t``.
 
     Parameters
     ----------
     mine : StopState
-    theirs : record with ``quiet``, ``stop_at`` and ``requests``, each (degree,)
+    theirs : Headers
+        Of the neighbours' messages: ``quiet_count``, ``stop_at`` and ``requests``, each
+        (degree,).
     t : int
     satisfied : bool
         Whether the stopping rule holds for this node in this iteration.
@@ -273,7 +277,7 @@ def update(
 
 
 def add_request(mine: StopState, t: int, request: str, reach: int) -> StopState:
-    """Return the accord of a node that has a request after iteration ``t``.
+    """Return the stopping state of a node that adds a request after iteration ``t``.
 
     Parameters
     ----------
@@ -282,18 +286,21 @@ def add_request(mine: StopState, t: int, request: str, reach: int) -> StopState:
     request : str
         One of `REQUESTS`.
     reach : int
-        How many iterations a word takes to all nodes.
+        Iterations that a header needs to reach all nodes.
     """
     code = REQUESTS.index(request) << _place(t // max(reach, 1))
     return mine._replace(requests=_both(mine.requests, code))
 
 
 def due_request(mine: StopState, t: int, reach: int) -> tuple[str, StopState]:
-    """Return which request all nodes fulfil after iteration ``t``, and what is left."""
+    """Return the request that is due after iteration ``t``, and the state without it.
+
+    It is the same at all nodes; "" if there is none.
+    """
     rounds, rest = divmod(t, max(reach, 1))
     if rest or not mine.requests:
         return "", mine
-    place = _place(rounds)  # of the last round but one: all know by now
+    place = _place(rounds)  # of the round before: known to all nodes
     code = mine.requests >> place & 15
     return REQUESTS[code], mine._replace(requests=mine.requests & ~(15 << place))
 
@@ -308,38 +315,43 @@ def _both(a: int, b: int) -> int:
 
 
 class GlobalStopping:
-    """The verdict over the whole network, for curves comparable with the paper's.
+    """Stopping by a collective over all nodes, comparable with the paper's curves.
 
-    Every node shares one number per iteration with all others. The numbers are read one
-    iteration later, so that nobody waits for them, and are counted apart.
+    Every node posts one number per iteration. The numbers are read one iteration later,
+    so that no node waits for them.
+
+    Parameters
+    ----------
+    rule : Rule
+    cycle : int
+        Iterations until every edge had its turn.
     """
 
     def __init__(self, rule: Rule, cycle: int = 1) -> None:
         self.rule = rule
-        # the cycle: iterations until all edges had a turn
         self.standing = Standing(PATIENCE * cycle, 0)
-        self._heard, self._previous = 0, math.inf
+        self._iteration, self._previous = 0, math.inf
 
     def vote(self, objective: float, satisfied: bool) -> float:
-        """Return the number that a node shares."""
+        """Return the number that a node posts."""
         return objective if self.rule.name == "objective" else float(satisfied)
 
     def state(self) -> tuple[Vector, int, float]:
-        """Return all that the next verdict depends on."""
-        return self.standing.state(), self._heard, self._previous
+        """Return the state, for a checkpoint."""
+        return self.standing.state(), self._iteration, self._previous
 
     def restore(self, state: tuple[Vector, int, float]) -> None:
-        """Go on from a state."""
-        standing, self._heard, self._previous = state
+        """Continue from a state."""
+        standing, self._iteration, self._previous = state
         self.standing.restore(standing)
 
     def update(self, votes: Vector) -> bool:
-        """Return whether all should stop now, given the votes of (n_nodes,) nodes."""
-        self._heard += 1
+        """Return whether all nodes stop now, given their votes (n_nodes,)."""
+        self._iteration += 1
         if self.rule.name == "objective":
             total = float(np.add.reduce(votes))
             verdict = Verdict(self.rule.change(total, self._previous))
-            self.standing.enter(self._heard, verdict)
+            self.standing.enter(self._iteration, verdict)
             self._previous = total
         else:
             self.standing.held = self.standing.held + 1 if votes.all() else 0

@@ -81,16 +81,16 @@ class FailureMessages:
 
     def rewind(self, loss: NodeFailure) -> None:
         """Tell."""
-        if self._rank != loss.parts[0][0]:
+        if self._rank != loss.components[0][0]:
             return
         lines = [
-            f"{_names(loss.lost)} failed; {_names(loss.parts[0])} "
-            f"{_does('continue', loss.parts[0])} after iteration {loss.t}"
+            f"{_names(loss.lost)} failed; {_names(loss.components[0])} "
+            f"{_does('continue', loss.components[0])} after iteration {loss.t}"
         ]
         lines += [
             f"{_names(part)} {_does('have', part)} no path there any more and "
             f"{_does('go', part)} on apart; results will be in part-{part[0]:05d}"
-            for part in loss.parts[1:]
+            for part in loss.components[1:]
         ]
         for line in lines:
             print(f"dadmm: {line}", file=sys.stderr, flush=True)

@@ -146,8 +146,8 @@ def _check_unfinished(world: World, folder: Path, max_iter: int) -> None:
             f"the run in {folder} has lost nodes and ended without them; start anew to "
             "have all"
         )
-    done = run.told("iterations")
-    if run.told("converged"):
+    done = run.entry("iterations")
+    if run.entry("converged"):
         raise CheckpointError(
             f"the run in {folder} has converged after {done} iterations; there is "
             "nothing to resume"

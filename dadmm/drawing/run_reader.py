@@ -34,7 +34,7 @@ class Run(RunFolder):
             config = RunConfig(**table)
         except DadmmError as error:
             raise ConfigError(f"{file}: {error}") from None
-        count = found.told("n_nodes")
+        count = found.entry("n_nodes")
         if config.nodes != count and not found.summary.get("lost_nodes"):
             raise ConfigError(
                 f"{file} is of a run of {config.nodes} nodes, but summary.json beside "

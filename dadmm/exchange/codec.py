@@ -1,12 +1,12 @@
-"""How parameters become bytes.
+"""Codecs: how parameters are written as bytes.
 
-A codec that rounds sends the *difference* between a node's parameters and what the
-receiver has of them, and both ends add the same rounded difference. What was lost by
-rounding stays in the next difference, so that nothing is lost for good (error
-feedback): the rounding shrinks with the steps and the optimum is exact.
+A codec that rounds sends the *difference* between a node's parameters and the
+receiver's copy of them. Both ends add the same rounded difference. The rounding error
+is part of the next difference (error feedback), so it shrinks with the steps and the
+optimum is exact.
 
-``write`` moves ``said`` to what the receiver will have, ``read`` moves what was heard,
-by the same operations, hence to the same bits.
+``write`` updates ``sent``, the receiver's copy as the sender knows it. ``read`` updates
+``received``, the copy itself. Both use the same operations, so the bits are equal.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ LEAST_BITS, MOST_BITS = 2, 16
 
 
 class Codec(Protocol):
-    """Rows are those of a node's neighbours."""
+    """Writes and reads payloads; each row belongs to one neighbour."""
 
     length: int  # bytes of a payload
 
-    def write(self, theta: Matrix, said: Matrix, out: Bytes) -> None:
-        """Write theta (rows, size) into out (rows, length) and update said."""
+    def write(self, theta: Matrix, sent: Matrix, out: Bytes) -> None:
+        """Write theta (rows, size) into out (rows, length) and update ``sent``."""
 
-    def read(self, box: Bytes, heard: Matrix) -> None:
-        """Update heard (rows, size) by what is in box (rows, length)."""
+    def read(self, box: Bytes, received: Matrix) -> None:
+        """Update ``received`` (rows, size) with the payloads in box (rows, length)."""
 
 
 class Exact:
@@ -41,49 +41,49 @@ class Exact:
     def __init__(self, size: int) -> None:
         self.length = 8 * size
 
-    def write(self, theta: Matrix, said: Matrix, out: Bytes) -> None:
-        said[:] = theta
+    def write(self, theta: Matrix, sent: Matrix, out: Bytes) -> None:
+        sent[:] = theta
         out.view(np.float64)[:] = theta
 
-    def read(self, box: Bytes, heard: Matrix) -> None:
-        heard[:] = box.view(np.float64)
+    def read(self, box: Bytes, received: Matrix) -> None:
+        received[:] = box.view(np.float64)
 
 
 class Rounded:
     """The difference in single or half precision, in units of a power of two.
 
-    The power, that of the largest entry, comes first; without it a half would lose
-    differences below 1e-7.
+    The payload starts with the power, that of the largest entry. Without it, half
+    precision would lose differences below 1e-7.
 
     Parameters
     ----------
     size : int
     real, whole : dtype
-        Of the numbers and of the power, equally long.
+        Types of the numbers and of the power; both have the same size.
     """
 
     def __init__(self, size: int, real: Any, whole: Any) -> None:
         self.real, self.whole = np.dtype(real), np.dtype(whole)
         self.length = self.real.itemsize * (1 + size)
 
-    def write(self, theta: Matrix, said: Matrix, out: Bytes) -> None:
-        step = theta - said
+    def write(self, theta: Matrix, sent: Matrix, out: Bytes) -> None:
+        step = theta - sent
         power = np.frexp(np.abs(step).max(axis=1, keepdims=True))[1]
         out.view(self.whole)[:, :1] = power
         out.view(self.real)[:, 1:] = np.ldexp(step, -power)
-        self.read(out, said)
+        self.read(out, sent)
 
-    def read(self, box: Bytes, heard: Matrix) -> None:
+    def read(self, box: Bytes, received: Matrix) -> None:
         power = box.view(self.whole)[:, :1].astype(np.int32)
-        heard += np.ldexp(box.view(self.real)[:, 1:].astype(np.float64), power)
+        received += np.ldexp(box.view(self.real)[:, 1:].astype(np.float64), power)
 
 
 class Quantised:
     """The difference in b bits per entry, each part of theta in its own range.
 
-    A part whose largest difference is R sends R, in single precision, and for each
-    entry which of ``2^b`` equal cells of ``[-R, R]`` it falls into; the receiver takes
-    the middle of the cell. An entry is off by at most ``R / 2^b`` afterwards.
+    For a part whose largest difference is R, the payload has R in single precision,
+    and for each entry the number of its cell, of ``2^b`` equal cells of ``[-R, R]``.
+    The receiver takes the middle of the cell. The error is at most ``R / 2^b``.
 
     Parameters
     ----------
@@ -99,8 +99,8 @@ class Quantised:
         self.length = self.ranges + -(-layout.shared_size * bits // 8)
         self._shifts = np.arange(bits, dtype=np.uint16)
 
-    def write(self, theta: Matrix, said: Matrix, out: Bytes) -> None:
-        step = theta - said
+    def write(self, theta: Matrix, sent: Matrix, out: Bytes) -> None:
+        step = theta - sent
         most = np.maximum.reduceat(np.abs(step), self.starts, axis=1)
         rounded = most.astype(np.float32)
         short = rounded < most
@@ -115,15 +115,15 @@ class Quantised:
         digits = (code[:, :, None] >> self._shifts) & 1
         flat = digits.reshape(len(code), -1).astype(np.uint8)
         out[:, self.ranges :] = np.packbits(flat, axis=1)
-        self._add(code, reach, said)
+        self._add(code, reach, sent)
 
-    def read(self, box: Bytes, heard: Matrix) -> None:
+    def read(self, box: Bytes, received: Matrix) -> None:
         ranges = np.ascontiguousarray(box[:, : self.ranges]).view(np.float32)
-        size = heard.shape[1]
+        size = received.shape[1]
         flat = np.unpackbits(box[:, self.ranges :], axis=1, count=size * self.bits)
         digits = flat.reshape(len(box), size, self.bits).astype(np.uint16)
         code = (digits << self._shifts).sum(axis=2, dtype=np.uint16)
-        self._add(code, ranges.astype(np.float64)[:, self.part], heard)
+        self._add(code, ranges.astype(np.float64)[:, self.part], received)
 
     def _add(self, code: np.ndarray, reach: Matrix, to: Matrix) -> None:
         """Add the middles of cells: ``reach ((2 code + 1) / 2^b - 1)``."""

@@ -1,4 +1,4 @@
-"""MPI calls outside the iterations: each is counted and waits without using a core."""
+"""MPI calls outside the iterations: each is counted, and waits without using a core."""
 
 from __future__ import annotations
 
@@ -7,42 +7,43 @@ import time
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core.layout import Matrix
 from dadmm.exchange import identity
 from dadmm.exchange.mpi_library import MPI
 
-# What this process has handed to MPI outside of the iterations: calls, and bytes
+# calls, and bytes sent, of this process outside the iterations
 outside = np.zeros(2, dtype=np.int64)
 
 
-def count(*handed: np.ndarray) -> None:
-    """Count a call outside of the iterations, and what this process sends in it."""
-    outside[:] += 1, sum(array.nbytes for array in handed)
+def count(*sent: NDArray[Any]) -> None:
+    """Count a call outside the iterations, and the bytes that this process sends."""
+    outside[:] += 1, sum(array.nbytes for array in sent)
 
 
-def wait_sleeping(request: Any, *handed: np.ndarray) -> None:
-    """Count a collective, and wait for it by looking and sleeping in turns.
+def wait_sleeping(request: MPI.Request, *sent: NDArray[Any]) -> None:
+    """Count a collective, and wait for it by testing and sleeping in turns.
 
-    Ranks that still import, or write, need the cores: blocking collectives would keep
-    them busy until the last rank comes (the start of 20 ranks on 2 took 1.2 times as
-    long).
+    A blocking collective would use the cores until the last rank arrives. Ranks that
+    still import modules or write files need them: with blocking collectives 20 ranks on
+    2 cores took 1.2 times as long to start.
     """
-    count(*handed)
+    count(*sent)
     while not request.Test():
         time.sleep(1e-3)
 
 
-def compare(comm: Any, facts: identity.Facts) -> None:
-    """Raise, on all ranks, if they do not hold the same facts.
+def compare(comm: MPI.Comm, facts: identity.Facts) -> None:
+    """Raise on all ranks if their facts differ.
 
-    That takes one small reduction; only if they differ, the facts themselves are sent.
+    The ranks reduce a hash. They send the facts themselves only if the hashes differ.
     """
     code = np.array([identity.digest(facts)], dtype=np.uint64)
     mine = np.concatenate([code, ~code])
     most = np.empty_like(mine)
     wait_sleeping(comm.Iallreduce(mine, most, op=MPI.MAX), mine)
-    if most[0] == ~most[1]:  # the largest is the smallest
+    if most[0] == ~most[1]:  # the largest hash is the smallest
         return
     everyone = [json.loads(text) for text in texts(comm, json.dumps(dict(facts)))]
     error = identity.disagreement(everyone)
@@ -50,12 +51,12 @@ def compare(comm: Any, facts: identity.Facts) -> None:
         raise error
 
 
-def texts(comm: Any, text: str) -> list[str]:
+def texts(comm: MPI.Comm, text: str) -> list[str]:
     """Return the texts of all ranks, in order, on every rank."""
     return gather_texts(comm, text, everywhere=True)
 
 
-def gather_texts(comm: Any, text: str, everywhere: bool) -> list[str]:
+def gather_texts(comm: MPI.Comm, text: str, everywhere: bool) -> list[str]:
     """Return the texts of all ranks, in order, on every rank or on rank 0 alone."""
     mine = np.frombuffer(text.encode(), dtype=np.uint8)
     everything, counts = _joined(comm, mine[:, None], everywhere)
@@ -63,7 +64,7 @@ def gather_texts(comm: Any, text: str, everywhere: bool) -> list[str]:
     return [part.tobytes().decode() for part in parts]
 
 
-def collect(comm: Any, rows: Matrix, everywhere: bool = True) -> Matrix:
+def collect(comm: MPI.Comm, rows: Matrix, everywhere: bool = True) -> Matrix:
     """Return the rows of all ranks in order, on every rank or on rank 0 alone.
 
     A rank that receives nothing returns no rows.
@@ -73,11 +74,11 @@ def collect(comm: Any, rows: Matrix, everywhere: bool = True) -> Matrix:
 
 
 def _joined(
-    comm: Any, mine: np.ndarray, everywhere: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows (n, width) of all ranks, and how many each has.
+    comm: MPI.Comm, mine: NDArray[Any], everywhere: bool
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the rows (n, width) of all ranks, and the number of rows of each.
 
-    There are none, of any rank, on ranks that receive nothing.
+    Ranks that receive nothing return no rows and zeros.
     """
     names = ("Iallgather", "Iallgatherv") if everywhere else ("Igather", "Igatherv")
     equal, unequal = (getattr(comm, name) for name in names)

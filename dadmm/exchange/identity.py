@@ -1,7 +1,6 @@
-"""What decides the numbers of a run, in short: do two of its parts belong together?
+"""Facts that decide the numbers of a run, to compare ranks, or a run and a checkpoint.
 
-Parts are the ranks of a job, or a run and its checkpoint. Facts are texts by name:
-versions and settings as they are, and hashes of what is long.
+Facts are texts by name: versions and settings as they are, and hashes of long values.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ Facts = Mapping[str, str]
 def identity(
     given: Mapping[str, Any], topology: Topology, schedule: Schedule | None = None
 ) -> dict[str, str]:
-    """Return who a run is, by which it knows its own checkpoints.
+    """Return the facts by which a run recognises its own checkpoints.
 
     Parameters
     ----------
     given : dict of str to object
-        The settings that decide its numbers.
-    topology, schedule
-        Who talks to whom, when.
+        The settings that decide the numbers.
+    topology : Topology
+    schedule : Schedule, optional
     """
     return {
         "version": version.__version__,
@@ -51,21 +50,21 @@ def identity(
 
 
 def difference(mine: Facts, theirs: Facts) -> str | None:
-    """Return the name of the first fact that is not the same, None if all are."""
+    """Return the name of the first fact that differs, None if all are equal."""
     names = [*mine, *(name for name in theirs if name not in mine)]
     return next((name for name in names if mine.get(name) != theirs.get(name)), None)
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the code that makes the numbers."""
+    """Return the versions of dadmm and numpy."""
     return {"dadmm": version.__version__, "numpy": np.__version__}
 
 
 def settings(given: Mapping[str, Any]) -> dict[str, str]:
-    """Return settings as texts that are equal where the settings are.
+    """Return settings as texts that are equal if the settings are.
 
-    Numbers are equal by value, whatever their type. Of arrays and other objects only
-    counts whether they are given, and of dicts the names.
+    Numbers are compared by value, dicts by their keys. Of arrays and other objects only
+    their presence counts.
     """
     found: dict[str, str] = {}
     for name, value in given.items():
@@ -92,7 +91,7 @@ def _plain(value: Any) -> str:
 
 
 def of_graph(topology: Topology, schedule: Schedule | None = None) -> str:
-    """Return a hash of who talks to whom, and of when, where that is not always."""
+    """Return a hash of the edges, and of the rounds of the schedule."""
     rounds = [] if schedule is None else [sorted(edges) for edges in schedule.rounds]
     counts = [topology.n_nodes, len(topology.edges), *map(len, rounds)]
     turns = [np.array(edges, dtype=np.int64).ravel() for edges in rounds]
@@ -101,7 +100,7 @@ def of_graph(topology: Topology, schedule: Schedule | None = None) -> str:
 
 
 def of_data(samples: Iterable[np.ndarray]) -> str:
-    """Return a check sum of arrays: their shapes, types and bytes."""
+    """Return a checksum of the shapes, types and bytes of arrays."""
     code = 0
     for array in samples:
         code = zlib.crc32(f"{array.shape} {array.dtype.str}".encode(), code)
@@ -110,7 +109,7 @@ def of_data(samples: Iterable[np.ndarray]) -> str:
 
 
 def digest(facts: Facts) -> int:
-    """Return a hash of facts, in whatever order they come, as a number of 64 bits."""
+    """Return a hash of facts, in any order, as a number of 64 bits."""
     lines = sorted(f"{name} = {value}" for name, value in facts.items())
     return int(_hash("\n".join(lines).encode()), 16)
 
@@ -120,15 +119,15 @@ def _hash(data: bytes) -> str:
 
 
 def disagreement(everyone: Sequence[Facts]) -> DadmmError | None:
-    """Return what to tell ranks whose facts, in order of rank, are not the same."""
+    """Return the error if the facts of the ranks, in order, differ; else None."""
     first = everyone[0]
     names = (difference(first, facts) for facts in everyone)
     name = next((name for name in names if name is not None), None)
     if name is None:
         return None
-    mine, said = first.get(name), [facts.get(name) for facts in everyone]
-    theirs = next(value for value in said if value != mine)
-    who = _ranks([rank for rank, value in enumerate(said) if value == theirs])
+    mine, values = first.get(name), [facts.get(name) for facts in everyone]
+    theirs = next(value for value in values if value != mine)
+    who = _ranks([rank for rank, value in enumerate(values) if value == theirs])
     if name == "graph":
         return TopologyError(
             f"{who} another graph or schedule than rank 0; give all ranks the same"
@@ -156,7 +155,7 @@ def disagreement(everyone: Sequence[Facts]) -> DadmmError | None:
 def other_columns(
     who: str, theirs: Sequence[str] | None, first: str, mine: Sequence[str] | None
 ) -> ShardError:
-    """Return what to say of files whose columns have different names."""
+    """Return the error of files whose columns have different names."""
     pairs = enumerate(zip_longest(theirs or (), mine or ()))
     k, pair = next((k, pair) for k, pair in pairs if pair[0] != pair[1])
     they, me = ("no name" if name is None else repr(name) for name in pair)
@@ -167,7 +166,7 @@ def other_columns(
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    """Return ranks in words, with a verb."""
+    """Return "rank 2 has" or "ranks 1 and 2 have"."""
     if len(ranks) == 1:
         return f"rank {ranks[0]} has"
     named = [str(rank) for rank in ranks]

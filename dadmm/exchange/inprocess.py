@@ -1,4 +1,4 @@
-"""The exchange of a network that lives in one process."""
+"""The exchange between the nodes of one process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class InProcessExchange:
     comm = None
 
     def all_finished(self, finished: bool) -> bool:
-        """Return whether this process has finished: there is no other."""
+        """Return ``finished``: there is no other process."""
         return finished
 
     def raise_failed(self) -> NoReturn:
@@ -53,8 +53,8 @@ class InProcessExchange:
 
     def swap(self) -> None:
         """Send every outbox row that has a length."""
-        # mode="clip" lets take write straight into the inbox, without a buffer; what
-        # lies beyond a message's length is copied too, and nobody reads it
+        # mode="clip" lets take write into the inbox without a buffer. Bytes beyond a
+        # message's length are copied too, and are not read.
         np.take(self._out, self._reverse, axis=0, out=self._in, mode="clip")
         self._sent[:, 0] += self._lengths > 0
         self._sent[:, 1] += self._lengths
@@ -69,13 +69,13 @@ class InProcessExchange:
         return self._posted
 
     def collect(self, rows: Matrix) -> Matrix:
-        """Return the rows of all nodes, which are all here."""
+        """Return the rows: this process hosts all nodes."""
         return rows
 
     @property
     def collectives(self) -> tuple[int, int]:
-        """How many rows were posted, and the bytes of all nodes in them."""
+        """The number of calls of ``post``, and the bytes of all nodes in them."""
         return self.posts, self.posts * self._posted.nbytes
 
     def close(self) -> None:
-        """Release nothing: the buffers are ordinary memory."""
+        """Do nothing: the buffers are ordinary memory."""

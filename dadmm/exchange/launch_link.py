@@ -1,4 +1,7 @@
-"""This process and the launcher that started it: mpiexec, srun, or `launch/local`."""
+"""The link between this process and the command that started it.
+
+mpiexec or srun sets the rank; `launch/local` watches the processes.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import time
 from array import array
 from typing import Any
 
-# (rank, size) as the launchers of MPICH and Intel MPI, Open MPI, PMIx and Slurm say it
+# variables of (rank, size): MPICH and Intel MPI, Open MPI, PMIx, Slurm
 LAUNCHERS = (
     ("PMI_RANK", "PMI_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -19,7 +22,7 @@ LAUNCHERS = (
 
 
 def rank_and_size() -> tuple[int, int] | None:
-    """Return rank and number of processes as a launcher says, None without one."""
+    """Return the rank and the number of processes; None without a launcher."""
     for rank, size in LAUNCHERS:
         if os.environ.get(rank, "").isdigit() and os.environ.get(size, "").isdigit():
             return int(os.environ[rank]), int(os.environ[size])
@@ -27,12 +30,11 @@ def rank_and_size() -> tuple[int, int] | None:
 
 
 def connect_to_launcher() -> None:
-    """Let a launcher on this machine know of this rank, and know when it ends.
+    """Open a connection to ``launch/local``, by which it sees when this rank ends.
 
-    That is before MPI starts: Intel MPI's mpiexec does not mind a rank that ends before
-    it has. The connection is never closed but by the kernel, when the process ends
-    however it does. As it closes the highest file first, this comes before all that an
-    MPI sees.
+    Call it before MPI starts: Intel MPI's mpiexec does not report a rank that ends
+    before that. The connection has a high file number and is never closed. The kernel
+    closes it when the process ends, before the connections of MPI.
     """
     path = os.environ.get("DADMM_RUN_FILE")
     if not path:
@@ -44,18 +46,18 @@ def connect_to_launcher() -> None:
 
     most = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 1024)
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as line:
-        line.settimeout(5)  # for a launcher that was stopped
+        line.settimeout(5)  # if the launch command is suspended
         line.connect(f"{path}.ranks")
         fcntl.fcntl(line, fcntl.F_DUPFD_CLOEXEC, most - 16)
-        line.sendall(str(rank).encode())  # last: whom it hears of, it takes for alive
+        line.sendall(str(rank).encode())  # last: it marks the rank as alive
 
 
 def wait_until_read(stream: Any, limit: float = 1.0) -> None:
-    """Wait until the reader of a pipe has taken all that is in it, or time is up."""
+    """Wait until a pipe is empty, or for ``limit`` seconds."""
     import fcntl
     import termios
 
-    with contextlib.suppress(OSError, AttributeError):  # no such file, or no stream
+    with contextlib.suppress(OSError, AttributeError):  # not a pipe, or no stream
         file, expiry, left = stream.fileno(), time.monotonic() + limit, array("i", [1])
         while stat.S_ISFIFO(os.fstat(file).st_mode) and left[0]:
             fcntl.ioctl(file, termios.FIONREAD, left)

@@ -216,7 +216,8 @@ class Links:
         """Return to whom there is news."""
         self._threshold *= self.sending.censor_decay
         news = np.sqrt(np.square(shared - self.said).sum(axis=1))
-        return news > self._threshold * np.sqrt(shared.dot(shared))
+        changed: Mask = news > self._threshold * np.sqrt(shared.dot(shared))
+        return changed
 
     def _write(self, shared: Vector | Matrix, due: Mask) -> None:
         """Write the payloads that are due; alike ones once."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core.errors import TopologyError
 from dadmm.core.layout import Matrix
@@ -17,46 +18,46 @@ from dadmm.exchange.mpi_library import MPI
 from dadmm.exchange.mpi_wait import waiting
 from dadmm.graphs.topology import Topology
 
-SHORT = 8192  # bytes of a message that every MPI sends off without asking the receiver
+SHORT = 8192  # bytes of a message that every MPI sends eagerly
 _start = MPI.Prequest.Startall
 
 
 class Plan(NamedTuple):
-    """The requests of a swap."""
+    """The persistent requests of a swap."""
 
-    started: list[Any]
-    awaited: list[Any]  # before the swap is over
-    late: list[Any]  # sends that may be over later
+    started: list[MPI.Prequest]
+    awaited: list[MPI.Prequest]  # complete at the end of the swap
+    late: list[MPI.Prequest]  # sends that may complete later
 
 
 class MPIExchange:
     """One message per directed edge and swap, by persistent point-to-point requests.
 
-    A swap is over when all messages are in. Sends to other hosts may take longer: those
-    of MPICH over TCP are over when the receiver has confirmed them, a second latency.
-    So there rows are sent from two copies in turn, and a swap waits for the sends of
-    the one before last. Long messages need both ends to take part: these it sees
-    through.
+    A swap ends when all messages are received. Sends to other hosts may complete later:
+    those of MPICH over TCP wait for a confirmation of the receiver, a second latency.
+    So rows to other hosts are sent from two copies in turn, and a swap waits for the
+    sends of the swap before the last. Messages longer than `SHORT` need both ends to
+    take part; a swap waits for all of these.
 
     Parameters
     ----------
     comm : MPI.Comm
-        Duplicated, so that no message of the caller's can be mistaken for ours.
+        Duplicated, so that messages of the caller do not interfere.
     topology : Topology
         With as many nodes as the communicator has ranks.
     width : int
         Bytes of the longest message.
     survives : bool
-        Whether to go on when other ranks die, which takes an MPI with ULFM.
+        Whether to continue when other ranks fail, which needs an MPI with ULFM.
     wait : {"auto", "block", "poll"}
-        How to wait: inside MPI ("block"), which is quickest when every rank has a core
-        to itself, or by testing and sleeping in turns ("poll"), which leaves the core to
-        the ranks that are waited for. "auto" naps where ranks outnumber cores.
+        How to wait: inside MPI ("block"), which is fastest when every rank has a core,
+        or by testing and sleeping in turns ("poll"), which leaves the core to other
+        ranks. "auto" polls if a host has more ranks than cores.
     """
 
     def __init__(
         self,
-        comm: Any,
+        comm: MPI.Comm,
         topology: Topology,
         width: int,
         wait: str = "auto",
@@ -93,12 +94,12 @@ class MPIExchange:
         self._plans = [Plan([], [], [])] * 2  # of these lengths, used in turn
         self._far = elsewhere(self._comm, neighbours)
         self._sources = (out, *(out.copy() for _ in range(2 * self._far)))
-        self._pending: list[list[Any]] = [[], []]  # late sends, by turn
+        self._pending: list[list[MPI.Prequest]] = [[], []]  # late sends, by turn
         self._turn = 0
         self._started, _, self._late = self._plans[0]
-        self._swaps = 0  # by this plan, and not yet counted
+        self._swaps = 0  # with this plan, not yet counted
         self._posted = np.empty((self._comm.size, 0))
-        self._poll: Any = MPI.REQUEST_NULL
+        self._post: MPI.Request = MPI.REQUEST_NULL
         self.posts = 0
 
     def swap(self) -> None:
@@ -117,7 +118,7 @@ class MPIExchange:
         self._swaps += 1
 
     def _swap_late(self) -> None:
-        """Send copies, and wait for what comes in and for the sends before last."""
+        """Send copies; wait for the receives and the sends of the swap before last."""
         turn = self._turn = 1 - self._turn
         plan = self._plans[turn]
         self._wait(self._pending[turn])
@@ -127,14 +128,14 @@ class MPIExchange:
         self._wait(plan.awaited)
 
     def _count(self) -> None:
-        """Count what was sent by this plan; to do so in each swap took 3 us."""
+        """Count the messages of this plan; counting in each swap took 3 us."""
         lengths = np.frombuffer(self._planned, dtype=np.int64)
         self._sent[:, 0] += self._swaps * (lengths > 0)
         self._sent[:, 1] += self._swaps * lengths
         self._swaps = 0
 
     def _plan(self, turn: int) -> Plan:
-        """Return the requests of these lengths; a row's are made once for each."""
+        """Return the requests for the current lengths; each is made once and kept."""
         late = self._far and self._lengths.max(initial=0) <= SHORT
         source = 1 + turn if late else 0
         due = [(source, k, n) for k, n in enumerate(self._lengths.tolist()) if n]
@@ -152,13 +153,13 @@ class MPIExchange:
         """Start to share this node's row with all nodes, without blocking."""
         if self._posted.shape[1] != rows.shape[1]:
             self._posted = np.empty((self._comm.size, rows.shape[1]))
-        self._row = rows  # kept until it is sent
-        self._poll = self._comm.Iallgather(rows, self._posted)
+        self._row = rows  # MPI reads it until the request completes
+        self._post = self._comm.Iallgather(rows, self._posted)
         self.posts += 1
 
     def read(self) -> Matrix:
         """Return the rows posted last."""
-        self._wait([self._poll])
+        self._wait([self._post])
         return self._posted
 
     def collect(self, rows: Matrix) -> Matrix:
@@ -166,9 +167,10 @@ class MPIExchange:
         return collect(self._comm, rows)
 
     def all_finished(self, finished: bool) -> bool:
-        """Return whether all ranks have finished and none has died.
+        """Return whether all ranks have finished and none has failed.
 
-        A rank that has not wakes up those that still wait for messages.
+        A rank that has not finished revokes the communicator, so that ranks that wait
+        for messages raise.
         """
         if not self.rank_failure:
             return finished
@@ -177,27 +179,27 @@ class MPIExchange:
         return fault_tolerance.agree(self._comm, finished)
 
     def raise_failed(self) -> NoReturn:
-        """Raise that ranks have died, on all that are left."""
+        """Raise that a rank has failed."""
         raise MPI.Exception(MPI.ERR_PROC_FAILED)
 
     def shrink(
         self, last: int, plan: Callable[[Sequence[int]], tuple[Sequence[int], Topology]]
     ) -> tuple[MPIExchange, list[int], int]:
-        """Return an exchange among survivors, who they are, and where they go on.
+        """Return an exchange without the failed ranks.
 
         Parameters
         ----------
         last : int
             The last iteration that this rank has finished.
         plan : callable
-            Given the nodes that are alive, returns those among whom this rank goes on,
+            Takes the nodes that are left. Returns the nodes of this rank's component
             and their graph.
 
         Returns
         -------
         exchange : MPIExchange
         alive : list of int
-            All survivors, by their numbers before.
+            The nodes that are left, of all components, by their previous numbers.
         t : int
             The last iteration that all of them have finished.
         """
@@ -212,7 +214,7 @@ class MPIExchange:
                 among = everyone.Split(part[0], key=self._comm.rank)
                 exchange = MPIExchange(among, graph, *self._made_of)
                 whole = True
-            except MPI.Exception:  # somebody else has died meanwhile
+            except MPI.Exception:  # another rank has failed meanwhile
                 everyone.Revoke()
                 whole = False
             if fault_tolerance.agree(everyone, whole):
@@ -220,39 +222,40 @@ class MPIExchange:
                 return exchange, alive, int(t[0])
 
     def _complete_requests(self) -> None:
-        """Let all requests end in error, or MPI waits for them when the job ends."""
+        """Complete all requests, with errors; MPI waits for open ones at its end."""
         plans = [request for plan in self._plans for request in plan.started]
-        for request in (*plans, self._poll):
+        for request in (*plans, self._post):
             with contextlib.suppress(MPI.Exception):
                 request.Wait()
 
     @property
     def comm(self) -> Any:
-        """A communicator of these ranks, for the caller to keep."""
+        """A new communicator of these ranks, which the caller keeps."""
         return self._comm.Dup()
 
     @property
-    def sent(self) -> dict[int, np.ndarray]:
+    def sent(self) -> dict[int, NDArray[np.int64]]:
         """Messages and bytes to each neighbour so far."""
         self._count()
         return {self.hosted[0]: self._sent}
 
     @property
     def collectives(self) -> tuple[int, int]:
-        """How many rows were posted, and the bytes of all nodes in them."""
+        """The number of calls of ``post``, and the bytes of all nodes in them."""
         return self.posts, self.posts * self._posted.nbytes
 
     def close(self) -> None:
         """Free the requests and the communicator."""
-        for requests in (*self._pending, [self._poll]):
-            self._wait(requests)
+        for pending in self._pending:
+            self._wait(pending)
+        self._wait([self._post])
         for request in (*self._receives, *self._sends.values()):
             request.Free()
         self._comm.Free()
 
 
-def elsewhere(comm: Any, ranks: Sequence[int]) -> bool:
-    """Return whether some of these ranks are on another host."""
+def elsewhere(comm: MPI.Comm, ranks: Sequence[int]) -> bool:
+    """Return whether any of these ranks is on another host."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     here = comm.Get_group().Translate_ranks(list(ranks), host.Get_group())
     host.Free()

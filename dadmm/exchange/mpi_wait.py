@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,42 +13,40 @@ from dadmm.exchange import check_wait
 from dadmm.exchange.collectives import wait_sleeping
 from dadmm.exchange.mpi_library import MPI
 
-POLL_INTERVAL = (
-    50e-6  # seconds asked for; about 100 with the usual timer. 50 to 200 are alike
-)
-_done = MPI.Request.Testall
+POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as good
+_test_all = MPI.Request.Testall
 
 
-def waiting(comm: Any, wait: str) -> Callable[[list[Any]], Any]:
-    """Return the function that waits for requests."""
+def waiting(comm: MPI.Comm, wait: str) -> Callable[[Sequence[MPI.Request]], Any]:
+    """Return the function that waits for requests: ``wait`` is one of `WAITS`."""
     check_wait(wait)
     if wait == "auto":
         wait = "poll" if crowded(comm) else "block"
     return poll if wait == "poll" else MPI.Request.Waitall
 
 
-def poll(requests: list[Any]) -> None:
-    """Wait for requests by looking and sleeping in turns.
+def poll(requests: Sequence[MPI.Request]) -> None:
+    """Wait for requests by testing and sleeping in turns.
 
-    A turn has as many looks as messages are due: MPICH takes in about one message per
-    look, and one look per nap made dense graphs twice as slow.
+    A turn tests once per message: MPICH receives about one message per test, and a
+    single test per turn made dense graphs twice as slow.
     """
-    looks = len(requests) // 2 + 1
+    tests = len(requests) // 2 + 1
     while True:
-        for _ in range(looks):
-            if _done(requests):
+        for _ in range(tests):
+            if _test_all(requests):
                 return
         time.sleep(POLL_INTERVAL)
 
 
-def crowded(comm: Any) -> bool:
-    """Return whether the ranks of this host outnumber the cores they may use."""
+def crowded(comm: MPI.Comm) -> bool:
+    """Return whether this host has more ranks than cores they may use."""
     host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     allowed = os.sched_getaffinity(0)
     mine = np.zeros(4096, dtype=np.uint8)
     mine[list(allowed)] = 1
-    cores = np.empty_like(mine)  # of all: some launchers pin each rank to its own
+    cores = np.empty_like(mine)  # of all ranks: some launchers pin each rank to one
     wait_sleeping(host.Iallreduce(mine, cores, op=MPI.MAX), mine)
     ranks = host.size
     host.Free()
-    return ranks > int(cores.sum())
+    return bool(ranks > int(cores.sum()))

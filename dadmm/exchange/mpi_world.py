@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core.layout import Matrix, Vector
 from dadmm.exchange import collectives, fault_tolerance, identity
@@ -17,32 +18,29 @@ from dadmm.exchange.mpi_library import MPI, short_name
 
 
 class MPIWorld:
-    """All ranks of a run, for set-up and for errors; never used inside the loop."""
+    """All ranks of a run, see `dadmm.core.interfaces.World`; not used in the loop."""
 
-    def __init__(self, comm: Any = None) -> None:
-        self.comm = MPI.COMM_WORLD if comm is None else comm
+    def __init__(self, comm: MPI.Comm | None = None) -> None:
+        self.comm: MPI.Comm = MPI.COMM_WORLD if comm is None else comm
         self._all = self.comm
         self.rank, self.size = self.comm.rank, self.comm.size
-        self.number = self.rank  # as mpiexec knows it
+        self.number = self.rank  # as mpiexec numbers it
         self.library = short_name()
-        self.shrunk = False  # whether ranks have died and these have gone on
+        self.shrunk = False  # whether ranks have failed and the others have continued
         self._before = outside.copy()
 
-    def adopt(self, comm: Any) -> None:
-        """Be the world of those that are left, or of one part of them."""
+    def adopt(self, comm: MPI.Comm) -> None:
+        """Continue with a communicator of the ranks that are left."""
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.shrunk = True
 
     def leave(self, code: int) -> None:
-        """End this process as one that has survived others, when all have come here."""
+        """End this process without MPI_Finalize, when all remaining ranks call this."""
         fault_tolerance.agree(self.comm, True)
         fault_tolerance.leave(code)
 
     def renumber(self, rank: int) -> None:
-        """Number the ranks anew, from now on; this one has the given number.
-
-        Rank 0 must stay: it speaks for all.
-        """
+        """Give this process another rank; rank 0 stays rank 0, which prints for all."""
         self.comm = self.comm.Split(0, key=rank)
         self.rank = self.comm.rank
 
@@ -51,8 +49,8 @@ class MPIWorld:
         data = np.frombuffer(text.encode(), dtype=np.uint8)
         return self.share_array(data, root).tobytes().decode()
 
-    def share_array(self, array: np.ndarray, root: int = 0) -> np.ndarray:
-        """Return a rank's one-dimensional array on every rank; types must agree."""
+    def share_array(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
+        """Return a rank's one-dimensional array; all ranks pass the same type."""
         length, mine = np.array([array.size]), self.rank == root
         wait_sleeping(self.comm.Ibcast(length, root=root), *[length] * mine)
         buffer = array.copy() if mine else np.empty(length[0], array.dtype)
@@ -62,9 +60,9 @@ class MPIWorld:
     def first(self, text: str | None) -> str | None:
         """Return the text of the lowest rank that has one, on every rank."""
         lacking = self.size
-        bid = np.array([lacking if text is None else self.rank])
-        lowest = np.empty_like(bid)
-        wait_sleeping(self.comm.Iallreduce(bid, lowest, op=MPI.MIN), bid)
+        mine = np.array([lacking if text is None else self.rank])
+        lowest = np.empty_like(mine)
+        wait_sleeping(self.comm.Iallreduce(mine, lowest, op=MPI.MIN), mine)
         if lowest[0] == lacking:
             return None
         return self.share(text or "", int(lowest[0]))
@@ -74,15 +72,15 @@ class MPIWorld:
         return collectives.texts(self.comm, text)
 
     def compare(self, facts: identity.Facts) -> None:
-        """Raise, on all ranks, if they do not hold the same facts."""
+        """Raise on all ranks if their facts differ."""
         collectives.compare(self.comm, facts)
 
     def check_fault_tolerance(self) -> None:
-        """Raise if this MPI ends all ranks when one of them dies."""
+        """Raise a ConfigError if this MPI ends all ranks when one fails."""
         fault_tolerance.check_fault_tolerance()
 
     def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
-        """Return this rank's block of rows of those that rank 0 holds."""
+        """Return this rank's block of rows, from rank 0."""
         wait_sleeping(self.comm.Ibarrier())
         shape = np.empty(2, dtype=np.int64)
         if blocks is None:
@@ -112,23 +110,22 @@ class MPIWorld:
     def total(self, rows: Matrix) -> Vector:
         """Return the sum over the rows of all ranks, on every rank.
 
-        Rank 0 adds them up in order, so that the bits are those of one process.
+        Rank 0 adds them in order, so the bits are those of one process.
         """
         return self.share_array(self.gather(rows).sum(axis=0))
 
     def sent(self) -> tuple[int, int]:
-        """Return, on rank 0, what all ranks have sent outside of the iterations so far.
+        """Return the calls and bytes outside the iterations so far, on rank 0.
 
-        That is the number of calls that this rank has taken part in, and the bytes of
-        all ranks in theirs.
+        The calls are those of this rank; the bytes are those of all ranks.
         """
         calls, mine = np.split(outside - self._before, 2)
-        everyones = np.zeros_like(mine)
-        wait_sleeping(self.comm.Ireduce(mine, everyones, op=MPI.SUM), mine)
-        return int(calls[0]), int(everyones[0])
+        total = np.zeros_like(mine)
+        wait_sleeping(self.comm.Ireduce(mine, total, op=MPI.SUM), mine)
+        return int(calls[0]), int(total[0])
 
     def dead(self, error: BaseException) -> list[int]:
-        """Return which ranks have died, as far as is known, if that is the error."""
+        """Return the ranks that are known to have failed, if ``error`` reports one."""
         if not isinstance(error, MPI.Exception) or not fault_tolerance.fault_tolerant():
             return []
         group = self.comm.Get_group()
@@ -143,10 +140,10 @@ class MPIWorld:
         self.end(1)
 
     def end(self, code: int) -> None:
-        """End the whole job at once; MPI then names the rank that mpiexec knows.
+        """End the whole job at once, on the original communicator.
 
-        First mpiexec's helper on this host takes in what was said: of an end and words
-        that come together, MPICH's may pass on the end alone.
+        Wait first until stderr has been read: MPICH's helper on this host may drop text
+        that arrives together with the end.
         """
         wait_until_read(sys.stderr)
         self._all.Abort(code)

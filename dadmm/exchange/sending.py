@@ -1,4 +1,4 @@
-"""What is sent, when, and to whom, whatever the penalty scheme."""
+"""How to send less: rounded, rarely, or only after a change."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ RENAMED = {
     "loss": "drop_probability",
     "loss_seed": "drop_seed",
 }
-REVISIT = 10  # a sleeping edge is heard in one of so many of its turns
+REVISIT = 10  # a sleeping edge carries a payload in one of this many of its turns
 
 
 @dataclass(frozen=True)
 class Sending:
-    """How to send less; the defaults send everything, always.
+    """How to send less; by default every message has the exact parameters.
 
     Parameters
     ----------
     payload : {"float64", "float32", "float16", "quantised"}
-        How parameters are written, see `dadmm.exchange.codec`.
+        How parameters are encoded, see `dadmm.exchange.codec`.
     bits : int
-        Of each entry of a "quantised" payload, 2 to 16. (With 1 bit, which leaves half
-        of every difference unsaid, `auto` diverged.)
+        Bits per entry of a "quantised" payload, 2 to 16. (With 1 bit an
+        entry is off by up to half of its part's largest difference; `auto` diverged.)
     censor : float
-        Send only a change longer than ``censor censor_decay^t |theta|`` since the value
-        sent last (COCA: Liu, Xu, Zhang and Ling, 2019); 0 always sends.
+        Send a payload only if theta has moved by more than
+        ``censor censor_decay^t |theta|`` since the last one (COCA: Liu, Xu, Zhang and
+        Ling, 2019); 0 always sends.
     censor_decay : float
-        Between 0 and 1. Runs get no nearer to the optimum than this allows.
+        Between 0 and 1. The threshold limits how close a run gets to the optimum.
     send_every : int
-        Send every so many iterations, with a schedule in one of so many periods; local
-        problems are solved in all of them.
+        Send payloads every N iterations, with a schedule every N periods. The local
+        problems are solved in every iteration.
     edge_sleep : float
-        An edge sleeps when each end finds that it moves it by less than this share of
-        what its most moving edge does; 0 keeps all awake.
+        Skip an edge if, at both ends, its influence is below this fraction of the
+        node's largest; 0 skips none.
     drop_probability : float
-        Probability that a payload is lost on its way, to study that; 0 loses none.
+        Probability that a payload is dropped, to simulate losses; 0 drops none.
     drop_seed : int
     """
 
@@ -95,7 +96,7 @@ class Sending:
 
 
 def check_loss(sending: Sending, scheme: str) -> None:
-    """Raise where a scheme would need to hear what may be lost."""
+    """Raise if payloads may be dropped and the scheme is not "fixed"."""
     if sending.drop_probability and scheme != "fixed":
         raise ConfigError(
             f"drop_probability goes with the scheme fixed only, got {scheme!r}: "

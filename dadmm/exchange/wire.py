@@ -1,18 +1,18 @@
-"""The bytes of a message: a header of 8, the penalty where both ends need it, payload.
+"""The bytes of a message: a header of 8 bytes, the penalty if needed, the payload.
 
 ====== ===== =========================================================
-bytes  type  what
+bytes  type  content
 ====== ===== =========================================================
 0..3   uint  ``stop_at``, the iteration after which all stop, or NEVER
-4..5   uint  ``quiet``, see `dadmm.admm.stopping`
+4..5   uint  ``quiet_count``, see `dadmm.admm.stopping`
 6      uint  ``requests``, see `dadmm.admm.stopping`
 7      bits  PAYLOAD: one follows; SLEEPY: the edge may sleep
-8..15  float eta, unless the scheme finds the same at both ends by itself
+8..15  float eta, unless both ends compute the same
 rest         the payload, as `dadmm.exchange.codec` writes it
 ====== ===== =========================================================
 
-The opening message, before iteration 1, has eta and the whole theta in double precision
-always. Numbers are in the machine's own order: all ranks of a job are alike in that.
+The initial message, before iteration 1, always has eta and theta in double precision.
+Numbers are in native byte order, which all ranks share.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Bytes = np.ndarray  # of uint8
 
 
 def width(size: int) -> int:
-    """Return the bytes of the longest message, the opening one."""
+    """Return the bytes of the longest message, the initial one."""
     return length(size, with_eta=True)
 
 
@@ -45,7 +45,7 @@ def length(size: int, with_eta: bool) -> int:
 
 
 class Headers(NamedTuple):
-    """What neighbours say about the end of the run, each (degree,)."""
+    """The headers of the neighbours' messages, each (degree,); see `StopState`."""
 
     quiet_count: Vector
     stop_at: Vector
@@ -59,7 +59,7 @@ class Rows:
     ----------
     box : ndarray of uint8, shape (degree, width)
     with_eta : bool
-        Whether there is a penalty between header and payload.
+        Whether eta is between header and payload.
     """
 
     def __init__(self, box: Bytes, with_eta: bool) -> None:
@@ -68,7 +68,7 @@ class Rows:
         self.stop_at, self.quiet_count = header["stop_at"], header["quiet_count"]
         self.requests, self.flags = header["requests"], header["flags"]
         self.eta: Vector = box[:, head : head + 8].view(np.float64)[:, 0]
-        self.start = head + 8 * with_eta  # of the payload: a message without ends here
+        self.start = head + 8 * with_eta  # of the payload
         self.payload: Bytes = box[:, self.start :]
         self._never = np.full(len(box), NEVER, HEADER["stop_at"]).tobytes()
         self._endless: Vector = np.full(len(box), math.inf)
@@ -77,16 +77,16 @@ class Rows:
         """Return the payload as doubles, (degree, size)."""
         return self.payload[:, : 8 * size].view(np.float64)
 
-    def write(self, accord: StopState) -> None:
-        """Put a node's words on stopping into every row."""
-        stop_at = accord.stop_at
+    def write(self, state: StopState) -> None:
+        """Write the header of every row."""
+        stop_at = state.stop_at
         self.stop_at[:] = NEVER if stop_at == math.inf else min(stop_at, NEVER - 1)
-        self.quiet_count[:] = min(accord.quiet_count, MOST_QUIET)
-        self.requests[:] = accord.requests
+        self.quiet_count[:] = min(state.quiet_count, MOST_QUIET)
+        self.requests[:] = state.requests
 
     def headers(self) -> Headers:
-        """Return the neighbours' words on stopping."""
+        """Return the headers of all rows."""
         stop_at = self._endless
-        if self.stop_at.tobytes() != self._never:  # it mostly is
+        if self.stop_at.tobytes() != self._never:  # the usual case is NEVER everywhere
             stop_at = np.where(self.stop_at == NEVER, math.inf, self.stop_at)
         return Headers(self.quiet_count.astype(np.float64), stop_at, self.requests)

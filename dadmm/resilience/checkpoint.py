@@ -1,9 +1,9 @@
-"""The state of a run on disk, so that a run that was ended goes on as if it had not.
+"""Checkpoints: the state of a run on disk, from which it can be resumed.
 
-A checkpoint is one file per node, ``checkpoints/00000120/node-00003.npz``, which all
-write after the same iteration. A file appears whole or not at all, carries a checksum,
-and says whose it is. The last two complete checkpoints are kept: while a new one is
-being written, the one before is whole.
+A checkpoint is one file per node, ``checkpoints/00000120/node-00003.npz``. All nodes
+write theirs after the same iteration. A file appears whole or not at all. It has a
+checksum and the identity of its run. The last two complete checkpoints are kept, so
+that one is complete while the next is written.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
 
 
 class Checkpoints:
-    """When and where a run saves its state, and from which state it goes on.
+    """When and where a run saves its state, and whether it resumes.
 
     Parameters
     ----------
     folder : path
         Of the run; all processes must see it.
     every : int
-        Save after every so many iterations; 0 does not count them.
+        Save after every ``every`` iterations; 0 for never.
     seconds : float
-        Save about this often; 0 does not look at the clock.
+        Save about every ``seconds`` seconds; 0 for never.
     saves : bool
         Whether to save at all.
     resume : bool
-        Go on from the newest complete checkpoint in the folder.
+        Continue from the newest complete checkpoint in the folder.
     identity : dict of str to str
-        What must be the same when a run goes on, by name.
+        Facts that must be the same when a run is resumed.
     data : dict of int to str
-        The same of each hosted node's data.
+        A hash of each hosted node's data, likewise.
     sync : callable, optional
-        Called before a file is written, to bring the run's rows to disk.
+        Called before a checkpoint is written, to bring the run's rows to disk.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class Checkpoints:
         self.folder, self.every, self.seconds = Path(folder), every, seconds
         self.saves, self.resume, self.sync = saves, resume, sync
         self.identity, self.data = dict(identity or {}), dict(data or {})
-        self.start = 0  # the iteration from which the run goes on
+        self.start = 0  # the iteration after which the run continues
         self.failure: OutputError | None = None
         self._loaded: dict[int, tuple[dict[str, Any], state.Arrays]] = {}
         self._n_nodes = 0
         self._saved = monotonic()
-        self._asked = False
+        self._requested = False
 
     def open(
         self,
@@ -87,7 +87,7 @@ class Checkpoints:
         max_iter: int,
         identity: Mapping[str, str] | None = None,
     ) -> int:
-        """Read the states to go on from, if there are any; return their iteration.
+        """Read the checkpoint to continue from, if any; return its iteration.
 
         Parameters
         ----------
@@ -95,11 +95,11 @@ class Checkpoints:
         hosted : sequence of int
             The nodes of this process.
         n_nodes : int
-            Of the whole graph.
+            Nodes of the whole graph.
         max_iter : int
-            How far the run shall go.
+            The last iteration of the run.
         identity : dict of str to str, optional
-            What else must be the same; what was said before counts.
+            Further facts; those passed to the constructor take precedence.
         """
         self.identity = {**(identity or {}), **self.identity}
         self._n_nodes = n_nodes
@@ -125,22 +125,22 @@ class Checkpoints:
                 self._loaded[i] = read(path)
             about, _ = self._loaded[i]
             mine = self._about(self.start, i)
-            # the command line knows more of a run than the library
+            # the command line saves more facts than the library
             check(about, {k: v for k, v in mine.items() if k in about}, path)
 
     def _about(self, t: int, i: int) -> dict[str, Any]:
-        """Return what the file of node i says about itself."""
+        """Return the facts in the file of node i."""
         place = {"format": FORMAT, "iteration": t, "node": i, "nodes": self._n_nodes}
         data = {"data": self.data[i]} if i in self.data else {}
         return place | self.identity | data
 
     def states(self, like: state.States) -> state.States | None:
-        """Return the states to go on from, once; None for a run that begins.
+        """Return the states that were read, once; None for a new run.
 
         Parameters
         ----------
         like : States
-            Of nodes that have met: states of the same make.
+            States of the same structure.
         """
         self._saved = monotonic()
         if not self._loaded:
@@ -148,9 +148,9 @@ class Checkpoints:
         return {i: state.rebuild(like[i], self._loaded.pop(i)[1]) for i in like}
 
     def tidy(self, rank: int) -> None:
-        """Remove what was saved, by some nodes, after the iteration of the start.
+        """Remove checkpoints after the iteration of the start.
 
-        Later the files of others would make a checkpoint of two halves.
+        They are incomplete. Files of this run would complete them with other states.
         """
         if rank == 0 and self.resume and self.saves:
             for t in kept(self.folder):
@@ -158,17 +158,17 @@ class Checkpoints:
                     drop(self.folder, t, self._n_nodes)
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
-        """Wish to save when it is time, and to stop when that is impossible."""
+        """Request "save" when it is time, and "output" when saving has failed."""
         if self.failure is not None:
             return "output"
-        # one node asks: requests of several in different rounds would save twice
-        if self.saves and nodes[0].index == 0 and self.seconds and not self._asked:
-            self._asked = monotonic() - self._saved > self.seconds
-            return "save" if self._asked else None
+        # node 0 alone: requests of several nodes in different rounds would save twice
+        if self.saves and nodes[0].index == 0 and self.seconds and not self._requested:
+            self._requested = monotonic() - self._saved > self.seconds
+            return "save" if self._requested else None
         return None
 
     def save(self, t: int, request: str, take: Callable[[], state.States]) -> None:
-        """Write the state after an iteration, if it is time."""
+        """Write the state after iteration ``t`` if it is requested or due."""
         due = request or (self.every > 0 and t % self.every == 0)
         if not due or not self.saves or self.failure is not None:
             return
@@ -188,10 +188,10 @@ class Checkpoints:
                 f"cannot write the checkpoint of iteration {t} to {self.folder}: "
                 f"{error.strerror}; make room and go on with --resume {self.folder}"
             )
-        self._saved, self._asked = monotonic(), False
+        self._saved, self._requested = monotonic(), False
 
     def close(self) -> None:
-        """Raise what went wrong."""
+        """Raise the error of a checkpoint that could not be written, if any."""
         if self.failure is not None:
             raise self.failure
 
@@ -207,10 +207,10 @@ def path_of(folder: Path, t: int, node: int) -> Path:
 
 
 def write(path: Path, about: Mapping[str, Any], arrays: state.Arrays) -> None:
-    """Write a node's file, whole or not at all, with a checksum at its end."""
+    """Write a node's file, with a checksum at its end."""
     buffer = io.BytesIO()
-    words = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
-    np.savez(buffer, about=words, **arrays)  # type: ignore[arg-type]
+    facts = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+    np.savez(buffer, about=facts, **arrays)  # type: ignore[arg-type]
     data = buffer.getvalue()
     root = path.parents[2]  # the folder of the run
     root.mkdir(parents=True, exist_ok=True)
@@ -219,7 +219,7 @@ def write(path: Path, about: Mapping[str, Any], arrays: state.Arrays) -> None:
 
 
 def read(path: Path) -> tuple[dict[str, Any], state.Arrays]:
-    """Return what a node's file says about itself, and its arrays."""
+    """Return the facts and the arrays in a node's file."""
     try:
         data = files.read(path, path.parents[2])
     except OSError as error:
@@ -239,17 +239,17 @@ def read(path: Path) -> tuple[dict[str, Any], state.Arrays]:
 
 
 def check(about: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
-    """Raise, in one sentence, if a checkpoint is of something else."""
+    """Raise a CheckpointError if a fact is not as expected."""
     for name, mine in expected.items():
         if about.get(name) != mine:
-            cure = "resume with what it was made with, or start anew"
-            if name in ("iteration", "node"):  # somebody has moved files
-                cure = (
+            remedy = "resume with what it was made with, or start anew"
+            if name in ("iteration", "node"):  # the file was moved
+                remedy = (
                     f"remove the folder {path.parent} to go on from the one before it"
                 )
             raise CheckpointError(
                 f"the checkpoint {path} is of another {name} ({about.get(name)}, and "
-                f"here it is {mine}); {cure}"
+                f"here it is {mine}); {remedy}"
             )
 
 
@@ -260,18 +260,18 @@ def kept(folder: Path) -> list[int]:
 
 
 def missing(folder: Path, t: int, n_nodes: int) -> list[int]:
-    """Return the nodes that have no file of this iteration."""
+    """Return the nodes without a file of this iteration."""
     paths = [path_of(folder, t, i) for i in range(n_nodes)]
     return [i for i, path in enumerate(paths) if files.kind(path) != "file"]
 
 
 def complete(folder: Path, n_nodes: int) -> list[int]:
-    """Return the iterations of which every node has its file, oldest first."""
+    """Return the iterations of complete checkpoints, oldest first."""
     return [t for t in kept(folder) if not missing(folder, t, n_nodes)]
 
 
 def latest(folder: Path, n_nodes: int) -> int:
-    """Return the newest iteration of which every node has its file."""
+    """Return the iteration of the newest complete checkpoint."""
     whole, some = complete(folder, n_nodes), kept(folder)
     if whole:
         return whole[-1]
@@ -287,7 +287,7 @@ def latest(folder: Path, n_nodes: int) -> int:
 
 
 def prune(folder: Path, n_nodes: int) -> None:
-    """Remove all that is older than the last two complete checkpoints."""
+    """Remove what is older than the last two complete checkpoints."""
     whole = complete(folder, n_nodes)
     for t in kept(folder):
         if len(whole) >= KEPT and t < whole[-KEPT]:
@@ -295,9 +295,9 @@ def prune(folder: Path, n_nodes: int) -> None:
 
 
 def drop(folder: Path, t: int, n_nodes: int) -> None:
-    """Remove the files of a checkpoint, and its folder unless something else is there.
+    """Remove the files of a checkpoint, and its folder if it is empty then.
 
-    What cannot be removed stays, and harms nobody.
+    Files that cannot be removed stay.
     """
     with suppress(OSError):
         for i in range(n_nodes):

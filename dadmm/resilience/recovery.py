@@ -1,25 +1,25 @@
-"""What the survivors of a lost node do: go back a little, drop its edges, go on.
+"""Recovery from failed nodes: return to a common iteration, and drop their edges.
 
-Neighbours wait for each other, so no node is further ahead of another than a word takes
-from one to the other. Each keeps its states of so many iterations in memory; after a
-loss all go back to the last one that every survivor has finished. Multipliers of the
-two ends of an edge are equal and opposite: without the edges of the dead those of the
-survivors still add up to zero, and the optimum to which they lead is that of the
-survivors' data.
+Neighbours wait for each other, so two nodes are at most as many iterations apart as a
+message needs between them. Each node keeps the states of that many iterations in
+memory. After a failure all return to the last iteration that every remaining node has
+finished. The multipliers at the two ends of an edge are equal and opposite. Without the
+edges of failed nodes they still sum to zero, so the run converges to the optimum of the
+remaining nodes' data.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.admm import consensus, state
-from dadmm.admm.stopping import StopState
-from dadmm.core.interfaces import PenaltyScheme
+from dadmm.core.interfaces import PenaltyScheme, StopState
 from dadmm.core.layout import Layout
 from dadmm.exchange.links import STATE as EDGE_STATE
 from dadmm.graphs.schedule import Schedule
@@ -27,25 +27,25 @@ from dadmm.graphs.topology import Topology
 
 
 class NodeFailure(NamedTuple):
-    """What happened, as one of the survivors sees it."""
+    """The failure of one or more nodes, as one of the remaining processes sees it."""
 
-    t: int  # the iteration from which the survivors go on
-    lost: tuple[int, ...]  # nodes that died
-    parts: tuple[tuple[int, ...], ...]  # survivors that still have a path between them
-    part: tuple[int, ...]  # the one of this process
-    kept: np.ndarray  # (degree,) which edges of this process's node are left
+    t: int  # the iteration after which the remaining nodes continue
+    lost: tuple[int, ...]  # failed nodes
+    components: tuple[tuple[int, ...], ...]  # of the remaining graph
+    component: tuple[int, ...]  # that of this process
+    kept: NDArray[np.bool_]  # (degree,) edges that are left of this process's node
 
 
 class StateBuffer:
-    """A checkpointer of the states of the last iterations, in memory.
+    """The states of the last iterations, in memory; a `Checkpointer`.
 
     Parameters
     ----------
     reach : int
-        How far behind another node may be.
+        Number of iterations by which another node may be behind.
     start : int
     states : States, optional
-        After iteration ``start``, from which the nodes go on.
+        The states after iteration ``start``.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class StateBuffer:
 
     @property
     def empty(self) -> bool:
-        """Whether the run has not begun."""
+        """Whether no state has been saved."""
         return not self._states
 
     @property
     def last(self) -> int:
-        """The last iteration that was finished."""
+        """The last saved iteration."""
         return self._states[-1][0]
 
     def at(self, t: int) -> state.States:
@@ -74,11 +74,12 @@ class StateBuffer:
         return next(states for known, states in self._states if known == t)
 
 
-def parts(graph: Topology, alive: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the nodes that are alive, those together that still have a path."""
+def components(graph: Topology, alive: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Return the connected components of the remaining graph."""
     left, found = set(alive), []
     while left:
-        part, frontier = set(), {min(left)}
+        part: set[int] = set()
+        frontier = {min(left)}
         while frontier:
             part |= frontier
             near = {j for i in frontier for j in graph.neighbours[i]}
@@ -88,13 +89,13 @@ def parts(graph: Topology, alive: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     return tuple(found)
 
 
-def within(
+def restrict(
     graph: Topology, schedule: Schedule | None, part: Sequence[int]
 ) -> tuple[Topology, Schedule | None]:
-    """Return graph and schedule of these nodes, numbered anew in their order."""
+    """Return the graph and schedule of these nodes, renumbered in their order."""
     number = {node: k for k, node in enumerate(part)}
 
-    def inside(edges: Any) -> list[tuple[int, int]]:
+    def inside(edges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         return [(number[i], number[j]) for i, j in edges if {i, j} <= number.keys()]
 
     if schedule is not None:
@@ -103,12 +104,15 @@ def within(
     return Topology.from_edges(len(part), inside(graph.edges.tolist())), None
 
 
-def without(
-    before: dict[str, Any], kept: np.ndarray, scheme: PenaltyScheme, layout: Layout
+def remove_edges(
+    before: dict[str, Any],
+    kept: NDArray[np.bool_],
+    scheme: PenaltyScheme,
+    layout: Layout,
 ) -> dict[str, Any]:
-    """Return a node's state without the edges of the dead.
+    """Return a node's state without the edges to failed nodes.
 
-    What it knew about the end of the run is forgotten: the run has become another.
+    The stopping state starts again: it described the network before the failure.
 
     Parameters
     ----------
@@ -133,7 +137,7 @@ def without(
         "mean": consensus.neighbour_mean(shared, links["heard"]),
         "accord": StopState(),
         "satisfied": False,
-        "standing": np.concatenate([[0.0], node["standing"][1:]]),  # none held
+        "standing": np.concatenate([[0.0], node["standing"][1:]]),  # held = 0
         "network": None,
     }
     return {**before, "node": node, "sent": before["sent"][kept], "council": None}

@@ -1,7 +1,6 @@
-"""The nodes of a process on their graph, and how they carry a run through.
+"""Run the algorithm on the nodes of this process, and continue after rank failures.
 
-Where MPI allows it a run outlives its ranks: those that are left make a new local on
-what is left of the graph.
+After a failure the remaining ranks continue on the remaining graph, if MPI allows it.
 """
 
 from __future__ import annotations
@@ -29,40 +28,50 @@ from dadmm.resilience.recovery import NodeFailure, StateBuffer
 
 
 class HostedNodes(NamedTuple):
-    """The nodes of this process, and what is between them and the others."""
+    """The nodes of this process, with the exchange and the graph."""
 
     exchange: Exchange
     topology: Topology
     schedule: Schedule | None
-    names: tuple[int, ...]  # of all nodes of the graph: their numbers at the start
+    names: tuple[int, ...]  # of all nodes of the graph, their numbers at the start
     nodes: Sequence[Node]
     global_stopping: GlobalStopping | None
     failures: tuple[NodeFailure, ...] = ()
 
     def take(self) -> state.States:
-        """Return the state of the nodes before their first iteration together."""
+        """Return the state of the nodes before their first iteration."""
         return state.take(self.nodes, self.exchange, self.global_stopping, None)
 
     @property
     def lost(self) -> list[int]:
-        """The nodes that died, as far as this process knows."""
+        """The nodes that have failed, as far as this process knows."""
         return sorted(i for failure in self.failures for i in failure.lost)
 
     @property
     def component_root(self) -> int | None:
-        """The first node of a part that went on by itself; None for the first part."""
+        """The first node of this component; None in the first component."""
         found = None
         for failure in self.failures:
-            if failure.part != failure.parts[0]:
-                found = failure.part[0]
+            if failure.component != failure.components[0]:
+                found = failure.component[0]
         return found
 
 
 @dataclass(frozen=True)
 class NodeFactory:
-    """What the nodes of a run are made of, on all of the graph or what is left of it.
+    """Builds the nodes of this process, on the whole graph or on what is left of it.
 
-    Nodes go by their numbers at the start.
+    Parameters
+    ----------
+    problems : dict of int to Problem
+        By the nodes' numbers at the start.
+    starts : dict of int to ndarray of shape (size,)
+        Starting parameters, likewise.
+    scheme : PenaltyScheme
+    rule : Rule
+    sending : Sending
+    coupling, probe, agreement : str
+        See `dadmm.solve`.
     """
 
     problems: Mapping[int, Problem]
@@ -81,7 +90,7 @@ class NodeFactory:
         schedule: Schedule | None,
         names: Sequence[int],
     ) -> HostedNodes:
-        """Return the nodes of this process on a graph of nodes with these names."""
+        """Return the nodes of this process; ``names`` are the numbers at the start."""
         cycle = 1 if schedule is None else schedule.period
         nodes = [
             Node(
@@ -121,18 +130,26 @@ def run_with_recovery(
     callbacks: Sequence[Callback],
     checkpoints: Checkpoints | None = None,
 ) -> tuple[HostedNodes, int, str]:
-    """Run the algorithm to its end; return who finished it, after how long, and why.
+    """Run the algorithm, and run it again without the failed nodes after a failure.
 
     Parameters
     ----------
     local : HostedNodes
     factory : NodeFactory
-        Of the local, and of what is left of it after a failure.
+        Builds the nodes again after a failure.
     max_iter : int
     callbacks : sequence of callables
-        Those with a method ``rewind`` are told of a `recovery.NodeFailure`.
+        After a failure, methods ``rewind`` are called with the `NodeFailure`.
     checkpoints : Checkpoints, optional
-        They end with the first failure: a checkpoint has all nodes.
+        Nothing is saved after the first failure: a checkpoint has all nodes.
+
+    Returns
+    -------
+    local : HostedNodes
+        The nodes that finished.
+    iterations : int
+    reason : str
+        One of `stopping.REASONS`.
     """
     start, states = 0, None
     while True:
@@ -142,10 +159,10 @@ def run_with_recovery(
             local.global_stopping,
         )
         buffer = StateBuffer(nodes[0].reach, start, states)
-        if _opened(local):
+        if _exchange_initial(local):
             if local.failures:
                 assert states is not None
-                for i, own in states.items():  # the opening's messages are among them
+                for i, own in states.items():  # with the initial messages
                     own["sent"] = exchange.sent[i].copy()
             elif checkpoints is not None:
                 start, states = checkpoints.start, checkpoints.states(local.take())
@@ -173,7 +190,7 @@ def run_with_recovery(
                 return local, *ended
         elif buffer.empty:
             exchange.raise_failed()
-        local, states, start = _without_the_lost(local, buffer, factory)
+        local, states, start = _without_failed(local, buffer, factory)
         for callback in callbacks:
             if hasattr(callback, "rewind"):
                 callback.rewind(local.failures[-1])
@@ -181,28 +198,28 @@ def run_with_recovery(
             checkpoints.saves = False
 
 
-def _opened(local: HostedNodes) -> bool:
-    """Let neighbours know each other; return whether nobody died over it."""
-    opened = False
+def _exchange_initial(local: HostedNodes) -> bool:
+    """Exchange initial parameters; return True if no rank failed."""
+    finished = False
     with suppress(*local.exchange.rank_failure):
         prime(local.nodes, local.exchange)
-        opened = True
-    return local.exchange.all_finished(opened)
+        finished = True
+    return local.exchange.all_finished(finished)
 
 
-def _without_the_lost(
+def _without_failed(
     local: HostedNodes, buffer: StateBuffer, factory: NodeFactory
 ) -> tuple[HostedNodes, state.States, int]:
-    """Return the local of those that are left, their states, and the iteration."""
+    """Return the nodes without the failed ones, their states, and the iteration."""
     (me,) = local.exchange.hosted
     graph = local.topology
 
     def plan(alive: Sequence[int]) -> tuple[Sequence[int], Topology]:
-        part = next(part for part in recovery.parts(graph, alive) if me in part)
-        return part, recovery.within(graph, local.schedule, part)[0]
+        part = next(part for part in recovery.components(graph, alive) if me in part)
+        return part, recovery.restrict(graph, local.schedule, part)[0]
 
     exchange, alive, t = local.exchange.shrink(buffer.last, plan)
-    parts, (part, _) = recovery.parts(graph, alive), plan(alive)
+    parts, (part, _) = recovery.components(graph, alive), plan(alive)
     kept = np.isin(graph.neighbours[me], part)
 
     def named(nodes: Sequence[int]) -> tuple[int, ...]:
@@ -210,11 +227,12 @@ def _without_the_lost(
 
     dead = sorted(set(range(graph.n_nodes)) - set(alive))
     failure = NodeFailure(t, named(dead), tuple(map(named, parts)), named(part), kept)
-    rest = recovery.within(graph, local.schedule, part)
+    rest = recovery.restrict(graph, local.schedule, part)
     left = factory.build(exchange, *rest, named(part))
     (node,) = left.nodes
-    now = recovery.without(buffer.at(t)[me], kept, node.scheme, node.layout)
+    now = recovery.remove_edges(buffer.at(t)[me], kept, node.scheme, node.layout)
     (own,) = exchange.hosted
-    exchange.sent[own][...] = local.exchange.sent[me][kept]  # what was taken back, too
+    # these counts include the iterations that are repeated
+    exchange.sent[own][...] = local.exchange.sent[me][kept]
     left = left._replace(failures=(*local.failures, failure))
     return left, {own: now}, t

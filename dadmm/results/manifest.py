@@ -1,8 +1,8 @@
-"""Which files in a run's folder are the run's own.
+"""The manifest: the list of the files that belong to a run.
 
-``manifest.json`` lists them. A run removes and replaces what its manifest lists, and
-nothing else. In a name, ``*`` stands for the number of an iteration. A file is written
-as a draft first, ``.name.draft``, which belongs to the run as well.
+A run removes and replaces the files that ``manifest.json`` lists, and no others. In a
+name, ``*`` is the number of an iteration. A file is written as a draft first,
+``.name.draft``, which belongs to the run too.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DRAFT = files.draft_of(NAME)
 START = b'{\n "program": "dadmm"'  # of every manifest
 PARTS, CHECKPOINTS = "parts", "checkpoints"
 LARGEST = 1 << 26  # bytes of a manifest
-# Every name that a run, its launcher or dadmm.plot can have; folders end with a slash.
+# Names that a run, its launcher and dadmm.plot may write; folders end with a slash.
 KNOWN = re.compile(
     r"config\.toml|summary\.json|result\.npz|history\.csv|edges\.csv|ranks\.csv"
     r"|failure\.txt|imputed-[0-9]{5,9}\.npz|parts/|checkpoints/"
@@ -32,7 +32,7 @@ KNOWN = re.compile(
 )
 ITERATION = re.compile(r"[0-9]{8,18}")
 DRAFTS = re.compile(r"\.(.+)\.draft")
-ALWAYS = {"failure.txt"}  # which a launcher writes after the end of a run
+ALWAYS = {"failure.txt"}  # a launcher writes it after the end of a run
 
 
 def names_of_run(
@@ -44,7 +44,7 @@ def names_of_run(
     ----------
     n_nodes : int
     ranks : int
-        Processes that write rows.
+        Number of processes that write rows.
     edges : bool
         Whether there are rows for each edge.
     over_mpi : bool
@@ -65,7 +65,7 @@ def names_of_run(
 
 
 def names_of_part(nodes: Iterable[int], edges: bool) -> set[str]:
-    """Return the same of a part of the graph, which writes results only."""
+    """Return the same for a component of the graph, which writes results only."""
     names = {"config.toml", "summary.json", "result.npz", "history.csv"}
     names |= {f"imputed-{i:05d}.npz" for i in nodes}
     return names | ({"edges.csv"} if edges else set())
@@ -80,7 +80,7 @@ class Manifest:
         Of the run.
     names : iterable of str
     run : str, optional
-        What tells this run from others; a new one by default.
+        An identifier of the run; a new one by default.
     """
 
     def __init__(
@@ -91,13 +91,13 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path, instead: str = "choose another --out") -> Manifest:
-        """Return the manifest in a folder; raise if there is none that can be used.
+        """Return the manifest in a folder; raise if there is none or it is damaged.
 
         Parameters
         ----------
         folder : Path
         instead : str
-            What a user can do then.
+            The advice at the end of the error.
         """
         try:
             text = files.read(folder / NAME, most=LARGEST + 1)
@@ -127,27 +127,27 @@ class Manifest:
         return cls(folder, names, run)
 
     def save(self) -> None:
-        """Write the list."""
+        """Write the manifest."""
         about = {"program": "dadmm", "run": self.run, "files": sorted(self.names)}
         with files.replacing(self.folder / NAME) as file:
             file.write((json.dumps(about, indent=1) + "\n").encode())
 
     def add(self, names: Collection[str]) -> None:
-        """List more names, after a look at what is there.
+        """Add names, after `check`.
 
         Raises
         ------
         OutputError
-            If one of them is there and not listed, or listed and not a plain file.
+            If one of them exists and is not listed, or is listed and not a plain file.
         """
         assert all(map(_known, names))
         self.check(names)
         there = {f"{path}/" for path in _seen(self.folder) if _is_place(path)}
-        self.names |= set(names) - there  # a folder that is there is not the run's
+        self.names |= set(names) - there  # existing folders are not the run's
         self.save()
 
     def check(self, names: Collection[str]) -> None:
-        """Raise if these names cannot be listed."""
+        """Raise if these names cannot be added."""
         for path, kind in _seen(self.folder).items():
             name, place = _key(path), self.folder / path
             if name in names and not (name in self.names or _is_place(path)):
@@ -164,19 +164,19 @@ class Manifest:
                 )
 
     def clear(self, chosen: Callable[[str], bool] = lambda name: True) -> None:
-        """Remove the listed files that are there, and what was listed as chosen."""
+        """Remove the listed files and folders that are chosen; all by default."""
         seen = _seen(self.folder)
         for path, kind in seen.items():
             name = _key(path)
             if kind == "file" and name in self.names and chosen(name):
                 files.remove(self.folder / path, self.folder)
-        for path in sorted(seen, reverse=True):  # what is inside comes first
+        for path in sorted(seen, reverse=True):  # subfolders first
             name = f"{path.partition('/')[0]}/"
             if _is_place(path) and name in self.names and chosen(name):
                 files.remove_folder(self.folder / path, self.folder)
 
     def settle(self) -> None:
-        """List only what is there: the run has ended."""
+        """Keep only the names that exist: the run has ended."""
         there = {_key(path) for path in _seen(self.folder)}
         self.names &= there | ALWAYS
         self.save()
@@ -192,21 +192,21 @@ def was_begun(folder: Path) -> bool:
 
 
 def parts_of(manifest: Manifest) -> list[Manifest]:
-    """Return those of the parts of a run's graph that had fallen apart."""
+    """Return the manifests of the components of a run's graph."""
     found = []
     for name in sorted(os.listdir(manifest.folder)):
         folder = manifest.folder / name
         if re.fullmatch(r"part-[0-9]{5,9}", name) and files.kind(folder) == "folder":
             try:
                 part = Manifest.read(folder)
-            except OutputError:  # somebody else's
+            except OutputError:  # not of dadmm
                 continue
             found += [part] if part.run == manifest.run else []
     return found
 
 
 def forget_parts(manifest: Manifest) -> None:
-    """Remove the results of parts of a run's graph that had fallen apart."""
+    """Remove the results of the components of a run's graph."""
     for part in parts_of(manifest):
         part.clear()
         files.remove(part.folder / NAME, manifest.folder)
@@ -218,7 +218,7 @@ def _known(name: str) -> bool:
 
 
 def _is_place(path: str) -> bool:
-    """Return whether a run has a folder there."""
+    """Return whether a path is a folder of a run."""
     top, _, rest = path.partition("/")
     return path in (PARTS, CHECKPOINTS) or (
         top == CHECKPOINTS and ITERATION.fullmatch(rest) is not None
@@ -226,7 +226,7 @@ def _is_place(path: str) -> bool:
 
 
 def _key(path: str) -> str:
-    """Return the name under which the list would have a path."""
+    """Return the name of a path in the manifest."""
     folder, slash, name = path.rpartition("/")
     if draft := DRAFTS.fullmatch(name):
         name = draft[1]
@@ -239,7 +239,7 @@ def _key(path: str) -> str:
 
 
 def _seen(folder: Path) -> dict[str, str]:
-    """Return what lies where a run has files, as paths below the folder and kinds."""
+    """Return the kinds of all entries in the folders of a run, by relative path."""
     found: dict[str, str] = {}
 
     def look(place: Path, above: str) -> None:

@@ -98,11 +98,11 @@ class RowFiles:
         """
         for rows in self._rows:
             self._try(rows.rewind, failure)
-        if failure.part != failure.parts[0]:
+        if failure.component != failure.components[0]:
             source = self.home
-            self.home = self.folder.parent / f"part-{failure.part[0]:05d}"
-            if self._rank == failure.part[0]:
-                self._try(self._make_part_folder, source, failure.part)
+            self.home = self.folder.parent / f"part-{failure.component[0]:05d}"
+            if self._rank == failure.component[0]:
+                self._try(self._make_part_folder, source, failure.component)
 
     def _make_part_folder(self, source: Path, nodes: Sequence[int]) -> None:
         """Make the folder of a component, with a copy of the rows merged so far."""

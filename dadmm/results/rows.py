@@ -1,4 +1,4 @@
-"""The rows that a run records: one per node and iteration, and one per edge if asked."""
+"""The rows of a run: one per node and iteration, and optionally one per edge."""
 
 from __future__ import annotations
 
@@ -83,7 +83,8 @@ class RowBuffer:
         ):
             self.flush()
         self._used += 1
-        return self._block[self._used - 1]
+        rows: Matrix = self._block[self._used - 1]
+        return rows
 
     def rewind_to(self, t: int, kept: Mask | None = None) -> None:
         """Continue after iteration ``t`` with the rows that are ``kept`` (n_rows,)."""

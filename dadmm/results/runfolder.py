@@ -1,4 +1,4 @@
-"""The folder of a finished run, read back and checked."""
+"""Read the folder of a finished run, and check what is in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dadmm.core.errors import ConfigError, TopologyError
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Topology
 
-# what the numbers of a column may be
+# allowed numbers of a column
 ANY, NOT_NEGATIVE, POSITIVE = "a number", "from 0 to 1e18", "finite and positive"
 ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
     ANY: lambda x: np.ones(x.shape, dtype=bool),
@@ -35,7 +35,7 @@ def _is_list_of(kind: type, value: Any) -> bool:
     return isinstance(value, list) and all(type(item) is kind for item in value)
 
 
-# entries of summary.json that are read back; those of older versions may lack some
+# entries of summary.json that are read; older versions may lack some
 ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "n_nodes": ("a positive integer", lambda x: _is_count(x) and x > 0),
     "iterations": ("an integer from 0", _is_count),
@@ -50,7 +50,7 @@ ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def read_summary(file: Path) -> dict[str, Any]:
-    """Return what is in a summary.json, after a check of what is read back."""
+    """Return the contents of a summary.json, after a check of its entries."""
     found = reading.parse(file, json.loads, "JSON")
     if not isinstance(found, dict):
         raise ConfigError(f"{file} is not the summary of a run: it is no JSON object")
@@ -91,8 +91,8 @@ class RunFolder:
             )
         return cls(home, read_summary(home / "summary.json"))
 
-    def told(self, name: str) -> Any:
-        """Return an entry of the summary that must be there."""
+    def entry(self, name: str) -> Any:
+        """Return an entry of the summary; raise if it is missing."""
         if name not in self.summary:
             raise ConfigError(
                 f"{self.folder / 'summary.json'} has no {name!r}; it is damaged, or "
@@ -124,8 +124,8 @@ class RunFolder:
 
     @cached_property
     def topology(self) -> Topology:
-        """The graph; what is left of it, numbered anew, if nodes were lost."""
-        file, count = self.folder / "result.npz", self.told("n_nodes")
+        """The graph; if nodes were lost, what is left of it, renumbered."""
+        file, count = self.folder / "result.npz", self.entry("n_nodes")
         if count == 1:
             return Topology.complete(1)
         edges = self.array("edges", (None, 2))
@@ -133,7 +133,7 @@ class RunFolder:
             _, numbers = np.unique(edges, return_inverse=True)
             edges = numbers.reshape(edges.shape)
         try:
-            if count > len(edges):  # also too many to make lists of
+            if count > len(edges):  # also avoids very long lists
                 raise TopologyError(f"{count} nodes need more edges than {len(edges)}")
             graph = Topology.from_edges(count, edges)
             if not np.array_equal(graph.edges, edges):
@@ -193,7 +193,7 @@ class RunFolder:
 
 
 def _column(rows: dict[str, Matrix], name: str, file: Path, allowed: str) -> Matrix:
-    """Return a column, all of whose numbers are as allowed."""
+    """Return a column, after a check of its numbers."""
     if name not in rows:
         raise ConfigError(
             f"{file} has no column {name!r}; it has {', '.join(rows):.300}; if another "
@@ -241,7 +241,7 @@ def _rows(file: Path, keys: tuple[str, ...], n_rows: int) -> dict[str, Matrix]:
 
 
 def _exists(file: Path) -> bool:
-    """Return whether there is something by this name."""
+    """Return whether the file exists."""
     try:
         return file.exists() or file.is_symlink()
     except (OSError, ValueError):  # a name that no file can have, a forbidden folder

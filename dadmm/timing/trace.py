@@ -139,5 +139,5 @@ def _payload(run: RunFolder) -> Matrix:
 def _prime(run: RunFolder, payload: Matrix) -> Vector:
     """Return the payload of the swap before iteration 1: what no row accounts for."""
     n_edges = payload.shape[1]
-    missing = max(run.told("bytes") - payload.sum(), 0.0)
+    missing = max(run.entry("bytes") - payload.sum(), 0.0)
     return np.full(n_edges, missing / max(n_edges, 1))

@@ -300,7 +300,7 @@ def test_any_upper_bound_of_the_diameter_will_do():
 
 
 def test_of_a_round_the_gravest_wish_counts():
-    """A signal beats the time limit, at every node; a request of a later round is late."""
+    """A signal takes precedence over the time limit; later requests are late."""
     content = np.zeros((20, 6), dtype=bool)
     both = [(3, 0, "max_seconds"), (4, 5, "signal")]
     late = [(4, 0, "max_seconds"), (5, 5, "output"), (5, 0, "signal")]

@@ -390,7 +390,7 @@ def killed_after(t, *words):
     def kill(self, now, nodes):
         record(self, now, nodes)
         if now == t:
-            self._sync()
+            self.sync()
             raise KeyboardInterrupt
 
     record = row_files.RowFiles.__call__

@@ -145,7 +145,7 @@ def test_parts_are_the_connected_components(seed):
     graph = random_graph(rng, int(rng.integers(2, 12)))
     alive = np.flatnonzero(rng.random(len(graph)) < 0.7).tolist()
 
-    found = recovery.parts(graph, alive)
+    found = recovery.components(graph, alive)
 
     left = graph.to_graph().subgraph(alive)
     components = sorted(sorted(part) for part in nx.connected_components(left))
@@ -156,13 +156,13 @@ def test_a_part_keeps_its_edges_and_their_turns():
     """Numbered anew, in the old order."""
     schedule = Schedule(5, [[(0, 1), (2, 3)], [(1, 2), (3, 4)], [(0, 4)]])
 
-    graph, turns = recovery.within(schedule.union, schedule, (2, 3, 4))
+    graph, turns = recovery.restrict(schedule.union, schedule, (2, 3, 4))
 
     assert graph.neighbours == Topology.chain(3).neighbours
     assert [sorted(edges) for edges in turns.rounds] == [
         [(0, 1), (1, 0)], [(1, 2), (2, 1)], []
     ]  # fmt: skip
-    assert recovery.within(Topology.ring(4), None, (1, 2, 3))[0].diameter == 2
+    assert recovery.restrict(Topology.ring(4), None, (1, 2, 3))[0].diameter == 2
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -89,15 +89,15 @@ def alone(problems, graph, schedule, losses, settings):
                 checkpoints=keeper, **{**settings, "tolerance": 0, "max_iter": loss.t},
             )  # fmt: skip
             before = keeper.found
-        part = [names.index(i) for i in loss.part]
+        part = [names.index(i) for i in loss.component]
         scheme = dadmm.penalty.build(settings["scheme"])
         layout = problems[0].layout
         states = {}
         for k, i in enumerate(part):
             kept = np.isin(graph.neighbours[i], part)
-            states[k] = recovery.without(before[i], kept, scheme, layout)
-        graph, schedule = recovery.within(graph, schedule, part)
-        names, since = list(loss.part), loss.t
+            states[k] = recovery.remove_edges(before[i], kept, scheme, layout)
+        graph, schedule = recovery.restrict(graph, schedule, part)
+        names, since = list(loss.component), loss.t
     return dadmm.solve(
         [problems[i] for i in names], graph, schedule=schedule,
         checkpoints=Given(since, states), **settings,
