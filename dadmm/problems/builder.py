@@ -51,7 +51,7 @@ class Arguments(NamedTuple):
         return name in self.defaults or name in self.required
 
 
-def arguments(kind: Any) -> Arguments:
+def arguments(kind: type[Any]) -> Arguments:
     """Return the arguments of a class, without the rows."""
     own = kind.__init__ is not object.__init__
     signature = inspect.signature(kind.__init__ if own else kind)
@@ -81,7 +81,7 @@ def check_name(name: str) -> None:
         )
 
 
-def find(name: str) -> Any:
+def find(name: str) -> type[Any]:
     """Return the class of a problem, by its name on the command line."""
     check_name(name)
     if name in PROBLEMS:
@@ -97,7 +97,7 @@ def _from_packages() -> dict[str, str]:
     return {point.name: f"{point.module}:{point.attr}" for point in points}
 
 
-def _import_class(name: str, place: str) -> Any:
+def _import_class(name: str, place: str) -> type[Any]:
     module, _, path = place.partition(":")
     if name == place and os.getcwd() not in sys.path:  # a class of the user
         sys.path.append(os.getcwd())  # as ``python -m`` has it
@@ -175,7 +175,7 @@ def _check_taken(name: str, takes: Arguments, key: str) -> None:
         )
 
 
-def _check_kind(name: str, takes: Arguments, key: str, value: Any) -> None:
+def _check_kind(name: str, takes: Arguments, key: str, value: object) -> None:
     """Check a setting against the annotation of its argument, if it is a plain type."""
     kinds = str(takes.annotations.get(key, "")).replace(" ", "").split("|")
     allowed = [KINDS[kind] for kind in kinds if kind in KINDS]

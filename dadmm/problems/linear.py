@@ -10,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
@@ -30,7 +31,7 @@ class Design(NamedTuple):
         return self._replace(rows=rows[:, :-1], y=rows[:, -1])
 
 
-def design(problem: object, X: Any, y: Any, fit_intercept: bool) -> Design:
+def design(problem: object, X: ArrayLike, y: ArrayLike, fit_intercept: bool) -> Design:
     """Return the design of X (n, d) and y (n,); raise if they are not valid."""
     X, y = checked(problem, X, y)
     if not isinstance(fit_intercept, bool):
@@ -45,7 +46,7 @@ def design(problem: object, X: Any, y: Any, fit_intercept: bool) -> Design:
     return Design(rows, y.copy(), layout, np.append(penalised, 0.0))
 
 
-def checked(problem: object, X: Any, y: Any) -> tuple[Matrix, Vector]:
+def checked(problem: object, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, Vector]:
     """Return X (n, d) and y (n,) as contiguous arrays; raise if they are not valid."""
     name = type(problem).__name__
     try:

@@ -78,7 +78,7 @@ class LogisticRegression:
         self._eye = np.eye(self.layout.size)
 
     @property
-    def kind(self) -> tuple[Any, ...]:
+    def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
         return self._rows.shape, self.layout
 

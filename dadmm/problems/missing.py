@@ -48,7 +48,7 @@ class Observed(NamedTuple):
     """
 
     z_mean: Matrix  # (D, K) z_d
-    spread: Any  # (D, K, K) sum of E[(z_n - z_d)(z_n - z_d)']
+    spread: Matrix  # (D, K, K) sum of E[(z_n - z_d)(z_n - z_d)']
     cross: Matrix  # (D, K) sum of E[z_n] (x_nd - m_d)
     best: Matrix  # (D, K) minimisers w_d of the quadratics
     floor: float  # sum of their minima
@@ -122,7 +122,7 @@ class IncompletePPCA(PPCA):
         return np.asarray(self._observed[..., 0])
 
     @property
-    def kind(self) -> tuple[Any, ...]:
+    def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
         shapes = self._data.rows.shape, self._data.mask.shape
         return *shapes, self.n_components, self.zero_mean
@@ -154,7 +154,7 @@ class IncompletePPCA(PPCA):
         prior = 0.5 * (squares + n * M * LOG_2PI)
         return self._columns(z_mean, z, covariances, prior)
 
-    def _latent(self, H: Matrix, mu: Vector, inner: Any) -> tuple[Matrix, Matrix]:
+    def _latent(self, H: Matrix, mu: Vector, inner: Matrix) -> tuple[Matrix, Matrix]:
         """Return the mean of E[z] over the samples (1, K), and the rows E[z] - mean.
 
         The rows (R, K) are rotated as those of the samples are. The first row of a
@@ -169,7 +169,7 @@ class IncompletePPCA(PPCA):
         return z_mean, z
 
     def _columns(
-        self, z_mean: Matrix, z: Matrix, covariances: Any, prior: Any
+        self, z_mean: Matrix, z: Matrix, covariances: Matrix, prior: float
     ) -> Observed:
         """Return the statistics of each column."""
         data, first_rows, observed = self._data, self._first_rows, self._observed
@@ -273,7 +273,7 @@ class IncompletePPCA(PPCA):
             filled[empty], variances[empty] = np.nan, np.inf
         return filled, variances
 
-    def _infer(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Any, Patterns]:
+    def _infer(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Matrix, Patterns]:
         W, mu, a = self.layout.views(theta)
         samples = np.asarray(samples, dtype=np.float64)
         return posterior(samples, self._loadings(W), mu, a.item(), self._ridge)

@@ -8,9 +8,10 @@ Giannakis (2008, 2011) on distributed clustering, with exact blocks of the M-ste
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dadmm.core.checks import check_integer
 from dadmm.core.errors import ProblemError
@@ -31,7 +32,7 @@ class Assigned(NamedTuple):
 
     counts: Vector  # (K,) sums of r
     means: Matrix  # (K, D) of the rows, weighted by r
-    scatters: Any  # (K, D, D) sum of r (x - mean)(x - mean)'
+    scatters: Matrix  # (K, D, D) sum of r (x - mean)(x - mean)'
     entropy: float  # sum of r log r
 
 
@@ -80,7 +81,7 @@ class GaussianMixture:
         n_components: int,
         *,
         alpha: float = 1e-3,
-        means: Any = None,
+        means: ArrayLike | None = None,
         scale: float = 1.0,
     ) -> None:
         self._rows = _checked(X)
@@ -176,7 +177,7 @@ class GaussianMixture:
         logs = self.log_joint(theta, samples)
         return np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
 
-    def _log_joint(self, theta: Vector, off: Any) -> Matrix:
+    def _log_joint(self, theta: Vector, off: Matrix) -> Matrix:
         """Return the same for rows minus the means (K, n, D), shape (K, n)."""
         _, precisions, weights = self.layout.views(theta)
         values, axes = np.linalg.eigh(_symmetric(precisions))
@@ -186,19 +187,19 @@ class GaussianMixture:
         return np.asarray(level[:, None] - 0.5 * distance)
 
 
-def _symmetric(matrices: Any) -> Any:
+def _symmetric(matrices: Matrix) -> Matrix:
     return 0.5 * (matrices + matrices.mT)
 
 
-def _root(weight: float, slope: Any, count: Any) -> Any:
+def _root(weight: float, slope: Vector, count: Vector) -> Vector:
     """Return the positive x with ``weight x^2 + slope x = count``, entry by entry."""
     root = np.sqrt(slope**2 + 4.0 * weight * count)
     down = slope <= 0.0
-    found = 2.0 * count / (np.abs(slope) + root)
+    found: Vector = 2.0 * count / (np.abs(slope) + root)
     return np.where(down, count / (weight * found), found) if down.any() else found
 
 
-def _checked(X: Any) -> Matrix:
+def _checked(X: ArrayLike) -> Matrix:
     try:
         rows = np.array(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -216,7 +217,7 @@ def _checked(X: Any) -> Matrix:
     return rows
 
 
-def _checked_means(means: Any, shape: tuple[int, int]) -> Matrix:
+def _checked_means(means: ArrayLike, shape: tuple[int, int]) -> Matrix:
     try:
         found = np.array(means, dtype=np.float64)
     except (TypeError, ValueError):

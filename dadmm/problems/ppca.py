@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core.checks import MOST, check_integer
 from dadmm.core.errors import ProblemError
@@ -100,7 +101,7 @@ class PPCA:
         self._most: Any = rounding**-2 if rounding else math.inf
 
     @property
-    def kind(self) -> tuple[Any, ...]:
+    def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
         return self.factor.shape, self.n_components, self.zero_mean
 
@@ -257,7 +258,7 @@ def _checked(samples: Matrix, n_components: int) -> Matrix:
     return samples
 
 
-def check_entries(bad: Any, samples: Matrix) -> None:
+def check_entries(bad: NDArray[np.bool_], samples: Matrix) -> None:
     """Raise if an entry of the samples is bad, and name the first."""
     if bad.any():
         row, column = np.argwhere(bad)[0]

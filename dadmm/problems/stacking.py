@@ -37,14 +37,14 @@ def inner_product(A: Matrix, B: Matrix) -> Any:
     return np.vecdot(A.reshape(*lead, flat), B.reshape(*other, flat))
 
 
-def weighted_sums(weights: Matrix, matrices: Any) -> Any:
+def weighted_sums(weights: Matrix, matrices: Matrix) -> Any:
     """Return sums (..., D, k, k) of matrices (..., B, k, k), by weights (..., D, B)."""
     *lead, B, k, _ = matrices.shape
     flat = weights @ matrices.reshape(*lead, B, k * k)
     return flat.reshape(*lead, -1, k, k)
 
 
-def solve(A: Any, b: Matrix) -> Matrix:
+def solve(A: Matrix, b: Matrix) -> Matrix:
     """Return the solutions of systems (..., k, k), one for each row of b (..., k)."""
     return np.asarray(np.linalg.solve(A, b[..., None])[..., 0])
 

@@ -235,7 +235,7 @@ def one_thread(fit: Callable[..., T]) -> Callable[..., T]:
     return wrapper
 
 
-def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
+def check_positive(name: str, value: object, *, zero: bool = False) -> float:
     """Return a setting as a float; raise unless it is positive. It may be infinite."""
     number = float(value) if isinstance(value, Real) else math.nan
     if number > 0.0 or (zero and number == 0.0):

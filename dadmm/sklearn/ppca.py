@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dadmm import problems
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.data.patterns import posterior
+from dadmm.data.patterns import Patterns, posterior
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.sklearn.base import Consensus, FitData, mean_parts, one_thread
@@ -87,7 +87,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         self.n_components, self.random_state = n_components, random_state
 
     @one_thread
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Fit to rows X (n, d), which may have NaN; with ``comm``, this rank's own."""
 
         def check() -> tuple[Matrix]:
@@ -140,7 +140,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         constants -= np.linalg.slogdet(covariances)[1]
         return np.asarray(-0.5 * (distance + constants[found.which]))
 
-    def score(self, X: ArrayLike, y: Any = None) -> float:
+    def score(self, X: ArrayLike, y: object = None) -> float:
         """Return the mean log likelihood of rows X (n, d)."""
         return float(self.score_samples(X).mean())
 
@@ -235,7 +235,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         others = (self.n_features_in_ - len(variance)) * noise
         self.explained_variance_ratio_ = variance / (variance.sum() + others)
 
-    def _posterior(self, rows: Matrix) -> Any:
+    def _posterior(self, rows: Matrix) -> tuple[Matrix, Matrix, Patterns]:
         precision, prior = 1.0 / self.noise_variance_, np.eye(self.n_components_)
         return posterior(rows, self._loadings, self.mean_, precision, prior)
 

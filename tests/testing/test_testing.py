@@ -265,7 +265,7 @@ class UnknownInit:
         return np.full(3, np.nan)
 
 
-@fault(".init: expected the same point from the same seed, found another; draw from")
+@fault(".init: expected the same point from the same seed, found another; draw ")
 class RandomInit:
     def init(self, rng):
         return np.random.default_rng().standard_normal(3)
