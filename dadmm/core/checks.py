@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from numbers import Integral, Real
-from typing import Any
 
 from dadmm.core.errors import ConfigError, DadmmError
 
@@ -15,7 +14,7 @@ MOST_SEED = 2**63 - 1
 
 def check_integer(
     name: str,
-    value: Any,
+    value: object,
     least: int = 0,
     most: int = MOST,
     error: type[DadmmError] = ConfigError,
@@ -30,7 +29,7 @@ def check_integer(
 
 
 def check_number(
-    name: str, value: Any, holds: Callable[[float], bool], rule: str
+    name: str, value: object, holds: Callable[[float], bool], rule: str
 ) -> None:
     """Raise unless a setting is a number for which ``holds`` is true.
 
@@ -57,7 +56,7 @@ def as_float(value: int) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def shown(value: Any, most: int = 60) -> str:
+def shown(value: object, most: int = 60) -> str:
     """Return the repr of a value, cut to ``most`` characters, for an error."""
     try:
         text = repr(value)

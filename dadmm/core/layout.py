@@ -9,7 +9,7 @@ from math import inf, prod
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.errors import ProblemError
 
@@ -134,7 +134,7 @@ class Layout:
         lead = theta.shape[:-1]
         return self._record(*[theta[..., w].reshape(lead + s) for w, s in self._parts])
 
-    def pack(self, **parts: Any) -> Vector:
+    def pack(self, **parts: ArrayLike) -> Vector:
         """Return a new vector (size,) of the given parts."""
         theta = np.empty(self.size)
         views = self.views(theta)
@@ -148,11 +148,11 @@ class Layout:
     def __hash__(self) -> int:
         return hash(self._key)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[object, ...]:
         return Layout, (self.shapes, self.private, self.scales)
 
     @property
-    def _key(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[object, ...]:
         scales = tuple(sorted(self.scales.items()))
         return tuple(self.shapes.items()), self.private, scales
 

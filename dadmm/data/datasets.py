@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -227,7 +227,7 @@ def _read_npz(file: Path, key: str) -> tuple[Array, Names]:
         return found, _names(file, arrays) if NAMES in arrays.files else None
 
 
-def _names(file: Path, arrays: Any) -> tuple[str, ...]:
+def _names(file: Path, arrays: Mapping[str, Array]) -> tuple[str, ...]:
     """Return the names of columns in an archive."""
     try:
         found = arrays[NAMES]

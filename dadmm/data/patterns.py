@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +140,7 @@ def _triangular(rows: Matrix, found: Patterns) -> tuple[Matrix, Integers]:
     return np.vstack(kept), np.array([len(run) for run in kept])
 
 
-def precisions(mask: Matrix, H: Matrix) -> NDArray[Any]:
+def precisions(mask: Matrix, H: Matrix) -> Matrix:
     """Return ``H' H`` over the columns that each pattern observes, (..., P, K, K).
 
     Parameters
@@ -155,7 +155,7 @@ def precisions(mask: Matrix, H: Matrix) -> NDArray[Any]:
 
 def posterior(
     samples: Matrix, H: Matrix, mu: Vector, a: float, ridge: Matrix
-) -> tuple[Matrix, NDArray[Any], Patterns]:
+) -> tuple[Matrix, Matrix, Patterns]:
     """Return the posterior of the latent variables, given the observed entries.
 
     Parameters
@@ -188,10 +188,10 @@ def posterior(
     padded = (padded.reshape(-1, cut.height, K) @ inner[cut.owner]).reshape(-1, K)
     means = np.empty((len(samples), K))
     means[found.order] = padded[cut.place]
-    return means, inner / a, found
+    return means, np.asarray(inner / a, dtype=np.float64), found
 
 
-def observed_means(samples: Matrix, axis: int) -> NDArray[Any]:
+def observed_means(samples: Matrix, axis: int) -> Matrix:
     """Return the means of the observed entries along an axis, keeping the axis.
 
     The mean of no entries is zero.

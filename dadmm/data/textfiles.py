@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from math import nan
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TextIO
 
 import numpy as np
 
@@ -86,7 +86,7 @@ def is_number(word: str) -> bool:
     return True
 
 
-def _head(lines: Any, spaces: bool) -> Head:
+def _head(lines: TextIO, spaces: bool) -> Head:
     above, comment, line = 0, "", ""
     for line in lines:
         if line.startswith("#"):
@@ -125,7 +125,7 @@ def _records(
         yield reader.line_num, [cell.strip() for cell in cells]
 
 
-def _rewound(lines: Any, above: int) -> Any:
+def _rewound(lines: TextIO, above: int) -> Iterator[str]:
     """Return the lines of a file from the first row on."""
     lines.seek(0)
     return islice(lines, above, None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from dadmm.core.errors import TopologyError
 from dadmm.core.reading import check_regular
 
-Graph = tuple[int, Iterable[Any]]  # number of nodes, and pairs of them
+Graph = tuple[int, Iterable[Sequence[int]]]  # number of nodes, and edges
 
 
 def read(file: Path) -> Graph:

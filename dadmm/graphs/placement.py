@@ -54,7 +54,9 @@ def crosses_hosts(
 ) -> NDArray[np.bool_]:
     """Return a mask of the rows of `graph.edges` that connect different hosts."""
     i, j = graph.edges.T
-    return np.not_equal(np.asarray(homes)[i], np.asarray(homes)[j])
+    host = np.asarray(homes)
+    found: NDArray[np.bool_] = host[i] != host[j]
+    return found
 
 
 def _candidates(graph: Topology, counts: list[int], seed: int) -> Iterator[Integers]:

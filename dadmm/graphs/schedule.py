@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -36,7 +35,7 @@ class Schedule:
     (2, <Topology of 4 nodes, 3 edges>)
     """
 
-    def __init__(self, n_nodes: int, rounds: Sequence[Iterable[Any]]) -> None:
+    def __init__(self, n_nodes: int, rounds: Sequence[Iterable[Sequence[int]]]) -> None:
         pairs = [[(int(i), int(j)) for i, j in edges] for edges in rounds]
         self.rounds = tuple(
             frozenset((i, j) for a, b in edges for i, j in ((a, b), (b, a)))
@@ -75,7 +74,7 @@ class Schedule:
         A file may leave nodes out, and its graph need not be connected. Without
         ``n_nodes``, the nodes are those in the files.
         """
-        rounds: list[Any] = []
+        rounds: list[Iterable[Sequence[int]]] = []
         for name in names:
             if topology.is_named(name):
                 rounds.append(topology.build(name, n_nodes, seed).edges.tolist())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.checks import shown
 from dadmm.core.errors import TopologyError
@@ -43,7 +43,7 @@ class Topology:
         _check_connected(self)
 
     @classmethod
-    def from_edges(cls, n_nodes: int, edges: Iterable[Any]) -> Topology:
+    def from_edges(cls, n_nodes: int, edges: Iterable[Sequence[int]]) -> Topology:
         """Return the graph of these edges, each given in one direction or in both.
 
         Parameters
@@ -316,7 +316,7 @@ def _check_connected(topology: Topology) -> None:
             )
 
 
-def _as_pairs(edges: Iterable[Any]) -> Integers:
+def _as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
     """Return edges as an array of shape (n_edges, 2)."""
     try:
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
@@ -336,7 +336,7 @@ def _pair(edge: Integers) -> str:
     return f"({edge[0]}, {edge[1]})"
 
 
-def _frozen(values: Any) -> Integers:
+def _frozen(values: ArrayLike) -> Integers:
     """Return a read-only array, because it is cached and shared."""
     array = np.array(values, dtype=np.int64)
     array.flags.writeable = False

@@ -1,9 +1,8 @@
-"""From a name, a node's rows and settings to a problem.
+"""Construction of problems from a name, the rows of a node, and settings.
 
-A problem class needs nothing for this but its constructor: the first argument is the
-node's rows, an argument named ``y`` is their target, and settings go to the arguments
-of their names. It is found among `PROBLEMS`, among those that installed packages offer
-in the entry-point group ``dadmm.problems``, or as ``package.module:Class``.
+The constructor of a problem class takes the rows first. An argument named ``y`` is the
+target, and settings are passed by name. The class is one of `PROBLEMS`, an entry point
+of an installed package in the group ``dadmm.problems``, or ``package.module:Class``.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from dadmm.core.layout import Layout, Matrix
 from dadmm.problems import PROBLEMS
 
 GROUP = "dadmm.problems"
-# plain types of settings: what may be given for them, and how to call it
+# types of settings by annotation: allowed types of values, and the words for errors
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "an integer"),
     "float": ((int, float), "a number"),
@@ -40,7 +39,7 @@ MEMBERS = {
 
 
 class Arguments(NamedTuple):
-    """What a problem's constructor takes besides the rows."""
+    """The arguments of a problem's constructor, without the rows."""
 
     defaults: dict[str, Any]  # of the optional arguments
     required: tuple[str, ...]
@@ -52,8 +51,8 @@ class Arguments(NamedTuple):
         return name in self.defaults or name in self.required
 
 
-def arguments(kind: Any) -> Arguments:
-    """Return the arguments of a class."""
+def arguments(kind: type[Any]) -> Arguments:
+    """Return the arguments of a class, without the rows."""
     own = kind.__init__ is not object.__init__
     signature = inspect.signature(kind.__init__ if own else kind)
     found = list(signature.parameters.values())[1 + own :]  # after self and the rows
@@ -66,7 +65,7 @@ def arguments(kind: Any) -> Arguments:
 
 
 def check_name(name: str) -> None:
-    """Check that a name can be that of a problem, without importing it."""
+    """Raise unless a name is a known problem or a valid path of a class."""
     if ":" in name:
         module, _, path = name.partition(":")
         words = [*module.split("."), *path.split(".")]
@@ -82,7 +81,7 @@ def check_name(name: str) -> None:
         )
 
 
-def find(name: str) -> Any:
+def find(name: str) -> type[Any]:
     """Return the class of a problem, by its name on the command line."""
     check_name(name)
     if name in PROBLEMS:
@@ -91,20 +90,20 @@ def find(name: str) -> Any:
 
 
 def _from_packages() -> dict[str, str]:
-    """Return where the problems of installed packages lie, by name."""
+    """Return the paths of the problems of installed packages, by name."""
     from importlib.metadata import entry_points  # slow to import, and rarely needed
 
     points = entry_points(group=GROUP)
     return {point.name: f"{point.module}:{point.attr}" for point in points}
 
 
-def _import_class(name: str, place: str) -> Any:
+def _import_class(name: str, place: str) -> type[Any]:
     module, _, path = place.partition(":")
-    if name == place and os.getcwd() not in sys.path:  # an own class, not an offer
+    if name == place and os.getcwd() not in sys.path:  # a class of the user
         sys.path.append(os.getcwd())  # as ``python -m`` has it
     try:
         found: Any = importlib.import_module(module)
-    except Exception as error:  # whatever the module does when it is imported
+    except Exception as error:  # importing a module can raise anything
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if missing is not None and f"{module}.".startswith(f"{missing}."):
             raise ConfigError(
@@ -142,9 +141,9 @@ def build(
     name : str
     rows : ndarray of shape (n, d), or (n, d + 1) with y as the last column
     flags : dict of str to value
-        Those that the class takes are passed on, unless None.
+        Passed on if the class has such an argument and the value is not None.
     settings : dict of str to value
-        All are passed on; the class must take them.
+        Passed on; the class must have these arguments.
     """
     kind = find(name)
     takes = arguments(kind)
@@ -176,11 +175,11 @@ def _check_taken(name: str, takes: Arguments, key: str) -> None:
         )
 
 
-def _check_kind(name: str, takes: Arguments, key: str, value: Any) -> None:
-    """Check a setting against the plain type that its argument is annotated with."""
+def _check_kind(name: str, takes: Arguments, key: str, value: object) -> None:
+    """Check a setting against the annotation of its argument, if it is a plain type."""
     kinds = str(takes.annotations.get(key, "")).replace(" ", "").split("|")
     allowed = [KINDS[kind] for kind in kinds if kind in KINDS]
-    if len(allowed) < len(kinds):  # of some other type, which the class may check
+    if len(allowed) < len(kinds):  # the class itself may check other types
         return
     if not any(type(value) in types for types, _ in allowed):
         words = " or ".join(word for _, word in allowed)
@@ -188,7 +187,7 @@ def _check_kind(name: str, takes: Arguments, key: str, value: Any) -> None:
 
 
 def missing_member(problem: object) -> str | None:
-    """Return the first member that a problem lacks, with what it is for."""
+    """Return a description of the first missing member of a problem, or None."""
     for name, what in MEMBERS.items():
         found = getattr(problem, name, None)
         whole = isinstance(found, Layout) and found.size > 0

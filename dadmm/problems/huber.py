@@ -1,7 +1,7 @@
 """Huber regression of one node's rows, solved exactly.
 
-The objective is a parabola wherever the rows keep their sides: within delta of their
-target, above, or below. A Newton step that changes no side ends at the minimum.
+Each row is within delta of its target, above, or below. Where no row changes its side,
+the objective is a parabola. A Newton step that changes no side ends at the minimum.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ EPS = float(np.finfo(float).eps)
 
 
 class LocalModel(NamedTuple):
-    """The proximal objective around a point."""
+    """The proximal objective near a point."""
 
     misfit: Vector  # (n,) X theta - y
-    force: Vector  # (n,) the same, cut off at delta
-    inside: NDArray[np.bool_]  # (n,) which rows are within delta
-    pull: Vector  # (p,) gradient of what is not in the rows
+    force: Vector  # (n,) the misfit, clipped at delta
+    inside: NDArray[np.bool_]  # (n,) whether the row is within delta
+    pull: Vector  # (p,) gradient of the penalty and the proximal term
     gradient: Vector  # (p,)
 
 
@@ -34,8 +34,7 @@ class Huber:
 
     h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. ``theta``
     holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). With weight 0 and
-    alpha 0, where several points minimise f, `prox` returns one of them, without any
-    part that the rows do not see.
+    alpha 0 there may be several minimisers; `prox` returns one in the span of the rows.
 
     Parameters
     ----------
@@ -43,7 +42,7 @@ class Huber:
         This node's rows.
     y : ndarray of shape (n,)
     delta : float
-        From where on errors count linearly; positive, in the unit of y.
+        Error from which the loss is linear; positive, in the unit of y.
     alpha : float
         This node's own share of the penalty; not negative.
     fit_intercept : bool
@@ -67,7 +66,7 @@ class Huber:
         self._penalty = self.alpha * penalised
         self._eye = np.eye(self.layout.size)
         self._lengths = np.sqrt(np.vecdot(self._X, self._X))
-        # what rounding of the misfits leaves in a gradient is EPS of these
+        # the rounding error of a gradient, from that of the misfits, is EPS of these
         self._terms = self._lengths @ np.abs(self._y), self._lengths @ self._lengths
 
     def init(self, rng: np.random.Generator) -> Vector:
@@ -75,13 +74,13 @@ class Huber:
         return np.zeros(self.layout.size)
 
     def expect(self, theta: Vector) -> None:
-        """Return None: nothing is latent here."""
+        """Return None: there are no latent variables."""
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         here, stiffness = theta.copy(), self._penalty + weight
         model, weighted_centre = self._evaluate(here, centre, weight), weight * centre
-        kept = 0  # steps in a row that changed no side: a second only mends rounding
+        kept = 0  # steps in a row that changed no side; the second reduces rounding
         for _ in range(MAX_STEPS):
             if kept == 2 or self._converged(here, model, weighted_centre):
                 break
@@ -111,7 +110,7 @@ class Huber:
         return LocalModel(misfit, force, force == misfit, pull, force @ self._X + pull)
 
     def _step(self, model: LocalModel, stiffness: Vector) -> tuple[Vector, bool]:
-        """Return a step downhill, and whether it ends at the least of the parabola."""
+        """Return a descent step, and whether it ends at the minimum of the parabola."""
         rows = self._X[model.inside]
         hessian = rows.T @ rows
         trace = float(hessian.trace())
@@ -122,16 +121,16 @@ class Huber:
         slopes = model.gradient @ axes
         flat = values <= EPS * len(values) * values[-1]
         noise = 1e-12 * (np.abs(model.force) @ self._lengths)
-        if (np.abs(slopes[flat]) > noise).any():  # a slope without a bottom
+        if (np.abs(slopes[flat]) > noise).any():  # f falls without bound
             return -axes[:, flat] @ slopes[flat], False
         slopes[~flat] /= values[~flat]
         return -axes[:, ~flat] @ slopes[~flat], True
 
     def _length(self, model: LocalModel, step: Vector, stiffness: Vector) -> float:
-        """Return which multiple of a step leads to the least f along it.
+        """Return the multiple of a step that minimises f along it.
 
-        The slope along the step rises in straight pieces, from corner to corner, where
-        a row comes within delta or leaves it; the length is where it crosses zero.
+        The slope along the step is piecewise linear. Its corners are where a row comes
+        within delta or leaves it. The length is where the slope is zero.
         """
         drift = self._X @ step
         moving = drift != 0.0
@@ -147,14 +146,14 @@ class Huber:
         rises = np.concatenate([[0.0], (bends[:-1] * np.diff(corners)).cumsum()])
         slopes = model.gradient @ step + rises
         last = max(int(np.searchsorted(slopes, 0.0)) - 1, 0)
-        if bends[last] <= 0.0:  # level from here on
+        if bends[last] <= 0.0:  # f is constant from here on
             return float(corners[last])
         return float(corners[last] - slopes[last] / bends[last])
 
     def _converged(
         self, here: Vector, model: LocalModel, weighted_centre: Vector
     ) -> bool:
-        """Return whether the gradient is zero, but for rounding."""
+        """Return whether the gradient is zero within rounding."""
         terms = np.abs(model.force) @ self._lengths + np.abs(model.pull).max()
         fixed, slope = self._terms
         rounding = fixed + slope * np.abs(here).max() + np.abs(weighted_centre).max()

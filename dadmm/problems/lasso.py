@@ -1,10 +1,11 @@
 """Lasso and elastic net of one node's rows, solved exactly.
 
-A minimum is known by its signs: given those, it is a linear system in the entries that
-are not zero. Entries without a penalty, such as the intercept, always belong to the
-system. `_iterate_signs` starts from the signs of the last iterate and corrects all of
-them at once until they repeat; then they are right. Most iterations of a run need one
-linear system. Where this fails, `_active_set` corrects one sign at a time.
+Given the signs of its entries, the minimum is the solution of a linear system in the
+entries that are not zero. Entries without a penalty, such as the intercept, always
+belong to the system. `_iterate_signs` starts from the signs of the last iterate and
+corrects all of them at once until they repeat; then they are right. Most iterations of
+a run need one linear system. Where this fails, `_active_set` corrects one sign at a
+time.
 """
 
 from __future__ import annotations
@@ -24,10 +25,9 @@ ROUNDING = 1e-14  # of a gradient, relative to its terms
 class ElasticNet:
     """f = 1/2 |X coef + intercept - y|^2 + alpha (r |coef|_1 + (1 - r)/2 |coef|^2).
 
-    r is ``l1_ratio``; ``theta`` holds ``coef`` (d,), whose zeros are exact, and, with
-    ``fit_intercept``, ``intercept`` (). At weight 0, where several points minimise f,
-    `prox` returns one of them, and that of least norm if absolute values have no share
-    in f.
+    r is ``l1_ratio``. ``theta`` holds ``coef`` (d,), whose zeros are exact, and, with
+    ``fit_intercept``, ``intercept`` (). With weight 0 there may be several minimisers;
+    `prox` returns one of them, and without absolute values that of least norm.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class ElasticNet:
         return np.zeros(self.layout.size)
 
     def expect(self, theta: Vector) -> None:
-        """Return None: nothing is latent here."""
+        """Return None: there are no latent variables."""
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
@@ -111,9 +111,9 @@ def _iterate_signs(
 
     Notes
     -----
-    The new sign of an entry is that which minimising over this entry alone would give
-    it, for all entries at once. Signs that repeat are the optimality conditions. From
-    any start they mostly do after a few rounds, but they may also cycle.
+    In each round, the new sign of an entry is its sign after minimising over this entry
+    alone. If the signs do not change, the optimality conditions hold. From most starts
+    this takes a few rounds, but the signs may also cycle; then the result is None.
     """
     curvature, signs, free = gram.diagonal(), np.sign(theta), l1 == 0.0
     for _ in range(MAX_ROUNDS):
@@ -130,18 +130,19 @@ def _iterate_signs(
         alone = downhill + curvature * theta
         previous, signs = signs, np.sign(alone) * (np.abs(alone) > l1)
         if (signs == previous)[~free].all():
-            # unless the system was singular, and its solution means nothing
+            # the solution of a singular system may be wrong
             error = np.abs(downhill - l1 * signs)[inside].max(initial=0.0)
             return theta if error <= 1e-12 * np.abs(pull).max() else None
     return None
 
 
 def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
-    """Return the same argmin by steps that change one sign each, never uphill.
+    """Return the same argmin by an active-set method.
 
     Each step goes to the minimum for the present signs, or to where the first entry
-    becomes zero, which then leaves; once there, the zero entry that would gain most
-    comes in. No choice of signs recurs, and the number of steps is bounded.
+    becomes zero; this entry leaves the active set. At the minimum, the zero entry with
+    the largest gain enters. The objective never rises, no choice of signs recurs, and
+    the number of steps is bounded.
     """
     theta, signs, free = theta.copy(), np.sign(theta), l1 == 0.0
     signs[free] = 1.0
@@ -170,10 +171,10 @@ def _active_set(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector
 
 
 def _direction(gram: Matrix, pull: Vector, now: Vector) -> tuple[Vector, float]:
-    """Return a direction from ``now`` to the least of a parabola, and how far it goes.
+    """Return a direction from ``now`` to the minimum of a parabola, and its length.
 
-    Without curvature in some direction there may be no least point; then it is downhill
-    along the floor of the valley, until a sign changes.
+    If the parabola has no minimum, the direction is one of zero curvature along which
+    it falls, and the length is infinite.
     """
     least, _, rank, _ = np.linalg.lstsq(gram, pull)
     if rank < len(pull):

@@ -1,10 +1,10 @@
 """Least squares and ridge regression of one node's rows.
 
-One singular value decomposition in the constructor serves every weight: in its axes
-the objective is a sum of parabolas, ``floor + 1/2 sum curvature (z - best)^2``, so a
-proximal step is two small products whatever the number of rows is, and no objective is
-a difference of large numbers. A penalty is a row for each penalised entry, with target
-zero.
+The constructor computes one singular value decomposition. In its axes the objective is
+a sum of parabolas, ``floor + 1/2 sum curvature (z - best)^2``. So a proximal step of
+any weight is two small products, whatever the number of rows, and no objective is a
+difference of large numbers. A penalty is an additional row for each penalised entry,
+with target zero.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class LeastSquares:
     """f = 1/2 sum over rows of (x' coef + intercept - y)^2.
 
     ``theta`` holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). With
-    weight 0 and a rank-deficient design, `prox` returns the theta of least norm;
-    singular values below ``eps max(n, p)`` times the largest count as zero.
+    weight 0 and a rank-deficient design, `prox` returns the minimiser of least norm.
+    Singular values below ``eps max(n, p)`` times the largest count as zero.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ class LeastSquares:
         singular, turned = np.zeros(p), np.zeros(max(p, len(rows)))
         singular[: len(values)] = values
         turned[: len(rows)] = target @ left
-        # Where nothing bends f, the least positive number stands for the curvature: it
-        # is lost beside any weight, and makes 0 / 0, which weight 0 would give, zero.
+        # A curvature of zero is replaced by the least positive number: added to a
+        # positive weight it is lost, and with weight 0 it avoids 0 / 0.
         curvature = np.maximum(singular**2, np.finfo(float).tiny)
         best = singular * turned[:p] / curvature
         turned[:p] -= singular * best
@@ -72,7 +72,7 @@ class LeastSquares:
 
     @property
     def kind(self) -> Layout:
-        """What problems must have in common to be stacked: not the number of rows."""
+        """What problems must have in common to be stacked; not the number of rows."""
         return self.layout
 
     @classmethod
@@ -80,7 +80,7 @@ class LeastSquares:
         """Return n problems of one kind as one problem.
 
         Its `prox` and `objectives` take and return arrays with a leading axis of n,
-        and give each problem the bits that it would get alone.
+        and give the same bits as each problem alone.
         """
         stacked = object.__new__(LeastSquares)
         stacked.layout = problems[0].layout
@@ -93,7 +93,7 @@ class LeastSquares:
         return np.zeros(self.layout.size)
 
     def expect(self, theta: Vector) -> None:
-        """Return None: nothing is latent here."""
+        """Return None: there are no latent variables."""
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""

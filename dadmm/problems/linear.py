@@ -1,8 +1,7 @@
-"""What the linear problems share: rows with a column of ones, and checks.
+"""The design matrix of the linear problems, and checks of their arguments.
 
-An intercept is the coefficient of a column of ones, which comes last. It is not
-penalised: each problem multiplies its penalty by `Design.penalised`, which is zero
-there.
+The intercept is the coefficient of a column of ones, the last one. It is not penalised:
+each problem multiplies its penalty by `Design.penalised`, which is zero there.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
@@ -22,7 +22,7 @@ class Design(NamedTuple):
 
     rows: Matrix  # (n, p), p = d, or d + 1 with an intercept
     y: Vector  # (n,)
-    layout: Layout  # coef (d,) and, if wanted, intercept ()
+    layout: Layout  # coef (d,) and, with fit_intercept, intercept ()
     penalised: Vector  # (p,) 1 for a coefficient, 0 for the intercept
 
     def compressed(self) -> Design:
@@ -31,8 +31,8 @@ class Design(NamedTuple):
         return self._replace(rows=rows[:, :-1], y=rows[:, -1])
 
 
-def design(problem: object, X: Any, y: Any, fit_intercept: bool) -> Design:
-    """Return the design of X (n, d) and y (n,), or say what is wrong with them."""
+def design(problem: object, X: ArrayLike, y: ArrayLike, fit_intercept: bool) -> Design:
+    """Return the design of X (n, d) and y (n,); raise if they are not valid."""
     X, y = checked(problem, X, y)
     if not isinstance(fit_intercept, bool):
         raise ProblemError(
@@ -46,8 +46,8 @@ def design(problem: object, X: Any, y: Any, fit_intercept: bool) -> Design:
     return Design(rows, y.copy(), layout, np.append(penalised, 0.0))
 
 
-def checked(problem: object, X: Any, y: Any) -> tuple[Matrix, Vector]:
-    """Return X (n, d) and y (n,) as contiguous arrays, or say what is wrong."""
+def checked(problem: object, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, Vector]:
+    """Return X (n, d) and y (n,) as contiguous arrays; raise if they are not valid."""
     name = type(problem).__name__
     try:
         X = np.ascontiguousarray(X, dtype=np.float64)
@@ -77,7 +77,7 @@ def checked(problem: object, X: Any, y: Any) -> tuple[Matrix, Vector]:
 def checked_number(
     name: str, value: Any, *, positive: bool = False, most: float = math.inf
 ) -> float:
-    """Return a finite number, not negative, as a float, or say what is wrong."""
+    """Return a finite number, not negative, as a float; raise otherwise."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

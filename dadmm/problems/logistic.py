@@ -1,8 +1,8 @@
 """Logistic regression of one node's rows, by Newton's method.
 
-Everything inside has a leading axis of problems, of length one for a problem alone, and
-a row per vector: one code serves a problem and a stack, so that both give the same
-bits. A problem that has arrived stays where it is while others of its stack go on.
+All arrays inside have a leading axis of problems, of length one for a single problem.
+So a single problem and a stack run the same code and give the same bits. A problem that
+has converged does not move while others of its stack continue.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 
 
 class Anchor(NamedTuple):
-    """What holds theta of m problems: ``1/2 sum stiffness (theta - centre)^2``."""
+    """Penalty and proximal term: ``1/2 sum stiffness (theta - centre)^2``, m times."""
 
     stiffness: Matrix  # (m, 1, p) weight plus penalty, positive
     centre: Matrix  # (m, 1, p)
@@ -31,7 +31,7 @@ class Anchor(NamedTuple):
 
 
 class LocalModel(NamedTuple):
-    """The proximal objective around a point of each of m problems."""
+    """The proximal objectives of m problems, each near a point."""
 
     value: Matrix  # (m, 1)
     gradient: Matrix  # (m, 1, p)
@@ -45,8 +45,8 @@ class LogisticRegression:
 
     ``theta`` holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). A node
     may have rows of one class only. With weight 0 and alpha 0, `prox` returns the
-    minimum of least norm; where the classes can be separated f has none, and the last
-    of `MAX_STEPS` Newton steps towards infinity is returned.
+    minimiser of least norm. If the classes are separable, f has no minimiser, and the
+    result is the last of `MAX_STEPS` Newton steps.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class LogisticRegression:
         self._eye = np.eye(self.layout.size)
 
     @property
-    def kind(self) -> tuple[Any, ...]:
+    def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
         return self._rows.shape, self.layout
 
@@ -87,7 +87,7 @@ class LogisticRegression:
         """Return m problems of one kind as one problem.
 
         Its `prox` and `objectives` take and return arrays with a leading axis of m,
-        and give each problem the bits that it would get alone.
+        and give the same bits as each problem alone.
         """
         stacked = object.__new__(LogisticRegression)
         stacked.layout = problems[0].layout
@@ -100,7 +100,7 @@ class LogisticRegression:
         return np.zeros(self.layout.size)
 
     def expect(self, theta: Vector) -> None:
-        """Return None: nothing is latent here."""
+        """Return None: there are no latent variables."""
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
@@ -118,7 +118,7 @@ class LogisticRegression:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         rows = thetas.reshape(len(self._rows), -1, self.layout.size)
         losses = np.logaddexp(0.0, rows @ self._rows.mT).sum(axis=2)
-        values = losses + 0.5 * np.vecdot(self._penalty * rows, rows)
+        values: Vector = losses + 0.5 * np.vecdot(self._penalty * rows, rows)
         return values.reshape(thetas.shape[:-1])
 
     def _descend(self, here: Matrix, anchor: Anchor) -> Matrix:
@@ -143,11 +143,11 @@ class LogisticRegression:
     def _length(
         self, here: Matrix, step: Matrix, anchor: Anchor, worse: NDArray[np.bool_]
     ) -> Matrix:
-        """Return what part of a step to take, (m, 1): of a worse one, while f falls."""
+        """Return the fraction of each step to take, (m, 1); 1 unless it is worse."""
         start, along = here @ self._rows.mT, step @ self._rows.mT
         pull = anchor.stiffness * step
         slope, bend = np.vecdot(pull, here - anchor.centre), np.vecdot(pull, step)
-        length = np.ones_like(slope)
+        length: Matrix = np.ones_like(slope)
         for _ in range(MAX_HALVINGS):
             probabilities = _sigmoid(start + length[..., None] * along)
             rising = np.vecdot(probabilities, along) + slope + length * bend > 0.0
@@ -167,20 +167,20 @@ class LogisticRegression:
         gradient = pull + probabilities @ self._rows
         value = np.logaddexp(0.0, logits).sum(axis=2) + 0.5 * np.vecdot(pull, off)
         terms = np.vecdot(probabilities, self._lengths) + _norm(pull)
-        # logits are rounded too, and the curvature passes that on
+        # the rounding of the logits, times the curvature
         rounding = 4.0 * EPS * (trace * _norm(here)) + anchor.rounding
         far = _norm(gradient) > TOLERANCE * terms + rounding
         return LocalModel(value, gradient, far, curvature, trace)
 
     def _newton(self, model: LocalModel, anchor: Anchor) -> Matrix:
         hessian = (self._rows * model.curvature.mT).mT @ self._rows
-        # what rounding would not notice keeps a singular system solvable
+        # an amount below rounding makes a singular system solvable
         least = 4.0 * EPS * model.trace + self._least
         hessian += (anchor.stiffness + least[..., None]) * self._eye
         return np.asarray(-np.linalg.solve(hessian, model.gradient.mT).mT)
 
     def _least_norm(self, here: Matrix, weight: Matrix) -> Matrix:
-        """Return the shortest points of the same f, without penalty and weight."""
+        """Return points of least norm with the same f, where nothing is penalised."""
         here = here.copy()
         free = (weight == 0.0) & (self._penalty[..., :1] == 0.0)
         for k in np.flatnonzero(free):
@@ -190,17 +190,17 @@ class LogisticRegression:
 
 
 def _norm(rows: Matrix) -> Matrix:
-    """Return the length of each vector (m, 1, p), shape (m, 1)."""
+    """Return the norm of each vector (m, 1, p), shape (m, 1)."""
     return np.asarray(np.sqrt(np.vecdot(rows, rows)))
 
 
 def _sigmoid(logits: Matrix) -> Matrix:
-    """Return ``1 / (1 + exp(-logit))`` with all its digits, however small."""
+    """Return ``1 / (1 + exp(-logit))``, accurate also where it is tiny."""
     return np.asarray(1.0 / (1.0 + np.exp(-np.maximum(logits, -700.0))))
 
 
 def _signs(y: Vector) -> Vector:
-    """Return labels as -1 and 1, or say what is wrong."""
+    """Return labels as -1 and 1; raise if they are not of two classes."""
     found = np.unique(y)
     if not (np.isin(found, (0.0, 1.0)).all() or np.isin(found, (-1.0, 1.0)).all()):
         shown = ", ".join(f"{label:g}" for label in found[:5])

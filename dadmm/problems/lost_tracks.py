@@ -17,14 +17,14 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
 
     Notes
     -----
-    The mean over a row's observed points is not that over all points, so removing it
-    does not remove the row's translation. Here the translation is a free offset of the
-    row, and what is removed is a start that keeps numbers small: the result does not
-    depend on it. The structure is then known up to a translation.
+    The mean over the observed points of a row differs from the mean over all points, so
+    subtracting it does not remove the translation of the row. Therefore the translation
+    is a free offset of the row. The mean is subtracted only to keep numbers small; the
+    result does not depend on it. The structure is known up to a translation.
 
-    The start "frame" is W = [x + 0.1, y + 0.1, x'], each point as it is first seen, and
-    x' as it is last seen; zero if never. (A column of ones, as with all tracks, would
-    be one more translation.)
+    The start "frame" is W = [x + 0.1, y + 0.1, x'], from the first frame in which each
+    point is observed; x' is from the last one. It is zero for a point that is never
+    observed. (A column of ones, as with complete tracks, would be a translation.)
     """
 
     free_offsets = True
@@ -40,7 +40,7 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
 
 
 def _first_seen(rows: Matrix) -> Vector:
-    """Return the first coordinate of each point that is not lost; else zero, (N,)."""
+    """Return the first observed coordinate of each point, or zero, (N,)."""
     first = np.argmin(np.isnan(rows), axis=0)
     found = np.take_along_axis(rows, first[None], axis=0)[0]
     return np.where(np.isnan(found), 0.0, found)

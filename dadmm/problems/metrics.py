@@ -1,4 +1,4 @@
-"""How good an estimate is: angles, agreement, reconstruction, and the best possible."""
+"""Metrics of solutions: angles, consensus, reconstruction, and references."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def subspace_angle(A: Matrix, B: Matrix) -> Any:
 
     Notes
     -----
-    The sine comes from what is left of one basis outside the other, so that small
-    angles keep all their digits (Knyazev and Argentati, 2002).
+    The sine is computed from the component of one basis outside the other, so that
+    small angles are accurate (Knyazev and Argentati, 2002).
     """
     A, B = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
     inside = B.T @ A
     outside = A - B @ inside
-    # squares of the singular values of both, from matrices that are only M by M
+    # squared singular values of both, from M by M matrices
     squares = np.stack([outside.mT @ outside, inside.mT @ inside])
     squares = np.maximum(np.linalg.eigvalsh(squares), 0.0)
     sine, cosine = np.sqrt(squares[0, ..., -1]), np.sqrt(squares[1, ..., 0])
@@ -43,7 +43,7 @@ def subspace_angle(A: Matrix, B: Matrix) -> Any:
 
 
 def consensus_error(theta: Matrix) -> float:
-    """Return the largest relative distance of a node from the mean of all.
+    """Return the largest relative distance of a node from the mean of all nodes.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def consensus_error(theta: Matrix) -> float:
 
 
 def reconstruction_error(samples: Matrix, W: Matrix, mu: Vector) -> float:
-    """Return the root mean square of what the subspace misses of the samples (n, D)."""
+    """Return the root mean square distance of samples (n, D) from the subspace."""
     centred = samples - mu
     basis = np.linalg.qr(W)[0]
     return float(np.sqrt(np.mean((centred - centred @ basis @ basis.T) ** 2)))
@@ -70,9 +70,8 @@ class Pooled(NamedTuple):
     factor: Matrix
 
 
-
 def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
-    """Return the statistics of all shards together.
+    """Return the sufficient statistics of all shards together.
 
     Parameters
     ----------
@@ -143,7 +142,7 @@ def ppca_log_likelihood(
     Parameters
     ----------
     data : ndarray of shape (n, D), or Pooled
-        With NaN, the likelihood is that of the observed entries.
+        With NaN, the likelihood of the observed entries.
     W : ndarray of shape (D, M)
     mu : ndarray of shape (D,)
     a : float
@@ -159,7 +158,7 @@ def ppca_log_likelihood(
     inner = W.T @ W + np.eye(M) / a
     logdet = np.linalg.slogdet(inner)[1] - (D - M) * math.log(a)
     fitted = np.linalg.solve(inner, W.T @ rows.T)
-    # |x|^2 - x' W inner^-1 W' x as a sum of squares, so that it cannot be negative
+    # |x|^2 - x' W inner^-1 W' x as a sum of squares, which is never negative
     left = rows.T - W @ fitted
     distance = a * (np.vdot(left, left) + np.vdot(fitted, fitted) / a)
     return float(-0.5 * (data.n_samples * (D * LOG_2PI + logdet) + distance))

@@ -1,10 +1,10 @@
 """Probabilistic PCA of one node's shard in which entries are missing (NaN).
 
-The model is that of `dadmm.problems.ppca`, of the observed entries only: with O_n the
+The model is that of `dadmm.problems.ppca`, for the observed entries only: with O_n the
 columns that sample n observes, ``x_nd = w_d' z_n + mu_d + noise`` for d in O_n. Samples
-are grouped by O_n. After one pass over the shard each pattern is a mean and at most as
-many rows as it observes columns, so an iteration costs O(P M^3) for the P patterns and
-O(D M) for each of these rows, however many samples repeat a pattern.
+are grouped by O_n. One pass over the shard compresses each pattern to a mean and at
+most as many rows as it observes columns. So an iteration costs O(P M^3) for the P
+patterns and O(D M) for each of these rows, whatever the number of samples.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dadmm.problems.stacking import (
 
 
 class Observed(NamedTuple):
-    """The E-step's view of a shard with missing entries, column by column.
+    """Statistics of the E-step of a shard with missing entries, by column.
 
     ``E sum (x_d - mu_d - w_d' z)^2`` over the N_d samples that observe column d is
     ``floor_d + (w_d - best_d)' spread_d (w_d - best_d) + N_d gap_d^2`` with
@@ -48,21 +48,21 @@ class Observed(NamedTuple):
     """
 
     z_mean: Matrix  # (D, K) z_d
-    spread: Any  # (D, K, K) sum of E[(z_n - z_d)(z_n - z_d)']
+    spread: Matrix  # (D, K, K) sum of E[(z_n - z_d)(z_n - z_d)']
     cross: Matrix  # (D, K) sum of E[z_n] (x_nd - m_d)
-    best: Matrix  # (D, K) the w_d that minimise the quadratics
-    floor: float  # the sum of their minima
+    best: Matrix  # (D, K) minimisers w_d of the quadratics
+    floor: float  # sum of their minima
     prior: float  # -E sum log p(z_n)
 
 
 class IncompletePPCA(PPCA):
     """Expected negative log likelihood of observed entries and latent variables.
 
-    ``PPCA(samples, n_components)`` makes one where the samples have a NaN. The layout
-    is the same, so that nodes with and without missing entries work in one network.
-    A sample without any observed entry says nothing and is left out. Where this node
-    never observes a column, W's row and mu's entry are those of the proximal centre,
-    and stay as they are with weight 0.
+    ``PPCA(samples, n_components)`` returns an object of this class if the samples have
+    a NaN. The layout is the same, so nodes with and without missing entries work in one
+    network. Samples without observed entries are left out. For a column that this node
+    never observes, the row of W and the entry of mu are those of the proximal centre;
+    with weight 0 they do not change.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class IncompletePPCA(PPCA):
       ``Q = sum_n sum_{d in O_n} E (x_nd - mu_d - w_d' z_n)^2`` at the new W and mu.
 
     With free offsets the model is ``x_nd = w_d' z_n + mu_d + t_n + noise`` with a flat
-    prior of t_n: a latent variable more, whose loading is one.
+    prior of t_n. This is one more latent variable, whose loading is one.
     """
 
     free_offsets = False
@@ -118,11 +118,11 @@ class IncompletePPCA(PPCA):
 
     @property
     def observed_counts(self) -> Vector:
-        """How many samples observe each column, (D,)."""
+        """Number of samples that observe each column, (D,)."""
         return np.asarray(self._observed[..., 0])
 
     @property
-    def kind(self) -> tuple[Any, ...]:
+    def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
         shapes = self._data.rows.shape, self._data.mask.shape
         return *shapes, self.n_components, self.zero_mean
@@ -154,7 +154,7 @@ class IncompletePPCA(PPCA):
         prior = 0.5 * (squares + n * M * LOG_2PI)
         return self._columns(z_mean, z, covariances, prior)
 
-    def _latent(self, H: Matrix, mu: Vector, inner: Any) -> tuple[Matrix, Matrix]:
+    def _latent(self, H: Matrix, mu: Vector, inner: Matrix) -> tuple[Matrix, Matrix]:
         """Return the mean of E[z] over the samples (1, K), and the rows E[z] - mean.
 
         The rows (R, K) are rotated as those of the samples are. The first row of a
@@ -169,9 +169,9 @@ class IncompletePPCA(PPCA):
         return z_mean, z
 
     def _columns(
-        self, z_mean: Matrix, z: Matrix, covariances: Any, prior: Any
+        self, z_mean: Matrix, z: Matrix, covariances: Matrix, prior: float
     ) -> Observed:
-        """Return what the rows and covariances say about each column."""
+        """Return the statistics of each column."""
         data, first_rows, observed = self._data, self._first_rows, self._observed
         by_column = data.mask.mT
         blocks = z.reshape(*covariances.shape[:-2], -1, z.shape[-1])
@@ -234,32 +234,33 @@ class IncompletePPCA(PPCA):
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
         half = as_vector(0.5 * self._entry_count)
-        return fit + half * (LOG_2PI - np.log(a)) + as_vector(stats.prior)
+        found: Vector = fit + half * (LOG_2PI - np.log(a)) + as_vector(stats.prior)
+        return found
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:
         """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""
         return self._infer(theta, samples)[0][:, : self.n_components]
 
     def impute(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the samples with missing entries filled in, and how sure that is.
+        """Return the samples with missing entries filled in, and their variances.
 
         Parameters
         ----------
         theta : ndarray of shape (size,)
         samples : ndarray of shape (n, D)
-            NaN where an entry is missing; not necessarily those of this node.
+            NaN where an entry is missing. They need not be those of this node.
 
         Returns
         -------
         filled : ndarray of shape (n, D)
             ``mu_d + w_d' E[z_n]`` where an entry was missing; mu in a row of NaN.
         variances : ndarray of shape (n, D)
-            Of what is filled in, ``w_d' Cov[z_n] w_d + 1 / a``: the entry's own noise
-            included. Zero where an entry was observed.
+            Of the entries filled in, ``w_d' Cov[z_n] w_d + 1 / a``, which includes the
+            noise. Zero where an entry was observed.
 
         Notes
         -----
-        With free offsets a row of NaN has no offset: it stays NaN, its variance inf.
+        With free offsets, a row of NaN stays NaN and its variances are infinite.
         """
         means, covariances, found = self._infer(theta, samples)
         W, mu, a = self.layout.views(theta)
@@ -272,13 +273,13 @@ class IncompletePPCA(PPCA):
             filled[empty], variances[empty] = np.nan, np.inf
         return filled, variances
 
-    def _infer(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Any, Patterns]:
+    def _infer(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Matrix, Patterns]:
         W, mu, a = self.layout.views(theta)
         samples = np.asarray(samples, dtype=np.float64)
         return posterior(samples, self._loadings(W), mu, a.item(), self._ridge)
 
     def _loadings(self, W: Matrix) -> Matrix:
-        """Return W (..., D, M), with a column of ones where offsets are free."""
+        """Return W (..., D, M), with a column of ones if there are free offsets."""
         if not self.free_offsets:
             return W
         return np.concatenate([W, np.ones((*W.shape[:-1], 1))], axis=-1)
@@ -291,7 +292,8 @@ class IncompletePPCA(PPCA):
         shift = self.mean[..., None, :] - mu
         shift -= np.vecdot(H, stats.z_mean[..., None, :, :])
         between = ((shift * shift) @ self._observed)[..., 0]
-        return as_vector(stats.floor) + drift + between
+        found: Vector = as_vector(stats.floor) + drift + between
+        return found
 
 
 PPCA.with_gaps = IncompletePPCA

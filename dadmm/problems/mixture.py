@@ -1,16 +1,17 @@
 """A Gaussian mixture of one node's rows, by EM in proximal form.
 
 An iteration has one pass over the rows, of cost O(N K D^2) for N rows, K components and
-D dimensions; what follows it is O(K D^3). After Forero, Cano and Giannakis (2008, 2011)
-on distributed clustering, with every block of the M-step solved exactly.
+D dimensions, and further costs O(K D^3). The method is that of Forero, Cano and
+Giannakis (2008, 2011) on distributed clustering, with exact blocks of the M-step.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from dadmm.core.checks import check_integer
 from dadmm.core.errors import ProblemError
@@ -23,47 +24,47 @@ LEAST_EIGENVALUE = 1e-12  # of a precision, relative to its largest eigenvalue
 
 
 class Assigned(NamedTuple):
-    """The E-step's view of the rows, component by component.
+    """Statistics of the E-step, by component.
 
     With responsibilities r, ``sum r (x - mu)(x - mu)'`` is
     ``scatter + count (mean - mu)(mean - mu)'``.
     """
 
     counts: Vector  # (K,) sums of r
-    means: Matrix  # (K, D) of the rows, weighed by r
-    scatters: Any  # (K, D, D) sum of r (x - mean)(x - mean)'
+    means: Matrix  # (K, D) of the rows, weighted by r
+    scatters: Matrix  # (K, D, D) sum of r (x - mean)(x - mean)'
     entropy: float  # sum of r log r
 
 
 class GaussianMixture:
     """f = -sum over rows of log sum_k pi_k N(x; mu_k, P_k^-1), plus two terms.
 
-    These are ``n (sum_k pi_k - 1)``, which makes the weights sum to one at the minimum
-    so that nothing has to be held there, and ``alpha/2 sum_k tr P_k``, a floor: no
-    variance of a component with n_k rows is below ``alpha / n_k``, whatever its rows.
-    ``theta`` holds ``means`` (K, D), ``precisions`` (K, D, D) and ``weights`` (K,).
+    The first term is ``n (sum_k pi_k - 1)``: with it the weights sum to one at the
+    minimum, without a constraint. The second is ``alpha/2 sum_k tr P_k``: with it no
+    variance of a component with n_k rows is below ``alpha / n_k``. ``theta`` holds
+    ``means`` (K, D), ``precisions`` (K, D, D) and ``weights`` (K,).
 
     Parameters
     ----------
     X : ndarray of shape (n, D)
-        This node's rows. One that has no row of some component takes it from others.
+        This node's rows. They need not contain rows of every component.
     n_components : int
         K.
     alpha : float
-        This node's own share of the floor; positive unless every component is sure to
-        have more than D rows, on all nodes together.
+        This node's share of the second term. It must be positive unless every
+        component has more than D rows, on all nodes together.
     means : array_like of shape (K, D), optional
-        Where to start. Without it the means are drawn from N(0, I), which suits
-        standardised data. Either way all nodes start alike without a message, and so
-        agree on which component is which; nodes that drew means among their own rows
-        (``init="independent"``, or k-means) would not.
+        Starting means. By default they are drawn from N(0, I), which suits standardised
+        data. In both cases all nodes start with the same means, and so number the
+        components in the same way. With starts of their own (``init="independent"``, or
+        k-means of their rows) they would not.
     scale : float
-        Standard deviation of a component, roughly and in the unit of X: it starts with
-        ``P_k = I / scale^2``, and means and precisions are held to agree in this unit.
+        Approximate standard deviation of a component, in the unit of X. The start is
+        ``P_k = I / scale^2``, and the penalties of means and precisions have this unit.
 
     Notes
     -----
-    The E-step bounds f from above by ``sum_nk r_nk (log r_nk - log pi_k - log N)`` and
+    The E-step bounds f from above by ``sum_nk r_nk (log r_nk - log pi_k - log N)`` plus
     the two terms; `objectives` is this bound. With w the weight and c the centre of the
     proximal term, n_k and m_k the rows of a component and their mean, and S_k their
     scatter about the new mean, a sweep is
@@ -80,7 +81,7 @@ class GaussianMixture:
         n_components: int,
         *,
         alpha: float = 1e-3,
-        means: Any = None,
+        means: ArrayLike | None = None,
         scale: float = 1.0,
     ) -> None:
         self._rows = _checked(X)
@@ -103,7 +104,7 @@ class GaussianMixture:
         return self.layout.pack(means=means, precisions=precisions, weights=1.0 / K)
 
     def expect(self, theta: Vector) -> Assigned:
-        """Return what belongs to each component at ``theta`` (size,)."""
+        """Return the statistics of each component at ``theta`` (size,)."""
         means = self.layout.views(theta).means
         off = self._rows - means[:, None, :]  # (K, n, D)
         logs = self._log_joint(theta, off)
@@ -141,7 +142,7 @@ class GaussianMixture:
         largest = values.max(axis=1, keepdims=True)
         values = np.maximum(values, LEAST_EIGENVALUE * largest)
         precisions[...] = _symmetric((axes * values[:, None, :]) @ axes.mT)
-        if weight:  # what is not symmetric in the centre, f does not see
+        if weight:  # f does not depend on the antisymmetric part
             precisions += 0.5 * (aim.precisions - aim.precisions.mT)
 
         weights[...] = _root(weight, len(self._rows) - weight * aim.weights, counts)
@@ -172,12 +173,12 @@ class GaussianMixture:
         return self._log_joint(theta, samples - means[:, None, :]).T
 
     def responsibilities(self, theta: Vector, samples: Matrix) -> Matrix:
-        """Return how likely each row of samples is to be of each component, (n, K)."""
+        """Return the probability of each component for each row of samples, (n, K)."""
         logs = self.log_joint(theta, samples)
         return np.exp(logs - np.logaddexp.reduce(logs, axis=1, keepdims=True))
 
-    def _log_joint(self, theta: Vector, off: Any) -> Matrix:
-        """Return the same of rows about the means (K, n, D), shape (K, n)."""
+    def _log_joint(self, theta: Vector, off: Matrix) -> Matrix:
+        """Return the same for rows minus the means (K, n, D), shape (K, n)."""
         _, precisions, weights = self.layout.views(theta)
         values, axes = np.linalg.eigh(_symmetric(precisions))
         distance = (((off @ axes) ** 2) @ values[:, :, None])[..., 0]
@@ -186,19 +187,19 @@ class GaussianMixture:
         return np.asarray(level[:, None] - 0.5 * distance)
 
 
-def _symmetric(matrices: Any) -> Any:
+def _symmetric(matrices: Matrix) -> Matrix:
     return 0.5 * (matrices + matrices.mT)
 
 
-def _root(weight: float, slope: Any, count: Any) -> Any:
+def _root(weight: float, slope: Vector, count: Vector) -> Vector:
     """Return the positive x with ``weight x^2 + slope x = count``, entry by entry."""
     root = np.sqrt(slope**2 + 4.0 * weight * count)
     down = slope <= 0.0
-    found = 2.0 * count / (np.abs(slope) + root)
+    found: Vector = 2.0 * count / (np.abs(slope) + root)
     return np.where(down, count / (weight * found), found) if down.any() else found
 
 
-def _checked(X: Any) -> Matrix:
+def _checked(X: ArrayLike) -> Matrix:
     try:
         rows = np.array(X, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -216,7 +217,7 @@ def _checked(X: Any) -> Matrix:
     return rows
 
 
-def _checked_means(means: Any, shape: tuple[int, int]) -> Matrix:
+def _checked_means(means: ArrayLike, shape: tuple[int, int]) -> Matrix:
     try:
         found = np.array(means, dtype=np.float64)
     except (TypeError, ValueError):

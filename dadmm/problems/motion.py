@@ -1,4 +1,4 @@
-"""From affine to metric: the cameras and points behind a rank-3 factorisation."""
+"""Metric upgrade of an affine reconstruction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Reconstruction(NamedTuple):
 
     motion: Matrix  # (2 F, 3) two rows per frame
     structure: Matrix  # (N, 3)
-    metric: bool  # False where the frames do not determine the affine ambiguity
+    metric: bool  # False if the frames do not resolve the affine ambiguity
 
 
 def upgrade(motion: Matrix, structure: Matrix) -> Reconstruction:
@@ -30,19 +30,19 @@ def upgrade(motion: Matrix, structure: Matrix) -> Reconstruction:
     Returns
     -------
     reconstruction : Reconstruction
-        With ``motion Q`` and ``structure Q^-T``; the product is the same.
+        ``motion Q`` and ``structure Q^-T``, which have the same product.
 
     Notes
     -----
     Tomasi and Kanade (1992), for scaled orthographic cameras: find the symmetric
     ``L = Q Q'`` for which the two rows of every frame are orthogonal and equally long,
-    with a mean square length of one, in the least-squares sense; Q is its root. It
-    exists only if L is positive definite, which takes three or more different views.
+    with a mean square length of one, in the least-squares sense. Q is its root. It
+    exists only if L is positive definite, which needs at least three different views.
     """
     x, y = motion[0::2], motion[1::2]
     homogeneous = np.vstack([_products(x, y), _products(x, x) - _products(y, y)])
     scale = (_products(x, x) + _products(y, y)).mean(axis=0) / 2.0
-    weight = np.linalg.norm(homogeneous)  # so that the scale is met as well as they are
+    weight = np.linalg.norm(homogeneous)  # gives the scale the weight of all others
     A = np.vstack([homogeneous, weight * scale])
     b = np.append(np.zeros(len(homogeneous)), weight)
     l11, l12, l13, l22, l23, l33 = np.linalg.lstsq(A, b, rcond=None)[0]

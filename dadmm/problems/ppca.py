@@ -1,10 +1,10 @@
 """Probabilistic PCA of one node's shard, by EM in proximal form.
 
 The model is ``x = W z + mu + noise``, z ~ N(0, I), noise ~ N(0, I / a). After one pass
-over the shard the samples are never touched again: with their mean ``m`` and a factor
-``R`` of their scatter about it (``R' R = sum (x - m)(x - m)'``, at most D rows), an
-iteration costs O(min(N, D) D M) whatever N is. Everything is kept about the mean and
-every residual is a sum of squares, so data far from zero lose no digits.
+over the shard the samples are not used again: with their mean ``m`` and a factor ``R``
+of their scatter about it (``R' R = sum (x - m)(x - m)'``, at most D rows), an iteration
+costs O(min(N, D) D M). All quantities are relative to the mean and every residual is a
+sum of squares, so data far from zero lose no digits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core.checks import MOST, check_integer
 from dadmm.core.errors import ProblemError
@@ -31,7 +32,7 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Expected(NamedTuple):
-    """The E-step's view of the latent variables of a shard, or of a stack of shards.
+    """Statistics of the E-step of a shard, or of a stack of shards.
 
     ``E sum |x - mu - W z|^2`` is a quadratic in (W, mu). About the latent mean it is
     ``floor + tr((W - best) spread (W - best)') + N |m - mu - W z_mean|^2``.
@@ -40,7 +41,7 @@ class Expected(NamedTuple):
     z_mean: Vector  # (..., M) mean of E[z_n]
     spread: Matrix  # (..., M, M) sum of E[(z_n - z_mean)(z_n - z_mean)']
     cross: Matrix  # (..., M, D) sum of E[z_n] (x_n - m)'
-    best: Matrix  # (..., M, D) the transposed W that minimises the quadratic
+    best: Matrix  # (..., M, D) transposed minimiser W of the quadratic
     floor: Vector  # (...) its minimum
     prior: Vector  # (...) -E sum log p(z_n)
 
@@ -53,11 +54,11 @@ class PPCA:
     Parameters
     ----------
     samples : ndarray of shape (n_samples, D)
-        This node's rows; with NaN among them this is an `IncompletePPCA`.
+        This node's rows. If some entry is NaN, the object is an `IncompletePPCA`.
     n_components : int
         M, the dimension of the subspace; less than D.
     zero_mean : bool
-        Fix mu at zero, as structure from motion does.
+        Fix mu at zero, as in structure from motion.
 
     Notes
     -----
@@ -71,13 +72,14 @@ class PPCA:
       ``Q = E sum |x - mu - W z|^2`` at the new W and mu.
     """
 
-    with_gaps: ClassVar[type[PPCA]]  # what a NaN makes of this very class
+    with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
 
     def __new__(cls, samples: Any = (), *_: Any, **__: Any) -> Self:
-        """Make an object of the class that can cope with the samples."""
+        """Return an object of this class, or of `with_gaps` if the samples have NaN."""
         gaps = np.isnan(np.asarray(samples, dtype=np.float64)).any()
-        able: Any = vars(cls).get("with_gaps", cls) if gaps else cls
-        return super().__new__(able)
+        kind: Any = vars(cls).get("with_gaps", cls) if gaps else cls
+        made: Self = super().__new__(kind)
+        return made
 
     def __init__(
         self, samples: Matrix, n_components: int, *, zero_mean: bool = False
@@ -99,7 +101,7 @@ class PPCA:
         self._most: Any = rounding**-2 if rounding else math.inf
 
     @property
-    def kind(self) -> tuple[Any, ...]:
+    def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
         return self.factor.shape, self.n_components, self.zero_mean
 
@@ -108,7 +110,7 @@ class PPCA:
         """Return n problems of one kind as one problem.
 
         Its `expect`, `prox` and `objectives` take and return arrays with a leading
-        axis of n, and give each problem the bits that it would get alone.
+        axis of n, and give the same bits as each problem alone.
         """
         first = problems[0]
         stacked = object.__new__(PPCA)
@@ -190,7 +192,7 @@ class PPCA:
         ----------
         thetas : ndarray of shape (k, size)
         stats : Expected
-            This node's own posterior, held fixed while others' parameters are tried.
+            This node's posterior, which is the same for all rows.
 
         Returns
         -------
@@ -199,7 +201,8 @@ class PPCA:
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
         half = as_vector(0.5 * self._count * self.dimension)
-        return fit + half * (LOG_2PI - np.log(a)) + as_vector(stats.prior)
+        found: Vector = fit + half * (LOG_2PI - np.log(a)) + as_vector(stats.prior)
+        return found
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:
         """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""
@@ -213,7 +216,8 @@ class PPCA:
         off = W - stats.best.mT[..., None, :, :]
         drift = inner_product(off @ stats.spread[..., None, :, :], off)
         between = as_vector(self._count) * np.vecdot(shift, shift)
-        return as_vector(stats.floor) + drift + between
+        found: Vector = as_vector(stats.floor) + drift + between
+        return found
 
 
 def _precision(
@@ -223,13 +227,13 @@ def _precision(
     centre: float,
     most: float = math.inf,
 ) -> float:
-    """Return the positive root of the a update, without cancellation.
+    """Return the positive root of the quadratic for a, without cancellation.
 
     Raises
     ------
     ZeroDivisionError
-        If the noise 1/a vanishes: a exceeds ``most``, the precision at which the noise
-        is as small as the rounding errors of the samples.
+        If a exceeds ``most``, the precision at which the noise is as small as the
+        rounding errors of the samples.
     """
     b = 0.5 * misfit - weight * centre
     root = math.sqrt(b * b + 2.0 * weight * count)
@@ -254,8 +258,8 @@ def _checked(samples: Matrix, n_components: int) -> Matrix:
     return samples
 
 
-def check_entries(bad: Any, samples: Matrix) -> None:
-    """Name the first entry of the samples that is bad, if any is."""
+def check_entries(bad: NDArray[np.bool_], samples: Matrix) -> None:
+    """Raise if an entry of the samples is bad, and name the first."""
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise ProblemError(

@@ -15,7 +15,7 @@ STARTS = ("frame", "random")
 
 
 class StructureFromMotion(PPCA):
-    """PPCA in which every image coordinate of a frame is one sample of all points.
+    """PPCA in which each sample is one image coordinate of all points in a frame.
 
     A node is a camera with some frames. W (N, 3) is the structure, which all cameras
     share; the latent means of a camera's rows are its motion; mu is fixed at zero.
@@ -23,16 +23,16 @@ class StructureFromMotion(PPCA):
     Parameters
     ----------
     rows : ndarray of shape (2 F_i, N)
-        Image coordinates of N points, x and y of one frame after the other; the mean
-        over the points is removed from each row. With NaN among them, where a point
-        is lost, this is a `LostTracks`.
+        Image coordinates of N points, x and y of one frame after the other. The mean
+        over the points is subtracted from each row. If some point is lost (NaN), the
+        object is a `LostTracks`.
     start : {"frame", "random"}
         The authors' start from the camera's first frame, W = [x + 0.1, y + 0.1, 1],
         with 1/a drawn from [1/2, 1]; or a random orthonormal W, which is much slower.
     """
 
     def __new__(cls, rows: Any = (), **_: Any) -> Self:
-        """Make an object of the class that can cope with the rows."""
+        """Return an object of this class, or a `LostTracks` if the rows have NaN."""
         return super().__new__(cls, rows)
 
     def __init__(self, rows: Matrix, *, start: str = "frame") -> None:

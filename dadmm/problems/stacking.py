@@ -1,4 +1,4 @@
-"""Arithmetic of one problem, or of a stack of problems: the same bits of each."""
+"""Arithmetic for one problem or a stack of problems, with the same bits."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from dadmm.core.layout import Matrix
 
 
 def as_scalar(scalars: Any) -> Any:
-    """Return a single scalar as a float, which is quicker to compute with."""
+    """Return a single scalar as a float, which is faster; arrays unchanged."""
     return scalars if scalars.ndim else scalars.item()
 
 
 def as_list(scalars: Any) -> list[float]:
-    """Return scalars (...) as a list, of one number where there is no stack."""
-    return np.atleast_1d(scalars).tolist()
+    """Return scalars (...) as a list, of one number without a stack."""
+    found: list[float] = np.atleast_1d(scalars).tolist()
+    return found
 
 
 def as_matrix(scalars: Any) -> Any:
@@ -30,21 +31,21 @@ def as_vector(scalars: Any) -> Any:
 
 
 def inner_product(A: Matrix, B: Matrix) -> Any:
-    """Return the sum of products of entries of matrices (..., m, n), shape (...)."""
+    """Return the inner products of matrices (..., m, n), shape (...)."""
     flat = A.shape[-2] * A.shape[-1]
     lead, other = A.shape[:-2], B.shape[:-2]
     return np.vecdot(A.reshape(*lead, flat), B.reshape(*other, flat))
 
 
-def weighted_sums(weights: Matrix, matrices: Any) -> Any:
-    """Return sums of matrices (..., B, k, k) by weights (..., D, B), (..., D, k, k)."""
+def weighted_sums(weights: Matrix, matrices: Matrix) -> Any:
+    """Return sums (..., D, k, k) of matrices (..., B, k, k), by weights (..., D, B)."""
     *lead, B, k, _ = matrices.shape
     flat = weights @ matrices.reshape(*lead, B, k * k)
     return flat.reshape(*lead, -1, k, k)
 
 
-def solve(A: Any, b: Matrix) -> Matrix:
-    """Return the solutions of systems (..., k, k) for the rows of b (..., k)."""
+def solve(A: Matrix, b: Matrix) -> Matrix:
+    """Return the solutions of systems (..., k, k), one for each row of b (..., k)."""
     return np.asarray(np.linalg.solve(A, b[..., None])[..., 0])
 
 

@@ -1,4 +1,4 @@
-"""What all estimators share: a network to fit over, and ranks that fit alike."""
+"""The base of all estimators: the network, and the check that ranks fit alike."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ from dadmm.data import shard
 from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs import topology
 from dadmm.graphs.topology import Topology
+from dadmm.penalty import Scheme
 from dadmm.solver.advice import advise
 from dadmm.solver.result import Result
 from dadmm.solver.solve import solve
 
 T = TypeVar("T")
 NODES = 4
-OWN = ("comm", "random_state")  # settings in which ranks may differ
+OWN = ("comm", "random_state")  # settings that may differ between ranks
 
 
 class FitData(NamedTuple):
-    """Those who fit together, and the rows of each node of this process."""
+    """The ranks and the graph of a fit, and the rows of each node of this process."""
 
     world: World
     graph: Topology
@@ -45,10 +46,10 @@ class FitData(NamedTuple):
         return on_all_ranks(self.world, lambda: [build(*own) for own in self.shards])
 
     def means(self, n_arrays: int | None = None) -> tuple[Vector, Vector]:
-        """Return the number and the mean of the observed entries of every column.
+        """Return the number and the mean of the observed entries of each column.
 
-        Of all nodes together, and of the first arrays side by side, or of all. Rank 0
-        adds up the sums of the nodes.
+        They are over the rows of all nodes. The columns are those of the first
+        ``n_arrays`` arrays, by default of all. Rank 0 adds up the sums of the nodes.
         """
         rows = [np.column_stack(own[:n_arrays]) for own in self.shards]
         lost = [np.isnan(own) for own in rows]
@@ -61,37 +62,37 @@ class FitData(NamedTuple):
 
 
 class Consensus(BaseEstimator):
-    """An estimator that is fitted by the nodes of a network.
+    """The base of estimators that the nodes of a network fit together.
 
-    In the iterations neighbours talk to each other. Before and after them rank 0 adds
-    up sums over the rows of each node; docs/privacy.md has them all.
+    In the iterations only neighbours exchange messages. Before and after them rank 0
+    adds up sums over the rows of each node; docs/privacy.md lists these.
 
     Parameters
     ----------
     n_nodes : int, optional
-        In one process, over how many nodes the rows are spread, evenly and in order:
-        4 by default, as many as a given graph has, and fewer where rows are too few.
-        With ``comm`` there is one node per rank.
+        In one process, the number of nodes among which the rows are divided, evenly
+        and in order. The default is 4, the number of nodes of a given graph, or fewer
+        if there are too few rows. With ``comm`` there is one node per rank.
     topology : str or Topology
-        Who talks to whom: a name in `dadmm.graphs.topology.GRAPHS`, a file, or a graph.
-    scheme : str
+        The graph: a name in `dadmm.graphs.topology.GRAPHS`, a file, or an object.
+    scheme : str or Scheme
         How penalties adapt, see `dadmm.solve`.
     tolerance : float
-        At which disagreement and gradient, relative to the solution, nodes stop. The
+        Disagreement and gradient, relative to the solution, at which nodes stop. The
         absolute tolerance is a thousandth of it.
     max_iter : int
     options : dict, optional
         Further settings of `dadmm.solve`.
     comm : MPI.Comm, optional
         Every rank passes its own rows to `fit`, and has the same attributes afterwards.
-        It is shared with clones, and no part of a pickled estimator.
+        Clones share the communicator; a pickled estimator does not contain it.
     """
 
     def __init__(
         self,
         n_nodes: int | None,
         topology: str | Topology,
-        scheme: str,
+        scheme: str | Scheme,
         tolerance: float,
         max_iter: int,
         options: dict[str, Any] | None,
@@ -105,21 +106,21 @@ class Consensus(BaseEstimator):
         return {**super().__getstate__(), "comm": None}
 
     def __sklearn_clone__(self) -> Consensus:
-        cloned = super(Consensus, copy.copy(self)).__sklearn_clone__()
+        cloned: Consensus = super(Consensus, copy.copy(self)).__sklearn_clone__()
         cloned.comm = self.comm
         return cloned
 
     def _assemble(
         self, check: Callable[[], tuple[NDArray[Any], ...]], *, least: int = 1
     ) -> FitData:
-        """Return the data of a fit.
+        """Return the ranks, the graph and the rows of a fit.
 
         Parameters
         ----------
         check : callable
             Returns the arrays that were passed to `fit`, or raises.
         least : int
-            Rows that a node should have.
+            Least number of rows of a node.
         """
         world = connect(self.comm)
         arrays = on_all_ranks(world, check)
@@ -132,7 +133,7 @@ class Consensus(BaseEstimator):
         return FitData(world, graph, list(zip(*parts, strict=True)))
 
     def _compare(self, world: World) -> None:
-        """Raise, on all ranks, if they do not fit one model to the same columns."""
+        """Raise, on all ranks, unless they fit the same model to the same columns."""
         settings = self.get_params(deep=False)
         mine: dict[str, Any] = {
             name: repr(settings[name]) for name in settings if name not in OWN
@@ -150,14 +151,14 @@ class Consensus(BaseEstimator):
                     )
 
     def _graph(self, world: World, most: int) -> Topology:
-        """Return who talks to whom; in one process, ``most`` nodes at most."""
+        """Return the graph; in one process a named one has at most ``most`` nodes."""
         wanted, graph = self.n_nodes, self.topology
         if wanted is not None and not (isinstance(wanted, Integral) and wanted > 0):
             raise ConfigError(f"n_nodes must be a positive integer, got {wanted!r}")
         if world.comm is not None and wanted not in (None, world.size):
             raise ConfigError(
                 f"n_nodes is {wanted} but there are {world.size} ranks; one rank is "
-                "one node, so leave n_nodes away"
+                "one node, so leave n_nodes out"
             )
         wanted = wanted if world.comm is None else world.size
         if isinstance(graph, Topology):
@@ -171,7 +172,7 @@ class Consensus(BaseEstimator):
         return topology.build(str(graph), wanted)
 
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
-        """Return what the nodes agree on; warn if they did not."""
+        """Return the result of the run; warn if it did not converge."""
         alone = data.world.comm is None
         settings: dict[str, Any] = {
             "scheme": self.scheme,
@@ -199,7 +200,7 @@ class Consensus(BaseEstimator):
 
 
 def connect(comm: Any) -> Any:
-    """Return the world of a fit: this process alone, or the ranks of a communicator."""
+    """Return the ranks of a communicator, or this process alone without one."""
     if comm is None:
         return SerialWorld()
     from dadmm.exchange.mpi_world import MPIWorld
@@ -208,9 +209,9 @@ def connect(comm: Any) -> Any:
 
 
 def on_all_ranks(world: World, step: Callable[..., T], *args: Any) -> T:
-    """Return ``step(*args)``; where it fails on one rank, it fails on all.
+    """Return ``step(*args)``; if it raises on one rank, raise on all.
 
-    In one process errors are those of scikit-learn, which raises some TypeErrors.
+    In one process errors are those of scikit-learn, including TypeErrors.
     """
     if world.comm is None:
         return step(*args)
@@ -235,8 +236,8 @@ def one_thread(fit: Callable[..., T]) -> Callable[..., T]:
     return wrapper
 
 
-def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
-    """Return a setting as a float, or say what is wrong; infinity is a number here."""
+def check_positive(name: str, value: object, *, zero: bool = False) -> float:
+    """Return a setting as a float; raise unless it is positive. It may be infinite."""
     number = float(value) if isinstance(value, Real) else math.nan
     if number > 0.0 or (zero and number == 0.0):
         return number
@@ -245,6 +246,6 @@ def check_positive(name: str, value: Any, *, zero: bool = False) -> float:
 
 
 def mean_parts(result: Result) -> Any:
-    """Return the named parts of the mean of all nodes' solutions."""
+    """Return the named parts of the mean of all nodes' parameters."""
     mean: Matrix = result.theta.mean(axis=0)
     return result.layout.views(mean)

@@ -13,6 +13,7 @@ from dadmm import problems
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology
+from dadmm.penalty import Scheme
 from dadmm.sklearn.base import (
     Consensus,
     FitData,
@@ -23,7 +24,7 @@ from dadmm.sklearn.base import (
 
 
 class Linear(RegressorMixin, Consensus):
-    """Predict ``X coef_ + intercept_``; the base of the regressors.
+    """The base of the regressors, which predict ``X coef_ + intercept_``.
 
     Attributes
     ----------
@@ -31,10 +32,10 @@ class Linear(RegressorMixin, Consensus):
     intercept_ : float
     n_iter_ : int
     result_ : Result
-        What the nodes found, with its history; of rows less the mean of all, unless
-        ``fit_intercept`` is false.
+        The result of the run, with its history. With ``fit_intercept`` it is that of
+        rows minus the mean of all rows.
     n_features_in_, feature_names_in_
-        As always in scikit-learn.
+        As in scikit-learn.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Linear(RegressorMixin, Consensus):
         fit_intercept: bool = True,
         n_nodes: int | None = None,
         topology: str | Topology = "ring",
-        scheme: str = "auto",
+        scheme: str | Scheme = "auto",
         tolerance: float = 1e-4,
         max_iter: int = 1000,
         options: dict[str, Any] | None = None,
@@ -58,9 +59,10 @@ class Linear(RegressorMixin, Consensus):
         """Fit to rows X (n, d) and targets y (n,); with ``comm``, this rank's own."""
 
         def check() -> tuple[Matrix, Vector]:
-            return validate_data(
+            rows, targets = validate_data(
                 self, X, y, dtype=np.float64, order="C", y_numeric=True
             )
+            return rows, targets
 
         data = self._assemble(check)
         self._fit(data, check_positive("alpha", self.alpha, zero=True))
@@ -73,7 +75,7 @@ class Linear(RegressorMixin, Consensus):
         return np.asarray(X @ self.coef_ + self.intercept_)
 
     def _fit(self, data: FitData, alpha: float) -> None:
-        """Remove the means, which a free intercept makes up for; then solve."""
+        """Subtract the means if there is an intercept; then solve."""
         counts, means = data.means()
         if not self.fit_intercept:
             means = np.zeros_like(means)
@@ -87,7 +89,7 @@ class Linear(RegressorMixin, Consensus):
             ),
         )
         found = mean_parts(result)
-        rest = float(getattr(found, "intercept", 0.0))  # where means are not enough
+        rest = float(getattr(found, "intercept", 0.0))  # of problems with an intercept
         self.coef_ = found.coef
         self.intercept_ = float(level - middle @ self.coef_ + rest)
         self.result_, self.n_iter_ = result, result.iterations
@@ -95,7 +97,7 @@ class Linear(RegressorMixin, Consensus):
     def _problem(
         self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
     ) -> Problem:
-        """Return a node's problem, of the n_samples of all nodes."""
+        """Return the problem of a node; ``n_samples`` is that of all nodes."""
         raise NotImplementedError
 
 
@@ -120,7 +122,7 @@ class Lasso(Linear):
     """Minimise ``|y - X w - b|^2 / (2 n) + alpha |w|_1``, as scikit-learn's does.
 
     n is the number of rows of all nodes. `dadmm.problems.Lasso` and the command line
-    have no 1/n: there this alpha is n alpha.
+    have no factor 1/n: their alpha is n times this one.
 
     Parameters
     ----------
@@ -141,7 +143,7 @@ class ElasticNet(Linear):
     """Minimise ``|y - X w - b|^2 / (2 n) + alpha (r |w|_1 + (1 - r)/2 |w|^2)``.
 
     As scikit-learn's `ElasticNet` does; r is ``l1_ratio`` and n the number of rows of
-    all nodes. In `dadmm.problems.ElasticNet` this alpha is n alpha.
+    all nodes. The alpha of `dadmm.problems.ElasticNet` is n times this one.
 
     Parameters
     ----------
@@ -161,7 +163,7 @@ class ElasticNet(Linear):
         fit_intercept: bool = True,
         n_nodes: int | None = None,
         topology: str | Topology = "ring",
-        scheme: str = "auto",
+        scheme: str | Scheme = "auto",
         tolerance: float = 1e-4,
         max_iter: int = 1000,
         options: dict[str, Any] | None = None,
@@ -183,13 +185,14 @@ class HuberRegressor(Linear):
     """Minimise the sum of h(x' w + b - y) and ``alpha/2 |w|^2``.
 
     h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. Unlike
-    scikit-learn's, it does not estimate a scale: that one's solution, whose ``scale_``
-    is s, is this one's with ``delta = epsilon s`` and s times its alpha.
+    scikit-learn's `HuberRegressor`, it does not estimate a scale. If scikit-learn finds
+    the ``scale_`` s, this estimator finds the same solution with ``delta = epsilon s``
+    and an alpha s times as large.
 
     Parameters
     ----------
     delta : float
-        From where on errors count linearly, in the unit of y.
+        Error from which the loss is linear, in the unit of y.
     alpha : float
     fit_intercept : bool
     n_nodes, topology, scheme, tolerance, max_iter, options, comm
@@ -198,7 +201,7 @@ class HuberRegressor(Linear):
     Attributes
     ----------
     outliers_ : ndarray of bool, shape (n,)
-        Which of the rows passed to `fit` are further than delta from their target.
+        Whether each row passed to `fit` is further than delta from its target.
     """
 
     def __init__(
@@ -209,7 +212,7 @@ class HuberRegressor(Linear):
         fit_intercept: bool = True,
         n_nodes: int | None = None,
         topology: str | Topology = "ring",
-        scheme: str = "auto",
+        scheme: str | Scheme = "auto",
         tolerance: float = 1e-4,
         max_iter: int = 1000,
         options: dict[str, Any] | None = None,

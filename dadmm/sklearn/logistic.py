@@ -1,4 +1,4 @@
-"""Logistic regression over a network, whose nodes may have some classes only."""
+"""Logistic regression over a network; a node may lack some classes."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Topology
+from dadmm.penalty import Scheme
 from dadmm.sklearn.base import (
     Consensus,
     check_positive,
@@ -28,15 +29,15 @@ from dadmm.sklearn.base import (
 class LogisticRegression(ClassifierMixin, Consensus):
     """Minimise ``C sum log(1 + exp(-s (x' w + b))) + 1/2 |w|^2``, s = -1 or 1.
 
-    As scikit-learn's `LogisticRegression` does for two classes: the sum is over the
-    rows of all nodes. With more classes there is one such fit for each against all
-    others, as in its `OneVsRestClassifier`. A node may lack classes.
+    This is the objective of scikit-learn's `LogisticRegression` for two classes; the
+    sum is over the rows of all nodes. With more classes there is one such fit of each
+    class against all others, as in its `OneVsRestClassifier`. A node may lack classes.
 
     Parameters
     ----------
     C : float
-        Inverse of the strength of the penalty; `dadmm.problems.LogisticRegression` has
-        ``alpha = 1 / C`` of the whole problem. Infinite for no penalty.
+        Inverse of the strength of the penalty; infinite for no penalty. The sum over
+        nodes of alpha of `dadmm.problems.LogisticRegression` is ``1 / C``.
     fit_intercept : bool
         The intercept is not penalised.
     n_nodes, topology, scheme, tolerance, max_iter, options, comm
@@ -50,10 +51,10 @@ class LogisticRegression(ClassifierMixin, Consensus):
     intercept_ : ndarray of shape (1,) or (n_classes,)
     n_iter_ : ndarray of int, shape (1,) or (n_classes,)
     result_ : Result, or list of Result
-        What the nodes found, for each class if there are more than two; of rows less
-        the mean of all, unless ``fit_intercept`` is false.
+        The result of the run; of each class if there are more than two. With
+        ``fit_intercept`` it is that of rows minus the mean of all rows.
     n_features_in_, feature_names_in_
-        As always in scikit-learn.
+        As in scikit-learn.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class LogisticRegression(ClassifierMixin, Consensus):
         fit_intercept: bool = True,
         n_nodes: int | None = None,
         topology: str | Topology = "ring",
-        scheme: str = "auto",
+        scheme: str | Scheme = "auto",
         tolerance: float = 1e-4,
         max_iter: int = 1000,
         options: dict[str, Any] | None = None,
@@ -110,7 +111,7 @@ class LogisticRegression(ClassifierMixin, Consensus):
         return self
 
     def decision_function(self, X: ArrayLike) -> Matrix:
-        """Return how far each row of X is on the side of a class.
+        """Return the score ``x' w + b`` of each row of X.
 
         Shape (n,) for two classes, positive for ``classes_[1]``, or (n, n_classes).
         """
@@ -128,8 +129,8 @@ class LogisticRegression(ClassifierMixin, Consensus):
     def predict_proba(self, X: ArrayLike) -> Matrix:
         """Return the probability of each class, (n, n_classes).
 
-        With more than two classes, those of each against all others, scaled to sum up
-        to one.
+        With more than two classes, the probabilities of each class against all others
+        are scaled to sum to one.
         """
         scores = self.decision_function(X)
         if scores.ndim == 1:
@@ -143,9 +144,9 @@ class LogisticRegression(ClassifierMixin, Consensus):
 
 
 def all_labels(world: World, labels: NDArray[Any]) -> NDArray[Any]:
-    """Return the labels (n_classes,) of all ranks together, given this one's own.
+    """Return the labels (n_classes,) of all ranks together, given those of this rank.
 
-    Rank 0 alone learns which rank has which.
+    Only rank 0 knows which rank has which label.
     """
     texts = world.gather_texts(_packed(labels))
     return _unpacked(world.share(on_all_ranks(world, _joined, texts)))
@@ -167,6 +168,6 @@ def _joined(texts: list[str]) -> str:
         if isinstance(other[0], str) != isinstance(found[0][0], str):
             raise ProblemError(
                 "labels must be all numbers or all text, but those of rank 0 and rank "
-                f"{rank} differ in that"
+                f"{rank} differ in type"
             )
     return _packed(np.unique(np.concatenate(found))) if found else ""

@@ -1,4 +1,4 @@
-"""Probabilistic PCA over a network, with the face of scikit-learn's `PCA`."""
+"""Probabilistic PCA over a network, with the interface of scikit-learn's `PCA`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dadmm import problems
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.data.patterns import posterior
+from dadmm.data.patterns import Patterns, posterior
 from dadmm.graphs.topology import Topology
+from dadmm.penalty import Scheme
 from dadmm.sklearn.base import Consensus, FitData, mean_parts, one_thread
 from dadmm.sklearn.units import (
     initial_loadings,
@@ -31,41 +32,42 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
-    """Principal components as the maximum likelihood of ``x = W z + mu + noise``.
+    """Principal components by maximum likelihood of ``x = W z + mu + noise``.
 
     Entries of X may be missing (NaN): they are left out of the likelihood.
 
     Parameters
     ----------
     n_components : int, optional
-        Less than the number of features; 2 by default, or 1 of two features.
+        Less than the number of features. The default is 2, or 1 for two features.
     n_nodes, topology, scheme, tolerance, max_iter, options, comm
         The network, see `dadmm.sklearn.base.Consensus`.
     random_state : int, RandomState or None
-        Of a small shake of the start; with ``comm``, that of rank 0 counts.
+        Seed of a small perturbation of the start. With ``comm``, that of rank 0 is
+        used.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        Orthonormal axes of the subspace of W, by falling variance; the largest entry
+        Orthonormal axes of the subspace of W, by decreasing variance. The largest entry
         of each is positive.
     mean_ : ndarray of shape (n_features,)
     explained_variance_ : ndarray of shape (n_components,)
-        Variance along each component in the model, where scikit-learn's `PCA` has
-        n / (n - 1) times as much: a maximum likelihood divides by n.
+        Variance along each component in the model. That of scikit-learn's `PCA` is
+        n / (n - 1) times as large: a maximum likelihood divides by n.
     explained_variance_ratio_ : ndarray of shape (n_components,)
-        The same over the variance of all features in the model.
+        The same, divided by the variance of all features in the model.
     noise_variance_ : float
-        Variance along every other direction, n_features - n_components of them also
-        where samples are fewer. Without missing entries this and the variances above
-        are pooled over the rows of all nodes, given the subspace of the run.
+        Mean variance along the other n_features - n_components directions. Without
+        missing entries, this and the variances above are those of the rows of all
+        nodes, given the subspace of the run.
     n_components_, n_iter_ : int
     result_ : Result
-        What the nodes found, with its history. Its W, mu and a are those of rows less
-        their mean, in units of ``scale_``.
+        The result of the run, with its history. Its W, mu and a are those of rows
+        minus their mean, in units of ``scale_``.
     scale_ : float
     n_features_in_, feature_names_in_
-        As always in scikit-learn.
+        As in scikit-learn.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         *,
         n_nodes: int | None = None,
         topology: str | Topology = "ring",
-        scheme: str = "auto",
+        scheme: str | Scheme = "auto",
         tolerance: float = 1e-3,
         max_iter: int = 1000,
         random_state: Any = 0,
@@ -85,7 +87,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         self.n_components, self.random_state = n_components, random_state
 
     @one_thread
-    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+    def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Fit to rows X (n, d), which may have NaN; with ``comm``, this rank's own."""
 
         def check() -> tuple[Matrix]:
@@ -112,9 +114,9 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     def transform(self, X: ArrayLike) -> Matrix:
         """Return the projections of rows X (n, d) on the components, (n, n_components).
 
-        As `PCA` does. What the model expects of ``W z`` is shorter along a component,
-        by the factor ``1 - noise_variance_ / explained_variance_``. Missing entries are
-        first filled in with their expectation given the others.
+        The same as in `PCA`. (The expectation of ``W z`` in the model is smaller by the
+        factor ``1 - noise_variance_ / explained_variance_``.) Missing entries are first
+        replaced by their expectation given the observed entries.
         """
         check_is_fitted(self)
         rows = self._rows(X, reset=False)
@@ -123,7 +125,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     def inverse_transform(self, X: ArrayLike) -> Matrix:
         """Return the rows (n, d) that have these projections (n, n_components)."""
         check_is_fitted(self)
-        return np.asarray(X) @ self.components_ + self.mean_
+        return np.asarray(np.asarray(X) @ self.components_ + self.mean_)
 
     def score_samples(self, X: ArrayLike) -> Vector:
         """Return the log likelihood of each row's observed entries, (n,)."""
@@ -138,7 +140,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         constants -= np.linalg.slogdet(covariances)[1]
         return np.asarray(-0.5 * (distance + constants[found.which]))
 
-    def score(self, X: ArrayLike, y: Any = None) -> float:
+    def score(self, X: ArrayLike, y: object = None) -> float:
         """Return the mean log likelihood of rows X (n, d)."""
         return float(self.score_samples(X).mean())
 
@@ -172,11 +174,12 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
 
     def _rows(self, X: ArrayLike, **rules: Any) -> Matrix:
         rules |= {"dtype": np.float64, "ensure_all_finite": "allow-nan"}
-        return validate_data(self, X, **rules)
+        rows: Matrix = validate_data(self, X, **rules)
+        return rows
 
     def _count(self, n_samples: int) -> int:
-        """Return n_components, or say why the data do not allow it."""
-        D, wanted = self.n_features_in_, self.n_components
+        """Return n_components; raise if the data do not allow it."""
+        D, wanted = int(self.n_features_in_), self.n_components
         if not (wanted is None or isinstance(wanted, Integral)):
             raise ConfigError(f"n_components must be an integer, got {wanted!r}")
         M = min(2, max(D - 1, 1)) if wanted is None else int(wanted)
@@ -193,7 +196,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         return M
 
     def _run(self, data: FitData, rows: list[Matrix], whole: bool) -> Result:
-        """Return what the nodes find in rows about the mean of all."""
+        """Return the result of the nodes, given rows minus the mean of all."""
         M, seed = self.n_components_, self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
@@ -205,7 +208,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         jitter, sizes = np.linalg.qr(draw)[0], [len(own) for own in rows]
         W = initial_loadings(data.world, sizes, spectra, self.scale_, jitter)
         centred = data._replace(shards=[(own / self.scale_,) for own in rows])
-        # of whole rows the best mu is their mean, which is zero here
+        # without missing entries the best mu is the mean, which is zero here
         nodes = centred.problems(lambda own: problems.PPCA(own, M, zero_mean=whole))
         theta = nodes[0].layout.pack(W=W, mu=0.0, a=1.0)
         theta0 = np.tile(theta, (len(data.graph), 1))
@@ -232,7 +235,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         others = (self.n_features_in_ - len(variance)) * noise
         self.explained_variance_ratio_ = variance / (variance.sum() + others)
 
-    def _posterior(self, rows: Matrix) -> Any:
+    def _posterior(self, rows: Matrix) -> tuple[Matrix, Matrix, Patterns]:
         precision, prior = 1.0 / self.noise_variance_, np.eye(self.n_components_)
         return posterior(rows, self._loadings, self.mean_, precision, prior)
 

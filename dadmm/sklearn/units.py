@@ -1,12 +1,12 @@
-"""In which unit PPCA is solved, where it starts, and which variances it ends with.
+"""The units, the start and the final variances of PPCA.
 
-EM is slow, and the nodes' parts are of unlike size, unless the noise is about one and
-the columns have mean zero. So rows are centred and measured in units of the noise,
-and the start is the closed-form solution of one node's rows, which all nodes are sent.
-Where the noise is small, EM finds the subspace long before the variances inside, which
-have a closed form given the subspace, or nearly so where entries are missing. All of
-this takes a few small collectives, outside of the iteration: rank 0 adds up the sums
-of the nodes, and sends the total to all.
+EM is fast, and W, mu and a are of similar size, if the noise is about one and the
+columns have mean zero. So rows are centred and divided by the size of the noise. The
+start is the closed-form solution of the rows of one node, which it sends to all. If the
+noise is small, EM finds the subspace long before the variances inside it. These have a
+closed form given the subspace, or an approximation of it if entries are missing. All of
+this needs a few small collectives outside the iterations: rank 0 adds up the sums of
+the nodes and sends the total to all.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.data.patterns import posterior
 
-JITTER = 1e-3  # of the start, in units of the noise: what a node never saw can grow
+JITTER = 1e-3  # of the start, in units of the noise: with it, zero axes can grow
 
 
 class Spectrum(NamedTuple):
-    """Principal axes (k, D) of one node's rows, and their sums of squares (k,)."""
+    """Sums of squares (k,) of one node's rows along their principal axes (k, D)."""
 
     squares: Vector
     axes: Matrix
@@ -41,10 +41,10 @@ def spectrum(rows: Matrix) -> Spectrum:
 def scale(
     world: World, rows: list[Matrix], spectra: list[Spectrum], n_components: int
 ) -> float:
-    """Return the standard deviation of the noise, about.
+    """Return an estimate of the standard deviation of the noise.
 
-    What the best subspaces of the single nodes leave, per degree of freedom; or the
-    root mean square of all entries where nodes have too few rows to leave anything.
+    It is the residual of the best subspace of each node, per degree of freedom. If the
+    nodes have too few rows for this, it is the root mean square of all entries.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def scale(
         table.append([freedom, left, own.size, np.vdot(own, own)])
     freedom, left, size, total = world.total(np.array(table)).tolist()
     if total == 0.0:
-        raise ProblemError("all samples are alike, so PPCA finds no variance in them")
+        raise ProblemError("all samples are equal; PPCA needs samples that vary")
     if freedom > 0.0 and left / freedom > 1e-14 * total / size:
         return float(np.sqrt(left / freedom))
     return float(np.sqrt(total / size))
@@ -71,13 +71,13 @@ def scale(
 def variances(
     world: World, rows: list[Matrix], basis: Matrix
 ) -> tuple[Matrix, Vector, float]:
-    """Return the maximum likelihood given the subspace.
+    """Return the maximum-likelihood variances given the subspace.
 
     Parameters
     ----------
     world : World
     rows : list of ndarray of shape (n_i, D)
-        Of the nodes of this process, about the mean of all nodes.
+        Of the nodes of this process, minus the mean of all nodes.
     basis : ndarray of shape (D, M)
         Orthonormal columns.
 
@@ -86,7 +86,7 @@ def variances(
     axes : ndarray of shape (D, M)
         Principal axes of all rows inside the subspace.
     inside : ndarray of shape (M,)
-        Variances along them, falling.
+        Variances along them, in decreasing order.
     outside : float
         Variance along every other direction.
     """
@@ -116,7 +116,7 @@ def rescale_latent(
 
     Notes
     -----
-    The step in which parameter-expanded EM is ahead of EM (Liu, Rubin and Wu, 1998).
+    This is the additional step of parameter-expanded EM (Liu, Rubin and Wu, 1998).
     """
     M = W.shape[1]
     table = []
@@ -135,7 +135,7 @@ def initial_loadings(
     unit: float,
     jitter: Matrix,
 ) -> Matrix:
-    """Return the W (D, M) of the node with most rows, shaken a little, to all nodes.
+    """Return the perturbed W (D, M) of the node with most rows, on all ranks.
 
     Parameters
     ----------
@@ -144,10 +144,10 @@ def initial_loadings(
         Rows of the nodes of this process.
     spectra : list of Spectrum
     unit : float
-        Of the rows that will be fitted.
+        Unit of the rows.
     jitter : ndarray of shape (D, M)
-        Orthonormal columns, the same on all ranks. They stand in for axes along which
-        the node has no signal, where EM would never leave zero.
+        Orthonormal columns, the same on all ranks. They replace axes along which the
+        node has no signal, because EM never leaves zero.
     """
     D, M = jitter.shape
     everyone = world.gather(np.array(counts, dtype=np.float64)[:, None])

@@ -1,7 +1,7 @@
-"""A check that a problem keeps its contract.
+"""`check_problem`: whether a problem satisfies the interface `Problem`.
 
-It calls the methods as a node would, at a few points and with a few weights, and raises
-with one sentence at the first promise that is not kept.
+It calls the methods as a node does, at a few points and with a few weights. It raises
+an error of one sentence at the first violation.
 """
 
 from __future__ import annotations
@@ -25,29 +25,27 @@ WEIGHTS = (1.0, 100.0, 0.01, 0.0)
 def check_problem(
     problem: Problem, *, fixed: Sequence[str] = (), seed: int = 0, rtol: float = 1e-4
 ) -> None:
-    """Raise ProblemError unless a problem keeps the contract of `Problem`.
+    """Raise ProblemError unless a problem satisfies the interface `Problem`.
 
     Parameters
     ----------
     problem : Problem
-        With some data; a few rows are enough, and quick.
+        With some data; a few rows are enough.
     fixed : sequence of str
-        Parts that `prox` holds at their values in `init`, as PPCA does with mu if
-        ``zero_mean``; all others must be optimal.
+        Parts that `prox` leaves at their values in `init`, such as mu of PPCA with
+        ``zero_mean``. All others must be optimal.
     seed : int
-        Of the points at which the problem is tried.
+        Of the points at which the problem is checked.
     rtol : float
-        How exact `prox` must be: the slope that is left, relative to the slopes that
-        cancel there.
+        Accuracy of `prox`: the largest slope at its result, relative to the slopes of
+        the terms.
 
-    Notes
-    -----
-    Slopes are taken from `objectives` by finite differences, one-sided, in coordinate
-    and random directions and towards other points that the problem has visited. None
-    may lead downhill, which is the same as a gradient of zero where f is smooth, and
-    also holds at corners of f and at the border of its domain, where f is infinite.
-    The parts may be optimal together, or one after the other in any order, each with
-    those that come later at their old values.
+    Notes ----- Slopes are one-sided finite differences of `objectives`, in coordinate
+    and random directions and towards other points that the problem has visited. No
+    slope may be negative. Where f is smooth, this means that the gradient is zero; the
+    condition also holds at corners of f and at the border of its domain, outside which
+    f is infinite. The parts may be optimal together, or one after the other in any
+    order, each with the later ones at their old values.
 
     Examples
     --------
@@ -79,7 +77,9 @@ def _members(problem: Problem, fixed: Sequence[str]) -> None:
     for name in fixed:
         if name not in problem.layout.shapes:
             parts = ", ".join(problem.layout.shapes)
-            raise ProblemError(f"there is no part {name!r} to be fixed, but {parts}")
+            raise ProblemError(
+                f"fixed names an unknown part {name!r}; the parts are {parts}"
+            )
 
 
 def _init(problem: Problem, seed: int) -> Vector:
@@ -88,7 +88,7 @@ def _init(problem: Problem, seed: int) -> Vector:
     if differ(theta, problem.init(np.random.default_rng(seed))):
         fail(
             problem, "init", "expected the same point from the same seed, found "
-            "another; draw from the rng that is passed, and from nothing else",
+            "another; draw only from the rng that is passed",
         )  # fmt: skip
     return theta
 
@@ -96,7 +96,7 @@ def _init(problem: Problem, seed: int) -> Vector:
 def _nearby(
     layout: Layout, theta: Vector, fixed: Sequence[str], rng: np.random.Generator
 ) -> Vector:
-    """Return a point about as far from theta as theta is from zero, or by 1."""
+    """Return a random point near theta, at a distance of the size of theta."""
     centre = theta.copy()
     for name, part in layout.views(centre)._asdict().items():
         if name not in fixed and part.size:
@@ -112,7 +112,7 @@ def _prox(
     weight: float,
     fixed: Sequence[str],
 ) -> ProxStep:
-    """Take a step, and check what can be said of it without knowing f."""
+    """Take a proximal step, and check it without using f."""
     old, aim = theta.copy(), centre.copy()
     stats = problem.expect(theta)
     _untouched(problem, "expect", "theta", theta, old)
@@ -125,20 +125,20 @@ def _prox(
     if differ(problem.prox(theta, problem.expect(theta), centre, weight), kept):
         fail(
             problem, "prox", "expected the same bits from the same arguments, found "
-            "others the second time; keep no state and draw nothing at random",
+            "other bits the second time; keep no state and draw nothing at random",
         )  # fmt: skip
     problem.prox(kept.copy(), stats, 2.0 * centre, weight + 1.0)
     if differ(result, kept):
         fail(
-            problem, "prox", "expected a result of its own, found one that changed "
+            problem, "prox", "expected a new array, found that the result changed "
             "when prox was called again; return a new array each time",
         )  # fmt: skip
     views, before = problem.layout.views(result), problem.layout.views(old)
     for name in fixed:
         if differ(getattr(views, name), getattr(before, name)):
             fail(
-                problem, "prox", f"expected the fixed part {name} to stay, found it "
-                "moved; hold it, or leave it out of fixed",
+                problem, "prox", f"expected the fixed part {name} not to change, "
+                "found another value; keep it, or leave it out of fixed",
             )  # fmt: skip
     return ProxStep(theta, stats, centre, weight * problem.layout.pull, result)
 
@@ -148,8 +148,8 @@ def _untouched(
 ) -> None:
     if differ(now, before):
         fail(
-            problem, method, f"expected {name} as it was, found it modified; work on "
-            f"{name}.copy()",
+            problem, method, f"expected {name} not to change, found it modified; work "
+            f"on {name}.copy()",
         )  # fmt: skip
 
 
@@ -163,7 +163,7 @@ def _own(problem: Problem, result: Vector, theta: Vector, centre: Vector) -> Non
 
 
 def _objectives(problem: Problem, taken: ProxStep, rows: Matrix) -> None:
-    """Check that each row has a value, which is its own."""
+    """Check that the value of each row depends on this row alone."""
     given, n = rows.copy(), len(rows)
     values = problem.objectives(rows, taken.stats)
     _untouched(problem, "objectives", "thetas", rows, given)
@@ -171,8 +171,8 @@ def _objectives(problem: Problem, taken: ProxStep, rows: Matrix) -> None:
     if not np.isfinite(values).all():
         row = int(np.flatnonzero(~np.isfinite(values))[0])
         fail(
-            problem, "objectives", "expected finite values where init and prox lead, "
-            f"found {values[row]}; look for a logarithm or a division",
+            problem, "objectives", "expected finite values at the results of init and "
+            f"prox, found {values[row]}; look for a logarithm or a division",
         )  # fmt: skip
     calls: dict[str, Callable[[], Any]] = {
         "alone": lambda: [problem.objectives(r[None], taken.stats)[0] for r in rows],
@@ -192,7 +192,7 @@ def _objectives(problem: Problem, taken: ProxStep, rows: Matrix) -> None:
 
 
 def _stack(problem: Any, visited: Sequence[Vector], rng: np.random.Generator) -> None:
-    """Check that a stack of two gives each the bits that it would get alone."""
+    """Check that a stack of two gives the same bits as each problem alone."""
     thetas, weights = np.array(visited[-2:]), np.array([0.5, 3.0])
     centres = thetas + rng.standard_normal(thetas.shape)
     stacked = type(problem).stack([problem, problem])

@@ -1,4 +1,4 @@
-"""Whether proximal steps end at a minimum, by what the objectives say."""
+"""Checks that proximal steps end at a minimum of the objective."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ HUGE = (1e6, 1e9, 1e12, 1e15)
 
 
 def check_descent(problem: Problem, taken: ProxStep, weight: float) -> None:
+    """Check that a step does not raise the proximal objective."""
     rows = np.array([taken.theta, taken.result])
     values = problem.objectives(rows, taken.stats)
     pull = 0.5 * ((rows - taken.centre) ** 2 @ taken.weights)
@@ -36,7 +37,7 @@ def check_optimality(
     rng: np.random.Generator,
     rtol: float,
 ) -> None:
-    """Check that each part is optimal, together or with later ones at old values."""
+    """Check that each part is optimal: together, or with later parts at old values."""
     where = {k: v for k, v in spans(problem).items() if k not in fixed}
     known: dict[tuple[str, frozenset[str]], Descent | None] = {}
 
@@ -67,14 +68,14 @@ def check_optimality(
         if found is not None:
             cause = hint(problem, taken, point(frozenset(moved)), where[name])
             fail(
-                problem, "prox", "expected no way down in f + weight/2 |x - centre|^2 "
+                problem, "prox", "expected no descent of f + weight/2 |x - centre|^2 "
                 f"at the result with weight {weight:g}, found a slope of "
                 f"{found.slope:.3g} in part {name}; {cause}",
             )  # fmt: skip
 
 
 def check_hold(problem: Problem, visited: Sequence[Vector]) -> None:
-    """Check that a heavy weight holds the result at the centre."""
+    """Check that the result approaches the centre as the weight grows."""
     theta, centre, held = visited[-1], visited[-2], problem.layout.pull > 0.0
     scale = float(np.abs(centre).max()) or 1.0
     for weight in HUGE:

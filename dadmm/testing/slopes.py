@@ -1,4 +1,4 @@
-"""Which way an objective falls, by finite differences."""
+"""Slopes of an objective, by finite differences."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.testing.step import ProxStep
 
-# Relative to the size of what is moved, and of which order. A parabola through two
-# steps is exact where f is smooth; a straight line is never too low where f is convex,
-# also if the border of the domain is nearer than the step.
+# Steps, relative to the size of the part, and the order of the difference. The second
+# order is accurate where f is smooth. The first order is never too low where f is
+# convex, also if the border of the domain is nearer than the step.
 STEPS = ((1e-3, 2), (1e-5, 2), (1e-6, 1))
-MOST = 40  # directions of a kind, in parts with more entries
+MOST = 40  # directions of one kind
 ROUNDING = 64.0 * float(np.finfo(float).eps)
 
 
 class Descent(NamedTuple):
-    """The steepest way down from a point."""
+    """The direction of steepest descent from a point."""
 
     slope: float  # negative, per unit of length
-    entry: int  # the entry of theta that changes most along it
+    entry: int  # entry of theta that changes most
 
 
 def directions(
@@ -31,7 +31,7 @@ def directions(
 ) -> Matrix:
     """Return unit vectors within a part: axes, random, and towards visited points.
 
-    Those towards points that were visited stay inside a convex domain.
+    Directions towards visited points stay inside a convex domain.
     """
     size, whole = span.stop - span.start, len(point)
     axes = np.arange(size) if size <= MOST else rng.choice(size, MOST, replace=False)
@@ -43,7 +43,8 @@ def directions(
     lengths = np.linalg.norm(rows, axis=1)
     found = np.zeros((len(rows), whole))
     found[:, span] = rows / np.maximum(lengths, np.finfo(float).tiny)[:, None]
-    return found[lengths > 0.0]
+    kept: Matrix = found[lengths > 0.0]
+    return kept
 
 
 def slopes(
@@ -54,9 +55,9 @@ def slopes(
     step: float,
     order: int = 2,
 ) -> tuple[Vector, Vector, Vector]:
-    """Return the slopes of f along some ways, of the proximal term, and their noise.
+    """Return the slopes of f and of the proximal term along ``ways``, and their noise.
 
-    One-sided; infinite where a way leads out of the domain.
+    Differences are one-sided. A slope is infinite if the step leaves the domain.
     """
     rows = np.vstack([point, point + 0.5 * step * ways, point + step * ways])
     values = problem.objectives(rows, taken.stats)
@@ -79,10 +80,10 @@ def steepest(
     rng: np.random.Generator,
     rtol: float,
 ) -> Descent | None:
-    """Return the steepest way down from a point within a part; None if it is lowest.
+    """Return the steepest descent from a point within a part; None at a minimum.
 
-    Falling is what all step sizes agree on, and more than ``rtol`` of the slopes that
-    cancel at the point, or that there were at theta.
+    A direction descends if it does with all step sizes, by more than ``rtol`` times the
+    slopes of the terms at the point and the slopes at theta.
     """
     ways = directions(point, span, visited, rng)
     if not len(ways):
@@ -108,10 +109,9 @@ def steepest(
 
 
 def hint(problem: Problem, taken: ProxStep, point: Vector, span: slice) -> str:
-    """Return what may be wrong with a step that does not end at the lowest point.
+    """Return the likely fault of a step that does not end at a minimum.
 
-    A faulty step often ends where f balances some other proximal term than the one
-    that was asked for.
+    A faulty step often ends at the minimum of f plus another proximal term.
     """
     ways = np.zeros((min(span.stop - span.start, MOST), len(point)))
     ways[:, span][:, : len(ways)] = np.eye(len(ways))
@@ -127,10 +127,10 @@ def hint(problem: Problem, taken: ProxStep, point: Vector, span: slice) -> str:
         return "check that prox and objectives have the same terms"
     near = 0.01 * float(np.linalg.norm(pull))
     if np.linalg.norm(force) <= near:
-        return "it looks as if prox ignored the weight"
+        return "prox seems to ignore the weight"
     for factor in (0.5, 2.0):
         if np.linalg.norm(force + factor * pull) <= near:
-            return f"it looks as if the proximal term was taken {factor:g} times"
+            return f"prox seems to take the proximal term {factor:g} times"
     if np.linalg.norm(force + against) <= near:
-        return "it looks as if prox took -centre for centre"
+        return "prox seems to take -centre for centre"
     return "check that prox and objectives have the same terms, regulariser included"

@@ -12,7 +12,7 @@ from dadmm.core.layout import Vector
 
 
 class ProxStep(NamedTuple):
-    """A proximal step, and where it went."""
+    """The arguments and the result of a proximal step."""
 
     theta: Vector
     stats: Any
@@ -22,12 +22,12 @@ class ProxStep(NamedTuple):
 
 
 def fail(problem: Problem, method: str, sentence: str) -> NoReturn:
-    """Raise with one sentence on a method."""
+    """Raise an error about a method."""
     raise ProblemError(f"{type(problem).__name__}.{method}: {sentence}")
 
 
 def check_vector(problem: Problem, method: str, found: Any) -> None:
-    """Check that a method returned parameters."""
+    """Check that a method returned finite float64 parameters (size,)."""
     size = problem.layout.size
     check_shape(
         problem, method, found, (size,), "layout.pack(...) makes it of named parts"
@@ -45,7 +45,7 @@ def check_vector(problem: Problem, method: str, found: Any) -> None:
 def check_shape(
     problem: Problem, method: str, found: Any, shape: tuple[int, ...], advice: str
 ) -> None:
-    """Check that a method returned an array of some shape."""
+    """Check that a method returned an array of the given shape."""
     if not isinstance(found, np.ndarray) or found.shape != shape:
         has = getattr(found, "shape", None)
         what = type(found).__name__ if has is None else f"shape {has}"
@@ -62,12 +62,12 @@ def part_of(problem: Problem, entry: int) -> str:
 
 
 def differ(one: Any, other: Any) -> bool:
-    """Return whether two arrays have other bits, or one is none."""
+    """Return whether two arrays differ in shape or bits."""
     return not np.array_equal(one, other, equal_nan=True)
 
 
 def spans(problem: Problem) -> dict[str, slice]:
-    """Return where each part lies in theta."""
+    """Return the slice of each part in theta."""
     numbers = problem.layout.views(np.arange(problem.layout.size, dtype=np.float64))
     return {
         name: slice(int(part.min()), int(part.max()) + 1)

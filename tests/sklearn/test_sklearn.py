@@ -349,7 +349,7 @@ def test_data_that_leave_no_noise_are_told():
         ValueError, match="5 components leave no noise in n_samples = 6"
     ):
         PPCA(5).fit(X[:6])
-    with pytest.raises(ValueError, match="all samples are alike"):
+    with pytest.raises(ValueError, match="all samples are equal"):
         PPCA(2).fit(np.ones((9, 4)))
     with pytest.raises(ValueError, match="at least two classes, but all labels are of"):
         LogisticRegression().fit(X, np.ones(len(X)))

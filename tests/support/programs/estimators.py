@@ -101,7 +101,7 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
             "all numbers or",
         ),
         (many, X, np.ones(len(X)), "all labels are of one class, 1.0"),
-        (PPCA(), 0 * X, y, "all samples are alike"),
+        (PPCA(), 0 * X, y, "all samples are equal"),
         (PPCA(), X + np.where(np.arange(5) == 3, np.nan, 0), y, "feature 3 is missing"),
     ):
         said = None
