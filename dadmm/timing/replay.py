@@ -1,9 +1,9 @@
 """Predict a run on another network: ``python -m dadmm.replay RUN --network wan``.
 
-The work of the nodes and the sizes of their messages are those of the recorded run, and
-so is the order of things, see `dadmm.timing.playback`. A node's work before it posts iteration
-t is the solve of t and the update of t - 1, times its straggler factor; what watchers
-took is left out. Exit codes: 0 done, 2 bad input.
+The work of the nodes and the sizes of their messages are those of the recorded run, see
+`dadmm.timing.playback`. A node's work before it posts iteration t is the solve of t and
+the update of t - 1, times its straggler factor. The time of callbacks is left out. Exit
+codes: 0 done, 2 bad input.
 """
 
 from __future__ import annotations

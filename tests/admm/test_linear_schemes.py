@@ -14,6 +14,7 @@ from tests.support.linear import NAMES, make, pooled
 from tests.support.problems import distance
 
 GRAPHS = {"ring": Topology.ring(4), "cluster": Topology.cluster(4)}
+PAIRS = [(name, "auto") for name in NAMES] + [("lasso", each) for each in SCHEMES]
 
 
 @cache
@@ -40,8 +41,7 @@ def off(name, graph, most=1000, **settings):
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "scheme"), dict.fromkeys(PAIRS))
 def test_every_scheme_finds_the_optimum_of_all_rows(name, scheme, graph):
     """To 1e-6; f_i is a plain sum over rows, alpha is shared evenly by the nodes."""
     assert off(name, GRAPHS[graph], scheme=scheme) < 1e-6

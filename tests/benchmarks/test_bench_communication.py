@@ -23,6 +23,7 @@ def stored(problem, graph, scheme, sending):
     return row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "graph", "scheme", "sending"),
     [
@@ -55,6 +56,7 @@ def test_what_the_issue_asked_for_holds():
     assert float(stored("ppca", "complete", "nap", "float64")["bytes"]) > 5 * small
 
 
+@pytest.mark.slow
 def test_tables_and_figures_come_from_rows(tmp_path, capsys):
     """A row that did not arrive has dashes; a figure for each problem."""
     talk = bench.Talk("ppca", "complete", "auto", 10.0, "float16")

@@ -14,6 +14,7 @@ from tests.support.processes import find_mpiexec, python
 TRANSPORTS = ("dadmm", "persistent", "nonblocking", "Ineighbor_alltoallv")
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_tiny_run_leaves_rows_and_a_network(tmp_path):
     """Three ranks on a ring, two sizes; every transport with either wait."""

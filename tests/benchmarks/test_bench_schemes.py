@@ -43,6 +43,7 @@ def inside(trial: Trial, iterations: int) -> np.ndarray:
     return np.array(within)
 
 
+@pytest.mark.slow
 def test_a_run_that_leaves_its_goal_is_measured_until_it_stays():
     """`auto` on D-PPCA overshoots: the first passage is not the end."""
     trial = Trial("dppca", "complete", 20, 1, "auto", 1.6)
@@ -80,6 +81,7 @@ def test_nodes_that_leave_again_have_not_arrived(stretches, first, for_good, see
     assert t == seen <= arrival.longest
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "graph", "label", "eta0"),
     [
@@ -105,6 +107,7 @@ def test_stored_rows_can_be_had_again(problem, graph, label, eta0):
         assert abs(again[column] - int(row[column])) <= 1, column
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("graph", "init", "label", "seed"),
     [
@@ -127,6 +130,7 @@ def test_stored_rows_of_dppca_can_be_had_again(graph, init, label, seed):
         assert abs(again[column] - int(row[column])) <= 1, column
 
 
+@pytest.mark.slow
 def test_the_stored_oracle_is_no_better_next_to_it():
     """Half a decade to either side of the best fixed penalty takes longer."""
     stored = schemes_report.load(RESULTS / "schemes.csv")
@@ -145,6 +149,7 @@ def test_the_stored_oracle_is_no_better_next_to_it():
     assert all(n is None or n >= found[1] for n in found)
 
 
+@pytest.mark.slow
 def test_the_slice_for_quick_looks_runs(tmp_path):
     """Rows, tables, and the curves of both kinds of problem."""
     bench = ["-m", "benchmarks.bench_schemes", "--quick"]
@@ -209,6 +214,7 @@ def test_the_pooled_logistic_optimum_is_scipys():
     np.testing.assert_allclose(cases.logistic_optimum(X, y, 2.0), theirs, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_pooled_lasso_optimum_meets_its_conditions():
     """The gradient is alpha where an entry is not zero, and no more elsewhere."""
     rng = np.random.default_rng(0)

@@ -56,6 +56,7 @@ def test_synthetic_rows_can_be_had_again(setting, scheme):
     assert_same(row, paper_synthetic.outcome(case_of(row)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment_name", ["caltech", "hopkins"])
 @pytest.mark.parametrize("scheme", ["fixed", "vp_ap"])
 def test_rows_of_real_tracks_can_be_had_again(experiment_name, scheme):
@@ -72,6 +73,7 @@ def test_rows_of_real_tracks_can_be_had_again(experiment_name, scheme):
     assert_same(row, work(case_of(row)))
 
 
+@pytest.mark.slow
 @pytest.mark.mpi
 def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
     """12 ranks with the preset as-printed: the bits of one process, the stored row."""

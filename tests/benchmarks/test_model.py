@@ -25,6 +25,7 @@ NARROW = check_model.Setting(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(obstacle()), reason=obstacle())
 @pytest.mark.mpi
 def test_a_run_on_a_narrow_network_takes_as_long_as_predicted(tmp_path):

@@ -21,7 +21,7 @@ from dadmm.problems import (
 )
 from tests.support.linear import NAMES, SIZES, Case, make
 
-WEIGHTS = [1e-8, 1e-3, 1.0, 1e3, 1e12]
+WEIGHTS = [1e-8, 1.0, 1e12]
 # a single row is of one class, which has no best intercept
 BOUNDED = [
     case

@@ -20,12 +20,11 @@ TRACKS = datasets.turntable(5, 8)[0]
 # What passes
 
 
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", NAMES)
-def test_regression_problems_pass(name, size, seed):
+def test_regression_problems_pass(name, size):
     """Smooth or not, with many rows, few, and one."""
-    check_problem(make(name, size, seed)[0].problem, seed=seed)
+    check_problem(make(name, size, 0)[0].problem, seed=0)
 
 
 @pytest.mark.parametrize("seed", range(3))
