@@ -105,7 +105,7 @@ class NodeFactory:
                     self.problems[names[i]].layout,
                     self.sending,
                     agrees=self.scheme.is_symmetric,
-                    schedule=None if schedule is None else schedule.active_edges(topology, i),
+                    schedule=schedule and schedule.active_edges(topology, i),
                 ),
                 diameter=topology.diameter,
                 reach=topology.diameter * cycle,
