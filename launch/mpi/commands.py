@@ -52,6 +52,7 @@ def local(arguments: list[str]) -> int:
     options += [*trust_flags(arguments), "--resume"]
     resume = shlex.join([script_path("launch/local"), *map(str, options)])
     folder = run_folder(arguments)
+    variables = variables | {"DADMM_RESUME_COMMAND": resume}  # rank 0 prints it
     if hosts is None:
         tolerance = fault_tolerance(runtime.mpiexec, arguments)
         n = n or DEFAULT_RANKS

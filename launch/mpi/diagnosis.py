@@ -121,8 +121,8 @@ def resume_advice(resume: str, folder: Path | None, here: bool = True) -> str:
     iteration = checkpoint(folder)
     if not iteration:
         return (
-            f"{place} has no complete checkpoint; start again, and set "
-            "--checkpoint-seconds to have one earlier"
+            f"{place} has no complete checkpoint; start again, and set a smaller "
+            "--checkpoint-seconds (60 by default) to have one earlier"
         )
     command = f"{resume} {place}" if resume else f"--resume {place}"
     return f"{place} has a checkpoint of iteration {iteration}; resume with {command}"

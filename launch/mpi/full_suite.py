@@ -37,14 +37,14 @@ class Result(NamedTuple):
 
 def stages(python: str, faults: Path) -> list[Stage]:
     """Return the stages in order."""
-    campaign = str(PROJECT / "tests" / "faults" / "campaign.py")
+    campaign = ["-m", "tests.faults.campaign"]
     options = ["--cases", str(CASES), "--out", str(faults)]
     return [
         Stage("suite, MPICH", [TEST, "--mpi", "mpich"], {"DADMM_ALL": "1"}),
         Stage("MPI part, Open MPI", [TEST, "--mpi", "openmpi"], {"DADMM_ALL": "1"}),
         Stage("MPI part, Intel MPI", [TEST, "--mpi", "impi"], {"DADMM_ALL": "1"}),
         Stage("Slurm", [TEST, "tests/slurm"], {"CI": "1"}),  # CI lets it install Slurm
-        Stage("fault campaign", [python, campaign, *options], {}),
+        Stage("fault campaign", [python, *campaign, *options], {}),
     ]
 
 

@@ -198,7 +198,7 @@ def test_without_a_checkpoint_the_run_must_start_again(run):
     """The advice differs if there is no folder, or if it is on another host."""
     advice = diagnosis.explain(RESUME, "", run, 1)[1]
     assert "no complete checkpoint; start again" in advice
-    assert "--checkpoint-seconds" in advice
+    assert "a smaller --checkpoint-seconds (60 by default)" in advice
     assert "nothing to resume" in diagnosis.explain(RESUME, "", None, 1)[1]
     assert diagnosis.explain(RESUME, "", None, 1, here=False)[1] == (
         "the folder of the run is not known on this host; if there is one, resume with "

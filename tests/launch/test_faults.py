@@ -1,6 +1,6 @@
 """A few cases of the fault campaign, and tests of its judge.
 
-All cases: ``python tests/faults/campaign.py --cases 200 --out FOLDER``.
+All cases: ``python -m tests.faults.campaign --cases 200 --out FOLDER``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from tests.faults.table import CLEAR, LOST, MISSED, SKIPPED, SURVIVED, read, tab
 from tests.support import openmpi
 from tests.support.processes import ROOT, find_mpiexec, variables
 
-CAMPAIGN = ROOT / "tests" / "faults" / "campaign.py"
 # Cases that take seconds each, some only for `./launch/test --all`
 SLICE = {"kill": 8, "signal": 1, "full_disk": 11, "corrupt": 5, "loss": 7}
 if os.environ.get("DADMM_ALL"):
@@ -47,10 +46,11 @@ def test_a_run_with_a_fault_succeeds_or_fails_clearly(tmp_path, kind):
     case, more = f"{kind}:{SLICE[kind]}", {"DADMM_FAULTS_LIMIT": "60"}
     if kind == "loss":
         more["DADMM_OPENMPI"] = str(Path(openmpi.find()).parents[1])
-    command = [sys.executable, CAMPAIGN, "--only", case, "--pace", "0.005"]
+    command = [sys.executable, "-m", "tests.faults.campaign", "--only", case]
+    command += ["--pace", "0.005"]
     done = subprocess.run(
         [*map(str, command), "--mpi", the_mpi(), "--out", tmp_path / "out"],
-        env=variables(**more), cwd=tmp_path,
+        env=variables(**more), cwd=ROOT,
         capture_output=True, text=True, timeout=270, check=False,
     )  # fmt: skip
     (row,) = read(tmp_path / "out" / "results.csv")

@@ -48,6 +48,15 @@ def test_other_arguments_are_those_of_the_run(local, arguments, ranks, others):
     assert local(arguments) == ["mpiexec", "-n", ranks, *main, *others]
 
 
+def test_ranks_know_the_command_that_resumes_the_run(local, monkeypatch):
+    """It has the launcher's own options, and rank 0 prints it."""
+    monkeypatch.setattr(commands, "run_job", lambda command, variables, *_: variables)
+    monkeypatch.chdir(PROJECT)
+    variables = local(["-n", "4", "--topology", "ring"])
+
+    assert variables["DADMM_RESUME_COMMAND"] == "./launch/local -n 4 --resume"
+
+
 @pytest.mark.parametrize("ranks", ["0", "-3", "many", ""])
 def test_ranks_must_be_a_positive_number(local, ranks):
     """The error has the value."""
