@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import with_one_thread
 from dadmm.problems.linear import checked_number, design
 
 MAX_STEPS = 100
@@ -52,6 +53,7 @@ class Huber:
 
     convex = True
 
+    @with_one_thread
     def __init__(
         self,
         X: Matrix,

@@ -18,7 +18,7 @@ import numpy as np
 from dadmm.core.checks import MOST, check_integer
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import triangular, with_one_thread
 from dadmm.problems.stacking import deep, listed, plain, product, wide
 
 LOG_2PI = math.log(2.0 * math.pi)
@@ -73,6 +73,7 @@ class PPCA:
         able: Any = vars(cls).get("with_gaps", cls) if gaps else cls
         return super().__new__(able)
 
+    @with_one_thread
     def __init__(
         self, samples: Matrix, n_components: int, *, zero_mean: bool = False
     ) -> None:
