@@ -1,7 +1,9 @@
 """Run the main job: ``mpiexec -n 20 python -m dadmm.run``, or without mpiexec.
 
-Exit codes: 0 done (converged or not), 1 a rank failed, 2 bad input or output that
-cannot be written, 3 not converged under ``--strict``.
+Exit codes: 0 the run ended and its results are written (converged, at max_iter, or
+stopped by a signal or by max_seconds), 1 a rank raised an error, 2 bad input or output
+that cannot be written, 3 not converged under ``--strict``. Other codes are those of a
+process that a signal ended (130 after a second Ctrl-C), or mpiexec's own.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dadmm.admm.algorithm import Watcher
 from dadmm.cli import privacy, report, run_directory, setup
@@ -23,6 +24,7 @@ from dadmm.cli.config import Request, RunConfig
 from dadmm.cli.progress import Losses, ProgressLine, Signals
 from dadmm.core.errors import DadmmError
 from dadmm.core.layout import Matrix
+from dadmm.core.linalg import one_thread
 from dadmm.data.textfiles import Names
 from dadmm.exchange import identity
 from dadmm.exchange.launcher import report_in
@@ -44,7 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         world = connect()
         if world.rank:
             sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (rank 0 speaks for all)
-        with threadpool_limits(limits=1, user_api="blas"):
+        with one_thread():
             code = run(world, sys.argv[1:] if argv is None else argv, signals)
     except DadmmError as error:
         if world is None or world.rank == 0:

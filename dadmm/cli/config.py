@@ -37,10 +37,11 @@ OF_PROBLEMS = {
 # settings that may change when a run is resumed: they do not decide its numbers, or,
 # as the data, are compared by what is in them
 FREE = {
-    "max_iter", "max_seconds", "strict", "quiet", "wait", "out", "overwrite", "data",
-    "labels", "nodes", "checkpoint", "checkpoint_seconds", "checkpoint_every",
-    "on_failure", "placement",
+    "max_iter", "max_seconds", "strict", "quiet", "wait", "data", "labels",
+    "checkpoint", "checkpoint_seconds", "checkpoint_every", "on_failure", "placement",
 }  # fmt: skip
+# settings that do not decide the numbers either, and that a resumed run has already
+FIXED = {"out", "overwrite", "nodes"}
 
 
 def setting(
@@ -235,7 +236,11 @@ class RunConfig:
         applies=lambda config: config.stopping == "optimality",
     )
     max_iter: int = setting(1000, "iterations at most")
-    max_seconds: float | None = setting(None, "stop, with results, after this long")
+    max_seconds: float | None = setting(
+        None,
+        "ask all nodes to stop, with results, after this long; they do at most two "
+        "diameters of iterations later",
+    )
     strict: bool = setting(False, "exit with code 3 when not converged")
 
     payload: str = setting("float64", "how parameters are sent", PAYLOADS)
@@ -266,7 +271,8 @@ class RunConfig:
     )
     checkpoint_seconds: float = setting(
         60.0,
-        "save about this often, and at the end (0: not by time)",
+        "save about this often, and when the run ends without having converged "
+        "(0: not by time)",
         applies=lambda config: config.checkpoint,
     )
     checkpoint_every: int = setting(
@@ -462,7 +468,13 @@ class RunConfig:
             raise ConfigError(
                 f"a run is resumed in its own folder, {run}; leave out --out"
             )
-        for name, now in self.deciding().items():
+        if self.overwrite:
+            raise ConfigError(
+                "overwrite does not go with resume, which keeps what the run has; "
+                "leave out --overwrite"
+            )
+        compared = {"nodes": self.nodes} if begun.nodes is not None else {}
+        for name, now in (compared | self.deciding()).items():
             was = getattr(begun, name)
             if was != now:
                 raise ConfigError(
@@ -481,7 +493,7 @@ class RunConfig:
 
     def deciding(self) -> dict[str, Any]:
         """Return the settings that decide the numbers of a run."""
-        return {k: v for k, v in self.applied().items() if k not in FREE}
+        return {k: v for k, v in self.applied().items() if k not in FREE | FIXED}
 
     def to_toml(self) -> str:
         """Return the settings that apply as TOML; reading it back repeats the run."""

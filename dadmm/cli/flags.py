@@ -92,8 +92,12 @@ def _parser(settings: Any) -> argparse.ArgumentParser:
         help="print the settings as TOML, and what leaves a node with them, and stop",
     )
     parser.add_argument(
-        "--resume", metavar="RUN", help="go on with the run in this folder"
-    )
+        "--resume", metavar="RUN",
+        help="go on with the run in this folder; may be given anew: --max-iter, "
+        "--max-seconds, --strict, --quiet, --wait, --data, --labels, --checkpoint, "
+        "--checkpoint-seconds, --checkpoint-every, --on-failure, --placement; what is "
+        "given anew is also kept for the next time",
+    )  # fmt: skip
     parser.add_argument(
         "--trust", action="store_true",
         help="let the file of --config, or of the run to resume, name a problem as "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -16,21 +18,21 @@ from dadmm.core.errors import ShardError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.version import __version__
 from dadmm.data.textfiles import Names
+from dadmm.exchange.launcher import launched
 from dadmm.exchange.world import together
 from dadmm.graphs import placement
 from dadmm.problems import PPCA, IncompletePPCA, builder, metrics
 from dadmm.results.record import Observe
 from dadmm.solver.advice import advise
-from dadmm.solver.solve import Result
+from dadmm.solver.solve import Result, Seconds
 
 PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
 SHOWN, LARGEST = 12, 8  # coefficients that are printed: all, or the largest
 ENDINGS = {
-    "converged": "converged",
-    "max_iter": "NOT converged: max_iter reached",
-    "max_seconds": "NOT converged: max_seconds reached",
-    "signal": "NOT converged: stopped by a signal",
-    "output": "NOT converged: results could not be written",
+    "max_iter": "max_iter reached",
+    "max_seconds": "max_seconds reached",
+    "signal": "stopped by a signal",
+    "output": "results could not be written",
 }
 
 
@@ -41,7 +43,7 @@ class Targets(NamedTuple):
     W: dict[str, Matrix]  # by the name of the angle to it
     best: metrics.MaximumLikelihood | None  # the centralised solution
     pooled: metrics.Pooled | None  # the statistics of all data
-    convex: bool = False  # whether the run itself tells how far the optimum may be
+    convex: bool = False  # whether a run can estimate its distance from the optimum
     gaps: bool = False  # whether entries are missing, on any node
     adrift: bool = False  # whether structure is known up to a translation only
 
@@ -170,15 +172,14 @@ def summary(
 ) -> dict[str, Any]:
     """Return what goes into summary.json; complete on rank 0, which writes it.
 
-    The hosts are those of the ranks. ``elapsed`` seconds ago the run began, or went on
-    after iteration ``start``. The features are the names of the columns of X.
+    The hosts are those of the ranks. ``elapsed`` seconds ago the run began, or was
+    resumed after iteration ``start``. The features are the names of the columns of X.
     """
     samples = list(samples)
     observed = _observed(world, result, targets, samples)
     if world.rank:
         return {}
     ending = result.ending
-    seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
     seeds = ("seed", "data_seed", "topology_seed", "loss_seed")
     n_nodes = result.topology.n_nodes
     homes = list(hosts) if world.comm is not None else [*hosts] * n_nodes
@@ -190,7 +191,7 @@ def summary(
         "stopping": ending.summary(),  # what was met last, or is not met
         "waited_for": ending.words(result.converged),
         "advice": advise(result, _columns(config, samples[0])),
-        "resumed_after": start,  # since then is the total of seconds
+        "resumed_after": start,  # 0 for a run that was not resumed
         "n_nodes": n_nodes,
         "lost_nodes": list(result.lost),
         "messages": result.traffic.messages,
@@ -203,7 +204,12 @@ def summary(
         "collective_bytes": result.traffic.collective_bytes,
         "outside_calls": 0,  # of set-up and end; filled in last
         "outside_bytes": 0,
-        "seconds": {"total": elapsed, **seconds},  # by phase: mean over the nodes
+        # since the run began or was resumed; by phase: mean over the nodes
+        "seconds": {
+            "total": elapsed,
+            **_means(result.seconds),
+            "of_all_sessions": _means(result.seconds_of_all_sessions),
+        },
         "metrics": _metrics(result, targets) | observed,
         **_coefficients(result, features),
         "seeds": {name: getattr(config, name) for name in seeds},
@@ -216,6 +222,11 @@ def summary(
         "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
         "node_hosts": homes,
     }
+
+
+def _means(seconds: Seconds) -> dict[str, float]:
+    """Return the mean over the nodes of each phase."""
+    return {phase: float(own.mean()) for phase, own in seconds._asdict().items()}
 
 
 def _coefficients(result: Result, features: Names) -> dict[str, dict[str, float]]:
@@ -247,8 +258,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _metrics(result: Result, targets: Targets) -> dict[str, float]:
-    found = {
+def _metrics(result: Result, targets: Targets) -> dict[str, float | None]:
+    found: dict[str, float | None] = {
         f"{name}_degrees": float(targets.angles(name, result.theta).max())
         for name in targets.W
     }
@@ -260,7 +271,8 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float]:
     if math.isfinite(residual):  # nobody knows it where messages get lost
         found["residual"] = residual
     if targets.convex and math.isfinite(result.certificate.gap):
-        found["objective_gap"] = result.certificate.gap
+        gap = result.certificate.gap  # far from the optimum it is too small
+        found["objective_gap_estimate"] = gap if result.converged else None
     best = targets.best  # unbounded likelihood where the data have no noise at all
     if targets.pooled is not None and best is not None and best.a < math.inf:
         mean: Vector = result.theta.mean(axis=0)
@@ -332,18 +344,36 @@ def _listed(coefficients: dict[str, float]) -> list[str]:
     return [title, *lines] if lines else []
 
 
+def _ending(config: RunConfig, reason: str) -> str:
+    """Return whether the stopping rule ended the run, and what did if not."""
+    rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
+    if reason == "converged":
+        return f"converged {rule}"
+    return f"NOT converged {rule}: {ENDINGS[reason]}"
+
+
+def _resumes(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
+    """Return the command that resumes a run: the launcher's, if it has said it."""
+    place = shlex.quote(str(folder))
+    if command := os.environ.get("DADMM_RESUME_COMMAND"):
+        return f"{command} {place}"
+    own = f" --problem {config.problem}" if ":" in config.problem else ""
+    many = f"mpiexec -n {summary['n_nodes']} " if launched() else ""
+    return f"{many}python -m dadmm.run{own} --resume {place}"
+
+
 def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     """Return the report that rank 0 prints."""
     seconds, found = summary["seconds"], summary["metrics"]
     nodes = summary["n_nodes"]
     start = summary["resumed_after"]
-    since = f" since iteration {start}, when it was resumed" if start else ""
+    since = f" since it was resumed after iteration {start}" if start else ""
+    ending, iterations = _ending(config, summary["reason"]), summary["iterations"]
     lines = [
         f"{config.problem} by {config.scheme} on {config.topology}, "
         f"{nodes} node{'s' * (nodes != 1)}; MPI: {summary['mpi_library']}",
-        f"{ENDINGS[summary['reason']]} after {summary['iterations']} iterations, "
-        f"{seconds['total']:.2f} s{since} (a node's loop: "
-        f"solve {seconds['solve']:.2f}, exchange {seconds['exchange']:.2f}, "
+        f"{ending} after {iterations} iterations, {seconds['total']:.2f} s{since} "
+        f"(a node's loop: solve {seconds['solve']:.2f}, exchange {seconds['exchange']:.2f}, "
         f"update {seconds['update']:.2f}, observe {seconds['observe']:.2f})",
         *_lost(summary),
         summary["waited_for"],
@@ -365,16 +395,16 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         lines.append(
             "not compared with the centralised solution (--compare-centralised does)"
         )
-    if "objective_gap" in found:
+    if found.get("objective_gap_estimate") is not None:
         lines.append(
-            f"objective {found['objective']:.6g}, within about "
-            f"{found['objective_gap']:.1e} of the optimum"
+            f"objective {found['objective']:.6g}; estimated distance from the optimum "
+            f"{found['objective_gap_estimate']:.1e} (not a bound)"
         )
     lines += _listed(summary.get("coefficients", {}))
     lines.append(f"results in {folder}")
     if config.checkpoint and not summary["converged"] and not summary["lost_nodes"]:
         more = " --max-iter N" if summary["reason"] == "max_iter" else ""
-        lines.append(f"go on with --resume {folder}{more}")
+        lines.append(f"to go on: {_resumes(config, summary, folder)}{more}")
     if summary["advice"]:
         lines.append(summary["advice"])
     return "\n".join(lines)

@@ -26,7 +26,9 @@ NODE_COLUMNS = (
     "residual_over_limit",
     "eta",  # mean over the edges of the penalty used in this iteration
     "quiet",
-    "messages",  # sent by the node in this iteration, and their bytes
+    # sent by the node in this iteration; the opening message, with the starting
+    # parameters, is in the totals of summary.json and result.npz only
+    "messages",
     "bytes",
     "solve_seconds",
     "exchange_seconds",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from dadmm import penalty
 from dadmm.admm.algorithm import Watcher
@@ -19,6 +18,7 @@ from dadmm.core.checks import MOST_SEED, check_integer, check_number
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from dadmm.core.interfaces import Exchange, Problem, Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.linalg import one_thread
 from dadmm.exchange import InProcessExchange, identity
 from dadmm.exchange.sending import EVERYTHING, Sending, check_loss
 from dadmm.exchange.wire import width
@@ -42,7 +42,7 @@ FREE = {
 
 
 class Seconds(NamedTuple):
-    """Where each node's time went, each (n_nodes,)."""
+    """What each node spent on each phase of its iterations, each (n_nodes,)."""
 
     solve: Vector
     exchange: Vector
@@ -64,7 +64,8 @@ class Result:
     certificate: Certificate  # what the last iteration proves about the optimum
     ending: Ending  # what the stopping rule waited for last
     traffic: Traffic
-    seconds: Seconds
+    seconds: Seconds  # of this session: since the run began, or was resumed
+    seconds_of_all_sessions: Seconds
     history: History
     nodes: np.ndarray  # (n_nodes,) what the nodes were called when the run began
     lost: tuple[int, ...] = ()  # nodes that died on the way
@@ -140,8 +141,9 @@ def solve(
     topology : Topology
         Who talks to whom.
     comm : MPI.Comm, optional
-        One node per rank. Without it all nodes run in this process, with the same
-        result to the last bit.
+        One node per rank. Without it all nodes run in this process. The result is the
+        same to the last bit on machines of one type with the same BLAS, if a problem of
+        one's own does not use BLAS with several threads before `solve` does.
     scheme : str
         How penalties adapt. `auto` needs no settings; the paper's are `fixed`, `vp`,
         `ap`, `nap`, `vp_ap`, `vp_nap`; others in `dadmm.penalty.beyond`.
@@ -164,7 +166,8 @@ def solve(
         exactly ``max_iter`` iterations.
     max_iter : int
     max_seconds : float, optional
-        Stop after the iteration in which some process has run this long.
+        Ask all nodes to stop once some process has iterated this long. They stop after
+        the same iteration, at most two diameters of iterations later.
     theta0 : ndarray of shape (n_nodes, size), optional
         Starting parameters, instead of ``init``.
     seed : int
@@ -218,10 +221,11 @@ def solve(
     layout = next(iter(hosted.values())).layout
     if checkpoints is not None:
         _open(checkpoints, tuple(hosted), given)
-    starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
+    with one_thread():
+        starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
     recipe = Recipe(hosted, starts, policy, rule, sending, coupling, probe, agreement)
     # an objective that is not finite is told in words
-    with _one_thread(), np.errstate(all="ignore"):
+    with one_thread(), np.errstate(all="ignore"):
         # On an error it is not closed: peers may still wait, and the job must end.
         exchange = _exchange(topology, layout, comm, wait, on_failure)
         team = recipe.team(exchange, topology, schedule, range(topology.n_nodes))
@@ -235,20 +239,31 @@ def solve(
         team, iterations, reason = carry_through(
             team, recipe, max_iter, watching, checkpoints
         )
-        result = _gather(team, recipe, iterations, reason, recorder)
+        before = {} if checkpoints is None else checkpoints.seconds_before
+        result = _gather(team, recipe, iterations, reason, recorder, before)
         left = team.exchange.comm if team.lost else comm
         team.exchange.close()
         return replace(result, comm=left)
 
 
 def _gather(
-    team: Team, recipe: Recipe, iterations: int, reason: str, recorder: Recorder
+    team: Team,
+    recipe: Recipe,
+    iterations: int,
+    reason: str,
+    recorder: Recorder,
+    before: Mapping[int, Vector],
 ) -> Result:
-    """Return what all nodes that finished have found, on every rank."""
+    """Return what all nodes that finished have found, on every rank.
+
+    ``before`` has the seconds (4,) of nodes in earlier sessions of the run.
+    """
     exchange, nodes = team.exchange, team.nodes
     layout = nodes[0].layout
+    none = np.zeros(len(PHASES))
     own = [
         (*node.theta, node.objective, *node.total_seconds,
+         *(node.total_seconds - before.get(node.index, none)),
          node.disagreement, node.residual, node.gap, node.lag)
         for node in nodes
     ]  # fmt: skip
@@ -263,10 +278,11 @@ def _gather(
         objectives=table[:, layout.size].copy(),
         reason=reason,
         iterations=iterations,
-        certificate=Certificate(*measured[len(PHASES) :]),
+        certificate=Certificate(*measured[2 * len(PHASES) :]),
         ending=find(team, recipe, iterations, reason == "converged"),
         traffic=_traffic(nodes, exchange, team.topology),
-        seconds=Seconds(*measured[: len(PHASES)]),
+        seconds=Seconds(*measured[len(PHASES) : 2 * len(PHASES)]),
+        seconds_of_all_sessions=Seconds(*measured[: len(PHASES)]),
         history=recorder.history(exchange),
         nodes=np.array(team.names),
         lost=tuple(team.lost),
@@ -392,11 +408,6 @@ def _exchange(
     from dadmm.exchange.mpi import MPIExchange
 
     return MPIExchange(comm, topology, longest, wait, on_failure == "continue")
-
-
-def _one_thread() -> Any:
-    """Keep BLAS to one thread: ranks share cores, and bits depend on the number."""
-    return threadpool_limits(limits=1, user_api="blas")
 
 
 def _deadline(seconds: float) -> Watcher:

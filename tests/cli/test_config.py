@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import tomllib
 from dataclasses import fields
 
@@ -11,6 +12,7 @@ import pytest
 
 import dadmm
 from dadmm import penalty
+from dadmm.cli import config
 from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError
 from tests.support.problems import quadratics
@@ -328,3 +330,16 @@ def test_a_dry_run_is_told_apart():
     assert dry
     assert "dry" not in config.to_toml()
     assert not RunConfig.from_argv([])[1]
+
+
+def test_help_lists_what_may_be_given_anew_on_resuming(capsys):
+    """Exactly the settings that a resumed run accepts."""
+    with pytest.raises(SystemExit):
+        RunConfig.from_argv(["--help"])
+    words = " ".join(capsys.readouterr().out.split())
+    said = re.search(r"may be given anew: (.*?); ", words)
+    assert said is not None
+    listed = {word.removeprefix("--").replace("-", "_") for word in
+              said[1].replace(", ", " ").split()}  # fmt: skip
+
+    assert listed == config.FREE
