@@ -373,7 +373,8 @@ def words(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         f"{config.problem} by {config.scheme} on {config.topology}, "
         f"{nodes} node{'s' * (nodes != 1)}; MPI: {summary['mpi_library']}",
         f"{ending} after {iterations} iterations, {seconds['total']:.2f} s{since} "
-        f"(a node's loop: solve {seconds['solve']:.2f}, exchange {seconds['exchange']:.2f}, "
+        f"(a node's loop: solve {seconds['solve']:.2f}, "
+        f"exchange {seconds['exchange']:.2f}, "
         f"update {seconds['update']:.2f}, observe {seconds['observe']:.2f})",
         *_lost(summary),
         summary["waited_for"],
