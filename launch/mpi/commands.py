@@ -67,8 +67,7 @@ def local(arguments: list[str]) -> int:
     own = trusted(arguments)
     again = [script("local"), *arguments_of(file, ranks, mpi), *own, "--resume"]
     resume = shlex.join(again)
-    folder = run_folder(arguments)
-    variables = launcher.variables | {"DADMM_RESUME_COMMAND": resume}
+    folder, variables = run_folder(arguments), launcher.variables
     if places is None:
         lasting = outliving(launcher.mpiexec, arguments)
         command = [launcher.mpiexec, *lasting, "-n", str(n or RANKS), *main_job]

@@ -395,15 +395,6 @@ def test_ranks_are_ours_and_the_rest_goes_through(started, arguments, ranks, oth
     assert started(arguments) == ["mpiexec", "-n", ranks, *MAIN, *others]
 
 
-def test_ranks_are_told_the_command_that_resumes(started, commands, monkeypatch):
-    """With the launcher's own arguments, so that rank 0 can print it."""
-    monkeypatch.setattr(commands, "run_job", lambda command, variables, *_: variables)
-    monkeypatch.chdir(commands.PROJECT)
-    found = started(["-n", "4", "--topology", "ring"])
-
-    assert found["DADMM_RESUME_COMMAND"] == "./launch/local -n 4 --resume"
-
-
 @pytest.mark.parametrize("ranks", ["0", "-3", "many", ""])
 def test_ranks_must_be_a_positive_number(started, commands, ranks):
     """The value is named."""
