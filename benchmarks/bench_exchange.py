@@ -6,8 +6,9 @@
 Every swap of messages with the neighbours of a graph is made by `MPIExchange` and by
 bare calls of MPI (`transports.py`), in turns within one job; what counts is the median
 of the ratios. Without a launcher jobs of 2 and of 20 ranks are started: one rank per
-core here, and ten. Beside them, messages that go to and fro between two ranks, of which
-`--network` makes a network for `python -m dadmm.replay --network FILE`.
+core here, and ten. Beside them, messages that go to and fro between two ranks. Those of
+the smallest job have the class of their link, so that `--network`, and `python -m
+dadmm.calibrate` on the rows, make of them a network for `python -m dadmm.replay`.
 """
 
 from __future__ import annotations
@@ -106,6 +107,9 @@ def report(rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
     """Print the tables; write the rows, and the network if asked to."""
     print(f"{rows[0]['mpi']}, mpi4py {rows[0]['mpi4py']}, {os.cpu_count()} cores\n")
     print(table(rows), echoes(rows), sep="\n\n")
+    # the job with most room for two ranks tells about their link, and no other one
+    few = min((row["ranks"] for row in rows if "class" in row), default=0)
+    rows = [row | {"class": ""} if row["ranks"] != few else row for row in rows]
     columns = dict.fromkeys(name for row in reversed(rows) for name in row)
     whole = [{name: row.get(name, "") for name in columns} for row in rows]
     write_rows(whole, given.csv)
@@ -113,9 +117,7 @@ def report(rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
     within = sum(ratio <= AIM for ratio in ratios)
     print(f"\n{within} of {len(ratios)} within {AIM} of the best bare exchange")
     if given.network:
-        echo = [row for row in rows if row["transport"] == "ping-pong"]
-        few = min(row["ranks"] for row in echo)  # the job with most room for these two
-        own = [row for row in echo if row["ranks"] == few]
+        own = [row for row in rows if row.get("class")]
         network = calibrated(own, name=given.network.stem)
         given.network.write_text(network.to_toml(), "utf-8")
 

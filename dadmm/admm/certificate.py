@@ -1,4 +1,4 @@
-"""Bounds on the distance of a finished run from the optimum.
+"""What the end of a run tells about its distance from the optimum.
 
 At every node i of a symmetric run, with ``y_ij = 2 lambda_ij`` and residual ``s_i``,
 ``grad f_i(theta_i) = -sum_j y_ij - s_i``, and the y_ij of an edge's two ends cancel.
@@ -32,8 +32,9 @@ class Certificate(NamedTuple):
 
         Convexity gives ``sum_i f_i(theta_i) - f* <= sum_i grad f_i . (theta_i - x*)``,
         which is at most ``sum_i |1/2 sum_j y_ij . (theta_i - theta_j)| + |s_i| R`` for
-        any R that exceeds every |theta_i - x*|. Here R is |theta_i|, which is a bound
-        once the nodes are nearer to the optimum than to zero.
+        any R that exceeds every |theta_i - x*|. Here R is |theta_i|, so this is not a
+        bound: while the nodes are further from the optimum than from zero, it can be
+        too small by orders of magnitude.
         """
         return float(self.gaps.sum())
 

@@ -22,6 +22,7 @@ from dadmm.exchange.sending import Sending, check_loss
 from dadmm.problems import PROBLEMS, builder
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
+UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked apart
 PER_RANK = settings.names("per_rank")  # settings in which ranks may differ
 
 
@@ -195,7 +196,13 @@ class RunConfig(Settings):
             raise ConfigError(
                 f"a run is resumed in its own folder, {run}; leave out --out"
             )
-        for name, now in self.deciding().items():
+        if self.overwrite:
+            raise ConfigError(
+                "overwrite does not go with resume, which keeps the files of the run; "
+                "leave out --overwrite"
+            )
+        compared = {"nodes": self.nodes} if begun.nodes is not None else {}
+        for name, now in (compared | self.deciding()).items():
             was = getattr(begun, name)
             if was != now:
                 raise ConfigError(
@@ -205,7 +212,8 @@ class RunConfig(Settings):
 
     def deciding(self) -> dict[str, Any]:
         """Return the settings that must not change when the run is resumed."""
-        return {k: v for k, v in self.applied().items() if k not in FREE}
+        free = FREE | UNCHANGED
+        return {k: v for k, v in self.applied().items() if k not in free}
 
     def to_toml(self) -> str:
         """Return the settings that apply as TOML; reading it back repeats the run."""

@@ -92,13 +92,20 @@ def _parser(settings: Any) -> Parser:
             groups[topic] = parser.add_argument_group(topic)
         if not item.metadata["common"]:
             _add(groups[topic], item, kinds[item.name])
-    _add_others(parser.add_argument_group("other"))
+    _add_others(parser.add_argument_group("other"), settings)
     return parser
 
 
-def _add_others(group: argparse._ArgumentGroup) -> None:
+def _add_others(group: argparse._ArgumentGroup, settings: Any) -> None:
     """Add the flags that are not settings."""
-    group.add_argument("--resume", metavar="RUN", help="resume the run in this folder")
+    anew = [item.name for item in fields(settings) if item.metadata["resume"]]
+    flags = ", ".join("--" + name.replace("_", "-") for name in anew)
+    group.add_argument(
+        "--resume",
+        metavar="RUN",
+        help=f"resume the run in this folder; may be given anew: {flags}; what is "
+        "given anew is also kept for the next time",
+    )
     group.add_argument(
         "--dry-run",
         action="store_true",

@@ -1,8 +1,11 @@
 """Start the main job, and end it on every rank.
 
-Exit codes: 0 if the run ended, converged or not; 1 if a rank failed; 2 for invalid
+Exit codes: 0 if the run ended and its results are written (converged, at max_iter, or
+stopped by a signal or by max_seconds); 1 if a rank raised an error; 2 for invalid
 input, or output that cannot be written; 3 if the run did not converge and ``--strict``
 is set.
+Other codes are those of a process that a signal ended (130 after a second Ctrl-C), or
+mpiexec's own.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 from dadmm.admm.node import Node
+from dadmm.exchange.launch_link import rank_and_size
 from dadmm.resilience.recovery import NodeFailure
 
 
@@ -110,28 +111,41 @@ def _names(nodes: Sequence[int]) -> str:
 
 def _does(verb: str, nodes: Sequence[int]) -> str:
     """Return a verb as it goes with so many nodes."""
-    return verb if len(nodes) > 1 else {"go": "goes", "have": "has"}[verb]
+    return verb if len(nodes) > 1 else {"continue": "continues", "have": "has"}[verb]
 
 
 class Signals:
     """A callback that turns the first INT, TERM or USR1 into a stop in good order.
 
-    It listens from the start of a run until its results are written. A second INT or
-    TERM, a second or more later, ends this process at once. (One Ctrl-C may arrive
-    twice: from the terminal and from mpiexec.)
+    It handles signals from the start of a run until its results are written. A later
+    INT or TERM ends this process at once, without results.
+
+    One request may arrive twice: ``timeout`` signals a process and then its group, and
+    a rank may get one Ctrl-C from the terminal and from mpiexec. So a signal that
+    repeats the first one within ``SAME`` seconds is ignored, once. (MPICH's mpiexec
+    passes on the first Ctrl-C and ends all ranks itself at the second one.)
     """
 
     CAUGHT = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    SAME = 0.3  # seconds
+    SAME_FOR_A_RANK = 1.0  # among many ranks on few cores mpiexec may be late
 
     def __init__(self) -> None:
         self._first: float | None = None
+        self._number = 0  # of the first signal
+        self._repeated = False
+        self._same = self.SAME_FOR_A_RANK if rank_and_size() else self.SAME
         self._before = {n: signal.signal(n, self._handle) for n in self.CAUGHT}
 
     def _handle(self, number: int, frame: Any) -> None:
+        now = monotonic()
         if self._first is None:
-            self._first = monotonic()
-        elif number != signal.SIGUSR1 and monotonic() - self._first > 1.0:
-            os._exit(128 + number)
+            self._first, self._number = now, number
+        elif number != signal.SIGUSR1:
+            soon = number == self._number and now - self._first < self._same
+            if self._repeated or not soon:
+                os._exit(128 + number)
+            self._repeated = True
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
         return None if self._first is None else "signal"

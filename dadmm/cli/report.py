@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 from dadmm.cli.config import RunConfig
 from dadmm.core.interfaces import World
+from dadmm.exchange.launch_link import rank_and_size
 
 SHOWN, LARGEST = 12, 8  # print up to SHOWN coefficients, else the LARGEST
 ENDINGS = {
-    "converged": "converged",
-    "max_iter": "NOT converged: max_iter reached",
-    "max_seconds": "NOT converged: max_seconds reached",
-    "signal": "NOT converged: stopped by a signal",
-    "output": "NOT converged: results could not be written",
+    "max_iter": "max_iter reached",
+    "max_seconds": "max_seconds reached",
+    "signal": "stopped by a signal",
+    "output": "results could not be written",
 }
 
 
@@ -67,18 +69,37 @@ def _coefficients(coefficients: dict[str, float]) -> list[str]:
     return [title, *lines] if lines else []
 
 
+def _ending(config: RunConfig, reason: str) -> str:
+    """Return whether the stopping rule ended the run, and what did if not."""
+    rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
+    if reason == "converged":
+        return f"converged {rule}"
+    return f"NOT converged {rule}: {ENDINGS[reason]}"
+
+
+def _resume_command(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
+    """Return the command that resumes a run; a launch command may name its own."""
+    place = shlex.quote(str(folder))
+    if command := os.environ.get("DADMM_RESUME_COMMAND"):
+        return f"{command} {place}"
+    own = f" --problem {config.problem}" if ":" in config.problem else ""
+    many = f"mpiexec -n {summary['n_nodes']} " if rank_and_size() else ""
+    return f"{many}python -m dadmm.run{own} --resume {place}"
+
+
 def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     """Return the report that rank 0 prints."""
     seconds, found = summary["seconds"], summary["metrics"]
     nodes = summary["n_nodes"]
     start = summary["resumed_after"]
-    since = f" since iteration {start}, when it was resumed" if start else ""
+    since = f" since it was resumed after iteration {start}" if start else ""
+    ending, iterations = _ending(config, summary["reason"]), summary["iterations"]
     lines = [
         f"{config.problem} by {config.scheme} on {config.topology}, "
         f"{nodes} node{'s' * (nodes != 1)}; MPI: {summary['mpi_library']}",
-        f"{ENDINGS[summary['reason']]} after {summary['iterations']} iterations, "
-        f"{seconds['total']:.2f} s{since} (a node's loop: "
-        f"solve {seconds['solve']:.2f}, exchange {seconds['exchange']:.2f}, "
+        f"{ending} after {iterations} iterations, {seconds['total']:.2f} s{since} "
+        f"(a node's loop: solve {seconds['solve']:.2f}, "
+        f"exchange {seconds['exchange']:.2f}, "
         f"update {seconds['update']:.2f}, observe {seconds['observe']:.2f})",
         *_failures(summary),
         summary["waited_for"],
@@ -100,16 +121,16 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         lines.append(
             "not compared with the centralised solution (--compare-centralised does)"
         )
-    if "objective_gap" in found:
+    if found.get("objective_gap_estimate") is not None:
         lines.append(
-            f"objective {found['objective']:.6g}, within about "
-            f"{found['objective_gap']:.1e} of the optimum"
+            f"objective {found['objective']:.6g}; estimated distance from the optimum "
+            f"{found['objective_gap_estimate']:.1e} (not a bound)"
         )
     lines += _coefficients(summary.get("coefficients", {}))
     lines.append(f"results in {folder}")
     if config.checkpoint and not summary["converged"] and not summary["lost_nodes"]:
         more = " --max-iter N" if summary["reason"] == "max_iter" else ""
-        lines.append(f"go on with --resume {folder}{more}")
+        lines.append(f"to go on: {_resume_command(config, summary, folder)}{more}")
     if summary["advice"]:
         lines.append(summary["advice"])
     return "\n".join(lines)

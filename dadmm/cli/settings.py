@@ -252,7 +252,7 @@ class Settings:
         None,
         "number of nodes without mpiexec (default: 20; with mpiexec: one per rank)",
         common=True,
-        resume=True,  # a checkpoint compares the graph
+        decides=False,  # the graph does
     )
     placement: str = setting(
         GRAPH,
@@ -355,7 +355,10 @@ class Settings:
         "max_iter", STOPPING, "maximum number of iterations", common=True
     )
     max_seconds: float | None = solver_setting(
-        "max_seconds", STOPPING, "stop after this time, and write the results"
+        "max_seconds",
+        STOPPING,
+        "ask all nodes to stop after this time, and write the results; they stop at "
+        "most two diameters of iterations later",
     )
     strict: bool = setting(
         STOPPING,
@@ -403,7 +406,8 @@ class Settings:
     checkpoint_seconds: float = setting(
         CHECKPOINTS,
         60.0,
-        "save about this often, and at the end (0: not by time)",
+        "save about this often, and when the run ends without having converged "
+        "(0: not by time)",
         applies=lambda config: config.checkpoint,
         decides=False,
         resume=True,
@@ -432,10 +436,9 @@ class Settings:
         "folder of the results (default: a new one in runs/)",
         common=True,
         decides=False,
-        resume=True,
     )
     overwrite: bool = setting(
-        RESULTS, False, "replace the results in --out", decides=False, resume=True
+        RESULTS, False, "replace the results in --out", decides=False
     )
     record_edges: bool = setting(
         RESULTS, False, "also write edges.csv, one row per edge", decides=False

@@ -18,7 +18,7 @@ from dadmm.data.textfiles import Names
 from dadmm.graphs import placement
 from dadmm.problems import builder, metrics
 from dadmm.solver.advice import advise
-from dadmm.solver.result import Result
+from dadmm.solver.result import Result, Seconds
 
 PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
 
@@ -58,7 +58,6 @@ def build(
     if world.rank:
         return {}
     ending = result.ending
-    seconds = {k: float(v.mean()) for k, v in result.seconds._asdict().items()}
     seeds = ("seed", "data_seed", "topology_seed", "drop_seed")
     n_nodes = result.topology.n_nodes
     homes = list(hosts) if world.comm is not None else [*hosts] * n_nodes
@@ -70,7 +69,7 @@ def build(
         "stopping": ending.summary(),  # the criterion that was met last, or is not met
         "waited_for": ending.words(result.converged),
         "advice": advise(result, _columns(config, samples[0])),
-        "resumed_after": start,  # seconds are counted from there
+        "resumed_after": start,  # 0 for a run that was not resumed
         "n_nodes": n_nodes,
         "lost_nodes": list(result.lost),
         "messages": result.traffic.messages,
@@ -83,7 +82,12 @@ def build(
         "collective_bytes": result.traffic.collective_bytes,
         "outside_calls": 0,  # of set-up and end; set later
         "outside_bytes": 0,
-        "seconds": {"total": elapsed, **seconds},  # phases: mean over the nodes
+        # since the run began or was resumed; phases: mean over the nodes
+        "seconds": {
+            "total": elapsed,
+            **_means(result.seconds),
+            "of_all_sessions": _means(result.seconds_of_all_sessions),
+        },
         "metrics": _metrics(result, targets) | observed,
         **_coefficients(result, features),
         "seeds": {name: getattr(config, name) for name in seeds},
@@ -96,6 +100,11 @@ def build(
         "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
         "node_hosts": homes,
     }
+
+
+def _means(seconds: Seconds) -> dict[str, float]:
+    """Return the mean over the nodes of each phase."""
+    return {phase: float(own.mean()) for phase, own in seconds._asdict().items()}
 
 
 def _coefficients(result: Result, features: Names) -> dict[str, dict[str, float]]:
@@ -127,8 +136,8 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _metrics(result: Result, targets: Targets) -> dict[str, float]:
-    found = {
+def _metrics(result: Result, targets: Targets) -> dict[str, float | None]:
+    found: dict[str, float | None] = {
         f"{name}_degrees": float(targets.angles(name, result.theta).max())
         for name in targets.W
     }
@@ -140,7 +149,8 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float]:
     if math.isfinite(residual):  # unknown if payloads are lost
         found["residual"] = residual
     if targets.convex and math.isfinite(result.certificate.gap):
-        found["objective_gap"] = result.certificate.gap
+        gap = result.certificate.gap  # too small far from the optimum
+        found["objective_gap_estimate"] = gap if result.converged else None
     best = targets.best  # without noise the likelihood is unbounded
     if targets.pooled is not None and best is not None and best.a < math.inf:
         mean: Vector = result.theta.mean(axis=0)

@@ -23,7 +23,7 @@ class Targets(NamedTuple):
     W: dict[str, Matrix]  # by the name of the angle to it
     best: metrics.MaximumLikelihood | None  # the centralised solution
     pooled: metrics.Pooled | None  # the statistics of all data
-    convex: bool = False  # whether the run can bound the objective gap
+    convex: bool = False  # whether a run can estimate its distance from the optimum
     gaps: bool = False  # whether any node has missing entries
     adrift: bool = False  # whether structure is known up to a translation only
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from threadpoolctl import threadpool_limits
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def one_blas_thread() -> AbstractContextManager[Any]:
@@ -15,3 +20,14 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     """
     limits: AbstractContextManager[Any] = threadpool_limits(limits=1, user_api="blas")
     return limits
+
+
+def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a function that runs with one BLAS thread."""
+
+    @wraps(function)
+    def limited(*args: P.args, **named: P.kwargs) -> T:
+        with one_blas_thread():
+            return function(*args, **named)
+
+    return limited

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.linear import checked_number, design
 
 MAX_STEPS = 100
@@ -51,6 +52,7 @@ class Huber:
 
     convex = True
 
+    @with_one_blas_thread
     def __init__(
         self,
         X: Matrix,

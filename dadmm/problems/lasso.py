@@ -15,6 +15,7 @@ import math
 import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.least_squares import LeastSquares
 from dadmm.problems.linear import checked_number, design
 
@@ -44,6 +45,7 @@ class ElasticNet:
 
     convex = True
 
+    @with_one_blas_thread
     def __init__(
         self,
         X: Matrix,

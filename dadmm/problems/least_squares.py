@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.linear import Design, checked_number, design
 
 
@@ -36,6 +37,7 @@ class LeastSquares:
 
     convex = True
 
+    @with_one_blas_thread
     def __init__(self, X: Matrix, y: Vector, *, fit_intercept: bool = True) -> None:
         self._prepare(design(self, X, y, fit_intercept), 0.0)
 
@@ -125,6 +127,7 @@ class Ridge(LeastSquares):
         Whether there is an intercept; it is not penalised.
     """
 
+    @with_one_blas_thread
     def __init__(
         self, X: Matrix, y: Vector, alpha: float = 1.0, *, fit_intercept: bool = True
     ) -> None:

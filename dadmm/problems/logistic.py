@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.linear import checked_number, design
 
 MAX_STEPS, MAX_HALVINGS = 100, 200
@@ -62,6 +63,7 @@ class LogisticRegression:
 
     convex = True
 
+    @with_one_blas_thread
     def __init__(
         self, X: Matrix, y: Vector, alpha: float = 1.0, *, fit_intercept: bool = True
     ) -> None:

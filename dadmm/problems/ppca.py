@@ -20,6 +20,7 @@ from dadmm.core.checks import MOST, check_integer
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
+from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.stacking import (
     as_list,
     as_matrix,
@@ -81,6 +82,7 @@ class PPCA:
         made: Self = super().__new__(kind)
         return made
 
+    @with_one_blas_thread
     def __init__(
         self, samples: Matrix, n_components: int, *, zero_mean: bool = False
     ) -> None:

@@ -73,6 +73,7 @@ class Checkpoints:
         self.saves, self.resume, self.sync = saves, resume, sync
         self.identity, self.data = dict(identity or {}), dict(data or {})
         self.start = 0  # the iteration after which the run continues
+        self.seconds_before: dict[int, np.ndarray] = {}  # by node: of each phase
         self.failure: OutputError | None = None
         self._loaded: dict[int, tuple[dict[str, Any], state.Arrays]] = {}
         self._n_nodes = 0
@@ -145,7 +146,11 @@ class Checkpoints:
         self._saved = monotonic()
         if not self._loaded:
             return None
-        return {i: state.rebuild(like[i], self._loaded.pop(i)[1]) for i in like}
+        found = {i: state.rebuild(like[i], self._loaded.pop(i)[1]) for i in like}
+        self.seconds_before = {
+            i: np.array(own["node"]["total_seconds"]) for i, own in found.items()
+        }
+        return found
 
     def tidy(self, rank: int) -> None:
         """Remove checkpoints after the iteration of the start.

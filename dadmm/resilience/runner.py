@@ -105,7 +105,11 @@ class NodeFactory:
                     self.problems[names[i]].layout,
                     self.sending,
                     agrees=self.scheme.is_symmetric,
-                    schedule=schedule and schedule.active_edges(topology, i),
+                    schedule=(
+                        None
+                        if schedule is None
+                        else schedule.active_edges(topology, i)
+                    ),
                 ),
                 diameter=topology.diameter,
                 reach=topology.diameter * cycle,

@@ -25,7 +25,9 @@ NODE_COLUMNS = (
     "residual_over_limit",
     "eta",  # mean over the edges of the penalty used in this iteration
     "quiet",  # `StopState.quiet_count`
-    "messages",  # sent by the node in this iteration
+    # sent by the node in this iteration; the opening message, with the starting
+    # parameters, is in the totals of summary.json and result.npz only
+    "messages",
     "bytes",  # of these messages
     "solve_seconds",
     "exchange_seconds",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,11 +46,13 @@ class Result:
         Why the run ended, one of `dadmm.admm.stopping.REASONS`.
     iterations : int
     certificate : Certificate
-        Bounds on the distance from the optimum.
+        What the last iteration tells about the distance from the optimum.
     ending : Ending
         The criterion that was met last, or was not met.
     traffic : Traffic
     seconds : Seconds
+        Of this session: since the run began or was resumed.
+    seconds_of_all_sessions : Seconds
     history : History
     nodes : ndarray of int of shape (n_nodes,)
         Original number of each node that is left.
@@ -73,6 +75,7 @@ class Result:
     ending: Ending
     traffic: Traffic
     seconds: Seconds
+    seconds_of_all_sessions: Seconds
     history: History
     nodes: np.ndarray
     lost: tuple[int, ...] = ()
@@ -111,12 +114,18 @@ def gather(
     iterations: int,
     reason: str,
     recorder: Recorder,
+    before: Mapping[int, Vector],
 ) -> Result:
-    """Return the result of all nodes that finished, on every rank."""
+    """Return the result of all nodes that finished, on every rank.
+
+    ``before`` has the seconds (4,) of nodes in earlier sessions of the run.
+    """
     exchange, nodes = local.exchange, local.nodes
     layout = nodes[0].layout
+    none = np.zeros(len(PHASES))
     own = [
         (*node.theta, node.objective, *node.total_seconds,
+         *(node.total_seconds - before.get(node.index, none)),
          node.disagreement, node.residual, node.gap, node.lag)
         for node in nodes
     ]  # fmt: skip
@@ -131,10 +140,11 @@ def gather(
         objectives=table[:, layout.size].copy(),
         reason=reason,
         iterations=iterations,
-        certificate=Certificate(*measured[len(PHASES) :]),
+        certificate=Certificate(*measured[2 * len(PHASES) :]),
         ending=find(local, factory, iterations, reason == "converged"),
         traffic=_traffic(nodes, exchange, local.topology),
-        seconds=Seconds(*measured[: len(PHASES)]),
+        seconds=Seconds(*measured[len(PHASES) : 2 * len(PHASES)]),
+        seconds_of_all_sessions=Seconds(*measured[: len(PHASES)]),
         history=recorder.history(exchange),
         nodes=np.array(local.names),
         lost=tuple(local.lost),

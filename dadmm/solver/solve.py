@@ -102,8 +102,9 @@ def solve(
     topology : Topology
         The graph: which nodes exchange messages.
     comm : MPI.Comm, optional
-        Run one node per rank. By default all nodes run in this process, with the same
-        result to the last bit.
+        Run one node per rank. By default all nodes run in this process. The result is
+        the same to the last bit on machines of one type with the same BLAS, unless a
+        problem of your own uses BLAS with several threads before `solve`.
     scheme : str or Scheme
         How penalties adapt. ``"auto"`` needs no settings. The paper's schemes are
         ``"fixed"``, ``"vp"``, ``"ap"``, ``"nap"``, ``"vp_ap"`` and ``"vp_nap"``;
@@ -130,7 +131,8 @@ def solve(
     max_iter : int
         Maximum number of iterations.
     max_seconds : float, optional
-        Stop after the iteration in which a process has run this long.
+        Ask all nodes to stop once a process has iterated this long. They stop after the
+        same iteration, at most two diameters of iterations later.
     theta0 : ndarray of shape (n_nodes, size), optional
         Initial parameters. If given, ``init`` is not used.
     seed : int
@@ -187,7 +189,8 @@ def solve(
     layout = next(iter(hosted.values())).layout
     if checkpoints is not None:
         _open(checkpoints, tuple(hosted), given)
-    starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
+    with one_blas_thread():
+        starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
     factory = NodeFactory(
         hosted, starts, policy, rule, sending, coupling, probe, agreement
     )
@@ -206,7 +209,8 @@ def solve(
         local, iterations, reason = run_with_recovery(
             local, factory, max_iter, watching, checkpoints
         )
-        result = gather(local, factory, iterations, reason, recorder)
+        before = {} if checkpoints is None else checkpoints.seconds_before
+        result = gather(local, factory, iterations, reason, recorder, before)
         left = local.exchange.comm if local.lost else comm
         local.exchange.close()
         return replace(result, comm=left)

@@ -135,6 +135,23 @@ def test_penalties_of_its_own_lead_each_scheme_to_a_wrong_point(scheme, graph):
     assert distance(result.theta, optimum(problems)) > 1e-4
 
 
+@pytest.mark.parametrize(
+    ("scheme", "curvature", "off"),
+    [("vp", (30.0, 100.0), 0.0105), ("ap", (5.0, 20.0), 1.231)],
+)
+def test_the_range_that_the_pages_have_for_this(scheme, curvature, off):
+    """1 to 123 %: least and most of the paper's schemes on these three graphs.
+
+    On five nodes, and on twenty with curvatures as in `TWENTY` or all from 5 to 20.
+    """
+    problems = quadratics(20, curvature=curvature)
+
+    result = run(problems, Topology.complete(20), scheme, 600, coupling="own")
+
+    assert metrics.consensus_error(result.theta) < 1e-9
+    assert_allclose(distance(result.theta, optimum(problems)), off, rtol=0.01)
+
+
 @pytest.mark.parametrize("graph", TWENTY)
 @pytest.mark.parametrize("scheme", AGREEING)
 def test_coupling_makes_no_difference_where_both_ends_agree(scheme, graph):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import tomllib
 from dataclasses import fields
 
@@ -55,7 +56,7 @@ def test_every_setting_of_solve_is_a_setting_of_a_run():
 
 def test_what_a_resumed_run_may_change_does_not_decide_its_result():
     """Aside from when it ends, and from what is compared by its content."""
-    compared = {"data", "labels", "nodes"}
+    compared = {"data", "labels"}
     ends = {"max_iter", "max_seconds", "on_failure"}
 
     assert config.FREE - settings.names("decides") == config.FREE - compared - ends
@@ -362,3 +363,15 @@ def test_a_dry_run_is_told_apart():
     assert dry
     assert "dry" not in config.to_toml()
     assert not RunConfig.from_argv([])[1]
+
+
+def test_help_lists_what_may_be_given_anew_on_resuming(capsys):
+    """Exactly the settings that a resumed run accepts."""
+    with pytest.raises(SystemExit):
+        RunConfig.from_argv(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    listed = re.search(r"may be given anew: (.*?); ", text)
+    assert listed is not None
+    names = listed[1].replace(", ", " ").split()
+
+    assert {n.removeprefix("--").replace("-", "_") for n in names} == config.FREE

@@ -227,7 +227,7 @@ def test_the_summary_says_what_happened():
     size = 6 * 2 + 6 + 1
     assert summary["bytes"] == 8 * (8 * (2 + size) + 12 * 8 * (1 + size))
     phases = {"solve", "exchange", "update", "observe"}
-    assert set(summary["seconds"]) == {"total", *phases}
+    assert set(summary["seconds"]) == {"total", *phases, "of_all_sessions"}
     assert set(summary["metrics"]) == {
         "angle_to_truth_degrees", "angle_to_centralised_degrees", "consensus_error",
         "disagreement", "residual", "objective", "log_likelihood", "log_likelihood_gap",
@@ -460,7 +460,8 @@ def test_a_converged_run_says_so(capsys):
     lines = out.splitlines()
 
     assert lines[0].startswith("ppca by auto on complete, 4 nodes; MPI: none")
-    assert re.match(r"converged after \d+ iterations, \d+\.\d\d s \(", lines[1])
+    rule = r"converged \(rule optimality, tolerance 0\.05\) after \d+ iterations, "
+    assert re.match(rule + r"\d+\.\d\d s \(", lines[1])
     assert re.match(r"last met: the [a-z ]+( of \w+)? on node \d, in it", lines[2])
     assert re.match(r"[\d,]+ messages, [\d,]+ bytes$", lines[3])
     assert lines[4].startswith("nodes agree to ")
@@ -477,8 +478,22 @@ def test_not_converging_is_said_plainly(strict, code, capsys):
 
     assert main([*words, *strict]) == code
     said = capsys.readouterr().out
-    assert "NOT converged: max_iter reached after 12 iterations" in said
+    rule = "(rule optimality, tolerance 0)"
+    assert f"NOT converged {rule}: max_iter reached after 12 iterations" in said
     assert (Path("run") / "summary.json").exists()
+
+
+def test_a_run_that_can_go_on_prints_the_command(capsys, monkeypatch):
+    """That of this run, or of the launcher that started it."""
+    words = [str(word) for word in (*SHORT, "--tolerance", 0)]
+    assert main([*words, "--out", "my run"]) == 0
+    again = "to go on: python -m dadmm.run --resume 'my run' --max-iter N"
+    assert again in capsys.readouterr().out.splitlines()
+
+    monkeypatch.setenv("DADMM_RESUME_COMMAND", "./launch/local -n 4 --resume")
+    assert main([*words, "--out", "other"]) == 0
+    again = "to go on: ./launch/local -n 4 --resume other --max-iter N"
+    assert again in capsys.readouterr().out.splitlines()
 
 
 def test_a_time_limit_stops_a_run_with_results(capsys):
@@ -486,7 +501,7 @@ def test_a_time_limit_stops_a_run_with_results(capsys):
     words = (*SMALL, "--topology", "chain", "--tolerance", 0, "--max-seconds", 1e-9)
     assert main([*map(str, words), "--out", "run"]) == 0
 
-    assert "NOT converged: max_seconds reached after 6" in capsys.readouterr().out
+    assert "tolerance 0): max_seconds reached after 6" in capsys.readouterr().out
     assert summary_of(Path("run"))["reason"] == "max_seconds"
 
 
@@ -596,21 +611,43 @@ def test_the_first_signal_asks_all_to_stop():
         assert signal.getsignal(number) == before
 
 
-def test_a_second_interrupt_ends_at_once(monkeypatch):
-    """But not one that is the same key press, nor any USR1."""
+INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
+
+
+@pytest.mark.parametrize(
+    ("ranked", "arrivals", "last"),
+    [
+        (False, [(0.0, INT), (0.1, INT), (5.0, USR1)], (5.1, INT)),
+        (False, [(0.0, INT)], (0.4, INT)),
+        (False, [(0.0, INT), (0.1, INT)], (0.2, INT)),
+        (False, [(0.0, USR1), (0.1, USR1)], (0.1, INT)),
+        (True, [(0.0, INT), (0.6, INT)], (0.7, INT)),
+        (True, [(0.0, INT)], (1.1, INT)),
+        (True, [(0.0, USR1)], (0.4, TERM)),
+    ],
+)
+def test_a_second_interrupt_ends_at_once(ranked, arrivals, last, monkeypatch):
+    """But not one that may be the same request, nor any USR1.
+
+    A rank may get one Ctrl-C from the terminal and, later, from mpiexec.
+    """
     now, ended = [0.0], []
     monkeypatch.setattr(progress, "monotonic", lambda: now[0])
     monkeypatch.setattr(os, "_exit", ended.append)
+    if ranked:
+        monkeypatch.setenv("PMI_RANK", "0")
+        monkeypatch.setenv("PMI_SIZE", "2")
     signals = Signals()
-    for now[0], number in (
-        (0.0, signal.SIGINT), (0.1, signal.SIGINT), (5.0, signal.SIGUSR1),
-    ):  # fmt: skip
+    try:
+        for now[0], number in arrivals:
+            os.kill(os.getpid(), number)
+        assert ended == []
+        now[0], number = last
         os.kill(os.getpid(), number)
-    assert ended == []
-    os.kill(os.getpid(), signal.SIGTERM)
-    signals.close()
+    finally:
+        signals.close()
 
-    assert ended == [128 + signal.SIGTERM]
+    assert ended == [128 + number]
 
 
 def test_a_rank_that_has_finished_ignores_a_late_usr1():
@@ -633,7 +670,7 @@ def test_a_signal_stops_a_run_with_results(number, tmp_path):
     ended = job.end()
 
     assert ended.code == 0
-    assert "NOT converged: stopped by a signal after" in ended.out
+    assert "tolerance 0): stopped by a signal after" in ended.out
     summary = summary_of(tmp_path / "run")
     assert summary["reason"] == "signal"
     history = table_of(tmp_path / "run" / "history.csv")

@@ -96,6 +96,8 @@ def test_a_command_line_does():
 def test_ones_own_run_is_resumed_by_the_same_words(capsys):
     """Its config.toml is a file like others."""
     assert run("--problem", OWN, "--max-iter", 5, "--out", "run") == 0
+    assert run("--problem", OWN, "--max-iter", 5, "--out", "b", "--no-quiet") == 0
+    assert f" -m dadmm.run --problem {OWN} --resume b" in capsys.readouterr().out
     again = ["--resume", "run", "--max-iter"]
     Path("imported").unlink()
     del sys.modules["theirs"]

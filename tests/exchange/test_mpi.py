@@ -440,7 +440,9 @@ def history_of(folder: Path) -> list[list[str]]:
 def test_not_converging_is_code_3_where_it_matters(reports):
     """Under --strict, on every rank, and said in words."""
     assert reports["strict"]["codes"] == [3] * RANKS
-    assert "NOT converged: max_iter reached after 3 iter" in reports["strict"]["out"]
+    said = reports["strict"]["out"]
+    assert "NOT converged (rule " in said
+    assert "): max_iter reached after 3 iterations" in said
 
 
 def test_a_time_limit_stops_all_ranks_with_results(reports, folder):

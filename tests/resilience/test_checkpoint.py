@@ -381,6 +381,26 @@ def test_rows_of_several_sessions_add_up(tmp_path, monkeypatch):
     assert without_times("run") == without_times("whole")
 
 
+def test_the_seconds_of_a_resumed_run_are_of_its_last_session(
+    tmp_path, monkeypatch, capsys
+):
+    """All of them; beside them are those of all sessions, under their own name."""
+    monkeypatch.chdir(tmp_path)
+    clock = itertools.count()  # every phase takes one second
+    monkeypatch.setattr(dadmm.admm.algorithm, "perf_counter", lambda: next(clock))
+    main(*COMMON, "--tolerance", 0, "--quiet", "--max-iter", 20, "--out", "run")
+    first = json.loads(Path("run/summary.json").read_text())["seconds"]
+    assert main("--resume", "run", "--max-iter", 23, "--no-quiet") == 0
+    last = json.loads(Path("run/summary.json").read_text())["seconds"]
+
+    for name in ("solve", "exchange", "update"):
+        assert first["of_all_sessions"][name] == first[name]
+        assert last[name] == pytest.approx(3 / 20 * first[name])
+        assert last["of_all_sessions"][name] == pytest.approx(first[name] + last[name])
+    said = capsys.readouterr().out
+    assert " s since it was resumed after iteration 20 (a node's loop: " in said
+
+
 def list_as_over_mpi():
     """List the files of a run of five ranks, as when it began."""
     names = names_of_run(5, ranks=5, edges=True, over_mpi=True, saves=True)
@@ -477,6 +497,10 @@ def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(
     said = said_by(capsys, "--resume", "run", "--no-compare-centralised")
     assert "compare_centralised is False but was None" in said  # a column less
     assert "leave out --out" in said_by(capsys, "--resume", "run", "--out", "x")
+    said = said_by(capsys, "--resume", "run", "--nodes", 7, "--max-iter", 20)
+    assert "nodes is 7 but was 5 when the run in run began" in said
+    said = said_by(capsys, "--resume", "run", "--overwrite", "--max-iter", 20)
+    assert "overwrite does not go with resume" in said
     assert "raise max_iter" in said_by(capsys, "--resume", "run")
     checkpoint.path_of(Path("run"), 9, 2).write_bytes(b"")
     assert "damaged or cut short" in said_by(

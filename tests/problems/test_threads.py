@@ -1,0 +1,64 @@
+"""Problems are made with one BLAS thread, so that their bits do not depend on more."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+from dadmm import Topology, problems, solve
+
+X = np.random.default_rng(0).normal(size=(30, 4))
+Y = np.sign(X[:, 0])
+KINDS = ["LeastSquares", "Ridge", "Lasso", "ElasticNet", "Huber", "LogisticRegression"]
+MAKE = {name: lambda name=name: getattr(problems, name)(X, Y) for name in KINDS}
+MAKE["PPCA"] = lambda: problems.PPCA(X, 2)
+MAKE["StructureFromMotion"] = lambda: problems.StructureFromMotion(X)
+
+
+def threads() -> set[int]:
+    """Return the number of threads that each BLAS has."""
+    found = [lib for lib in threadpool_info() if lib["user_api"] == "blas"]
+    return {lib["num_threads"] for lib in found}
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """The numbers of threads during calls of numpy's functions that use BLAS."""
+    found: list[set[int]] = []
+
+    def watched(function):
+        def call(*args, **named):
+            found.append(threads())
+            return function(*args, **named)
+
+        return call
+
+    for place, name in (
+        (np.linalg, "qr"), (np.linalg, "svd"), (np.linalg, "eigh"), (np, "vecdot"),
+    ):  # fmt: skip
+        monkeypatch.setattr(place, name, watched(getattr(place, name)))
+    with threadpool_limits(limits=2, user_api="blas"):
+        if threads() != {2}:
+            pytest.skip("this BLAS has no threads")
+        yield found
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_a_problem_is_made_with_one_thread(name, calls):
+    """And leaves the number of threads as it was."""
+    MAKE[name]()
+
+    assert calls
+    assert calls == [{1}] * len(calls)
+    assert threads() == {2}
+
+
+def test_a_start_is_drawn_with_one_thread(calls):
+    """It is orthonormalised."""
+    nodes = [problems.PPCA(X, 2) for _ in range(3)]
+    calls.clear()
+    solve(nodes, Topology.ring(3), max_iter=1)
+
+    assert calls
+    assert calls == [{1}] * len(calls)
