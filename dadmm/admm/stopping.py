@@ -137,7 +137,8 @@ class Standing:
 
     def hurdle(self, t: int) -> Unmet:
         """Return the last unmet iteration before the stop after iteration ``t``."""
-        return [each for each in self._hurdles if self._counts(each, t)][-1]
+        counted = [each for each in self._hurdles if self._counts(each, t)]
+        return counted[-1] if counted else self.unmet  # a callback set stop_at
 
     def state(self) -> Vector:
         """Return the state as numbers, for a checkpoint."""
