@@ -104,7 +104,7 @@ class Node:
         # optimality is a fact of each iteration, a standstill takes all edges' turns
         spell = 1 if rule.name == "optimality" else links.cycle
         patience = stopping.PATIENCE * spell
-        delay = 2 * self.reach if decentralised else 1  # the words of `stopping.agree`
+        delay = 2 * self.reach if decentralised else 1  # see `stopping.update`
         self.verdict = stopping.Verdict(math.inf)  # on this iteration
         self.standing = stopping.Standing(patience, delay)
         self.disagreement = self.residual = math.inf

@@ -60,12 +60,12 @@ def test_a_watcher_sees_every_iteration_and_can_end_the_run():
     assert seen == [(t, [0, 1, 2, 3]) for t in range(1, 13)]
 
 
-def test_the_wish_of_one_node_reaches_all():
+def test_the_request_of_one_node_reaches_all():
     """With its reason, from one end of the chain to the other."""
 
     def watch(t, nodes):
         if t == 7:
-            nodes[-1].ask(t, "signal")
+            nodes[-1].add_request(t, "signal")
 
     result = solve(quadratics(4), CHAIN, tolerance=0, callbacks=[watch])
 

@@ -52,7 +52,7 @@ def test_a_tiny_run_leaves_rows_and_a_network(tmp_path):
 
 
 def row_of(transport, wait, over, seconds=1e-3):
-    """Return a row of 20 ranks that nap."""
+    """Return a row of 20 ranks that poll."""
     return {"ranks": 20, "graph": "ring", "degree": 2, "bytes": 500, "wait": wait,
             "transport": transport, "seconds": seconds, "dadmm_over": over,
             "waits_alike": wait == "poll", "mpi": "MPI", "mpi4py": "4"}  # fmt: skip
@@ -70,7 +70,7 @@ def test_the_figure_is_ours_over_the_best_bare_one(tmp_path, capsys):
     bench_exchange.report(rows, given)
 
     said = capsys.readouterr().out
-    assert "| 1000.0 (nap) | 1 | 2000.0 (persistent, block) | 1.30 | 1.10 |" in said
+    assert "| 1000.0 (poll) | 1 | 2000.0 (persistent, block) | 1.30 | 1.10 |" in said
     assert "0 of 1 within 1.2" in said
 
 
