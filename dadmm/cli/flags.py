@@ -102,7 +102,7 @@ def _add_others(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--dry-run",
         action="store_true",
-        help="print the settings as TOML and the data that would leave a node, and exit",
+        help="print the settings as TOML and the data that leave a node, and exit",
     )
     group.add_argument(
         "--trust",

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from dadmm.cli import job
 from dadmm.cli.progress import Signals
-from dadmm.core.arguments import report_error
+from dadmm.core.arguments import BAD_INPUT, report_error
 from dadmm.core.errors import DadmmError
 from dadmm.exchange.launcher import report_in
 from dadmm.exchange.world import connect
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with threadpool_limits(limits=1, user_api="blas"):
             code = job.run(world, sys.argv[1:] if argv is None else argv, signals)
     except DadmmError as error:
-        code = job.BAD_INPUT
+        code = BAD_INPUT
         if world is None or world.rank == 0:
             report_error(error)
     except Exception as error:

@@ -79,12 +79,12 @@ def _pool(
 
 
 def _check_columns(world: Any, own: list[PPCA]) -> bool:
-    """Check that all nodes have the same columns; return whether entries are missing."""
+    """Check that nodes have the same columns; return whether entries are missing."""
     gappy = [isinstance(problem, IncompletePPCA) for problem in own]
     words = [f"{p.dimension} {has:d}" for p, has in zip(own, gappy, strict=True)]
     found = world.gather_texts(" ".join(words))
-    gaps = together(world, _check_dimensions, world, " ".join(found).split())
-    gaps = world.share(gaps) == "gaps"
+    word = together(world, _check_dimensions, world, " ".join(found).split())
+    gaps = bool(world.share(word) == "gaps")
     if gaps:
         seen = [getattr(p, "seen", np.ones(p.dimension)) for p in own]
         together(world, _check_seen, world.gather(np.array(seen)))

@@ -1,1 +1,4 @@
-"""solver."""
+"""`dadmm.solve`, its result, and advice for runs that did not converge.
+
+This room imports `admm`, `exchange`, `resilience` and `results`, and the rooms below.
+"""
