@@ -21,8 +21,8 @@ from dadmm.drawing.style import (
     GREY,
     ORANGE,
     VERMILLION,
-    in_house_style,
     save,
+    styled,
 )
 from dadmm.graphs import topology
 from dadmm.problems import LeastSquares
@@ -74,7 +74,7 @@ def iterations(graph: str, **settings) -> float:
     return arrival.for_good or np.inf
 
 
-@in_house_style
+@styled
 def sweep(fixed: dict[str, list[float]], auto: dict[str, float]) -> Figure:
     """Draw iterations against a fixed penalty, with auto's as levels."""
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
@@ -105,7 +105,7 @@ def sweep(fixed: dict[str, list[float]], auto: dict[str, float]) -> Figure:
     return figure
 
 
-@in_house_style
+@styled
 def bias(curves: dict[str, np.ndarray]) -> Figure:
     """Draw the distance from the optimum with own and with common penalties."""
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")

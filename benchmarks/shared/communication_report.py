@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from dadmm.drawing.style import CYCLE, in_house_style, save
+from dadmm.drawing.style import CYCLE, save, styled
 
 Row = Mapping[str, Any]
 GOALS = {"logistic": 1e-6, "ppca": 1.0}
@@ -65,7 +65,7 @@ def cells(row: Row, bases: Sequence[float]) -> list[str]:
     return [label, row["sending"], *counts, *times, fewer]
 
 
-@in_house_style
+@styled
 def pareto(problem: str, panels: Mapping[str, Sequence[Row]]) -> Figure:
     """Draw the error against the bytes sent; a panel for each graph and scheme."""
     schemes = list(dict.fromkeys(r["scheme"] for rows in panels.values() for r in rows))

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from dadmm.drawing.style import GREY, SCHEME_STYLE, in_house_style, save
+from dadmm.drawing.style import GREY, SCHEME_STYLE, save, styled
 
 __all__ = ["draw", "save"]
 TAUS = (1, 1.2, 1.5, 2, 3, 4)
@@ -20,7 +20,7 @@ STYLE = SCHEME_STYLE | {
 ORACLE = {"color": GREY, "linestyle": (0, (1, 1)), "linewidth": 2.0}
 
 
-@in_house_style
+@styled
 def draw(ratios: Mapping[str, np.ndarray], xlabel: str = "") -> Figure:
     """Draw the fraction of cases within a factor of the best scheme.
 

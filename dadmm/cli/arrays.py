@@ -27,7 +27,7 @@ def build(
     These are the parts of theta by name, the edges with their penalties and traffic,
     structure and motion of sfm, and the names of the features, if there are any.
     """
-    found = result.layout.views(result.theta)._asdict()
+    found: dict[str, Any] = result.layout.views(result.theta)._asdict()
     found |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
     found |= _reconstruct(world, problems, result, adrift)
     found |= {} if features is None else {"feature_names": np.array(features)}

@@ -39,7 +39,7 @@ class RunConfig(Settings):
     """The settings of a run, checked, with the defaults that depend on the problem."""
 
     def __post_init__(self) -> None:
-        self._suit_the_problem()
+        self._set_defaults()
         check_wait(self.wait)
         for item in fields(self):
             choices = item.metadata["choices"]
@@ -72,11 +72,11 @@ class RunConfig(Settings):
         if self.max_seconds is not None:
             check_number("max_seconds", self.max_seconds, lambda x: x > 0, "positive")
 
-    def _suit_the_problem(self) -> None:
+    def _set_defaults(self) -> None:
         """Set defaults that depend on the problem; raise for settings it lacks."""
         builder.check_name(self.problem)
-        _ = self.settings  # or an error
-        if self.placement is None:  # a rank's own file may be on its host alone
+        _ = self.settings  # raises if they are not JSON
+        if self.placement is None:  # a rank's file may exist only on its host
             own_files = "{rank}" in (self.data or "")
             object.__setattr__(self, "placement", "ranks" if own_files else "hosts")
         if self.record_angle and not self.has_subspace:
@@ -94,7 +94,7 @@ class RunConfig(Settings):
                 "missing_fraction is for the synthetic data of ppca and sfm; in data "
                 "of your own, NaN stands for a missing entry"
             )
-        if self.is_plugin:  # which is not imported yet
+        if self.is_plugin:  # its class is not imported yet
             return
         if self.n_components is None:
             usual = 3 if self.problem in ("sfm", "mixture") else 5
@@ -117,14 +117,14 @@ class RunConfig(Settings):
 
     @property
     def compares(self) -> bool:
-        """Whether to compare with the centralised solution, where there is one."""
+        """Whether to compare with the centralised solution, if there is one."""
         if self.compare_centralised is None:
             return self.data is None
         return self.compare_centralised
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Return the arguments of the problem's constructor that were given as such."""
+        """The arguments of the problem's constructor from ``problem_settings``."""
         try:
             found = json.loads(self.problem_settings or "{}")
         except (ValueError, RecursionError):
@@ -137,9 +137,9 @@ class RunConfig(Settings):
         return found
 
     def problem_flags(self, n_nodes: int) -> dict[str, Any]:
-        """Return the settings that go to a problem's constructor, if it has them.
+        """Return the settings that are arguments of the problem's constructor.
 
-        The regularisation is that of the whole problem, of which a node has its share.
+        Each node has an equal share of the regularisation ``alpha``.
         """
         names = ["n_components", "l1_ratio", "delta", "fit_intercept"]
         names += [] if self.is_plugin else ["zero_mean"]
@@ -170,16 +170,20 @@ class RunConfig(Settings):
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> CommandLine:
-        """Return what a command line asks for."""
+        """Return the checked content of a command line."""
         given = flags.parse(cls, argv)
         file, dry = given.pop("config", None), given.pop("dry_run", False)
         resume, trust = given.pop("resume", None), given.pop("trust", False)
         if resume is not None and file is not None:
-            raise ConfigError("resume has the settings of its run; leave out config")
+            raise ConfigError(
+                "--resume uses the settings of its run; leave out --config"
+            )
         if resume is not None:
             file = Path(resume) / "config.toml"
             if files.kind(file) not in ("file", "none"):
-                raise ConfigError(f"{file} is not a plain file; put back that of a run")
+                raise ConfigError(
+                    f"{file} is not a regular file; restore the file of the run"
+                )
         elif file is not None:
             file = presets.find(file)
         table = cls.from_toml(file) if file is not None else {}
@@ -191,7 +195,7 @@ class RunConfig(Settings):
         return CommandLine(config, dry, None if resume is None else Path(resume))
 
     def _check_resumed(self, begun: RunConfig, run: Path) -> None:
-        """Raise if a run would go on with what it did not begin with."""
+        """Raise if a setting differs from the run that is resumed."""
         if self.out is not None and Path(self.out) != run:
             raise ConfigError(
                 f"a run is resumed in its own folder, {run}; leave out --out"
@@ -207,7 +211,7 @@ class RunConfig(Settings):
             if was != now:
                 raise ConfigError(
                     f"{name} is {now!r} but was {was!r} when the run in {run} began; a "
-                    "resumed run goes on with its own settings, so leave it out"
+                    "resumed run keeps its settings, so leave it out"
                 )
 
     def deciding(self) -> dict[str, Any]:
@@ -216,7 +220,7 @@ class RunConfig(Settings):
         return {k: v for k, v in self.applied().items() if k not in free}
 
     def to_toml(self) -> str:
-        """Return the settings that apply as TOML; reading it back repeats the run."""
+        """Return the settings that apply as TOML."""
         given = self.applied().items()
         return "".join(f"{k} = {toml_value(v)}\n" for k, v in given)
 
@@ -224,7 +228,7 @@ class RunConfig(Settings):
 def _check_harmless(
     table: Mapping[str, Any], given: Mapping[str, Any], file: str
 ) -> None:
-    """Raise if a file asks for what only a command line may ask for."""
+    """Raise if a file has settings that only a command line may have."""
     problem = table.get("problem", "")
     if ":" in problem and "problem" not in given:
         raise ConfigError(

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from dadmm.cli import job
 from dadmm.cli.progress import Signals
-from dadmm.core.arguments import report_error
+from dadmm.core.arguments import BAD_INPUT, report_error
 from dadmm.core.errors import DadmmError
 from dadmm.core.interfaces import World
 from dadmm.core.threads import one_blas_thread
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with one_blas_thread():
             code = job.run(world, sys.argv[1:] if argv is None else argv, signals)
     except DadmmError as error:
-        code = job.BAD_INPUT
+        code = BAD_INPUT
         if world is None or world.rank == 0:
             report_error(error)
     except Exception as error:

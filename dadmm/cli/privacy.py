@@ -1,4 +1,4 @@
-"""What leaves a node with the settings of a run, in words; see docs/privacy.md."""
+"""Which data leave a node, depending on the settings; see docs/privacy.md."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ PARAMETERS = {
 
 
 def leaving(config: RunConfig) -> str:
-    """Return, as TOML comments, what would leave a node with these settings."""
-    lines = [
-        "What leaves a node with these settings (docs/privacy.md has the details):"
-    ]
+    """Return the data that leave a node with these settings, as TOML comments."""
+    lines = ["Data that leave a node with these settings (details in docs/privacy.md):"]
     found = [*_first(config), *_loop(config), *_last(config), *_folder(config)]
     lines += [f"- {line}" for line in found]
     return "".join(f"# {line}\n" for line in lines)
 
 
 def _first(config: RunConfig) -> list[str]:
-    """Return what is sent in set-up."""
+    """Return the data that are sent during set-up."""
     own = config.data is not None and shard.is_local(config.data)
     if config.data is None:
-        rows = "the data are synthetic: every rank draws all of them"
+        rows = "the data are synthetic: every rank generates all of them"
     elif own and config.labels is None and config.problem != "sfm":
-        rows = "rows: not sent, each rank reads its own"
+        rows = "rows: not sent, each rank reads its own file"
     else:
-        rows = "rows: rank 0 reads all of them, and sends each node its own"
+        rows = "rows: rank 0 reads all of them, and sends each node its rows"
     found = [
         rows,
-        "to everybody: host name, a hash of the settings, sentences on errors",
-        "to rank 0: process number, and number or names of parameters",
+        "to all nodes: host name, a hash of the settings, error messages",
+        "to rank 0: process id, and number or names of parameters",
     ]
     if config.has_subspace and config.data is not None:
         found.append(
@@ -45,13 +43,13 @@ def _first(config: RunConfig) -> list[str]:
         found.append(
             "to rank 0, if none is missing: number of rows, column means and scatter "
             "factor (as good as the rows where these are no more than the columns); "
-            "from it to everybody: the centralised solution"
+            "from it to all nodes: the centralised solution"
         )
     return found
 
 
 def _loop(config: RunConfig) -> list[str]:
-    """Return what is sent in the iterations."""
+    """Return the data that are sent in the iterations."""
     scheme = penalty.SCHEMES[config.scheme]
     what = PARAMETERS.get(config.problem, "the parameters")
     found = [
@@ -65,16 +63,16 @@ def _loop(config: RunConfig) -> list[str]:
             "from which W starts, moved by 0.1 (--sfm-start random sends none)"
         )
     if config.agreement == "global":
-        found.append("to everybody, in iterations: its vote, or its objective")
+        found.append("to all nodes, in iterations: its vote, or its objective")
     if scheme.needs_global_residuals:
-        found.append("to everybody, in iterations: the lengths of its residuals")
+        found.append("to all nodes, in iterations: the lengths of its residuals")
     return found
 
 
 def _last(config: RunConfig) -> list[str]:
-    """Return what is sent after the last iteration."""
+    """Return the data that are sent after the last iteration."""
     found = [
-        "to everybody, at the end: parameters, objective, penalties, residuals, "
+        "to all nodes, at the end: parameters, objective, penalties, residuals, "
         "seconds, and counts of messages"
     ]
     if config.problem == "sfm":
@@ -88,7 +86,7 @@ def _last(config: RunConfig) -> list[str]:
 
 
 def _folder(config: RunConfig) -> list[str]:
-    """Return what is written where others may read it."""
+    """Return the data that are written to the folder of the run."""
     rows = "history.csv and edges.csv" if config.record_edges else "history.csv"
     found = [
         f"to the folder of the run: {rows}, result.npz (all nodes' parameters), "

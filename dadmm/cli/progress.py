@@ -1,4 +1,4 @@
-"""What a person sees of a run, and how a person ends it."""
+"""Callbacks of the main job: progress, failures, and stops by signals."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from dadmm.resilience.recovery import NodeFailure
 
 
 class ProgressLine:
-    """A callback that shows how a run is going, as its first node sees it.
+    """A callback that prints the iteration and residuals of the first node.
 
-    On a terminal one line is rewritten; elsewhere a line is added now and then. A rank
-    cannot see the terminal behind mpiexec, so ``launch/local`` says it by setting
-    ``DADMM_PROGRESS=live``.
+    On a terminal, one line is updated; elsewhere, a line is added every 10 seconds.
+    Ranks of mpiexec have no terminal, so ``launch/local`` sets ``DADMM_PROGRESS=live``
+    if it has one.
     """
 
     def __init__(self, max_iter: int) -> None:
         self._live = os.environ.get("DADMM_PROGRESS") == "live" or sys.stderr.isatty()
         self._max_iter, self._start = max_iter, monotonic()
-        self._before: int | None = None  # iterations of a run that was resumed
+        self._before: int | None = None  # iterations before a resume
         self._period = 0.2 if self._live else 10.0
         self._next = self._start + self._period
         self._width = 0
@@ -59,29 +59,29 @@ class ProgressLine:
         self._width = len(text) if self._live else 0
 
     def close(self) -> None:
-        """Wipe the live line."""
+        """Clear the line on a terminal."""
         if self._width:
             self._show("")
             self._width = 0
 
 
 class FailureMessages:
-    """A callback that prints which nodes were lost, on the first node that is left.
+    """A callback that prints which nodes failed, on the lowest rank that is left.
 
     Parameters
     ----------
     rank : int
-        Of this process, at the start.
+        Original rank of this process.
     """
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
 
     def __call__(self, t: int, nodes: Sequence[Node]) -> None:
-        """Look at nothing: losses are told, not seen."""
+        """Do nothing: failures are reported by `rewind`."""
 
     def rewind(self, loss: NodeFailure) -> None:
-        """Tell."""
+        """Print the failed nodes, and which parts of the graph continue."""
         if self._rank != loss.components[0][0]:
             return
         lines = [
@@ -89,8 +89,8 @@ class FailureMessages:
             f"{_does('continue', loss.components[0])} after iteration {loss.t}"
         ]
         lines += [
-            f"{_names(part)} {_does('have', part)} no path there any more and "
-            f"{_does('go', part)} on apart; results will be in part-{part[0]:05d}"
+            f"{_names(part)} {_does('have', part)} no path to them and "
+            f"{_does('continue', part)} separately; results in part-{part[0]:05d}"
             for part in loss.components[1:]
         ]
         for line in lines:
@@ -98,7 +98,7 @@ class FailureMessages:
 
 
 def _names(nodes: Sequence[int]) -> str:
-    """Return node numbers in words, runs of them shortened."""
+    """Return node numbers as text, such as "nodes 0-3, 5"."""
     runs: list[list[int]] = []
     for i in nodes:
         if runs and runs[-1][-1] == i - 1:
@@ -110,15 +110,15 @@ def _names(nodes: Sequence[int]) -> str:
 
 
 def _does(verb: str, nodes: Sequence[int]) -> str:
-    """Return a verb as it goes with so many nodes."""
+    """Return the form of a verb for one node or several."""
     return verb if len(nodes) > 1 else {"continue": "continues", "have": "has"}[verb]
 
 
 class Signals:
-    """A callback that turns the first INT, TERM or USR1 into a stop in good order.
+    """A callback that stops the run after the first INT, TERM or USR1.
 
-    It handles signals from the start of a run until its results are written. A later
-    INT or TERM ends this process at once, without results.
+    All nodes stop after a common iteration, and results are written. A later INT or
+    TERM ends this process at once, without results.
 
     One request may arrive twice: ``timeout`` signals a process and then its group, and
     a rank may get one Ctrl-C from the terminal and from mpiexec. So a signal that
@@ -151,7 +151,7 @@ class Signals:
         return None if self._first is None else "signal"
 
     def close(self, ranked: bool = False) -> None:
-        """Give the signals back; a rank ignores the USR1 that mpiexec may send late."""
+        """Restore the handlers; a rank then ignores a late USR1 of mpiexec."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         if ranked:

@@ -27,8 +27,8 @@ def notice_of_gathering(world: World, config: RunConfig) -> str | None:
         return None
     return (
         "compare_centralised: rank 0 gathers each node's number of rows, column means "
-        "and scatter factor; for a node with no more rows than columns these are as "
-        "good as its rows"
+        "and scatter factor; if a node has no more rows than columns, these are as "
+        "informative as its rows"
     )
 
 
@@ -88,7 +88,7 @@ def _resume_command(config: RunConfig, summary: dict[str, Any], folder: Path) ->
 
 
 def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
-    """Return the report that rank 0 prints."""
+    """Return the report as text."""
     seconds, found = summary["seconds"], summary["metrics"]
     nodes = summary["n_nodes"]
     start = summary["resumed_after"]
@@ -114,12 +114,12 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
             lines.append(f"largest angle to {what}: {found[name]:.3f} degrees")
     if "missing" in found:
         lines.append(
-            f"{found['missing']:.1%} of the entries are missing: filled in by node in "
-            "imputed-*.npz; there is no centralised solution to compare with"
+            f"{found['missing']:.1%} of the entries are missing; imputed-*.npz have "
+            "the imputed samples of each node; there is no centralised solution"
         )
     elif config.has_subspace and not config.compares:
         lines.append(
-            "not compared with the centralised solution (--compare-centralised does)"
+            "not compared with the centralised solution (use --compare-centralised)"
         )
     if found.get("objective_gap_estimate") is not None:
         lines.append(
@@ -130,7 +130,7 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     lines.append(f"results in {folder}")
     if config.checkpoint and not summary["converged"] and not summary["lost_nodes"]:
         more = " --max-iter N" if summary["reason"] == "max_iter" else ""
-        lines.append(f"to go on: {_resume_command(config, summary, folder)}{more}")
+        lines.append(f"resume with: {_resume_command(config, summary, folder)}{more}")
     if summary["advice"]:
         lines.append(summary["advice"])
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The folder of a run in work: made or reopened, with its rows and its checkpoints."""
+"""The folder of a run: create or reopen it, and write the results into it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from dadmm.solver.result import Result
 
 
 class RunDirectory(NamedTuple):
-    """Where a run writes."""
+    """The folder of a run, and the open files in it."""
 
     folder: Path
     checkpoints: Checkpoints
@@ -48,9 +48,9 @@ def begin(
     samples: dict[int, Matrix],
     observe: Observe,
 ) -> RunDirectory:
-    """Make the folder of a run, or reopen that of a run that goes on.
+    """Create the folder of a run, or reopen it to resume the run.
 
-    Nothing is changed in a folder before all that could be wrong has been looked at.
+    All checks come before the first change in an existing folder.
     """
     observe = observe if config.record_angle else {}
     first: RunLock | None
@@ -88,7 +88,7 @@ def begin(
 
 
 def _enter(world: World, folder: Path) -> RunLock | None:
-    """Lock the folder of a run that is resumed, on rank 0."""
+    """Lock the folder of a run to resume, on rank 0."""
     if world.rank:
         return None
     Manifest.read(folder, directory.NO_RESUME)  # or an error
@@ -97,7 +97,7 @@ def _enter(world: World, folder: Path) -> RunLock | None:
 
 
 def _join(folder: Path, first: RunLock | None) -> RunLock:
-    """Share rank 0's lock: any rank may be the last to exit."""
+    """Share rank 0's lock, which other ranks may need after rank 0 fails."""
     with writing(folder):
         return first or RunLock(folder, first=False)
 
@@ -105,7 +105,7 @@ def _join(folder: Path, first: RunLock | None) -> RunLock:
 def _create(
     world: World, config: RunConfig, n_nodes: int
 ) -> tuple[str, RunLock | None]:
-    """Make the run's folder, on rank 0, with what repeats the run in it."""
+    """Create the folder, on rank 0, and write config.toml."""
     if world.rank:
         return "", None
     graph = "-".join(Path(name).stem for name in config.topology.split(","))
@@ -118,7 +118,7 @@ def _create(
 
 
 def _names(world: World, config: RunConfig, n_nodes: int) -> set[str]:
-    """Return the names of all files that the run may write."""
+    """Return the names of all files that the run can write."""
     over_mpi = world.comm is not None
     return names_of_run(
         n_nodes,
@@ -130,21 +130,21 @@ def _names(world: World, config: RunConfig, n_nodes: int) -> set[str]:
 
 
 def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
-    """Write what repeats the run, but not where the results went."""
+    """Write config.toml, with which the run can be repeated elsewhere."""
     again = replace(config, nodes=n_nodes, out=None, overwrite=False)
     write_text(folder / "config.toml", again.to_toml())
 
 
 def _check_unfinished(world: World, folder: Path, max_iter: int) -> None:
-    """Raise, on rank 0, if a run has nothing left to do."""
+    """Raise, on rank 0, if the run has ended and cannot continue."""
     summary = folder / "summary.json"
     if world.rank or files.kind(summary) == "none":
         return
     run = RunFolder(folder, read_summary(summary))
     if run.summary.get("lost_nodes"):
         raise CheckpointError(
-            f"the run in {folder} has lost nodes and ended without them; start anew to "
-            "have all"
+            f"nodes failed in the run in {folder}, and it ended without them; start a "
+            "new run with all nodes"
         )
     done = run.entry("iterations")
     if run.entry("converged"):
@@ -167,7 +167,7 @@ def _reopen(
     start: int,
     observe: Observe,
 ) -> None:
-    """Let a run's folder be in work again, on rank 0."""
+    """Prepare the folder of a resumed run, on rank 0."""
     if world.rank == 0:
         n_edges = len(graph.edges) if config.record_edges else None
         names = _names(world, config, graph.n_nodes)
@@ -176,7 +176,7 @@ def _reopen(
 
 
 def _write_ranks(world: World, folder: Path) -> None:
-    """Write ranks.csv on rank 0."""
+    """Write ranks.csv, on rank 0, so that launchers can identify failed ranks."""
     places = world.gather_texts(f"{world.number} {host()} {os.getpid()}")
     if world.rank == 0:
         directory.write_ranks_file(folder, places if world.comm is not None else [])
@@ -190,7 +190,7 @@ def _open_parts(
     observe: Observe,
     start: int,
 ) -> RowFiles:
-    """Open the files into which this rank writes its rows."""
+    """Open the files for the rows of this rank."""
     nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
     edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
     return RowFiles(
@@ -210,9 +210,9 @@ def finish(
     summary: dict[str, Any],
     arrays: dict[str, np.ndarray],
 ) -> Path:
-    """Write the results, on rank 0; return where they are.
+    """Write the results, on rank 0, and return their folder.
 
-    A part of the graph that a loss has cut off has a folder of its own.
+    A part of the graph that failures disconnected has its own folder.
     """
     parts = run.parts
     if world.rank == 0:

@@ -1,4 +1,4 @@
-"""What a run needs before its first iteration: graph, shards, problems."""
+"""Set-up of a run: graph, placement of nodes, data and problems."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
 
 
 def graph(world: World, config: RunConfig) -> tuple[topology.Topology, Schedule | None]:
-    """Return the graph, and its schedule where not all of it is there always.
+    """Return the graph, and the schedule of its edges unless all are always used.
 
-    Named graphs are built by each rank, files read once by rank 0.
+    Each rank builds named graphs; rank 0 reads files for all.
     """
     n_nodes = world.size if world.comm is not None else config.nodes
     names = config.topology.split(",")
@@ -42,8 +42,8 @@ def graph(world: World, config: RunConfig) -> tuple[topology.Topology, Schedule 
             )
         if len(names) > 1 and config.schedule != "static":
             raise ConfigError(
-                f"graphs that take turns ({config.topology}) have their schedule; "
-                "leave schedule at static"
+                f"several graphs ({config.topology}) are a schedule already; leave "
+                "schedule at static"
             )
         if world.rank and not named:
             return None
@@ -67,7 +67,7 @@ def graph(world: World, config: RunConfig) -> tuple[topology.Topology, Schedule 
 def _share(
     world: World, built: Schedule | topology.Topology | None, n_rounds: int
 ) -> Schedule | topology.Topology:
-    """Return on every rank what rank 0 has read."""
+    """Return the graph or schedule of rank 0 on every rank."""
     rows = np.empty((0, 3), np.int64)
     if isinstance(built, Schedule):
         turns = enumerate(built.rounds)
@@ -82,8 +82,11 @@ def _share(
 
 
 def place(world: World, config: RunConfig, graph: topology.Topology) -> list[str]:
-    """Give the ranks their nodes; return the host of each rank, in its new number."""
-    hosts = world.texts(host())
+    """Assign nodes to ranks; return the host of each rank by its new number.
+
+    Afterwards ``world.rank`` is the number of the node.
+    """
+    hosts: list[str] = world.texts(host())
     if config.placement == "ranks" or len(set(hosts)) == 1:
         return hosts
     found = placement.place(graph, hosts) if world.rank == 0 else np.empty(0, np.int64)
@@ -129,7 +132,7 @@ def _read(
 
 
 def _common_names(world: World, found: dict[int, tables.Table]) -> Names:
-    """Return the names that the columns have on all nodes, or say where they differ.
+    """Return the names of the columns, or raise if they differ between nodes.
 
     Ranks compare a hash; they send the names only if they differ.
     """
@@ -156,7 +159,7 @@ def _load(config: RunConfig, n_nodes: int) -> tuple[list[Matrix], Names]:
 
 
 def has_target(config: RunConfig) -> bool:
-    """Return whether the problem is one of X and y."""
+    """Return whether the problem has a target y."""
     takes = builder.arguments(builder.find(config.problem)).takes("y")
     if config.target is not None and not takes:
         raise ConfigError(
@@ -171,7 +174,7 @@ def problems(
 ) -> dict[int, Any]:
     """Return the local problems of the hosted nodes."""
     flags, settings = config.problem_flags(n_nodes), config.settings
-    if config.is_plugin:  # must take what it is given, and may take any rows
+    if config.is_plugin:  # must accept all settings, and may accept any rows
         flags, settings = {}, flags | settings
     else:
         gaps = hasattr(builder.find(config.problem), "with_gaps")
@@ -182,9 +185,9 @@ def problems(
 
 
 def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names:
-    """Return the names of the columns of X, None if there are none.
+    """Return the names of the columns of X, or None.
 
-    Coefficients get names in any case, ``x0``, ``x1`` and so on.
+    If the file has no names, coefficients are named ``x0``, ``x1`` and so on.
     """
     (rows, *_), (problem, *_) = data.samples.values(), problems.values()
     supervised = has_target(config)
@@ -198,19 +201,19 @@ def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names
         and "intercept" in problem.layout.shapes
     ):
         raise ShardError(
-            "a column is called 'intercept', as is what the problem fits besides the "
-            "coefficients; rename it, or leave one of them out (--no-fit-intercept)"
+            "a column is called 'intercept', which is also the name of the fitted "
+            "intercept; rename the column, or use --no-fit-intercept"
         )
     return names or tuple(f"x{k}" for k in range(width))
 
 
 def _check_memory(n_samples: int, dimension: int, n_components: int) -> None:
-    """Raise if synthetic data cannot fit into this machine while they are drawn."""
+    """Raise if synthetic data do not fit into the memory of this machine."""
     entries = 3 * n_samples * dimension + n_components * (n_samples + dimension)
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if 8 * entries > memory:
         raise ShardError(
-            f"to draw {n_samples} samples of dimension {dimension} takes "
+            f"{n_samples} samples of dimension {dimension} need "
             f"{8 * entries / 2**30:.3g} GiB, and this machine has "
             f"{memory / 2**30:.3g}; use a smaller n_samples, dimension or n_components"
         )
@@ -219,7 +222,7 @@ def _check_memory(n_samples: int, dimension: int, n_components: int) -> None:
 def _synthetic(
     config: RunConfig, n_nodes: int, hosted: Sequence[int]
 ) -> tuple[dict[int, Matrix], Matrix | None]:
-    """Return rows that suit the problem, and the true W where there is one."""
+    """Return synthetic rows for the problem, and the true W if there is one."""
     seed, truth = config.data_seed, None
     size = config.n_samples, config.dimension
     _check_memory(*size, config.n_components or 5)

@@ -1,4 +1,4 @@
-"""What each kind of figure shows of one run or several."""
+"""The figures of ``python -m dadmm.plot``, from one run or several."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TITLES = {
     "disagreement": "Disagreement",
     "residual": "Residual",
 }
-# what the rules judge beside the objective, as lengths; "" for several rules
+# columns besides the objective that a stopping rule tests; "" for several rules
 LENGTHS = {
     "optimality": ("disagreement", "residual"),
     "residuals": ("primal", "dual"),
@@ -44,7 +44,7 @@ LENGTHS = {
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Return a name for each run: the settings that differ, or else its folder."""
+    """Return a label for each run: the settings that differ, or its folder."""
     given = [asdict(run.config) for run in runs]
     differ = [
         name
@@ -71,7 +71,7 @@ def _word(name: str, value: Any) -> str:
 
 
 def title(runs: Sequence[Run]) -> str:
-    """Return what the runs have in common; of one run also how it ended."""
+    """Return a title: what the runs have in common, and how a single run ended."""
     said = [
         {
             "": run.config.problem.upper(),
@@ -101,7 +101,7 @@ def draw_convergence(runs: Sequence[Run], at: Sequence[int]) -> Figure:
         SCHEME_STYLE[scheme] if own else CYCLE[k % len(CYCLE)]
         for k, scheme in enumerate(schemes)
     ]
-    panels, levels = _judged(runs)
+    panels, levels = _criteria(runs)
     panels |= {text: [run.column(name) for run in runs] for name, text in ANGLES.items()
                if all(name in run.history for run in runs)}  # fmt: skip
     return convergence(
@@ -113,13 +113,13 @@ def draw_convergence(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     )
 
 
-def _judged(
+def _criteria(
     runs: Sequence[Run],
 ) -> tuple[dict[str, list[Matrix]], dict[str, tuple[float, str]]]:
-    """Return what the stopping rules judged, by panel, and the levels of tolerance.
+    """Return the criteria of the stopping rules by panel, and the levels to mark.
 
-    That is each criterion over its limit, if all runs have recorded it and have limits
-    at all; else the lengths themselves, as far as there are any.
+    A criterion is shown divided by its limit, if all runs have recorded it and have
+    limits; else the quantity itself is shown.
     """
     panels: dict[str, list[Matrix]] = {}
     rules = {run.config.stopping for run in runs}
@@ -135,7 +135,7 @@ def _judged(
     panels[f"{CHANGE} / limit"] = [_objective(run) for run in runs]
     for name, length in zip(CRITERIA[1:], LENGTHS[rule], strict=True):
         if rule == "objective":
-            panels[f"{TITLES[length]} (not judged)"] = [run.column(length)
+            panels[f"{TITLES[length]} (not a criterion)"] = [run.column(length)
                                                         for run in runs]  # fmt: skip
         else:
             column = f"{name}_over_limit"
@@ -145,7 +145,7 @@ def _judged(
 
 
 def _objective(run: Run) -> Matrix:
-    """Return the change of the objective over its limit, as the rule judged it."""
+    """Return the change of the objective, divided by its limit."""
     if run.config.stopping == "objective" and run.config.agreement == "global":
         total = run.column("objective").sum(axis=1, keepdims=True)
         return _change(total) / run.config.tolerance
@@ -153,16 +153,16 @@ def _objective(run: Run) -> Matrix:
 
 
 def _change(objective: Matrix) -> Matrix:
-    """Return the change of the objective relative to its size; NaN at first."""
+    """Return the relative change of the objective; NaN in the first iteration."""
     change = np.full_like(objective, np.nan)
     change[1:] = np.abs(np.diff(objective, axis=0))
     return change / np.maximum(np.abs(objective), 1.0)
 
 
 def _moments(run: Run) -> dict[str, int]:
-    """Return when all criteria of a run were met, and when it ended, in words."""
+    """Return the iterations to mark by label: all criteria met, and the end."""
     found, end = run.summary.get("stopping"), len(run.column("objective"))
-    if found is None:  # a run of before
+    if found is None:  # a run of an older version
         return {}
     if not run.summary["converged"]:
         return {f"ended: iteration {end}": end}
@@ -182,7 +182,7 @@ def draw_eta(runs: Sequence[Run], at: Sequence[int]) -> Figure:
 
 
 def draw_network(runs: Sequence[Run], at: Sequence[int]) -> Figure:
-    """Draw the effective network at some iterations."""
+    """Draw the graph with its penalties at some iterations."""
     return network(
         {name: _network(run, at) for name, run in zip(labels(runs), runs, strict=True)},
         f"Effective network\n{title(runs)}",
@@ -190,7 +190,7 @@ def draw_network(runs: Sequence[Run], at: Sequence[int]) -> Figure:
 
 
 def _network(run: Run, at: Sequence[int]) -> Any:
-    """Return what to draw of a run: each edge once, with the mean of its two ends."""
+    """Return the graph of a run: each edge once, with the mean of its two ends."""
     graph, eta = run.topology, run.eta
     once = graph.edges[:, 0] < graph.edges[:, 1]
     mean = (0.5 * (eta + eta[:, graph.reverse]))[:, once]
@@ -200,7 +200,7 @@ def _network(run: Run, at: Sequence[int]) -> Any:
                 f"the run in {run.folder} has iterations 1 to {len(mean)}, not {t}; "
                 "choose others with --at"
             )
-    if run.config.topology == "random-geometric":  # these nodes have places
+    if run.config.topology == "random-geometric":  # its nodes have positions
         rng = np.random.default_rng(run.config.topology_seed)
         where = rng.random((2, graph.n_nodes)).T
     else:
@@ -214,7 +214,7 @@ def _has_eta0(run: Run) -> bool:
 
 
 def _start(run: Run) -> float:
-    """Return the penalty to which others are compared: eta0, or the median found."""
+    """Return the reference penalty: eta0, or the median of the first iteration."""
     if _has_eta0(run):
         return run.config.eta0
     return float(f"{np.median(run.eta[0]):.1g}")
@@ -234,7 +234,7 @@ def draw_traffic(runs: Sequence[Run], at: Sequence[int]) -> Figure:
 
 
 def _sent(run: Run) -> Matrix | None:
-    """Return the bytes from node i to node j, where the run has kept them."""
+    """Return the bytes from node i to node j, if the run has recorded them."""
     if "edge_bytes" not in run.arrays:
         return None
     sent = np.full((run.topology.n_nodes,) * 2, np.nan)
@@ -244,7 +244,7 @@ def _sent(run: Run) -> Matrix | None:
 
 
 def draw_structure(runs: Sequence[Run], at: Sequence[int]) -> Figure:
-    """Draw the points that a run of structure from motion found."""
+    """Draw the points of structure from motion."""
     if len(runs) > 1:
         raise ConfigError("structures are drawn one at a time; give one run")
     run = runs[0]

@@ -1,4 +1,4 @@
-"""The effective network: where nodes stand, when to look, and how strong edges are."""
+"""Figures of the graph, with the penalties of its edges at some iterations."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from dadmm.core.layout import Matrix, Vector
-from dadmm.drawing.style import BLACK, STRENGTH, in_house_style, octaves
+from dadmm.drawing.style import BLACK, STRENGTH, octaves, styled
 from dadmm.graphs.topology import Topology
 
 
 class Network(NamedTuple):
-    """The effective network of a run, at some of its iterations."""
+    """The penalties of a graph's edges at some iterations of a run."""
 
     places: Matrix  # (n_nodes, 2)
     pairs: np.ndarray  # (n_pairs, 2), each edge once
@@ -25,11 +25,12 @@ class Network(NamedTuple):
     eta0: float
 
 
-@in_house_style
+@styled
 def network(runs: Mapping[str, Network], title: str = "") -> Figure:
-    """Draw the graph at some iterations, a row per run, edges by their penalty.
+    """Draw the graph at some iterations, a row per run.
 
-    An edge is as wide as its penalty is large; one that has let go disappears.
+    The width and the colour of an edge show its penalty; an edge of small penalty is
+    hardly visible.
     """
     columns = max(len(run.frames) for run in runs.values())
     shapes = [np.ptp(run.places, axis=0) + 0.2 for run in runs.values()]
@@ -54,7 +55,7 @@ def network(runs: Mapping[str, Network], title: str = "") -> Figure:
 
 
 def _colours(runs: Iterable[Network]) -> ScalarMappable:
-    """Return the colours of all penalties: an octave about eta0 at least, 8 at most."""
+    """Return the colours of all penalties, over 1 to 8 octaves around eta0."""
     every, eta0 = [], []
     for run in runs:
         every += [value for frame in run.frames.values() for value in frame]
@@ -85,9 +86,9 @@ def _colour_bar(
 
 
 def _graph(axis: Any, run: Network, values: Vector, colours: ScalarMappable) -> None:
-    """Draw one graph, strong edges over weak ones."""
+    """Draw one graph, with edges of large penalty on top."""
     order = np.argsort(values, kind="stable")
-    usual = min(2.0, 13 / max(len(values), 1) ** 0.5)  # or a complete graph is a disc
+    usual = min(2.0, 13 / max(len(values), 1) ** 0.5)  # else a complete graph is a disc
     lines = LineCollection(
         run.places[run.pairs[order]], colors=colours.to_rgba(values[order]),
         linewidths=usual * np.clip(values[order] / run.eta0, 0.03, 3),
@@ -103,25 +104,27 @@ def _graph(axis: Any, run: Network, values: Vector, colours: ScalarMappable) -> 
             axis.text(*place, str(i), ha="center", va="center", fontsize=6, zorder=4)
     axis.set_aspect("equal")
     low, high = run.places.min(axis=0), run.places.max(axis=0)
-    x, y = np.column_stack([low, high]) + np.outer(_half(low, high), [-1, 1])
+    x, y = np.column_stack([low, high]) + np.outer(_margin(low, high), [-1, 1])
     axis.set(xticks=[], yticks=[], xlim=x, ylim=y)
     axis.spines[:].set_visible(False)
 
 
-def _half(low: Vector, high: Vector) -> Vector:
-    """Return the room around a graph, (2,), so that no node is cut."""
+def _margin(low: Vector, high: Vector) -> Vector:
+    """Return the margin around a graph, (2,), so that no node is cut."""
     span = high - low
-    return np.maximum(0.1 * max(span.max(), 1e-9), 0.15 * span.max() - span / 2)
+    least, most = 0.1 * max(span.max(), 1e-9), 0.15 * span.max()
+    margin: Vector = np.maximum(least, most - span / 2)
+    return margin
 
 
 def moments(eta: Matrix) -> list[int]:
-    """Return up to four telling iterations (from 1) of penalties (iterations, E).
+    """Return up to four iterations (from 1) to show, given penalties (iterations, E).
 
-    The first, the one in which the edges differ most, the last, and one halfway
-    through the differences before or after the most, where there are more.
+    These are the first, the last, the one in which the edges differ most, and one
+    before or after it, where the edges differ more.
     """
     spread = np.log(eta).std(axis=1)
-    if spread.max() < 1e-9:  # all edges alike: how far they are from the end
+    if spread.max() < 1e-9:  # all edges are equal: use the distance from the end
         spread = np.abs(np.log(eta / eta[-1])).max(axis=1)
     n, peak = len(eta), int(spread.argmax()) + 1
     if spread.max() < 1e-9:
@@ -134,10 +137,10 @@ def moments(eta: Matrix) -> list[int]:
 
 
 def places(graph: Topology) -> Matrix:
-    """Return where to draw each node, (n_nodes, 2); a known graph in its own shape."""
+    """Return the position of each node, (n_nodes, 2); known graphs have fixed ones."""
     n = graph.n_nodes
     if graph in (Topology.ring(n), Topology.complete(n)):
-        start = 0.5 if n == 2 else 0.25  # two lie side by side
+        start = 0.5 if n == 2 else 0.25  # two nodes are side by side
         return _arc(n, start, start - 1)
     if graph == Topology.star(n):
         return np.vstack([[0.0, 0.0], _arc(n - 1, 0.25, -0.75)])
@@ -159,6 +162,6 @@ def places(graph: Topology) -> Matrix:
 
 
 def _arc(n: int, start: float, stop: float) -> Matrix:
-    """Return n points of the unit circle, angles in turns, the stop left out."""
+    """Return n points of the unit circle; angles are in turns, without the stop."""
     angle = 2 * np.pi * np.linspace(start, stop, n, endpoint=False)
     return np.column_stack([np.cos(angle), np.sin(angle)])

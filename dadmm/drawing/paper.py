@@ -14,15 +14,15 @@ from dadmm.drawing.style import (
     SCHEME_STYLE,
     SPARE,
     curve,
-    in_house_style,
     legend,
     log_axis,
     quantiles,
     sheet,
+    styled,
 )
 
 
-@in_house_style
+@styled
 def angles(
     curves: Mapping[str, Mapping[str, Matrix]],
     *,
@@ -33,10 +33,10 @@ def angles(
     Parameters
     ----------
     curves : dict of str to dict of str to ndarray of shape (n_starts, n_iterations)
-        By title of the panel, then by scheme; degrees, NaN after a run has ended. The
-        line is the median over the starts, the band their quartiles, the marker the
-        median iteration in which they end. A run that has ended keeps its last angle,
-        so that the median is always one over all starts.
+        By title of the panel, then by scheme; in degrees, NaN after the end of a run.
+        The line is the median over the starts, the band their quartiles, the marker the
+        median of the last iterations. A run that has ended keeps its last angle, so
+        that the median is over all starts.
     ylabel : str
     """
     figure, axes = sheet(len(curves), 3.5, 2.7, sharey=True)
@@ -58,14 +58,14 @@ def angles(
 
 
 def _held(starts: Matrix) -> tuple[Matrix, np.ndarray]:
-    """Return curves (n_starts, n_iterations) that keep their last number, and ends."""
+    """Return curves (n_starts, n_iterations) that keep their last value, and ends."""
     known = np.isfinite(starts)
     starts, known = starts[known.any(axis=1)], known[known.any(axis=1)]
     latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[1]), 0), 1)
     return np.take_along_axis(starts, latest, 1), latest[:, -1] + 1
 
 
-@in_house_style
+@styled
 def bars(table: Mapping[str, Mapping[str, float]], ylabel: str) -> Figure:
     """Draw one group of bars per graph, one bar per scheme, with its number on top."""
     schemes = list(dict.fromkeys(s for row in table.values() for s in row))
@@ -92,9 +92,9 @@ def bars(table: Mapping[str, Mapping[str, float]], ylabel: str) -> Figure:
     return figure
 
 
-@in_house_style
+@styled
 def points3d(structure: Matrix, title: str) -> Figure:
-    """Draw 3-D points (N, 3) from an angle, the front and above, coloured by depth."""
+    """Draw 3-D points (N, 3) in an oblique, a front and a top view."""
     points = np.asarray(structure, dtype=float)
     points = points - points.mean(axis=0)
     points = points[np.argsort(-points[:, 2], kind="stable")]  # the near ones on top

@@ -1,7 +1,7 @@
-"""Draw runs: ``python -m dadmm.plot RUN [RUN ...]``, with matplotlib if installed.
+"""Draw runs: ``python -m dadmm.plot RUN [RUN ...]``.
 
-One RUN is drawn by itself; several are compared, labelled by what differs between their
-settings. Exit codes: 0 done, 2 bad input or pictures that cannot be written.
+Several runs are compared; their labels are the settings that differ. This needs
+matplotlib. Exit codes: 0 success, 2 invalid input or figures that cannot be written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kind", choices=("all", *KINDS), default="all")
     parser.add_argument(
         "--at", type=_iterations, default=[], metavar="1,10,50",
-        help="iterations of the network (by default up to four telling ones)",
+        help="iterations of the network figure (default: up to four, chosen by change)",
     )  # fmt: skip
     parser.add_argument(
         "--format", type=_formats, default=["png", "svg"], metavar="png,svg",
@@ -62,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def draw(given: argparse.Namespace) -> int:
-    """Draw what was asked for, and print the paths."""
+    """Draw the figures and print their paths."""
     try:
         from dadmm.drawing.figures import DRAW
         from dadmm.drawing.run_reader import Run

@@ -1,4 +1,4 @@
-"""A run as its figures need it: what its folder holds, with its settings."""
+"""The folder of a run with its settings, for figures."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Run(RunFolder):
         count = found.entry("n_nodes")
         if config.nodes != count and not found.summary.get("lost_nodes"):
             raise ConfigError(
-                f"{file} is of a run of {config.nodes} nodes, but summary.json beside "
-                f"it is of {count}"
+                f"{file} is of a run of {config.nodes} nodes, but summary.json in the "
+                f"same folder is of {count}"
             )
         return cls(found.folder, found.summary, config)
 
     @property
     def eta(self) -> Matrix:
-        """What each end set for the next iteration, (iterations, E)."""
+        """Penalty of each directed edge for the next iteration, (iterations, E)."""
         return self.edge_column("eta", POSITIVE)

@@ -23,11 +23,11 @@ from dadmm.drawing.style import (
     ORANGE,
     SKY,
     curve,
-    in_house_style,
     legend,
     log_axis,
     quantiles,
     sheet,
+    styled,
 )
 
 
@@ -36,18 +36,18 @@ class Penalties(NamedTuple):
 
     edges: np.ndarray  # (E, 2)
     eta: Matrix  # (iterations, E)
-    start: float  # of which ticks are multiples
-    given: bool  # whether that is an eta0, to be marked
+    start: float  # ticks are multiples of it
+    given: bool  # whether it is eta0, and is marked
 
 
 class Load(NamedTuple):
-    """What a run sent, and where its nodes' time went."""
+    """Bytes and seconds of a run."""
 
     sent: Matrix | None  # (n_nodes, n_nodes) bytes from i to j, NaN without an edge
     seconds: Mapping[str, Vector]  # by phase: (n_nodes,)
 
 
-@in_house_style
+@styled
 def convergence(
     panels: Mapping[str, Mapping[str, Matrix]],
     styles: Mapping[str, Mapping[str, Any]],
@@ -55,18 +55,18 @@ def convergence(
     levels: Mapping[str, tuple[float, str]] = {},
     moments: Mapping[str, int] = {},
 ) -> Figure:
-    """Draw what each run's nodes report, one panel per quantity.
+    """Draw quantities of each run over the iterations, one panel per quantity.
 
     Parameters
     ----------
     panels : dict of str to dict of str to ndarray of shape (iterations, n_nodes)
-        By title with its unit, then by run; the line is the median over the nodes, the
-        band reaches from the smallest to the largest.
+        By title with its unit, then by run. The line is the median over the nodes, the
+        band their range.
     styles : dict of str to dict
         Colour, dash and marker of each run.
     title : str
     levels : dict of str to (float, str)
-        A level to mark in the panel of that title, and its name.
+        A level to mark in the panel with this title, and its name.
     moments : dict of str to int
         One or two iterations to mark in all panels, by name.
     """
@@ -87,8 +87,8 @@ def convergence(
         axis.set_title(label, loc="left")
         every = np.concatenate([values.ravel() for values in runs.values()])
         if not ((every > 0) & (every < np.inf)).any():
-            said = "zero throughout" if (every == 0).any() else "not known"
-            axis.text(0.5, 0.5, said, ha="center", transform=axis.transAxes)
+            text = "all zero" if (every == 0).any() else "unknown"
+            axis.text(0.5, 0.5, text, ha="center", transform=axis.transAxes)
             axis.set(xticks=[], yticks=[])
             continue
         if label in levels:
@@ -102,12 +102,12 @@ def convergence(
     return figure
 
 
-@in_house_style
+@styled
 def penalties(runs: Mapping[str, Penalties], title: str = "") -> Figure:
     """Draw the penalty of every directed edge over time, one panel per run.
 
-    The edges whose penalty covers the widest range are highlighted. Iterations have a
-    logarithmic scale: schemes adapt early, and runs can be long.
+    The edges whose penalties have the widest range are highlighted. The axis of the
+    iterations is logarithmic, because schemes adapt early and runs can be long.
     """
     figure, axes = sheet(len(runs), 4.6, 3.0, legends=True)
     figure.suptitle(title)
@@ -128,7 +128,7 @@ def penalties(runs: Mapping[str, Penalties], title: str = "") -> Figure:
 
 
 def _penalties(axis: Any, run: Penalties) -> None:
-    """Draw every edge faintly, the widest in colour, and the median over all."""
+    """Draw all edges in grey, those of widest range in colour, and the median."""
     t, values = np.arange(1, len(run.eta) + 1), run.eta
     faint = max(0.12, min(0.8, 40 / values.shape[1]))
     light = [_corners(t, column) for column in values.T]
@@ -158,11 +158,12 @@ def _corners(t: np.ndarray, values: Vector) -> Matrix:
     """Return the curve (points, 2) without the inner points of its flat stretches."""
     moves = np.diff(values) != 0
     keep = np.concatenate([[True], moves]) | np.concatenate([moves, [True]])
-    return np.column_stack([t, values])[keep]
+    points: Matrix = np.column_stack([t, values])[keep]
+    return points
 
 
 def _widest(values: Matrix, n: int) -> list[int]:
-    """Return up to n columns of the widest range, no two alike most of the time."""
+    """Return up to n columns of the widest range that mostly differ from each other."""
     spread = np.log(values.max(axis=0) / values.min(axis=0))
     chosen: list[int] = []
     for e in np.argsort(-spread, kind="stable"):
@@ -174,7 +175,7 @@ def _widest(values: Matrix, n: int) -> list[int]:
     return chosen
 
 
-@in_house_style
+@styled
 def traffic(runs: Mapping[str, Load], title: str = "") -> Figure:
     """Draw bytes by directed edge and seconds by node and phase, a row per run."""
     size = (8.8, 3.4 * len(runs) + 0.4)
@@ -211,15 +212,15 @@ def _heat(figure: Figure, axis: Any, sent: Matrix | None, most: float) -> None:
     axis.set(xlabel=f"Receiver j ({np.nansum(sent):,.0f} bytes in all)")
     axis.set(ylabel="Sender i", aspect="equal")
     axis.invert_yaxis()
-    ticks = _every(len(sent))
+    ticks = _ticks(len(sent))
     for side in (axis.xaxis, axis.yaxis):
         side.set_ticks(ticks + 0.5, ticks)
         side.set_tick_params(length=0)
     axis.spines[:].set_visible(True)
 
 
-def _every(n_nodes: int) -> np.ndarray:
-    """Return at most ten evenly spaced nodes, to be labelled."""
+def _ticks(n_nodes: int) -> np.ndarray:
+    """Return at most ten evenly spaced nodes for labels."""
     return np.arange(0, n_nodes, -(-n_nodes // 10))
 
 
@@ -233,5 +234,5 @@ def _phases(axis: Any, seconds: Mapping[str, Vector]) -> None:
             label=phase, edgecolor="white", linewidth=0,
         )  # fmt: skip
         bottom = bottom + values
-    axis.set_xticks(_every(len(bottom)))
+    axis.set_xticks(_ticks(len(bottom)))
     axis.set(xlabel="Node", ylabel="Time (s)", xlim=(-0.6, len(bottom) - 0.4))

@@ -1,4 +1,4 @@
-"""The house style: colours, axes, curves and files that all figures share."""
+"""The style of all figures: colours, axes, curves and files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CYCLE = (*(SCHEME_STYLE[s] for s in ("nap", "vp", "vp_ap", "vp_nap")), SPARE,
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++", "oo")
 STRENGTH = ListedColormap(colormaps["viridis_r"](np.linspace(0.08, 1, 256)))
 LOAD = ListedColormap(colormaps["viridis_r"](np.linspace(0, 0.7, 256)))
-HOUSE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 9,
     "figure.titlesize": 10,
@@ -61,15 +61,15 @@ HOUSE: dict[Any, Any] = {
 P = ParamSpec("P")
 
 
-def in_house_style(draw: Callable[P, Figure]) -> Callable[P, Figure]:
-    """Draw in the house style, whatever matplotlib's settings are."""
+def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Draw in the style of this package, whatever matplotlib's settings are."""
 
     @wraps(draw)
-    def styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
-        with rc_context(HOUSE):
+    def drawn(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with rc_context(STYLE):
             return draw(*args, **kwargs)
 
-    return styled
+    return drawn
 
 
 def save(
@@ -82,7 +82,7 @@ def save(
     stem = Path(stem)
     paths = [stem.with_name(f"{stem.name}.{suffix}") for suffix in formats]
     dates = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    with writing(stem.parent), rc_context(HOUSE):
+    with writing(stem.parent), rc_context(STYLE):
         stem.parent.mkdir(parents=True, exist_ok=True)
         for path, suffix in zip(paths, formats, strict=True):
             with files.replacing(path) as file:
@@ -93,7 +93,7 @@ def save(
 def sheet(
     n: int, width: float, height: float, sharey: bool = False, legends: bool = False
 ) -> tuple[Figure, list[Any]]:
-    """Return a figure with n panels, at most 3 (2 with legends beside) in a row."""
+    """Return a figure with n panels, 3 in a row, or 2 with legends beside them."""
     columns = min(n, 2 if legends else 3)
     rows = -(-n // columns)
     size = (max(5.4, columns * (width + 1.2 * legends)), rows * height + 0.5)
@@ -108,7 +108,7 @@ def sheet(
 
 
 def quantiles(values: Matrix, levels: Iterable[float], axis: int) -> Matrix:
-    """Return quantiles (levels, ...) that ignore NaN, and are NaN where all is."""
+    """Return quantiles (levels, ...) that ignore NaN, or NaN if all values are."""
     none = np.asarray(np.isnan(values).all(axis=axis))
     filled = np.where(np.expand_dims(none, axis), 0.0, values)
     found = np.nanquantile(filled, tuple(levels), axis=axis)
@@ -118,7 +118,7 @@ def quantiles(values: Matrix, levels: Iterable[float], axis: int) -> Matrix:
 def curve(
     axis: Any, spread: Matrix, style: Mapping[str, Any], alpha: float, end: int = 0
 ) -> None:
-    """Draw a median between two quantiles, (3, iterations), its end marked."""
+    """Draw a median and two quantiles, (3, iterations), with a marker at the end."""
     low, middle, high = spread
     t = np.arange(1, len(middle) + 1)
     axis.fill_between(t, low, high, color=style["color"], alpha=alpha, linewidth=0)
@@ -129,7 +129,7 @@ def curve(
 
 
 def legend(figure: Figure, free: Sequence[Any], handles: Mapping[str, Any]) -> None:
-    """Put the legend into a free cell of the grid, or below the panels."""
+    """Draw the legend in a free cell of the grid, or below the panels."""
     if free:
         free[0].legend(handles.values(), handles, loc="center", fontsize=9)
     else:
@@ -146,7 +146,7 @@ def log_axis(
     unit: str = "",
     base: float = 1.0,
 ) -> None:
-    """Make the y axis logarithmic, with plain numbers where few decades are shown.
+    """Make the y axis logarithmic, with plain numbers if it has few decades.
 
     The ticks are 1, 2 and 5 times powers of ten; or ``base`` times powers of two.
     """

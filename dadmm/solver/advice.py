@@ -1,4 +1,4 @@
-"""One sentence for a run that did not converge: the likely cause, and what to do."""
+"""Advice for runs that did not converge: the likely cause and a remedy."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from dadmm.core.layout import Matrix
 from dadmm.solver.ending import Ending
 from dadmm.solver.result import Result
 
-FEW = 30  # iterations from which nothing can be learnt
-SCALES = 1e3  # by how much columns may differ from each other, or all of them from 1
-FALL = 1.1  # a factor in a quarter of the run; less is a standstill
-LIMIT = 1e-10  # of the start, or of theta: a standstill there is rounding
-LONG = 8  # a diameter that may matter, if a run is shorter than so many of it:
-CROSSINGS = 50
+FEW = 30  # fewer iterations say nothing about convergence
+SCALES = 1e3  # largest ratio of the scales of columns, or of a scale to 1
+FALL = 1.1  # smallest decrease in a quarter of the run that is progress
+LIMIT = 1e-10  # without progress below it, relative to the start, it is rounding
+LONG = 8  # smallest diameter that may explain slow convergence
+CROSSINGS = 50  # diameters; in a longer run the diameter is not the cause
 
 
 class Trend(NamedTuple):
-    """How the worst criterion of all nodes moved in the second half of a run."""
+    """How the worst criterion of all nodes changed in the second half of a run."""
 
-    rate: float  # by which its logarithm falls in an iteration; 0 at a standstill
-    fallen: float  # where it is, relative to its largest value
+    rate: float  # decrease of its logarithm per iteration; 0 without progress
+    fallen: float  # its value, relative to its largest value
 
 
 def advise(result: Result, rows: Matrix | None = None) -> str:
-    """Return what likely kept a run from converging, and a remedy; "" if it did.
+    """Return why a run likely did not converge, and a remedy; "" if it did.
 
     Parameters
     ----------
     result : Result
     rows : ndarray of shape (n, d), optional
-        Samples of one node, to look at the units of their columns.
+        Samples of one node, to compare the scales of their columns.
     """
     ending = result.ending
     rule = ending.rule
@@ -43,13 +43,13 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
         return "a tolerance of 0 never stops a run; give a positive one to converge"
     if not math.isfinite(ending.factor) and np.isnan(result.certificate.residual).any():
         return (
-            "no node can know its residual while payloads get lost, so the rule "
+            "residuals are unknown if payloads are lost, so the rule "
             f'{rule.name} is never met; use stopping = "objective"'
         )
     if ending.met:
         return (
             "all criteria were met at the end, but not for long enough; allow about "
-            f"{ending.patience + ending.delay} iterations more ({ending.patience} in "
+            f"{ending.patience + ending.delay} more iterations ({ending.patience} in "
             f"a row, and {ending.delay} until all nodes know)"
         )
     if result.iterations <= FEW:
@@ -58,7 +58,7 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
     if not trend.rate and _rounding(ending, trend):
         return (
             "the tolerance is likely too tight for double precision: "
-            f"{ending.what} stands still; {_looser(ending)}"
+            f"{ending.what} no longer decreases; {_looser(ending)}"
         )
     apart = _units(result, rows)
     if apart:
@@ -66,8 +66,8 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
     more = math.log(ending.factor) / trend.rate if trend.rate else math.inf
     if more <= 2 * result.iterations:
         return (
-            "max_iter is likely too low: the criteria still came nearer to their "
-            f"limits; allow about {_round(more)} iterations more"
+            "max_iter is likely too low: the criteria still approach their limits; "
+            f"allow about {_round(more)} more iterations"
         )
     if ending.eta0 is not None and ending.criterion != "objective":
         small = ending.criterion == "disagreement"
@@ -80,26 +80,28 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
     diameter = result.topology.diameter
     if diameter >= LONG and result.iterations < CROSSINGS * diameter:
         return (
-            f"the graph is likely the cause: news takes {diameter} iterations from end "
-            "to end; raise max_iter, or add edges that shorten its paths"
+            "the graph is likely the cause: information needs "
+            f"{diameter} iterations to cross it; raise max_iter, or add edges that "
+            "shorten its paths"
         )
     if not ending.convex and not trend.rate:
         return (
-            "the nodes likely stand still because their problem is not convex; start "
-            'all alike (init = "shared"), or from another seed'
+            "progress likely stopped because the problem is not convex; use "
+            'init = "shared", or another seed'
         )
     if not trend.rate:
         return (
-            f"{ending.what} stands still; {_looser(ending)} if that is accurate enough"
+            f"{ending.what} no longer decreases; {_looser(ending)} if that is accurate "
+            "enough"
         )
     return (
-        f"the run comes nearer to its limits but slowly; allow about {_round(more)} "
-        "iterations more, or raise tolerance"
+        f"the run converges slowly; allow about {_round(more)} more iterations, or "
+        "raise tolerance"
     )
 
 
 def _trend(ending: Ending) -> Trend:
-    """Return how the last quarter of the trail compares with the one before."""
+    """Return the change from the third to the last quarter of the trail."""
     values = np.log(np.where(ending.trail > 0, ending.trail, np.nan))
     values = np.where(np.isfinite(values), values, np.nan)
     quarter = max(len(values) // 4, 1)
@@ -113,12 +115,12 @@ def _trend(ending: Ending) -> Trend:
 
 
 def _rounding(ending: Ending, trend: Trend) -> bool:
-    """Return whether a standstill is at the limit of double precision."""
+    """Return whether the lack of progress is due to double precision."""
     return min(ending.factor * ending.rule.tolerance, trend.fallen) < LIMIT
 
 
 def _looser(ending: Ending) -> str:
-    """Return a tolerance that the run would meet, in words."""
+    """Return advice on a tolerance that the run would meet."""
     rule, more = ending.rule, 2.0 * ending.factor
     words = f"raise tolerance to {more * rule.tolerance:.0e}"
     least = more * rule.absolute_tolerance
@@ -128,7 +130,7 @@ def _looser(ending: Ending) -> str:
 
 
 def _units(result: Result, rows: Matrix | None) -> str:
-    """Return that units are far apart, of columns or of parts of theta, if they are."""
+    """Return advice if the scales of columns or of parts of theta are far apart."""
     sizes = np.empty(0) if rows is None or len(rows) < 2 else np.nanstd(rows, axis=0)
     known = np.flatnonzero(sizes > 0)
     if not len(known):
@@ -136,15 +138,15 @@ def _units(result: Result, rows: Matrix | None) -> str:
     most, least = known[sizes[known].argmax()], known[sizes[known].argmin()]
     if sizes[most] / sizes[least] >= SCALES:
         return (
-            f"units are likely too far apart: column {most} of the data varies "
-            f"{sizes[most] / sizes[least]:.0e} times as much as column {least} (from "
-            "0); bring all columns to one scale"
+            f"the scales of the columns are likely too far apart: column {most} of the "
+            f"data varies {sizes[most] / sizes[least]:.0e} times as much as column "
+            f"{least} (counted from 0); rescale the columns"
         )
     usual, names = float(np.median(sizes[known])), result.layout.names
     if len(names) > 1 and not 1 / SCALES < usual < SCALES:
         return (
-            f"units of {', '.join(names)} are likely too far apart: the data vary by "
-            f"about {usual:.0e}; divide them by that, so that they vary by about 1"
+            f"the scales of {', '.join(names)} are likely too far apart: the standard "
+            f"deviation of the data is about {usual:.0e}; divide the data by it"
         )
     return ""
 
@@ -152,4 +154,4 @@ def _units(result: Result, rows: Matrix | None) -> str:
 def _round(iterations: float) -> int:
     """Return a number of iterations, rounded up to one digit."""
     unit = 10 ** max(len(str(math.ceil(iterations))) - 1, 1)
-    return math.ceil(iterations / unit) * unit
+    return int(math.ceil(iterations / unit) * unit)

@@ -1,4 +1,4 @@
-"""Why a run ended when it did: which criterion of its stopping rule came last."""
+"""The criterion of the stopping rule that a run met last, or did not meet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dadmm.resilience.runner import HostedNodes, NodeFactory
 
 @dataclass(frozen=True)
 class Ending:
-    """What the stopping rule waited for last; the same on every rank.
+    """The criterion that was met last, or was not met; the same on every rank.
 
     Parameters
     ----------
@@ -24,29 +24,29 @@ class Ending:
     met : bool
         Whether all nodes met all criteria in the last iteration.
     criterion : str
-        One of `stopping.CRITERIA`: of a converged run the one that was met last, else
-        the one that is furthest from being met.
+        One of `stopping.CRITERIA`. If the run converged, the one that was met last;
+        else the one that is furthest from its limit.
     part : str or None
-        The part of theta; None is all of it.
+        The part of theta; None means all of it.
     node : int or None
-        Which node, by its number at the start; None is the sum over all nodes.
+        Original number of the node; None means the sum over all nodes.
     iteration : int
-        The last one in which this criterion was not met.
+        The last iteration in which the criterion was not met.
     factor : float
-        How many times its limit it was then; infinite if that is not known.
+        Its value in that iteration, divided by its limit; inf if unknown.
     trail : ndarray of shape (samples,)
-        How far the network was from meeting all criteria, over the whole run: the
-        largest factor of any node, sampled at equal distances.
+        The largest factor of any node and criterion during the run, sampled at equal
+        intervals.
     spacing : int
         Iterations between two samples.
     patience, delay : int
-        For how many iterations in a row all criteria must be met, and how many more it
-        takes until all nodes know that and stop.
+        The number of consecutive iterations in which all criteria must be met, and the
+        number of iterations until all nodes know it.
     scheme : str
     eta0 : float or None
-        None if the scheme has none.
+        None if the scheme does not use it.
     convex : bool
-        Whether the problem says that it is.
+        Whether the problem declares itself convex.
     """
 
     rule: Rule
@@ -66,7 +66,7 @@ class Ending:
 
     @property
     def what(self) -> str:
-        """The criterion in words."""
+        """The criterion as text."""
         paper = {"disagreement": "primal residual", "residual": "dual residual"}
         name = self.criterion
         name = paper.get(name, name) if self.rule.name == "residuals" else name
@@ -75,12 +75,12 @@ class Ending:
         return f"the {name}{f' of {self.part}' if self.part else ''}{where}"
 
     def words(self, converged: bool) -> str:
-        """Return what the run waited for last, in words."""
+        """Return the line of the report about the stopping rule."""
         if converged:
             return (
                 f"last met: {self.what}, in iteration {self.iteration + 1}; all met "
-                f"{self.patience} times in a row, and {self.delay} iterations later "
-                "all nodes knew"
+                f"{self.patience} times in a row, and known to all nodes "
+                f"{self.delay} iterations later"
             )
         if self.met:
             return f"all criteria met since iteration {self.iteration + 1}"
@@ -89,7 +89,7 @@ class Ending:
         return f"not met: {self.what}{times}"
 
     def summary(self) -> dict[str, Any]:
-        """Return what goes into summary.json."""
+        """Return the entry in summary.json."""
         return {
             "rule": self.rule.name,
             "met": self.met,
@@ -106,7 +106,7 @@ class Ending:
 def find(
     local: HostedNodes, factory: NodeFactory, iterations: int, converged: bool
 ) -> Ending:
-    """Return what the nodes of all processes waited for last."""
+    """Return the ending of a run, from the nodes of all processes."""
     rule, global_stopping, node = factory.rule, local.global_stopping, local.nodes[0]
     scheme: Any = factory.scheme
     together = global_stopping is not None and rule.name == "objective"
@@ -122,7 +122,7 @@ def find(
         own.append((t, worst, verdict[worst], (-1, *verdict[3:])[worst], *each.trail))
     rows = local.exchange.collect(np.array(own))
     found, trails = rows[:, :-TRAIL], rows[:, -TRAIL:]
-    # the latest, and the furthest from its limit where several are as late
+    # the latest; of several, the furthest from its limit
     k = int(np.lexsort((-found[:, 2], -found[:, 0]))[0])
     iteration, criterion, factor, part = found[k].tolist()
     names = node.layout.names

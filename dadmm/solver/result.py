@@ -101,7 +101,8 @@ class Result:
 
     def of(self, node: int) -> Vector:
         """Return the parameters (size,) of a node, by its number at the start."""
-        return self.theta[np.searchsorted(self.nodes, node)]
+        theta: Vector = self.theta[np.searchsorted(self.nodes, node)]
+        return theta
 
     def parts(self, i: int) -> Any:
         """Return the named parts of node i's parameters."""

@@ -1,9 +1,9 @@
-"""A network from measurements: ``python -m dadmm.calibrate ROWS.csv --out my.toml``.
+"""Fit a network to measurements: ``python -m dadmm.calibrate ROWS.csv --out my.toml``.
 
-The rows are messages that went to and fro with nothing in their way: ``class`` (socket,
-host, lan or wan), ``bytes`` of the payload, and ``seconds`` of half a round trip. What
-comes out is read by ``dadmm.replay --network my.toml``. Headers have no place in it:
-the bandwidth is that of the payload. Exit codes: 0 done, 2 bad input.
+The rows are ping-pong messages on an idle network: ``class`` (socket, host, lan or
+wan), ``bytes`` of the payload, and ``seconds`` of half a round trip. The output is for
+``dadmm.replay --network my.toml``. It has no headers: the bandwidth is that of the
+payload. Exit codes: 0 success, 2 invalid input.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ def fit(sizes: Any, seconds: Any) -> tuple[float, float]:
 
     Notes
     -----
-    Of each size the median counts, so that a few disturbed messages do not. The line
-    through the medians minimises relative errors: sizes span decades, and absolute ones
-    would leave the latency to chance. Neither number is negative; a bandwidth that
-    cannot be told from infinity is.
+    The line is fitted to the median of each size, which a few slow messages do not
+    change. It minimises relative errors, because sizes span decades, and absolute
+    errors would hardly depend on the latency. Neither number is negative. If seconds do
+    not grow with the size, the bandwidth is infinite.
     """
     sizes, seconds = np.asarray(sizes, dtype=float), np.asarray(seconds, dtype=float)
     points = np.unique(sizes)
     if len(points) < 2 or not (seconds > 0).all():
         raise ConfigError(
-            "latency and bandwidth need messages of at least two sizes, and times that "
-            f"are positive; got {len(points)} sizes"
+            "latency and bandwidth need messages of at least two sizes, and positive "
+            f"times; got {len(points)} sizes"
         )
     times = np.array([np.median(seconds[sizes == size]) for size in points])
     design = np.stack([1 / times, points / times], axis=1)
     best, least = np.zeros(2), math.inf
-    for columns in ([0, 1], [0], [1]):  # both, or the one that is not negative
+    for columns in ([0, 1], [0], [1]):  # both, or one if the other is negative
         found = np.zeros(2)
         found[columns] = np.linalg.pinv(design[:, columns]).sum(axis=1)
         misfit = float(np.sum((design @ found - 1) ** 2))
@@ -62,7 +62,7 @@ def fit(sizes: Any, seconds: Any) -> tuple[float, float]:
 def calibrated(rows: Iterable[Mapping[str, Any]], **settings: Any) -> Network:
     """Return the network of measured rows with ``class``, ``bytes``, ``seconds``.
 
-    Further settings, such as ``hosts`` and ``egress``, are those of `Network`.
+    ``settings``, such as ``hosts`` and ``egress``, are arguments of `Network`.
     """
     table = [(row["class"], float(row["bytes"]), float(row["seconds"])) for row in rows]
     links = {}
@@ -104,7 +104,7 @@ def _is_measured(text: Any) -> bool:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print or write the network of measured rows; return the exit code."""
+    """Print or write the network of a CSV file; return the exit code."""
     parser = Parser(
         prog="python -m dadmm.calibrate",
         description="Latency and bandwidth from measured messages.",

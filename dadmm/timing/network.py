@@ -1,13 +1,13 @@
-"""A network as a few numbers: latency and bandwidth of links, and what is where.
+"""A model of a network: latency and bandwidth of links, and places of nodes.
 
-A message of b bytes takes ``latency + wire(b) / bandwidth`` when nothing is in its way.
-The link between two nodes is of the class `socket`, `host`, `lan` or `wan`: the nearest
-that holds both. Messages that leave a host also pass its interface, first come, first
-served, and have on the wire
+A message of b bytes takes ``latency + wire(b) / bandwidth`` on an idle link. The class
+of a link is `socket`, `host`, `lan` or `wan`: the smallest unit that contains both
+nodes. Messages that leave a host also pass its interface, in the order in which they
+are posted, and have on the wire
 
     wire(b) = b + message + packet * ceil((b + message) / payload)
 
-bytes: headers of the message, and of each packet that carries ``payload`` bytes.
+bytes: a header per message, and a header per packet of ``payload`` bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Link:
-    """How long a message takes: ``latency`` in seconds, ``bandwidth`` in bytes/s."""
+    """A class of links: ``latency`` in seconds, ``bandwidth`` in bytes/s."""
 
     latency: float = 0.0
     bandwidth: float = math.inf
@@ -51,7 +51,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Overhead:
-    """Bytes on the wire beside the payload: of a message, and of each packet."""
+    """Bytes on the wire besides the payload, per message and per packet."""
 
     message: float = 0.0
     packet: float = 0.0
@@ -67,7 +67,7 @@ class Overhead:
 
 @dataclass(frozen=True)
 class Override:
-    """A link that is not like its class, between two nodes or hosts, both ways."""
+    """A link that differs from its class, between two nodes or hosts, both ways."""
 
     latency: float | None = None
     bandwidth: float | None = None
@@ -102,7 +102,7 @@ class Stragglers:
 
 
 class Wires(NamedTuple):
-    """The network as the edges of a graph see it."""
+    """The properties of the network for each edge of a graph."""
 
     kind: Integers  # (E,) index into CLASSES
     latency: Vector  # (E,)
@@ -113,30 +113,30 @@ class Wires(NamedTuple):
 
 @dataclass(frozen=True)
 class Network:
-    """Latency, bandwidth and place of everything.
+    """Latency and bandwidth of links, and the places of nodes.
 
     Parameters
     ----------
     links : dict of str to Link
-        By class; without `socket` that is as `host`.
+        By class. If `socket` is missing, `host` is used.
     hosts : "recorded", "each", int or tuple of int
-        Where the nodes are: as in the run, each on a host of its own, in equal blocks
-        on so many hosts, or the host of every node.
+        Hosts of the nodes: as in the run, one host per node, equal blocks on this
+        number of hosts, or the host of every node.
     sockets : int or tuple of int
-        Of a host, filled in blocks; or the socket of every node, counted in its host.
+        Sockets per host, filled in blocks, or the socket of every node in its host.
     sites : "each", int or tuple of int
-        The same of hosts as ``hosts`` of nodes.
+        Sites of the hosts, given as ``hosts`` is for nodes.
     egress : float
-        Bytes/s of a host's interface, which the messages of all its nodes share.
+        Bytes/s of a host's interface, shared by the messages of all its nodes.
     burst : float
-        Bytes that an interface lets pass at once after a rest: it is a token bucket.
+        Bytes that an idle interface sends at once, as a token bucket.
     confirm_above : float
-        Sends of more bytes than this to another host are over when the receiver has
+        Messages to another host of more bytes are complete when the receiver has
         confirmed them, so that their exchange takes two latencies.
     overhead : Overhead
-        Of messages that leave their host.
+        Overhead of messages that leave their host.
     override : tuple of Override
-        The last that fits an edge holds.
+        The last one that matches an edge applies.
     stragglers : Stragglers
     """
 
@@ -180,7 +180,7 @@ class Network:
         check_positive("stragglers: factor", self.stragglers.factor)
         check_integer("stragglers: seed", self.stragglers.seed, 0, MOST_SEED)
         if not isinstance(self.name, str):
-            raise ConfigError(f"name must be a text, got {self.name!r}")
+            raise ConfigError(f"name must be a string, got {self.name!r}")
         if not 0 <= self.stragglers.share <= 1:
             raise ConfigError(
                 f"stragglers: share must be in 0..1, got {self.stragglers.share!r}"
@@ -188,7 +188,7 @@ class Network:
 
     @classmethod
     def read(cls, name: str | Path) -> Network:
-        """Return a network by the name of a preset, or from a TOML file."""
+        """Return a preset by its name, or the network of a TOML file."""
         path = PRESETS / f"{name}.toml"
         if "/" in str(name) or not path.is_file():
             path = Path(name)
@@ -216,10 +216,11 @@ class Network:
         found["override"] = tuple(
             build(Override, rule, f"override {k}") for k, rule in enumerate(rules)
         )
-        return build(cls, found, "a network")
+        network: Network = build(cls, found, "a network")
+        return network
 
     def to_toml(self) -> str:
-        """Return what `read` reads back as this network."""
+        """Return the network as a TOML file for `read`."""
         rates = ("egress", "burst", "confirm_above")
         plain = ("name", "hosts", "sockets", "sites", *rates)
         lines = [f"{name} = {toml_value(getattr(self, name))}" for name in plain]
@@ -257,14 +258,14 @@ class Network:
     def wires(
         self, edges: Integers, n_nodes: int, recorded: Sequence[str] = ()
     ) -> Wires:
-        """Return what each directed edge of a graph is made of.
+        """Return the properties of each directed edge of a graph.
 
         Parameters
         ----------
         edges : ndarray of shape (E, 2)
         n_nodes : int
         recorded : sequence of str
-            Where the nodes of a run were, for ``hosts = "recorded"``.
+            Hosts of the nodes in a run, for ``hosts = "recorded"``.
         """
         host, socket, site = self.place(n_nodes, recorded)
         i, j = edges.T
@@ -297,7 +298,7 @@ class Network:
 
 
 def _spread(rule: Any, count: int, name: str, of: str) -> Integers:
-    """Return the place of each of so many nodes or hosts."""
+    """Return the place of each node or host."""
     if rule == "each":
         return np.arange(count)
     if type(rule) is int and 0 < rule <= MOST_PLACES:  # blocks, as benchmarks/netem

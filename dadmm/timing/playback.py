@@ -1,21 +1,21 @@
-"""A run's messages on a modelled network, event by event.
+"""Discrete-event simulation of a run's messages on a modelled network.
 
-Node i posts iteration t when it has worked on it, to all its neighbours in their order,
-and its exchange ends when all their messages are in:
+When node i has done its work of iteration t, it posts messages to all neighbours in
+their order. Its exchange ends when all messages of its neighbours have arrived:
 
     post_i(t) = end_i(t - 1) + work_i(t)
     end_i(t)  = max(post_i(t), max_j arrival_ji(t))
 
-A message that leaves its host goes through the host's interface, in the order in which
-the messages of all its nodes were posted, and through its link while it still does so:
+A message that leaves its host passes the host's interface, in the order in which the
+messages of all its nodes are posted, and at the same time its link:
 
     start   = max(post, interface free)
     left    = max(start + wire / egress, max(start, link free) + wire / bandwidth)
     arrival = left + latency
 
-(An interface with a burst is ahead of this by the bytes that it may pass at once.)
-Where sends are confirmed, an exchange also waits for that: the receiver confirms a
-message when it is in and its own exchange has begun; this goes the same way back.
+(An interface with a burst is ahead by the bytes that it can send at once.) If messages
+are confirmed, an exchange also waits for the confirmations. The receiver confirms a
+message when it has arrived and the receiver's own exchange has begun.
 """
 
 from __future__ import annotations
@@ -34,43 +34,43 @@ POST, CONFIRM = 0, 1  # kinds of events
 
 
 class Played(NamedTuple):
-    """When things happened; row 0 is the swap before iteration 1."""
+    """Simulated times; row 0 is the exchange before iteration 1."""
 
     posts: Matrix  # (iterations + 1, n_nodes)
     ends: Matrix  # (iterations + 1, n_nodes)
-    origin: Integers  # (iterations + 1, n_nodes) whose post led to this end
-    edge: Integers  # (iterations + 1, n_nodes) by which message, -1 for none
+    origin: Integers  # (iterations + 1, n_nodes) the node whose message ended it
+    edge: Integers  # (iterations + 1, n_nodes) the edge of that message, or -1
     parts: np.ndarray  # (iterations + 1, n_nodes, 3) from that post to this end:
     # seconds on the wire, in queues, and of latency
 
 
 def play(trace: Trace, network: Network, wires: Wires, work: Matrix) -> Played:
-    """Return what happens when nodes work for so long before each post.
+    """Simulate a run with these computing times before each post.
 
     Parameters
     ----------
     trace : Trace
-        Of which only the messages count.
+        Only its messages are used.
     network : Network
     wires : Wires
-        Those of the network for the trace's edges.
+        ``network.wires`` for the edges of the trace.
     work : ndarray of shape (iterations + 1, n_nodes)
     """
-    stage = _Stage(trace, network, wires, work)
-    heap = stage.events
-    # Events come in the order of time: none can cause an earlier one. So interfaces
-    # serve in that order, also where the nodes of a host are iterations apart.
+    simulation = _Simulation(trace, network, wires, work)
+    heap = simulation.events
+    # Events are in the order of time, and none causes an earlier one. So interfaces
+    # send in that order, even if the nodes of a host are in different iterations.
     while heap:
         now, kind, which, t = heapq.heappop(heap)
         if kind == POST:
-            stage.post(now, which, t)
+            simulation.post(now, which, t)
         else:
-            stage.confirm(now, which, t)
-    return stage.played
+            simulation.confirm(now, which, t)
+    return simulation.played
 
 
-class _Stage:
-    """Nodes, interfaces and links, and when each will be free again."""
+class _Simulation:
+    """The state of nodes, interfaces and links."""
 
     def __init__(
         self, trace: Trace, network: Network, wires: Wires, work: Matrix
@@ -89,7 +89,7 @@ class _Stage:
         self._sent = sizes > 0
         self._checked = wires.leaves & (sizes > network.confirm_above)
         shape = len(sizes), trace.n_nodes
-        self._due = np.ones(shape, dtype=np.int64)  # what ends wait for: the own post,
+        self._due = np.ones(shape, dtype=np.int64)  # events before an end: the post,
         np.add.at(self._due.T, trace.edges[:, 1], self._sent.T)  # messages,
         np.add.at(self._due.T, trace.edges[:, 0], self._checked.T)  # confirmations
         self._interface = np.zeros(int(wires.host.max()) + 1)
@@ -129,7 +129,7 @@ class _Stage:
             self._end(t, j)
 
     def _plan(self, now: float, row: slice, t: int) -> None:
-        """Plan the confirmations that the post of these edges makes possible."""
+        """Schedule the confirmations that follow from the post on these edges."""
         for e in range(row.start, row.stop):
             back = self._reverse[e]
             if self._latest[self._edges[e, 1]] == t:  # both ends have posted
@@ -159,7 +159,7 @@ class _Stage:
     def _send(
         self, now: float, i: int, row: slice, hold: Vector, carry: Vector
     ) -> tuple[Vector, Vector]:
-        """Return when messages of node i have left, and how long each was on the wire.
+        """Return when messages of node i have left, and their transmission times.
 
         Parameters
         ----------
@@ -184,17 +184,17 @@ class _Stage:
     def _come(
         self, t: int, to: Integers, when: Vector, origin: int, edge: Integers | int
     ) -> None:
-        """Note what came last so far."""
+        """Record the latest arrival so far."""
         self._came[t, to] = when
         self.played.origin[t, to], self.played.edge[t, to] = origin, edge
 
     def _end(self, t: int, i: int) -> None:
-        """End node i's exchange if nothing is due, and let it work."""
+        """End node i's exchange if nothing is missing, and schedule its next post."""
         if self._due[t, i]:
             return
         posted, came = self.played.posts[t, i], self._came[t, i]
         end = self.played.ends[t, i] = max(posted, came)
-        if came <= posted:  # nobody was waited for
+        if came <= posted:  # it did not wait
             self.played.origin[t, i], self.played.edge[t, i] = i, -1
         if t + 1 < len(self._work):
             heapq.heappush(self.events, (end + self._work[t + 1, i], POST, i, t + 1))

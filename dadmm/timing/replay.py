@@ -1,9 +1,9 @@
 """Predict a run on another network: ``python -m dadmm.replay RUN --network wan``.
 
-The work of the nodes and the sizes of their messages are those of the recorded run, see
-`dadmm.timing.playback`. A node's work before it posts iteration t is the solve of t and
-the update of t - 1, times its straggler factor. The time of callbacks is left out. Exit
-codes: 0 done, 2 bad input.
+Computing times and message sizes are those of the recorded run; `playback` simulates
+the messages. Before a node posts the messages of iteration t, it does the update of
+t - 1 and the solve of t, times its straggler factor. Callbacks are left out. Exit
+codes: 0 success, 2 invalid input.
 """
 
 from __future__ import annotations
@@ -27,23 +27,26 @@ from dadmm.timing.trace import Trace, write
 
 
 class Breakdown(NamedTuple):
-    """Where the seconds of the critical path went; they add up to all of them.
+    """Seconds of the critical path by cause. Their sum is the time of the run.
 
-    The critical path leads back from the last exchange to the first: from the end of an
-    exchange to the post of the message that came last (or was confirmed last), and
-    from there to the end of the sender's exchange before.
+    The critical path is traced from the last exchange to the first: from the end of an
+    exchange to the post of the message that arrived (or was confirmed) last, and from
+    there to the end of the sender's previous exchange.
     """
 
-    compute: float  # what a node has to do on average
-    stragglers: float  # what the nodes on the path did beyond that
+    compute: float  # mean over the nodes
+    stragglers: float  # computing time on the path beyond the mean
     transmission: float  # bytes on the wire
-    queueing: float  # behind other messages of the same interface or link
+    queueing: float  # waiting for an interface or link
     latency: float
 
 
 @dataclass(frozen=True)
 class Replay:
-    """A recorded run on a modelled network; row 0 is the swap before iteration 1."""
+    """A recorded run on a modelled network.
+
+    Row 0 of the arrays is the exchange before iteration 1.
+    """
 
     trace: Trace
     network: Network
@@ -58,17 +61,17 @@ class Replay:
 
     @property
     def ends(self) -> Matrix:
-        """When their exchanges end, (iterations + 1, n_nodes)."""
+        """When nodes end their exchanges, (iterations + 1, n_nodes)."""
         return self.played.ends
 
     @property
     def seconds(self) -> float:
-        """What the run takes, the first swap included."""
+        """Time of the run, with the first exchange."""
         return float((self.ends[-1] + self.work[-1]).max())
 
     @property
     def loop_seconds(self) -> float:
-        """What the iterations take, of the node for which they take longest."""
+        """Time of the iterations, on the slowest node."""
         return float((self.ends[-1] + self.work[-1] - self.ends[0]).max())
 
     @property
@@ -78,7 +81,7 @@ class Replay:
 
     @property
     def wire_bytes(self) -> int:
-        """What leaves the hosts, headers included."""
+        """Bytes that leave the hosts, with headers."""
         sizes = np.concatenate([self.trace.prime[None], self.trace.bytes])
         sizes = sizes[:, self.wires.leaves]
         overhead = self.network.overhead
@@ -104,12 +107,12 @@ class Replay:
 
     @property
     def breakdown(self) -> Breakdown:
-        """Where the seconds went."""
+        """Seconds of the critical path by cause."""
         return self.path[0]
 
     @property
     def slowest(self) -> tuple[int, int] | None:
-        """The link on which the critical path spends most, None if it uses none."""
+        """The edge with most network time on the critical path, or None."""
         by_edge = self.path[1]
         if not by_edge.any():
             return None
@@ -118,14 +121,14 @@ class Replay:
 
 
 def replay(trace: Trace, network: Network, observe: bool = False) -> Replay:
-    """Return a recorded run as it would be on a network.
+    """Predict a recorded run on a network.
 
     Parameters
     ----------
     trace : Trace
     network : Network
     observe : bool
-        Whether what watchers took counts as work.
+        Whether callbacks count as computing time.
     """
     wires = network.wires(trace.edges, trace.n_nodes, trace.hosts)
     factors = network.stragglers.factors(len(trace.solve), trace.n_nodes)
@@ -137,7 +140,7 @@ def replay(trace: Trace, network: Network, observe: bool = False) -> Replay:
 
 
 def table(replays: Sequence[Replay]) -> str:
-    """Return a few lines: a row for each network."""
+    """Return a table with a row per network."""
     head = ("network", "seconds", *Breakdown._fields, "bytes on wire", "slowest link")
     rows = [head, *(_row(found) for found in replays)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -150,13 +153,13 @@ def table(replays: Sequence[Replay]) -> str:
 
 def _row(found: Replay) -> tuple[str, ...]:
     seconds = (found.seconds, *found.breakdown)
-    numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # rounding aside
+    numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # else rounding
     wire = f"{found.wire_bytes:,}"
     return found.network.name, *numbers, wire, _name(found)
 
 
 def _name(found: Replay) -> str:
-    """Return the slowest link in words."""
+    """Return the slowest link as text."""
     if found.slowest is None:
         return "none"
     by_edge = found.path[1]
@@ -195,7 +198,7 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print what a run would take on each network; return the exit code."""
+    """Print the predicted time of a run on each network; return the exit code."""
     try:
         given = _arguments(sys.argv[1:] if argv is None else argv)
         networks = [Network.read(name) for name in given.network]
@@ -208,8 +211,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return report_error(error)
     if trace.collectives:
         print(
-            f"dadmm: warning: the {trace.collectives} collectives of this run are not "
-            "modelled; use --agreement neighbours",
+            f"dadmm: warning: {trace.collectives} collectives of this run are not "
+            "modelled; use a run with --agreement neighbours",
             file=sys.stderr,
         )
     print(

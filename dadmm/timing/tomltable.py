@@ -1,4 +1,4 @@
-"""Tables of a TOML file as frozen dataclasses, with units and checks in words."""
+"""Tables of a TOML file as frozen dataclasses, with units and checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PLAIN = {"float": "a number", "int": "an integer", "bool": "true or false"}
 
 
 def build(kind: Any, given: Any, where: str) -> Any:
-    """Return a dataclass made of a table, each value as its field's type says."""
+    """Return a dataclass from a table, after checking the types of its values."""
     types = {item.name: str(item.type) for item in fields(kind)}
     found = {}
     for name, value in table(given, where).items():
@@ -38,7 +38,7 @@ def build(kind: Any, given: Any, where: str) -> Any:
 
 
 def quantity(value: Any, units: Mapping[str, float], name: str) -> float:
-    """Return a number, or a text such as '10 Mbit/s', in the basic unit."""
+    """Return a number, or a string such as '10 Mbit/s', in the basic unit."""
     if type(value) in (int, float):
         return as_float(value)
     match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([A-Za-z/]+)\s*", str(value))
@@ -46,13 +46,13 @@ def quantity(value: Any, units: Mapping[str, float], name: str) -> float:
         return float(match[1]) * units[match[2]]  # type: ignore[index]
     except (TypeError, ValueError, KeyError):
         raise ConfigError(
-            f"{name} must be a number or a text with one of the units "
+            f"{name} must be a number or a string with one of the units "
             f"{', '.join(units)}, got {value!r}"
         ) from None
 
 
 def _typed(value: Any, kind: str, name: str) -> Any:
-    """Return a value as a field's type; lists of integers become tuples."""
+    """Return a value with the type of a field; lists of integers become tuples."""
     if type(value) is list and all(type(k) is int for k in value):
         value = tuple(value)
     if kind == "float" and type(value) is int:
@@ -65,7 +65,7 @@ def _typed(value: Any, kind: str, name: str) -> Any:
 
 
 def table(value: Any, where: str) -> dict[str, Any]:
-    """Return a table as it is."""
+    """Return a table, or raise."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} must be a table, got {value!r}")
     return dict(value)

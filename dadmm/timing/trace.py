@@ -1,4 +1,4 @@
-"""The timing of a run: how long each node worked and talked, and what it sent."""
+"""The timing of a recorded run: seconds by phase, and bytes by message."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Trace:
-    """What timing needs to know of a run.
+    """Seconds of each node and bytes of each message, by iteration.
 
     Parameters
     ----------
     edges : ndarray of shape (E, 2)
         Directed edges (i, j), sorted by i and then j; every edge in both directions.
     solve, exchange, update, observe : ndarray of shape (iterations, n_nodes)
-        Seconds, in the order in which a node spends them: local problem, messages,
-        multipliers and penalties, and what callbacks took. As in history.csv,
-        ``observe[t]`` is that of the iteration before: where it ends, ``solve[t]``
-        starts.
+        Seconds of each phase: local problem, messages, multipliers and penalties, and
+        callbacks. As in history.csv, ``observe[t]`` belongs to the iteration before:
+        when it ends, ``solve[t]`` starts.
     bytes : ndarray of shape (iterations, E)
         Payload of i's message to j; 0 where none was sent.
     prime : ndarray of shape (E,)
-        The same of the swap before iteration 1.
+        Payload of the exchange before iteration 1.
     hosts : tuple of str
-        Where each node ran, if it is known.
+        Host of each node, if known.
     collectives : int
         Collective calls inside the loop, whose time is part of ``exchange``.
     alone : bool
-        Whether all nodes lived in one process, so that none ever waited.
+        Whether all nodes ran in one process, where none waits.
     """
 
     edges: Integers
@@ -53,12 +52,12 @@ class Trace:
 
     @property
     def n_nodes(self) -> int:
-        """How many nodes there are."""
-        return self.solve.shape[1]
+        """Number of nodes."""
+        return int(self.solve.shape[1])
 
     @property
     def starts(self) -> Integers:
-        """Where each node's edges start, (n_nodes,)."""
+        """Index of each node's first edge, (n_nodes,)."""
         return np.searchsorted(self.edges[:, 0], np.arange(self.n_nodes))
 
     @property
@@ -68,15 +67,15 @@ class Trace:
 
     @property
     def seconds(self) -> float:
-        """What the loop took: all durations of the slowest node."""
+        """Seconds of the loop, on the slowest node."""
         spent = self.solve + self.exchange + self.update + self.observe
         return float(spent.sum(axis=0).max())
 
     def compute(self, observe: bool = False) -> Matrix:
         """Return the work between an exchange and the next, (iterations, n_nodes).
 
-        Row t is the update of iteration t - 1 and the solve of t, with ``observe`` also
-        what callbacks took in between. The last update comes after the last exchange.
+        Row t is the update of iteration t - 1 and the solve of t, and with ``observe``
+        the callbacks in between. The last update comes after the last exchange.
         """
         work = self.solve + (self.observe if observe else 0.0)
         work[1:] += self.update[:-1]
@@ -84,7 +83,7 @@ class Trace:
 
     @classmethod
     def read(cls, folder: str | Path) -> Trace:
-        """Return the timing of the run in a folder."""
+        """Return the timing of a run."""
         run = RunFolder.read(folder)
         hosts = run.summary.get("node_hosts", [])
         if len(hosts) not in (0, run.topology.n_nodes):
@@ -107,7 +106,7 @@ class Trace:
 
 
 def write(path: str | Path, text: str) -> None:
-    """Write what was found about a run."""
+    """Write a text file, or raise `OutputError`."""
     try:
         Path(path).write_text(text, "utf-8")
     except (OSError, ValueError) as error:  # also a name that no file can have
@@ -118,8 +117,8 @@ def write(path: str | Path, text: str) -> None:
 def _payload(run: RunFolder) -> Matrix:
     """Return the payload of each message, (iterations, E), 0 where none was sent.
 
-    Without edges.csv a node's bytes are spread evenly, if it sent to all neighbours and
-    none of its messages is ``silent``, a header only.
+    Without edges.csv, the bytes of a node are divided evenly among its neighbours.
+    This needs a message with payload to every neighbour.
     """
     if run.by_edge:
         return run.edge_column("bytes", NOT_NEGATIVE)
@@ -137,7 +136,7 @@ def _payload(run: RunFolder) -> Matrix:
 
 
 def _prime(run: RunFolder, payload: Matrix) -> Vector:
-    """Return the payload of the swap before iteration 1: what no row accounts for."""
+    """Return the payload of the exchange before iteration 1, which has no row."""
     n_edges = payload.shape[1]
     missing = max(run.entry("bytes") - payload.sum(), 0.0)
     return np.full(n_edges, missing / max(n_edges, 1))

@@ -1,20 +1,20 @@
-"""Who waits for whom: how much of each exchange was waiting for slower neighbours.
+"""Estimate how long nodes waited for neighbours: ``python -m dadmm.waiting RUN``.
 
-A run records durations only. Laid end to end they give, on node i's own clock, when it
-posted its messages, a_i(t), and when its exchange ended, f_i(t) = a_i(t) + exchange.
-The clocks are apart by unknown offsets o_i. No message arrives before it was posted:
+A run records durations only. Their sums give, on node i's clock, the time a_i(t) at
+which it posted its messages and the time f_i(t) at which its exchange ended. The clocks
+have unknown offsets o_i. No message arrives before it is posted:
 
     o_i + f_i(t) >= o_j + a_j(t)     for all neighbours i, j and all t,
 
-so that every edge bounds o_j - o_i from above by U_ij = min_t f_i(t) - a_j(t) and from
-below by -U_ji, as in NTP. The bounds are apart by the round trip U_ij + U_ji. With
-offsets between them (`offsets`), node i waited in iteration t for the last neighbour,
+so every edge bounds o_j - o_i from above by U_ij = min_t f_i(t) - a_j(t) and from below
+by -U_ji, as in NTP. The difference of the bounds is the round trip U_ij + U_ji. With
+offsets between the bounds (`offsets`), the time that node i waited in iteration t is
 
     wait_i(t) = clip(max_j (o_j + a_j(t)) - (o_i + a_i(t)), 0, exchange_i(t)),
 
-and the rest of its exchange is the message's way. Where in the interval an offset lies
-the record cannot tell, but whatever it is, the wait lies between what the two bounds
-give: ``least`` and ``most``.
+and the rest of the exchange is the transfer of the last message. The record does not
+determine the offset within its interval, but the waiting time lies between the values
+for the two bounds, ``least`` and ``most``.
 """
 
 from __future__ import annotations
@@ -32,50 +32,50 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.timing.tomltable import SECONDS, quantity
 from dadmm.timing.trace import Integers, Trace, write
 
-WINDOW = 200  # iterations that share offsets: what no timer saw makes clocks drift
-LOW = 0.05  # fraction of iterations in which a direction must be tight to seem so
-DOUBT = 0.01  # spread, of the round trip, that says little
+WINDOW = 200  # iterations with constant offsets: untimed work makes clocks drift
+LOW = 0.05  # quantile of the gaps that measures their spread
+DOUBT = 0.01  # spread, relative to the round trip, that is not significant
 
 
 class Waiting(NamedTuple):
     """Seconds that the nodes of a run waited for each other."""
 
     edges: Integers  # (E, 2)
-    seconds: Vector  # (n_nodes,) estimate of what each node waited
-    least: Vector  # (n_nodes,) bounds that hold wherever the offsets lie
+    seconds: Vector  # (n_nodes,) estimated waiting time
+    least: Vector  # (n_nodes,) bounds for all possible offsets
     most: Vector
     by_edge: Vector  # (E,) what i waited for j, aligned with the edges
-    exchange: Vector  # (n_nodes,) all of the exchanges, waiting included
+    exchange: Vector  # (n_nodes,) of all exchanges, with waiting
     busy: Vector  # (n_nodes,) local problem, multipliers and penalties
 
     @property
     def share(self) -> float:
-        """Which part of all exchanges was waiting."""
+        """Fraction of the exchange time that was waiting."""
         return float(self.seconds.sum() / max(self.exchange.sum(), 1e-300))
 
     @property
     def imbalance(self) -> float:
-        """How much busier the busiest node is than the mean; 1 is even."""
+        """Computing time of the busiest node, divided by the mean."""
         return float(self.busy.max() / max(self.busy.mean(), 1e-300))
 
 
 def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Waiting:
-    """Return who waited for whom in a run.
+    """Estimate how long nodes waited for each other in a run.
 
     Parameters
     ----------
     trace : Trace
     way : float, optional
-        Seconds from post to arrival of the quickest message, if known. By default half
-        the smallest round trip, which is the most that the record allows: where one
-        node is always late, the estimate may then be half of the truth.
+        Seconds from post to arrival of the fastest message, if known. By default half
+        the smallest round trip, the largest possible value. If one node is always late,
+        the estimated waiting time may then be half of the true one.
     window : int
-        For how many iterations the offsets of the clocks are taken to be constant.
+        Number of iterations in which the offsets are assumed to be constant.
     """
     if trace.alone:
         raise ConfigError(
-            "all nodes of this run lived in one process, where none waits for another; "
-            "run it under mpiexec"
+            "all nodes of this run were in one process, where none waits; run it under "
+            "mpiexec"
         )
     posts, ends = clocks(trace)
     heard = trace.bytes[:, trace.reverse] > 0  # whether i got a message from j
@@ -91,7 +91,7 @@ def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Wai
         upper = bounds(trace, a, f, got)[0]
         low = waits(trace, a, f, got, -upper[trace.reverse])[0]
         high = waits(trace, a, f, got, upper)[0]
-        # Least squares may leave an interval, and drift may turn one around.
+        # least squares can leave an interval, and drift can invert one
         totals[0] += wait.sum(axis=0)
         totals[1] += np.minimum(low, wait).sum(axis=0)
         totals[2] += np.maximum(high, wait).sum(axis=0)
@@ -102,9 +102,9 @@ def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Wai
 
 
 def clocks(trace: Trace) -> tuple[Matrix, Matrix]:
-    """Return when nodes posted and when their exchanges ended, each on its own clock.
+    """Return when nodes posted messages and ended exchanges, by their own clocks.
 
-    Both are (iterations, n_nodes); every clock starts with the node's first solve.
+    Both are (iterations, n_nodes). A clock starts with the node's first solve.
     """
     ends = np.cumsum(trace.compute(observe=True) + trace.exchange, axis=0)
     return ends - trace.exchange, ends
@@ -113,7 +113,7 @@ def clocks(trace: Trace) -> tuple[Matrix, Matrix]:
 def bounds(
     trace: Trace, posts: Matrix, ends: Matrix, heard: NDArray[np.bool_]
 ) -> tuple[Vector, Vector]:
-    """Return the bound U_ij of ``o_j - o_i``, and how far it mostly is from tight.
+    """Return the bound U_ij of ``o_j - o_i``, and the spread of the gaps.
 
     Parameters
     ----------
@@ -125,14 +125,14 @@ def bounds(
     Returns
     -------
     upper, spread : ndarray of shape (E,)
-        The spread is that from the smallest gap to a low quantile of all gaps. When j's
-        message is the last to arrive, the gap is its way, which varies little; when
-        another is, the gap varies as the work of the nodes does.
+        The spread is the difference of a low quantile of the gaps and the smallest. If
+        j's message arrives last, the gap is its transfer time, which varies little;
+        else the gap varies as much as the computing times.
     """
     i, j = trace.edges.T
     gaps = np.sort(np.where(heard, ends[:, i] - posts[:, j], np.inf), axis=0)
     low = gaps[min(1 + int(LOW * len(gaps)), len(gaps) - 1)]
-    known = np.isfinite(low)  # silent edges are given no spread
+    known = np.isfinite(low)  # edges without messages get no spread
     return gaps[0], np.where(known, low, 0.0) - np.where(known, gaps[0], 0.0)
 
 
@@ -143,7 +143,7 @@ def offsets(
     heard: NDArray[np.bool_],
     way: float | None = None,
 ) -> Vector:
-    """Return by how much to advance each node's clock, (n_nodes,); the mean is 0.
+    """Return the offset of each node's clock, (n_nodes,), with mean 0.
 
     Parameters
     ----------
@@ -154,17 +154,17 @@ def offsets(
 
     Notes
     -----
-    Every edge names a point in its interval, of which least squares over all edges make
-    one clock per node, weighted by the inverse square of the round trip: an edge
-    cannot be wrong by more than that. (A spanning tree would add up errors along its
-    paths.) The point is the middle where messages take equally long both ways. What an
-    interval has beyond two ``way`` goes to the direction whose gap varies, because in
-    that one messages lay waiting: a node that is always late never shows how quickly
-    others reach it, and the middle would hide half of what they wait for it.
+    Every edge gives a point in its interval. The offsets are their least-squares fit
+    over all edges, weighted by the inverse square of the round trip, which bounds the
+    error of an edge. (A spanning tree would add up errors along its paths.) If messages
+    take equally long in both directions, the point is the middle. The part of an
+    interval beyond two ``way`` is assigned to the direction whose gap varies, because
+    its messages arrived early: if a node is always late, the record does not show how
+    fast messages reach it, and the middle would hide half of the waiting time.
     """
     upper, spread = bounds(trace, posts, ends, heard)
     under, back = upper[trace.reverse], spread[trace.reverse]  # of the edge (j, i)
-    known = np.isfinite(upper + under)  # else silent: no message, and no bound
+    known = np.isfinite(upper + under)  # else no message, and no bound
     if not known.any():
         return np.zeros(trace.n_nodes)
     edges, upper, under = trace.edges[known], upper[known], under[known]
@@ -175,11 +175,11 @@ def offsets(
     doubt = (DOUBT * rest) ** 2 + 1e-24
     loose = (spread**2 + doubt) / (spread**2 + back**2 + 2 * doubt)
     apart = (upper - under) / 2 + rest * (0.5 - loose)
-    return _settle(trace.n_nodes, edges, apart, 1 / np.maximum(trip, 1e-6) ** 2)
+    return _fit(trace.n_nodes, edges, apart, 1 / np.maximum(trip, 1e-6) ** 2)
 
 
-def _settle(n: int, edges: Integers, apart: Vector, weight: Vector) -> Vector:
-    """Return offsets whose differences fit ``apart`` best: a graph's Laplacian."""
+def _fit(n: int, edges: Integers, apart: Vector, weight: Vector) -> Vector:
+    """Return offsets whose differences fit ``apart`` in the least-squares sense."""
     i, j = edges.T
     weight = weight / weight.max()
     laplacian = np.zeros((n, n))
@@ -193,7 +193,7 @@ def _settle(n: int, edges: Integers, apart: Vector, weight: Vector) -> Vector:
 def waits(
     trace: Trace, posts: Matrix, ends: Matrix, heard: NDArray[np.bool_], apart: Vector
 ) -> tuple[Matrix, Integers]:
-    """Return how long nodes waited, and for the end of which edge.
+    """Return how long nodes waited, and the edge to the neighbour that was last.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ def waits(
 
 
 def table(found: Waiting, rows: int = 5) -> str:
-    """Return a few lines: the whole, and the edges with most waiting."""
+    """Return the totals, and the edges with most waiting time, as text."""
     total = found.seconds.mean()
     low, high = found.least.mean(), found.most.mean()
     lines = [
@@ -245,14 +245,15 @@ def as_dict(found: Waiting) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print who waited for whom in a run; return the exit code."""
+    """Print the waiting times of a run; return the exit code."""
     parser = Parser(
-        prog="python -m dadmm.waiting", description="Who waited for whom in a run."
+        prog="python -m dadmm.waiting",
+        description="Estimate how long nodes waited for each other in a run.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of a run")
     parser.add_argument(
         "--way", metavar="TIME",
-        help="what the quickest message takes, if known, such as '50 us'",
+        help="transfer time of the fastest message, if known, such as '50 us'",
     )  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="write all numbers as JSON")
     try:

@@ -214,7 +214,7 @@ def run(*words):
 
 def test_the_comparison_is_for_synthetic_data_or_asked_for(folder, capsys):
     """A run without it says so, and how to have it."""
-    hint = "not compared with the centralised solution (--compare-centralised does)"
+    hint = "not compared with the centralised solution (use --compare-centralised)"
 
     assert "angle_to_centralised_degrees" not in run("--data", "rows.npy")
     assert hint in capsys.readouterr().out
@@ -297,7 +297,7 @@ def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
     asked = said_to_leave(capsys, "--data", "own-{rank}.npy", "--compare-centralised")
     assert "scatter factor (as good as the rows" in asked
     frames = said_to_leave(capsys, "--problem", "sfm", "--data", "object.mat")
-    assert "rank 0 reads all of them, and sends each node its own" in frames
+    assert "rank 0 reads all of them, and sends each node its rows" in frames
     assert "first frame" in frames
     assert "motion" in frames
     random = said_to_leave(capsys, "--problem", "sfm", "--sfm-start", "random")

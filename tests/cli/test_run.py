@@ -487,12 +487,12 @@ def test_a_run_that_can_go_on_prints_the_command(capsys, monkeypatch):
     """That of this run, or of the launcher that started it."""
     words = [str(word) for word in (*SHORT, "--tolerance", 0)]
     assert main([*words, "--out", "my run"]) == 0
-    again = "to go on: python -m dadmm.run --resume 'my run' --max-iter N"
+    again = "resume with: python -m dadmm.run --resume 'my run' --max-iter N"
     assert again in capsys.readouterr().out.splitlines()
 
     monkeypatch.setenv("DADMM_RESUME_COMMAND", "./launch/local -n 4 --resume")
     assert main([*words, "--out", "other"]) == 0
-    again = "to go on: ./launch/local -n 4 --resume other --max-iter N"
+    again = "resume with: ./launch/local -n 4 --resume other --max-iter N"
     assert again in capsys.readouterr().out.splitlines()
 
 

@@ -215,7 +215,7 @@ def test_other_rules_are_drawn_as_they_judge(tmp_path):
     ]  # fmt: skip
     objective = make(tmp_path / "b", "--nodes", "3", "--stopping", "objective")
     assert list(panels(objective)[0])[1:] == [
-        "Primal residual (not judged)", "Dual residual (not judged)",
+        "Primal residual (not a criterion)", "Dual residual (not a criterion)",
     ]  # fmt: skip
     never = make(tmp_path / "c", "--nodes", "3", "--tolerance", "0")
     assert list(panels(never)[0])[1:] == ["Disagreement", "Residual"]

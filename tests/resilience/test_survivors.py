@@ -68,7 +68,7 @@ def test_who_is_left_says_what_went_wrong(tmp_path):
 
     assert ended.code == 2, ended.err
     assert ended.said[1:] == ["dadmm: error: cannot write to run: no space"]
-    assert ended.said[0].startswith("dadmm: node 0 died; nodes 1-2 go on after")
+    assert ended.said[0].startswith("dadmm: node 0 failed; nodes 1-2 continue after")
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -88,21 +88,21 @@ def test_a_run_writes_what_is_left_of_it(tmp_path, resumed):
     died, apart = ended.said
     # in its seventh iteration here, of which its neighbours may have heard
     last = "(9|10)" if resumed else "[67]"
-    said = rf"dadmm: node 2 died; nodes 0-1 go on after iteration {last}"
+    said = rf"dadmm: node 2 failed; nodes 0-1 continue after iteration {last}"
     assert re.fullmatch(said, died), died
     assert apart == (
-        "dadmm: nodes 3-4 have no path there any more and go on apart; results will be "
-        "in part-00003"
+        "dadmm: nodes 3-4 have no path to them and continue separately; results in "
+        "part-00003"
     )
     check_folder(tmp_path / "run", [0, 1])
     check_folder(tmp_path / "run" / "part-00003", [3, 4])
     assert not (tmp_path / "run" / "parts").exists()
     assert not (tmp_path / "run" / "checkpoints").exists()
-    assert "WITHOUT the nodes that died on the way (2)" in ended.out
+    assert "WITHOUT the nodes that failed (2)" in ended.out
     words = ("--resume", "run", "--on-failure", "abort")
     again = mpiexec(5, "-m", "dadmm.run", *words, cwd=tmp_path)
     assert again.code == 2
-    assert "has lost nodes and ended without them" in again.said[0]
+    assert "ended without them" in again.said[0]
 
 
 def check_folder(folder: Path, nodes: list[int]) -> None:

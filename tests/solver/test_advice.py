@@ -153,7 +153,7 @@ def test_a_run_that_ends_on_the_threshold_needs_a_few_more():
     said = advice(
         quadratics(5), RING, tolerance=1e-6, max_iter=done.ending.iteration + 2
     )
-    assert "not for long enough; allow about 8 iterations more" in said
+    assert "not for long enough; allow about 8 more iterations" in said
 
 
 def test_a_few_iterations_are_too_few():
@@ -192,7 +192,7 @@ def test_a_penalty_that_is_far_off_is_named_with_its_direction(eta0, size, verb)
 def test_a_long_graph_is_named():
     chain = Topology.chain(40)
     said = advice(quadratics(40), chain, tolerance=1e-9, max_iter=120)
-    assert "news takes 39 iterations from end to end" in said
+    assert "information needs 39 iterations to cross it" in said
 
 
 def test_units_are_looked_at_in_the_rows_of_one_node():
@@ -210,16 +210,16 @@ def test_units_are_looked_at_in_the_rows_of_one_node():
     result = solve(own, Topology.ring(4), max_iter=35)
     assert not result.converged
     said = advise(result, 1e-4 * rows)
-    assert "units of W, mu, a are likely too far apart: the data vary by" in said
+    assert "the scales of W, mu, a are likely too far apart" in said
 
 
 def test_a_standstill_of_a_problem_that_is_not_convex_is_named():
     """As its trail tells: it stands still far from the limits."""
     result = solve(quadratics(5), RING, tolerance=1e-9, max_iter=35)
     still = replace(result.ending, trail=np.full(40, 50.0), factor=50.0)
-    assert "not convex; start all alike" in advise(replace(result, ending=still))
+    assert "the problem is not convex; use" in advise(replace(result, ending=still))
     convex = replace(still, convex=True)
-    assert "stands still; raise tolerance to 1e-07" in advise(
+    assert "no longer decreases; raise tolerance to 1e-07" in advise(
         replace(result, ending=convex)
     )
 

@@ -168,7 +168,7 @@ def test_a_network_is_read_back_as_it_was_written(network, tmp_path):
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("egress = '10 furlongs'", "egress must be a number or a text with one of"),
+        ("egress = '10 furlongs'", "egress must be a number or a string with one of"),
         ("[links.moon]\nlatency = 1", "unknown link 'moon'; choose one of socket"),
         ("[links.lan]\nspeed = 1", "links.lan has no 'speed'; it may have latency"),
         ("[links.lan]\nbandwidth = 0", "bandwidth must be positive, got 0"),
