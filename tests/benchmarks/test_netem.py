@@ -213,6 +213,7 @@ def test_counters_see_packets_as_a_wire_would(pair):
     assert sent["tx_bytes"] <= 1514 * sent["tx_packets"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.01])
 def test_a_rate_is_not_exceeded(delay):
     """Neither by the system's switch nor by ours."""
