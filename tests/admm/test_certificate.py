@@ -14,7 +14,7 @@ from dadmm.graphs import topology
 from dadmm.problems import Lasso, LeastSquares
 from tests.support.problems import optimum, quadratics, random_graph
 
-GRAPHS = ("ring", "cluster", "star")
+GRAPHS = ("ring", "complete", "cluster", "star")
 
 
 def moduli(problems):
@@ -24,8 +24,8 @@ def moduli(problems):
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
-@pytest.mark.parametrize("scheme", ["auto", "fixed", "nap", "vp", "edge_balance"])
-@pytest.mark.parametrize("tolerance", [1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("scheme", ["auto", "fixed", "nap"])
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-6])
 def test_converged_bounds_the_distance_from_the_optimum(graph, scheme, tolerance):
     """For all nodes, with a bound that shrinks with the tolerance."""
     problems, net = quadratics(10, 4, seed=3), topology.build(graph, 10)
