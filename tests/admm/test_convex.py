@@ -53,8 +53,10 @@ def reach(problems, topology, scheme, max_iter, **settings):
     return run(problems, topology, scheme, max_iter, callbacks=[watch], **settings)
 
 
-@pytest.mark.parametrize("relaxation", [1.0, 1.6])
-@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    ("scheme", "relaxation"),
+    [(scheme, 1.0) for scheme in SCHEMES] + [("fixed", 1.6), ("auto", 1.6)],
+)
 @pytest.mark.parametrize("graph", TWENTY)
 def test_every_scheme_reaches_the_optimum_of_twenty_nodes(graph, scheme, relaxation):
     """To 1e-8, though each node has its own axes, curvatures and centre.

@@ -209,6 +209,7 @@ def test_counters_count_ethernet_frames(pair):
     assert sent["tx_bytes"] <= 1514 * sent["tx_packets"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.01])
 def test_a_rate_is_not_exceeded(delay):
     """Neither with the bridge of the kernel nor with a delay."""

@@ -17,7 +17,7 @@ import pytest
 from tests.support.emulation import start_netem
 from tests.support.processes import Job
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.slow]
 
 MARK = "DADMM_TEST_MARK"  # a variable that all processes of one test inherit
 # A rank with a child that is not waited for and sleeps for minutes

@@ -47,7 +47,7 @@ def test_survivors_reach_the_optimum_of_their_own_data(seed):
         assert dead >= set(part["lost"]) > set()
 
 
-@pytest.mark.parametrize("seed", [1, 6])
+@pytest.mark.parametrize("seed", [1, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_death_among_survivors_who_have_not_met_is_survived(seed):
     """They go back once more, to the state that they were about to go on from."""
     ended = openmpi.start(5, *program("survivors.py"), seed, "opening").end()
