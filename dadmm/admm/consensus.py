@@ -130,7 +130,7 @@ def influence(drift: Matrix, said: Matrix, heard: Matrix, eta: Vector) -> Vector
     eta : ndarray of shape (degree,)
     """
     gap = said - heard
-    moved = np.sqrt(np.vecdot(drift, drift)) + 0.5 * np.sqrt(np.vecdot(gap, gap))
+    moved: Vector = np.sqrt(np.vecdot(drift, drift)) + 0.5 * np.sqrt(np.vecdot(gap, gap))
     return eta * moved
 
 
@@ -165,7 +165,7 @@ def neighbour_mean(theta: Vector, neighbours: Matrix) -> Vector:
     """
     if not len(neighbours):
         return theta
-    mean = neighbours.sum(axis=0)
+    mean: Vector = neighbours.sum(axis=0)
     mean /= len(neighbours)
     return mean
 
@@ -220,7 +220,8 @@ def disagreement(theta: Vector, neighbours: Matrix) -> Vector:
     if not len(neighbours):
         return np.zeros_like(theta)
     gaps = neighbours - theta
-    return np.sqrt(np.square(gaps).sum(axis=0) / len(neighbours))
+    apart: Vector = np.sqrt(np.square(gaps).sum(axis=0) / len(neighbours))
+    return apart
 
 
 def couple(eta: Vector, eta_theirs: Vector) -> Vector:
