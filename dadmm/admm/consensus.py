@@ -130,7 +130,8 @@ def influence(drift: Matrix, said: Matrix, heard: Matrix, eta: Vector) -> Vector
     eta : ndarray of shape (degree,)
     """
     gap = said - heard
-    moved: Vector = np.sqrt(np.vecdot(drift, drift)) + 0.5 * np.sqrt(np.vecdot(gap, gap))
+    moved: Vector = np.sqrt(np.vecdot(drift, drift))
+    moved = moved + 0.5 * np.sqrt(np.vecdot(gap, gap))
     return eta * moved
 
 
