@@ -467,6 +467,9 @@ class Settings:
         per_rank=True,
     )
 
+    def __post_init__(self) -> None:
+        """Do nothing; `RunConfig` checks the settings."""
+
     @property
     def is_plugin(self) -> bool:
         """Whether the problem is not one of this package."""
