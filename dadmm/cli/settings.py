@@ -252,7 +252,6 @@ class Settings:
         None,
         "number of nodes without mpiexec (default: 20; with mpiexec: one per rank)",
         common=True,
-        decides=False,  # the graph does
     )
     placement: str = setting(
         GRAPH,
