@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,7 +34,6 @@ class CommandLine(NamedTuple):
     resume: Path | None  # folder of the run to resume
 
 
-@dataclass(frozen=True)
 class RunConfig(Settings):
     """The settings of a run, checked, with the defaults that depend on the problem."""
 

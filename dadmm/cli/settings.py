@@ -252,7 +252,6 @@ class Settings:
         None,
         "number of nodes without mpiexec (default: 20; with mpiexec: one per rank)",
         common=True,
-        decides=False,  # the graph does
     )
     placement: str = setting(
         GRAPH,
@@ -466,6 +465,9 @@ class Settings:
         resume=True,
         per_rank=True,
     )
+
+    def __post_init__(self) -> None:
+        """Do nothing; `RunConfig` checks the settings."""
 
     @property
     def is_plugin(self) -> bool:

@@ -174,7 +174,7 @@ def test_a_run_fills_in_what_is_missing(tmp_path, capsys):
 
     said = capsys.readouterr().out
     found = json.loads((tmp_path / "run" / "summary.json").read_text())["metrics"]
-    assert "entries are missing: filled in" in said
+    assert "entries are missing; imputed" in said
     assert "angle_to_truth_degrees" in found
     assert "angle_to_centralised_degrees" not in found
     samples, _ = dadmm.datasets.synthetic(60, 6, 2)

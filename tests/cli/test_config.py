@@ -372,6 +372,6 @@ def test_help_lists_what_may_be_given_anew_on_resuming(capsys):
     text = " ".join(capsys.readouterr().out.split())
     listed = re.search(r"may be given anew: (.*?); ", text)
     assert listed is not None
-    names = listed[1].replace(", ", " ").split()
+    names = listed[1].replace("- ", "-").split(", ")
 
     assert {n.removeprefix("--").replace("-", "_") for n in names} == config.FREE

@@ -360,7 +360,7 @@ def test_a_problem_without_coefficients_keeps_the_names():
     [
         (HOUSES, "prise", "no column 'prise' for the target; its columns are called"),
         ("a,a,price\n", "price", "two columns are called 'a'; give each its own name"),
-        (",a,price\n", "price", "column 0 has no name in the header; name it, or dro"),
+        (",a,price\n", "price", "column 0 has no name in the header; name it, or rem"),
         ("a,intercept,y\n", "y", "a column is called 'intercept', which is also"),
         ("a,b,y\n1,2,3,4\n", "y", "houses.csv, line 2: there are 4 cells, but 3 in th"),
         ("a,b,y\n1,two,3\n", "y", "houses.csv, line 2, column 1 (b): 'two' is not a n"),

@@ -123,7 +123,7 @@ def test_a_node_reads_its_own_rows(source):
         (("nodes-last.csv", "4", "4"), "column 4 cannot be both labels and target"),
         (("nodes.npz", None, "-1"), "column -1 cannot be both labels and target"),
         (("short.npz", None), "y has shape (5,), but X has 12 rows; give one target"),
-        (("thin.npy", None), "thin.npy has one column; a target needs others beside"),
+        (("thin.npy", None), "thin.npy has one column; a target needs at least one"),
         (("wide.csv", "colum7"), "columns are called column7, "),
         (("few.npz", None), "few.npz has 2 names in feature_names for 3 columns; give"),
         (("objects.npz", None), "feature_names must be an array of text, one name per"),

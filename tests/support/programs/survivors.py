@@ -55,7 +55,7 @@ class Death:
 class Given:
     """Stands in for checkpoints: a run goes on from, and leaves, states in memory."""
 
-    saves, identity = False, {}
+    saves, identity, seconds_before = False, {}, {}
 
     def __init__(self, start=0, given=None):
         self.start, self.given, self.found = start, given, None
