@@ -49,7 +49,7 @@ def nodes_of(exchange: Exchange, topology: Topology, problems: dict) -> list[Nod
             i,
             problems[i],
             starts[i],
-            build("poll"),
+            build("nap"),
             Rule("residuals", 0.0),
             diameter=topology.diameter,
             links=Links(exchange, i, problems[i].layout),
@@ -92,6 +92,7 @@ def on_ranks(iterations: int, repeats: int) -> list[dict]:
             for wait in ("auto", *WAITS)
         }
         (node,) = nodes_of(exchanges["auto"], topology, {comm.rank: problem})
+        prime([node], exchanges["auto"])
 
         def whole(node: Node = node, exchange: Exchange = exchanges["auto"]) -> None:
             iterate([node], exchange, iterations)
@@ -176,6 +177,7 @@ def sample_count(iterations: int, repeats: int, most: int) -> dict:
         topology = Topology.chain(2)
         exchange = InProcessExchange(topology, width(problems[0].layout.size))
         nodes = nodes_of(exchange, topology, problems)
+        prime(nodes, exchange)
 
         def task(nodes: list[Node] = nodes, exchange: Exchange = exchange) -> float:
             start = perf_counter()

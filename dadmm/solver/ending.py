@@ -80,7 +80,7 @@ class Ending:
             return (
                 f"last met: {self.what}, in iteration {self.iteration + 1}; all met "
                 f"{self.patience} times in a row, and known to all nodes "
-                f"{self.delay} iterations later"
+                f"{self.delay} iteration{'s' * (self.delay != 1)} later"
             )
         if self.met:
             return f"all criteria met since iteration {self.iteration + 1}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import configparser
 import csv
 import hashlib
-import importlib
+import importlib.util
 import os
 import re
 import subprocess
@@ -196,6 +196,16 @@ def test_no_page_is_cited_that_is_not_here():
     for path in SOURCES:
         for name in re.findall(r"\b[\w-]+\.md\b", path.read_text("utf-8")):
             assert name in here, (path, name)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_benchmarks_are_started_as_modules_that_exist(page):
+    """As files they would not find each other."""
+    text = page.read_text("utf-8")
+
+    assert not re.findall(r"(?:\$P|python) benchmarks/[a-z_]+\.py", text)
+    for name in re.findall(r"-m (benchmarks\.[a-z_.]*[a-z_])\b", text):
+        assert importlib.util.find_spec(name), name
 
 
 def test_the_citation_has_the_paper():
