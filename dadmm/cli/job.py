@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any
 
 from dadmm.admm.algorithm import Callback
-from dadmm.cli import arrays, privacy, report, run_directory, setup, summary, targets
+from dadmm.cli import arrays, report, run_directory, setup, summary, targets
 from dadmm.cli.config import PER_RANK, CommandLine, RunConfig
 from dadmm.cli.progress import FailureMessages, ProgressLine, Signals
 from dadmm.core.arguments import BAD_INPUT, report_error
@@ -33,7 +33,9 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
     started = monotonic()
     config, dry_run, resume = read(world, argv)
     if dry_run:
-        print(config.to_toml() + privacy.leaving(config), end="")
+        from dadmm.cli.privacy import leaving  # only a dry run needs it
+
+        print(config.to_toml() + leaving(config), end="")
         return OK
     if config.on_failure == "continue":
         collectively(world, world.check_fault_tolerance)
