@@ -72,6 +72,8 @@ class NodeFactory:
     sending : Sending
     coupling, probe, agreement : str
         See `dadmm.solve`.
+    init : {"shared", "independent", "theta0"}
+        How the starting parameters were chosen; "theta0" if the caller gave them.
     """
 
     problems: Mapping[int, Problem]
@@ -82,6 +84,7 @@ class NodeFactory:
     coupling: str
     probe: str
     agreement: str
+    init: str
 
     def build(
         self,

@@ -192,7 +192,15 @@ def solve(
     with one_blas_thread():
         starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
     factory = NodeFactory(
-        hosted, starts, policy, rule, sending, coupling, probe, agreement
+        hosted,
+        starts,
+        policy,
+        rule,
+        sending,
+        coupling,
+        probe,
+        agreement,
+        init if theta0 is None else "theta0",
     )
     # numpy's warnings are off: an objective that is not finite raises an error
     with one_blas_thread(), np.errstate(all="ignore"):
