@@ -217,7 +217,9 @@ def test_a_standstill_of_a_problem_that_is_not_convex_is_named():
     """As its trail tells: it stands still far from the limits."""
     result = solve(quadratics(5), RING, tolerance=1e-9, max_iter=35)
     still = replace(result.ending, trail=np.full(40, 50.0), factor=50.0)
-    assert advise(replace(result, ending=still)).endswith("not convex; use another seed")
+    assert advise(replace(result, ending=still)).endswith(
+        "not convex; use another seed"
+    )
     own = replace(still, init="independent")
     assert advise(replace(result, ending=own)).endswith(
         'not convex; use init = "shared", or another seed'
