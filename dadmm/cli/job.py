@@ -29,7 +29,7 @@ OK, NOT_CONVERGED = 0, 3  # exit codes
 
 
 def run(world: World, argv: Sequence[str], signals: Signals) -> int:
-    """Run the job on this rank of the world and return the exit code of all."""
+    """Run the job on this rank, and return the exit code, the same on all ranks."""
     started = monotonic()
     config, dry_run, resume = read(world, argv)
     if dry_run:

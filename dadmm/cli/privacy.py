@@ -43,7 +43,7 @@ def _first(config: RunConfig) -> list[str]:
     if config.has_subspace and config.compares:
         found.append(
             "to rank 0, if none is missing: number of rows, column means and scatter "
-            "factor (as good as the rows where these are no more than the columns); "
+            "factor (as good as the rows if a node has no more rows than columns); "
             "from it to all nodes: the centralised solution"
         )
     return found
