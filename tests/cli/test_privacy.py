@@ -293,19 +293,23 @@ def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
     """By what is chosen; and it starts nothing."""
     plain = said_to_leave(capsys, "--data", "own-{rank}.npy")
     assert "not sent, each rank reads its own" in plain
+    assert "a hash of the column names" in plain
     assert "scatter" not in plain
     asked = said_to_leave(capsys, "--data", "own-{rank}.npy", "--compare-centralised")
     assert "scatter factor (as good as the rows" in asked
     frames = said_to_leave(capsys, "--problem", "sfm", "--data", "object.mat")
     assert "rank 0 reads all of them, and sends each node its rows" in frames
     assert "first frame" in frames
+    assert "column names" not in frames
     assert "motion" in frames
     random = said_to_leave(capsys, "--problem", "sfm", "--sfm-start", "random")
     assert "first frame" not in random
+    assert "column names" not in random
     labels = said_to_leave(capsys, "--data", "x.npy", "--labels", "labels.npy")
     assert "rank 0 reads all of them" in labels
     table = said_to_leave(capsys, "--problem", "lasso", "--data", "x.csv")
     assert "rank 0 reads all of them" in table
+    assert "from rank 0 to all nodes: the column names" in table
     assert "imputed" not in table
     votes = said_to_leave(capsys, "--agreement", "global", "--no-checkpoint")
     assert "vote" in votes

@@ -331,6 +331,22 @@ def test_looking_leaves_nothing_behind(words, capsys):
     assert os.listdir() == []
 
 
+@pytest.mark.parametrize("words", [("--dry-run",), ("--help",), ("--max-iter", 3)])
+@pytest.mark.parametrize("streams", ["", "2>&1"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_closed_pipe_is_no_error(words, streams, unbuffered, tmp_path):
+    """As after ``| head -2``: the run ends as usual, and its results are written."""
+    command = [sys.executable, "-m", "dadmm.run", *map(str, words), "--out", "run"]
+    # the shell waits until the pipe has no reader
+    script = f'{{ sleep 0.2; "$@" {streams}; echo $? >code; }} | true'
+    env = variables(PYTHONUNBUFFERED=unbuffered, DADMM_PROGRESS="live")
+    ended = Job(["bash", "-c", script, "bash", *command], tmp_path, env).end()
+
+    assert ended.err == ""
+    assert Path("code").read_text() == "0\n"
+    assert Path("run/summary.json").exists() == ("--max-iter" in words)
+
+
 def test_a_dry_run_prints_settings_that_can_be_used(capsys):
     """Resolved: defaults, file and flags together."""
     Path("half.toml").write_text("eta0 = 3\nmax_iter = 4\n")
