@@ -138,7 +138,7 @@ def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
     """It is looked for where packages are installed."""
     here = str(Path.cwd())
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", ".", here)])
-    monkeypatch.setattr(builder, "_offered", lambda: {"mean": OWN})
+    monkeypatch.setattr(builder, "_from_packages", lambda: {"mean": OWN})
 
     assert RunConfig(problem="mean").is_plugin
     with pytest.raises(ConfigError, match="there is no module 'theirs'"):

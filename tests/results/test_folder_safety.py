@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dadmm import plot
 from dadmm.core.errors import OutputError
+from dadmm.drawing import plot
 from dadmm.resilience import checkpoint
 from dadmm.results import row_files
 from dadmm.results.lock import RunLock
