@@ -89,7 +89,6 @@ def test_the_stored_oracle_is_no_better_next_to_it():
 
 @pytest.mark.slow
 def test_the_slice_for_quick_looks_runs(tmp_path):
-    """Rows, tables, and the curves of both kinds of problem."""
     bench = ("-m", "benchmarks.bench_schemes", "--quick", "--out", tmp_path)
     ended = python(*bench, cwd=ROOT).end(120)
 
@@ -134,7 +133,6 @@ def test_messages_are_those_that_the_exchange_counts(scheme):
 
 
 def test_the_pooled_logistic_optimum_is_scipys():
-    """Newton by hand against a quasi-Newton method of others."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 3)), (rng.random(60) < 0.6).astype(float)
 

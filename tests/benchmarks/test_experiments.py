@@ -47,7 +47,6 @@ def assert_same(row: dict[str, str], again: dict) -> None:
 @pytest.mark.parametrize("setting", experiment.SETTINGS)
 @pytest.mark.parametrize("scheme", ["fixed", "vp", "nap"])
 def test_synthetic_rows_can_be_had_again(setting, scheme):
-    """Complete graph of 12 nodes, first start."""
     row = stored(
         "synthetic", setting=setting, scheme=scheme, graph="complete", n_nodes=12,
         start=0,
@@ -60,7 +59,6 @@ def test_synthetic_rows_can_be_had_again(setting, scheme):
 @pytest.mark.parametrize("experiment_name", ["caltech", "hopkins"])
 @pytest.mark.parametrize("scheme", ["fixed", "vp_ap"])
 def test_rows_of_real_tracks_can_be_had_again(experiment_name, scheme):
-    """One object each, as printed, complete graph, first start."""
     folder = SHARED / experiment_name
     if not folder.is_dir():
         pytest.skip(f"no {folder}; set DADMM_SHARED to the folder that holds data/")
@@ -99,7 +97,6 @@ def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
 
 
 def test_an_interrupted_experiment_goes_on_where_it_stopped(tmp_path, capsys):
-    """Outcomes that are there are not computed again."""
     todo = paper_synthetic.cases("seed0", 1, quick=True)[:2]
     first = experiment.run_all(todo[:1], quick_outcome, tmp_path, 1)
     marked = tmp_path / f"{todo[0].name}.json"
@@ -119,7 +116,6 @@ def quick_outcome(case: experiment.Case) -> dict:
 
 
 def test_rows_survive_the_file(tmp_path):
-    """Curves are left out, missing values stay missing."""
     rows = [{"a": 1, "b": 0.123456789, "curves": {}}, {"a": None, "c": "x"}]
 
     experiment.write_rows(rows, tmp_path / "rows.csv")

@@ -35,7 +35,6 @@ BURST = 2 * 1514  # bytes that pass a rate limit at once
     ],
 )
 def test_an_invalid_option_is_an_error(arguments, words):
-    """It has the option, the rule and the value."""
     with pytest.raises(netem.UsageError) as raised:
         netem.read(arguments)
 
@@ -43,7 +42,6 @@ def test_an_invalid_option_is_an_error(arguments, words):
 
 
 def test_arguments_after_two_dashes_are_those_of_the_job():
-    """Even if they look like options of netem."""
     line = "--hosts 4 -n 8 --rate 2.5mbit --delay=5ms -- --hosts 9 -n 7 -- --rate"
     options = netem.read(line.split())
 
@@ -67,7 +65,6 @@ def test_ranks_are_spread_in_blocks(n, n_hosts):
 
 
 def test_a_host_file_determines_the_number_of_hosts(tmp_path):
-    """Its names are host0, host1 and so on."""
     file = tmp_path / "hosts.txt"
     file.write_text("host0:2\nhost3 slots=1\n")
     options = netem.read(["--hostfile", str(file)])
@@ -79,7 +76,6 @@ def test_a_host_file_determines_the_number_of_hosts(tmp_path):
 
 
 def test_a_missing_command_is_an_error(monkeypatch):
-    """It has the package to install."""
     monkeypatch.setattr(shutil, "which", lambda name: None if name == "tc" else name)
 
     with pytest.raises(NetworkError, match="tc is missing; install iproute2"):
@@ -87,7 +83,6 @@ def test_a_missing_command_is_an_error(monkeypatch):
 
 
 def test_missing_rights_are_an_error(tmp_path):
-    """With exit code 2, and no job is started."""
     refusal = "unshare: unshare failed: Operation not permitted"
     fake = tmp_path / "unshare"
     fake.write_text(f"#!/bin/sh\necho {refusal} >&2\nexit 1\n")
@@ -127,7 +122,6 @@ def test_hosts_share_neither_name_nor_memory_nor_processes(pair):
 
 
 def test_a_command_keeps_directory_variables_and_exit_code(pair, tmp_path):
-    """And its output."""
     command = pair.command(1, ["sh", "-c", "pwd; echo $WORD; exit 7"])
     done = subprocess.run(
         command,
@@ -203,13 +197,11 @@ def test_counters_count_ethernet_frames(pair):
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [0.0, 0.01])
 def test_a_rate_is_not_exceeded(delay):
-    """Neither with the bridge of the kernel nor with a delay."""
     size, rate = 400_000, 8_000_000
     with network(hosts=2, rate=rate, delay=delay) as link:
         assert talk(link, size, rounds=1) >= (size - BURST) * 8 / rate + 2 * delay
 
 
 def test_a_delay_is_one_way():
-    """A round trip takes at least twice the delay."""
     with network(hosts=3, delay=0.02) as link:
         assert talk(link, size=1, rounds=5) >= 2 * 0.02

@@ -26,7 +26,6 @@ from tests.support.problems import distance, optimum, quadratics
     ("name", "relaxation"), [*((name, 1.6) for name in OTHERS), ("edge_balance", 1.0)]
 )
 def test_a_scheme_that_is_an_object_reaches_the_optimum(name, relaxation):
-    """On a convex problem; no name of it is known to dadmm."""
     problems, scheme = quadratics(5), build(name, relaxation=relaxation)
     result = solve(problems, Topology.ring(5), scheme=scheme, tolerance=0, max_iter=600)
 
@@ -51,7 +50,6 @@ def test_an_object_of_a_known_scheme_is_that_scheme():
 
 @pytest.mark.parametrize("other", [EdgeBalance(eta0=2.0), build("edge_ratio"), "fixed"])
 def test_a_checkpoint_knows_the_scheme_and_its_settings(tmp_path, other):
-    """It goes on with equal ones only."""
 
     def run(scheme, n, **more):
         checkpoints = Checkpoints(tmp_path, every=10, **more)
@@ -140,7 +138,6 @@ def test_node_spectral_takes_the_mean_of_both_curvatures():
 
 
 def test_node_spectral_without_a_curvature_stays():
-    """Nothing has moved, or against all curvature."""
     scheme = build("node_spectral", eta0=1.0)
     state = scheme.update(begin(scheme), sight(1))
 
@@ -152,7 +149,6 @@ def test_node_spectral_without_a_curvature_stays():
 
 
 def test_the_relative_balance_is_primal_over_dual_each_by_its_own_size():
-    """One edge at a time, residual by residual."""
     rng = np.random.default_rng(1)
     rows = np.exp(rng.normal(size=(5, 6)))
     gap, size, drift, multipliers, eta = rows
@@ -189,7 +185,6 @@ def test_the_hybrid_is_the_gentle_or_a_tempered_steep_quotient():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_curvature_lies_within_the_spectrum(seed):
-    """Of a quadratic, whatever the move."""
     rng = np.random.default_rng(seed)
     A = rng.standard_normal((4, 4))
     A = A @ A.T + 0.1 * np.eye(4)
@@ -215,7 +210,6 @@ def test_a_curvature_lies_within_the_spectrum(seed):
     ],
 )
 def test_a_move_that_shows_no_curvature_has_none(way, turn):
-    """NaN, and no warning."""
     with np.errstate(all="raise"):
         assert math.isnan(barzilai_borwein(np.array(way), np.array(turn)))
     enough = np.array([0.21, math.sqrt(1 - 0.21**2)])

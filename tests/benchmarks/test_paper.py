@@ -135,7 +135,6 @@ def test_the_table_names_what_exists(title):
 
 
 def test_equations_are_cited_by_numbers_that_exist():
-    """Nowhere by a label of the paper's source."""
     cited = re.compile(r"[Ee]quations? \((\w+)\)(?:(?:, | and )\((\w+)\))*")
     for path in SOURCES:
         text = path.read_text("utf-8")
@@ -147,7 +146,6 @@ def test_equations_are_cited_by_numbers_that_exist():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    """To files of the repository, and to headings that exist."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         if "://" in target:
             continue
@@ -191,7 +189,6 @@ def test_the_citation_has_the_paper():
     ],
 )
 def test_absent_data_get_one_sentence(program, words, tmp_path):
-    """It says where to get them and how to arrange them."""
     name, *arguments = program.split()
     ended = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", *arguments],
@@ -208,7 +205,6 @@ def test_absent_data_get_one_sentence(program, words, tmp_path):
 
 @pytest.mark.parametrize("dataset", ["caltech", "hopkins"])
 def test_the_list_of_tracks_is_that_of_the_files(dataset):
-    """Frames, points and bytes of the tracks behind the stored rows."""
     if not (SHARED / dataset).is_dir():
         pytest.skip(f"no {SHARED / dataset}; set DADMM_SHARED to the folder with data/")
     with open(ROOT / "benchmarks" / "results" / "tracks.csv", newline="") as file:

@@ -57,7 +57,6 @@ def test_dadmm_solves_the_ring(scheme):
 
 @pytest.mark.mpi
 def test_ranks_and_one_process_print_the_same_errors():
-    """To the last bit, as all of dadmm does."""
     words = ("auto", "--iterations", 12, "--count")
     program = PEERS / "dadmm_ring.py"
     ended = mpiexec(3, "-m", "mpi4py", program, *words, timeout=60)
@@ -103,9 +102,6 @@ def test_stored_rows_are_whole():
     for name in ("bytes_per_iteration", "wire_bytes_per_iteration", "bytes_to_1e-06"):
         of = {r["method"]: float(r[name]) for r in found if "20 ranks" in r["where"]}
         assert max(of["fixed"], of["auto"]) < min(of["admm"], of["tracking"]), name
-
-
-
 
 
 def run_of(program: str, method: str) -> dict:

@@ -75,7 +75,6 @@ def test_a_failure_is_written_to_the_folder(job):
 
 
 def test_a_folder_with_other_files_is_left_alone(job):
-    """No failure is written to it."""
     (job.folder / "run").mkdir()
     (job.folder / "run" / "thesis.tex").touch()
     ended = job.start("exit 2", "--out", "run").end()
@@ -85,7 +84,6 @@ def test_a_folder_with_other_files_is_left_alone(job):
 
 
 def test_the_warning_of_slurm_reaches_the_ranks(job):
-    """As USR1; the last line says how to resume."""
     stopped = SUMMARY.replace("REASON", "signal")
     script = f"stopped() {{ {stopped}\nexit 0; }}\ntrap stopped USR1\n"
     script += "touch ready; for i in $(seq 600); do sleep 0.1; done"
@@ -146,7 +144,6 @@ def test_with_overwrite_another_command_resumes(project):
 
 
 def test_the_folder_may_be_named_in_a_file_of_settings(project):
-    """As on the command line, the same command resumes."""
     (project.folder / "settings.toml").write_text('out = "runs/wanted"\n')
     line = (STOPPED, "--config", "settings.toml")
     ended = project.start(*line).end()
@@ -171,7 +168,6 @@ def test_a_run_that_is_done_is_not_resumed(job):
 
 @pytest.mark.parametrize("reason", ["max_iter", "signal"])
 def test_a_strict_run_that_does_not_converge_has_not_failed(job, reason):
-    """It has results and exit code 3."""
     script = SUMMARY.replace("REASON", reason) + "exit 3"
     ended = job.start(script, "--out", "run", "--strict").end()
 
@@ -189,7 +185,6 @@ def test_a_strict_run_that_does_not_converge_has_not_failed(job, reason):
     ],
 )
 def test_a_run_that_is_done_has_the_same_exit_code(job, reason, flag, code):
-    """As when it ended."""
     line = ("--out", "run", "--max-iter", "5", flag)
     assert job.start(STOPPED.replace("signal", reason), *line).end().code == 0
     again = job.start("exit 9", *line).end()
@@ -202,7 +197,6 @@ def test_a_run_that_is_done_has_the_same_exit_code(job, reason, flag, code):
     ("flag", "words"), [("--dry-run", 'topology = "ring"'), ("--help", "usage:")]
 )
 def test_information_needs_no_ranks(job, flag, words):
-    """And no folder."""
     ended = job.start("exit 9", "--topology", "ring", flag).end()
 
     assert (ended.code, ended.said) == (0, [])
@@ -249,7 +243,6 @@ def scripts(tmp_path):
 
 @pytest.mark.parametrize("name", ["slurm.sbatch", "pbs.sh"])
 def test_the_environment_of_the_user_is_sufficient(scripts, name):
-    """Its Python also runs the launch command."""
     ended = scripts.start(name, "--dry-run")
 
     assert ended.code == 0, ended
@@ -266,7 +259,6 @@ def test_the_python_of_an_image_does_not_run_the_command(scripts, name):
 
 
 def test_arguments_under_pbs_may_be_quoted(scripts):
-    """Wildcards are not expanded, and commas are kept."""
     (scripts.folder / "x1").touch()
     given = "--dry-run --topology ring,star --data x* --out 'runs/my run'"
     ended = scripts.start("pbs.sh", DADMM_ARGS=given)

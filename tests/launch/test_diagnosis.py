@@ -173,7 +173,6 @@ def test_some_ends_need_no_explanation(run):
 
 
 def test_the_command_diagnose_reads_a_folder_and_a_file(tmp_path):
-    """As a batch script may call it, with the output of srun."""
     folder = write_run(tmp_path / "run")
     write_checkpoint(folder, 40, range(4))
     file = RECORDED / "slurm-sigkill.txt"

@@ -139,7 +139,6 @@ def test_an_interrupted_addition_causes_a_rebuild(project, monkeypatch):
 
 
 def test_an_environment_of_the_user_is_kept_aside(project, capsys):
-    """A `.venv` without a stamp is neither used nor deleted."""
     (project.folder / ".venv").mkdir()
     (project.folder / ".venv" / "mine").touch()
     project.ensure("mpi")
@@ -163,7 +162,6 @@ def test_the_second_of_two_starts_uses_the_environment_of_the_first(
 
 
 def test_a_failed_step_shows_its_last_lines():
-    """The output of pip explains the failure."""
     script = "print(*range(100), sep='\\n'); raise SystemExit(1)"
 
     with pytest.raises(SetupError, match="start again") as caught:

@@ -84,7 +84,6 @@ def test_a_process_that_keeps_the_output_open_is_not_waited_for(tmp_path):
 
 
 def test_no_temporary_file_is_left(tmp_path):
-    """The monitor needs a file and a socket for its ranks."""
     (tmp_path / "tmp").mkdir()
     environment = variables(TMPDIR=str(tmp_path / "tmp"))
     Job(command("/bin/sh", "-c", "exit 1"), tmp_path, environment).end()
@@ -150,7 +149,6 @@ def test_a_stalled_run_is_noticed(tmp_path):
 
 
 def test_the_kernel_counts_processes_killed_for_memory():
-    """Or there is no such counter, and the sum is 0."""
     assert monitor.count_oom_kills() >= 0
     if "oom_kill " in Path("/proc/vmstat").read_text():
         counted = Path("/proc/vmstat").read_text().split("oom_kill ")[1].split()[0]
@@ -177,7 +175,6 @@ def wait_for_rows(job: Job, folder: Path) -> None:
 
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_killed_rank_is_named(tmp_path, rank):
-    """With any MPI; and the checkpoint is named."""
     job = start_job(tmp_path, "-m", "dadmm.run", "--topology", "chain")
     wait_for_rows(job, tmp_path / "run")
     write_checkpoint(tmp_path / "run", 33, range(4))
@@ -194,7 +191,6 @@ def test_a_killed_rank_is_named(tmp_path, rank):
 
 
 def test_an_exception_of_a_rank_is_repeated(tmp_path):
-    """After its traceback."""
     ended = start_job(tmp_path, PROGRAMS / "failing_rank.py", 3, "raise").end()
 
     assert ended.code == 1
@@ -207,7 +203,6 @@ def test_an_exception_of_a_rank_is_repeated(tmp_path):
 
 
 def test_a_full_disk_is_reported_once(tmp_path):
-    """By rank 0, with code 2; the launch command adds how to resume."""
     if os.geteuid() != 0:
         pytest.skip("needs root, and a system that lets it mount a tmpfs")
     disk = tmp_path / "disk"
@@ -231,7 +226,6 @@ def test_a_full_disk_is_reported_once(tmp_path):
 
 
 def test_a_successful_run_is_not_explained(tmp_path):
-    """Its output is that of dadmm."""
     ended = start_job(tmp_path, "-m", "dadmm.run", arguments=("--max-iter", 5)).end()
 
     assert (ended.code, ended.err) == (0, "")

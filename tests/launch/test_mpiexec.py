@@ -40,7 +40,6 @@ def test_host_files_of_all_mpis_are_read(written, text, hosts):
 
 @pytest.mark.parametrize("line", ["a:", "a:0", "a:two", "a slots=", "a b", "a:9999999"])
 def test_an_invalid_line_is_an_error(written, line):
-    """It has the line, both formats and the text."""
     file = written(f"ok:1\n{line}\n")
     with pytest.raises(UsageError) as raised:
         hostfile.read(file)
@@ -52,7 +51,6 @@ def test_an_invalid_line_is_an_error(written, line):
 
 
 def test_a_host_file_must_exist_and_name_a_host(written, tmp_path):
-    """Each mistake has its own sentence."""
     with pytest.raises(UsageError, match=r"cannot read the host file .*: No su"):
         hostfile.read(str(tmp_path / "none"))
     with pytest.raises(UsageError, match="names no host; write one per line"):
@@ -60,7 +58,6 @@ def test_a_host_file_must_exist_and_name_a_host(written, tmp_path):
 
 
 def test_a_host_file_may_have_more_slots_than_ranks():
-    """Fewer slots are an error."""
     assert hostfile.first(["a", "a", "b"], 2) == ["a", "a"]
     assert hostfile.first(["a", "a", "b"], None) == ["a", "a", "b"]
     with pytest.raises(UsageError, match="3 slots, too few for -n 4; give"):

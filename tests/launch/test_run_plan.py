@@ -80,7 +80,6 @@ def test_a_resumed_run_gets_the_settings_that_may_change(run):
 
 @pytest.mark.parametrize(("reason", "max_iter"), [("converged", 100), ("max_iter", 80)])
 def test_a_run_that_is_done_is_not_started(run, reason, max_iter):
-    """A job may be submitted once too often."""
     assert run.start().end(reason, 80).plan(max_iter=max_iter) is None
 
 
@@ -109,7 +108,6 @@ def test_a_run_with_other_settings_is_not_resumed(run, settings, sentence):
 
 
 def test_one_job_at_a_time_uses_a_folder(tmp_path):
-    """The lock file is removed afterwards."""
     folder = tmp_path / "run"
     with job_lock(folder), pytest.raises(UsageError, match="another job is running in"):
         job_lock(folder).__enter__()

@@ -39,14 +39,12 @@ def local(monkeypatch):
     ],
 )
 def test_other_arguments_are_those_of_the_run(local, arguments, ranks, others):
-    """-n and --mpi may be anywhere on the command line."""
     main = ["python", "-P", "-m", "dadmm.run"]
 
     assert local(arguments) == ["mpiexec", "-n", ranks, *main, *others]
 
 
 def test_ranks_know_the_command_that_resumes_the_run(local, monkeypatch):
-    """It has the launcher's own options, and rank 0 prints it."""
     monkeypatch.setattr(commands, "run_job", lambda command, variables, *_: variables)
     monkeypatch.chdir(PROJECT)
     variables = local(["-n", "4", "--topology", "ring"])

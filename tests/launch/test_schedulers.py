@@ -17,7 +17,6 @@ from tests.support.processes import ROOT
     ("text", "here"), [("12,8", 12), ("4", 4), ("10(x2),3", 10), ("2,1(x3)", 2)]
 )
 def test_the_variables_of_slurm_are_read(text, here):
-    """A job of an array is named by array and task."""
     variables = {
         "SLURM_JOB_ID": "17",
         "SLURM_ARRAY_JOB_ID": "15",
@@ -31,7 +30,6 @@ def test_the_variables_of_slurm_are_read(text, here):
 
 
 def test_the_node_file_of_pbs_is_read(tmp_path):
-    """It has one line per rank."""
     file = tmp_path / "hosts"
     file.write_text("a\na\nb\n")
     variables = {"PBS_NODEFILE": str(file), "PBS_JOBID": "12.server", "NCPUS": "2"}
@@ -48,7 +46,6 @@ def test_the_node_file_of_pbs_is_read(tmp_path):
     ],
 )
 def test_outside_of_a_job_there_is_an_error(system, variables, sentence):
-    """It has the command to submit a job."""
     with pytest.raises(UsageError, match=sentence):
         schedulers.SYSTEMS[system](variables)
 
@@ -109,7 +106,6 @@ def test_mpiexec_gets_the_hosts_of_pbs(runtime, tmp_path, version, pin, options,
 
 
 def test_srun_uses_the_pmi_of_mpich(runtime):
-    """If DADMM_LAUNCHER is srun."""
     allocation = Allocation("slurm", "1", 3, None, 2)
     runtime = runtime._replace(variables={"DADMM_LAUNCHER": "srun"})
     with schedulers.start(allocation, runtime, True, ["job"]) as (command, variables):
@@ -120,7 +116,6 @@ def test_srun_uses_the_pmi_of_mpich(runtime):
 
 @pytest.mark.parametrize(("system", "name"), [("pbs", "srun"), ("slurm", "prun")])
 def test_an_unknown_launcher_is_an_error(runtime, system, name):
-    """It has the allowed ones."""
     allocation = Allocation(system, "1", 3, None, 2)
     runtime = runtime._replace(variables={"DADMM_LAUNCHER": name})
 

@@ -65,7 +65,6 @@ def test_names_of_tasks_are_distinct():
     ],
 )
 def test_an_invalid_grid_is_an_error(tmp_path, text, words):
-    """It has the setting, the rule and the value."""
     (tmp_path / "grid.toml").write_text(text)
     with pytest.raises(UsageError) as raised:
         tasks.read_grid(tmp_path / "grid.toml")
@@ -89,7 +88,6 @@ def test_tasks_keep_their_numbers_when_a_grid_grows(grid, tmp_path):
 
 
 def test_a_task_of_an_array_has_its_arguments(grid, tmp_path):
-    """By its number."""
     made = tasks.Sweep(tmp_path / "out")
     made.add(tasks.read_grid(grid))
     arguments = ["--sweep", str(tmp_path / "out"), "--mpi", "impi"]

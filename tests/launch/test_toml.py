@@ -16,7 +16,7 @@ from launch.base.messages import UsageError
 @pytest.mark.parametrize(
     "value",
     [
-        "a \"b\" \\ \n\t\x00\x1f\x7f",
+        'a "b" \\ \n\t\x00\x1f\x7f',
         "\N{GREEK SMALL LETTER ETA} \N{GRINNING FACE}",
         True,
         -3,

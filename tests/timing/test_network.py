@@ -70,7 +70,6 @@ def test_places_may_be_listed_recorded_or_each_its_own():
 
 
 def test_overrides_hold_both_ways_and_the_last_one_counts():
-    """Between two nodes or two hosts; what is not given stays."""
     rules = (
         Override(latency=0.5, hosts=(3, 0)),
         Override(bandwidth=7.0, nodes=(0, 7)),
@@ -120,7 +119,6 @@ def test_stragglers_are_drawn_by_their_seed(anew):
     ],
 )
 def test_quantities_have_units(text, units, value):
-    """Numbers are seconds and bytes/s."""
     assert_allclose(quantity(text, units, "x"), value, rtol=1e-12)
 
 
@@ -158,7 +156,6 @@ FULL = Network(
 
 @pytest.mark.parametrize("network", [FULL, Network({"host": Link()}), Network({})])
 def test_a_network_is_read_back_as_it_was_written(network, tmp_path):
-    """Bit for bit, infinite bandwidth included."""
     (tmp_path / "net.toml").write_text(network.to_toml())
 
     assert Network.read(tmp_path / "net.toml") == network
@@ -183,7 +180,6 @@ def test_a_network_is_read_back_as_it_was_written(network, tmp_path):
     ],
 )
 def test_a_file_that_is_wrong_is_refused_in_one_sentence(text, words, tmp_path):
-    """It names the file and what is allowed."""
     (tmp_path / "net.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         Network.read(tmp_path / "net.toml")
@@ -210,7 +206,6 @@ def test_a_fit_finds_latency_and_bandwidth():
 
 
 def test_rows_become_a_file_that_replay_reads(tmp_path, capsys):
-    """The command of `dadmm.calibrate`, and its error."""
     lines = ["class,bytes,seconds"]
     lines += [f"lan,{size},{1e-4 + size / 1e6}" for size in (8, 800, 80000)]
     lines += [f"host,{size},{1e-6 + size / 1e9}" for size in (8, 800, 80000)]

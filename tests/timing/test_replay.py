@@ -145,7 +145,6 @@ def test_a_replay_is_the_simulation_of_its_events(seed, network):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_parts_of_the_critical_path_add_up(seed):
-    """To the time of the whole run; each part is at least zero."""
     rule = Stragglers(5.0, share=0.2, seed=seed, anew=True)
     trace = random_run(np.random.default_rng(seed))
     above = 1000.0 if seed % 2 else np.inf
@@ -229,7 +228,6 @@ def test_what_watchers_took_counts_only_if_asked():
 
 @pytest.mark.parametrize("by_edge", [True, False])
 def test_a_folder_is_read_as_it_was_recorded(by_edge, tmp_path):
-    """Without edges.csv too, if all messages of a node are alike."""
     rng = np.random.default_rng(0)
     times = {k: rng.random((T, 5)) for k in ("exchange", "update", "observe")}
     prime, hosts = np.full(10, 24.0), ("a", "a", "b", "b", "b")
@@ -291,7 +289,6 @@ def test_the_command_prints_a_row_for_each_network(tmp_path, capsys):
 def test_a_folder_that_is_no_run_is_refused_in_one_sentence(
     file, text, words, tmp_path, capsys
 ):
-    """Exit code 2."""
     run = write(tmp_path / "run", trace_of(Topology.ring(3), np.ones((T, 3))))
     (run / file).unlink() if text is None else (run / file).write_text(text)
     assert main([str(run), "--network", "lan"]) == 2

@@ -123,7 +123,6 @@ def test_bounds_hold_also_where_one_node_is_always_late(graph, noise):
 
 
 def test_nobody_waits_where_all_post_at_once():
-    """All of the exchange is the messages' way."""
     trace, _, _ = recorded(Topology.ring(6), np.full((T, 6), 1e-3), lan(1e-3))
     found = waiting(trace)
 
@@ -162,7 +161,6 @@ def test_time_that_no_timer_sees_does_not_add_up():
 
 
 def test_a_node_waits_for_no_message_that_was_not_sent():
-    """An edge that is silent bounds nothing and holds nobody up."""
     rng = np.random.default_rng(0)
     topology = Topology.ring(6)
     sizes = np.full((T, 12), 1000.0)
@@ -192,7 +190,6 @@ def test_clocks_lay_durations_end_to_end():
 
 
 def test_the_command_says_who_waited_for_whom(tmp_path, capsys):
-    """In a few lines, and all numbers in a file."""
     rng = np.random.default_rng(0)
     network = lan(stragglers=Stragglers(5.0, nodes=(2,)))
     trace = recorded(Topology.ring(4), work_of(rng, 4), network, rng)[0]
