@@ -189,12 +189,6 @@ def test_multipliers_of_the_two_ends_are_opposite_in_every_iteration(scheme):
     assert balance_of_multipliers(scheme, "symmetric") < 1e-13
 
 
-@pytest.mark.parametrize("scheme", AGREEING)
-def test_multipliers_need_no_coupling_where_both_ends_agree(scheme):
-    """Bit for bit too."""
-    assert balance_of_multipliers(scheme, "own") < 1e-13
-
-
 @pytest.mark.parametrize("scheme", DIFFERING)
 def test_multipliers_drift_when_each_end_has_its_own_penalty(scheme):
     """That sum is what leads to the wrong point: at the optimum it must be zero."""
@@ -213,16 +207,6 @@ def test_a_node_alone_is_done_in_one_iteration(scheme):
     assert result.eta.shape == (0,)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_two_nodes_meet_between_their_optima(scheme):
-    """At the mean of the two, weighed by curvature: (1 * 0 + 3 * 4) / 4."""
-    problems = [Quadratic(np.eye(1), np.zeros(1)), Quadratic(3 * np.eye(1), [4.0])]
-
-    result = run(problems, Topology.chain(2), scheme, 300)
-
-    assert_allclose(result.theta, [[3.0], [3.0]], rtol=1e-9)
-
-
 @pytest.mark.parametrize("scheme", ["fixed", "ap", "nap"])
 def test_objectives_and_penalties_in_other_units_give_the_same_run(scheme):
     """tau has no unit; only the trigger of a raise is in those of f."""
@@ -235,14 +219,3 @@ def test_objectives_and_penalties_in_other_units_give_the_same_run(scheme):
 
     assert_allclose(scaled.theta, plain.theta, rtol=1e-10)
     assert_allclose(scaled.eta, 1024 * plain.eta, rtol=1e-6)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_equal_nodes_that_start_together_stay_together(scheme):
-    """Nobody is better and nobody is apart: there is nothing to balance by tau."""
-    problems = quadratics(1) * 5
-
-    result = run(problems, Topology.complete(5), scheme, 400)
-
-    assert metrics.consensus_error(result.theta) < 1e-14
-    assert distance(result.theta, problems[0].b) < 1e-8

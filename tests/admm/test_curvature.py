@@ -8,7 +8,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout
 from dadmm.admm.curvature import curvature
-from dadmm.problems import PPCA
 from tests.support.problems import Quadratic, quadratics
 
 
@@ -95,16 +94,6 @@ def test_a_problem_that_breaks_down_has_no_curvature(error, after):
     assert len(steps) == after + 1
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_steps_that_are_not_finite_have_no_curvature(value):
-    """No number is better than a wrong one."""
-    (problem,) = quadratics(1)
-    problem.prox = lambda *given: np.full(2, value)
-
-    with np.errstate(all="ignore"):
-        assert np.isnan(curvature(problem, start(2)))
-
-
 def test_a_problem_that_works_in_place_does_not_move_the_start():
     """Neither theta nor the centre is the caller's own."""
     (problem,) = quadratics(1)
@@ -146,14 +135,3 @@ def test_only_what_is_shared_bends_and_in_common_units(seed):
     want = curvature(plain, root * start(3)[:2])
 
     assert_allclose(curvature(Panel(A, b, 0.25), start(3)), want, rtol=1e-7)
-
-
-def test_more_samples_bend_more():
-    """PPCA's objective is a sum over samples: ten times as many, ten times as much."""
-    samples = np.random.default_rng(0).standard_normal((30, 6)) * np.arange(1, 7)
-    few, many = PPCA(samples, 2), PPCA(np.tile(samples, (10, 1)), 2)
-    theta = few.init(np.random.default_rng(1))
-
-    ten = curvature(many, theta) / curvature(few, theta)
-
-    assert_allclose(ten, 10.0, rtol=1e-6)

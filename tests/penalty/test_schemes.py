@@ -80,9 +80,6 @@ def follow(scheme, observations, degree=3):
     return states
 
 
-# --- contracts: a new scheme in a registry is held to them too ---------------------
-
-
 @pytest.mark.parametrize("degree", [0, 1, 4])
 def test_a_scheme_starts_from_eta0_on_every_edge(scheme, degree):
     """Nothing is spent, nothing was raised, and each field is a row over the edges."""
@@ -161,25 +158,6 @@ def turn(edges, order):
     """Return the same edges in another order."""
     rows = ("received_theta", "anchors", "drift", "multipliers", "eta")
     return edges._replace(**{name: getattr(edges, name)[order] for name in rows})
-
-
-@pytest.mark.parametrize("name", [name for name in SCHEMES if not SCHEMES[name].probes])
-def test_schemes_that_do_not_probe_need_no_objectives_of_neighbours(name):
-    """They are shown an empty row, and a node evaluates nothing for them."""
-    blind = [obs._replace(f_probe=np.empty(0)) for obs in wander(2)]
-    pairs = zip(follow(build(name), wander(2)), follow(build(name), blind), strict=True)
-
-    for state, other in pairs:
-        assert_array_equal(state.eta, other.eta)
-
-
-# --- the sentence of each scheme ------------------------------------------------------
-
-
-def test_fixed_never_moves():
-    """Not by residuals, not by objectives, not by time."""
-    for state in follow(build("fixed"), wander(0)):
-        assert_array_equal(state.eta, np.full(3, 10.0))
 
 
 @pytest.mark.parametrize("name", TIMED)
@@ -261,16 +239,6 @@ def test_a_raise_lets_an_edge_move_again(name):
     assert states[1].eta[0] == 10.0
     assert states[2].spent[0] < 1.5
     assert states[2].eta[0] > 10.0
-
-
-@pytest.mark.parametrize("name", BUDGETED)
-def test_no_budget_is_raised_in_the_first_iteration(name):
-    """f_i has no value before it, and a change of infinity is none."""
-    scheme = build(name, budget0=0.1)
-    state = scheme.update(scheme.init(2), sight(1, before=math.inf))
-
-    assert_array_equal(state.budget, [0.1, 0.1])
-    assert_array_equal(state.growths, [0, 0])
 
 
 @pytest.mark.parametrize("name", ["vp_ap", "vp_nap"])

@@ -19,7 +19,6 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed: extra skle
 
 from sklearn import linear_model
 from sklearn.base import clone
-from sklearn.datasets import load_iris, load_wine
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
@@ -74,9 +73,6 @@ def subspace(n=80, d=8, m=2, noise=0.3, seed=0):
     return 200.0 * rows + 5000.0
 
 
-# Regressions
-
-
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize(
     ("ours", "theirs"),
@@ -126,10 +122,7 @@ def test_huber_regression_stands_where_no_force_is_left(fit_intercept):
     assert ours.outliers_[::7].all()
 
 
-# Logistic regression
-
-
-@pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("C", [0.1, 10.0, np.inf])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_logistic_regression_is_that_of_scikit_learn(C, fit_intercept):
     """Coefficients, intercept and probabilities to 1e-6."""
@@ -167,15 +160,6 @@ def test_more_classes_are_each_against_all_others():
     assert_array_equal(ours.predict(X), theirs.predict(X))
 
 
-def test_no_penalty_is_an_infinite_C():
-    """Then the gradient of the losses alone is zero."""
-    X, y = labelled()
-    ours = LogisticRegression(np.inf, **TIGHT).fit(X, y)
-
-    off = ours.predict_proba(X)[:, 1] - y
-    assert_allclose(off @ X, 0.0, atol=1e-5)
-
-
 def test_hopeless_scores_have_probabilities():
     """Where every class is all but impossible."""
     X, y = labelled(3)
@@ -183,9 +167,6 @@ def test_hopeless_scores_have_probabilities():
 
     chances = ours.predict_proba(np.array([[1e6] * 4, [-1e6] * 4]))
     assert_allclose(chances.sum(axis=1), 1.0)
-
-
-# PPCA
 
 
 @pytest.mark.parametrize("n_nodes", [1, 4])
@@ -211,25 +192,6 @@ def test_ppca_is_pca_with_a_noise(n_nodes, noise):
     best = dadmm.metrics.ppca_reference(X, 2)
     best = dadmm.metrics.ppca_log_likelihood(X, *best) / 80
     assert best - 1e-6 < ours.score(X) < best + 1e-9
-
-
-def test_ppca_needs_its_neighbours():
-    """One node alone is far from what all together find."""
-    X = subspace(noise=1.0)
-    whole, part = PPCA(2).fit(X), PPCA(2, n_nodes=1).fit(X[:20])
-
-    assert subspace_angle(whole.components_.T, PCA(2).fit(X).components_.T) < 0.1
-    assert subspace_angle(part.components_.T, whole.components_.T) > 2.0
-
-
-def test_ppca_of_data_as_they_come():
-    """Wine: a variance of 1e5 beside one of 1e-2; the flowers, sorted by kind."""
-    for data, m in ((load_iris().data, 2), (load_wine().data, 1)):
-        ours, theirs = PPCA(m).fit(data), PCA(m).fit(data)
-        assert subspace_angle(ours.components_.T, theirs.components_.T) < 0.1
-        assert_allclose(
-            ours.explained_variance_ratio_, theirs.explained_variance_ratio_, rtol=1e-4
-        )
 
 
 def test_components_are_orthonormal_with_known_signs():
@@ -292,9 +254,6 @@ def test_a_column_that_nobody_sees_is_told():
     X[:, 3] = np.nan
     with pytest.raises(ValueError, match="feature 3 is missing in all rows"):
         PPCA(2).fit(X)
-
-
-# The network
 
 
 def test_nodes_are_no_more_than_rows_allow():
@@ -387,9 +346,6 @@ def test_the_same_state_gives_the_same_bits():
     assert_allclose(other.components_, first.components_, atol=1e-3)
     assert_allclose(PPCA(2, random_state=None).fit(X).mean_, first.mean_)
     assert_array_equal(X, kept)
-
-
-# Living with scikit-learn
 
 
 class Handle:
