@@ -29,7 +29,6 @@ def shard(n, dimension, seed=0):
 @pytest.mark.parametrize("zero_mean", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_stacked_problems_give_the_same_bits(size, zero_mean):
-    """Expectations, sweeps of any weight, and objectives of several rows."""
     n, dimension, M = size
     problems = [
         PPCA(shard(n, dimension, seed), M, zero_mean=zero_mean) for seed in range(4)
@@ -120,7 +119,6 @@ def test_a_problem_with_a_kind_but_no_stack_runs_node_by_node():
 
 
 def test_starting_parameters_must_be_finite():
-    """The sentence names the node."""
     problems = [PPCA(x, 1) for x in np.random.default_rng(0).standard_normal((3, 6, 3))]
     theta0 = np.ones((3, problems[0].layout.size))
     theta0[1, 2] = np.nan

@@ -18,7 +18,6 @@ CHAIN = Topology.chain(4)  # its diameter is 3
 @pytest.mark.parametrize("agreement", ["neighbours", "global"])
 @pytest.mark.parametrize("stopping", RULES)
 def test_a_run_ends_when_all_are_satisfied(stopping, agreement):
-    """The smaller the tolerance, the later and the closer."""
     problems = quadratics(5)
     settings = {"scheme": "fixed", "stopping": stopping, "agreement": agreement}
     loose = solve(problems, RING, tolerance=1e-3, **settings)
@@ -57,18 +56,6 @@ def test_a_watcher_sees_every_iteration_and_can_end_the_run():
     assert result.iterations == 12  # two rounds of a diameter after that of 7
     assert (result.reason, result.converged) == ("signal", False)
     assert seen == [(t, [0, 1, 2, 3]) for t in range(1, 13)]
-
-
-def test_the_request_of_one_node_reaches_all():
-    """With its reason, from one end of the chain to the other."""
-
-    def watch(t, nodes):
-        if t == 7:
-            nodes[-1].add_request(t, "signal")
-
-    result = solve(quadratics(4), CHAIN, tolerance=0, callbacks=[watch])
-
-    assert (result.reason, result.iterations) == ("signal", 12)
 
 
 def paper_clauses(node, before, tolerance):

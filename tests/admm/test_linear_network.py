@@ -19,7 +19,6 @@ STACKED = [n for n in NAMES if n.split()[0] in ("least_squares", "ridge", "logis
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", STACKED)
 def test_stacked_problems_give_the_same_bits(name, size):
-    """Of any weights and starts together, and of objectives of several rows."""
     cases = [make(name, size, seed) for seed in range(5)]
     problems = [case.problem for case, _ in cases]
     centre = np.array([centre for _, centre in cases])
@@ -52,7 +51,6 @@ def test_only_problems_of_one_kind_are_stacked():
 
 @pytest.mark.parametrize("name", STACKED)
 def test_a_run_does_not_show_which_nodes_worked_together(name, monkeypatch):
-    """Alone or as a crew, to the last bit."""
     problems = [make(name, (8, 3), seed)[0].problem for seed in range(5)]
     settings = {"scheme": "nap", "tolerance": 0, "max_iter": 30, "record": False}
 

@@ -108,7 +108,6 @@ def parts(result, name):
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("t", [1, 2, 3, 4, 5, "last"])
 def test_library_meets_the_program(name, t):
-    """Parameters, penalties and angle after t iterations."""
     want = oracle(name)
     t = len(want["a"]) if t == "last" else t
     result = solve(name, t)

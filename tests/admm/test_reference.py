@@ -134,7 +134,6 @@ def busy_run(graph, scheme, coupling, probe):
 @pytest.mark.parametrize("graph", ["ring", "cluster", "star"])
 @pytest.mark.parametrize(("scheme", "coupling", "probe"), every_kind())
 def test_library_follows_the_reference(graph, scheme, coupling, probe):
-    """Early, around t_max, and long after it."""
     run = busy_run(graph, scheme, coupling, probe)
     settings = change(BUSY, coupling=coupling, probe=probe)
 
@@ -145,7 +144,6 @@ def test_library_follows_the_reference(graph, scheme, coupling, probe):
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_every_row_of_the_history_is_the_references(scheme, coupling):
-    """Objectives, residuals, penalties and budgets of all iterations."""
     run = busy_run("cluster", scheme, coupling, "midpoint")
     settings = change(BUSY, coupling=coupling)
     case = make_case("cluster")
@@ -189,7 +187,6 @@ def test_every_rule_has_its_turn(graph, coupling):
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_small_and_uneven_shards(scheme, coupling):
-    """Some nodes have fewer samples than dimensions, or than components."""
     case = make_case("cluster", sizes=(1, 3, 12, 1, 2, 5))
     settings = change(BUSY, coupling=coupling)
     run = follow(case, scheme, settings)

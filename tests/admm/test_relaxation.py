@@ -67,7 +67,6 @@ def test_a_fixed_penalty_over_relaxed_is_the_textbooks(graph, alpha):
 
 @pytest.mark.parametrize("alpha", [0.1, 1.99])
 def test_any_relaxation_between_0_and_2_leads_to_the_optimum(alpha):
-    """Slowly at the ends of the range, but exactly."""
     problems = quadratics(3)
 
     settings = {"scheme": "fixed", "relaxation": alpha, "tolerance": 0}

@@ -44,7 +44,6 @@ MAPPINGS = {
 @pytest.mark.parametrize("mapping", MAPPINGS)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_node_has_a_rank_and_every_host_its_number(name, mapping):
-    """Rank 0 stays node 0, and no more edges cross than by number."""
     graph, hosts = topology.build(name, 20), MAPPINGS[mapping]
     nodes = place(graph, hosts)
     homes = [hosts[rank] for rank in np.argsort(nodes)]
@@ -66,7 +65,6 @@ def test_every_node_has_a_rank_and_every_host_its_number(name, mapping):
     ],
 )
 def test_few_edges_cross(name, hosts, most):
-    """What the structure of the graph allows is found."""
     graph = topology.build(name, len(hosts))
     nodes = place(graph, hosts)
 
@@ -74,7 +72,6 @@ def test_few_edges_cross(name, hosts, most):
 
 
 def test_nobody_moves_for_nothing():
-    """A placement that is as good already, and graphs where all are alike."""
     for graph, hosts in (
         (topology.Topology.ring(20), blocks(5, 5, 5, 5)),
         (topology.Topology.complete(12), cyclic(12, 3)),

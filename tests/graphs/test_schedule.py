@@ -47,7 +47,6 @@ def test_a_node_sees_its_own_rows():
 
 
 def test_only_the_union_must_be_connected():
-    """And it must be that."""
     Schedule(4, [[(0, 1)], [], [(2, 3)], [(1, 2)]])
     with pytest.raises(TopologyError, match="not connected"):
         Schedule(4, [[(0, 1)], [(2, 3)]])
@@ -82,7 +81,6 @@ def test_graphs_of_names_and_files_take_turns(tmp_path):
 
 
 def test_another_graph_than_the_union_is_refused():
-    """The sentence says which to pass."""
     schedule = Schedule.matchings(Topology.ring(5))
     with pytest.raises(TopologyError, match=r"pass schedule\.union$"):
         solve(quadratics(5), Topology.chain(5), schedule=schedule)

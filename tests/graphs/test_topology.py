@@ -37,14 +37,12 @@ REFERENCES = {
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("name", REFERENCES)
 def test_named_graphs_are_those_of_networkx(name, n):
-    """Same nodes and same edges, from one node up."""
     assert nx.utils.graphs_equal(build(name, n).to_graph(), REFERENCES[name](n))
 
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_arrays_describe_the_same_graph(name, n):
-    """Neighbours, degrees, edges, offsets, reverse and diameter agree."""
     topology = build(name, n, seed=3)
     graph = topology.to_graph()
     edges = topology.edges
@@ -63,7 +61,6 @@ def test_arrays_describe_the_same_graph(name, n):
 
 
 def test_random_graphs_agree_with_networkx_on_connection_and_diameter():
-    """A graph is taken exactly when networkx calls it connected."""
     rng = np.random.default_rng(0)
     taken = 0
     for _ in range(200):
@@ -80,7 +77,6 @@ def test_random_graphs_agree_with_networkx_on_connection_and_diameter():
 
 
 def test_equal_graphs_are_equal_and_hash_alike():
-    """Order, direction and repetition of the edges given do not matter."""
     once = Topology.from_edges(3, [(0, 1), (1, 2)])
     messy = Topology.from_edges(3, np.array([[2, 1], [1, 0], [0, 1], [1, 2]]))
 
@@ -91,7 +87,6 @@ def test_equal_graphs_are_equal_and_hash_alike():
 
 
 def test_a_topology_cannot_be_changed():
-    """Neither its fields nor the arrays that it shares."""
     topology = Topology.ring(4)
 
     with pytest.raises(AttributeError):
@@ -111,7 +106,6 @@ def test_grids_are_as_square_as_can_be(n, rows, columns):
 
 @pytest.mark.parametrize("builder", [Topology.random_geometric, Topology.erdos_renyi])
 def test_random_graphs_follow_their_seed(builder):
-    """Same seed, same graph; always connected; not all the same."""
     graphs = [builder(20, seed=seed) for seed in range(50)]
 
     assert graphs == [builder(20, seed=seed) for seed in range(50)]
@@ -119,7 +113,6 @@ def test_random_graphs_follow_their_seed(builder):
 
 
 def test_a_wider_radius_only_adds_edges():
-    """The points depend on the seed alone."""
     few, many = (Topology.random_geometric(30, r, seed=1) for r in (0.5, 0.7))
 
     assert set(map(tuple, few.edges)) < set(map(tuple, many.edges))
@@ -155,7 +148,6 @@ def test_too_sparse_a_random_graph_is_told_what_would_do(builder):
     ],
 )
 def test_bad_edges_get_one_sentence(n, edges, sentence):
-    """It names what was wrong and the value."""
     with pytest.raises(TopologyError, match=sentence) as caught:
         Topology.from_edges(n, edges)
     assert "\n" not in str(caught.value)
@@ -163,14 +155,12 @@ def test_bad_edges_get_one_sentence(n, edges, sentence):
 
 @pytest.mark.parametrize("lists", [((1,), ()), ((1, 1), (0, 0)), ((2, 1), (0,), (0,))])
 def test_hand_made_lists_must_be_sorted_and_hold_edges_twice(lists):
-    """The constructor sends the user to from_edges."""
     with pytest.raises(TopologyError, match=r"both ends; use Topology.from_edges"):
         Topology(lists)
 
 
 @pytest.mark.parametrize("kind", [nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
 def test_directions_and_parallel_edges_are_merged(kind):
-    """A neighbour is a neighbour, whichever way the edge was drawn."""
     graph = kind([(0, 1), (1, 0), (1, 2), (2, 0)])
 
     assert Topology.from_graph(graph) == Topology.complete(3)
@@ -189,7 +179,6 @@ def test_other_labels_are_sent_to_networkx(label):
 @pytest.mark.parametrize("suffix", [".edges", ".edgelist", ".txt"])
 @pytest.mark.parametrize("name", GRAPHS)
 def test_a_written_graph_is_read_back(tmp_path, name, suffix):
-    """Also a single node."""
     for n in (1, 2, 20):
         topology = build(name, n)
         topology.write(tmp_path / f"graph{suffix}")
@@ -198,7 +187,6 @@ def test_a_written_graph_is_read_back(tmp_path, name, suffix):
 
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.float64])
 def test_adjacency_matrices_are_read(tmp_path, dtype):
-    """Of whatever number type."""
     np.save(tmp_path / "a.npy", nx.to_numpy_array(nx.star_graph(4)).astype(dtype))
 
     assert Topology.read(tmp_path / "a.npy") == Topology.star(5)
@@ -218,7 +206,6 @@ def test_adjacency_matrices_are_read(tmp_path, dtype):
     ],
 )
 def test_bad_edge_lists_get_one_sentence(tmp_path, text, sentence):
-    """It names the file too."""
     file = tmp_path / "bad.edges"
     file.write_text(text)
 
@@ -247,7 +234,6 @@ def test_bad_matrices_get_one_sentence(tmp_path, matrix, sentence):
 
 @pytest.mark.parametrize("suffix", ["edges", "graphml", "npy"])
 def test_broken_files_get_one_sentence(tmp_path, suffix):
-    """Whatever the libraries below think of them."""
     (tmp_path / "empty").with_suffix(f".{suffix}").touch()
     (tmp_path / "noise").with_suffix(f".{suffix}").write_bytes(b"\xff\x00\n<a>" * 9)
     (tmp_path / "folder").with_suffix(f".{suffix}").mkdir()
@@ -260,7 +246,6 @@ def test_broken_files_get_one_sentence(tmp_path, suffix):
 
 
 def test_graphml_labels_that_are_no_numbers_are_named(tmp_path):
-    """With the way out."""
     nx.write_graphml(nx.Graph([("n0", "n1")]), tmp_path / "g.graphml")
 
     with pytest.raises(TopologyError, match=r"g\.graphml: node label 'n0'"):
@@ -277,7 +262,6 @@ def test_a_file_must_fit_the_run():
 
 
 def test_unknown_graphs_are_told_the_names(tmp_path):
-    """A path is allowed as well, if its format is known."""
     with pytest.raises(TopologyError, match=r"'rnig'; choose .* ring, .* path of a"):
         build("rnig", 5)
     with pytest.raises(TopologyError, match=r"is not a graph file; use one of \.edges"):
@@ -285,7 +269,6 @@ def test_unknown_graphs_are_told_the_names(tmp_path):
 
 
 def test_a_named_graph_needs_a_number():
-    """Only a file knows its own."""
     assert is_named("ring")
     assert not is_named("ring20.edges")
     with pytest.raises(TopologyError, match="needs a number of nodes; give --nodes"):
@@ -294,7 +277,6 @@ def test_a_named_graph_needs_a_number():
 
 @pytest.mark.parametrize("file", sorted(FILES.glob("*.edges")), ids=lambda f: f.stem)
 def test_files_of_the_paper_are_the_named_graphs(file):
-    """The folder and the command line mean the same graphs."""
     name = file.stem.rstrip("0123456789")
 
     assert Topology.read(file) == build(name, int(file.stem.removeprefix(name)))
@@ -312,7 +294,6 @@ def test_graphs_load_neither_networkx_nor_scipy():
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_no_graph_has_no_nodes(name):
-    """Neither zero nor fewer."""
     for n in (0, -1):
         with pytest.raises(TopologyError, match=f"at least one node, got {n}"):
             build(name, n)
@@ -325,7 +306,6 @@ def test_only_edge_lists_are_written(tmp_path):
 
 
 def test_graphml_is_read(tmp_path):
-    """Identifiers that are numbers become the node numbers."""
     nx.write_graphml(nx.cycle_graph(12), tmp_path / "ring.graphml")
 
     assert Topology.read(tmp_path / "ring.graphml") == Topology.ring(12)

@@ -18,8 +18,6 @@ from dadmm.penalty import build, rules
 from dadmm.problems import PPCA, metrics
 from tests.support.problems import Quadratic, distance, optimum, quadratics
 
-GRAPHS = ("complete", "cluster", "ring")
-
 
 @cache
 def dppca(n_nodes=20, n_samples=500):
@@ -36,7 +34,6 @@ def auto(problems, topology, max_iter=60, **settings):
 
 @pytest.mark.parametrize("kind", ["quadratics", "ppca"])
 def test_the_starting_penalty_of_others_is_ignored(kind):
-    """The same bits whatever eta0 is."""
     problems = quadratics(6) if kind == "quadratics" else dppca(6, 120)[0]
     topology = Topology.cluster(6)
     plain = auto(problems, topology)
@@ -100,7 +97,6 @@ def test_an_end_without_a_curvature_takes_its_neighbours_proposal():
 
 
 def test_without_any_curvature_eta0_takes_its_place():
-    """All start at their own optima; the answer is the same in the end."""
     problems, topology = quadratics(4), Topology.chain(4)
     theta0 = np.array([problem.b for problem in problems])
 
@@ -121,7 +117,6 @@ def test_without_any_curvature_eta0_takes_its_place():
     ],
 )
 def test_both_ends_come_to_the_same_start(mine, theirs, agreed):
-    """Whoever of them found what, and however large."""
     scheme, anchors = build("auto"), np.zeros((1, 2))
     state = scheme.init(1)
 

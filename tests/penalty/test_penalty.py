@@ -95,13 +95,6 @@ def test_balance_doubles_or_halves_beyond_the_ratio(primal, dual, factor):
     assert equations.balance(primal, dual, 10.0) == factor
 
 
-def test_balance_takes_steps_of_another_size():
-    """(1 + step) and its inverse, as He, Yang and Wang have it."""
-    assert equations.balance(9.0, 1.0, 2.0, step=3.0) == 4.0
-    assert equations.balance(1.0, 9.0, 2.0, step=3.0) == 0.25
-    assert equations.balance(1.0, 9.0, 20.0, step=3.0) == 1.0
-
-
 def grow(spent, change, *, budget=5.0, growths=0.0, decay=0.5, trigger=0.1):
     """Return the budget and growths of one edge with T = 5."""
     edge = np.array([budget]), np.array([growths]), np.array([spent])
@@ -147,14 +140,12 @@ REFUSED = {
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("rule", REFUSED)
 def test_a_setting_out_of_range_is_refused(name, rule):
-    """By every scheme, with its name, the rule and the value."""
     for value in REFUSED[rule]:
         with pytest.raises(ConfigError, match=f"^{re.escape(rule)}, got {value!r}$"):
             build(name, **{rule.split()[0]: value})
 
 
 def test_an_unknown_scheme_is_refused_with_the_known_ones():
-    """The sentence lists what can be chosen."""
     known = ", ".join(SCHEMES)
     with pytest.raises(ConfigError, match=f"^unknown scheme 'npa'; choose .*{known}$"):
         build("npa")

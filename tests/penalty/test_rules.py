@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm import Topology, solve
 from dadmm.penalty import rules
-from tests.support.problems import Quadratic, distance, optimum
 
 ROWS = (
     np.random.default_rng(0).standard_normal((5, 7)) * 10.0 ** np.arange(-2, 3)[:, None]
@@ -40,45 +38,6 @@ def test_all_that_a_penalty_may_ever_move_is_bounded(scale):
 
     assert all(later < sooner for sooner, later in pairwise(steps))
     assert 0.9 * scale < math.fsum(steps) < scale
-
-
-def iterations(topology, eta):
-    """Return how long equal quadratics take to 1e-4 with one penalty for ever."""
-    rng = np.random.default_rng(0)
-    problems = [
-        Quadratic(np.eye(2), 1.0 + rng.standard_normal(2)) for _ in range(len(topology))
-    ]
-    best, taken = optimum(problems), []
-
-    def watch(t, nodes):
-        close = distance(np.array([node.theta for node in nodes]), best) < 1e-4
-        if close and not taken:
-            taken.append(t)
-        return "signal" if close else None
-
-    settings = {"scheme": "fixed", "eta0": eta, "tolerance": 0, "record": False}
-    solve(problems, topology, max_iter=120, callbacks=[watch], **settings)
-    return taken[0] if taken else math.inf
-
-
-@pytest.mark.parametrize(
-    "topology",
-    [Topology.complete(8), Topology.ring(5), Topology.ring(14), Topology.chain(9)],
-    ids=["complete 8", "ring 5", "ring 14", "chain 9"],
-)
-def test_the_opening_is_near_the_best_fixed_penalty(topology):
-    """Within a factor of four, by a grid, for equal curvatures on any graph.
-
-    The middle of a chain has two neighbours, its ends one.
-    """
-    degree = 2 if topology.diameter > 1 else len(topology) - 1
-    grid = 2.0 ** np.arange(-3, 4)
-
-    taken = [iterations(topology, eta) for eta in grid / degree]
-
-    best = grid[int(np.argmin(taken))] / degree
-    assert 0.25 < best / rules.initial_penalty(1.0, degree, topology.diameter) < 4.0
-    assert min(taken) < 0.5 * min(taken[0], taken[-1])  # the grid is wide enough
 
 
 def test_where_only_one_side_has_moved_the_bound_decides():

@@ -62,7 +62,6 @@ def test_a_singular_design_gives_the_shortest_solution(shape):
 
 
 def test_directions_without_data_stay_at_the_centre():
-    """For any weight but zero."""
     X, y, centre = data(3, 6)
     outside = np.linalg.svd(X)[2][3:]
 
@@ -108,7 +107,6 @@ def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
 
 
 def test_a_narrow_band_is_the_median():
-    """Of an odd number of values, to delta."""
     y = data(21, 1)[1]
 
     problem = Huber(np.ones((21, 1)), y, 1e-9, **BARE)
@@ -118,7 +116,6 @@ def test_a_narrow_band_is_the_median():
 
 
 def test_it_does_not_matter_how_wrong_an_outlier_is():
-    """Only on which side."""
     X, y, centre = data(30, 4)
     steps = []
     for error in (1e2, 1e9):
@@ -158,7 +155,6 @@ def labelled(n, d, seed=0):
 
 
 def test_labels_may_be_zero_and_one_or_plus_and_minus_one():
-    """Or truth values; the steps are the same."""
     X, y, centre = labelled(20, 3)
 
     steps = [

@@ -45,7 +45,6 @@ def test_objectives_are_sums_over_the_rows(name, size):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", NAMES)
 def test_proximal_steps_are_exact(name, size, weight):
-    """From zero, from afar and from the solution itself, for any weight."""
     case, centre = make(name, size)
 
     for theta in (0 * centre, 30 * centre, centre):
@@ -57,7 +56,6 @@ def test_proximal_steps_are_exact(name, size, weight):
 
 @pytest.mark.parametrize(("name", "size"), BOUNDED)
 def test_weight_zero_gives_a_minimum_of_the_objective(name, size):
-    """Whatever the centre is."""
     case, centre = make(name, size)
 
     x = case.problem.prox(centre, None, centre, 0.0)
@@ -68,7 +66,6 @@ def test_weight_zero_gives_a_minimum_of_the_objective(name, size):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_rows_may_be_changed_afterwards(name):
-    """A problem keeps what it needs of them."""
     centre, rng = make(name)[1], np.random.default_rng(2)
     X, y = rng.normal(size=(9, 4)), rng.integers(2, size=9).astype(float)
     problem = Case(name, X, y).problem
@@ -111,7 +108,6 @@ WRONG = {
 
 @pytest.mark.parametrize("sentence", WRONG)
 def test_bad_input_gets_one_sentence(sentence):
-    """That names the argument, the rule and what came."""
     with pytest.raises(ProblemError) as caught:
         WRONG[sentence]()
 

@@ -52,7 +52,6 @@ def test_angles_keep_their_digits_near_zero_and_near_ninety_degrees(angle):
 
 
 def test_angles_of_many_nodes_come_in_one_call():
-    """One per leading index, each as if it were alone."""
     rng = np.random.default_rng(0)
     A, B = rng.normal(size=(4, 3, 6, 2)), rng.normal(size=(6, 2))
 
@@ -76,7 +75,6 @@ def test_the_consensus_error_is_that_of_the_worst_node():
 
 
 def test_the_reconstruction_error_is_the_rms_of_what_is_missed():
-    """Each sample's distance from the affine subspace, by least squares."""
     samples, rng = draw(), np.random.default_rng(1)
     W, mu = rng.normal(size=(5, 2)), rng.normal(size=5)
 
@@ -89,7 +87,6 @@ def test_the_reconstruction_error_is_the_rms_of_what_is_missed():
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 @pytest.mark.parametrize("sizes", [(7,), (1, 1), (1, 4, 30, 2), (100, 200)])
 def test_pooling_statistics_pools_the_samples(sizes, offset):
-    """Shards of any size, with means of their own, far from zero too."""
     shards = [draw(n, seed=k, offset=offset + k) for k, n in enumerate(sizes)]
     problems = [PPCA(shard, 2) for shard in shards]
 
@@ -133,7 +130,6 @@ def test_the_reference_has_the_eigenvalues_of_the_covariance(n, M, zero_mean):
 
 
 def test_the_reference_takes_statistics_for_samples():
-    """Pooled ones too, which is what a run has."""
     samples = draw()
 
     for zero_mean in (False, True):

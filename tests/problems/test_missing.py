@@ -288,7 +288,6 @@ def test_samples_of_one_pattern_are_condensed():
 
 @pytest.mark.parametrize("kind", [IncompletePPCA, LostTracks])
 def test_stacked_problems_give_the_same_bits(kind):
-    """Expectations, sweeps of any weight, and objectives of several rows."""
     rng = np.random.default_rng(0)
     draws = [rng.normal(size=(20, 12)) for _ in WEIGHTS]
     scale = np.arange(1, 13)
@@ -351,7 +350,6 @@ def test_a_sample_without_entries_says_nothing():
     ],
 )
 def test_unusable_samples_are_refused(kind, samples, sentence):
-    """With the rule and what was given."""
     with pytest.raises(ProblemError, match=re.escape(sentence)):
         kind(samples, 1)
 
@@ -379,7 +377,6 @@ def tracks(lost=0.2, seed=0):
 
 
 def test_a_rows_translation_does_not_matter():
-    """Whatever is added to a row, though points of it are lost."""
     rows, _ = tracks()
     shift = 100.0 * np.arange(len(rows))[:, None]
     problems = LostTracks(rows), LostTracks(rows + shift)

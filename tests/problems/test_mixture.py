@@ -65,7 +65,6 @@ def em(problem, rounds=2000):
 
 @pytest.mark.parametrize("size", [(40, 2, 3), (30, 3, 1), (10, 1, 2), (5, 3, 4)])
 def test_it_keeps_the_contract(size):
-    """With more components than rows, too."""
     n, D, K = size
     X = np.random.default_rng([0, n]).normal(size=(n, D))
 
@@ -87,7 +86,6 @@ def test_the_bound_touches_the_objective():
 
 
 def test_outside_its_domain_the_objective_is_infinite():
-    """A weight below zero, or a precision that is not positive in some direction."""
     problem = GaussianMixture(ROWS, 3)
     thetas = np.array([random_theta(problem)] * 3)
     stats = problem.expect(thetas[0])
@@ -133,7 +131,6 @@ def test_a_cluster_of_equal_rows_has_the_variance_of_the_floor():
 
 
 def test_a_component_without_rows_stays_finite():
-    """Too far away for any row; its mean waits where it is."""
     problem = GaussianMixture(ROWS, 2, means=[[0.0, 0.0], [1e4, 1e4]])
     theta = problem.init(np.random.default_rng(0))
     for _ in range(5):
@@ -148,7 +145,6 @@ def test_a_component_without_rows_stays_finite():
 
 
 def test_all_nodes_start_alike():
-    """From the same seed, whatever their rows; or from the means that are given."""
     nodes = [GaussianMixture(rows, 3) for rows in shard.split(ROWS, 4)]
     starts = [node.init(np.random.default_rng(5)) for node in nodes]
     given = GaussianMixture(ROWS, 3, means=START, scale=0.5)
@@ -162,7 +158,6 @@ def test_all_nodes_start_alike():
 
 
 def test_em_agrees_with_scikit_learn():
-    """From the same start, without any floor on either side."""
     mixture = pytest.importorskip("sklearn.mixture", reason="needs scikit-learn")
     ours = GaussianMixture(ROWS, 3, alpha=0.0, means=START)
     theirs = mixture.GaussianMixture(
@@ -201,7 +196,6 @@ WRONG = {
 
 @pytest.mark.parametrize("sentence", WRONG)
 def test_bad_input_gets_one_sentence(sentence):
-    """That names the argument, the rule and what came."""
     arguments, settings = WRONG[sentence]
     with pytest.raises(ProblemError) as caught:
         GaussianMixture(*arguments, **settings)
@@ -239,7 +233,6 @@ def test_the_network_finds_what_em_finds_on_all_rows(graph, sort):
 
 
 def test_a_run_does_not_depend_on_the_unit():
-    """If the scale says in which unit the rows are."""
 
     def run(unit):
         nodes = [

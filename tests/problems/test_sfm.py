@@ -81,7 +81,6 @@ def test_the_authors_start_is_the_first_frame():
 
 
 def test_cameras_agree_on_the_cube():
-    """Five cameras that never share a frame recover the whole shape."""
     tracks, points = datasets.turntable(noise=0.2)
     cameras = [StructureFromMotion(rows) for rows in shard.split_frames(tracks, 5)]
 
@@ -101,7 +100,6 @@ def test_cameras_agree_on_the_cube():
 
 
 def test_the_command_line_writes_structure_and_motion(tmp_path, monkeypatch):
-    """`--problem sfm` needs no file, and leaves the metric reconstruction."""
     monkeypatch.chdir(tmp_path)
 
     code = run.main(
@@ -117,7 +115,6 @@ def test_the_command_line_writes_structure_and_motion(tmp_path, monkeypatch):
 
 
 def test_frames_are_split_whole_and_evenly():
-    """x and y of a frame stay together; shares differ by one frame at most."""
     tracks = np.arange(22.0 * 4).reshape(22, 4)
 
     blocks = shard.split_frames(tracks, 4)
@@ -199,7 +196,6 @@ def test_rows_that_are_not_frames_and_other_starts_are_refused(rows, start, sent
 
 
 def test_the_structure_is_drawn(tmp_path, monkeypatch, capsys):
-    """`dadmm.plot` adds the points of structure from motion, and only there."""
     pytest.importorskip("matplotlib", reason="drawing needs the extra 'plot'")
     from dadmm import plot
 

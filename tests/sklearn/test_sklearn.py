@@ -44,7 +44,6 @@ QUICK = {"n_nodes": 2, "tolerance": 1e-3, "max_iter": 300}
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks([kind(**QUICK) for kind in EVERY])
 def test_scikit_learns_own_checks(estimator, check):
-    """All that scikit-learn asks of an estimator, in one process."""
     check(estimator)
 
 
@@ -125,7 +124,6 @@ def test_huber_regression_stands_where_no_force_is_left(fit_intercept):
 @pytest.mark.parametrize("C", [0.1, 10.0, np.inf])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_logistic_regression_is_that_of_scikit_learn(C, fit_intercept):
-    """Coefficients, intercept and probabilities to 1e-6."""
     X, y = labelled()
     theirs = linear_model.LogisticRegression(
         C=C, fit_intercept=fit_intercept, tol=1e-12, solver="newton-cholesky"
@@ -161,7 +159,6 @@ def test_more_classes_are_each_against_all_others():
 
 
 def test_hopeless_scores_have_probabilities():
-    """Where every class is all but impossible."""
     X, y = labelled(3)
     ours = LogisticRegression(**QUICK).fit(X, y)
 
@@ -208,7 +205,6 @@ def test_components_are_orthonormal_with_known_signs():
 
 
 def test_scores_are_log_densities():
-    """Of the observed entries, whatever is missing."""
     X = subspace(noise=1.0)
     ours = PPCA(2).fit(X)
     X[3, 2], X[4, 1:] = np.nan, np.nan
@@ -302,7 +298,6 @@ def test_mistakes_are_told_in_a_sentence(estimator, words):
 
 
 def test_data_that_leave_no_noise_are_told():
-    """Too few samples, or all alike."""
     X = subspace()
     with pytest.raises(
         ValueError, match="5 components leave no noise in n_samples = 6"
@@ -315,7 +310,6 @@ def test_data_that_leave_no_noise_are_told():
 
 
 def test_not_converging_is_a_warning_with_advice():
-    """Once, and none otherwise."""
     X, y = regression()
     with pytest.warns(ConvergenceWarning, match="Ridge ended by max_iter after 3 iter"):
         Ridge(max_iter=3).fit(X, y)
@@ -325,7 +319,6 @@ def test_not_converging_is_a_warning_with_advice():
 
 
 def test_options_go_to_the_solver():
-    """And have the last word."""
     X, y = regression()
     ours = Ridge(options={"record": False, "eta0": 5.0}, scheme="fixed").fit(X, y)
 
@@ -334,7 +327,6 @@ def test_options_go_to_the_solver():
 
 
 def test_the_same_state_gives_the_same_bits():
-    """And the data are left as they are."""
     X = subspace()
     kept = X.copy()
     first, again = PPCA(2).fit(X), PPCA(2).fit(X)
@@ -378,7 +370,6 @@ def test_fitted_estimators_are_pickled_with_their_result(kind):
 
 
 def test_estimators_work_in_pipelines():
-    """With cross-validation on top."""
     X, y = labelled()
     steps = make_pipeline(StandardScaler(), PPCA(3, **QUICK), LogisticRegression())
 

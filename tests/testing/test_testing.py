@@ -18,7 +18,6 @@ TRACKS = datasets.turntable(5, 8)[0]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_regression_problems_pass(name):
-    """Smooth or not, with many rows, few, and one."""
     for size in SIZES:
         check_problem(make(name, size, 0)[0].problem, seed=0)
 
@@ -183,7 +182,6 @@ def test_a_domain_may_have_a_border():
 
 
 def test_a_wrong_point_inside_a_domain_is_found():
-    """Though every coordinate leads out of it."""
     problem = Simplex()
     problem.at = lambda multiplier, centre, weight: Simplex.at(
         problem, multiplier, 0.5 * centre, weight
@@ -358,7 +356,6 @@ OTHERS = [
     [(sentence, Ridge, methods) for sentence, methods in FAULTS.items()] + OTHERS,
 )
 def test_a_fault_is_told_in_one_sentence(sentence, base, methods):
-    """Which names the class, and says what was expected and found."""
     faulty = type("Faulty", (base,), methods)
     with pytest.raises(ProblemError) as caught:
         check_problem(faulty())
@@ -376,7 +373,6 @@ def test_a_part_that_is_held_must_be_named():
 
 
 def test_a_part_that_is_named_must_be_held():
-    """And it must be there."""
     with pytest.raises(ProblemError, match="expected the fixed part mu not to change"):
         check_problem(PPCA(SAMPLES, 2), fixed=["mu"])
     with pytest.raises(ProblemError, match="unknown part 'm'; the parts are W, mu, a"):
