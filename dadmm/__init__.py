@@ -1,6 +1,8 @@
 """Consensus ADMM with no centre: in its iterations a node talks to neighbours only."""
 
-from dadmm import problems, testing
+from typing import TYPE_CHECKING, Any
+
+from dadmm import problems
 from dadmm.core.errors import (
     CheckpointError,
     ConfigError,
@@ -20,6 +22,9 @@ from dadmm.problems import metrics
 from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.solver.result import Result
 from dadmm.solver.solve import solve
+
+if TYPE_CHECKING:
+    from dadmm import testing
 
 __all__ = [
     "CheckpointError",
@@ -43,3 +48,12 @@ __all__ = [
     "solve",
     "testing",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `dadmm.testing` when it is first used; the main job does not need it."""
+    if name == "testing":
+        from importlib import import_module
+
+        return import_module("dadmm.testing")
+    raise AttributeError(f"module 'dadmm' has no attribute {name!r}")

@@ -23,9 +23,10 @@ class Checkpointer(Protocol):
     """Saves states of a run."""
 
     def save(self, t: int, request: str, take: Callable[[], state.States]) -> None:
-        """Save the state after iteration ``t``, which ``take`` returns, if it is due.
+        """Save the state after iteration ``t`` if a save is due.
 
-        ``request`` is the request that is due now, or "max_iter" in the last iteration.
+        ``take`` returns the state. ``request`` is the request that is due now, or
+        "max_iter" in the last iteration.
         """
 
 
@@ -43,7 +44,7 @@ def iterate(
     Parameters
     ----------
     nodes : sequence of Node
-        Those that the exchange hosts, in its order; they have met (`prime`).
+        The nodes that the exchange hosts, in its order, after `prime`.
     exchange : Exchange
     max_iter : int
     global_stopping : GlobalStopping, optional
@@ -53,7 +54,7 @@ def iterate(
         request, see `stopping.REQUESTS`. Their time is counted separately.
     checkpointers : sequence of Checkpointer
     start : int
-        The iteration after which the nodes are.
+        Number of iterations that the nodes have done before.
     """
     reduces = nodes[0].scheme.needs_global_residuals
     posts, posted = reduces or global_stopping is not None, np.empty((0, 0))
@@ -72,7 +73,7 @@ def iterate(
             posted = exchange.read()
         share = (perf_counter() - began) / len(nodes)
         if reduces and t > 1:
-            _tell(nodes, posted)
+            _set_network_residuals(nodes, posted)
         for worker in workers:
             _timed(UPDATE, worker, worker.absorb, t)
         for node in nodes:
@@ -84,13 +85,13 @@ def iterate(
             and global_stopping.update(posted[:, 0])
         )
         if posts and not agreed:
-            shared = _shared(nodes, global_stopping)
+            shared = _posts(nodes, global_stopping)
             exchange.post(shared)
         request = max(node.due_request(t) for node in nodes)  # all alike
-        _watch(callbacks, t, nodes)
+        _call(callbacks, t, nodes)
         share = (perf_counter() - began) / len(nodes)
         for node in nodes:
-            _tally(node, share)
+            _add_seconds(node, share)
         if agreed or nodes[0].done:  # all nodes are done after the same iteration
             return t, "converged"
         if t == max_iter:
@@ -103,7 +104,7 @@ def iterate(
 
 
 def prime(nodes: Sequence[Node], exchange: Exchange) -> None:
-    """Let all nodes know their neighbours' starting parameters."""
+    """Exchange the starting parameters between neighbours."""
     for node in nodes:
         node.greet()
     exchange.swap()
@@ -120,22 +121,22 @@ def _timed(
     except (np.linalg.LinAlgError, ZeroDivisionError) as error:
         nodes = ", ".join(str(node.index) for node in worker.nodes)
         raise ProblemError(
-            f"the local problem of node {nodes} broke down ({error}); are its samples "
-            "all alike, or fewer than two?"
+            f"the local problem of node {nodes} broke down ({error}); check that it "
+            "has at least two samples, and that they differ"
         ) from error
     share = (perf_counter() - start) / len(worker.nodes)
     for node in worker.nodes:
         node.seconds[phase] = share
 
 
-def _tally(node: Node, observe_seconds: float) -> None:
-    """Close a node's books on an iteration."""
+def _add_seconds(node: Node, observe_seconds: float) -> None:
+    """Add the seconds of an iteration to the totals of a node."""
     node.seconds[OBSERVE] = observe_seconds
     for phase in PHASES:
         node.total_seconds[phase] += node.seconds[phase]
 
 
-def _watch(callbacks: Sequence[Callback], t: int, nodes: Sequence[Node]) -> None:
+def _call(callbacks: Sequence[Callback], t: int, nodes: Sequence[Node]) -> None:
     for callback in callbacks:
         request = callback(t, nodes)
         if request is not None:
@@ -158,8 +159,8 @@ def _save(
         node.total_seconds[OBSERVE] += share
 
 
-def _shared(nodes: Sequence[Node], global_stopping: GlobalStopping | None) -> Matrix:
-    """Return what each node lets all others know, read one iteration later."""
+def _posts(nodes: Sequence[Node], global_stopping: GlobalStopping | None) -> Matrix:
+    """Return the numbers that each node posts, to be read one iteration later."""
     rows = []
     for node in nodes:
         vote = global_stopping and global_stopping.vote(node.objective, node.satisfied)
@@ -168,8 +169,8 @@ def _shared(nodes: Sequence[Node], global_stopping: GlobalStopping | None) -> Ma
     return np.array(rows)
 
 
-def _tell(nodes: Sequence[Node], posted: Matrix) -> None:
-    """Let the nodes know the residuals of the whole network."""
+def _set_network_residuals(nodes: Sequence[Node], posted: Matrix) -> None:
+    """Set the residuals of the whole network on each node."""
     primal, dual = np.sqrt(np.sum(posted[:, -2:] ** 2, axis=0)).tolist()
     for node in nodes:
         node.network = primal, dual

@@ -7,10 +7,10 @@ iteration after which all nodes stop. ``requests`` is described below. If
 The node then sets ``stop_at`` so far ahead that it reaches all nodes in time.
 
 A node can also request that all nodes save, or stop because of time, a signal or a full
-disk. A round has as many iterations as a header needs to reach all nodes. A request of
-one round is known to all nodes at the end of the next round, where it is due. Requests
-do not change the verdict: a run that is stopped and resumed converges after the same
-iteration as one that is not.
+disk. A round has as many iterations as a header needs to reach all nodes. All nodes
+know a request at the end of the round after it was made, and carry it out then.
+Requests do not change the verdict: a run that is stopped and resumed converges after
+the same iteration as one that is not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TRAIL = 64  # samples of the progress of a run of any length; a power of two
 
 
 class Part(NamedTuple):
-    """The lengths of one named part of theta, which may have its own units."""
+    """Norms for one named part of theta, which may have its own units."""
 
     disagreement: float  # root mean square distance from the neighbours
     residual: float  # |grad f_i + 2 sum_j lambda_ij|
@@ -49,10 +49,10 @@ class Part(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """The lengths by which a rule judges an iteration of a node."""
+    """The norms and objectives by which a rule judges an iteration of a node."""
 
     objective: float
-    objective_previous: float  # inf at t = 1, where no rule holds
+    objective_previous: float  # inf at t = 1, so that no rule holds
     primal: float  # |r_i| of the paper
     dual: float  # |s_i| of the paper
     theta: float  # |theta_i|
@@ -64,8 +64,8 @@ class Progress(NamedTuple):
 class Verdict(NamedTuple):
     """The criteria of a rule in one iteration, each as a multiple of its limit.
 
-    A criterion is met below 1. It is NaN if the rule does not use it, and infinite if
-    the limit is zero or the length is not a number.
+    A criterion is met if its multiple is below 1. The multiple is NaN if the rule does
+    not use the criterion, and infinite if the limit is zero or the norm is NaN.
     """
 
     objective: float  # its change since the iteration before
@@ -92,7 +92,7 @@ Unmet = tuple[int, Verdict]  # an iteration in which not all criteria were met
 
 
 class Standing:
-    """The criteria of a run so far, of a node or of the whole network.
+    """How far a node, or the whole network, was from its limits in the run so far.
 
     Parameters
     ----------
@@ -105,16 +105,16 @@ class Standing:
     def __init__(self, patience: int, delay: int) -> None:
         self.patience, self.delay = patience, delay
         self.held = 0  # iterations in a row in which all were met
-        self.unmet: Unmet = 0, Verdict(math.inf)  # the last iteration that was not
+        self.unmet: Unmet = 0, Verdict(math.inf)  # the last iteration that was unmet
         self.trail = np.full(TRAIL, math.nan)  # the largest multiple, see `enter`
         self._due = 1  # the iteration of the next sample
-        self._hurdles: list[Unmet] = []  # last unmet before `patience` met iterations
+        self._hurdles: list[Unmet] = []  # unmet, then `patience` met in a row
 
     def enter(self, t: int, verdict: Verdict) -> None:
-        """Add iteration ``t``, from 1.
+        """Add iteration ``t``; the first is 1.
 
-        The trail has the first iteration of every `stride`. When it is full, every
-        other sample is dropped.
+        The trail samples one iteration out of `stride`, starting with the first. When
+        it is full, every other sample is dropped.
         """
         if not verdict.met:
             self.held, self.unmet = 0, (t, verdict)
@@ -122,7 +122,7 @@ class Standing:
             self.held += 1
             if self.held == self.patience:
                 while len(self._hurdles) > 1 and self._counts(self._hurdles[1], t):
-                    del self._hurdles[0]  # cannot precede a stop any more
+                    del self._hurdles[0]  # a later one will precede the stop
                 self._hurdles.append(self.unmet)
         if t == self._due:
             step = stride(t)
@@ -138,7 +138,7 @@ class Standing:
     def hurdle(self, t: int) -> Unmet:
         """Return the last unmet iteration before the stop after iteration ``t``.
 
-        If a callback ended the run, return the last unmet iteration of all.
+        If no such iteration is known, return the last unmet iteration.
         """
         counted = [each for each in self._hurdles if self._counts(each, t)]
         return counted[-1] if counted else self.unmet
@@ -177,7 +177,7 @@ class Rule:
         "objective" is the test of the paper's section 5, the relative change of f
         alone, used in place of its equation (14). The others also require that the
         node agrees with its neighbours and is at a minimum of its Lagrangian.
-        "optimality" tests this in every part of theta, by lengths that bound the
+        "optimality" tests this in every part of theta, by norms that bound the
         distance from the optimum (see `dadmm.admm.certificate`). "residuals" uses the
         paper's primal and dual residuals.
     tolerance : float
@@ -237,10 +237,10 @@ class Rule:
 
 
 def _over(length: float, limit: float) -> float:
-    """Return a length as a multiple of its limit.
+    """Return a norm as a multiple of its limit.
 
-    The multiple is infinite if the limit is zero or the length is not a number. It is
-    below 1 exactly if the length is below the limit.
+    The multiple is infinite if the limit is zero or the norm is NaN. It is below 1 if
+    and only if the norm is below the limit.
     """
     ratio = length / limit if limit > 0.0 else math.inf
     return ratio if ratio == ratio else math.inf
@@ -324,7 +324,7 @@ class GlobalStopping:
     ----------
     rule : Rule
     cycle : int
-        Iterations until every edge had its turn.
+        Number of iterations in which every edge is used at least once.
     """
 
     def __init__(self, rule: Rule, cycle: int = 1) -> None:

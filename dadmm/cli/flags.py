@@ -103,19 +103,21 @@ def _add_others(group: argparse._ArgumentGroup, settings: Any) -> None:
     group.add_argument(
         "--resume",
         metavar="RUN",
-        help=f"resume the run in this folder; may be given anew: {flags}; what is "
-        "given anew is also kept for the next time",
+        help=f"resume the run in this folder; these settings may change: {flags}; "
+        "their new values are also kept for the next resume",
     )
     group.add_argument(
         "--dry-run",
         action="store_true",
-        help="print the settings as TOML and what would leave a node, and exit",
+        help="print the settings as TOML and the data that would leave a node; then "
+        "exit",
     )
     group.add_argument(
         "--trust",
         action="store_true",
-        help="let the file of --config, or of the run to resume, name a problem as "
-        "package.module:Class, whose code is then run, and ask for overwrite",
+        help="allow the file of --config, or the config.toml of the run to resume, to "
+        "name a problem as package.module:Class, whose code is then run, and to set "
+        "overwrite",
     )
     group.add_argument("--version", action="version", version=f"dadmm {__version__}")
     group.add_argument("-h", "--help", action="help", help="print this text and exit")

@@ -10,10 +10,10 @@ from time import monotonic
 from typing import Any
 
 from dadmm.admm.algorithm import Callback
-from dadmm.cli import arrays, privacy, report, run_directory, setup, summary, targets
+from dadmm.cli import arrays, report, run_directory, setup, summary, targets
 from dadmm.cli.config import PER_RANK, CommandLine, RunConfig
 from dadmm.cli.progress import FailureMessages, ProgressLine, Signals
-from dadmm.core.arguments import BAD_INPUT, report_error
+from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.errors import DadmmError
 from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
@@ -29,11 +29,13 @@ OK, NOT_CONVERGED = 0, 3  # exit codes
 
 
 def run(world: World, argv: Sequence[str], signals: Signals) -> int:
-    """Run the job on this rank of the world and return the exit code of all."""
+    """Run the job on this rank, and return the exit code, the same on all ranks."""
     started = monotonic()
     config, dry_run, resume = read(world, argv)
     if dry_run:
-        print(config.to_toml() + privacy.leaving(config), end="")
+        from dadmm.cli.privacy import leaving  # only a dry run needs it
+
+        print_out(config.to_toml() + leaving(config))
         return OK
     if config.on_failure == "continue":
         collectively(world, world.check_fault_tolerance)
@@ -45,7 +47,7 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
     problems = collectively(world, setup.problems, config, samples, graph.n_nodes)
     notice = report.notice_of_gathering(world, config)
     if notice is not None and not config.quiet:
-        print(notice, flush=True)
+        print_out(f"{notice}\n")
     features = collectively(world, setup.features, config, data, problems)
     known = targets.gather(world, config, list(problems.values()), truth)
     directory = run_directory.begin(
@@ -102,7 +104,7 @@ def write_results(
     )
     collectively(world, directory.checkpoints.close)  # last: results are written
     if world.rank == 0 and not config.quiet:
-        print(report.text(config, numbers, folder))
+        print_out(f"{report.text(config, numbers, folder)}\n")
 
 
 def read(world: World, argv: Sequence[str]) -> CommandLine:

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from dadmm.cli import job
 from dadmm.cli.progress import Signals
-from dadmm.core.arguments import BAD_INPUT, report_error
+from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.errors import DadmmError
 from dadmm.core.interfaces import World
 from dadmm.core.threads import one_blas_thread
@@ -46,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _end_all_ranks(world, error)
     finally:
+        print_out()  # flushes what --help and --version print
         signals.close(ranked=world is not None and world.comm is not None)
     if world is not None and world.shrunk:
         world.leave(code)

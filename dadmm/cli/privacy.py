@@ -27,11 +27,12 @@ def _first(config: RunConfig) -> list[str]:
     if config.data is None:
         rows = "the data are synthetic: every rank generates all of them"
     elif own and config.labels is None and config.problem != "sfm":
-        rows = "rows: not sent, each rank reads its own file"
+        rows = "rows: not sent, each rank reads its own"
     else:
         rows = "rows: rank 0 reads all of them, and sends each node its rows"
     found = [
         rows,
+        *_columns(config),
         "to all nodes: host name, a hash of the settings, error messages",
         "to rank 0: process id, and number or names of parameters",
     ]
@@ -42,10 +43,24 @@ def _first(config: RunConfig) -> list[str]:
     if config.has_subspace and config.compares:
         found.append(
             "to rank 0, if none is missing: number of rows, column means and scatter "
-            "factor (as good as the rows where these are no more than the columns); "
+            "factor (as good as the rows if a node has no more rows than columns); "
             "from it to all nodes: the centralised solution"
         )
     return found
+
+
+def _columns(config: RunConfig) -> list[str]:
+    """Return how column names are sent, if the problem reads a table."""
+    if config.data is None or config.problem == "sfm":
+        return []
+    if shard.is_local(config.data):
+        if "{rank}" not in config.data:  # a .npy file, which has no names
+            return []
+        return [
+            "to all nodes: a hash of the column names; the names themselves only if "
+            "the hashes differ, which ends the run"
+        ]
+    return ["from rank 0 to all nodes: the column names, if the file has any"]
 
 
 def _loop(config: RunConfig) -> list[str]:
@@ -73,7 +88,7 @@ def _last(config: RunConfig) -> list[str]:
     """Return the data that are sent after the last iteration."""
     found = [
         "to all nodes, at the end: parameters, objective, penalties, residuals, "
-        "seconds, and counts of messages"
+        "seconds, progress of the stopping rule, and counts of messages"
     ]
     if config.problem == "sfm":
         found.append("to rank 0, at the end: the motion of the camera, by frame")

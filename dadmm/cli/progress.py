@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Any
 
 from dadmm.admm.node import Node
+from dadmm.core.arguments import print_out
 from dadmm.exchange.launch_link import rank_and_size
 from dadmm.resilience.recovery import NodeFailure
 
@@ -54,8 +55,7 @@ class ProgressLine:
     def _show(self, text: str) -> None:
         end = "\r" if self._live else "\n"
         text = text[: self._columns]
-        sys.stderr.write(f"{text:<{self._width}}{end}")
-        sys.stderr.flush()
+        print_out(f"{text:<{self._width}}{end}", sys.stderr)
         self._width = len(text) if self._live else 0
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +78,9 @@ def _ending(config: RunConfig, reason: str) -> str:
 
 def _resume_command(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     """Return the command that resumes a run; a launch command may name its own."""
-    place = shlex.quote(str(folder))
+    from shlex import quote  # needed by runs that did not converge only
+
+    place = quote(str(folder))
     if command := os.environ.get("DADMM_RESUME_COMMAND"):
         return f"{command} {place}"
     own = f" --problem {config.problem}" if ":" in config.problem else ""

@@ -1,4 +1,4 @@
-"""The settings of a run. Each field states every fact about its setting once.
+"""The settings of a run: one field each, with its default, help and properties.
 
 Flags, TOML keys, defaults, ``--help`` and the rules of ``--resume`` follow from these
 fields. To add a setting, add a field.
@@ -19,7 +19,7 @@ from dadmm.exchange.codec import PAYLOADS
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.placement import PLACEMENTS
 from dadmm.graphs.schedule import TURNS
-from dadmm.graphs.topology import RANDOM
+from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.sfm import STARTS
 from dadmm.solver.solve import FAILURES, INITS, MAY_CHANGE, solve
@@ -217,7 +217,7 @@ class Settings:
     delta: float | None = setting(
         PROBLEM,
         None,
-        "huber: errors above it count linearly, in the unit of y",
+        "huber: threshold above which errors count linearly, in the unit of y",
         argument="delta",
     )
     fit_intercept: bool | None = setting(
@@ -230,15 +230,15 @@ class Settings:
     topology: str = setting(
         GRAPH,
         "complete",
-        "complete, ring, cluster, star, chain, grid, random-geometric, erdos-renyi, "
-        "or a file (.edges, .graphml, .npy); several, with commas, alternate",
+        f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); graphs separated "
+        "by commas alternate",
         common=True,
     )
     schedule: str = setting(
         GRAPH,
         "static",
-        "use all edges in every iteration, or in turns of matchings, where a node has "
-        "one neighbour at a time",
+        "use all edges in every iteration, or one matching per iteration in turn, so "
+        "that a node has at most one neighbour at a time",
         TURNS,
     )
     topology_seed: int = setting(
@@ -256,8 +256,9 @@ class Settings:
     placement: str = setting(
         GRAPH,
         None,
-        "which rank is which node: hosts, so that few edges connect different hosts, "
-        "or ranks, by number (default: hosts; ranks if each rank has its own file)",
+        "how nodes are assigned to ranks: hosts, so that few edges connect different "
+        "hosts, or ranks, node i to rank i (default: hosts; ranks if each rank has its "
+        "own file)",
         PLACEMENTS,
         decides=False,
         resume=True,
@@ -342,7 +343,10 @@ class Settings:
         AGREEMENTS,
     )
     tolerance: float = solver_setting(
-        "tolerance", STOPPING, "of the stopping rule; 0 never stops", common=True
+        "tolerance",
+        STOPPING,
+        "relative tolerance of the stopping rule; with 0 a run never converges",
+        common=True,
     )
     absolute_tolerance: float = solver_setting(
         "absolute_tolerance",
@@ -356,8 +360,8 @@ class Settings:
     max_seconds: float | None = solver_setting(
         "max_seconds",
         STOPPING,
-        "ask all nodes to stop after this time, and write the results; they stop at "
-        "most two diameters of iterations later",
+        "ask all nodes to stop after this time, and write the results; the delay is "
+        "at most twice the diameter of the graph, in iterations",
     )
     strict: bool = setting(
         STOPPING,
@@ -374,7 +378,9 @@ class Settings:
         applies=lambda config: config.payload == "quantised",
     )
     censor: float = sending_setting(
-        "censor", "send only changes larger than this fraction of theta (times decay)"
+        "censor",
+        "send theta only if it has changed by more than this fraction; the fraction "
+        "shrinks by censor_decay",
     )
     censor_decay: float = sending_setting(
         "censor_decay",
@@ -405,8 +411,8 @@ class Settings:
     checkpoint_seconds: float = setting(
         CHECKPOINTS,
         60.0,
-        "save about this often, and when the run ends without having converged "
-        "(0: not by time)",
+        "seconds between two saves, about; a run that ends without having converged "
+        "saves, too (0: not by time)",
         applies=lambda config: config.checkpoint,
         decides=False,
         resume=True,

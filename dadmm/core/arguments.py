@@ -1,10 +1,11 @@
-"""What all commands share: their parser, and how they report an error."""
+"""What all commands share: their parser, and how they print."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from typing import NoReturn
+from typing import NoReturn, TextIO
 
 from dadmm.core.errors import ConfigError
 
@@ -16,6 +17,27 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
+
+
+def print_out(text: str = "", file: TextIO | None = None) -> None:
+    """Print text and flush it; print nothing more if the reader closed the pipe.
+
+    ``python -m dadmm.run | head -2`` closes standard output early, and the run
+    continues without it.
+
+    Parameters
+    ----------
+    text : str
+    file : file, optional
+        Standard output by default.
+    """
+    file = file or sys.stdout
+    try:
+        print(text, end="", file=file, flush=True)
+    except BrokenPipeError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, file.fileno())  # the flush at exit succeeds, too
+        os.close(nowhere)
 
 
 def report_error(error: object) -> int:

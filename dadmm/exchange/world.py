@@ -43,13 +43,13 @@ class SerialWorld:
         return rows
 
     def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
-        raise AssertionError("one process has nobody to scatter to")
+        raise AssertionError("a single process has no other ranks to scatter to")
 
     def total(self, rows: Matrix) -> Vector:
         return np.asarray(rows.sum(axis=0))
 
     def compare(self, facts: Mapping[str, str]) -> None:
-        """Do nothing: there are no other facts."""
+        """Do nothing: there is no other rank to compare with."""
 
     def check_fault_tolerance(self) -> None:
         """Do nothing: no other process can fail."""
@@ -77,7 +77,7 @@ class SerialWorld:
 
 
 def connect() -> World:
-    """Return the processes of this run; start MPI if a launcher started this one."""
+    """Return the processes of this run; start MPI only if a launcher started it."""
     launched = rank_and_size()
     if launched is None:
         return SerialWorld()
@@ -89,7 +89,7 @@ def connect() -> World:
         if rank > 0:  # one process prints the error
             raise SystemExit(2)
         raise ConfigError(
-            f"mpiexec started {size} processes, but mpi4py sees one only: it uses "
+            f"mpiexec started {size} processes, but mpi4py sees only one: it uses "
             f"{world.library!r}, which is not this mpiexec's MPI; use the mpiexec of "
             "that library, or set MPI4PY_LIBMPI to the libmpi of this mpiexec"
         )
@@ -117,10 +117,10 @@ def collectively(world: World, step: Callable[..., T], *args: Any) -> T:
 
 
 def _too_large(error: MemoryError) -> DadmmError:
-    reason = str(error).partition("\n")[0] or "it has been used up"
+    reason = str(error).partition("\n")[0] or "none is left"
     return DadmmError(
-        f"this takes more memory than there is ({reason}); use fewer samples, "
-        "dimensions or nodes per host"
+        f"there is not enough memory ({reason}); use fewer samples, dimensions or "
+        "nodes per host"
     )
 
 

@@ -33,7 +33,7 @@ class HostedNodes(NamedTuple):
     exchange: Exchange
     topology: Topology
     schedule: Schedule | None
-    names: tuple[int, ...]  # of all nodes of the graph, their numbers at the start
+    names: tuple[int, ...]  # the original number of each node of the graph
     nodes: Sequence[Node]
     global_stopping: GlobalStopping | None
     failures: tuple[NodeFailure, ...] = ()
@@ -44,7 +44,7 @@ class HostedNodes(NamedTuple):
 
     @property
     def lost(self) -> list[int]:
-        """The nodes that have failed, as far as this process knows."""
+        """Original numbers of the failed nodes that this process knows of."""
         return sorted(i for failure in self.failures for i in failure.lost)
 
     @property
@@ -59,19 +59,21 @@ class HostedNodes(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeFactory:
-    """Builds the nodes of this process, on the whole graph or on what is left of it.
+    """Builds the nodes of this process, on the whole graph or without failed nodes.
 
     Parameters
     ----------
     problems : dict of int to Problem
-        By the nodes' numbers at the start.
+        By original number of the node.
     starts : dict of int to ndarray of shape (size,)
-        Starting parameters, likewise.
+        Starting parameters, by original number of the node.
     scheme : PenaltyScheme
     rule : Rule
     sending : Sending
     coupling, probe, agreement : str
         See `dadmm.solve`.
+    init : {"shared", "independent", "theta0"}
+        How the starting parameters were chosen; "theta0" if the caller gave them.
     """
 
     problems: Mapping[int, Problem]
@@ -82,6 +84,7 @@ class NodeFactory:
     coupling: str
     probe: str
     agreement: str
+    init: str
 
     def build(
         self,
@@ -90,7 +93,7 @@ class NodeFactory:
         schedule: Schedule | None,
         names: Sequence[int],
     ) -> HostedNodes:
-        """Return the nodes of this process; ``names`` are the numbers at the start."""
+        """Return the nodes of this process; ``names`` are their original numbers."""
         cycle = 1 if schedule is None else schedule.period
         nodes = [
             Node(
@@ -143,9 +146,10 @@ def run_with_recovery(
         Builds the nodes again after a failure.
     max_iter : int
     callbacks : sequence of callables
-        After a failure, methods ``rewind`` are called with the `NodeFailure`.
+        After a failure, the method ``rewind`` of each callback that has one is called
+        with the `NodeFailure`.
     checkpoints : Checkpoints, optional
-        Nothing is saved after the first failure: a checkpoint has all nodes.
+        Nothing is saved after the first failure, because a checkpoint needs all nodes.
 
     Returns
     -------
@@ -166,7 +170,7 @@ def run_with_recovery(
         if _exchange_initial(local):
             if local.failures:
                 assert states is not None
-                for i, own in states.items():  # with the initial messages
+                for i, own in states.items():  # count the initial messages, too
                     own["sent"] = exchange.sent[i].copy()
             elif checkpoints is not None:
                 start, states = checkpoints.start, checkpoints.states(local.take())

@@ -1,4 +1,4 @@
-"""The folder of a run at its start: created, or reopened to continue."""
+"""Create the folder of a run, or reopen it to resume the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dadmm.results.rows import Observe
 from dadmm.results.writing import write_text, writing
 
 JOB = ".job"  # the lock of batch jobs
-NO_RESUME = "it cannot be resumed; start anew in another folder"
+NO_RESUME = "it cannot be resumed; start a new run in another folder"
 
 
 def create(
@@ -29,7 +29,7 @@ def create(
     Parameters
     ----------
     out : str or None
-        The folder that was asked for; None makes ``runs/<name>-<time>``.
+        The folder of ``--out``; None makes ``runs/<name>-<time>``.
     name : str
     overwrite : bool
         Whether the files of a run in ``out`` may be removed.
@@ -99,7 +99,10 @@ def _fresh(stem: Path) -> Path:
         except FileExistsError:
             continue
         return path
-    raise OutputError(f"{stem} and ten thousand like it exist; clean up runs/")
+    raise OutputError(
+        f"{stem} exists, and so do {stem}-2 to {stem}-9999; remove some of them, or "
+        "choose another --out"
+    )
 
 
 def reopen(
@@ -112,8 +115,8 @@ def reopen(
 ) -> None:
     """Prepare the folder of a run that continues after iteration ``start``.
 
-    Rows up to it are merged into one file. Later rows are dropped: the run computes
-    them again.
+    Rows up to that iteration are merged into one file. Later rows are removed, because
+    the run computes them again.
 
     Parameters
     ----------
@@ -137,8 +140,8 @@ def reopen(
             whole &= _merge_up_to(folder, "edges", EDGES, start, n_edges)
         if not whole:
             raise OutputError(
-                f"the rows of {folder} up to iteration {start} are not all there; put "
-                "back its files, or start anew"
+                f"some rows of {folder} up to iteration {start} are missing; restore "
+                "its files, or start a new run"
             )
         manifest.forget_parts(own)
         own.clear(_is_rewritten)
@@ -153,7 +156,7 @@ def _is_rewritten(name: str) -> bool:
 def _merge_up_to(
     folder: Path, kind: str, header: Sequence[str], start: int, n_rows: int
 ) -> bool:
-    """Merge the rows up to an iteration; return whether all of them were there."""
+    """Merge the rows up to an iteration; return whether none was missing."""
     whole, parts = folder / f"{kind}.csv", []
     try:
         if part_files.count(whole, start) != n_rows:
@@ -167,7 +170,7 @@ def _merge_up_to(
                 return False
         with files.replacing(whole) as draft:
             part_files.merge(parts, header, draft, whole, start)
-    except ValueError:  # lines that are no rows
+    except ValueError:  # lines that are not rows
         return False
     return True
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import secrets
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -87,7 +86,7 @@ class Manifest:
         self, folder: Path, names: Iterable[str] = (), run: str | None = None
     ) -> None:
         self.folder, self.names = folder, set(names)
-        self.run = run or secrets.token_hex(16)
+        self.run = run or os.urandom(16).hex()
 
     @classmethod
     def read(cls, folder: Path, instead: str = "choose another --out") -> Manifest:

@@ -17,6 +17,11 @@ FALL = 1.1  # smallest decrease in a quarter of the run that is progress
 LIMIT = 1e-10  # without progress below it, relative to the start, it is rounding
 LONG = 8  # smallest diameter that may explain slow convergence
 CROSSINGS = 50  # diameters; in a longer run the diameter is not the cause
+OTHER_START = {  # by `Ending.init`
+    "shared": "another seed",
+    "independent": 'init = "shared", or another seed',
+    "theta0": "other starting parameters",
+}
 
 
 class Trend(NamedTuple):
@@ -87,7 +92,7 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
     if not ending.convex and not trend.rate:
         return (
             "progress likely stopped because the problem is not convex; use "
-            'init = "shared", or another seed'
+            f"{OTHER_START[ending.init]}"
         )
     if not trend.rate:
         return (

@@ -47,6 +47,8 @@ class Ending:
         None if the scheme does not use it.
     convex : bool
         Whether the problem declares itself convex.
+    init : {"shared", "independent", "theta0"}
+        How the starting parameters were chosen; "theta0" if the caller gave them.
     """
 
     rule: Rule
@@ -63,6 +65,7 @@ class Ending:
     scheme: str
     eta0: float | None
     convex: bool
+    init: str
 
     @property
     def what(self) -> str:
@@ -142,4 +145,5 @@ def find(
         scheme=penalty.name_of(scheme),
         eta0=scheme.eta0 if "eta0" in scheme.uses else None,
         convex=bool(getattr(node.problem, "convex", False)),
+        init=factory.init,
     )

@@ -35,7 +35,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 INITS = ("shared", "independent")
 FAILURES = ("abort", "continue")
-# arguments in which ranks may differ, or whose content is compared instead
+# arguments that may differ between ranks, or are compared by their content
 PER_RANK = {"problems", "topology", "comm", "schedule", "max_seconds", "callbacks"}
 RENAMED = {"watchers": "callbacks"}  # arguments, from their old names
 # arguments that may change when a run is resumed
@@ -108,8 +108,8 @@ def solve(
     scheme : str or Scheme
         How penalties adapt. ``"auto"`` needs no settings. The paper's schemes are
         ``"fixed"``, ``"vp"``, ``"ap"``, ``"nap"``, ``"vp_ap"`` and ``"vp_nap"``;
-        ``"global_balance"`` is a centralised baseline. An object of a class of your own
-        has its own settings, and the next seven arguments keep their defaults.
+        ``"global_balance"`` is a centralised baseline. A `Scheme` object has its own
+        settings; the next seven arguments must then have their default values.
     eta0, t_max, residual_ratio, budget0, budget_decay, budget_trigger, relaxation
         Settings of the scheme, see `dadmm.penalty.schemes.Scheme`.
     probe : {"midpoint", "neighbour"}
@@ -123,16 +123,17 @@ def solve(
     stopping : {"optimality", "residuals", "objective"}
         The stopping rule. Its criteria must be met in 4 iterations in a row.
     agreement : {"neighbours", "global"}
-        How nodes find out that all of them meet the criteria: by flags in their
-        messages, or by a collective, as the paper's curves need it.
+        How nodes find out that all of them meet the criteria: by numbers in their
+        messages, or by a collective operation, comparable with the paper's curves.
     tolerance, absolute_tolerance : float
         Tolerances of the stopping rule, see `dadmm.admm.stopping.Rule`. With a
         ``tolerance`` of 0, the run does exactly ``max_iter`` iterations.
     max_iter : int
         Maximum number of iterations.
     max_seconds : float, optional
-        Ask all nodes to stop once a process has iterated this long. They stop after the
-        same iteration, at most two diameters of iterations later.
+        Ask all nodes to stop after this time. They stop after the same iteration. The
+        delay is at most twice the diameter of the graph, in iterations, times the
+        period of the schedule.
     theta0 : ndarray of shape (n_nodes, size), optional
         Initial parameters. If given, ``init`` is not used.
     seed : int
@@ -192,7 +193,15 @@ def solve(
     with one_blas_thread():
         starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
     factory = NodeFactory(
-        hosted, starts, policy, rule, sending, coupling, probe, agreement
+        hosted,
+        starts,
+        policy,
+        rule,
+        sending,
+        coupling,
+        probe,
+        agreement,
+        init if theta0 is None else "theta0",
     )
     # numpy's warnings are off: an objective that is not finite raises an error
     with one_blas_thread(), np.errstate(all="ignore"):
@@ -217,7 +226,7 @@ def solve(
 
 
 def _named(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments, a scheme that is an object by its name and settings."""
+    """Return the arguments; replace a scheme object by its name and settings."""
     scheme = given["scheme"]
     if not isinstance(scheme, Scheme):
         return given

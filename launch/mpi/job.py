@@ -20,7 +20,7 @@ from launch.base.messages import print_message
 from launch.mpi import diagnosis
 from launch.mpi.monitor import Monitor
 
-SAME = 0.3  # seconds; timeout(1) signals a process and then its group: count that once
+SAME = 0.3  # seconds; timeout(1) signals a process, then its group: one request
 SKEW = 5  # seconds by which the clock of a file system may be behind
 GRACE = 3  # seconds from TERM to KILL
 
@@ -88,11 +88,11 @@ def run_job(
     folder: Path | None = None,
     stop: StopHandler | None = None,
 ) -> int:
-    """Run mpiexec to its end and return its exit code.
+    """Run mpiexec until it ends, and return the exit code of the command.
 
-    INT, TERM, USR1 (which batch systems send before a time limit) and, unless it is
-    ignored as under nohup, HUP stop the job. After a failure, print what happened and
-    how to resume.
+    INT, TERM and USR1 stop the job; batch systems send USR1 before a time limit. HUP
+    stops it, too, unless it is ignored, as under nohup. After a failure, print what
+    happened and how to resume.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def run_job(
         The run's folder, if it is known. Otherwise rank 0 reports it, if it runs on
         this host.
     stop : StopHandler, optional
-        A handler that the caller can ask for the signals that came.
+        The handler to use, in which the caller can see the signals that arrived.
     """
     stop = stop or StopHandler()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
@@ -122,7 +122,7 @@ def run_job(
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
-        stop.act()  # on a signal that came before the process existed
+        stop.act()  # on a signal that arrived before the process existed
         tolerant = "--with-ft" in command  # the run may continue without some ranks
         monitor.watch(stop.process, None if tolerant else stop.end_hanging)
         code = stop.process.wait()
@@ -133,7 +133,7 @@ def run_job(
 
 
 def if_changed(folder: Path | None, since: float) -> Path | None:
-    """Return a folder if a run was started or resumed in it since then, else None."""
+    """Return the folder if a run was started or resumed in it since this time."""
     if folder is not None:
         with contextlib.suppress(OSError):  # it does not exist
             if (folder / "config.toml").stat().st_mtime > since - SKEW:

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 import dadmm
-from dadmm.admm.certificate import Certificate, connectivity, distance_bound
+from dadmm.admm.certificate import connectivity
 from dadmm.admm.consensus import optimality
 from dadmm.graphs import topology
 from dadmm.problems import Lasso, LeastSquares
-from tests.support.problems import optimum, quadratics, random_graph
-
-GRAPHS = ("ring", "complete", "cluster", "star")
+from tests.support.problems import optimum, quadratics
 
 
 def moduli(problems):
@@ -23,7 +21,7 @@ def moduli(problems):
     return strong, max(np.linalg.eigvalsh(problem.A)[-1] for problem in problems)
 
 
-@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("graph", ["ring", "star"])
 @pytest.mark.parametrize("scheme", ["auto", "fixed", "nap"])
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-6])
 def test_converged_bounds_the_distance_from_the_optimum(graph, scheme, tolerance):
@@ -43,51 +41,6 @@ def test_converged_bounds_the_distance_from_the_optimum(graph, scheme, tolerance
     pull = max(np.linalg.norm(problem.A @ (best - problem.b)) for problem in problems)
     scale = smooth / strong * math.sqrt(10) * 10 / math.sqrt(connectivity(net))
     assert bound <= tolerance * scale * (np.linalg.norm(best) + 10 * pull / smooth)
-
-
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_the_verdicts_alone_imply_a_bound(graph):
-    """At the iteration in which all were satisfied, from the tolerances only."""
-    problems, net = quadratics(10, 4, seed=5), topology.build(graph, 10)
-    best, (strong, smooth) = optimum(problems), moduli(problems)
-    tolerance, seen = 1e-3, []
-
-    def watch(t, nodes):
-        if all(node.satisfied for node in nodes):
-            least = 1e-6 * math.sqrt(4)
-            sizes = [
-                max(np.linalg.norm(node.theta), np.linalg.norm(node.mean))
-                for node in nodes
-            ]
-            pulls = [2.0 * np.linalg.norm(node.multiplier) for node in nodes]
-            allowed = Certificate(
-                least + tolerance * np.array(sizes),
-                least + tolerance * np.array(pulls),
-                np.zeros(10),
-                np.zeros(10),
-            )
-            theta = np.array([node.theta for node in nodes])
-            off = np.linalg.norm(theta - best, axis=1).max()
-            seen.append((off, distance_bound(allowed, net, strong, smooth)))
-
-    result = dadmm.solve(problems, net, tolerance=tolerance, callbacks=[watch])
-
-    assert result.converged
-    assert seen
-    assert all(off <= bound for off, bound in seen)
-
-
-def test_a_broken_certificate_is_noticed():
-    """The bound fails where its premise does: penalties of one's own are biased."""
-    problems, net = quadratics(10, 4, seed=3), topology.build("complete", 10)
-    best, (strong, smooth) = optimum(problems), moduli(problems)
-
-    result = dadmm.solve(
-        problems, net, scheme="ap", coupling="own", tolerance=1e-6, max_iter=5000
-    )
-
-    off = np.linalg.norm(result.theta - best, axis=1).max()
-    assert off > result.distance_bound(strong, smooth)
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -117,18 +70,6 @@ def test_the_gap_is_estimated_within_two_orders(kind, graph, fit_intercept):
         assert result.converged
         true = abs(result.objectives.sum() - least)
         assert true <= result.certificate.gap <= 1e3 * tolerance * least
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_connectivity_bounds_the_distance_from_the_mean(seed):
-    """For any values at the nodes of any connected graph."""
-    net = random_graph(np.random.default_rng(seed), 2 + 3 * seed)
-    values = np.random.default_rng(seed + 100).standard_normal((50, net.n_nodes))
-    spread = ((values - values.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-    i, j = net.edges.T
-    across = 0.5 * ((values[:, i] - values[:, j]) ** 2).sum(axis=1)
-
-    assert (spread <= across / connectivity(net) * (1 + 1e-12)).all()
 
 
 def test_connectivity_of_known_graphs():

@@ -14,7 +14,6 @@ from dadmm import Topology, solve
 from dadmm.penalty import SCHEMES
 from dadmm.problems import metrics
 from tests.support.problems import (
-    Quadratic,
     distance,
     optimum,
     quadratics,
@@ -25,7 +24,7 @@ from tests.support.problems import (
 AGREEING = [name for name in SCHEMES if SCHEMES[name].is_symmetric or name == "fixed"]
 DIFFERING = [name for name in SCHEMES if name not in AGREEING]
 # graph: curvatures of its nodes, and iterations until 1e-9 with some to spare
-TWENTY = {
+GRAPHS = {
     "ring": ((5.0, 20.0), 600),
     "complete": ((30.0, 100.0), 250),
     "cluster": ((20.0, 60.0), 550),
@@ -57,14 +56,14 @@ def reach(problems, topology, scheme, max_iter, **settings):
     ("scheme", "relaxation"),
     [(scheme, 1.0) for scheme in SCHEMES] + [("fixed", 1.6), ("auto", 1.6)],
 )
-@pytest.mark.parametrize("graph", TWENTY)
-def test_every_scheme_reaches_the_optimum_of_twenty_nodes(graph, scheme, relaxation):
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_every_scheme_reaches_the_optimum(graph, scheme, relaxation):
     """To 1e-8, though each node has its own axes, curvatures and centre.
 
     Five nodes, where a scheme is slow.
     """
-    curvature, enough = TWENTY[graph]
-    n_nodes = 5 if scheme in SLOW else 20
+    curvature, enough = GRAPHS[graph]
+    n_nodes = 5 if scheme in SLOW else 10
     problems = quadratics(n_nodes, curvature=curvature)
     topology = getattr(Topology, graph)(n_nodes)
 
@@ -72,17 +71,6 @@ def test_every_scheme_reaches_the_optimum_of_twenty_nodes(graph, scheme, relaxat
 
     assert distance(result.theta, optimum(problems)) < 1e-8
     assert result.iterations < enough
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_every_scheme_stays_at_the_optimum(scheme):
-    """Nothing that it still does by then drives it away again."""
-    problems = quadratics(3, curvature=(1.0, 50.0), seed=3)
-
-    result = run(problems, Topology.chain(3), scheme, 1500)
-
-    assert result.iterations == 1500
-    assert distance(result.theta, optimum(problems)) < 1e-12
 
 
 @pytest.mark.parametrize("scheme", ["nap", "vp_nap"])
@@ -125,7 +113,7 @@ def test_any_graph_and_any_start_lead_to_the_optimum(scheme, seed):
     assert distance(result.theta, optimum(problems)) < 1e-8
 
 
-@pytest.mark.parametrize("graph", TWENTY)
+@pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("scheme", DIFFERING)
 def test_penalties_of_its_own_lead_each_scheme_to_a_wrong_point(scheme, graph):
     """coupling="own", the paper as printed: perfect consensus, on something else."""
@@ -144,7 +132,7 @@ def test_penalties_of_its_own_lead_each_scheme_to_a_wrong_point(scheme, graph):
 def test_the_range_that_the_pages_have_for_this(scheme, curvature, off):
     """1 to 123 %: least and most of the paper's schemes on these three graphs.
 
-    On five nodes, and on twenty with curvatures as in `TWENTY` or all from 5 to 20.
+    On five nodes, and on twenty with curvatures as in `GRAPHS` or all from 5 to 20.
     """
     problems = quadratics(20, curvature=curvature)
 
@@ -154,7 +142,7 @@ def test_the_range_that_the_pages_have_for_this(scheme, curvature, off):
     assert_allclose(distance(result.theta, optimum(problems)), off, rtol=0.01)
 
 
-@pytest.mark.parametrize("graph", TWENTY)
+@pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("scheme", AGREEING)
 def test_coupling_makes_no_difference_where_both_ends_agree(scheme, graph):
     """It is one number per edge as it stands, so the paper's version is exact too."""
@@ -189,12 +177,6 @@ def test_multipliers_of_the_two_ends_are_opposite_in_every_iteration(scheme):
     assert balance_of_multipliers(scheme, "symmetric") < 1e-13
 
 
-@pytest.mark.parametrize("scheme", AGREEING)
-def test_multipliers_need_no_coupling_where_both_ends_agree(scheme):
-    """Bit for bit too."""
-    assert balance_of_multipliers(scheme, "own") < 1e-13
-
-
 @pytest.mark.parametrize("scheme", DIFFERING)
 def test_multipliers_drift_when_each_end_has_its_own_penalty(scheme):
     """That sum is what leads to the wrong point: at the optimum it must be zero."""
@@ -211,38 +193,3 @@ def test_a_node_alone_is_done_in_one_iteration(scheme):
     assert_allclose(result.theta[0], problem.b, rtol=1e-14)
     assert result.traffic.messages == 0
     assert result.eta.shape == (0,)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_two_nodes_meet_between_their_optima(scheme):
-    """At the mean of the two, weighed by curvature: (1 * 0 + 3 * 4) / 4."""
-    problems = [Quadratic(np.eye(1), np.zeros(1)), Quadratic(3 * np.eye(1), [4.0])]
-
-    result = run(problems, Topology.chain(2), scheme, 300)
-
-    assert_allclose(result.theta, [[3.0], [3.0]], rtol=1e-9)
-
-
-@pytest.mark.parametrize("scheme", ["fixed", "ap", "nap"])
-def test_objectives_and_penalties_in_other_units_give_the_same_run(scheme):
-    """tau has no unit; only the trigger of a raise is in those of f."""
-    topology = Topology.ring(5)
-    plain = run(quadratics(5), topology, scheme, 60)
-    problems = [Quadratic(1024 * problem.A, problem.b) for problem in quadratics(5)]
-
-    settings = {"eta0": 10240.0, "budget_trigger": 102.4}
-    scaled = run(problems, topology, scheme, 60, **settings)
-
-    assert_allclose(scaled.theta, plain.theta, rtol=1e-10)
-    assert_allclose(scaled.eta, 1024 * plain.eta, rtol=1e-6)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_equal_nodes_that_start_together_stay_together(scheme):
-    """Nobody is better and nobody is apart: there is nothing to balance by tau."""
-    problems = quadratics(1) * 5
-
-    result = run(problems, Topology.complete(5), scheme, 400)
-
-    assert metrics.consensus_error(result.theta) < 1e-14
-    assert distance(result.theta, problems[0].b) < 1e-8

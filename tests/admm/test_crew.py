@@ -1,4 +1,4 @@
-"""Nodes of one process whose problems are solved together, with the bits of each."""
+"""Nodes whose problems are solved together, alone, or break down."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+import dadmm
 from dadmm import Topology, solve
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
-from tests.support.problems import quadratics
 
 SIZES = [(30, 5, 2), (4, 6, 2), (2, 6, 3), (1, 4, 1)]  # samples, dimension, components
 
@@ -29,7 +29,6 @@ def shard(n, dimension, seed=0):
 @pytest.mark.parametrize("zero_mean", [False, True])
 @pytest.mark.parametrize("size", SIZES)
 def test_stacked_problems_give_the_same_bits(size, zero_mean):
-    """Expectations, sweeps of any weight, and objectives of several rows."""
     n, dimension, M = size
     problems = [
         PPCA(shard(n, dimension, seed), M, zero_mean=zero_mean) for seed in range(4)
@@ -78,13 +77,51 @@ def test_a_run_does_not_show_which_nodes_worked_together(scheme):
     assert_array_equal(together.history.edges.rows, alone.history.edges.rows)
 
 
-def test_a_problem_of_ones_own_need_not_be_stacked():
-    """Without ``kind`` every node works by itself, whatever its class."""
-    problems = quadratics(4)
+def test_a_subclass_with_its_own_step_is_not_stacked():
+    """Stacking would call the methods of the parent."""
     asked = []
-    for i, problem in enumerate(problems):
-        problem.expect = lambda theta, i=i: asked.append(i)
 
-    solve(problems, Topology.complete(4), scheme="nap", tolerance=0, max_iter=2)
+    class Own(PPCA):
+        def prox(self, *given):
+            asked.append(self)
+            return super().prox(*given)
 
-    assert asked == [0, 1, 2, 3] * 2
+    problems = [Own(shard(6, 3, seed), 1) for seed in range(4)]
+    solve(problems, Topology.ring(4), scheme="fixed", tolerance=0, max_iter=2)
+
+    assert asked == problems * 2
+
+
+@pytest.mark.parametrize("samples", [np.zeros((5, 3)), np.ones((5, 3))])
+def test_samples_that_are_all_alike_are_refused_in_one_sentence(samples):
+    """Alone, such a node has no finite minimum; the error names it."""
+    with pytest.raises(dadmm.ProblemError, match=r"node 0"):
+        dadmm.solve([PPCA(samples, 1)], dadmm.Topology.complete(1), max_iter=5000)
+
+
+def test_a_problem_with_a_kind_but_no_stack_runs_node_by_node():
+    """`kind` is a common word; alone it promises nothing."""
+    problems = [PPCA(x, 1) for x in np.random.default_rng(0).standard_normal((3, 6, 3))]
+
+    class Wrapped:
+        kind = "mine"
+
+        def __init__(self, inner):
+            self.layout, self.init = inner.layout, inner.init
+            self.expect, self.prox = inner.expect, inner.prox
+            self.objectives = inner.objectives
+
+    topology = dadmm.Topology.ring(3)
+    plain = dadmm.solve(problems, topology, max_iter=5)
+    wrapped = dadmm.solve([Wrapped(p) for p in problems], topology, max_iter=5)
+
+    assert (plain.theta == wrapped.theta).all()
+
+
+def test_starting_parameters_must_be_finite():
+    problems = [PPCA(x, 1) for x in np.random.default_rng(0).standard_normal((3, 6, 3))]
+    theta0 = np.ones((3, problems[0].layout.size))
+    theta0[1, 2] = np.nan
+
+    with pytest.raises(dadmm.ProblemError, match="node 1 is not"):
+        dadmm.solve(problems, dadmm.Topology.ring(3), theta0=theta0)

@@ -108,21 +108,6 @@ def test_a_scale_is_a_change_of_units(scheme):
     assert_allclose(one.eta, two.eta, rtol=1e-9)
 
 
-@pytest.mark.parametrize("scheme", ["auto", "fixed", "nap"])
-@pytest.mark.parametrize("scale", [0.1, 30.0])
-def test_a_scale_does_not_move_the_optimum(scheme, scale):
-    """Only the way there."""
-    X, y, best = panel(2)
-    problems = [Varying(*pair, {"slope": scale}) for pair in zip(X, y, strict=True)]
-
-    result = dadmm.solve(
-        problems, topology.build("complete", N), scheme=scheme, tolerance=0,
-        eta0=1.0, max_iter=700,
-    )  # fmt: skip
-
-    assert_allclose(result.theta, best, atol=1e-7)
-
-
 def test_shared_and_whole_are_inverse():
     """Also for stacked vectors; a plain layout hands back the vector itself."""
     layout = Layout({"a": (2,), "b": (), "c": (3,)}, ("c",), {"b": 9.0})
@@ -160,7 +145,6 @@ def test_layouts_differ_by_what_is_private_or_scaled():
     ],
 )
 def test_bad_layouts_are_one_sentence(private, scales, sentence):
-    """That says what is allowed."""
     with pytest.raises(ProblemError) as caught:
         Layout({"a": (2,), "b": ()}, private, scales)
     assert str(caught.value) == sentence

@@ -25,7 +25,6 @@ GRAPHS = {
     "alone": ((),),
 }
 T_MAX, LAST = 6, 15
-# Chosen so that every rule of every scheme has its turn; a test below says so.
 BUSY = Settings(
     eta0=3.0,
     t_max=T_MAX,
@@ -135,7 +134,6 @@ def busy_run(graph, scheme, coupling, probe):
 @pytest.mark.parametrize("graph", ["ring", "cluster", "star"])
 @pytest.mark.parametrize(("scheme", "coupling", "probe"), every_kind())
 def test_library_follows_the_reference(graph, scheme, coupling, probe):
-    """Early, around t_max, and long after it."""
     run = busy_run(graph, scheme, coupling, probe)
     settings = change(BUSY, coupling=coupling, probe=probe)
 
@@ -146,7 +144,6 @@ def test_library_follows_the_reference(graph, scheme, coupling, probe):
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_every_row_of_the_history_is_the_references(scheme, coupling):
-    """Objectives, residuals, penalties and budgets of all iterations."""
     run = busy_run("cluster", scheme, coupling, "midpoint")
     settings = change(BUSY, coupling=coupling)
     case = make_case("cluster")
@@ -165,70 +162,31 @@ def test_every_row_of_the_history_is_the_references(scheme, coupling):
         assert_allclose(history.edges["budget"], run["budget"], rtol=1e-9)
 
 
-# --- the comparison above means something: every rule has its turn ---------------
-
-
 @pytest.mark.parametrize("graph", ["ring", "cluster", "star"])
 @pytest.mark.parametrize("coupling", COUPLINGS)
-@pytest.mark.parametrize("scheme", ["vp", "vp_ap", "vp_nap"])
-def test_penalties_are_doubled_halved_and_left_alone(graph, coupling, scheme):
-    """All three branches of the residual balance are taken while it still counts."""
-    balance = busy_run(graph, scheme, coupling, "midpoint")["balance"][: T_MAX - 1]
+def test_every_rule_has_its_turn(graph, coupling):
+    """So that the comparison above means something.
 
-    assert set(np.unique(balance)) == {0.5, 1.0, 2.0}
-
-
-@pytest.mark.parametrize("scheme", ["vp", "ap", "vp_ap"])
-@pytest.mark.parametrize("coupling", COUPLINGS)
-def test_t_max_ends_the_adaptation(scheme, coupling):
-    """eta is adapted in iterations 1 to t_max - 1 and is eta0 from then on."""
-    eta = busy_run("ring", scheme, coupling, "midpoint")["eta"]
-
-    assert (eta[T_MAX - 2] != BUSY.eta0).any()
-    assert (eta[T_MAX - 1 :] == BUSY.eta0).all()
-
-
-@pytest.mark.parametrize("graph", ["ring", "cluster", "star"])
-@pytest.mark.parametrize("coupling", COUPLINGS)
-@pytest.mark.parametrize("scheme", ["nap", "vp_nap"])
-def test_budgets_run_out_grow_and_run_out_again(graph, coupling, scheme):
-    """Some edges are raised three times, some come back, some are refused a raise."""
-    run = busy_run(graph, scheme, coupling, "midpoint")
-    start = np.full_like(run["budget"][:1], BUSY.budget0)
-    budget = np.concatenate([start, run["budget"]])
-    blocked = run["spent"] >= budget[:-1]
-    raised = np.diff(budget, axis=0) > 0
-
-    assert raised.sum(axis=0).max() >= 3
-    assert (blocked[:-1] & ~blocked[1:]).any()
-    assert (blocked & ~raised).any()
-    assert (run["eta"][T_MAX:] != BUSY.eta0).any()
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-def test_only_one_penalty_per_edge_keeps_the_multipliers_balanced(scheme):
-    """Their sum over the network is zero when symmetric, and not with own penalties."""
-    edges = [(i, j) for i, around in enumerate(GRAPHS["ring"]) for j in around]
-    mirror = [edges.index((j, i)) for i, j in edges]
-    symmetric = busy_run("ring", scheme, "symmetric", "midpoint")
-    own = busy_run("ring", scheme, "own", "midpoint")
-    size = np.abs(symmetric["multipliers"]).max()
-
-    assert (symmetric["used"] == symmetric["used"][:, mirror]).all()
-    assert (symmetric["used"][:2] == BUSY.eta0).all()
-    total = np.abs(symmetric["multipliers"].sum(axis=1)).max()
-    assert total < 1e-13 * size
-    drift = np.abs(own["multipliers"].sum(axis=1)).max()
-    assert (drift > 1e-3 * size) == (scheme != "fixed")
-
-
-# --- shards and settings at the edges of what is allowed --------------------------
+    Penalties are doubled, halved and left alone; some budgets grow three times, some
+    edges come back, some are refused a raise.
+    """
+    for scheme in ("vp", "vp_ap", "vp_nap"):
+        balance = busy_run(graph, scheme, coupling, "midpoint")["balance"][: T_MAX - 1]
+        assert set(np.unique(balance)) == {0.5, 1.0, 2.0}
+    for scheme in ("nap", "vp_nap"):
+        run = busy_run(graph, scheme, coupling, "midpoint")
+        start = np.full_like(run["budget"][:1], BUSY.budget0)
+        budget = np.concatenate([start, run["budget"]])
+        blocked = run["spent"] >= budget[:-1]
+        raised = np.diff(budget, axis=0) > 0
+        assert raised.sum(axis=0).max() >= 3
+        assert (blocked[:-1] & ~blocked[1:]).any()
+        assert (blocked & ~raised).any()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_small_and_uneven_shards(scheme, coupling):
-    """Some nodes have fewer samples than dimensions, or than components."""
     case = make_case("cluster", sizes=(1, 3, 12, 1, 2, 5))
     settings = change(BUSY, coupling=coupling)
     run = follow(case, scheme, settings)
@@ -315,37 +273,3 @@ def test_nodes_that_hardly_listen_double_their_penalty_up_to_the_ceiling(scheme)
     assert run["eta"].max() == 1e6 * settings.eta0
     for t in (10, 20, 30):
         assert_same(solve(case, scheme, settings, t), run, t)
-
-
-@pytest.mark.parametrize("scheme", ["ap", "nap", "vp_ap", "vp_nap"])
-@pytest.mark.parametrize("probe", PROBES)
-def test_nodes_that_agree_have_no_favourites(scheme, probe):
-    """Equal objectives give tau = 0, not 0/0."""
-    one = make_case("alone")
-    case = Case(GRAPHS["ring"], one.shards * 6, one.theta0 * 6)
-    settings = change(BUSY, probe=probe)
-    run = follow(case, scheme, settings, n_iterations=5)
-
-    assert (run["tau"] == 0).all()
-    assert_same(solve(case, scheme, settings, 5), run, 5)
-
-
-@pytest.mark.parametrize("sizes", [(9,), (3,), (1,)])
-@pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_objectives_are_sums_over_samples(sizes, offset):
-    """f_i of strangers' parameters under the own posterior, constants included."""
-    case = make_case("alone", sizes=sizes, offset=offset)
-    rng = np.random.default_rng(0)
-    samples = case.shards[0]
-    own = Theta(rng.normal(size=(D, M)), offset + rng.normal(size=D), 0.7)
-    tried = [
-        Theta(rng.normal(size=(D, M)), offset + rng.normal(size=D), rng.uniform(0.5, 5))
-        for _ in range(4)
-    ]
-    beliefs = [reference.expect(own, x) for x in samples]
-    want = [reference.objective(theta, samples, beliefs) for theta in tried]
-    problem = dadmm.problems.PPCA(samples, n_components=M)
-    stats = problem.expect(reference.stack(own))
-    rows = np.array([reference.stack(theta) for theta in tried])
-
-    assert_allclose(problem.objectives(rows, stats), want, rtol=1e-10)

@@ -60,7 +60,6 @@ def assert_follows(case, scheme, settings):
 @pytest.mark.parametrize("graph", ["ring", "cluster", "star"])
 @pytest.mark.parametrize(("scheme", "relaxation"), RELAXED)
 def test_library_follows_the_reference(graph, scheme, relaxation):
-    """Parameters, multipliers, residuals and penalties, iteration by iteration."""
     case = make_case(graph)
     settings = change(BUSY, relaxation=relaxation, curvature=bends(case))
 

@@ -1,39 +1,14 @@
-"""Over-relaxation, and the lengths by which a node judges how far it has come."""
+"""Over-relaxation: the textbook's iterations, and the optimum."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from dadmm import Topology, solve
-from dadmm.admm import consensus
 from dadmm.penalty import SCHEMES, build
 from tests.support.problems import distance, optimum, quadratics
-
-RNG = np.random.default_rng(0)
-OLD, NEW = RNG.standard_normal((2, 4, 3))  # anchors and midpoints of four edges
-
-
-@pytest.mark.parametrize("alpha", [0.3, 1.0, 1.6])
-def test_anchors_move_to_the_midpoints_and_beyond(alpha):
-    """Edge by edge, entry by entry, in place."""
-    anchors = OLD.copy()
-    consensus.relax(anchors, NEW, alpha)
-
-    for k, x in np.ndindex(4, 3):
-        want = OLD[k, x] + alpha * (NEW[k, x] - OLD[k, x])
-        assert anchors[k, x] == pytest.approx(want, rel=1e-13)
-
-
-def test_without_relaxation_anchors_are_the_midpoints():
-    """Bit for bit, so that the paper's schemes are the paper's."""
-    anchors = OLD.copy()
-    consensus.relax(anchors, NEW, 1.0)
-
-    assert_array_equal(anchors, NEW)
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -92,79 +67,9 @@ def test_a_fixed_penalty_over_relaxed_is_the_textbooks(graph, alpha):
 
 @pytest.mark.parametrize("alpha", [0.1, 1.99])
 def test_any_relaxation_between_0_and_2_leads_to_the_optimum(alpha):
-    """Slowly at the ends of the range, but exactly."""
     problems = quadratics(3)
 
     settings = {"scheme": "fixed", "relaxation": alpha, "tolerance": 0}
     result = solve(problems, Topology.chain(3), max_iter=1500, **settings)
 
     assert distance(result.theta, optimum(problems)) < 1e-8
-
-
-def test_over_relaxation_pays():
-    """Where the penalty is rather small: a third fewer iterations, as 1 is to 1.6."""
-    problems, taken = quadratics(8), {}
-    best = optimum(problems)
-    for alpha in (1.0, 1.6):
-
-        def watch(t, nodes, alpha=alpha):
-            if distance(np.array([node.theta for node in nodes]), best) < 1e-8:
-                taken.setdefault(alpha, t)
-                return "signal"
-
-        settings = {"scheme": "fixed", "relaxation": alpha, "eta0": 2.0}
-        solve(problems, Topology.ring(8), tolerance=0, callbacks=[watch], **settings)
-
-    assert taken[1.6] < 0.67 * taken[1.0]
-
-
-# --- how far a node has come ----------------------------------------------------------
-
-
-def test_disagreement_is_the_root_mean_square_distance():
-    """Neighbour by neighbour; a node alone agrees with all there are."""
-    theta, neighbours = NEW[0], OLD
-    total = math.fsum(math.dist(theta, row) ** 2 for row in neighbours)
-
-    found = consensus.norm(consensus.disagreement(theta, neighbours))
-
-    assert found == pytest.approx(math.sqrt(total / 4), rel=1e-14)
-    assert not consensus.disagreement(theta, np.empty((0, 3))).any()
-    assert not consensus.disagreement(theta, np.tile(theta, (5, 1))).any()
-
-
-def test_optimality_sums_what_edges_still_pull():
-    """Twice the penalty times how far each midpoint has come; nothing for no edges."""
-    eta = np.array([1.0, 2.0, 0.5, 3.0])
-    want = [
-        math.fsum(2 * eta[k] * (NEW[k, x] - OLD[k, x]) for k in range(4))
-        for x in range(3)
-    ]
-
-    assert_allclose(consensus.optimality(NEW - OLD, eta), want, rtol=1e-13)
-    empty = consensus.optimality(np.empty((0, 3)), np.empty(0))
-    assert_array_equal(empty, np.zeros(3))
-
-
-@pytest.mark.parametrize("scheme", ["fixed", "nap", "auto"])
-def test_residuals_of_all_nodes_sum_to_the_slope_of_the_sum(scheme):
-    """Without a sign, for multipliers of the two ends of an edge cancel."""
-    problems, topology = quadratics(6), Topology.cluster(6)
-    used = {}
-
-    def watch(t, nodes):
-        slopes, residuals = np.zeros(2), np.zeros(2)
-        for node in nodes:
-            problem, before = node.problem, used.get(node.index)
-            slopes += problem.A @ (node.theta - problem.b)
-            if before is not None:
-                residuals += consensus.optimality(node.drift, before)
-                length = np.linalg.norm(consensus.optimality(node.drift, before))
-                assert node.residual == pytest.approx(length, rel=1e-12)
-            used[node.index] = node.eta.copy()
-        if t > 1:
-            largest = max(np.abs(node.multipliers).max() for node in nodes)
-            assert_allclose(-residuals, slopes, atol=1e-12 * largest)
-
-    settings = {"scheme": scheme, "tolerance": 0, "max_iter": 40}
-    solve(problems, topology, callbacks=[watch], **settings)

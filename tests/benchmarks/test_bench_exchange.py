@@ -89,12 +89,7 @@ def test_the_rows_calibrate_the_network_of_two_ranks(tmp_path):
     found = calibrate.calibrated(calibrate.read(tmp_path / "rows.csv"))
     assert found.links == Network.read(tmp_path / "n.toml").links
     assert found.links["host"].latency == pytest.approx(2e-6, rel=1e-2)
-
-
-def test_the_stored_rows_do_so():
-    """About what docs/communication.md has."""
-    path = ROOT / "benchmarks" / "results" / "exchange.csv"
-    (host,) = calibrate.calibrated(calibrate.read(path)).links.values()
-
+    stored = calibrate.read(ROOT / "benchmarks" / "results" / "exchange.csv")
+    (host,) = calibrate.calibrated(stored).links.values()  # see docs/communication.md
     assert host.latency == pytest.approx(2.8e-6, rel=0.05)
     assert host.bandwidth == pytest.approx(2.9e9, rel=0.05)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,45 +13,9 @@ from benchmarks import bench_dppca, schemes_report
 from benchmarks.shared import cases, experiment, trials
 from benchmarks.shared.schemes import SCHEMES
 from benchmarks.shared.trials import Trial
+from tests.support.processes import ROOT, python
 
-ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
-
-
-def inside(trial: Trial, iterations: int) -> np.ndarray:
-    """Return for each iteration whether all nodes are within their goal."""
-    case = cases.instance(trial.problem, trial.n_nodes, trial.seed)
-    within = []
-
-    def watch(t, nodes):
-        within.append(case.goal(np.array([node.theta for node in nodes])))
-
-    dadmm.solve(
-        case.problems,
-        dadmm.graphs.topology.build(trial.graph, trial.n_nodes),
-        scheme=trial.scheme,
-        relaxation=trial.relaxation,
-        eta0=trial.eta0,
-        seed=trial.seed,
-        tolerance=0.0,
-        max_iter=iterations,
-        callbacks=[watch],
-    )
-    return np.array(within)
-
-
-@pytest.mark.slow
-def test_a_run_that_leaves_its_goal_is_measured_until_it_stays():
-    """`auto` on D-PPCA overshoots: the first passage is not the end."""
-    trial = Trial("dppca", "complete", 20, 1, "auto", 1.6)
-
-    found = trials.run(trial)
-
-    within = inside(trial, 300)
-    assert found.first == np.flatnonzero(within)[0] + 1
-    assert found.for_good == np.flatnonzero(~within)[-1] + 2
-    assert found.for_good > found.first
-    assert found.ended == "stayed"
 
 
 @pytest.mark.parametrize(
@@ -83,47 +44,27 @@ def test_nodes_that_leave_again_have_not_arrived(stretches, first, for_good, see
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("problem", "graph", "label", "eta0"),
+    ("file", "problem", "graph", "label", "init", "seed"),
     [
-        ("quadratic-0.5", "ring", "auto", 1.0),
-        ("quadratic-1", "complete", "edge_ratio 1.6", 0.1),
-        ("logistic", "star", "auto", 1.0),
-        ("lasso", "grid", "auto", 1.0),
-        ("quadratic-0.5", "complete", "edge_balance", 100.0),
-        ("logistic", "complete", "node_spectral", 10.0),
+        ("schemes", "quadratic-0.5", "ring", "auto", "shared", 0),
+        ("schemes", "quadratic-1", "complete", "edge_ratio 1.6", "shared", 0),
+        ("schemes", "logistic", "star", "auto", "shared", 0),
+        ("schemes", "lasso", "grid", "auto", "shared", 0),
+        ("schemes", "quadratic-0.5", "complete", "edge_balance", "shared", 0),
+        ("schemes", "logistic", "complete", "node_spectral", "shared", 0),
+        ("dppca", "dppca", "complete", "auto", "shared", 1),
+        ("dppca", "dppca", "cluster", "auto", "independent", 2),
+        ("dppca", "dppca", "complete", "vp", "shared", 2),
+        ("dppca", "dppca", "cluster", "nap 1.6", "shared", 3),
     ],
 )
-def test_stored_rows_can_be_had_again(problem, graph, label, eta0):
-    """20 nodes, first seed; another BLAS may round otherwise."""
+def test_stored_rows_can_be_had_again(file, problem, graph, label, init, seed):
+    """Also of schemes that leave their goal; another BLAS may round otherwise."""
     wanted = {"problem": problem, "graph": graph, "label": label, "n_nodes": "20"}
-    wanted |= {"seed": "0", "eta0": f"{eta0:g}", "init": "shared"}
-    stored = experiment.read_rows(RESULTS / "schemes.csv")
+    wanted |= {"seed": str(seed), "init": init}
+    stored = experiment.read_rows(RESULTS / f"{file}.csv")
     rows = [r for r in stored if all(r[k] == v for k, v in wanted.items())]
-    (row,) = rows
-
-    again = trials.Work()(trials.trial_of(row))
-
-    for column in ("first", "for_good"):
-        assert abs(again[column] - int(row[column])) <= 1, column
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("graph", "init", "label", "seed"),
-    [
-        ("complete", "shared", "auto", 1),
-        ("cluster", "independent", "auto", 2),
-        ("complete", "shared", "vp", 2),
-        ("cluster", "shared", "nap 1.6", 3),
-    ],
-)
-def test_stored_rows_of_dppca_can_be_had_again(graph, init, label, seed):
-    """Both numbers, for schemes that leave their goal and schemes that do not."""
-    wanted = {"graph": graph, "init": init, "label": label, "seed": str(seed)}
-    stored = experiment.read_rows(RESULTS / "dppca.csv")
-    rows = [r for r in stored if all(r[k] == v for k, v in wanted.items())]
-    row = min(rows, key=lambda row: int(row["first"] or 10**6))
-
+    row = min(rows, key=lambda row: int(row["for_good"] or 10**6))
     again = trials.Work()(trials.trial_of(row))
 
     for column in ("first", "for_good"):
@@ -133,38 +74,30 @@ def test_stored_rows_of_dppca_can_be_had_again(graph, init, label, seed):
 @pytest.mark.slow
 def test_the_stored_oracle_is_no_better_next_to_it():
     """Half a decade to either side of the best fixed penalty takes longer."""
-    stored = schemes_report.load(RESULTS / "schemes.csv")
-    case = {"problem": "quadratic-0.5", "graph": "complete", "n_nodes": 20, "seed": 0}
-    case |= {"label": "oracle"}
+    case = {"problem": "quadratic-0.5", "graph": "complete", "n_nodes": "20"}
+    case |= {"seed": "0", "label": "oracle"}
+    stored = experiment.read_rows(RESULTS / "schemes.csv")
     (row,) = [r for r in stored if all(r[k] == v for k, v in case.items())]
-    best = trials.trial_of({k: str(v) for k, v in row.items()})
-    best = replace(best, scheme="fixed", cap=2 * row["for_good"])
+    took = int(row["for_good"])
+    best = replace(trials.trial_of(row), scheme="fixed", cap=2 * took)
+    trios = [replace(best, eta0=best.eta0 * 10**p) for p in (0.0, -0.5, 0.5)]
+    found, *others = [trials.run(trial).for_good for trial in trios]
 
-    found = [
-        trials.run(replace(best, eta0=best.eta0 * 10**power)).for_good
-        for power in (-0.5, 0.0, 0.5)
-    ]
-
-    assert abs(found[1] - row["for_good"]) <= 1
-    assert all(n is None or n >= found[1] for n in found)
+    assert abs(found - took) <= 1
+    assert all(n is None or n >= found for n in others)
 
 
 @pytest.mark.slow
 def test_the_slice_for_quick_looks_runs(tmp_path):
-    """Rows, tables, and the curves of both kinds of problem."""
-    bench = ["-m", "benchmarks.bench_schemes", "--quick"]
-    command = [sys.executable, *bench, "--out", tmp_path]
-    ended = subprocess.run(
-        command, timeout=120, capture_output=True, text=True, cwd=ROOT, check=False
-    )
+    bench = ("-m", "benchmarks.bench_schemes", "--quick", "--out", tmp_path)
+    ended = python(*bench, cwd=ROOT).end(120)
 
-    assert ended.returncode == 0, ended.stderr
+    assert ended.code == 0, ended.err
     rows = schemes_report.load(tmp_path / "schemes.csv")
     assert {row["label"] for row in rows} >= {*SCHEMES, "oracle 1"}
     auto = [row for row in rows if row["scheme"] == "auto"]
-    assert len(auto) == 2
-    assert all(row["ended"] == "stayed" for row in auto)
-    assert "auto over oracle, for_good: median" in ended.stdout
+    assert [row["ended"] for row in auto] == ["stayed", "stayed"]
+    assert "auto over oracle, for_good: median" in ended.out
 
 
 @pytest.mark.parametrize("problem", ["quadratic-1", "dppca"])
@@ -200,7 +133,6 @@ def test_messages_are_those_that_the_exchange_counts(scheme):
 
 
 def test_the_pooled_logistic_optimum_is_scipys():
-    """Newton by hand against a quasi-Newton method of others."""
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 3)), (rng.random(60) < 0.6).astype(float)
 
@@ -266,12 +198,5 @@ def test_the_search_takes_the_setting_that_is_soonest_there_for_good(monkeypatch
     (again,) = bench_dppca.again([row], 2)
     assert (again.seed, again.eta0, again.t_max) == (2, 10.0, 50)
     assert bench_dppca.again([row | {"first": None}], 2) == []
-
-
-def test_a_start_that_never_gets_there_counts_in_the_median():
-    """As infinite; one that leaves again has a first passage only."""
-    rows = [{"first": 5, "for_good": None}, {"first": 7, "for_good": 9}]
-    rows.append({"first": None, "for_good": None})
-
-    assert bench_dppca.middle(rows, "first") == 7
-    assert bench_dppca.middle(rows, "for_good") == np.inf
+    rows = [{"n": 5}, {"n": None}, {"n": None}]  # two have not arrived
+    assert bench_dppca.middle(rows, "n") == np.inf

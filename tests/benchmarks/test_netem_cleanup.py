@@ -78,7 +78,6 @@ def sleepers(traces: Traces, seconds: float, code: int, *options: object) -> Job
 
 @pytest.mark.parametrize("code", [0, 7])
 def test_the_end_of_a_job_ends_all_processes(traces, code):
-    """The exit code is that of the job."""
     ended = sleepers(traces, 0.5, code, "--rate", "1gbit").end()
 
     assert ended.code in (code, 255 if code else 0), ended.err  # 255: Intel MPI
@@ -103,7 +102,6 @@ def test_a_signal_ends_all_processes(traces, name):
 
 
 def test_a_signal_during_set_up_ends_all_processes(traces):
-    """Before a job has started."""
     job = sleepers(traces, 300, 0, "--hosts", 20)
     job.wait_until(lambda: "bridge.py" in str(traces.processes()))
     job.signal(signal.SIGTERM)

@@ -22,20 +22,11 @@ from tests.penalty.test_beyond import begin, edges, sight
 from tests.support.problems import distance, optimum, quadratics
 
 
-def full(value, degree=1):
-    """Return one number per edge."""
-    return np.full(degree, float(value))
-
-
-# --- an object as the scheme of a run -------------------------------------------------
-
-
-@pytest.mark.parametrize("name", OTHERS)
-@pytest.mark.parametrize("relaxation", [1.0, 1.6])
+@pytest.mark.parametrize(
+    ("name", "relaxation"), [*((name, 1.6) for name in OTHERS), ("edge_balance", 1.0)]
+)
 def test_a_scheme_that_is_an_object_reaches_the_optimum(name, relaxation):
-    """On a convex problem; no name of it is known to dadmm."""
     problems, scheme = quadratics(5), build(name, relaxation=relaxation)
-
     result = solve(problems, Topology.ring(5), scheme=scheme, tolerance=0, max_iter=600)
 
     assert distance(result.theta, optimum(problems)) < 1e-8
@@ -45,26 +36,20 @@ def test_a_scheme_that_is_an_object_reaches_the_optimum(name, relaxation):
 
 
 def test_an_object_of_a_known_scheme_is_that_scheme():
-    """The same bits as by its name and settings."""
+    """An argument of solve would be ignored, so it is an error."""
     problems, topology = quadratics(5), Topology.ring(5)
-
     one = solve(problems, topology, scheme=Fixed(eta0=3.0))
     other = solve(problems, topology, scheme="fixed", eta0=3.0)
 
     assert_array_equal(one.theta, other.theta)
     assert one.ending.scheme == "fixed"
-
-
-def test_settings_of_a_scheme_that_is_an_object_are_its_own():
-    """An argument of solve would be ignored, so it is an error."""
     message = r"^scheme is an object with its own eta0; pass EdgeBalance\(eta0=3.0\) "
     with pytest.raises(ConfigError, match=message):
-        solve(quadratics(5), Topology.ring(5), scheme=EdgeBalance(), eta0=3.0)
+        solve(problems, topology, scheme=EdgeBalance(), eta0=3.0)
 
 
 @pytest.mark.parametrize("other", [EdgeBalance(eta0=2.0), build("edge_ratio"), "fixed"])
 def test_a_checkpoint_knows_the_scheme_and_its_settings(tmp_path, other):
-    """It goes on with equal ones only."""
 
     def run(scheme, n, **more):
         checkpoints = Checkpoints(tmp_path, every=10, **more)
@@ -81,9 +66,6 @@ def test_a_checkpoint_knows_the_scheme_and_its_settings(tmp_path, other):
     assert_array_equal(run(EdgeBalance(), 40, resume=True).theta, whole.theta)
 
 
-# --- units ----------------------------------------------------------------------------
-
-
 def scaled(problem, c):
     """Return c times a quadratic, without asking for its axes again."""
     other = copy.copy(problem)
@@ -92,37 +74,19 @@ def scaled(problem, c):
     return other
 
 
-@pytest.mark.parametrize("scheme", ["edge_balance", "edge_ratio"])
+@pytest.mark.parametrize("scheme", OTHERS)
 @pytest.mark.parametrize("c", [4.0**-10, 4.0**10])
 def test_objectives_and_penalties_in_other_units_give_the_same_bits(scheme, c):
-    """No rule has a length or an energy of its own; powers of two are exact."""
+    """Powers of two are exact, but the geometric mean of node_spectral is rounded."""
     problems, topology = quadratics(6), Topology.cluster(6)
-    settings = {"tolerance": 0, "max_iter": 40, "record_edges": True}
+    settings = {"tolerance": 0, "max_iter": 15 if scheme == "node_spectral" else 40}
     plain = solve(problems, topology, scheme=build(scheme, eta0=3.0), **settings)
-
     other = [scaled(problem, c) for problem in problems]
     result = solve(other, topology, scheme=build(scheme, eta0=3.0 * c), **settings)
 
-    assert_array_equal(result.theta, plain.theta)
-    etas, before = result.history.edges["eta"], plain.history.edges["eta"]
-    assert_array_equal(etas, c * before)
-
-
-@pytest.mark.parametrize("c", [4.0**-10, 4.0**10])
-def test_node_spectral_follows_the_units(c):
-    """To rounding: a geometric mean takes a root."""
-    problems, topology = quadratics(6), Topology.cluster(6)
-    scheme, settings = "node_spectral", {"tolerance": 0, "max_iter": 15}
-    plain = solve(problems, topology, scheme=build(scheme, eta0=3.0), **settings)
-
-    other = [scaled(problem, c) for problem in problems]
-    result = solve(other, topology, scheme=build(scheme, eta0=3.0 * c), **settings)
-
-    assert_allclose(result.theta, plain.theta, rtol=1e-10)
-    assert_allclose(result.eta, c * plain.eta, rtol=1e-8)
-
-
-# --- the sentence of each scheme ------------------------------------------------------
+    near = {"theta": 1e-10, "eta": 1e-8} if scheme == "node_spectral" else {}
+    assert_allclose(result.theta, plain.theta, near.get("theta", 0))
+    assert_allclose(result.eta, c * plain.eta, near.get("eta", 0))
 
 
 @pytest.mark.parametrize(
@@ -174,7 +138,6 @@ def test_node_spectral_takes_the_mean_of_both_curvatures():
 
 
 def test_node_spectral_without_a_curvature_stays():
-    """Nothing has moved, or against all curvature."""
     scheme = build("node_spectral", eta0=1.0)
     state = scheme.update(begin(scheme), sight(1))
 
@@ -185,11 +148,7 @@ def test_node_spectral_without_a_curvature_stays():
     assert_array_equal(scheme.update(state, sight(3, **wrong)).eta, [1.0])
 
 
-# --- the relative balance -------------------------------------------------------------
-
-
 def test_the_relative_balance_is_primal_over_dual_each_by_its_own_size():
-    """One edge at a time, residual by residual."""
     rng = np.random.default_rng(1)
     rows = np.exp(rng.normal(size=(5, 6)))
     gap, size, drift, multipliers, eta = rows
@@ -200,57 +159,18 @@ def test_the_relative_balance_is_primal_over_dual_each_by_its_own_size():
         want.append(primal / dual)
 
     assert_allclose(relative_balance(*rows), want, rtol=1e-14)
-    assert relative_balance(
-        full(1), full(1), full(1), full(math.sqrt(2.0)), full(1)
-    ) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("nothing", ["gap", "drift", "multipliers", "size", "noise"])
 def test_without_something_to_balance_the_ratio_is_one(nothing):
-    """Zero multipliers at the start, exact consensus, midpoints at rest, zero theta."""
-    edge = dict.fromkeys(("gap", "size", "drift", "multipliers", "eta"), full(1))
-    if nothing == "noise":
-        edge["gap"] = full(0.9e-13)
-    else:
-        edge[nothing] = full(0)
-
-    assert_array_equal(relative_balance(**edge), [1.0])
-
-
-def test_a_balance_of_one_edge_does_not_touch_another():
-    """An idle edge beside a busy one, with no warning for either."""
+    """For this edge alone, as with zero multipliers at the start."""
+    edge = dict.fromkeys(("gap", "size", "drift", "multipliers", "eta"), np.ones(2))
+    name, value = ("gap", 0.9e-13) if nothing == "noise" else (nothing, 0.0)
+    edge[name] = np.array([value, 1.0])
     with np.errstate(all="raise"):
-        ratio = relative_balance(
-            np.array([0.0, 3.0]),
-            full(1, 2),
-            np.array([0.0, 1.0]),
-            full(1, 2),
-            full(1, 2),
-        )
+        ratio = relative_balance(**edge)
 
-    assert_allclose(ratio, [1.0, 3.0 / math.sqrt(2.0)])
-
-
-@pytest.mark.parametrize("c", [4.0**-20, 4.0**20])
-def test_the_balance_follows_the_units(c):
-    """In c times the objective, multipliers and penalties are c times as large."""
-    row = np.exp(10 * np.random.default_rng(0).standard_normal(5))
-    gap, size, drift, multipliers, eta = (full(x) for x in row)
-    balance = relative_balance(gap, size, drift, multipliers, eta)
-
-    scaled = relative_balance(gap, size, drift, c * multipliers, c * eta)
-    assert_array_equal(scaled, balance)
-    scaled = relative_balance(c * gap, c * size, c * drift, multipliers / c, eta / c**2)
-    assert_allclose(scaled, balance, rtol=1e-15)
-
-
-# --- Barzilai and Borwein -------------------------------------------------------------
-
-
-def test_one_curvature_is_found_from_any_move():
-    """The gradient of h/2 |x|^2 turns by h times the way."""
-    for way in np.random.default_rng(0).standard_normal((5, 7)):
-        assert barzilai_borwein(way, 3.0 * way) == pytest.approx(3.0)
+    assert_allclose(ratio, [1.0, 1.0 / math.sqrt(2.0)])
 
 
 def test_the_hybrid_is_the_gentle_or_a_tempered_steep_quotient():
@@ -258,13 +178,13 @@ def test_the_hybrid_is_the_gentle_or_a_tempered_steep_quotient():
     way = np.array([1.0, 0.0])
     near, far = np.array([2.0, 1.0]), np.array([2.0, 4.0])
 
+    assert barzilai_borwein(way, 3.0 * way) == 3.0
     assert barzilai_borwein(way, near) == 2.0  # 2 and 5/2
     assert barzilai_borwein(way, far) == 20.0 / 2.0 - 0.5 * 2.0  # 2 and 10
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_curvature_lies_within_the_spectrum(seed):
-    """Of a quadratic, whatever the move."""
     rng = np.random.default_rng(seed)
     A = rng.standard_normal((4, 4))
     A = A @ A.T + 0.1 * np.eye(4)
@@ -290,14 +210,8 @@ def test_a_curvature_lies_within_the_spectrum(seed):
     ],
 )
 def test_a_move_that_shows_no_curvature_has_none(way, turn):
-    """NaN, and no warning."""
     with np.errstate(all="raise"):
         assert math.isnan(barzilai_borwein(np.array(way), np.array(turn)))
-
-
-def test_correlated_enough_is_a_matter_of_the_threshold():
-    """By default 0.2."""
-    way, turn = np.array([1.0, 0.0]), np.array([0.21, math.sqrt(1 - 0.21**2)])
-
-    assert barzilai_borwein(way, turn) > 0
-    assert math.isnan(barzilai_borwein(way, turn, least=0.3))
+    enough = np.array([0.21, math.sqrt(1 - 0.21**2)])
+    assert barzilai_borwein(np.array([1.0, 0.0]), enough) > 0
+    assert math.isnan(barzilai_borwein(np.array([1.0, 0.0]), enough, least=0.3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import csv
 import hashlib
 import importlib.util
@@ -10,7 +9,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 from operator import attrgetter
 from pathlib import Path
 
@@ -40,9 +38,6 @@ PAGES = [path for path in SOURCES if path.suffix == ".md"]
 LABELS = ("he2000", "eta_update_ap", "eta_update_nap", "T_update", "posterior_zx")
 
 
-# The preset
-
-
 def test_the_preset_is_the_library_with_the_papers_settings(tmp_path, monkeypatch):
     """Bit for bit, for thirty iterations of twelve nodes; each value stands here."""
     monkeypatch.chdir(tmp_path)
@@ -68,53 +63,35 @@ def test_the_preset_is_the_library_with_the_papers_settings(tmp_path, monkeypatc
         assert_array_equal(arrays["eta"], library.eta)
 
 
-def test_flags_override_the_preset():
-    """As they override any file of settings; a camera's problem has its own size."""
-    given = ["--scheme", "vp", "--config", "as-printed", "--eta0", "3"]
-    config = RunConfig.from_argv([*given, "--problem", "sfm"]).config
-
-    assert (config.scheme, config.eta0, config.problem) == ("vp", 3.0, "sfm")
-    assert (config.coupling, config.n_components) == ("own", 3)
-
-
-def test_a_file_of_that_name_comes_first(tmp_path, monkeypatch):
-    """A preset is what no file in the current folder is; a path is never one."""
-    monkeypatch.chdir(tmp_path)
-    preset = RunConfig.from_argv(["--config", "as-printed"]).config
-    with pytest.raises(dadmm.DadmmError, match="No such file"):
-        RunConfig.from_argv(["--config", "./as-printed"])
-    Path("as-printed").write_text("eta0 = 2.0\n")
-
-    assert preset.eta0 == 10.0
-    assert RunConfig.from_argv(["--config", "as-printed"]).config.eta0 == 2.0
-
-
 def test_unknown_presets_get_one_sentence(tmp_path, monkeypatch, capsys):
-    """It lists those that exist, and so does the help."""
+    """It lists those that exist, and so does the help; a file of a name comes first."""
     monkeypatch.chdir(tmp_path)
+    assert run.main(["--config", "as-print"]) == 2
 
-    code = run.main(["--config", "as-print"])
-
-    said = capsys.readouterr().err.splitlines()
-    assert code == 2
-    assert len(said) == 1
-    assert "'as-print'" in said[0]
-    assert all(name in said[0] for name in presets.names())
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "'as-print'" in said
+    assert all(name in said for name in presets.names())
     with pytest.raises(SystemExit):
         RunConfig.from_argv(["--help"])
     assert "as-printed" in capsys.readouterr().out
+    with pytest.raises(dadmm.DadmmError, match="No such file"):
+        RunConfig.from_argv(["--config", "./as-printed"])
+    Path("as-printed").write_text("eta0 = 2.0\n")
+    assert RunConfig.from_argv(["--config", "as-printed"]).config.eta0 == 2.0
 
 
 def test_every_setting_of_the_preset_has_a_source():
-    """A section, an equation or the word open, on its line or in the lines above."""
-    heard = ""
+    """On its line or in the lines above; flags override it, and it is installed."""
+    given = ["--scheme", "vp", "--config", "as-printed", "--eta0", "3"]
+    config = RunConfig.from_argv([*given, "--problem", "sfm"]).config
+    assert (config.scheme, config.eta0, config.problem) == ("vp", 3.0, "sfm")
+    assert (config.coupling, config.n_components) == ("own", 3)
+    assert "presets/*.toml" in (ROOT / "setup.cfg").read_text()
+    text = ""
     for line in (presets.FOLDER / "as-printed.toml").read_text().splitlines():
-        heard = "" if not line else heard + line
+        text = "" if not line else text + line
         if re.match(r"\w+ =", line):
-            assert re.search(r"[Ss]ection|[Ee]quation|Algorithm|[Oo]pen", heard), line
-
-
-# The equations
+            assert re.search(r"[Ss]ection|[Ee]quation|Algorithm|[Oo]pen", text), line
 
 
 def table(title: str) -> dict[str, str]:
@@ -144,24 +121,20 @@ def found(name: str) -> object:
 
 @pytest.mark.parametrize("title", ["equation", "line of Algorithm 1"])
 def test_the_table_names_what_exists(title):
-    """Every row names something, and every name is a class or a function."""
+    """All 15 equations and 16 lines, each with a class or a function."""
     for row, cell in table(title).items():
         names = [n for n in re.findall(r"`([^`]+)`", cell) if not n.endswith(".py")]
         assert names, row
         for name in names:
             assert callable(found(name)), name
-
-
-def test_the_tables_are_complete():
-    """All 15 numbered equations, all 16 numbered lines of Algorithm 1."""
-    lines = re.findall(r"\d+", " ".join(table("line of Algorithm 1")))
-
-    assert {f"({k})" for k in range(1, 16)} <= table("equation").keys()
-    assert sorted(map(int, lines)) == list(range(1, 17))
+    if title == "equation":
+        assert {f"({k})" for k in range(1, 16)} <= table(title).keys()
+    else:
+        numbers = re.findall(r"\d+", " ".join(table(title)))
+        assert sorted(map(int, numbers)) == list(range(1, 17))
 
 
 def test_equations_are_cited_by_numbers_that_exist():
-    """Nowhere by a label of the paper's source."""
     cited = re.compile(r"[Ee]quations? \((\w+)\)(?:(?:, | and )\((\w+)\))*")
     for path in SOURCES:
         text = path.read_text("utf-8")
@@ -171,12 +144,8 @@ def test_equations_are_cited_by_numbers_that_exist():
             assert all(n.isdecimal() and int(n) <= 15 for n in numbers), (path, match)
 
 
-# The pages
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
-    """To files of the repository, and to headings that exist."""
     for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
         if "://" in target:
             continue
@@ -219,9 +188,6 @@ def test_the_citation_has_the_paper():
         assert word in page
 
 
-# The data
-
-
 @pytest.mark.parametrize(
     ("program", "words"),
     [
@@ -233,7 +199,6 @@ def test_the_citation_has_the_paper():
     ],
 )
 def test_absent_data_get_one_sentence(program, words, tmp_path):
-    """It says where to get them and how to arrange them."""
     name, *arguments = program.split()
     ended = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", *arguments],
@@ -250,7 +215,6 @@ def test_absent_data_get_one_sentence(program, words, tmp_path):
 
 @pytest.mark.parametrize("dataset", ["caltech", "hopkins"])
 def test_the_list_of_tracks_is_that_of_the_files(dataset):
-    """Frames, points and bytes of the tracks behind the stored rows."""
     if not (SHARED / dataset).is_dir():
         pytest.skip(f"no {SHARED / dataset}; set DADMM_SHARED to the folder with data/")
     with open(ROOT / "benchmarks" / "results" / "tracks.csv", newline="") as file:
@@ -262,13 +226,3 @@ def test_the_list_of_tracks_is_that_of_the_files(dataset):
         shape = (2 * int(row["frames"]), int(row["points"]))
         assert load_tracks(path).shape == shape
         assert hashlib.sha256(path.read_bytes()).hexdigest() == row["sha256"]
-
-
-def test_the_package_carries_its_presets():
-    """They are data files, which must be named to be installed."""
-    config = configparser.ConfigParser()
-    config.read(ROOT / "setup.cfg")
-
-    assert "presets/*.toml" in config["options.package_data"]["dadmm"]
-    for name in presets.names():
-        tomllib.loads((presets.FOLDER / f"{name}.toml").read_text("utf-8"))

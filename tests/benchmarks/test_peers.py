@@ -31,22 +31,15 @@ def entry(program: str, method: str) -> compare.Entry:
     return next(e for e in compare.ENTRIES if e[:2] == (program, method))
 
 
-def test_the_optimum_is_that_of_all_rows_together():
-    """By another way than the normal equations."""
+def test_the_common_problem_is_dadmms_ring():
+    """Its optimum is that of all rows, not by the normal equations."""
     X, y = map(np.concatenate, zip(*map(problem.shard, range(20)), strict=True))
 
+    ring = dadmm.Topology.ring(20).neighbours
+    assert all(problem.neighbours(i) == list(ring[i]) for i in range(20))
+    assert problem.neighbours(0, 2) == [1]
     assert X.shape == (500, 10)
     assert_allclose(problem.optimum(), np.linalg.lstsq(X, y)[0], rtol=1e-12)
-
-
-def test_everybodys_ring_is_dadmms():
-    """So that messages can be compared."""
-    ring = dadmm.Topology.ring(20)
-
-    assert [problem.neighbours(i) for i in range(20)] == [
-        list(ring.neighbours[i]) for i in range(20)
-    ]
-    assert problem.neighbours(0, 2) == [1]
 
 
 @pytest.mark.parametrize("scheme", ["fixed", "auto"])
@@ -64,7 +57,6 @@ def test_dadmm_solves_the_ring(scheme):
 
 @pytest.mark.mpi
 def test_ranks_and_one_process_print_the_same_errors():
-    """To the last bit, as all of dadmm does."""
     words = ("auto", "--iterations", 12, "--count")
     program = PEERS / "dadmm_ring.py"
     ended = mpiexec(3, "-m", "mpi4py", program, *words, timeout=60)
@@ -80,30 +72,19 @@ def test_ranks_and_one_process_print_the_same_errors():
     ("method", "model"), [("admm", tuning.admm), ("tracking", tuning.tracking)]
 )
 def test_disropt_has_the_best_setting(method, model):
-    """Half and twice as much take longer, in the model."""
+    """In a model that has the stored errors of disropt itself."""
     best = entry("disropt", method).setting
-
     found = [tuning.iterations(model, best * factor) for factor in (0.5, 1.0, 2.0)]
-
     assert all(n is None or n > found[1] for n in (found[0], found[2]))
 
-
-@pytest.mark.parametrize(
-    ("method", "model"), [("admm", tuning.admm), ("tracking", tuning.tracking)]
-)
-def test_the_models_are_what_disropt_did(method, model):
-    """Stored errors and counts of disropt itself, to the digits that are stored."""
-    name = f"error_after_{rows.ITERATIONS}_iterations"
     (row,) = [r for r in stored() if r["method"] == method and "20" in r["where"]]
-    points = np.array(list(islice(model(float(row["setting"])), rows.ITERATIONS)))
-
-    assert_allclose(
-        problem.error(points[-1], problem.optimum()), float(row[name]), rtol=1e-3
-    )
+    *_, last = islice(model(float(row["setting"])), rows.ITERATIONS)
+    error = float(row[f"error_after_{rows.ITERATIONS}_iterations"])
+    assert_allclose(problem.error(last, problem.optimum()), error, rtol=1e-3)
 
 
 def test_stored_rows_are_whole():
-    """Every program and method, medians of their repeats, and what they sent."""
+    """Every program and method, medians of repeats; dadmm sends less than disropt."""
     found = stored()
 
     assert tuple(found[0]) == rows.COLUMNS
@@ -118,16 +99,9 @@ def test_stored_rows_are_whole():
         if row["where"].startswith("MPI"):
             size = float(row["bytes_per_iteration"])
             assert size >= float(row["messages_per_iteration"]) * 8 * problem.UNKNOWNS
-
-
-def test_dadmm_sends_less_than_disropt():
-    """Payload and what interfaces counted, per iteration and until 1e-6."""
-    found = [r for r in stored() if r["where"] == "MPI, 20 ranks"]
-    columns = ("bytes_per_iteration", "wire_bytes_per_iteration", "bytes_to_1e-06")
-
-    for column in columns:
-        of = {r["method"]: float(r[column]) for r in found}
-        assert max(of["fixed"], of["auto"]) < min(of["admm"], of["tracking"]), column
+    for name in ("bytes_per_iteration", "wire_bytes_per_iteration", "bytes_to_1e-06"):
+        of = {r["method"]: float(r[name]) for r in found if "20 ranks" in r["where"]}
+        assert max(of["fixed"], of["auto"]) < min(of["admm"], of["tracking"]), name
 
 
 def run_of(program: str, method: str) -> dict:
@@ -159,20 +133,3 @@ def test_a_row_says_what_was_reached_when():
     assert row["error_after_1_seconds"] == 1e-10
     assert set(row) == set(rows.COLUMNS)
     assert "| here | p | m |" in rows.table(found)
-
-
-def test_disturbed_rounds_are_left_out():
-    """And the first, which warms up; but all are kept if too few were quiet."""
-    shares = [0.0, 0.5, *[0.01] * compare.ENOUGH]
-    blocks = [
-        {"round": k, "method": method, "others_share": share}
-        for k, share in enumerate(shares)
-        for method in "ab"
-    ]
-
-    kept = compare.by_entry(blocks, 2)
-    few = compare.by_entry(blocks[:-2], 2)
-
-    assert [block["round"] for block in kept[0]] == [2, 3, 4, 5, 6]
-    assert [block["round"] for block in few[1]] == [1, 2, 3, 4, 5]
-    assert [each[0]["method"] for each in kept] == ["a", "b"]

@@ -6,7 +6,6 @@ import json
 import os
 import stat
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +13,6 @@ from numpy.testing import assert_allclose
 
 import dadmm
 from dadmm import Topology, problems
-from dadmm.cli import report
-from dadmm.cli.config import RunConfig
 from dadmm.problems import PROBLEMS
 from dadmm.results import writing
 from dadmm.run import main
@@ -23,9 +20,6 @@ from tests.support.processes import mpiexec, program
 
 RANKS = 4
 GATHERED = "Igatherv to rank 0"
-
-
-# Every byte that four ranks send
 
 
 @pytest.fixture(scope="module")
@@ -120,9 +114,6 @@ def test_all_bytes_are_counted(sent, name):
     assert sum(summary[k] for k in counted) + 3 * 8 * RANKS == recorded
 
 
-# What any such method reveals
-
-
 def overheard(X, y):
     """Return what the only neighbour of a node knows after 30 iterations.
 
@@ -193,9 +184,6 @@ def test_a_neighbour_finds_the_row_in_which_alone_a_column_is_not_zero():
     assert_allclose(moment[1] / entry, y[5], atol=1e-4)
 
 
-# What a run says and leaves
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -221,38 +209,10 @@ def test_the_comparison_is_for_synthetic_data_or_asked_for(folder, capsys):
     asked = run("--data", "rows.npy", "--compare-centralised")
     assert {"angle_to_centralised_degrees", "log_likelihood_gap"} <= set(asked)
     assert "angle_to_centralised_degrees" in run()
-    assert hint not in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert hint not in said
+    assert "rank 0 gathers" not in said  # one process has all of them
     assert "angle_to_centralised_degrees" not in run("--no-compare-centralised")
-
-
-def test_only_ranks_that_gather_announce_it():
-    """One process gathers nothing, and synthetic data are nobody's."""
-    ranks, alone = SimpleNamespace(comm=1), SimpleNamespace(comm=None)
-    asked = RunConfig(data="x.npy", compare_centralised=True)
-
-    assert report.notice_of_gathering(ranks, asked) is not None
-    assert report.notice_of_gathering(alone, asked) is None
-    assert report.notice_of_gathering(ranks, RunConfig()) is None
-    assert report.notice_of_gathering(ranks, RunConfig(data="x.npy")) is None
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--reference"], "--reference is now called --compare-centralised"),
-        (["--no-reference"], "--no-reference is now called --no-compare-centralised"),
-        (["--config", "old.toml"], "old.toml: reference is now called compare_central"),
-        (["--problem", "lasso", "--compare-centralised"], "does not go with lasso"),
-    ],
-)
-def test_the_old_name_of_the_setting_is_told(folder, capsys, words, sentence):
-    """In one sentence."""
-    Path("old.toml").write_text("reference = false\n")
-
-    assert main(words) == 2
-    said = capsys.readouterr().err
-    assert sentence in said
-    assert said.count("\n") == 1
 
 
 def test_files_with_rows_are_for_their_owner_alone(folder, monkeypatch):
@@ -293,19 +253,23 @@ def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
     """By what is chosen; and it starts nothing."""
     plain = said_to_leave(capsys, "--data", "own-{rank}.npy")
     assert "not sent, each rank reads its own" in plain
+    assert "a hash of the column names" in plain
     assert "scatter" not in plain
     asked = said_to_leave(capsys, "--data", "own-{rank}.npy", "--compare-centralised")
     assert "scatter factor (as good as the rows" in asked
     frames = said_to_leave(capsys, "--problem", "sfm", "--data", "object.mat")
     assert "rank 0 reads all of them, and sends each node its rows" in frames
     assert "first frame" in frames
+    assert "column names" not in frames
     assert "motion" in frames
     random = said_to_leave(capsys, "--problem", "sfm", "--sfm-start", "random")
     assert "first frame" not in random
+    assert "column names" not in random
     labels = said_to_leave(capsys, "--data", "x.npy", "--labels", "labels.npy")
     assert "rank 0 reads all of them" in labels
     table = said_to_leave(capsys, "--problem", "lasso", "--data", "x.csv")
     assert "rank 0 reads all of them" in table
+    assert "from rank 0 to all nodes: the column names" in table
     assert "imputed" not in table
     votes = said_to_leave(capsys, "--agreement", "global", "--no-checkpoint")
     assert "vote" in votes

@@ -20,7 +20,6 @@ import dadmm
 from dadmm.cli import progress
 from dadmm.cli import summary as summaries
 from dadmm.cli.progress import ProgressLine, Signals
-from dadmm.core.errors import DadmmError
 from dadmm.data import shard
 from dadmm.exchange import launch_link, world
 from dadmm.problems import PPCA
@@ -78,19 +77,6 @@ def assert_same(first: Path, second: Path) -> None:
         assert mine[name] == other[name]
 
 
-# Repeating a run
-
-
-def test_the_same_seed_gives_the_same_numbers():
-    """And another one does not, even from the same data."""
-    first = run(*SHORT, "--init", "independent", "--seed", 3)
-    again = run(*SHORT, "--init", "independent", "--seed", 3, out="again")
-    other = run(*SHORT, "--init", "independent", "--seed", 4, out="other")
-
-    assert_same(first, again)
-    assert (arrays_of(first)["W"] != arrays_of(other)["W"]).any()
-
-
 def test_a_configuration_fed_back_repeats_the_run():
     """Into a new folder, wherever the first results went, and with as many nodes."""
     words = ("--scheme", "vp_nap", "--topology", "star", "--budget-trigger", "inf")
@@ -124,27 +110,6 @@ def test_settings_that_do_not_apply_are_no_part_of_a_run():
     assert summary_of(first)["iterations"] == 14
 
 
-def test_a_configuration_says_how_many_nodes_there_were():
-    """Also where the number came from a graph file, or from nobody."""
-    Path("path.edges").write_text("0 1\n1 2\n")
-    first = run("--topology", "path.edges", "--max-iter", 2)
-    second = run("--max-iter", 2, "--topology", "ring", out="second")
-
-    assert "nodes = 3\n" in (first / "config.toml").read_text()
-    assert "nodes = 20\n" in (second / "config.toml").read_text()
-
-
-def test_a_run_does_what_solve_does():
-    """The same settings and shards give the same bits."""
-    folder = run(*SHORT, "--scheme", "vp", "--topology", "ring", "--eta0", 2)
-    samples, _ = dadmm.datasets.synthetic(60, 6, 2)
-    problems = [PPCA(own, 2) for own in shard.split(samples, 4)]
-    ring = dadmm.Topology.ring(4)
-    result = dadmm.solve(problems, ring, scheme="vp", eta0=2.0, max_iter=12)
-
-    assert_found(folder, result)
-
-
 def assert_found(folder: Path, result: dadmm.Result) -> None:
     found = arrays_of(folder)
     for name, part in result.layout.views(result.theta)._asdict().items():
@@ -155,50 +120,30 @@ def assert_found(folder: Path, result: dadmm.Result) -> None:
         assert_array_equal(history[name], result.history[name].ravel(), err_msg=name)
 
 
-# What is written
-
-
-def test_results_are_stacked_by_node():
-    """Shapes as documented: J = 4 nodes, D = 6 dimensions, M = 2, E = 8 edges."""
-    found = arrays_of(run(*SHORT, "--topology", "ring"))
+def test_tables_and_arrays_are_as_documented():
+    """J = 4 nodes, D = 6 dimensions, M = 2, E = 6 edges; rows sorted by iteration."""
+    words = ("--topology", "chain", "--record-edges", "--record-angle")
+    folder = run(*SHORT, *words)
+    history, edges = (table_of(folder / f"{k}.csv") for k in ("history", "edges"))
+    found = arrays_of(folder)
 
     assert {name: array.shape for name, array in found.items()} == {
         "W": (4, 6, 2), "mu": (4, 6), "a": (4,),
-        "edges": (8, 2), "eta": (8,), "edge_messages": (8,), "edge_bytes": (8,),
-        "edge_silent": (8,), "edge_lost": (8,),
+        "edges": (6, 2), "eta": (6,), "edge_messages": (6,), "edge_bytes": (6,),
+        "edge_silent": (6,), "edge_lost": (6,),
     }  # fmt: skip
-    assert_array_equal(found["edges"], dadmm.Topology.ring(4).edges)
-
-
-def test_the_history_has_a_row_per_node_and_iteration():
-    """Sorted by iteration, then by node."""
-    history = table_of(run(*SHORT) / "history.csv")
-
+    assert_array_equal(found["edges"], dadmm.Topology.chain(4).edges)
     assert list(history) == [
         "iteration", "node", "objective", "primal", "dual", "disagreement", "residual",
         "objective_over_limit", "disagreement_over_limit", "residual_over_limit",
         "eta", "quiet", "messages", "bytes", "solve_seconds", "exchange_seconds",
-        "update_seconds", "observe_seconds",
+        "update_seconds", "observe_seconds", "angle_to_truth", "angle_to_centralised",
     ]  # fmt: skip
     assert_array_equal(history["iteration"], np.repeat(np.arange(1, 13), 4))
     assert_array_equal(history["node"], np.tile(np.arange(4), 12))
-
-
-def test_angles_are_recorded_on_request():
-    """To the truth and to the centralised solution, up to the summary's."""
-    folder = run(*SHORT, "--record-angle")
-    history, found = table_of(folder / "history.csv"), summary_of(folder)["metrics"]
-
-    assert list(history)[-2:] == ["angle_to_truth", "angle_to_centralised"]
     for name in ("angle_to_truth", "angle_to_centralised"):
-        assert history[name][-4:].max() == found[f"{name}_degrees"]
-
-
-def test_edges_are_recorded_on_request():
-    """A row per directed edge and iteration, sorted, as set at its end."""
-    folder = run(*SHORT, "--topology", "chain", "--record-edges")
-    edges, found = table_of(folder / "edges.csv"), arrays_of(folder)
-
+        last = summary_of(folder)["metrics"][f"{name}_degrees"]
+        assert history[name][-4:].max() == last
     assert list(edges) == ["iteration", "i", "j", "eta", "spent", "budget", "bytes"]
     assert_array_equal(edges["iteration"], np.repeat(np.arange(1, 13), 6))
     ends = np.column_stack([edges["i"], edges["j"]])
@@ -249,25 +194,6 @@ def test_a_package_that_nobody_needed_may_be_missing(monkeypatch):
     assert versions["no-such-package"] == "not installed"
 
 
-def test_collectives_are_counted_apart():
-    """Only the global agreement has any: one per iteration, but for the last."""
-    summary = summary_of(run(*SMALL, "--agreement", "global", "--tolerance", 0.1))
-
-    assert summary["converged"]
-    assert summary["collectives"] == summary["iterations"] - 1
-    assert summary["collective_bytes"] == summary["collectives"] * 4 * 8
-
-
-def test_the_reference_may_be_left_out():
-    """With large dimensions it costs more than the run."""
-    found = summary_of(run(*SHORT, "--no-compare-centralised"))["metrics"]
-
-    assert set(found) == {
-        "angle_to_truth_degrees", "consensus_error", "disagreement", "residual",
-        "objective",
-    }  # fmt: skip
-
-
 def test_data_without_noise_are_no_reason_to_lose_the_results():
     """Their likelihood has no maximum, so none is told."""
     np.save("flat.npy", np.full((20, 5), 3.0))
@@ -275,18 +201,6 @@ def test_data_without_noise_are_no_reason_to_lose_the_results():
 
     assert "log_likelihood" not in summary_of(folder)["metrics"]
     assert "NaN" not in (folder / "summary.json").read_text()
-
-
-# Where it is written
-
-
-def test_results_are_never_overwritten():
-    """Not even by the same run: code 2, and every byte as it was."""
-    folder = run(*SHORT)
-    before = contents(folder)
-    assert main([*map(str, SHORT), "--out", "run"]) == 2
-
-    assert contents(folder) == before
 
 
 def contents(folder):
@@ -318,17 +232,37 @@ def test_without_a_name_results_go_to_a_new_folder(capsys):
     ]
 
 
-@pytest.mark.parametrize("words", [["--dry-run"], ["--version"], ["--help"]])
-def test_looking_leaves_nothing_behind(words, capsys):
-    """Neither a dry run nor a question makes a folder."""
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("--dry-run", 'problem = "ppca"\n'), ("--help", "usage: "),
+     ("--version", f"dadmm {dadmm.__version__}\n")],
+)  # fmt: skip
+def test_looking_leaves_nothing_behind(word, said, capsys):
     try:
-        code = main(words)
+        code = main([word])
     except SystemExit as leaving:
         code = leaving.code
+    out, err = capsys.readouterr()
 
-    assert code == 0
-    assert capsys.readouterr().err == ""
+    assert (code, err) == (0, "")
+    assert said in out
     assert os.listdir() == []
+
+
+@pytest.mark.parametrize("words", [("--dry-run",), ("--help",), ("--max-iter", 3)])
+@pytest.mark.parametrize("streams", ["", "2>&1"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_closed_pipe_is_no_error(words, streams, unbuffered, tmp_path):
+    """As after ``| head -2``: the run ends as usual, and its results are written."""
+    command = [sys.executable, "-m", "dadmm.run", *map(str, words), "--out", "run"]
+    # the shell waits until the pipe has no reader
+    script = f'{{ sleep 0.2; "$@" {streams}; echo $? >code; }} | true'
+    env = variables(PYTHONUNBUFFERED=unbuffered, DADMM_PROGRESS="live")
+    ended = Job(["bash", "-c", script, "bash", *command], tmp_path, env).end()
+
+    assert ended.err == ""
+    assert Path("code").read_text() == "0\n"
+    assert Path("run/summary.json").exists() == ("--max-iter" in words)
 
 
 def test_a_dry_run_prints_settings_that_can_be_used(capsys):
@@ -342,9 +276,6 @@ def test_a_dry_run_prints_settings_that_can_be_used(capsys):
         run("--config", "whole.toml"),
         run(*SMALL, "--eta0", 3, "--max-iter", 5, out="other"),
     )
-
-
-# What is read
 
 
 def make_sources(folder: Path) -> np.ndarray:
@@ -363,6 +294,8 @@ def make_sources(folder: Path) -> np.ndarray:
     for i, own in enumerate(np.array_split(samples, 3)):
         np.save(folder / f"part-{i}.npy", own)
         np.savetxt(folder / f"part-{i}.csv", own, **text)
+    for i in range(2):
+        np.save(folder / f"columns-{i}.npy", samples[:, : 3 + i])
     labels = labels_of(len(samples))
     np.save(folder / "labels.npy", labels)
     np.savetxt(folder / "labels.csv", labels, fmt="%d")
@@ -390,21 +323,25 @@ def test_every_source_gives_the_same_as_the_shards(source, labels, tmp_path):
     """To the last bit, against `dadmm.solve` with samples from memory."""
     samples = make_sources(tmp_path)
     chosen = () if labels is None else ("--labels", labels)
-    words = ("--nodes", 3, "--n-components", 2, "--max-iter", 8)
-    folder = run("--data", source, *chosen, *words)
+    words = ("--nodes", 3, "--n-components", 2, "--max-iter", 8, "--topology", "chain")
+    folder = run("--data", source, *chosen, *words, "--scheme", "vp", "--eta0", 2)
 
     which = None if labels is None else labels_of(len(samples))
     problems = [PPCA(own, 2) for own in shard.split(samples, 3, which)]
-    complete = dadmm.Topology.complete(3)
-    assert_found(folder, dadmm.solve(problems, complete, max_iter=8))
+    settings = {"scheme": "vp", "eta0": 2.0, "max_iter": 8}
+    assert_found(folder, dadmm.solve(problems, dadmm.Topology.chain(3), **settings))
     assert "angle_to_truth_degrees" not in summary_of(folder)["metrics"]
 
 
 def test_a_graph_file_decides_how_many_nodes_there_are():
-    """Without mpiexec, and unless --nodes contradicts it."""
+    """Without mpiexec, and unless --nodes contradicts it; the configuration says it."""
     Path("path.edges").write_text("0 1\n1 2\n")
+    folder = run("--topology", "path.edges", "--max-iter", 2)
+    other = run("--max-iter", 2, "--topology", "ring", out="other")
 
-    assert summary_of(run("--topology", "path.edges", "--max-iter", 2))["n_nodes"] == 3
+    assert summary_of(folder)["n_nodes"] == 3
+    assert "nodes = 3\n" in (folder / "config.toml").read_text()
+    assert "nodes = 20\n" in (other / "config.toml").read_text()
     assert main(["--topology", "path.edges", "--nodes", "4"]) == 2
 
 
@@ -422,8 +359,10 @@ def test_a_graph_file_decides_how_many_nodes_there_are():
         (["--config", "none.toml"], "'none.toml' is neither a file in this folder nor"),
         (["--eta0", "0"], "eta0 must be positive and finite, got 0.0"),
         (["--out", "all.npy"], "all.npy is not a folder; choose another --out"),
+        (["--data", "columns-{rank}.npy", "--nodes", "2", "--n-components", "2"],
+         "node 1 has samples of dimension 4 but node 0 of dimension 3; all nodes must"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_is_one_sentence_and_code_2(words, said, capsys, tmp_path):
     """Nothing on stdout, no traceback, and no folder."""
     make_sources(tmp_path)
@@ -436,20 +375,6 @@ def test_a_mistake_is_one_sentence_and_code_2(words, said, capsys, tmp_path):
     assert err.count("\n") == 1
     assert said in err
     assert sorted(os.listdir()) == files
-
-
-def test_different_columns_are_a_mistake(capsys):
-    """In one process as between ranks."""
-    np.save("part-0.npy", np.ones((5, 3)))
-    np.save("part-1.npy", np.ones((5, 4)))
-    words = ["--data", "part-{rank}.npy", "--nodes", "2", "--n-components", "2"]
-
-    assert main(words) == 2
-    said = "node 1 has samples of dimension 4 but node 0 of dimension 3; all nodes must"
-    assert said in capsys.readouterr().err
-
-
-# What is said
 
 
 def test_a_converged_run_says_so(capsys):
@@ -505,29 +430,16 @@ def test_a_time_limit_stops_a_run_with_results(capsys):
     assert summary_of(Path("run"))["reason"] == "max_seconds"
 
 
-def test_quiet_is_quiet(capsys):
-    """Only errors are told."""
-    run(*SHORT)
+def test_quiet_is_quiet_and_results_are_never_overwritten(capsys):
+    """Only errors are told; every byte stays as it was."""
+    folder = run(*SHORT)
     assert capsys.readouterr() == ("", "")
-    assert main(["--quiet", "--out", "run"]) == 2
-    assert capsys.readouterr().err.startswith("dadmm: error: run is not empty")
-
-
-def test_the_version_is_told(capsys):
-    """Of the package, as in its metadata."""
-    with pytest.raises(SystemExit):
-        main(["--version"])
-    assert capsys.readouterr().out == f"dadmm {dadmm.__version__}\n"
-
-
-def test_a_problem_without_a_minimum_is_told(capsys, monkeypatch):
-    """By node and iteration: that is the user's to mend, so code 2."""
-    monkeypatch.setattr(
-        PPCA, "objectives", lambda self, rows, stats: rows[:, 0] * np.nan
+    before = contents(folder)
+    assert main([*map(str, SHORT), "--quiet", "--out", "run"]) == 2
+    assert capsys.readouterr().err.startswith(
+        "dadmm: error: run is not empty; choose another --out, or --"
     )
-
-    assert main([*map(str, SHORT), "--out", "run"]) == 2
-    assert "error: node 0: the objective is nan in it" in capsys.readouterr().err
+    assert contents(folder) == before
 
 
 def test_what_should_not_happen_is_not_hidden(monkeypatch):
@@ -541,9 +453,6 @@ def test_what_should_not_happen_is_not_hidden(monkeypatch):
     with pytest.raises(RuntimeError, match="a bug"):
         main([*map(str, SHORT), "--out", "run"])
     assert signal.getsignal(signal.SIGINT) is before
-
-
-# Progress
 
 
 NODE = SimpleNamespace(primal=0.5, dual=0.25, objective=123.0)
@@ -594,21 +503,6 @@ def test_progress_elsewhere_is_a_line_now_and_then(clock, capsys, monkeypatch):
 def test_durations_are_read_by_people(seconds, words):
     """Two units at most."""
     assert progress._duration(seconds) == words
-
-
-# Signals
-
-
-def test_the_first_signal_asks_all_to_stop():
-    """Each of the three, and until they are given back."""
-    for number in Signals.CAUGHT:
-        before = signal.getsignal(number)
-        signals = Signals()
-        assert signals(1, []) is None
-        os.kill(os.getpid(), number)
-        assert signals(2, []) == "signal"
-        signals.close()
-        assert signal.getsignal(number) == before
 
 
 INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
@@ -691,9 +585,6 @@ def test_output_that_cannot_grow_ends_the_run(tmp_path):
     assert not (tmp_path / "run" / "summary.json").exists()
 
 
-# Worlds
-
-
 def test_without_a_launcher_there_is_one_process(monkeypatch):
     """Half a message counts as none."""
     monkeypatch.setenv("PMI_RANK", "0")
@@ -710,28 +601,3 @@ def test_launchers_are_recognised_by_what_they_say(rank, size, monkeypatch):
     monkeypatch.setenv(size, "20")
 
     assert launch_link.rank_and_size() == (2, 20)
-
-
-class Crowd(world.SerialWorld):
-    """A world in which this is some rank, and another may have failed."""
-
-    def __init__(self, rank, other=None):
-        self.rank, self.other = rank, other
-
-    def first(self, text):
-        return self.other or text
-
-
-@pytest.mark.parametrize("rank", [0, 3])
-def test_a_step_succeeds_or_fails_for_all(rank):
-    """The sentence names the rank, but for rank 0, who speaks."""
-
-    def fail():
-        raise DadmmError("no.")
-
-    assert world.collectively(Crowd(rank), divmod, 7, 2) == (3, 1)
-    expected = "no." if rank == 0 else "rank 3: no."
-    with pytest.raises(DadmmError, match=f"^{expected}$"):
-        world.collectively(Crowd(rank), fail)
-    with pytest.raises(DadmmError, match="rank 1: no"):
-        world.collectively(Crowd(rank, other="rank 1: no"), divmod, 7, 2)

@@ -65,7 +65,6 @@ CHECKS = {
 @pytest.mark.parametrize("name", CHECKS)
 @pytest.mark.timeout(180)
 def test_an_example_shows_what_it_claims(name, tmp_path, monkeypatch, capsys):
-    """In its numbers, its words and its picture."""
     module = example(name)
     kept = []
     original = module.run

@@ -35,7 +35,7 @@ ANEW = (
     r"cannot read .*config\.toml: No such file or directory",
 )
 REMOVE = r"the checkpoint (?P<file>\S+) is (damaged or cut short|of another \w+)"
-ROWS = r"the rows of .* up to iteration \d+ are not all there; put back its files, or"
+ROWS = r"some rows of .* up to iteration \d+ are missing; restore its files, or"
 DISK = r"No space left on device"
 OVER = r"the run in .* has converged after \d+ iterations; there is nothing to resume"
 

@@ -62,14 +62,6 @@ cd $run && "PYTHON" -P -m dadmm.run --nodes 2 --dry-run >config.toml
 """.replace("PYTHON", sys.executable)
 
 
-def test_the_end_is_one_line(job):
-    """It has the status, the iterations and the folder."""
-    ended = job.start(SUMMARY.replace("REASON", "converged"), "--out", "run").end()
-
-    assert ended.code == 0
-    assert ended.said == ["dadmm: converged after 70 iterations; results in run"]
-
-
 def test_a_failure_is_written_to_the_folder(job):
     """For `launch/sweep collect`; the next start removes it."""
     ended = job.start("exit 9", "--out", "run").end()
@@ -83,7 +75,6 @@ def test_a_failure_is_written_to_the_folder(job):
 
 
 def test_a_folder_with_other_files_is_left_alone(job):
-    """No failure is written to it."""
     (job.folder / "run").mkdir()
     (job.folder / "run" / "thesis.tex").touch()
     ended = job.start("exit 2", "--out", "run").end()
@@ -93,7 +84,6 @@ def test_a_folder_with_other_files_is_left_alone(job):
 
 
 def test_the_warning_of_slurm_reaches_the_ranks(job):
-    """As USR1; the last line says how to resume."""
     stopped = SUMMARY.replace("REASON", "signal")
     script = f"stopped() {{ {stopped}\nexit 0; }}\ntrap stopped USR1\n"
     script += "touch ready; for i in $(seq 600); do sleep 0.1; done"
@@ -123,32 +113,22 @@ def project(job):
 def test_a_run_without_out_is_named_after_its_job(project):
     """The next job has another name, so the line has the command that resumes."""
     ended = project.start(STOPPED).end()
-
-    assert ended.code == 0, ended
-    assert ended.said == [
-        "dadmm: stopped after 5 iterations; results in runs/slurm-1; "
-        f"run {RESUMED} to resume"
-    ]
+    assert (ended.code, ended.said) == (
+        0,
+        [
+            "dadmm: stopped after 5 iterations; results in runs/slurm-1; "
+            f"run {RESUMED} to resume"
+        ],
+    )
+    requeued = project.start(STOPPED, SLURM_RESTART_COUNT="1").end()
+    assert requeued.said[0] == "dadmm: resuming runs/slurm-1 after iteration 5"
     again = project.start(STOPPED, *RESUMED.split()[4:], SLURM_JOB_ID="2").end()
-    assert again.said[0] == "dadmm: resuming runs/slurm-1 after iteration 5"
+    assert again.said[0] == requeued.said[0]
     assert again.said[1].endswith("submit the same command again to resume")
     assert os.listdir(project.folder / "runs") == ["slurm-1"]
-
-
-def test_a_requeued_job_resumes_without_out(project):
-    """It keeps its number."""
-    assert project.start(STOPPED).end().code == 0
-    again = project.start(STOPPED, SLURM_RESTART_COUNT="1").end()
-
-    assert again.said[0] == "dadmm: resuming runs/slurm-1 after iteration 5"
-
-
-def test_a_failed_run_without_out_has_the_command_that_resumes_it(project):
-    """As the next job has another number."""
-    ended = project.start(STOPPED + "exit 9").end()
-
-    assert ended.code == 9
-    assert ended.said[-1] == (
+    failed = project.start(STOPPED + "exit 9", SLURM_RESTART_COUNT="2").end()
+    assert failed.code == 9
+    assert failed.said[-1] == (
         f"dadmm: failed with code 9; run {RESUMED} to resume after iteration 5; "
         "see runs/slurm-1"
     )
@@ -164,7 +144,6 @@ def test_with_overwrite_another_command_resumes(project):
 
 
 def test_the_folder_may_be_named_in_a_file_of_settings(project):
-    """As on the command line, the same command resumes."""
     (project.folder / "settings.toml").write_text('out = "runs/wanted"\n')
     line = (STOPPED, "--config", "settings.toml")
     ended = project.start(*line).end()
@@ -175,10 +154,11 @@ def test_the_folder_may_be_named_in_a_file_of_settings(project):
     assert again.said[0] == "dadmm: resuming runs/wanted after iteration 5"
 
 
-@pytest.mark.parametrize("reason", ["converged", "max_iter"])
-def test_a_run_that_is_done_is_not_resumed(job, reason):
+def test_a_run_that_is_done_is_not_resumed(job):
     """It would be an error of the ranks, and count as a failure."""
-    assert job.start(SUMMARY.replace("REASON", reason), "--out", "run").end().code == 0
+    first = job.start(SUMMARY.replace("REASON", "converged"), "--out", "run").end()
+    assert first.code == 0
+    assert first.said == ["dadmm: converged after 70 iterations; results in run"]
     again = job.start("exit 2", "--resume", "run", "--max-iter", "70").end()
 
     assert again.code == 0
@@ -188,7 +168,6 @@ def test_a_run_that_is_done_is_not_resumed(job, reason):
 
 @pytest.mark.parametrize("reason", ["max_iter", "signal"])
 def test_a_strict_run_that_does_not_converge_has_not_failed(job, reason):
-    """It has results and exit code 3."""
     script = SUMMARY.replace("REASON", reason) + "exit 3"
     ended = job.start(script, "--out", "run", "--strict").end()
 
@@ -206,7 +185,6 @@ def test_a_strict_run_that_does_not_converge_has_not_failed(job, reason):
     ],
 )
 def test_a_run_that_is_done_has_the_same_exit_code(job, reason, flag, code):
-    """As when it ended."""
     line = ("--out", "run", "--max-iter", "5", flag)
     assert job.start(STOPPED.replace("signal", reason), *line).end().code == 0
     again = job.start("exit 9", *line).end()
@@ -219,7 +197,6 @@ def test_a_run_that_is_done_has_the_same_exit_code(job, reason, flag, code):
     ("flag", "words"), [("--dry-run", 'topology = "ring"'), ("--help", "usage:")]
 )
 def test_information_needs_no_ranks(job, flag, words):
-    """And no folder."""
     ended = job.start("exit 9", "--topology", "ring", flag).end()
 
     assert (ended.code, ended.said) == (0, [])
@@ -266,7 +243,6 @@ def scripts(tmp_path):
 
 @pytest.mark.parametrize("name", ["slurm.sbatch", "pbs.sh"])
 def test_the_environment_of_the_user_is_sufficient(scripts, name):
-    """Its Python also runs the launch command."""
     ended = scripts.start(name, "--dry-run")
 
     assert ended.code == 0, ended
@@ -283,7 +259,6 @@ def test_the_python_of_an_image_does_not_run_the_command(scripts, name):
 
 
 def test_arguments_under_pbs_may_be_quoted(scripts):
-    """Wildcards are not expanded, and commas are kept."""
     (scripts.folder / "x1").touch()
     given = "--dry-run --topology ring,star --data x* --out 'runs/my run'"
     ended = scripts.start("pbs.sh", DADMM_ARGS=given)

@@ -28,8 +28,6 @@ def run(tmp_path, monkeypatch):
     return write_run(tmp_path / "run")
 
 
-# Which rank failed
-
 HINT = "(often the kernel, when memory runs out)"
 KILLED = f"was killed by SIGKILL {HINT}"
 PERHAPS_KILLED = f"was probably killed by SIGKILL {HINT}"
@@ -79,124 +77,83 @@ def test_no_rank_is_named_without_evidence(tmp_path, name):
     assert explain_recorded(tmp_path, name, None) == WITHOUT_MONITOR[name]
 
 
-@pytest.mark.parametrize("name", ["mpich", "openmpi", "intel"])
-def test_an_exception_is_repeated(run, name):
-    """It is the last line of the traceback, without what the MPI adds."""
-    sentence = diagnosis.explain(RESUME, recorded(f"{name}-exception"), run, 1, 0)[0]
-
-    assert sentence == (
-        "node 2 (rank 2 on vm) failed: RuntimeError: this was to be expected"
-    )
-
-
-def test_the_first_of_several_exceptions_is_repeated(run):
-    """Also after a progress line, and if it was raised by another exception."""
-    text = "iteration 3\rdadmm: rank 1 failed:\nTraceback (most recent call last):\n"
-    text += "  File x\nKeyError: 'a'\n\nDuring handling of the above exception, "
-    text += "another exception occurred:\n\nTraceback (most recent call last):\n"
-    text += "OSError: [Errno 28] No space left on device\ndadmm: rank 3 failed:\n"
-    sentence = diagnosis.explain(RESUME, text, run, 1)[0]
-
-    assert sentence == (
-        "node 1 (rank 1 on vm) failed: OSError: [Errno 28] No space left on device"
-    )
-
-
-def test_an_exception_before_dadmm_runs_is_repeated():
-    """As where dadmm is not installed, and no rank has printed its number."""
-    text = (
-        "Traceback (most recent call last):\n"
-        '  File "<frozen runpy>", line 112, in _get_module_details\n'
-        "ModuleNotFoundError: No module named 'dadmm'\n"
-    )
-    sentence = diagnosis.explain(RESUME, text * 2, None, 1)[0]
-
-    assert sentence == (
-        "an unknown rank failed: ModuleNotFoundError: No module named 'dadmm'"
-    )
-
-
 RANK_2 = "node 2 (rank 2 on vm)"
+EXPECTED = f"{RANK_2} failed: RuntimeError: this was to be expected"
+TRACEBACK = "Traceback (most recent call last):\n"
+FIRST = f"iteration 3\rdadmm: rank 1 failed:\n{TRACEBACK}  File x\nKeyError: 'a'\n\n"
+FIRST += "During handling of the above exception, another exception occurred:\n\n"
+FIRST += TRACEBACK + "OSError: [Errno 28] No space left\ndadmm: rank 3 failed:\n"
+ABSENT = "ModuleNotFoundError: No module named 'dadmm'"
 
 
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("sigkill", f"{RANK_2} {KILLED}"),
-        ("memory", f"{RANK_2} was killed by the kernel when memory ran out"),
-        ("time", "an unknown rank was ended by Slurm: time limit"),
-        ("exit", f"{RANK_2} ended: Exited with exit code 1"),
+        ("mpich-exception", EXPECTED),
+        ("openmpi-exception", EXPECTED),
+        ("intel-exception", EXPECTED),
+        (FIRST, "node 1 (rank 1 on vm) failed: OSError: [Errno 28] No space left"),
+        (2 * f'{TRACEBACK}  File "x"\n{ABSENT}\n', f"an unknown rank failed: {ABSENT}"),
+        ("slurm-sigkill", f"{RANK_2} {KILLED}"),
+        ("slurm-memory", f"{RANK_2} was killed by the kernel when memory ran out"),
+        ("slurm-time", "an unknown rank was ended by Slurm: time limit"),
+        ("slurm-exit", f"{RANK_2} ended: Exited with exit code 1"),
     ],
 )
-def test_the_output_of_srun_is_understood(run, name, sentence):
-    """The first rank that it names has failed; srun has ended the others."""
-    assert diagnosis.explain(RESUME, recorded(f"slurm-{name}"), run, 137)[0] == sentence
+def test_the_first_failure_in_the_output_is_repeated(run, name, sentence):
+    """As the end of a traceback, without what an MPI adds, or as srun says it."""
+    text = name if "\n" in name else recorded(name)
+    first = 0 if name.endswith("-exception") else None  # for the monitor
+
+    assert diagnosis.explain(RESUME, text, run, 1, first)[0] == sentence
 
 
 @pytest.mark.parametrize("name", ["mpich", "openmpi", "intel"])
 def test_a_lost_host_is_named(tmp_path, name):
-    """MPICH does not name it, but there is only one other host."""
+    """MPICH does not name it, but there may be only one other host."""
+    text = recorded(f"{name}-lost-host")
     hosts = ("host0", "host0", "host1", "host1")
-    folder = write_run(tmp_path / "run", hosts=hosts)
-    sentence = diagnosis.explain(RESUME, recorded(f"{name}-lost-host"), folder, 255)[0]
+    two = write_run(tmp_path / "two", hosts=hosts)
+    four = write_run(tmp_path / "four", hosts=("host0", "host1", "host2", "host3"))
+    said = [diagnosis.explain(RESUME, text, f, 255)[0] for f in (two, four, None)]
 
-    assert sentence == "host host1 was lost, and its ranks with it"
-
-
-def test_mpich_loses_one_of_several_hosts(tmp_path):
-    """Without a folder, the hosts are not known."""
-    text = recorded("mpich-lost-host")
-    folder = write_run(tmp_path / "run", hosts=("host0", "host1", "host2", "host3"))
-    several, unknown = (diagnosis.explain(RESUME, text, f, 255) for f in (folder, None))
-
-    assert several[0].startswith("one of the hosts host1, host2, host3 was lost")
-    assert unknown[0].startswith("mpiexec lost the connection to a host")
+    assert said[0] == "host host1 was lost, and its ranks with it"
+    if name == "mpich":
+        assert said[1].startswith("one of the hosts host1, host2, host3 was lost")
+        assert said[2].startswith("mpiexec lost the connection to a host")
 
 
 def test_the_kernel_is_named_if_it_has_killed_a_process(run):
-    """Its counter of processes killed for memory has increased."""
     text = recorded("openmpi-sigkill")
     sentence = diagnosis.explain(RESUME, text, run, 137, out_of_memory=True)[0]
 
     assert "SIGKILL (the kernel killed it when memory ran out" in sentence
 
 
-@pytest.mark.parametrize("code", [42, 2])
-def test_without_output_the_exit_code_is_printed(run, code):
-    """Also for code 2, if mpiexec has lost the message of the rank."""
-    sentence = diagnosis.explain(RESUME, "\n", run, code)[0]
+def test_the_last_complete_checkpoint_is_named(tmp_path, monkeypatch):
+    """A later one lacks the file of a node; the folder is quoted for a shell.
 
-    assert sentence == f"the job failed for an unknown reason (exit code {code})"
-
-
-# How to resume
-
-
-def test_the_last_complete_checkpoint_is_named(run):
-    """A later one without the file of a node is not complete."""
+    A full disk has its own message, so that only the advice is added.
+    """
+    monkeypatch.chdir(tmp_path)
+    run = write_run(tmp_path / "my run")
     for iteration in (80, 120):
         write_checkpoint(run, iteration, range(4))
     write_checkpoint(run, 160, (0, 1, 3))
-
-    assert diagnosis.explain(RESUME, "", run, 1)[1] == (
-        "run has a checkpoint of iteration 120; "
-        "resume with ./launch/local -n 4 --resume run"
+    advice = (
+        "'my run' has a checkpoint of iteration 120; "
+        "resume with ./launch/local -n 4 --resume 'my run'"
     )
+    full = "dadmm: error: cannot write to my run: No"
 
-
-def test_the_folder_is_quoted(tmp_path, monkeypatch):
-    """So that the command can be copied."""
-    monkeypatch.chdir(tmp_path)
-    folder = write_run(tmp_path / "my run")
-    write_checkpoint(folder, 5, range(4))
-    advice = diagnosis.explain(RESUME, "", folder, 1)[1]
-
-    assert advice.endswith("resume with ./launch/local -n 4 --resume 'my run'")
+    assert diagnosis.explain(RESUME, "", run, 1)[1] == advice
+    assert diagnosis.explain(RESUME, full, run, 2) == [advice]
 
 
 def test_without_a_checkpoint_the_run_must_start_again(run):
     """The advice differs if there is no folder, or if it is on another host."""
-    advice = diagnosis.explain(RESUME, "", run, 1)[1]
+    reason, advice = diagnosis.explain(RESUME, "\n", run, 2)
+    assert reason == "the job failed for an unknown reason (exit code 2)"
     assert "no complete checkpoint; start again" in advice
     assert "a smaller --checkpoint-seconds (60 by default)" in advice
     assert "nothing to resume" in diagnosis.explain(RESUME, "", None, 1)[1]
@@ -215,19 +172,7 @@ def test_some_ends_need_no_explanation(run):
     assert diagnosis.explain(RESUME, "", run, 9) == []
 
 
-def test_a_run_that_could_not_write_can_be_resumed(run):
-    """A full disk has exit code 2 and its own message; only the advice is added."""
-    write_checkpoint(run, 7, range(4))
-    said = diagnosis.explain(RESUME, "dadmm: error: cannot write to run: No", run, 2)
-
-    assert said == [
-        "run has a checkpoint of iteration 7; "
-        "resume with ./launch/local -n 4 --resume run"
-    ]
-
-
 def test_the_command_diagnose_reads_a_folder_and_a_file(tmp_path):
-    """As a batch script may call it, with the output of srun."""
     folder = write_run(tmp_path / "run")
     write_checkpoint(folder, 40, range(4))
     file = RECORDED / "slurm-sigkill.txt"

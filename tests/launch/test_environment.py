@@ -56,7 +56,8 @@ def failing_pip(folder, *requirements):
 
 
 def test_an_environment_is_built_once(project, capsys):
-    """The second start installs nothing and prints nothing."""
+    """Its scripts refer to the final path, and what a killed process left is gone."""
+    (project.folder / ".venv-tmp-0123abcd" / "bin").mkdir(parents=True)
     project.ensure("mpi")
     assert "setting up .venv" in capsys.readouterr().err
     project.ensure("mpi")
@@ -64,19 +65,6 @@ def test_an_environment_is_built_once(project, capsys):
     assert project.installs == [("--editable", f"{project.folder}[mpi]")]
     assert capsys.readouterr().err == ""
     assert project.folders() == [".venv"]
-
-
-def test_an_environment_may_have_no_extras(project):
-    """The requirement for pip then has no brackets."""
-    project.ensure()
-
-    assert project.installs == [("--editable", str(project.folder))]
-
-
-def test_scripts_refer_to_the_final_path(project):
-    """The temporary name is replaced before the rename."""
-    project.ensure("mpi")
-
     venv = project.folder / ".venv"
     assert (venv / "bin" / "dadmm").read_text() == f"#!{venv}/bin/python\n"
     assert (venv / "pyvenv.cfg").read_text() == f"command = venv {venv}\n"
@@ -84,77 +72,50 @@ def test_scripts_refer_to_the_final_path(project):
 
 def test_missing_extras_are_added_without_a_rebuild(project):
     """`launch/test` after `launch/local` installs the difference only."""
+    project.ensure()
     project.ensure("mpi")
     project.ensure("mpi", "test", "plot")
     project.ensure("mpi")
 
-    assert project.installs[1:] == [("dadmm[plot,test]",)]
+    added = [("dadmm[mpi]",), ("dadmm[plot,test]",)]
+    assert project.installs == [("--editable", str(project.folder)), *added]
 
 
-@pytest.mark.parametrize("name", ["setup.cfg", "pyproject.toml"])
-def test_changed_metadata_causes_a_rebuild(project, name):
-    """The stamp is a hash of these files."""
-    project.ensure("mpi")
-    (project.folder / name).write_text("changed")
-    project.ensure("mpi")
+@pytest.mark.parametrize("what", ["setup.cfg", "pyproject.toml", "version", "python"])
+def test_a_change_causes_a_rebuild(project, monkeypatch, what):
+    """Of metadata or of Python, or if the Python of the environment is gone.
 
-    assert len(project.installs) == 2
-    assert project.folders() == [".venv"]
-
-
-def test_a_rebuild_keeps_the_extras(project):
-    """`launch/local` after `launch/setup` does not remove the plots."""
+    A rebuild keeps the extras, and the previous environment, as running jobs may have
+    loaded libraries from it; older ones are removed.
+    """
     project.ensure("mpi", "plot")
-    (project.folder / "setup.cfg").write_text("changed")
-    project.ensure("mpi")
-
-    assert project.installs[1:] == [("--editable", f"{project.folder}[mpi,plot]")]
-    assert project.environment("mpi", "plot").is_ready()
-
-
-def test_a_rebuild_keeps_the_previous_environment(project):
-    """Running jobs may have loaded libraries from it; older ones are removed."""
     venv = project.folder / ".venv"
     for turn in range(3):
-        (project.folder / "setup.cfg").write_text(f"{turn}")
-        project.ensure("mpi")
         (venv / f"library-{turn}").touch()
+        if what == "version":
+            monkeypatch.setattr(sys.implementation, "cache_tag", f"cpython-39{turn}")
+        elif what == "python":
+            (venv / "bin" / "python").unlink()
+        else:
+            (project.folder / what).write_text(f"{turn}")
+        assert not project.environment("mpi").is_ready()
+        project.ensure("mpi")
 
-    assert (venv / "before" / "library-1").exists()
+    assert project.installs == 4 * [("--editable", f"{project.folder}[mpi,plot]")]
+    assert (venv / "before" / "library-2").exists()
     assert not (venv / "before" / "before").exists()
     assert project.folders() == [".venv"]
 
 
-def test_another_python_causes_a_rebuild(project, monkeypatch):
-    """Packages for one version of Python do not work with another."""
-    project.ensure("mpi")
-    monkeypatch.setattr(sys.implementation, "cache_tag", "cpython-399")
-
-    assert not project.environment("mpi").is_ready()
-
-
-def test_a_missing_interpreter_causes_a_rebuild(project):
-    """The Python of the environment may have been uninstalled."""
-    project.ensure("mpi")
-    (project.folder / ".venv" / "bin" / "python").unlink()
-
-    assert not project.environment("mpi").is_ready()
-
-
-def test_a_failed_build_leaves_nothing(project, monkeypatch):
-    """The temporary folder is removed."""
+def test_a_failure_leaves_what_there_was(project, monkeypatch):
+    """Without a network, `launch/local` still works after `launch/test` failed."""
     monkeypatch.setattr(environment, "pip", failing_pip)
-
     with pytest.raises(SetupError):
         project.ensure("mpi")
     assert project.folders() == []
-
-
-def test_a_failed_addition_leaves_the_environment_usable(project, monkeypatch):
-    """Without a network, `launch/local` still works after `launch/test` failed."""
+    monkeypatch.setattr(environment, "pip", project.pip)
     project.ensure("mpi")
     monkeypatch.setattr(environment, "pip", failing_pip)
-
     with pytest.raises(SetupError):
         project.ensure("mpi", "test")
     assert project.environment("mpi").is_ready()
@@ -177,16 +138,7 @@ def test_an_interrupted_addition_causes_a_rebuild(project, monkeypatch):
     assert project.installs[1:] == [("--editable", f"{project.folder}[mpi,test]")]
 
 
-def test_temporary_folders_of_a_killed_process_are_removed(project):
-    """The next start removes them."""
-    (project.folder / ".venv-tmp-0123abcd" / "bin").mkdir(parents=True)
-    project.ensure("mpi")
-
-    assert project.folders() == [".venv"]
-
-
 def test_an_environment_of_the_user_is_kept_aside(project, capsys):
-    """A `.venv` without a stamp is neither used nor deleted."""
     (project.folder / ".venv").mkdir()
     (project.folder / ".venv" / "mine").touch()
     project.ensure("mpi")
@@ -210,7 +162,6 @@ def test_the_second_of_two_starts_uses_the_environment_of_the_first(
 
 
 def test_a_failed_step_shows_its_last_lines():
-    """The output of pip explains the failure."""
     script = "print(*range(100), sep='\\n'); raise SystemExit(1)"
 
     with pytest.raises(SetupError, match="start again") as caught:
@@ -223,15 +174,6 @@ def only(*modules):
     return lambda name: name if name in modules else None
 
 
-def test_without_any_means_the_package_to_install_is_named(monkeypatch):
-    """As with Debian's python3 without python3-venv."""
-    monkeypatch.setattr(environment.importlib.util, "find_spec", only())
-    monkeypatch.setattr(environment.shutil, "which", only())
-
-    with pytest.raises(SetupError, match=r"apt install python3\.\d+-venv"):
-        environment.create(Path("unused"))
-
-
 @pytest.mark.parametrize(
     ("module", "first_step"),
     [
@@ -242,8 +184,12 @@ def test_without_any_means_the_package_to_install_is_named(monkeypatch):
     ],
 )
 def test_an_environment_is_created_by_any_means(monkeypatch, module, first_step):
-    """ensurepip, virtualenv, pip or uv, whichever there is."""
+    """Whichever there is; without any, the package to install is named."""
     steps = []
+    monkeypatch.setattr(environment.importlib.util, "find_spec", only())
+    monkeypatch.setattr(environment.shutil, "which", only())
+    with pytest.raises(SetupError, match=r"apt install python3\.\d+-venv"):
+        environment.create(Path("unused"))
     monkeypatch.setattr(environment.importlib.util, "find_spec", only(module))
     monkeypatch.setattr(environment.shutil, "which", only(module))
     monkeypatch.setattr(environment, "run", steps.append)

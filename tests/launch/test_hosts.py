@@ -76,7 +76,6 @@ def start_local(cluster, by_ssh, tmp_path):
 def test_a_run_across_four_hosts_equals_one_in_a_process(
     cluster, start_local, tmp_path
 ):
-    """Bit for bit; its messages travel between the hosts."""
     rest = ("--topology", "grid", "--max-iter", "40", "--tolerance", "0", "--quiet")
     before = cluster.counters()
     hosts = "host0:2\nhost1 slots=3\nhost2\nhost3:2\n"

@@ -53,14 +53,6 @@ class RunningJob:
         """Signal the process group of the command, as a terminal does."""
         os.killpg(self.command.pid, signum)
 
-    def stop_twice(self):
-        """Send two signals that count as two."""
-        self.wait_for("ready")
-        self.signal(signal.SIGINT)
-        self.wait_for("USR1")
-        time.sleep(0.5)
-        self.signal(signal.SIGINT)
-
     def end(self):
         """Return the exit code, the messages and the log of mpiexec."""
         _, messages = self.command.communicate(timeout=TIMEOUT)
@@ -104,31 +96,21 @@ def test_the_first_signal_reaches_mpiexec_as_usr1(start, signum):
     assert messages.count("a second signal ends the job at once") == 1
 
 
-def test_the_double_signal_of_timeout_counts_once(start):
-    """timeout(1) signals its child and then its group."""
-    job = start(STAYING)
+@pytest.mark.parametrize("deaf", [False, True])
+def test_the_second_signal_terminates_the_job(start, deaf):
+    """timeout(1) signals its child and then its group, which counts once.
+
+    A job that ignores TERM is killed after a few seconds.
+    """
+    job = start(IGNORING_TERM if deaf else STAYING)
     job.wait_for("ready")
     job.command.send_signal(signal.SIGTERM)
     job.signal(signal.SIGTERM)
     job.wait_for("USR1")
     time.sleep(0.5)
     assert job.command.poll() is None
-    job.signal(signal.SIGTERM)
+    job.signal(signal.SIGINT)
+    code, _, log = job.end()
 
-    assert job.end()[::2] == (9, ["ready", "USR1", "TERM"])
-
-
-def test_the_second_signal_terminates_the_job(start):
-    """With TERM, so that mpiexec can end its ranks."""
-    job = start(STAYING)
-    job.stop_twice()
-
-    assert job.end()[::2] == (9, ["ready", "USR1", "TERM"])
-
-
-def test_a_job_that_ignores_term_is_killed(start):
-    """After a few seconds."""
-    job = start(IGNORING_TERM)
-    job.stop_twice()
-
-    assert job.end()[::2] == (128 + signal.SIGKILL, ["ready", "USR1"])
+    assert code == (128 + signal.SIGKILL if deaf else 9)
+    assert log == ["ready", "USR1", "TERM"][: 2 if deaf else 3]

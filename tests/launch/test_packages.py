@@ -15,7 +15,6 @@ IN_ENVIRONMENT = "print_settings.py"  # the program that may import dadmm
 
 @pytest.mark.parametrize("package", ALLOWED)
 def test_a_package_imports_only_earlier_ones(package):
-    """And nothing that a bare Python does not have."""
     for file in (ROOT / "launch" / package).glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = []
@@ -31,7 +30,6 @@ def test_a_package_imports_only_earlier_ones(package):
 
 
 def test_the_folder_shows_only_what_a_person_runs():
-    """All other code is in packages."""
     names = {path.name for path in (ROOT / "launch").iterdir()} - {"__pycache__"}
 
     assert names == {

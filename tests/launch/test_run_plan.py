@@ -52,61 +52,35 @@ def run(tmp_path):
     return Run(tmp_path / "run")
 
 
-def test_a_new_run_is_started(run):
-    """With its arguments."""
+def test_a_run_with_a_checkpoint_is_resumed(run):
+    """Whether it was stopped or killed, or ended at a smaller max_iter."""
     assert run.plan() == ["--out", "x"]
     assert read_state(run.folder).status == "new"
-
-
-def test_a_run_with_a_checkpoint_is_resumed(run):
-    """Whether it was stopped or killed."""
-    run.start().save(40)
-    assert run.plan()[:2] == ["--resume", str(run.folder)]
+    assert run.start().plan() == ["--out", "x", "--overwrite"]
+    run.save(40).save(80, nodes=1)  # killed while it wrote
+    assert last_checkpoint(run.folder) == 40
     assert read_state(run.folder) == State("unfinished", 40)
+    resumed = ["--resume", str(run.folder)]
+    assert run.plan()[:2] == resumed
     run.end("signal", 40)
-    assert run.plan()[:2] == ["--resume", str(run.folder)]
+    assert run.plan()[:2] == resumed
     assert read_state(run.folder).status == "stopped"
-
-
-def test_a_resumed_run_gets_its_problem_class_again(run):
-    """Its config.toml must not name code."""
-    run.start(problem="mine:Mean").save(40)
-    arguments = run.plan(problem="mine:Mean")
-
-    assert arguments[2:4] == ["--problem", "mine:Mean"]
+    assert run.end("max_iter", 40).plan()[:2] == resumed
 
 
 def test_a_resumed_run_gets_the_settings_that_may_change(run):
-    """dadmm says which ones; the data are compared by their content."""
-    run.start(data="a.npy").save(40)
+    """dadmm says which ones; a problem class is not in the config.toml of a run."""
+    run.start(problem="mine:Mean", data="a.npy").save(40)
     changed = {"max_iter": 500, "quiet": True, "strict": False, "data": "b.npy"}
-    arguments = run.plan(**changed, wait=None)
+    arguments = run.plan(problem="mine:Mean", **changed, wait=None)
 
-    wanted = "--max-iter 500 --quiet --no-strict --data b.npy"
+    wanted = "--problem mine:Mean --max-iter 500 --quiet --no-strict --data b.npy"
     assert " ".join(arguments[2:]) == wanted
-
-
-def test_a_checkpoint_without_the_file_of_a_node_does_not_count(run):
-    """The job was killed while it wrote."""
-    run.start().save(40).save(80, nodes=1)
-    assert last_checkpoint(run.folder) == 40
-
-
-def test_a_run_without_a_checkpoint_starts_again(run):
-    """There is nothing to lose in its folder."""
-    assert run.start().plan() == ["--out", "x", "--overwrite"]
 
 
 @pytest.mark.parametrize(("reason", "max_iter"), [("converged", 100), ("max_iter", 80)])
 def test_a_run_that_is_done_is_not_started(run, reason, max_iter):
-    """A job may be submitted once too often."""
     assert run.start().end(reason, 80).plan(max_iter=max_iter) is None
-
-
-def test_a_larger_max_iter_resumes_a_run(run):
-    """Although it had ended."""
-    run.start().save(80).end("max_iter", 80)
-    assert run.plan()[:2] == ["--resume", str(run.folder)]
 
 
 def test_overwrite_is_applied_once(run):
@@ -134,7 +108,6 @@ def test_a_run_with_other_settings_is_not_resumed(run, settings, sentence):
 
 
 def test_one_job_at_a_time_uses_a_folder(tmp_path):
-    """The lock file is removed afterwards."""
     folder = tmp_path / "run"
     with job_lock(folder), pytest.raises(UsageError, match="another job is running in"):
         job_lock(folder).__enter__()

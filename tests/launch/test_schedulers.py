@@ -12,34 +12,24 @@ from launch.batch.schedulers import Allocation
 from launch.mpi.runtime import Runtime
 from tests.support.processes import ROOT
 
-# Allocations
-
 
 @pytest.mark.parametrize(
-    ("text", "numbers"),
-    [("4", [4]), ("10(x2),3", [10, 10, 3]), ("2,1(x3)", [2, 1, 1, 1])],
+    ("text", "here"), [("12,8", 12), ("4", 4), ("10(x2),3", 10), ("2,1(x3)", 2)]
 )
-def test_the_short_form_of_slurm_is_read(text, numbers):
-    """It has the ranks of each host."""
-    assert schedulers.counts(text) == numbers
-
-
-def test_the_variables_of_slurm_are_read():
-    """A job of an array is named by array and task."""
+def test_the_variables_of_slurm_are_read(text, here):
     variables = {
         "SLURM_JOB_ID": "17",
         "SLURM_ARRAY_JOB_ID": "15",
         "SLURM_ARRAY_TASK_ID": "2",
         "SLURM_NTASKS": "20",
-        "SLURM_TASKS_PER_NODE": "12,8",
+        "SLURM_TASKS_PER_NODE": text,
         "SLURM_CPUS_ON_NODE": "16",
     }
 
-    assert schedulers.slurm(variables) == ("slurm", "15_2", 20, 16, 12, "")
+    assert schedulers.slurm(variables) == ("slurm", "15_2", 20, 16, here, "")
 
 
 def test_the_node_file_of_pbs_is_read(tmp_path):
-    """It has one line per rank."""
     file = tmp_path / "hosts"
     file.write_text("a\na\nb\n")
     variables = {"PBS_NODEFILE": str(file), "PBS_JOBID": "12.server", "NCPUS": "2"}
@@ -56,12 +46,8 @@ def test_the_node_file_of_pbs_is_read(tmp_path):
     ],
 )
 def test_outside_of_a_job_there_is_an_error(system, variables, sentence):
-    """It has the command to submit a job."""
     with pytest.raises(UsageError, match=sentence):
         schedulers.SYSTEMS[system](variables)
-
-
-# Pinning
 
 
 @pytest.mark.parametrize(
@@ -84,22 +70,6 @@ def test_ranks_are_pinned_to_cores_of_their_job(
     assert schedulers.is_pinned(allocation, allowed, choice) is pin
 
 
-@pytest.mark.parametrize(
-    ("version", "options", "variables"),
-    [
-        ("HYDRA build details", ["-bind-to", "core"], {}),
-        ("mpiexec (Open MPI) 5.0.11", ["--bind-to", "core"], {}),
-        ("Intel(R) MPI Library", [], {"I_MPI_PIN": "1"}),
-    ],
-)
-def test_each_mpi_has_its_own_option_to_pin(version, options, variables):
-    """Tried with each of them."""
-    assert schedulers.binding(version, pin=True) == (options, variables)
-
-
-# How ranks are started
-
-
 @pytest.fixture
 def runtime(tmp_path):
     """A runtime whose mpiexec claims to be that of MPICH."""
@@ -109,31 +79,33 @@ def runtime(tmp_path):
     return Runtime("python", str(mpiexec), {})
 
 
-def test_mpiexec_gets_the_hosts_of_pbs(runtime, tmp_path):
-    """Each host once, although it has two chunks."""
+@pytest.mark.parametrize(
+    ("version", "pin", "options", "file"),
+    [
+        ("HYDRA build", True, "-bind-to core -machinefile FILE", "b:2\na:1\n"),
+        ("HYDRA build", False, "-machinefile FILE", "b:2\na:1\n"),
+        ("(Open MPI) 5.0.11", True, "--bind-to core --hostfile FILE", "b\nb\na\n"),
+        ("(Open MPI) 5.0.11", False, "--bind-to none --hostfile FILE", "b\nb\na\n"),
+        ("Intel(R) MPI Library", True, "-machinefile FILE", "b:2\na:1\n"),
+    ],
+)
+def test_mpiexec_gets_the_hosts_of_pbs(runtime, tmp_path, version, pin, options, file):
+    """Each host once, although it has two chunks; Open MPI needs variables' names."""
+    Path(runtime.mpiexec).write_text(f"#!/bin/sh\necho '{version}'\n")
     (tmp_path / "hosts").write_text("b\na\nb\n")
     allocation = Allocation("pbs", "1", 3, 2, 2, str(tmp_path / "hosts"))
-    with schedulers.start(allocation, runtime, True, ["job"]) as (command, _):
-        start = [runtime.mpiexec, "-bind-to", "core", "-machinefile", command[4]]
-
-        assert command == [*start, "-n", "3", "job"]
-        assert Path(command[4]).read_text() == "b:2\na:1\n"
-
-
-def test_open_mpi_gets_the_names_of_variables_under_pbs(runtime, tmp_path):
-    """It passes no others on to other hosts."""
-    Path(runtime.mpiexec).write_text("#!/bin/sh\necho 'mpiexec (Open MPI) 5.0.11'\n")
-    (tmp_path / "hosts").write_text("b\na\nb\n")
-    allocation = Allocation("pbs", "1", 3, None, 2, str(tmp_path / "hosts"))
     runtime = runtime._replace(variables={"PYTHONPATH": "x"})
-    with schedulers.start(allocation, runtime, False, ["job"]) as (command, _):
-        assert command[1:3] == ["--bind-to", "none"]
-        assert command[-5:] == ["-x", "PYTHONPATH", "-n", "3", "job"]
-        assert Path(command[4]).read_text() == "b\nb\na\n"
+    with schedulers.start(allocation, runtime, pin, ["job"]) as (command, variables):
+        name = command[len(options.split())]
+        rest = "--map-by seq -x PYTHONPATH" if "Open" in version else ""
+        words = f"{options.replace('FILE', name)} {rest} -n 3 job"
+
+        assert command == [runtime.mpiexec, *words.split()]
+        assert Path(name).read_text() == file
+        assert variables.get("I_MPI_PIN") == ("1" if "Intel" in version else None)
 
 
 def test_srun_uses_the_pmi_of_mpich(runtime):
-    """If DADMM_LAUNCHER is srun."""
     allocation = Allocation("slurm", "1", 3, None, 2)
     runtime = runtime._replace(variables={"DADMM_LAUNCHER": "srun"})
     with schedulers.start(allocation, runtime, True, ["job"]) as (command, variables):
@@ -144,7 +116,6 @@ def test_srun_uses_the_pmi_of_mpich(runtime):
 
 @pytest.mark.parametrize(("system", "name"), [("pbs", "srun"), ("slurm", "prun")])
 def test_an_unknown_launcher_is_an_error(runtime, system, name):
-    """It has the allowed ones."""
     allocation = Allocation(system, "1", 3, None, 2)
     runtime = runtime._replace(variables={"DADMM_LAUNCHER": name})
 

@@ -13,7 +13,7 @@ import pytest
 
 from launch.base.messages import UsageError
 from launch.base.run_folder import FAILURE, job_lock, read_state
-from launch.batch import local_pool, sweep, tasks
+from launch.batch import local_pool, tasks
 from launch.mpi.runtime import Runtime
 from tests.support.processes import ROOT, Job, variables
 from tests.support.run_folders import copy_launch
@@ -36,19 +36,11 @@ def grid(tmp_path):
     return path
 
 
-def test_a_grid_has_all_combinations(grid):
-    """The names have the settings, and are valid for folders."""
-    ranks, found, varied = tasks.read_grid(grid)
-
-    assert (ranks, len(found), varied) == (2, 4, ["scheme", "topology"])
-    assert "scheme=auto,topology=complete" in found
-    assert found["scheme=vp,topology=ring,star"]["max_iter"] == 20
-
-
 def test_names_of_tasks_are_distinct():
     """A hash replaces what a folder's name cannot contain."""
     names = {tasks.name_of({"data": path}) for path in ("a/b", "a:b", "a_b", "x" * 300)}
 
+    assert tasks.name_of({"budget_trigger": float("inf")}) == "budget_trigger=inf"
     assert len(names) == 4
     assert all("/" not in name and len(name) < 255 for name in names)
 
@@ -73,7 +65,6 @@ def test_names_of_tasks_are_distinct():
     ],
 )
 def test_an_invalid_grid_is_an_error(tmp_path, text, words):
-    """It has the setting, the rule and the value."""
     (tmp_path / "grid.toml").write_text(text)
     with pytest.raises(UsageError) as raised:
         tasks.read_grid(tmp_path / "grid.toml")
@@ -81,20 +72,11 @@ def test_an_invalid_grid_is_an_error(tmp_path, text, words):
     assert words in str(raised.value)
 
 
-def test_a_sweep_with_trust_passes_it_to_its_jobs(grid, queue, tmp_path):
-    """A job would refuse a problem class of a file otherwise."""
-    sbatch = tmp_path / "slurm" / "sbatch"
-    sbatch.write_text('#!/bin/sh\necho "$@" >arguments\necho 15\n')
-    ended = run_sweep(tmp_path, grid, "--out", "out", "--trust", **queue)
-
-    assert ended.code == 0, ended
-    assert (tmp_path / "arguments").read_text().split()[-3:] == [
-        *("--sweep", "out", "--trust"),
-    ]
-
-
 def test_tasks_keep_their_numbers_when_a_grid_grows(grid, tmp_path):
     """Jobs in the queue use the numbers."""
+    ranks, found, varied = tasks.read_grid(grid)
+    assert (ranks, len(found), varied) == (2, 4, ["scheme", "topology"])
+    assert found["scheme=vp,topology=ring,star"]["max_iter"] == 20
     before = tasks.Sweep(tmp_path / "out")
     before.add(tasks.read_grid(grid))
     grid.write_text(GRID.replace('"auto", "vp"', '"ap", "auto", "vp"'))
@@ -105,17 +87,7 @@ def test_tasks_keep_their_numbers_when_a_grid_grows(grid, tmp_path):
     assert len(after.names) == 6
 
 
-@pytest.mark.parametrize(
-    ("numbers", "text"),
-    [([0], "0"), ([0, 1, 2], "0-2"), ([0, 1, 2, 5, 7, 8], "0-2,5,7-8")],
-)
-def test_numbers_are_written_as_sbatch_reads_them(numbers, text):
-    """As short as possible."""
-    assert sweep.ranges(numbers) == text
-
-
 def test_a_task_of_an_array_has_its_arguments(grid, tmp_path):
-    """By its number."""
     made = tasks.Sweep(tmp_path / "out")
     made.add(tasks.read_grid(grid))
     arguments = ["--sweep", str(tmp_path / "out"), "--mpi", "impi"]
@@ -143,8 +115,18 @@ def run_sweep(folder, *arguments, **more):
 
 
 def test_a_sweep_runs_on_this_machine(grid, tmp_path):
-    """Only unfinished tasks are run, and the table has missing and failed ones."""
+    """Only unfinished tasks are run, and the table has missing and failed ones.
+
+    One sweep at a time uses a folder, as its tasks read their settings when they start.
+    """
     run = [grid, "--out", "out", "--local", "--at-most", 2]
+    with job_lock(tmp_path / "out"):
+        second = run_sweep(tmp_path, *run)
+    assert (second.code, second.said) == (
+        2,
+        ["dadmm: another job is running in out; wait for it, or choose another --out"],
+    )
+    assert os.listdir(tmp_path / "out") == []
     first = run_sweep(tmp_path, *run)
     assert first.code == 0, first
     assert first.said[-1] == "dadmm: 4 runs: 4 not converged; table in out/table.csv"
@@ -169,26 +151,29 @@ def test_a_sweep_runs_on_this_machine(grid, tmp_path):
     assert again.said[-1] == first.said[-1]
 
 
-def test_an_invalid_setting_is_an_error_before_any_run(grid, tmp_path):
-    """With exit code 2, and no folder is created."""
-    grid.write_text(GRID.replace("vp", "vpp"))
+@pytest.mark.parametrize(
+    ("name", "wrong", "words"),
+    [
+        ("vp", "vpp", "unknown scheme 'vpp'; choose one of"),
+        (
+            "max_iter",
+            "max_itre",
+            "dadmm: scheme=auto,topology=complete.toml: unknown setting 'max_itre'; "
+            "did you mean max_iter?\n",
+        ),
+    ],
+)
+def test_an_invalid_setting_is_an_error_before_any_run(
+    grid, tmp_path, name, wrong, words
+):
+    """Without the path of a temporary file, and no folder is created."""
+    grid.write_text(GRID.replace(name, wrong))
     ended = run_sweep(tmp_path, grid, "--out", "out", "--local")
 
     assert ended.code == 2
     assert ended.said == [ended.err.strip()]
-    assert "unknown scheme 'vpp'; choose one of" in ended.err
+    assert words in ended.err
     assert not (tmp_path / "out").exists()
-
-
-def test_an_unknown_setting_is_an_error_without_a_path(grid, tmp_path):
-    """The file with the setting was temporary."""
-    grid.write_text(GRID.replace("max_iter", "max_itre"))
-    ended = run_sweep(tmp_path, grid, "--out", "out", "--local")
-
-    assert ended.err == (
-        "dadmm: scheme=auto,topology=complete.toml: unknown setting 'max_itre'; "
-        "did you mean max_iter?\n"
-    )
 
 
 def written(folder):
@@ -225,11 +210,19 @@ def queue(tmp_path):
 
 
 def test_the_settings_of_a_task_in_the_queue_are_not_changed(grid, queue, tmp_path):
-    """Not even those that may change when a run is resumed."""
-    run = [grid, "--out", "out"]
+    """Not even those that may change when a run is resumed.
+
+    Its job gets --trust, without which it would refuse a problem class of a file.
+    """
+    sbatch = '#!/bin/sh\necho "$@" >arguments\necho 15\n'
+    (tmp_path / "slurm" / "sbatch").write_text(sbatch)
+    run = [grid, "--out", "out", "--trust"]
     assert "job 15: 4 of 4 runs" in run_sweep(tmp_path, *run, **queue).err
     before = written(tmp_path / "out")
     assert "job 15: 3 of 4 runs" in run_sweep(tmp_path, *run, **queue).err
+    passed = (tmp_path / "arguments").read_text().split()
+    assert "--array=0-1,3%4" in passed
+    assert passed[-3:] == ["--sweep", "out", "--trust"]
     before["sweep.json"] = written(tmp_path / "out")["sweep.json"]
     grid.write_text(GRID.replace("max_iter = 20", "max_iter = 30"))
     ended = run_sweep(tmp_path, *run, **queue)
@@ -254,18 +247,6 @@ def test_tasks_that_slurm_refuses_are_removed(grid, queue, tmp_path):
 
     assert "job 15: 2 of 2" in run_sweep(tmp_path, grid, "--out", "out", **queue).err
     assert len(tasks.Sweep(tmp_path / "out").names) == 2
-
-
-def test_one_sweep_at_a_time_uses_a_folder(grid, tmp_path):
-    """With --local, its tasks read their settings when they start."""
-    with job_lock(tmp_path / "out"):
-        ended = run_sweep(tmp_path, grid, "--out", "out", "--local")
-
-    assert ended.code == 2
-    assert ended.said == [
-        "dadmm: another job is running in out; wait for it, or choose another --out"
-    ]
-    assert os.listdir(tmp_path / "out") == []
 
 
 def test_a_sweep_of_batch_jobs_creates_no_environment(grid, tmp_path):
@@ -327,17 +308,3 @@ def test_a_signal_while_a_run_starts_stops_it(tmp_path, monkeypatch):
 
     assert pool.run_task("run") == -signal.SIGUSR1
     assert read_state(tmp_path / "run").status == "new"
-
-
-def test_a_sweep_over_inf_runs(tmp_path):
-    """The settings of its tasks are valid TOML, and their names and rows have inf."""
-    text = 'ranks = 2\n[base]\nscheme = "nap"\nmax_iter = 3\n'
-    (tmp_path / "grid.toml").write_text(f"{text}[grid]\nbudget_trigger = [inf, 0.1]\n")
-    ended = run_sweep(tmp_path, "grid.toml", "--out", "out", "--local")
-
-    assert ended.code == 0, ended
-    settings = tasks.Sweep(tmp_path / "out").settings("budget_trigger=inf")
-    assert settings["budget_trigger"] == float("inf")
-    with open(tmp_path / "out" / "table.csv") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["budget_trigger"] for row in rows] == ["inf", "0.1"]

@@ -20,10 +20,11 @@ def write_python(path, name="", code=0):
 def start_local(folder, code=1, **variables):
     """Run a copy of launch/local whose only Python on PATH is too old (code 1)."""
     write_python(folder / "bin" / "python3", "python3", code)
-    (folder / "bin" / "dirname").symlink_to(shutil.which("dirname"))
-    (folder / "launch").mkdir()
-    for name in ("local", "with-python"):
-        shutil.copy(ROOT / "launch" / name, folder / "launch")
+    if not (folder / "launch").exists():
+        (folder / "bin" / "dirname").symlink_to(shutil.which("dirname"))
+        (folder / "launch").mkdir()
+        for name in ("local", "with-python"):
+            shutil.copy(ROOT / "launch" / name, folder / "launch")
     return subprocess.run(
         ["/bin/sh", str(folder / "launch" / "local")],
         env={"PATH": str(folder / "bin"), **variables},
@@ -33,26 +34,25 @@ def start_local(folder, code=1, **variables):
     )
 
 
-def test_without_a_new_python_there_is_one_sentence(tmp_path):
-    """It names the required version and the remedy."""
-    done = start_local(tmp_path)
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (
+            {},
+            "needs Python 3.11 or newer and found none on PATH; "
+            "install one, or name it with DADMM_PYTHON=/path/python3",
+        ),
+        (
+            {"DADMM_PYTHON": "/no/python"},
+            "DADMM_PYTHON must be Python 3.11 or newer, got '/no/python'",
+        ),
+    ],
+)
+def test_without_a_new_python_there_is_one_sentence(tmp_path, given, sentence):
+    done = start_local(tmp_path, **given)
 
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert done.stderr == (
-        "dadmm: needs Python 3.11 or newer and found none on PATH; "
-        "install one, or name it with DADMM_PYTHON=/path/python3\n"
-    )
-
-
-def test_an_invalid_dadmm_python_is_an_error(tmp_path):
-    """It is not replaced by another Python."""
-    done = start_local(tmp_path, DADMM_PYTHON="/no/python")
-
-    assert done.returncode == 1
-    assert done.stderr == (
-        "dadmm: DADMM_PYTHON must be Python 3.11 or newer, got '/no/python'\n"
-    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"dadmm: {sentence}\n"
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,6 @@ def test_the_python_of_the_environment_comes_first(tmp_path, venv, code, stamped
         (project / venv / "dadmm-stamp.json").touch()
 
     assert start_local(project, code=0).stdout == f"{used}\n"
-
-
-def test_dadmm_python_comes_before_the_environment(tmp_path):
-    """So that an environment can be rebuilt with another Python."""
-    write_python(tmp_path / ".venv" / "bin" / "python", "own")
-    (tmp_path / ".venv" / "dadmm-stamp.json").touch()
-    write_python(tmp_path / "named", "named")
-    done = start_local(tmp_path, DADMM_PYTHON=str(tmp_path / "named"))
-
+    write_python(project / "named", "named")
+    done = start_local(project, DADMM_PYTHON=str(project / "named"))
     assert done.stdout == "named\n"

@@ -27,14 +27,6 @@ def tau_by_hand(own, f_probe):
     return [float(kappa(own) / kappa(f) - 1) for f in f_probe]
 
 
-def test_kappa_maps_the_best_to_one_and_the_worst_to_two():
-    """In between it is linear."""
-    f = np.array([-3.0, -2.5, -1.0])
-
-    assert_array_equal(equations.kappa(f, -3.0, -1.0), [1.0, 1.25, 2.0])
-    assert equations.kappa(-3.0, -3.0, -1.0) == 1.0
-
-
 @pytest.mark.parametrize("value", [0.0, 2.0, -1e300, 1e-300])
 def test_kappa_is_one_when_all_objectives_agree(value):
     """The paper's 0/0 means that nobody is better."""
@@ -61,7 +53,7 @@ def test_a_small_true_difference_counts_in_full(scale):
     assert_allclose(equations.tau(scale, np.array([worse])), [-0.5])
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_tau_is_the_ratio_of_kappas(seed):
     """Against exact fractions, for objectives of any sign and number of neighbours."""
     rng = np.random.default_rng(seed)
@@ -85,20 +77,6 @@ def test_tau_stays_between_minus_one_half_and_one(scale):
         assert np.all(np.sign(tau) == np.sign(own - np.array(f_probe)))
 
 
-def test_tau_reaches_both_ends_of_its_range():
-    """Worst beside best gives 1, best beside worst -1/2, equal 0."""
-    assert_array_equal(equations.tau(5.0, np.array([1.0, 5.0])), [1.0, 0.0])
-    assert_array_equal(equations.tau(1.0, np.array([1.0, 5.0])), [0.0, -0.5])
-
-
-def test_tau_leaves_the_objectives_alone():
-    """They go on to other uses."""
-    f_probe = np.array([1.0, 5.0, 3.0])
-    equations.tau(2.0, f_probe)
-
-    assert_array_equal(f_probe, [1.0, 5.0, 3.0])
-
-
 @pytest.mark.parametrize(
     ("primal", "dual", "factor"),
     [
@@ -117,43 +95,6 @@ def test_balance_doubles_or_halves_beyond_the_ratio(primal, dual, factor):
     assert equations.balance(primal, dual, 10.0) == factor
 
 
-def test_balance_takes_steps_of_another_size():
-    """(1 + step) and its inverse, as He, Yang and Wang have it."""
-    assert equations.balance(9.0, 1.0, 2.0, step=3.0) == 4.0
-    assert equations.balance(1.0, 9.0, 2.0, step=3.0) == 0.25
-    assert equations.balance(1.0, 9.0, 20.0, step=3.0) == 1.0
-
-
-def test_adapt_starts_from_eta0_every_time():
-    """AP and NAP have no memory of the last penalty."""
-    tau = np.array([-0.5, 0.0, 1.0])
-    some = np.array([True, False, False])
-
-    assert_array_equal(equations.adapt(8.0, tau, True), [4.0, 8.0, 16.0])
-    assert_array_equal(equations.adapt(8.0, tau, False), [8.0, 8.0, 8.0])
-    assert_array_equal(equations.adapt(8.0, tau, some), [4.0, 8.0, 8.0])
-
-
-def test_combine_moves_only_what_is_out_of_balance():
-    """The factor multiplies (1 + tau), but a balanced edge ignores tau."""
-    eta, tau = np.array([1.0, 2.0, 4.0]), np.array([-0.5, 0.0, 1.0])
-
-    assert_array_equal(equations.combine(eta, tau, 2.0, 9.0, True), [1, 4, 16])
-    assert_array_equal(equations.combine(eta, tau, 0.5, 9.0, True), [0.25, 1, 4])
-    assert_array_equal(equations.combine(eta, tau, 1.0, 9.0, True), eta)
-
-
-@pytest.mark.parametrize("factor", [0.5, 1.0, 2.0])
-def test_combine_resets_what_is_no_longer_active(factor):
-    """To eta0, edge by edge, even when the residuals are balanced."""
-    eta, tau = np.array([1.0, 2.0]), np.array([0.0, 0.0])
-    active = np.array([True, False])
-
-    found = equations.combine(eta, tau, factor, 9.0, active)
-
-    assert_array_equal(found, [factor, 9.0])
-
-
 def grow(spent, change, *, budget=5.0, growths=0.0, decay=0.5, trigger=0.1):
     """Return the budget and growths of one edge with T = 5."""
     edge = np.array([budget]), np.array([growths]), np.array([spent])
@@ -166,18 +107,9 @@ def test_a_budget_grows_when_it_is_spent_and_the_objective_moves():
     assert grow(5.0, 0.2) == (7.5, 1.0)
     assert grow(4.9, 0.2) == (5.0, 0.0)
     assert grow(5.0, 0.1) == (5.0, 0.0)
-
-
-def test_each_edge_grows_on_its_own():
-    """A neighbour that spent nothing keeps its budget and its count."""
-    budget, growths, spent = np.full(3, 5.0), np.array([0.0, 2.0, 1.0]), [6.0, 6.0, 1.0]
-
-    found, counts = equations.grow(budget, growths, np.array(spent), 1.0, 5.0, 0.5, 0.1)
-
-    assert_array_equal(found, [5 + 2.5, 5 + 5 / 8, 5])
-    assert_array_equal(counts, [1, 3, 1])
-    assert_array_equal(budget, np.full(3, 5.0))
-    assert_array_equal(growths, [0.0, 2.0, 1.0])
+    assert grow(5.0, 1e-300, trigger=0.0) == (7.5, 1.0)
+    assert grow(5.0, 0.0, trigger=0.0) == (5.0, 0.0)
+    assert grow(1e9, math.inf, trigger=math.inf) == (5.0, 0.0)
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.3, 0.5, 0.9])
@@ -194,26 +126,6 @@ def test_raises_shrink_so_that_a_budget_is_bounded(decay):
     assert budget == pytest.approx(5.0 / (1 - decay), rel=1e-6)
 
 
-def test_an_infinite_trigger_never_raises():
-    """Then T_ij is the constant T, for which the paper proves convergence."""
-    assert grow(1e9, 1e300, trigger=math.inf) == (5.0, 0.0)
-    assert grow(1e9, math.inf, trigger=math.inf) == (5.0, 0.0)
-
-
-def test_a_zero_trigger_asks_for_any_change():
-    """But no change at all, as in iteration 1, earns nothing."""
-    assert grow(5.0, 1e-300, trigger=0.0) == (7.5, 1.0)
-    assert grow(5.0, 0.0, trigger=0.0) == (5.0, 0.0)
-
-
-def test_clamp_keeps_penalties_within_a_million_times_eta0():
-    """Neither zero nor infinity can come of doubling for ever."""
-    eta = np.array([0.0, 1e-9, 3.0, 1e9, np.inf])
-
-    assert_array_equal(equations.clamp(eta, 2.0), [2e-6, 2e-6, 3.0, 2e6, 2e6])
-    assert_array_equal(equations.clamp(eta, 2.0, span=10.0), [0.2, 0.2, 3.0, 20, 20])
-
-
 REFUSED = {
     "eta0 must be positive and finite": (0.0, -1.0, math.inf, math.nan),
     "t_max must be at least 0": (-1,),
@@ -228,14 +140,12 @@ REFUSED = {
 @pytest.mark.parametrize("name", SCHEMES)
 @pytest.mark.parametrize("rule", REFUSED)
 def test_a_setting_out_of_range_is_refused(name, rule):
-    """By every scheme, with its name, the rule and the value."""
     for value in REFUSED[rule]:
         with pytest.raises(ConfigError, match=f"^{re.escape(rule)}, got {value!r}$"):
             build(name, **{rule.split()[0]: value})
 
 
 def test_an_unknown_scheme_is_refused_with_the_known_ones():
-    """The sentence lists what can be chosen."""
     known = ", ".join(SCHEMES)
     with pytest.raises(ConfigError, match=f"^unknown scheme 'npa'; choose .*{known}$"):
         build("npa")

@@ -1,4 +1,4 @@
-"""Least squares and lasso where they are hard: singular, degenerate, perfect."""
+"""Regressions where they are hard: singular, degenerate, perfect, saturated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm.problems import ElasticNet, Lasso, LeastSquares, Ridge, lasso
+from dadmm.problems import (
+    ElasticNet,
+    Huber,
+    Lasso,
+    LeastSquares,
+    LogisticRegression,
+    Ridge,
+    lasso,
+)
 from tests.support.linear import NAMES, Case, data
 
 BARE = {"fit_intercept": False}
@@ -38,9 +46,6 @@ def test_degenerate_designs_are_solved_exactly(name):
             assert unrest <= rounding + 1e-25, (seed, weight)
 
 
-# Least squares
-
-
 @pytest.mark.parametrize("shape", [(3, 6), (20, 5)])
 def test_a_singular_design_gives_the_shortest_solution(shape):
     """The pseudo-inverse's; elastic nets without absolute values agree."""
@@ -57,7 +62,6 @@ def test_a_singular_design_gives_the_shortest_solution(shape):
 
 
 def test_directions_without_data_stay_at_the_centre():
-    """For any weight but zero."""
     X, y, centre = data(3, 6)
     outside = np.linalg.svd(X)[2][3:]
 
@@ -87,48 +91,6 @@ def test_a_step_of_least_squares_is_independent_of_the_number_of_rows():
         assert kept(build(*data(10, 3)[:2])) == kept(build(*data(5000, 3)[:2]))
 
 
-def test_problems_turn_into_one_another():
-    """Bit for bit, where their objectives are the same."""
-    X, y, centre = data(12, 5)
-    pairs = [
-        (Ridge(X, y, 0.0, **BARE), LeastSquares(X, y, **BARE)),
-        (ElasticNet(X, y, 0.7, 1.0, **BARE), Lasso(X, y, 0.7, **BARE)),
-    ]
-    for one, other in pairs:
-        for weight in (0.0, 2.0):
-            x = one.prox(centre, None, centre, weight)
-            assert_array_equal(x, other.prox(centre, None, centre, weight))
-    ridge, net = Ridge(X, y, 0.7, **BARE), ElasticNet(X, y, 0.7, 0.0, **BARE)
-    x = net.prox(centre, None, centre, 2.0)
-    assert_allclose(x, ridge.prox(centre, None, centre, 2.0), rtol=1e-12)
-
-
-# Lasso
-
-
-def test_an_orthonormal_design_is_soft_thresholding():
-    """Entry by entry: shrunk by alpha, and zero below it."""
-    _, y, centre = data(6, 6)
-    alpha, weight = 0.5, 3.0
-
-    x = Lasso(np.eye(6), y, alpha, **BARE).prox(0 * y, None, centre, weight)
-
-    pull = y + weight * centre
-    best = np.sign(pull) * np.maximum(np.abs(pull) - alpha, 0) / (1 + weight)
-    assert_allclose(x, best, rtol=1e-14)
-    assert_array_equal(x == 0, best == 0)
-
-
-def test_a_strong_penalty_leaves_nothing():
-    """From alpha = max |X' y| on, all entries are exactly zero."""
-    X, y, centre = data(20, 5)
-
-    alpha = 1.001 * np.abs(X.T @ y).max()
-    x = Lasso(X, y, alpha, **BARE).prox(centre, None, centre, 0.0)
-
-    assert_array_equal(x, np.zeros(5))
-
-
 def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
     """Whether or not all signs could be guessed at once, and from any start."""
     for seed in range(30):
@@ -142,3 +104,112 @@ def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
             searched = [problem.prox(start, None, centre, 0.5) for start in starts]
         assert_allclose(searched, guessed, rtol=1e-9, atol=1e-12)
         assert_array_equal(np.sign(searched), np.sign(guessed))
+
+
+def test_a_narrow_band_is_the_median():
+    y = data(21, 1)[1]
+
+    problem = Huber(np.ones((21, 1)), y, 1e-9, **BARE)
+    x = problem.prox(np.zeros(1), None, np.zeros(1), 0.0)
+
+    assert_allclose(x[0], np.median(y), atol=1e-8)
+
+
+def test_it_does_not_matter_how_wrong_an_outlier_is():
+    X, y, centre = data(30, 4)
+    steps = []
+    for error in (1e2, 1e9):
+        y[3] = error
+        problem = Huber(X, y, 1.0, **BARE)
+        steps.append(problem.prox(0 * centre, None, centre, 1.0))
+
+    assert_allclose(steps[1], steps[0], rtol=1e-12)
+
+
+def test_all_rows_may_be_outliers_at_first():
+    """Then the objective has no curvature of its own to step by."""
+    X, y, centre = data(40, 5)
+    case = Case("huber", X, y)
+    problem = Huber(X, y, 0.7, **BARE)
+
+    x = problem.prox(1e6 * centre, None, centre, 0.0)
+
+    case.l2[:] = 0.0
+    unrest, rounding = case.unrest(x, centre, 0.0)
+    assert unrest <= rounding
+
+
+def test_errors_of_exactly_delta_do_not_stop_the_search():
+    """Two values and a band that just reaches both: the mean, as for squares."""
+    X, centre = np.ones((2, 1)), np.zeros(1)
+
+    problem = Huber(X, np.array([-1.0, 1.0]), 1.0, **BARE)
+    x = problem.prox(centre + 5, None, centre, 0.0)
+
+    assert_allclose(x, [0.0], atol=1e-15)
+
+
+def labelled(n, d, seed=0):
+    X, y, centre = data(n, d, seed)
+    return X, (X[:, 0] + y > 0).astype(float), np.append(centre, 0.5)
+
+
+def test_labels_may_be_zero_and_one_or_plus_and_minus_one():
+    X, y, centre = labelled(20, 3)
+
+    steps = [
+        LogisticRegression(X, labels, 1.0).prox(centre, None, centre, 1.0)
+        for labels in (y, 2 * y - 1, y > 0, y.astype(int).tolist())
+    ]
+
+    for step in steps[1:]:
+        assert_array_equal(step, steps[0])
+
+
+@pytest.mark.parametrize("label", [0, 1, -1])
+def test_a_node_with_one_class_is_pulled_towards_it_by_its_weight(label):
+    """Only without a weight has it no finite minimum."""
+    X, _, centre = labelled(10, 3)
+    problem = LogisticRegression(X, np.full(10, label), 0.1)
+
+    x = problem.prox(0 * centre, None, 0 * centre, 1e-3)
+
+    assert np.sign(x[-1]) == (1 if label > 0 else -1)
+    assert np.isfinite(problem.prox(centre, None, centre, 0.0)).all()
+
+
+def test_separable_classes_are_separated():
+    """Without weight and penalty the steps go on to infinity, but end."""
+    X, _, centre = labelled(15, 3)
+    problem = LogisticRegression(X, X[:, 0] > 0.1, 0.0)
+
+    x = problem.prox(0 * centre, None, centre, 0.0)
+
+    assert np.isfinite(x).all()
+    assert problem.objectives(x[None], None)[0] < 1e-6
+    assert_array_equal(X @ x[:-1] + x[-1] > 0, X[:, 0] > 0.1)
+
+
+@pytest.mark.parametrize("weight", [1e-6, 1e-2, 1.0])
+def test_saturated_starts_are_left(weight):
+    """Where all losses are straight or flat, and a Newton step leaps."""
+    X, y, centre = labelled(25, 4)
+    case = Case("logistic with intercept", 50 * X, y)
+
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        x = case.problem.prox(1e4 * centre, None, centre, weight)
+        values = case.problem.objectives(np.stack([x, 1e6 * centre]), None)
+
+    unrest, rounding = case.unrest(x, centre, weight)
+    assert unrest <= rounding
+    assert np.isfinite(values).all()
+
+
+def test_equal_columns_share_their_coefficient():
+    """Without weight and penalty, the shortest of all best points."""
+    X, y, centre = labelled(40, 3)
+    X[:, 1] = X[:, 0]
+
+    x = LogisticRegression(X, y, 0.0).prox(centre, None, centre, 0.0)
+
+    assert_allclose(x[0], x[1], rtol=1e-9)

@@ -10,7 +10,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import Problem
 from dadmm.problems import (
     ElasticNet,
     Huber,
@@ -46,7 +45,6 @@ def test_objectives_are_sums_over_the_rows(name, size):
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("name", NAMES)
 def test_proximal_steps_are_exact(name, size, weight):
-    """From zero, from afar and from the solution itself, for any weight."""
     case, centre = make(name, size)
 
     for theta in (0 * centre, 30 * centre, centre):
@@ -58,7 +56,6 @@ def test_proximal_steps_are_exact(name, size, weight):
 
 @pytest.mark.parametrize(("name", "size"), BOUNDED)
 def test_weight_zero_gives_a_minimum_of_the_objective(name, size):
-    """Whatever the centre is."""
     case, centre = make(name, size)
 
     x = case.problem.prox(centre, None, centre, 0.0)
@@ -68,50 +65,7 @@ def test_weight_zero_gives_a_minimum_of_the_objective(name, size):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_minimum_is_below_its_surroundings(name):
-    """By the objectives alone, which know nothing of the gradients above."""
-    case, centre = make(name)
-    x = case.problem.prox(0 * centre, None, centre, 2.0)
-    nearby = x + 1e-4 * np.random.default_rng(1).normal(size=(50, len(x)))
-
-    rows = np.vstack([x, nearby])
-    values = case.problem.objectives(rows, None) + np.sum((rows - centre) ** 2, axis=1)
-
-    assert (values[1:] > values[0]).all()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_steps_are_pure(name):
-    """The same bits each time, arguments left alone, and memory of its own."""
-    case, centre = make(name)
-    problem, start = case.problem, np.zeros(len(centre))
-    before = centre.copy()
-
-    x = problem.prox(start, None, centre, 1.0)
-    again = make(name)[0].problem.prox(start, None, centre, 1.0)
-    fixed = problem.prox(x, None, centre, 1.0)
-
-    assert_array_equal(again, x)
-    assert_array_equal(centre, before)
-    assert not np.shares_memory(fixed, x)
-    assert_array_equal(start, np.zeros(len(centre)))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_problems_keep_the_protocol(name):
-    """Zeros to start with, nothing latent, and named parts."""
-    problem = make(name)[0].problem
-    theta = problem.init(np.random.default_rng(0))
-
-    assert isinstance(problem, Problem)
-    assert_array_equal(theta, np.zeros(problem.layout.size))
-    assert problem.expect(theta) is None
-    assert problem.layout.views(theta).coef.shape == (4,)
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_the_rows_may_be_changed_afterwards(name):
-    """A problem keeps what it needs of them."""
     centre, rng = make(name)[1], np.random.default_rng(2)
     X, y = rng.normal(size=(9, 4)), rng.integers(2, size=9).astype(float)
     problem = Case(name, X, y).problem
@@ -122,19 +76,11 @@ def test_the_rows_may_be_changed_afterwards(name):
     assert_array_equal(problem.prox(0 * centre, None, centre, 1.0), first)
 
 
-# What a user can get wrong
-
 X, Y = np.arange(6.0).reshape(3, 2), np.array([0.0, 1.0, 1.0])
 WRONG = {
     "Ridge needs X of shape (n, d) with n, d >= 1, got (3,)": lambda: Ridge(Y, Y),
-    "Lasso needs X of shape (n, d) with n, d >= 1, got (0, 2)": (
-        lambda: Lasso(X[:0], Y[:0])
-    ),
     "LeastSquares needs one y for each of the 3 rows of X, shape (3,), got (2,)": (
         lambda: LeastSquares(X, Y[:2])
-    ),
-    "Huber needs one y for each of the 3 rows of X, shape (3,), got (3, 1)": (
-        lambda: Huber(X, Y[:, None])
     ),
     "ElasticNet needs finite X, but row 1, column 0 is nan": (
         lambda: ElasticNet(np.where(X == 2, np.nan, X), Y)
@@ -144,12 +90,6 @@ WRONG = {
     ),
     "LeastSquares needs X and y of numbers": lambda: LeastSquares([["a"]], [1.0]),
     "alpha must be a number, not negative and finite, got -1": lambda: Ridge(X, Y, -1),
-    "alpha must be a number, not negative and finite, got nan": (
-        lambda: LogisticRegression(X, Y, float("nan"))
-    ),
-    "alpha must be a number, not negative and finite, got 'much'": (
-        lambda: Lasso(X, Y, "much")
-    ),
     "l1_ratio must be a number, from 0 to 1, got 1.5": (
         lambda: ElasticNet(X, Y, 1.0, 1.5)
     ),
@@ -168,7 +108,6 @@ WRONG = {
 
 @pytest.mark.parametrize("sentence", WRONG)
 def test_bad_input_gets_one_sentence(sentence):
-    """That names the argument, the rule and what came."""
     with pytest.raises(ProblemError) as caught:
         WRONG[sentence]()
 
@@ -176,9 +115,11 @@ def test_bad_input_gets_one_sentence(sentence):
     assert "\n" not in str(caught.value)
 
 
-def test_layouts_name_the_parts():
+def test_layouts_name_the_parts_and_starts_are_zero():
     """With an intercept, unless told otherwise."""
     for kind in (LeastSquares, Ridge, Lasso, ElasticNet, Huber, LogisticRegression):
-        assert kind(X, Y).layout == Layout.of(coef=(2,), intercept=())
+        problem = kind(X, Y)
+        assert problem.layout == Layout.of(coef=(2,), intercept=())
+        assert_array_equal(problem.init(np.random.default_rng(0)), np.zeros(3))
         bare = kind(X, Y, fit_intercept=False)
         assert bare.layout == Layout.of(coef=(2,))

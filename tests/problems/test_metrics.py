@@ -20,14 +20,10 @@ def draw(n=40, D=5, M=2, seed=0, offset=1.0, noise=0.3):
     return clean + noise * rng.normal(size=(n, D)) + offset
 
 
-# --- angles, agreement, reconstruction ------------------------------------------------
-
-
 @pytest.mark.parametrize("shape", [(6, 2), (3, 1), (8, 4), (5, 5)])
-@pytest.mark.parametrize("seed", range(5))
-def test_the_angle_is_that_of_scipy(shape, seed):
+def test_the_angle_is_that_of_scipy(shape):
     """The largest principal angle, in degrees; any basis of a space will do."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     A, B = rng.normal(size=shape), rng.normal(size=shape)
     mix = rng.normal(size=(shape[1], shape[1]))
 
@@ -55,16 +51,7 @@ def test_angles_keep_their_digits_near_zero_and_near_ninety_degrees(angle):
     assert math.radians(found) == pytest.approx(angle, rel=1e-6, abs=1e-15)
 
 
-def test_orthogonal_spaces_are_ninety_degrees_apart():
-    """So is a plane that shares only one direction with the other."""
-    axes = np.eye(5)
-
-    assert metrics.subspace_angle(axes[:, :2], axes[:, 2:4]) == pytest.approx(90.0)
-    assert metrics.subspace_angle(axes[:, :2], axes[:, 1:3]) == pytest.approx(90.0)
-
-
 def test_angles_of_many_nodes_come_in_one_call():
-    """One per leading index, each as if it were alone."""
     rng = np.random.default_rng(0)
     A, B = rng.normal(size=(4, 3, 6, 2)), rng.normal(size=(6, 2))
 
@@ -77,22 +64,17 @@ def test_angles_of_many_nodes_come_in_one_call():
 
 
 def test_the_consensus_error_is_that_of_the_worst_node():
-    """Relative to the length of the mean, (3, 4)."""
+    """Relative to the length of the mean, (3, 4), unless that is zero."""
     theta = np.array([[3.0, 4.0], [3.0, 5.0], [3.0, 3.0]])
 
     assert metrics.consensus_error(theta) == pytest.approx(1 / 5)
     assert metrics.consensus_error(1e9 * theta) == pytest.approx(1 / 5)
     assert metrics.consensus_error(theta[:1]) == 0.0
-
-
-def test_the_consensus_error_is_a_distance_when_the_mean_is_zero():
-    """Rather than a division by nothing."""
     assert metrics.consensus_error(np.array([[2.0], [-2.0]])) == 2.0
     assert metrics.consensus_error(np.zeros((3, 2))) == 0.0
 
 
 def test_the_reconstruction_error_is_the_rms_of_what_is_missed():
-    """Each sample's distance from the affine subspace, by least squares."""
     samples, rng = draw(), np.random.default_rng(1)
     W, mu = rng.normal(size=(5, 2)), rng.normal(size=5)
 
@@ -102,35 +84,9 @@ def test_the_reconstruction_error_is_the_rms_of_what_is_missed():
     assert found == pytest.approx(np.sqrt(np.mean(np.square(missed))), rel=1e-12)
 
 
-def test_the_reconstruction_error_is_zero_inside_the_subspace():
-    """And does not depend on how long the columns of W are."""
-    W = np.random.default_rng(0).normal(size=(5, 2))
-    samples = np.arange(8.0).reshape(4, 2) @ W.T + 3.0
-
-    for scale in (1e-8, 1.0, 1e8):
-        found = metrics.reconstruction_error(samples, scale * W, np.full(5, 3.0))
-        assert found == pytest.approx(0.0, abs=1e-13)
-
-
-# --- sufficient statistics ------------------------------------------------------------
-
-
-@pytest.mark.parametrize("n", [1, 3, 5, 6, 500])
-def test_a_triangular_factor_keeps_the_scatter_in_few_rows(n):
-    """At most D of them; fewer samples than that are kept as they are."""
-    rows = np.random.default_rng(n).normal(size=(n, 5))
-
-    factor = metrics.triangular(rows)
-
-    assert factor.shape == (min(n, 5), 5)
-    assert (factor is rows) == (n <= 5)
-    assert_allclose(factor.T @ factor, rows.T @ rows, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 @pytest.mark.parametrize("sizes", [(7,), (1, 1), (1, 4, 30, 2), (100, 200)])
 def test_pooling_statistics_pools_the_samples(sizes, offset):
-    """Shards of any size, with means of their own, far from zero too."""
     shards = [draw(n, seed=k, offset=offset + k) for k, n in enumerate(sizes)]
     problems = [PPCA(shard, 2) for shard in shards]
 
@@ -150,9 +106,6 @@ def test_pooling_statistics_pools_the_samples(sizes, offset):
         scatter = found.factor.T @ found.factor
         assert_allclose(scatter, about.T @ about, rtol=1e-7, atol=1e-7)
         assert len(found.factor) <= max(5, len(everything))
-
-
-# --- the best possible PPCA -----------------------------------------------------------
 
 
 def covariance(samples, mu):
@@ -176,23 +129,7 @@ def test_the_reference_has_the_eigenvalues_of_the_covariance(n, M, zero_mean):
     assert W.shape == (5, M)
 
 
-@pytest.mark.parametrize("zero_mean", [False, True])
-def test_nothing_near_the_reference_is_more_likely(zero_mean):
-    """No random step, short or long, in W, mu or a."""
-    samples, rng = draw(), np.random.default_rng(3)
-    best = metrics.ppca_reference(samples, 2, zero_mean=zero_mean)
-    top = metrics.ppca_log_likelihood(samples, *best)
-
-    for _ in range(300):
-        size = 10.0 ** rng.uniform(-4, 0)
-        W = best.W + size * rng.normal(size=(5, 2))
-        mu = best.mu + size * rng.normal(size=5) * (not zero_mean)
-        a = best.a * math.exp(size * rng.normal())
-        assert metrics.ppca_log_likelihood(samples, W, mu, a) < top
-
-
 def test_the_reference_takes_statistics_for_samples():
-    """Pooled ones too, which is what a run has."""
     samples = draw()
 
     for zero_mean in (False, True):

@@ -63,18 +63,12 @@ def em(problem, rounds=2000):
     return theta
 
 
-# The problem of one node
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("scale", [1.0, 0.3])
 @pytest.mark.parametrize("size", [(40, 2, 3), (30, 3, 1), (10, 1, 2), (5, 3, 4)])
-def test_it_keeps_the_contract(size, scale, seed):
-    """With more components than rows, too."""
+def test_it_keeps_the_contract(size):
     n, D, K = size
-    X = np.random.default_rng([seed, n]).normal(size=(n, D))
+    X = np.random.default_rng([0, n]).normal(size=(n, D))
 
-    check_problem(GaussianMixture(X, K, scale=scale), seed=seed)
+    check_problem(GaussianMixture(X, K, scale=0.3))
 
 
 def test_the_bound_touches_the_objective():
@@ -92,7 +86,6 @@ def test_the_bound_touches_the_objective():
 
 
 def test_outside_its_domain_the_objective_is_infinite():
-    """A weight below zero, or a precision that is not positive in some direction."""
     problem = GaussianMixture(ROWS, 3)
     thetas = np.array([random_theta(problem)] * 3)
     stats = problem.expect(thetas[0])
@@ -126,44 +119,6 @@ def test_a_step_without_weight_is_the_m_step_of_em():
     )
 
 
-@pytest.mark.parametrize("weight", [1e-3, 1.0, 1e3])
-def test_each_part_solves_its_equation(weight):
-    """As the class states them, with the parts that come later as they were."""
-    problem = GaussianMixture(ROWS, 3, alpha=0.2)
-    theta, centre = random_theta(problem), random_theta(problem, 1)
-    stats = problem.expect(theta)
-    new = problem.layout.views(problem.prox(theta, stats, centre, weight))
-    old, aim = problem.layout.views(theta), problem.layout.views(centre)
-
-    for k in range(3):
-        n, P = stats.counts[k], new.precisions[k]
-        pull = n * old.precisions[k] @ (new.means[k] - stats.means[k])
-        assert_allclose(pull, weight * (aim.means[k] - new.means[k]), atol=1e-9)
-        shift = stats.means[k] - new.means[k]
-        scatter = stats.scatters[k] + n * np.outer(shift, shift) + 0.2 * np.eye(2)
-        slope = scatter - n * np.linalg.inv(P) + 2 * weight * (P - aim.precisions[k])
-        assert_allclose(slope, np.zeros((2, 2)), atol=1e-9 * np.abs(scatter).max())
-        slope = (
-            len(ROWS) - n / new.weights[k] + weight * (new.weights[k] - aim.weights[k])
-        )
-        assert abs(slope) < 1e-9 * len(ROWS)
-
-
-@pytest.mark.parametrize("alpha", [0.0, 0.5])
-def test_em_never_goes_uphill(alpha):
-    """In f itself, not only in the bound; and ends with weights of sum one."""
-    problem = GaussianMixture(ROWS, 3, alpha=alpha)
-    theta = random_theta(problem)
-    values = []
-    for _ in range(40):
-        values.append(objective(theta, problem, ROWS))
-        theta = problem.prox(theta, problem.expect(theta), theta, 0.0)
-
-    assert (np.diff(values) <= 1e-12 * abs(values[0])).all()
-    assert values[-1] < values[0] - 10.0
-    assert_allclose(problem.layout.views(theta).weights.sum(), 1.0, rtol=1e-14)
-
-
 def test_a_cluster_of_equal_rows_has_the_variance_of_the_floor():
     """alpha / n_k: the likelihood alone would be without bound."""
     X = np.vstack([np.tile([3.0, 3.0], (10, 1)), ROWS[:20] - 9.0])
@@ -176,7 +131,6 @@ def test_a_cluster_of_equal_rows_has_the_variance_of_the_floor():
 
 
 def test_a_component_without_rows_stays_finite():
-    """Too far away for any row; its mean waits where it is."""
     problem = GaussianMixture(ROWS, 2, means=[[0.0, 0.0], [1e4, 1e4]])
     theta = problem.init(np.random.default_rng(0))
     for _ in range(5):
@@ -191,7 +145,6 @@ def test_a_component_without_rows_stays_finite():
 
 
 def test_all_nodes_start_alike():
-    """From the same seed, whatever their rows; or from the means that are given."""
     nodes = [GaussianMixture(rows, 3) for rows in shard.split(ROWS, 4)]
     starts = [node.init(np.random.default_rng(5)) for node in nodes]
     given = GaussianMixture(ROWS, 3, means=START, scale=0.5)
@@ -205,7 +158,6 @@ def test_all_nodes_start_alike():
 
 
 def test_em_agrees_with_scikit_learn():
-    """From the same start, without any floor on either side."""
     mixture = pytest.importorskip("sklearn.mixture", reason="needs scikit-learn")
     ours = GaussianMixture(ROWS, 3, alpha=0.0, means=START)
     theirs = mixture.GaussianMixture(
@@ -244,15 +196,11 @@ WRONG = {
 
 @pytest.mark.parametrize("sentence", WRONG)
 def test_bad_input_gets_one_sentence(sentence):
-    """That names the argument, the rule and what came."""
     arguments, settings = WRONG[sentence]
     with pytest.raises(ProblemError) as caught:
         GaussianMixture(*arguments, **settings)
 
     assert sentence in str(caught.value)
-
-
-# Over a network
 
 
 def blocks(sort):
@@ -285,7 +233,6 @@ def test_the_network_finds_what_em_finds_on_all_rows(graph, sort):
 
 
 def test_a_run_does_not_depend_on_the_unit():
-    """If the scale says in which unit the rows are."""
 
     def run(unit):
         nodes = [
@@ -303,9 +250,6 @@ def test_a_run_does_not_depend_on_the_unit():
     assert_allclose(big.means, 1024.0 * one.means, rtol=1e-6)
     assert_allclose(big.precisions, one.precisions / 1024.0**2, rtol=1e-6, atol=1e-12)
     assert_allclose(big.weights, one.weights, rtol=1e-6)
-
-
-# On the command line
 
 
 def test_a_run_needs_no_data(tmp_path, monkeypatch):

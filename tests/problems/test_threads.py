@@ -46,7 +46,6 @@ def calls(monkeypatch):
 
 @pytest.mark.parametrize("name", MAKE)
 def test_a_problem_is_made_with_one_thread(name, calls):
-    """And leaves the number of threads as it was."""
     MAKE[name]()
 
     assert calls
@@ -55,7 +54,6 @@ def test_a_problem_is_made_with_one_thread(name, calls):
 
 
 def test_a_start_is_drawn_with_one_thread(calls):
-    """It is orthonormalised."""
     nodes = [problems.PPCA(X, 2) for _ in range(3)]
     calls.clear()
     solve(nodes, Topology.ring(3), max_iter=1)

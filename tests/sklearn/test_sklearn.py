@@ -19,7 +19,6 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed: extra skle
 
 from sklearn import linear_model
 from sklearn.base import clone
-from sklearn.datasets import load_iris, load_wine
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
@@ -45,7 +44,6 @@ QUICK = {"n_nodes": 2, "tolerance": 1e-3, "max_iter": 300}
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks([kind(**QUICK) for kind in EVERY])
 def test_scikit_learns_own_checks(estimator, check):
-    """All that scikit-learn asks of an estimator, in one process."""
     check(estimator)
 
 
@@ -72,9 +70,6 @@ def subspace(n=80, d=8, m=2, noise=0.3, seed=0):
     W = rng.standard_normal((d, m)) * np.linspace(3.0, 1.0, m)
     rows = rng.standard_normal((n, m)) @ W.T + noise * rng.standard_normal((n, d))
     return 200.0 * rows + 5000.0
-
-
-# Regressions
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
@@ -126,13 +121,9 @@ def test_huber_regression_stands_where_no_force_is_left(fit_intercept):
     assert ours.outliers_[::7].all()
 
 
-# Logistic regression
-
-
-@pytest.mark.parametrize("C", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("C", [0.1, 10.0, np.inf])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_logistic_regression_is_that_of_scikit_learn(C, fit_intercept):
-    """Coefficients, intercept and probabilities to 1e-6."""
     X, y = labelled()
     theirs = linear_model.LogisticRegression(
         C=C, fit_intercept=fit_intercept, tol=1e-12, solver="newton-cholesky"
@@ -167,25 +158,12 @@ def test_more_classes_are_each_against_all_others():
     assert_array_equal(ours.predict(X), theirs.predict(X))
 
 
-def test_no_penalty_is_an_infinite_C():
-    """Then the gradient of the losses alone is zero."""
-    X, y = labelled()
-    ours = LogisticRegression(np.inf, **TIGHT).fit(X, y)
-
-    off = ours.predict_proba(X)[:, 1] - y
-    assert_allclose(off @ X, 0.0, atol=1e-5)
-
-
 def test_hopeless_scores_have_probabilities():
-    """Where every class is all but impossible."""
     X, y = labelled(3)
     ours = LogisticRegression(**QUICK).fit(X, y)
 
     chances = ours.predict_proba(np.array([[1e6] * 4, [-1e6] * 4]))
     assert_allclose(chances.sum(axis=1), 1.0)
-
-
-# PPCA
 
 
 @pytest.mark.parametrize("n_nodes", [1, 4])
@@ -213,25 +191,6 @@ def test_ppca_is_pca_with_a_noise(n_nodes, noise):
     assert best - 1e-6 < ours.score(X) < best + 1e-9
 
 
-def test_ppca_needs_its_neighbours():
-    """One node alone is far from what all together find."""
-    X = subspace(noise=1.0)
-    whole, part = PPCA(2).fit(X), PPCA(2, n_nodes=1).fit(X[:20])
-
-    assert subspace_angle(whole.components_.T, PCA(2).fit(X).components_.T) < 0.1
-    assert subspace_angle(part.components_.T, whole.components_.T) > 2.0
-
-
-def test_ppca_of_data_as_they_come():
-    """Wine: a variance of 1e5 beside one of 1e-2; the flowers, sorted by kind."""
-    for data, m in ((load_iris().data, 2), (load_wine().data, 1)):
-        ours, theirs = PPCA(m).fit(data), PCA(m).fit(data)
-        assert subspace_angle(ours.components_.T, theirs.components_.T) < 0.1
-        assert_allclose(
-            ours.explained_variance_ratio_, theirs.explained_variance_ratio_, rtol=1e-4
-        )
-
-
 def test_components_are_orthonormal_with_known_signs():
     """The largest entry of each is positive, and projections come back."""
     X = subspace()
@@ -246,7 +205,6 @@ def test_components_are_orthonormal_with_known_signs():
 
 
 def test_scores_are_log_densities():
-    """Of the observed entries, whatever is missing."""
     X = subspace(noise=1.0)
     ours = PPCA(2).fit(X)
     X[3, 2], X[4, 1:] = np.nan, np.nan
@@ -292,9 +250,6 @@ def test_a_column_that_nobody_sees_is_told():
     X[:, 3] = np.nan
     with pytest.raises(ValueError, match="feature 3 is missing in all rows"):
         PPCA(2).fit(X)
-
-
-# The network
 
 
 def test_nodes_are_no_more_than_rows_allow():
@@ -343,7 +298,6 @@ def test_mistakes_are_told_in_a_sentence(estimator, words):
 
 
 def test_data_that_leave_no_noise_are_told():
-    """Too few samples, or all alike."""
     X = subspace()
     with pytest.raises(
         ValueError, match="5 components leave no noise in n_samples = 6"
@@ -356,7 +310,6 @@ def test_data_that_leave_no_noise_are_told():
 
 
 def test_not_converging_is_a_warning_with_advice():
-    """Once, and none otherwise."""
     X, y = regression()
     with pytest.warns(ConvergenceWarning, match="Ridge ended by max_iter after 3 iter"):
         Ridge(max_iter=3).fit(X, y)
@@ -366,7 +319,6 @@ def test_not_converging_is_a_warning_with_advice():
 
 
 def test_options_go_to_the_solver():
-    """And have the last word."""
     X, y = regression()
     ours = Ridge(options={"record": False, "eta0": 5.0}, scheme="fixed").fit(X, y)
 
@@ -375,7 +327,6 @@ def test_options_go_to_the_solver():
 
 
 def test_the_same_state_gives_the_same_bits():
-    """And the data are left as they are."""
     X = subspace()
     kept = X.copy()
     first, again = PPCA(2).fit(X), PPCA(2).fit(X)
@@ -387,9 +338,6 @@ def test_the_same_state_gives_the_same_bits():
     assert_allclose(other.components_, first.components_, atol=1e-3)
     assert_allclose(PPCA(2, random_state=None).fit(X).mean_, first.mean_)
     assert_array_equal(X, kept)
-
-
-# Living with scikit-learn
 
 
 class Handle:
@@ -422,7 +370,6 @@ def test_fitted_estimators_are_pickled_with_their_result(kind):
 
 
 def test_estimators_work_in_pipelines():
-    """With cross-validation on top."""
     X, y = labelled()
     steps = make_pipeline(StandardScaler(), PPCA(3, **QUICK), LogisticRegression())
 

@@ -163,7 +163,6 @@ def assert_same_results(found, wanted):
 
 
 def test_mpiexec_spans_both_nodes(slurm, expected):
-    """Its results equal those of a run without Slurm and MPI."""
     arguments = ["--topology", "ring", "--scheme", "vp", "--max-iter", "100"]
     job = slurm.submit("-N2", "-n", 6, job=[*arguments, "--out", "runs/mpiexec"])
     state, code, said = slurm.end(job)
@@ -180,7 +179,6 @@ def test_mpiexec_spans_both_nodes(slurm, expected):
 
 
 def test_srun_starts_ranks_by_pmi(slurm, expected):
-    """With DADMM_LAUNCHER=srun."""
     said = subprocess.run([find_mpiexec(), "--version"], capture_output=True, text=True)
     if "Open" in said.stdout:
         pytest.skip("Open MPI needs PMIx, which this Slurm has not")
@@ -225,7 +223,6 @@ def test_a_sweep_is_an_array(slurm):
 
 
 def test_a_cancelled_job_leaves_no_process(slurm):
-    """Ranks end on both nodes."""
     job = slurm.submit("-N2", "-n", 4, job=[*SLOW, "--out", "runs/cancelled"])
     parts = slurm.folder / "runs/cancelled/parts"
     slurm.until(lambda: parts.is_dir() and len(list(parts.iterdir())) == 4, job)
@@ -236,7 +233,6 @@ def test_a_cancelled_job_leaves_no_process(slurm):
 
 
 def test_an_invalid_setting_is_an_error_before_ranks_start(slurm):
-    """In one sentence, with exit code 2."""
     job = slurm.submit("-n", 4, job=["--topology", "rink", "--scheme", "vpp"])
     state, code, said = slurm.end(job)
 
@@ -267,7 +263,6 @@ def test_no_environment_is_created_in_a_job(slurm, tmp_path):
 
 
 def test_a_killed_job_is_resumed_from_its_checkpoint(slurm, expected):
-    """Its ranks had no warning; the last line says how to resume."""
     arguments = [*SLOW, "--checkpoint-every", "5", "--out", "runs/killed"]
     job = slurm.submit("-N2", "-n", 4, job=arguments)
     saved = slurm.folder / "runs/killed/checkpoints/00000005"
@@ -326,7 +321,6 @@ def test_a_job_is_resumed_after_its_time_limit(slurm, limited, expected):
 
 
 def test_a_job_may_be_requeued(slurm, limited, expected):
-    """With DADMM_REQUEUE=1, under its old number."""
     job = limited["four"]
     slurm.until(lambda: "requeued as job" in slurm.said(job), job)
     slurm.slow.unlink(missing_ok=True)

@@ -217,11 +217,25 @@ def test_a_standstill_of_a_problem_that_is_not_convex_is_named():
     """As its trail tells: it stands still far from the limits."""
     result = solve(quadratics(5), RING, tolerance=1e-9, max_iter=35)
     still = replace(result.ending, trail=np.full(40, 50.0), factor=50.0)
-    assert "the problem is not convex; use" in advise(replace(result, ending=still))
+    assert advise(replace(result, ending=still)).endswith(
+        "not convex; use another seed"
+    )
+    own = replace(still, init="independent")
+    assert advise(replace(result, ending=own)).endswith(
+        'not convex; use init = "shared", or another seed'
+    )
     convex = replace(still, convex=True)
     assert "no longer decreases; raise tolerance to 1e-07" in advise(
         replace(result, ending=convex)
     )
+
+
+@pytest.mark.parametrize("init", ["shared", "independent"])
+def test_an_ending_knows_how_the_nodes_started(init):
+    """So that the advice does not propose the start that was used."""
+    assert solve(quadratics(5), RING, init=init, max_iter=3).ending.init == init
+    given = solve(quadratics(5), RING, init=init, max_iter=3, theta0=np.ones((5, 2)))
+    assert given.ending.init == "theta0"
 
 
 # In the folder of a run

@@ -52,9 +52,6 @@ class Settings:
     curvature: tuple[float, ...] = ()  # of each node, for auto
 
 
-# --- the model: probabilistic PCA ------------------------------------------------
-
-
 def expect(theta: Theta, x: NDArray) -> Posterior:
     """Return p(z | x) under ``theta``, equation (13), of one sample."""
     M = theta.W.T @ theta.W + np.eye(theta.W.shape[1]) / theta.a
@@ -81,9 +78,6 @@ def objective(theta: Theta, samples: NDArray, beliefs: Sequence[Posterior]) -> f
         total += M / 2 * np.log(2 * np.pi)
         total += (z.mean @ z.mean + np.trace(z.covariance)) / 2
     return float(total)
-
-
-# --- one node's M-step -----------------------------------------------------------
 
 
 def update_W(old, samples, beliefs, anchors, multipliers, eta):
@@ -140,9 +134,6 @@ def maximise(old, samples, beliefs, anchors, multipliers, eta, zero_mean):
     return Theta(W, mu, update_a(old, W, mu, *given))
 
 
-# --- agreement -------------------------------------------------------------------
-
-
 def ascend(multiplier: Theta, mine: Theta, other: Theta, eta: float) -> Theta:
     """Return the multipliers of one edge after the dual step of section 4.3."""
     return Theta(
@@ -176,9 +167,6 @@ def relax(old: Theta, new: Theta, alpha: float) -> Theta:
         old.mu + alpha * (new.mu - old.mu),
         old.a + alpha * (new.a - old.a),
     )
-
-
-# --- penalties -------------------------------------------------------------------
 
 
 def relative_merit(own: float, tried: Mapping[int, float]) -> dict[int, float]:
@@ -231,9 +219,6 @@ def next_penalty(scheme, settings, t, eta, tau, balance, spent, budget):
 def grows(settings, t, change, spent, budget):
     """Say whether equation (10) raises the budget of one directed edge."""
     return t > 1 and spent >= budget and abs(change) > settings.budget_trigger
-
-
-# --- the algorithm ---------------------------------------------------------------
 
 
 @dataclass

@@ -43,6 +43,10 @@ def test_a_link_is_of_the_nearest_class_that_holds_both_ends():
     assert between(deep, 0, 1) == (0, 1e-7, 4e9)
     assert between(deep, 0, 2) == (1, 1e-6, 2e9)
     assert between(deep, 3, 4) == (3, 1e-2, 1e6)
+    plain = {"host": LINKS["host"]}
+    assert between(Network(plain, hosts=1), 0, 1) == (0, 1e-6, 2e9)
+    with pytest.raises(ConfigError, match=r"has no links.lan"):
+        between(Network(plain, hosts=2), 0, 7)
 
 
 def test_places_may_be_listed_recorded_or_each_its_own():
@@ -58,19 +62,14 @@ def test_places_may_be_listed_recorded_or_each_its_own():
     assert_array_equal(Network(LINKS).place(4)[0], [0, 0, 0, 0])
     assert_array_equal(Network(LINKS, hosts="each").place(4)[0], [0, 1, 2, 3])
     assert_array_equal(Network(LINKS, hosts=2).place(5)[0], [0, 0, 0, 1, 1])
-
-
-def test_a_socket_without_numbers_is_as_its_host():
-    """And any other class that is needed must be given."""
-    network = Network({"host": LINKS["host"]}, hosts=1)
-
-    assert between(network, 0, 1) == (0, 1e-6, 2e9)
-    with pytest.raises(ConfigError, match=r"has no links.lan"):
-        between(Network({"host": LINKS["host"]}, hosts=2), 0, 7)
+    wrong = [Network(LINKS, hosts=hosts) for hosts in (0, (0, 1), "some", True)]
+    wrong.append(Network(LINKS, override=(Override(1.0, nodes=(0, 99)),)))
+    for network in wrong:
+        with pytest.raises(ConfigError, match="must be"):
+            network.wires(Topology.ring(8).edges, 8)
 
 
 def test_overrides_hold_both_ways_and_the_last_one_counts():
-    """Between two nodes or two hosts; what is not given stays."""
     rules = (
         Override(latency=0.5, hosts=(3, 0)),
         Override(bandwidth=7.0, nodes=(0, 7)),
@@ -120,11 +119,7 @@ def test_stragglers_are_drawn_by_their_seed(anew):
     ],
 )
 def test_quantities_have_units(text, units, value):
-    """Numbers are seconds and bytes/s."""
     assert_allclose(quantity(text, units, "x"), value, rtol=1e-12)
-
-
-# Files
 
 
 def test_presets_are_read_by_name():
@@ -137,6 +132,8 @@ def test_presets_are_read_by_name():
         size = network.overhead.wire(np.array([1000.0]))
         seconds.append((wires.latency + size / wires.bandwidth).mean())
     assert seconds[0] < seconds[1] < seconds[3] < seconds[2]
+    with pytest.raises(ConfigError, match="one of host, lan, wan, wireless"):
+        Network.read("moon")
     assert {file.stem for file in PRESETS.glob("*.toml")} == {
         "host", "lan", "wan", "wireless",
     }  # fmt: skip
@@ -159,7 +156,6 @@ FULL = Network(
 
 @pytest.mark.parametrize("network", [FULL, Network({"host": Link()}), Network({})])
 def test_a_network_is_read_back_as_it_was_written(network, tmp_path):
-    """Bit for bit, infinite bandwidth included."""
     (tmp_path / "net.toml").write_text(network.to_toml())
 
     assert Network.read(tmp_path / "net.toml") == network
@@ -184,7 +180,6 @@ def test_a_network_is_read_back_as_it_was_written(network, tmp_path):
     ],
 )
 def test_a_file_that_is_wrong_is_refused_in_one_sentence(text, words, tmp_path):
-    """It names the file and what is allowed."""
     (tmp_path / "net.toml").write_text(text)
     with pytest.raises(ConfigError) as caught:
         Network.read(tmp_path / "net.toml")
@@ -194,33 +189,8 @@ def test_a_file_that_is_wrong_is_refused_in_one_sentence(text, words, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "network",
-    [
-        Network(LINKS, hosts=0),
-        Network(LINKS, hosts=(0, 1)),
-        Network(LINKS, hosts="some"),
-        Network(LINKS, hosts=True),
-        Network(LINKS, override=(Override(1.0, nodes=(0, 99)),)),
-    ],
-)
-def test_places_that_do_not_fit_the_graph_are_refused(network):
-    """Once the number of nodes is known."""
-    with pytest.raises(ConfigError, match="must be"):
-        network.wires(Topology.ring(8).edges, 8)
-
-
-def test_an_unknown_name_lists_the_presets(tmp_path):
-    """A path that does not exist is told the same way."""
-    with pytest.raises(ConfigError, match="one of host, lan, wan, wireless"):
-        Network.read("moon")
-
-
-# Fits
-
-
 def test_a_fit_finds_latency_and_bandwidth():
-    """Of exact times exactly; of noisy ones nearly, outliers or not."""
+    """Of exact times exactly, of noisy ones nearly; never a negative one."""
     rng = np.random.default_rng(0)
     sizes = np.repeat(8.0 * 4.0 ** np.arange(10), 9)
     exact = 3e-5 + sizes / 1e8
@@ -229,10 +199,6 @@ def test_a_fit_finds_latency_and_bandwidth():
 
     assert_allclose(calibrate.fit(sizes, exact), (3e-5, 1e8), rtol=1e-9)
     assert_allclose(calibrate.fit(sizes, noisy), (3e-5, 1e8), rtol=0.1)
-
-
-def test_a_fit_is_never_negative():
-    """Times that fall with the size have no bandwidth, but a latency."""
     assert calibrate.fit([10, 1000], [2e-3, 1e-3])[1] == math.inf
     assert calibrate.fit([10, 1000], [1e-6, 1e-3])[0] == 0.0
     with pytest.raises(ConfigError, match="at least two sizes"):
@@ -240,7 +206,6 @@ def test_a_fit_is_never_negative():
 
 
 def test_rows_become_a_file_that_replay_reads(tmp_path, capsys):
-    """The command of `dadmm.calibrate`, and its error."""
     lines = ["class,bytes,seconds"]
     lines += [f"lan,{size},{1e-4 + size / 1e6}" for size in (8, 800, 80000)]
     lines += [f"host,{size},{1e-6 + size / 1e9}" for size in (8, 800, 80000)]
