@@ -63,10 +63,9 @@ def _present(path: Path, overwrite: bool) -> Manifest:
     if not there or (there == {manifest.DRAFT} and manifest.was_begun(path)):
         return Manifest(path)
     if not overwrite and not _bare(path, there):
-        raise OutputError(
-            f"{path} is not empty; choose another --out, or --overwrite to replace the "
-            "files of the run in it"
-        )
+        of_run = ", or --overwrite to replace the files of the run in it"
+        also = of_run if manifest.NAME in there else ""
+        raise OutputError(f"{path} is not empty; choose another --out{also}")
     return Manifest.read(path, "choose another --out, or remove the folder yourself")
 
 
