@@ -53,7 +53,7 @@ def test_an_empty_folder_will_do(tmp_path):
 def test_a_folder_with_anything_in_it_is_refused(tmp_path):
     """And left as it is; it holds no run that --overwrite could replace."""
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(OutputError, match="is not empty; choose another --out$"):
+    with pytest.raises(OutputError, match=r"is not empty; choose another --out$"):
         create(str(tmp_path), "name", overwrite=False)
 
     assert names(tmp_path) == ["thesis.tex"]
