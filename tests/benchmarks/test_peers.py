@@ -133,3 +133,15 @@ def test_a_row_says_what_was_reached_when():
     assert row["error_after_1_seconds"] == 1e-10
     assert set(row) == set(rows.COLUMNS)
     assert "| here | p | m |" in rows.table(found)
+
+
+def test_disturbed_rounds_are_left_out():
+    """And the first, which warms up; but all are kept if too few were quiet."""
+    shares = enumerate([0.0, 0.5, *[0.01] * compare.ENOUGH])
+    rounds = [{"round": k, "others_share": share} for k, share in shares]
+    blocks = [each | {"method": method} for each in rounds for method in "ab"]
+    kept, few = (compare.by_entry(b, 2) for b in (blocks, blocks[:-2]))
+
+    assert [block["round"] for block in kept[0]] == [2, 3, 4, 5, 6]
+    assert [block["round"] for block in few[1]] == [1, 2, 3, 4, 5]
+    assert [each[0]["method"] for each in kept] == ["a", "b"]

@@ -84,18 +84,18 @@ def play(case: Case, mpi: MPI, chosen: argparse.Namespace) -> dict[str, Any]:
     return row_of(case, mpi.name, verdict, time.monotonic() - began)
 
 
-def obey_the_pool() -> None:
-    """Let the pool, which sends TERM, be the only one to end its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(130))
-
-
-def play_quietly(arguments: tuple[Any, ...]) -> dict[str, Any]:
+def play_one(arguments: tuple[Any, ...]) -> dict[str, Any]:
     """Play one case in a process of its own."""
     try:
         return play(*arguments)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+
+
+def obey_the_pool() -> None:
+    """Let the pool, which sends TERM, be the only one to end its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(130))
 
 
 def row_of(case: Case, mpi: str, verdict: Verdict, seconds: float) -> dict[str, Any]:
@@ -126,7 +126,7 @@ def play_all(
             yield play(*arguments)
         return
     with Pool(chosen.jobs, obey_the_pool) as pool:
-        yield from pool.imap_unordered(play_quietly, due)
+        yield from pool.imap_unordered(play_one, due)
 
 
 def told(row: dict[str, Any], chosen: argparse.Namespace) -> str:
@@ -181,12 +181,7 @@ def in_private() -> None:
         os.execvp(command[0], [*command, *again])
 
 
-def interrupt(number: int, frame: Any) -> None:
-    """Take a TERM for a Ctrl-C."""
-    raise KeyboardInterrupt
-
-
 if __name__ == "__main__":
     in_private()
-    signal.signal(signal.SIGTERM, interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
     sys.exit(main())

@@ -31,16 +31,9 @@ SENDING = {
     "every": ("--send-every", 3),
     "asleep": ("--edge-sleep", 0.2),
     "most": (
-        "--payload",
-        "quantised",
-        "--bits",
-        6,
-        "--censor",
-        1e-2,
-        "--send-every",
-        2,
+        "--payload", "quantised", "--bits", 6, "--censor", 1e-2, "--send-every", 2,
     ),
-}
+}  # fmt: skip
 
 
 class Case(NamedTuple):
@@ -88,7 +81,8 @@ def draw(kind: str, seed: int) -> Case:
         ("--init", "independent"), ("--stopping", "residuals"),
     ]  # fmt: skip
     drawn = [extra for extra in extras if rng.random() < 0.2]
-    drawn = drawn[graph == "ring,star" and drawn[:1] == extras[:1] :]  # has turns
+    if graph == "ring,star" and drawn[:1] == extras[:1]:  # which has turns
+        del drawn[0]
     words += [word for extra in drawn for word in extra]
     every, saving = _draw_saving(rng, max_iter)
     more = " ".join(extra[-1] for extra in drawn)

@@ -70,22 +70,10 @@ class Ended(NamedTuple):
 
 
 class Job:
-    """One start of the main job under mpiexec.
+    """One start of the main job under mpiexec, which has ``options``.
 
-    Parameters
-    ----------
-    mpi : MPI
-    ranks : int
-    arguments : sequence of str
-        Of dadmm.run.
-    folder : Path
-        In which mpiexec starts, and keeps what it was told.
-    name : str
-        By which all processes of the campaign are found.
-    plan : dict
-        See ``rank.py``; without one the ranks are ``python -m dadmm.run``.
-    options : sequence of str
-        Of mpiexec.
+    All processes of the campaign are found by ``name``. Without a ``plan`` for
+    ``rank.py`` the ranks are ``python -m dadmm.run``.
     """
 
     def __init__(

@@ -13,6 +13,7 @@ import os
 import runpy
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 from dadmm.exchange.launch_link import rank_and_size
@@ -20,31 +21,22 @@ from dadmm.exchange.launch_link import rank_and_size
 VARIABLE = "DADMM_FAULTS_PLAN"
 
 
-def wrap(owner: Any, name: str, before: Any, after: Any) -> None:
-    """Let something happen before and after each call of a function."""
+def wrap(name: str, before: Callable[..., Any], after: bool = False) -> None:
+    """Call a function before (or after) each call of the exchange or of os."""
+    owner: Any = os
+    if name == "swap":
+        from dadmm.exchange.mpi import MPIExchange as owner
     real = getattr(owner, name)
 
     def called(*args: Any, **options: Any) -> Any:
-        before(args)
+        if not after:
+            before(args)
         found = real(*args, **options)
-        after(args)
+        if after:
+            before(args)
         return found
 
     setattr(owner, name, called)
-
-
-def owner_of(name: str) -> Any:
-    """Return where a call lives: the exchange, or the operating system."""
-    if name == "swap":
-        from dadmm.exchange.mpi import MPIExchange
-
-        return MPIExchange
-    return os
-
-
-def slow_down(name: str, seconds: float) -> None:
-    """Let each call take longer."""
-    wrap(owner_of(name), name, lambda args: time.sleep(seconds), lambda args: None)
 
 
 def die_at(at: str, of: str = "", count: int = 1, after: bool = False) -> None:
@@ -58,20 +50,15 @@ def die_at(at: str, of: str = "", count: int = 1, after: bool = False) -> None:
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-    def nothing(args: Any) -> None:
-        pass
-
-    wrap(owner_of(at), at, *((nothing, look) if after else (look, nothing)))
+    wrap(at, look, after)
 
 
 def prepare(late: float = 0, pace: float = 0, disk: float = 0, die: Any = None) -> None:
     """Make of this process the rank that the plan describes."""
     time.sleep(late)
-    if pace:
-        slow_down("swap", pace)
-    if disk:
-        slow_down("fsync", disk)
-        slow_down("replace", disk)
+    for name, seconds in {"swap": pace, "fsync": disk, "replace": disk}.items():
+        if seconds:
+            wrap(name, lambda args, seconds=seconds: time.sleep(seconds))
     if die is not None:
         die_at(**die)
 

@@ -44,23 +44,22 @@ def checkpoints(run: Path) -> list[int]:
 
 def complete(run: Path, ranks: int) -> list[int]:
     """Return the iterations of which there are all files."""
-    whole = (run / "checkpoints").glob("[0-9]*")
-    return sorted(
-        int(path.name) for path in whole if len(list(path.glob("node-*.npz"))) == ranks
-    )
+    folder = run / "checkpoints"
+    files = {t: (folder / f"{t:08d}").glob("node-*.npz") for t in checkpoints(run)}
+    return [t for t, found in files.items() if len(list(found)) == ranks]
 
 
 def draw_faults(case: Case) -> list[Fault]:
     """Return what befalls the starts of a case, in order."""
     rng = case.rng(1)
-    return {
-        "kill": _kills, "signal": _signals, "freeze": _freezes, "corrupt": _corruptions,
-        "full_disk": _full_disks, "slow_disk": _slow_disks, "delay": _delays,
-        "loss": _losses,
-    }[case.kind](case, rng)  # fmt: skip
-
-
-# When
+    once = {"slow_disk": _slow_disk, "delay": _delay, "corrupt": _corruption}
+    once["loss"] = _loss
+    if case.kind in once:
+        return [once[case.kind](case, rng)]
+    faults = {"kill": _kill, "signal": _signal, "freeze": _freeze}
+    faults["full_disk"] = _full_disk
+    most = 4 if case.kind in ("kill", "signal") else 3
+    return [faults[case.kind](case, rng) for _ in range(int(rng.integers(1, most)))]
 
 
 def moment(case: Case, rng: np.random.Generator) -> tuple[str, Callable[..., bool]]:
@@ -92,24 +91,15 @@ def _later(seconds: float) -> Callable[[], bool]:
     return lambda: time.monotonic() > end
 
 
-# Kills
-
-
-def _kills(case: Case, rng: np.random.Generator) -> list[Fault]:
-    """One to three times, from outside or at a call of its own."""
-    return [
-        (_kill_inside if rng.random() < 0.6 else _kill_outside)(case, rng)
-        for _ in range(int(rng.integers(1, 4)))
-    ]
+def _kill(case: Case, rng: np.random.Generator) -> Fault:
+    return (_kill_inside if rng.random() < 0.6 else _kill_outside)(case, rng)
 
 
 def _kill_outside(case: Case, rng: np.random.Generator) -> Fault:
     when, wait = moment(case, rng)
     victims = rng.permutation(case.ranks)[: 1 + int(rng.random() < 0.2)].tolist()
-    return Fault(
-        f"KILL of ranks {victims} {when}", lethal=True,
-        strike=_to_ranks(wait, victims, signal.SIGKILL),
-    )  # fmt: skip
+    strike = _to_ranks(wait, victims, signal.SIGKILL)
+    return Fault(f"KILL of ranks {victims} {when}", strike=strike, lethal=True)
 
 
 def _kill_inside(case: Case, rng: np.random.Generator) -> Fault:
@@ -152,13 +142,6 @@ def _to_ranks(wait: Any, victims: list[int], number: int) -> Any:
     return strike
 
 
-# Signals, to a rank or to mpiexec
-
-
-def _signals(case: Case, rng: np.random.Generator) -> list[Fault]:
-    return [_signal(case, rng) for _ in range(int(rng.integers(1, 4)))]
-
-
 def _signal(case: Case, rng: np.random.Generator) -> Fault:
     when, wait = moment(case, rng)
     name = pick(rng, ("SIGTERM", "SIGUSR1", "SIGINT"))
@@ -177,13 +160,6 @@ def _signal(case: Case, rng: np.random.Generator) -> Fault:
 
     # what mpiexec makes of it is its own: some end the ranks, some tell them
     return Fault(f"{name} to mpiexec {when}", strike=to_mpiexec, lethal=True)
-
-
-# Ranks that stop for a while
-
-
-def _freezes(case: Case, rng: np.random.Generator) -> list[Fault]:
-    return [_freeze(case, rng) for _ in range(int(rng.integers(1, 3)))]
 
 
 def _freeze(case: Case, rng: np.random.Generator) -> Fault:
@@ -206,33 +182,15 @@ def _freeze(case: Case, rng: np.random.Generator) -> Fault:
     return Fault(words, strike=strike, lethal=killed)
 
 
-# Disks
-
-
-def _full_disks(case: Case, rng: np.random.Generator) -> list[Fault]:
-    """A disk that is full at some moment, once or twice; there is room afterwards.
-
-    It is too small from the start, or somebody else fills it meanwhile.
-    """
-    return [
-        (_small_disk if rng.random() < 0.5 else _filled_disk)(case, rng)
-        for _ in range(int(rng.integers(1, 3)))
-    ]
-
-
-def _small_disk(case: Case, rng: np.random.Generator) -> Fault:
-    # in rows, checkpoints or results: a run takes about this much, its merge again
-    most = case.ranks * (case.max_iter * 180 + 30_000) * 2
-    spare = int(rng.uniform(0.0, most))
-
-    def before(run: Path) -> None:
-        fill(run.parent, spare)
-
-    words = f"only {spare >> 10} KiB left from the start"
-    return Fault(words, before=before, hurt=_make_room)
-
-
-def _filled_disk(case: Case, rng: np.random.Generator) -> Fault:
+def _full_disk(case: Case, rng: np.random.Generator) -> Fault:
+    """A disk that is too small from the start, or filled at some moment."""
+    if rng.random() < 0.5:
+        # in rows, checkpoints or results: a run takes about this much, its merge again
+        most = case.ranks * (case.max_iter * 180 + 30_000) * 2
+        spare = int(rng.uniform(0.0, most))
+        words = f"only {spare >> 10} KiB left from the start"
+        before = lambda run: fill(run.parent, spare)  # noqa: E731
+        return Fault(words, before=before, hurt=_make_room)
     when, wait = moment(case, rng)
 
     def strike(job: Job, run: Path) -> bool:
@@ -248,11 +206,6 @@ def mount(disk: Path) -> None:
     options = f"size={ROOM},nr_inodes=100k"
     command = ["mount", "-t", "tmpfs", "-o", options, "faults", str(disk)]
     subprocess.run(command, check=True, timeout=60)
-
-
-def unmount(disk: Path) -> None:
-    """Let the disk go."""
-    subprocess.run(["umount", "-l", str(disk)], check=True, timeout=60)
 
 
 def fill(disk: Path, spare: int) -> int:
@@ -274,21 +227,18 @@ def _make_room(run: Path) -> str:
     return "there is room again"
 
 
-def _slow_disks(case: Case, rng: np.random.Generator) -> list[Fault]:
+def _slow_disk(case: Case, rng: np.random.Generator) -> Fault:
     """Slow fsync and rename on some ranks, by themselves or with a kill or a signal."""
     slow = rng.permutation(case.ranks)[: int(rng.integers(1, case.ranks + 1))].tolist()
     plan = {str(k): {"disk": float(rng.uniform(0.005, 0.1))} for k in slow}
     words = f"slow disk of ranks {slow}"
     if rng.random() < 0.3:
-        return [Fault(words, plan, lambda job, run: True)]
+        return Fault(words, plan, lambda job, run: True)
     other = _kill_outside(case, rng) if rng.random() < 0.6 else _signal(case, rng)
-    return [other._replace(words=f"{words}, {other.words}", plan=plan)]
+    return other._replace(words=f"{words}, {other.words}", plan=plan)
 
 
-# Ranks that come late
-
-
-def _delays(case: Case, rng: np.random.Generator) -> list[Fault]:
+def _delay(case: Case, rng: np.random.Generator) -> Fault:
     """Late or slow ranks, by themselves or with a kill or a signal."""
     plan = {
         str(k): {
@@ -301,15 +251,13 @@ def _delays(case: Case, rng: np.random.Generator) -> list[Fault]:
     slow = ", ".join(k for k, p in plan.items() if p["pace"])
     words = f"late: {late or 'none'}; slow: {slow or 'none'}"
     if rng.random() < 0.6:
-        return [Fault(words, plan, lambda job, run: True)]
+        return Fault(words, plan, lambda job, run: True)
     other = _kill_outside(case, rng) if rng.random() < 0.5 else _signal(case, rng)
-    return [other._replace(words=f"{words}; {other.words}", plan=plan)]
+    return other._replace(words=f"{words}; {other.words}", plan=plan)
 
 
-# Checkpoints that suffer between a kill and the next start
-
-
-def _corruptions(case: Case, rng: np.random.Generator) -> list[Fault]:
+def _corruption(case: Case, rng: np.random.Generator) -> Fault:
+    """Damage to checkpoints between a kill and the next start."""
     t = int(rng.integers(2 * case.every + 1, case.max_iter + 1))
     victim = int(rng.integers(case.ranks))
     plan = {str(victim): {"die": {"at": "swap", "count": t}}}
@@ -318,7 +266,7 @@ def _corruptions(case: Case, rng: np.random.Generator) -> list[Fault]:
     def hurt(run: Path) -> str:
         return damage(run, np.random.default_rng(seed), case.ranks)
 
-    return [Fault(f"rank {victim} dies at swap {t}", plan, lethal=True, hurt=hurt)]
+    return Fault(f"rank {victim} dies at swap {t}", plan, lethal=True, hurt=hurt)
 
 
 def damage(run: Path, rng: np.random.Generator, ranks: int) -> str:
@@ -331,9 +279,9 @@ def damage(run: Path, rng: np.random.Generator, ranks: int) -> str:
         whole = complete(run, ranks)
         newest = [f for f in files if whole and int(f.parent.name) == whole[-1]]
         file = pick(rng, newest if newest and rng.random() < 0.7 else files)
-        how = pick(rng, (_flip, _cut, _remove, _swap, _copy_older, _empty))
-        told.append(f"{how.__name__[1:]} {file.parent.name}/{file.name}")
-        how(file, files, rng)
+        how = pick(rng, ("flip", "cut", "remove", "swap", "copy_older", "empty"))
+        told.append(f"{how} {file.parent.name}/{file.name}")
+        _damage(how, file, files, rng)
     if rng.random() < 0.1:
         for part in sorted((run / "parts").glob("history-*.csv"))[:1]:
             part.unlink()
@@ -341,47 +289,33 @@ def damage(run: Path, rng: np.random.Generator, ranks: int) -> str:
     return ", ".join(told) or "nothing to damage"
 
 
-def _flip(file: Path, files: list[Path], rng: np.random.Generator) -> None:
+def _damage(how: str, file: Path, files: list[Path], rng: np.random.Generator) -> None:
+    """Damage the file of a node, perhaps with that of another node or iteration."""
     data = bytearray(file.read_bytes())
-    if data:
+    if how == "remove":
+        file.unlink()
+        return
+    if how == "flip" and data:
         for _ in range(int(rng.integers(1, 4))):
             data[int(rng.integers(len(data)))] ^= 1 << int(rng.integers(8))
+    elif how == "cut":
+        del data[int(rng.integers(len(data) + 1)) :]
+    elif how == "swap":
+        other = pick(rng, [f for f in files if f.parent == file.parent])
+        theirs = other.read_bytes()
+        other.write_bytes(data)
+        data[:] = theirs
+    elif how == "copy_older":
+        data[:] = pick(rng, [f for f in files if f.name == file.name]).read_bytes()
+    elif how == "empty":
+        data.clear()
     file.write_bytes(data)
 
 
-def _cut(file: Path, files: list[Path], rng: np.random.Generator) -> None:
-    data = file.read_bytes()
-    file.write_bytes(data[: int(rng.integers(len(data) + 1))])
-
-
-def _remove(file: Path, files: list[Path], rng: np.random.Generator) -> None:
-    file.unlink()
-
-
-def _empty(file: Path, files: list[Path], rng: np.random.Generator) -> None:
-    file.write_bytes(b"")
-
-
-def _swap(file: Path, files: list[Path], rng: np.random.Generator) -> None:
-    """Exchange the files of two nodes."""
-    other = pick(rng, [f for f in files if f.parent == file.parent])
-    mine, theirs = file.read_bytes(), other.read_bytes()
-    file.write_bytes(theirs)
-    other.write_bytes(mine)
-
-
-def _copy_older(file: Path, files: list[Path], rng: np.random.Generator) -> None:
-    """Put the same node's file of another iteration in its place."""
-    file.write_bytes(pick(rng, [f for f in files if f.name == file.name]).read_bytes())
-
-
-# Ranks that die while the others go on
-
-
-def _losses(case: Case, rng: np.random.Generator) -> list[Fault]:
+def _loss(case: Case, rng: np.random.Generator) -> Fault:
     """One or two ranks die at an exchange, or one before or after all of them."""
     if rng.random() < 0.25:
-        return [_loss_outside(case, rng)]
+        return _loss_outside(case, rng)
     n = 1 + int(rng.random() < 0.5)
     victims = rng.permutation(case.ranks)[:n].tolist()
     when = [int(rng.integers(2, 40)) for _ in victims]  # the first is the opening
@@ -393,7 +327,7 @@ def _losses(case: Case, rng: np.random.Generator) -> list[Fault]:
         for k, t, late in zip(victims, when, after, strict=True)
     }
     told = [f"rank {k} dies at swap {t}" for k, t in zip(victims, when, strict=True)]
-    return [Fault(", ".join(told), plan, lethal=True)]
+    return Fault(", ".join(told), plan, lethal=True)
 
 
 def _loss_outside(case: Case, rng: np.random.Generator) -> Fault:

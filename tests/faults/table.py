@@ -57,15 +57,12 @@ def table(rows: Iterable[Row]) -> str:
     lines = [("MPI", "fault", "tried", *COUNTED.values())]
     lines.append(("---", "---", *["---:"] * (1 + len(COUNTED))))
     for (mpi, kind), found in [*counts.items(), (("", "all"), total)]:
-        tried = sum(found[outcome] for outcome in COUNTED)
-        lines.append((mpi, kind.replace("_", " "), *_numbers(tried, found)))
+        numbers = [found[outcome] for outcome in COUNTED]
+        cells = map(str, [sum(numbers), *numbers])
+        lines.append((mpi, kind.replace("_", " "), *cells))
     text = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     idle = [f"{total[word]} {word}" for word in (MISSED, SKIPPED) if total[word]]
     return f"{text}\n\nNot counted: {', '.join(idle)}." if idle else text
-
-
-def _numbers(tried: int, found: Counter[str]) -> list[str]:
-    return [str(tried), *(str(found[outcome]) for outcome in COUNTED)]
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol")
@@ -52,13 +52,7 @@ def obstacle() -> str:
 
 
 def install() -> None:
-    """Install Slurm with apt-get, as root on Debian or Ubuntu.
-
-    Raises
-    ------
-    SlurmError
-        If that cannot be done, with the reason.
-    """
+    """Install Slurm with apt-get, as root on Debian or Ubuntu."""
     if os.geteuid() or not shutil.which("apt-get"):
         raise SlurmError(f"{obstacle()}, and only root with apt-get can install it")
     # RUNLEVEL=1 keeps the packages from starting services of their own
@@ -75,12 +69,8 @@ def install() -> None:
 class Cluster:
     """A Slurm that runs from ``with`` to the end of its block.
 
-    Attributes
-    ----------
-    folder : Path
-        Configuration, sockets, state and logs.
-    variables : dict of str to str
-        The environment in which ``sbatch`` and the like find this Slurm.
+    Configuration, sockets, state and logs are in ``folder``. Commands like ``sbatch``
+    find this Slurm by ``variables``.
     """
 
     def __init__(self) -> None:
@@ -234,21 +224,15 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-@contextlib.contextmanager
-def ending_by_signal() -> Iterator[None]:
-    """Turn TERM and HUP into an exception, so that the cluster is closed."""
-    for signum in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(signum, lambda number, frame: sys.exit(128 + number))
-    yield
-
-
 def main(command: list[str]) -> int:
     """Run a command with its own Slurm; return its exit code."""
     if not command:
         print(__doc__)
         return 2
+    for signum in (signal.SIGTERM, signal.SIGHUP):  # so that the cluster is closed
+        signal.signal(signum, lambda number, frame: sys.exit(128 + number))
     try:
-        with ending_by_signal(), Cluster() as cluster:
+        with Cluster() as cluster:
             return subprocess.call(command, env=cluster.variables)
     except SlurmError as error:
         print(f"dadmm: {error}", file=sys.stderr)

@@ -90,6 +90,18 @@ class Slurm:
         facts = self.facts(job)
         return facts["JobState"], facts["ExitCode"], self.said(job)
 
+    def succeed(self, job: str) -> str:
+        """Wait for the end of a job that succeeds; return its output."""
+        state, code, said = self.end(job)
+        assert (state, code) == ("COMPLETED", "0:0"), said
+        return said
+
+    def refuse(self, job: str) -> str:
+        """Wait for the end of a job with an error; return its output."""
+        state, code, said = self.end(job)
+        assert (state, code) == ("FAILED", "2:0"), said
+        return said
+
     def processes(self, job: str) -> list[int]:
         """Return the processes that still belong to a job."""
         mark = f"SLURM_JOB_ID={job}".encode()
@@ -165,9 +177,7 @@ def assert_same_results(found, wanted):
 def test_mpiexec_spans_both_nodes(slurm, expected):
     arguments = ["--topology", "ring", "--scheme", "vp", "--max-iter", "100"]
     job = slurm.submit("-N2", "-n", 6, job=[*arguments, "--out", "runs/mpiexec"])
-    state, code, said = slurm.end(job)
-
-    assert (state, code) == ("COMPLETED", "0:0"), said
+    said = slurm.succeed(job)
     assert said.splitlines()[-1] == (
         "dadmm: ended at max_iter, not converged, after 100 iterations; "
         "results in runs/mpiexec"
@@ -184,9 +194,7 @@ def test_srun_starts_ranks_by_pmi(slurm, expected):
         pytest.skip("Open MPI needs PMIx, which this Slurm has not")
     arguments = ["--topology", "ring", "--max-iter", "50"]
     job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_LAUNCHER="srun")
-    state, code, said = slurm.end(job)
-
-    assert (state, code) == ("COMPLETED", "0:0"), said
+    said = slurm.succeed(job)
     result = slurm.folder / f"runs/slurm-{job}/result.npz"
     assert_same_results(result, expected(4, *arguments))
 
@@ -234,9 +242,7 @@ def test_a_cancelled_job_leaves_no_process(slurm):
 
 def test_an_invalid_setting_is_an_error_before_ranks_start(slurm):
     job = slurm.submit("-n", 4, job=["--topology", "rink", "--scheme", "vpp"])
-    state, code, said = slurm.end(job)
-
-    assert (state, code) == ("FAILED", "2:0")
+    said = slurm.refuse(job)
     assert said.startswith("dadmm: unknown scheme 'vpp'; choose one of")
     assert len(said.splitlines()) == 1
 
@@ -244,9 +250,7 @@ def test_an_invalid_setting_is_an_error_before_ranks_start(slurm):
 def test_a_missing_project_is_an_error(slurm):
     """Slurm runs a copy of the script outside the project."""
     job = slurm.submit("-n", 1, job=[], DADMM_HOME="/nowhere")
-    state, code, said = slurm.end(job)
-
-    assert (state, code) == ("FAILED", "2:0")
+    said = slurm.refuse(job)
     assert "cannot find the project in '/nowhere'; submit from its folder" in said
 
 
@@ -255,9 +259,7 @@ def test_no_environment_is_created_in_a_job(slurm, tmp_path):
     copy_launch(tmp_path)
     more = {"DADMM_HOME": str(tmp_path), "DADMM_ENVIRONMENT": "", "DADMM_MPIEXEC": ""}
     job = slurm.submit("-n", 1, job=[], DADMM_PYTHON=sys.executable, **more)
-    state, code, said = slurm.end(job)
-
-    assert (state, code) == ("FAILED", "2:0"), said
+    said = slurm.refuse(job)
     assert f"there is no environment {tmp_path}/.venv; create it before the job" in said
     assert "./launch/setup" in said
 
@@ -275,9 +277,7 @@ def test_a_killed_job_is_resumed_from_its_checkpoint(slurm, expected):
     assert not (slurm.folder / "runs/killed/summary.json").exists()
 
     job = slurm.submit("-N2", "-n", 4, job=arguments, DADMM_TEST_SLOW="")
-    state, code, said = slurm.end(job)
-
-    assert (state, code) == ("COMPLETED", "0:0"), said
+    said = slurm.succeed(job)
     assert "dadmm: resuming runs/killed after iteration" in said
     assert_same_results(slurm.folder / "runs/killed/result.npz", expected(4, *SLOW))
 
@@ -288,13 +288,11 @@ def test_a_job_without_out_prints_the_command_that_resumes_it(slurm, expected):
     parts = slurm.folder / f"runs/slurm-{job}/parts"
     slurm.until(lambda: parts.is_dir() and len(list(parts.iterdir())) == 4, job)
     slurm.call("scancel", "--batch", "--signal=USR1", job)
-    state, code, said = slurm.end(job)
-    assert (state, code) == ("COMPLETED", "0:0"), said
+    said = slurm.succeed(job)
     command = re.search(r"; run (sbatch -n 4 .*) to resume$", said.splitlines()[-1])[1]
 
     done = slurm.call(*shlex.split(command), DADMM_TEST_SLOW="")
-    state, code, said = slurm.end(done.stdout.split()[-1])
-    assert (state, code) == ("COMPLETED", "0:0"), said
+    said = slurm.succeed(done.stdout.split()[-1])
     assert f"dadmm: resuming runs/slurm-{job} after iteration" in said
     result = slurm.folder / f"runs/slurm-{job}/result.npz"
     assert_same_results(result, expected(4, *SLOW))
@@ -302,8 +300,7 @@ def test_a_job_without_out_prints_the_command_that_resumes_it(slurm, expected):
 
 def test_a_job_is_resumed_after_its_time_limit(slurm, limited, expected):
     """The same command leads to the results of an uninterrupted run of 20 ranks."""
-    state, code, said = slurm.end(limited["twenty"])
-    assert (state, code) == ("COMPLETED", "0:0"), said
+    said = slurm.succeed(limited["twenty"])
     assert "dadmm: stopped before the time limit after" in said
     assert "submit the same command again to resume" in said
     result = slurm.folder / "runs/twenty/result.npz"
@@ -312,9 +309,7 @@ def test_a_job_is_resumed_after_its_time_limit(slurm, limited, expected):
 
     again = [*TWENTY, "--out", "runs/twenty"]
     job = slurm.submit("-N2", "-n", 20, job=again, DADMM_TEST_SLOW="")
-    state, code, said = slurm.end(job)
-
-    assert (state, code) == ("COMPLETED", "0:0"), said
+    said = slurm.succeed(job)
     assert "dadmm: resuming runs/twenty after iteration" in said
     assert "dadmm: converged after" in said.splitlines()[-1]
     assert_same_results(result, expected(20, *TWENTY))
@@ -325,9 +320,7 @@ def test_a_job_may_be_requeued(slurm, limited, expected):
     slurm.until(lambda: "requeued as job" in slurm.said(job), job)
     slurm.slow.unlink(missing_ok=True)
     slurm.until(lambda: "dadmm: converged after" in slurm.said(job), job)
-    state, code, said = slurm.end(job)
-
-    assert (state, code) == ("COMPLETED", "0:0"), said
+    said = slurm.succeed(job)
     assert "dadmm: resuming runs/four after iteration" in said
     result = slurm.folder / "runs/four/result.npz"
     assert_same_results(result, expected(4, *SLOW))
