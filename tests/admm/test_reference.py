@@ -184,51 +184,31 @@ def test_every_rule_has_its_turn(graph, coupling):
         assert (blocked & ~raised).any()
 
 
+MANY, FEW = (8, 7, 9, 10, 6, 6), (3, 2, 1, 3, 3, 2)
+# arguments of `make_case` and changes of the settings
+CORNERS = {
+    "small shards": (("cluster", (1, 3, 12, 1, 2, 5)), {}),
+    "small shards, own": (("cluster", (1, 3, 12, 1, 2, 5)), {"coupling": "own"}),
+    "zero mean": (("ring", (3, 7, 8, 1, 6, 6), 0.5), {"zero_mean": True}),
+    "far from zero": (("ring", MANY, 1e4, 1e4 + 1, 1e-2), {}),
+    "far from the start": (("ring", MANY, 100.0, 0.0, 1e-2), {}),
+    "few and far from zero": (("ring", FEW, 1e4, 1e4 + 1, 1e-2), {}),
+    "few and far from the start": (("ring", FEW, 100.0, 0.0, 1e-2), {}),
+    "pair": (("pair",), {}),
+    "alone": (("alone",), {}),
+}
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("coupling", COUPLINGS)
-def test_small_and_uneven_shards(scheme, coupling):
-    case = make_case("cluster", sizes=(1, 3, 12, 1, 2, 5))
-    settings = change(BUSY, coupling=coupling)
+@pytest.mark.parametrize("corner", CORNERS)
+def test_library_follows_the_reference_into_corners(scheme, corner):
+    """From a start far from the data, W first takes up the mean."""
+    given, changes = CORNERS[corner]
+    case, settings = make_case(*given), change(BUSY, **changes)
     run = follow(case, scheme, settings)
 
     for t in (1, LAST):
         assert_same(solve(case, scheme, settings, t), run, t)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("coupling", COUPLINGS)
-def test_zero_mean(scheme, coupling):
-    """mu stays at zero, and the noise takes up the mean."""
-    case = make_case("ring", sizes=(3, 7, 8, 1, 6, 6), offset=0.5)
-    settings = change(BUSY, coupling=coupling, zero_mean=True)
-    run = follow(case, scheme, settings)
-
-    assert (run["mu"] == 0).all()
-    for t in (1, LAST):
-        assert_same(solve(case, scheme, settings, t), run, t)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("sizes", [(8, 7, 9, 10, 6, 6), (3, 2, 1, 3, 3, 2)])
-@pytest.mark.parametrize(("offset", "start"), [(1e4, 1e4 + 1), (100.0, 0.0)])
-def test_data_far_from_zero(scheme, sizes, offset, start):
-    """Near the data, and from a start so far away that W first takes up the mean."""
-    case = make_case("ring", sizes, offset, start, noise=1e-2)
-    run = follow(case, scheme, BUSY)
-
-    for t in (1, LAST):
-        assert_same(solve(case, scheme, BUSY, t), run, t)
-
-
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("graph", ["pair", "alone"])
-def test_one_neighbour_or_none(scheme, graph):
-    """A node alone has the centralised problem: weight zero."""
-    case = make_case(graph)
-    run = follow(case, scheme, BUSY)
-
-    for t in (1, LAST):
-        assert_same(solve(case, scheme, BUSY, t), run, t)
 
 
 @pytest.mark.parametrize("scheme", ["nap", "vp_nap"])
