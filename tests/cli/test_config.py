@@ -35,7 +35,6 @@ def complaint(*words: object) -> str:
 
 
 def test_defaults_are_those_of_solve():
-    """A run and a library call that say nothing do the same."""
     settings = RunConfig().solver_settings()
     parameters = inspect.signature(dadmm.solve).parameters
 
@@ -132,7 +131,6 @@ def test_toml_gives_back_the_same_settings(scheme, tmp_path):
     ],
 )  # fmt: skip
 def test_a_file_has_the_settings_that_apply(given, absent, present):
-    """And no others, which would seem to have decided something."""
     names = tomllib.loads(RunConfig(**given).to_toml()).keys()
 
     assert not names & set(absent.split())
@@ -146,7 +144,6 @@ def test_a_file_has_the_settings_that_apply(given, absent, present):
      ("start", "sfm_start"), ("reference", "compare_centralised")],
 )  # fmt: skip
 def test_an_old_name_gets_a_sentence_with_the_new_one(tmp_path, old, new):
-    """On the command line and in a file."""
     flag, now = (f"--{name.replace('_', '-')}" for name in (old, new))
     file = tmp_path / "old.toml"
     file.write_text(f"{old} = 1\n")
@@ -207,7 +204,6 @@ def test_flags_override_the_file(tmp_path):
     ],
 )
 def test_mistakes_in_a_file_are_named(text, words, tmp_path):
-    """With the name of the file, and what it should be."""
     file = tmp_path / "run.toml"
     file.write_text(text)
     said = complaint("--config", file)
@@ -217,7 +213,6 @@ def test_mistakes_in_a_file_are_named(text, words, tmp_path):
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
-    """Absent, a folder, or in another encoding."""
     assert "No such file" in complaint("--config", tmp_path / "none.toml")
     assert "it is a folder, not a file" in complaint("--config", tmp_path)
     (tmp_path / "old.toml").write_bytes(b'data = "\xe9.npy"')
@@ -238,7 +233,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     ],
 )
 def test_mistakes_in_flags_are_named(words, said):
-    """In one sentence, with a suggestion where one is close."""
     assert complaint(*words).startswith(said)
 
 

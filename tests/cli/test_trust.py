@@ -80,7 +80,6 @@ def test_a_command_line_does():
 
 
 def test_ones_own_run_is_resumed_by_the_same_words(capsys):
-    """Its config.toml is a file like others."""
     assert run("--problem", OWN, "--max-iter", 5, "--out", "run") == 0
     assert run("--problem", OWN, "--max-iter", 5, "--out", "b", "--no-quiet") == 0
     assert f" -m dadmm.run --problem {OWN} --resume b" in capsys.readouterr().out
@@ -121,7 +120,6 @@ def test_a_file_does_not_ask_to_remove_results(capsys):
 
 
 def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
-    """It is looked for where packages are installed."""
     here = str(Path.cwd())
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", ".", here)])
     monkeypatch.setattr(builder, "_offered", lambda: {"mean": OWN})
@@ -133,7 +131,6 @@ def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
 
 
 def test_a_sweep_asks_for_trust():
-    """Its grid is a file, too."""
     runtime = Runtime(sys.executable, "", {})
     grid = tasks.Grid(3, {"run": {"problem": OWN}}, [])
 

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import socket
 
 import numpy as np
 import pytest
@@ -107,17 +106,6 @@ def instead(file, make):
     make(file)
 
 
-def bind(file):
-    """Make a socket; its name may be longer than sockets allow."""
-    here = os.getcwd()
-    os.chdir(file.parent)
-    try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(file.name)
-    finally:
-        os.chdir(here)
-
-
 def cut(file):
     """Keep half of a file; half of a TOML file may be valid, so it ends at a =."""
     data = file.read_bytes()
@@ -138,14 +126,12 @@ def claim_a_lot(file):
         archive.writestr("edges.npy", buffer.getvalue())
 
 
-
 ANY_FILE = {
     "empty": lambda f: f.write_bytes(b""),
     "cut short": cut,
     "bytes": lambda f: f.write_bytes(np.random.default_rng(0).bytes(500)),
     "a folder": lambda f: instead(f, lambda g: g.mkdir()),
     "a named pipe": lambda f: instead(f, os.mkfifo),
-    "a socket": lambda f: instead(f, bind),
     "a device": lambda f: instead(f, lambda g: g.symlink_to("/dev/zero")),
 }
 # by file: what is done to it, and the tools that must refuse
@@ -227,14 +213,12 @@ def test_the_run_itself_is_fine(folder, tool):
 @pytest.mark.parametrize("tool", ["replay", "waiting", "plot", "resume"])
 @pytest.mark.parametrize("name", ["none", "a\0b", "x" * 5000])
 def test_no_folder_at_all(tmp_path, tool, name, capfd):
-    """Absent, or with a name that no folder can have."""
     assert use(tool, tmp_path / name) == 2
     assert len(capfd.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("words", ["", "3", "{}", '{"ranks": 4, "tasks": 3}'])
 def test_a_damaged_sweep_is_told(tmp_path, words, capfd):
-    """What `collect` reads first."""
     (tmp_path / "sweep.json").write_text(words)
 
     assert sweep.main(["collect", str(tmp_path)]) == 2
