@@ -21,12 +21,10 @@ AWKWARD = 'C:\\new\\"quoted"\t#1\n\r\x00\x1f\x7f\x80 é ☃ 𝄞 \u2028 = [x] {r
 
 
 def parse(*words: object) -> RunConfig:
-    """Return the settings of a command line."""
     return RunConfig.from_argv([str(word) for word in words])[0]
 
 
 def complaint(*words: object) -> str:
-    """Return what is said about a command line."""
     with pytest.raises(ConfigError) as caught:
         parse(*words)
     said = str(caught.value)
@@ -42,7 +40,6 @@ def test_defaults_are_those_of_solve():
 
 
 def test_every_setting_of_solve_is_a_setting_of_a_run():
-    """Aside from what is data, or what the main job decides."""
     others = {"problems", "topology", "comm", "theta0", "record", "record_edges"}
     others |= {"observe", "callbacks", "schedule", "checkpoints"}
 
@@ -60,7 +57,6 @@ def test_what_a_resumed_run_may_change_does_not_decide_its_result():
 
 
 def test_defaults_of_the_schemes_agree():
-    """`dadmm.solve`, a run, and a scheme that is built by hand."""
     for name in penalty.SCHEMES:
         scheme = penalty.build(name)
         for item in fields(penalty.schemes.Scheme):
@@ -95,7 +91,6 @@ def test_help_names_settings_choices_and_defaults(capsys):
     "scheme", [{"scheme": "vp_ap", "t_max": 0}, {"budget_trigger": math.inf}]
 )
 def test_toml_gives_back_the_same_settings(scheme, tmp_path):
-    """All types: text, integers, numbers, truth values, and None as absence."""
     config = RunConfig(
         data=AWKWARD, nodes=7, eta0=1e-300, tolerance=0.1 + 0.2, max_seconds=2.5,
         strict=True, out="there", **{"scheme": "nap", **scheme},
@@ -160,7 +155,6 @@ OTHER = {
 
 @pytest.mark.parametrize("scheme", penalty.SCHEMES)
 def test_a_scheme_looks_at_no_setting_but_those_it_names(scheme):
-    """The same bits, edges included, whatever the others are."""
     unused = {k: v for k, v in OTHER.items() if k not in penalty.SCHEMES[scheme].uses}
     found = [
         dadmm.solve(
@@ -291,7 +285,6 @@ def test_a_setting_out_of_range_is_named_with_its_rule(setting, said):
 
 
 def test_help_lists_what_may_be_given_anew_on_resuming(capsys):
-    """Exactly the settings that a resumed run accepts."""
     with pytest.raises(SystemExit):
         RunConfig.from_argv(["--help"])
     text = " ".join(capsys.readouterr().out.split())

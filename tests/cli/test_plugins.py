@@ -97,7 +97,6 @@ def package(tmp_path, monkeypatch):
 
 
 def offer(site, **points):
-    """Install what makes the package offer problems."""
     info = site / "mypackage-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1")
@@ -106,7 +105,6 @@ def offer(site, **points):
 
 
 def run(*words, out="run"):
-    """Run the main job in silence and return its arrays."""
     assert main([*map(str, words), "--out", out, "--quiet"]) == 0
     return arrays_of(out)
 
@@ -132,7 +130,6 @@ def test_a_class_is_named_by_its_module(source):
 
 
 def test_an_installed_package_offers_problems_by_name(package):
-    """In the entry-point group ``dadmm.problems``."""
     offer(package, mean="mypackage.module:Mean")
 
     assert_array_equal(
@@ -157,7 +154,6 @@ def test_settings_reach_the_constructor():
 
 
 def test_a_plugin_keeps_its_own_defaults():
-    """Unless a flag is given; alpha is shared out among the nodes, as for others."""
     rows = np.ones((4, 2))
     plain = RunConfig(problem=MEAN[1])
     told = RunConfig(problem=MEAN[1], alpha=3.0, n_components=7)
@@ -223,7 +219,6 @@ def over_mpi(site, *words):
 
 @pytest.mark.mpi
 def test_ranks_find_what_one_process_finds(package):
-    """Each imports the module and builds a problem of its own rows."""
     for i in range(3):
         np.save(f"part-{i}.npy", np.random.default_rng(i).normal(size=(4 + i, 3)))
     offer(package, mean="mypackage.module:Mean")
@@ -252,7 +247,6 @@ def test_the_template_keeps_its_promises():
 
 
 def test_the_template_runs(monkeypatch):
-    """As its first lines say; with the intercept of the pooled rows."""
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(ROOT)
     kind = builder.find("examples.template_problem:RidgeWithIntercept")

@@ -53,7 +53,6 @@ def run(*words, out="run"):
     ],
 )  # fmt: skip
 def test_a_run_does_what_solve_does(name, flags, settings):
-    """On synthetic data; each node has its share of the alpha of all."""
     pairs = [(f"--{k.replace('_', '-')}", v) for k, v in flags.items()]
     words = [word for pair in pairs for word in pair if word is not None]
     found, _ = run("--problem", name, *SMALL, *words)
@@ -69,7 +68,6 @@ def test_a_run_does_what_solve_does(name, flags, settings):
 
 
 def test_a_convex_run_estimates_how_far_the_optimum_is(capsys):
-    """From its own certificate: no data were gathered for it."""
     assert main([*map(str, ("--problem", "ridge", *SMALL)), "--out", "run"]) == 0
     lines = capsys.readouterr().out.splitlines()
 
@@ -123,7 +121,6 @@ def test_a_mistake_is_one_sentence(words, said, capsys):
 
 
 def test_other_columns_on_one_node_are_a_mistake(capsys):
-    """Told by the parameters that would follow from them."""
     for i in range(2):
         np.save(f"part-{i}.npy", np.ones((5, 3 + i)))
     words = ("--problem", "ridge", "--data", "part-{rank}.npy", "--nodes", 2)
@@ -165,7 +162,6 @@ def write_houses(path, head=HOUSES, *, seed=0, n=30):
 
 
 def test_coefficients_have_the_names_of_their_columns(capsys):
-    """In the summary, as means over the nodes, in the arrays, and on the screen."""
     write_houses("houses.csv")
     words = ("--problem", "least_squares", "--data", "houses.csv", "--nodes", 3)
     assert main([*map(str, words), "--target", "rooms", "--out", "rooms"]) == 0

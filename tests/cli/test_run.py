@@ -23,7 +23,14 @@ from dadmm.exchange import launch_link, world
 from dadmm.problems import PPCA
 from dadmm.run import main
 from tests.support.processes import Job, python, variables
-from tests.support.runs import arrays_of, contents, refused, summary_of
+from tests.support.runs import (
+    arrays_of,
+    assert_same_arrays,
+    contents,
+    history_of,
+    refused,
+    summary_of,
+)
 
 SMALL = ("--nodes", 4, "--n-samples", 60, "--dimension", 6, "--n-components", 2)
 SHORT = (*SMALL, "--max-iter", 12)
@@ -45,7 +52,6 @@ def run(*words: object, out: str = "run") -> Path:
 
 
 def table_of(path: Path) -> dict[str, np.ndarray]:
-    """Return a CSV file by column."""
     with path.open() as file:
         header, *rows = csv.reader(file)
     return dict(zip(header, np.array(rows, dtype=float).T, strict=True))
@@ -53,22 +59,14 @@ def table_of(path: Path) -> dict[str, np.ndarray]:
 
 def assert_same(first: Path, second: Path) -> None:
     """Assert that two runs found the same, to the last bit."""
-    mine, other = arrays_of(first), arrays_of(second)
-    assert list(mine) == list(other)
-    for name, array in mine.items():
-        assert_array_equal(array, other[name], err_msg=name)
-    mine, other = table_of(first / "history.csv"), table_of(second / "history.csv")
-    assert list(mine) == list(other)
-    for name, column in mine.items():
-        if not name.endswith("seconds"):
-            assert_array_equal(column, other[name], err_msg=name)
+    assert_same_arrays(first / "result.npz", second / "result.npz")
+    assert history_of(first) == history_of(second)
     mine, other = summary_of(first), summary_of(second)
     for name in mine.keys() - {"seconds"}:
         assert mine[name] == other[name]
 
 
 def test_a_configuration_fed_back_repeats_the_run():
-    """Into a new folder, wherever the first results went, and with as many nodes."""
     words = ("--scheme", "vp_nap", "--topology", "star", "--budget-trigger", "inf")
     words += ("--coupling", "own", "--eta0", 0.1, "--noise-variance", 1e-3, "--strict")
     main([str(word) for word in (*SHORT, *words, "--out", "first", "--overwrite")])
@@ -86,7 +84,6 @@ def test_a_configuration_fed_back_repeats_the_run():
 
 
 def test_settings_that_do_not_apply_are_no_part_of_a_run():
-    """They are not in its file, which repeats it, and it is resumed without them."""
     words = ("--t-max", 3, "--budget0", 7, "--bits", 4, "--record-edges")
     first = run(*SHORT, *words)
     again = run("--config", first / "config.toml", out="again")
@@ -369,7 +366,6 @@ def test_a_run_that_can_go_on_prints_the_command(capsys, monkeypatch):
 
 
 def test_a_time_limit_stops_a_run_with_results(capsys):
-    """At the end of the round after the one in which it passes."""
     words = (*SMALL, "--topology", "chain", "--tolerance", 0, "--max-seconds", 1e-9)
     assert main([*map(str, words), "--out", "run"]) == 0
 
@@ -410,7 +406,6 @@ def clock(monkeypatch):
 
 
 def test_the_progress_line_is_rewritten_on_a_terminal(clock, capsys, monkeypatch):
-    """It fits, never wraps, and is wiped at the end."""
     monkeypatch.setenv("DADMM_PROGRESS", "live")
     monkeypatch.setenv("COLUMNS", "60")
     line = ProgressLine(max_iter=1000)
@@ -425,7 +420,6 @@ def test_the_progress_line_is_rewritten_on_a_terminal(clock, capsys, monkeypatch
 
 
 def test_progress_elsewhere_is_a_line_now_and_then(clock, capsys, monkeypatch):
-    """Every ten seconds, so that a log stays short; nothing to wipe."""
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
     line = ProgressLine(max_iter=1000)
     for t in range(1, 25):
@@ -515,7 +509,6 @@ def test_a_signal_stops_a_run_with_results(number, tmp_path):
 
 
 def test_output_that_cannot_grow_ends_the_run(tmp_path):
-    """A quota, or a full disk: one sentence, code 2, and nothing that looks whole."""
     words = " ".join(map(str, SMALL))
     endless = "--tolerance 0 --max-iter 100000000 --record-edges"
     script = f'ulimit -f 16; exec "$0" -m dadmm.run {words} {endless} --out run'
@@ -538,7 +531,6 @@ def test_without_a_launcher_there_is_one_process(monkeypatch):
 
 @pytest.mark.parametrize(("rank", "size"), launch_link.LAUNCHERS)
 def test_launchers_are_recognised_by_what_they_say(rank, size, monkeypatch):
-    """MPICH and Intel MPI, Open MPI, PMIx, and Slurm with PMIx."""
     monkeypatch.setenv(rank, "2")
     monkeypatch.setenv(size, "20")
 

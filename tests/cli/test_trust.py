@@ -100,7 +100,6 @@ def test_ones_own_run_is_resumed_by_the_same_words(capsys):
      "dadmm.run:main", "builtins:type", "functools:partial"],
 )  # fmt: skip
 def test_a_problem_is_a_class_with_its_methods(name, capsys):
-    """Not whatever can be called, which would be given the rows and settings."""
     assert run("--problem", name) == 2
     said = capsys.readouterr().err
     assert "not a class" in said or "has no method" in said
@@ -142,7 +141,6 @@ def test_a_sweep_asks_for_trust():
 
 
 def test_a_job_that_goes_on_says_the_class_again():
-    """For the run's own config.toml does not count."""
     assert run("--problem", OWN, "--max-iter", 5, "--out", "run") == 0
     asked = {"overwrite": False, "max_iter": 9, "problem": OWN}
     asked = read_config(Path("run")) | asked

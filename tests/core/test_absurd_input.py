@@ -83,7 +83,6 @@ MATRICES = {
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".txt", ".mat"])
 @pytest.mark.parametrize("kind", FILES)
 def test_data_that_are_no_data(kind, suffix, tmp_path, capfd):
-    """No reader waits for a pipe, and none reads a device without an end."""
     make, words = FILES[kind]
     file = tmp_path / f"data{suffix}"
     make(file)
@@ -145,7 +144,6 @@ TABLES = {
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_settings_that_are_none(kind, tmp_path, capfd):
-    """Also as the network of a replay."""
     text, words = TABLES[kind]
     (tmp_path / "my.toml").write_text(text)
     assert words in refused(capfd, *SMALL[:-4], "--config", tmp_path / "my.toml")

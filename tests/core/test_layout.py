@@ -37,7 +37,6 @@ def test_packing_and_viewing_are_inverse():
 
 @pytest.mark.parametrize("lead", [(), (3,), (3, 2), (0,)])
 def test_parts_of_a_stack_keep_its_leading_axes(lead):
-    """All neighbours' parameters open in one call."""
     layout = Layout(PPCA)
     thetas = np.random.default_rng(0).normal(size=(*lead, 13))
 

@@ -16,7 +16,6 @@ VALUES = [
 
 @pytest.mark.parametrize("value", VALUES)
 def test_a_value_is_read_back(value):
-    """Strings keep every character, and infinity is no word of JSON's."""
     found = tomllib.loads(f"x = {toml_value(value)}\n")["x"]
 
     assert repr(found) == repr(list(value) if isinstance(value, tuple) else value)

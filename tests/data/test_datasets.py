@@ -62,7 +62,6 @@ def saved(tmp_path):
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".txt", ".mat"])
 def test_every_format_gives_the_same_matrix(saved, suffix):
-    """To the last bit, as float64, by path or by string."""
     for path in (saved(suffix), str(saved(suffix))):
         matrix = load_matrix(path)
         assert matrix.dtype == np.float64
@@ -70,7 +69,6 @@ def test_every_format_gives_the_same_matrix(saved, suffix):
 
 
 def test_npy_is_mapped_and_read_only(saved):
-    """Rows are read when they are used, and cannot be changed."""
     assert isinstance(open_matrix(saved(".npy")), np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         load_matrix(saved(".npy"))[0, 0] = 1
@@ -90,7 +88,6 @@ def test_numbers_of_any_type_and_shape_can_be_loaded(tmp_path, dtype):
 
 @pytest.mark.parametrize("suffix", [".npz", ".mat"])
 def test_one_of_several_arrays_is_chosen_by_its_name(tmp_path, suffix):
-    """As an argument, or after two colons."""
     path, arrays = tmp_path / f"x{suffix}", {"A": MATRIX, "B": 2 * MATRIX}
     np.savez(path, **arrays) if suffix == ".npz" else io.savemat(path, arrays)
 
@@ -138,7 +135,6 @@ def test_a_name_is_refused_where_there_are_none(saved, suffix):
     ],
 )
 def test_bad_arrays_get_one_sentence(tmp_path, array, sentence):
-    """In .npy as in .npz; objects are never unpickled."""
     np.save(tmp_path / "bad.npy", array)
     np.savez(tmp_path / "bad.npz", x=array)
 

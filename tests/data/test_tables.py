@@ -50,7 +50,6 @@ def files(tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_the_target_is_found(source, target):
-    """By number, by name, or where it is by default; and comes last."""
     rows, names, nodes = tables.load(source, target)
 
     assert nodes is None
@@ -101,7 +100,6 @@ def test_names_follow_their_columns():
 
 @pytest.mark.parametrize("source", ["last.npy", "part-{rank}.npy", "part-{rank}.npz"])
 def test_a_node_reads_its_own_rows(source):
-    """From its share of a file, or from a file of its own."""
     whole = shard.split(BOTH, 3)
 
     for i in range(3):

@@ -58,7 +58,6 @@ def runs(tmp_path_factory):
 @pytest.mark.parametrize("kind", OF_ALL)
 @pytest.mark.parametrize("names", [("nap",), ("nap", "auto", "ring")])
 def test_every_kind_is_drawn(kind, names, runs, tmp_path, capsys):
-    """As PNG and SVG, of one run and of several; the paths are printed."""
     folders = [runs[name] for name in names]
     assert plot.main([*folders, "--kind", kind, "--out", str(tmp_path)]) == 0
 
@@ -71,7 +70,6 @@ def test_every_kind_is_drawn(kind, names, runs, tmp_path, capsys):
 
 
 def test_pictures_go_into_the_first_run_s_folder(tmp_path):
-    """Unless --out says otherwise; the kinds of the command line are those drawn."""
     folder = make(tmp_path / "run", "--nodes", "3", *RECORD)
     assert plot.main([folder, "--format", "svg"]) == 0
 
@@ -90,7 +88,6 @@ def test_a_run_without_edges_has_the_other_pictures(name, runs, tmp_path, capsys
 
 
 def test_the_same_run_gives_the_same_picture(runs, tmp_path):
-    """Byte for byte, in all formats: no dates, no random names."""
     formats = ("--format", "png,svg,pdf")
     for out in "ab":
         plot.main(
@@ -113,7 +110,6 @@ def test_bad_input_is_one_sentence(runs, tmp_path, capsys):
 
 
 def test_runs_are_named_by_what_differs(runs, tmp_path):
-    """The settings that differ, not those about watching; else the folders."""
 
     def names(*folders):
         return labels([Run.read(folder) for folder in folders])
@@ -128,7 +124,6 @@ def test_runs_are_named_by_what_differs(runs, tmp_path):
 
 
 def test_a_setting_that_a_scheme_does_not_have_names_no_run(runs, tmp_path):
-    """`auto` has no eta0, neither in names nor beside its penalties."""
     folder = tmp_path / "fixed"
     make(folder, *RECORD, "--nodes", "6", "--scheme", "fixed", "--eta0", "2.5")
     both = [Run.read(runs["auto"]), Run.read(folder)]
@@ -233,7 +228,6 @@ def test_no_two_nodes_stand_on_the_same_place(name, n):
 
 
 def test_moments_hold_the_first_the_most_and_the_last():
-    """In which the edges differ most; one moment where nothing ever moves."""
     eta = np.full((40, 3), 10.0)
     eta[5:20, 1], eta[7, 2] = 12.0, 20.0
 

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.mpi
 
 RING, STAR = Topology.ring(6), Topology.star(6)
 
+
 def test_an_identity_repeats():
     mine = identity.identity({"eta0": 10.0, "seed": 3, "sending": Sending()}, RING)
     again = identity.identity(
@@ -126,7 +127,6 @@ def refused(*groups, cwd) -> str:
     ],
 )
 def test_other_settings_of_some_ranks_are_named(tmp_path, theirs, sentence):
-    """By rank 0 alone, with code 2 of all, before anything is made or awaited."""
     (tmp_path / "a.toml").write_text("eta0 = 2.5\n")
     said = refused((2, *RUN), (2, *RUN, *theirs), cwd=tmp_path)
 
@@ -151,7 +151,6 @@ def test_another_version_or_graph_of_one_rank_is_named(tmp_path, what, sentence)
 
 
 def test_an_error_of_some_ranks_comes_first(tmp_path):
-    """What one rank cannot read, it cannot compare."""
     said = refused((2, *RUN), (1, *RUN, "--scheme", "npa"), cwd=tmp_path)
 
     assert said.startswith("rank 2: unknown scheme 'npa'; choose one of")
@@ -170,7 +169,6 @@ def test_ranks_alike_run_although_written_otherwise(tmp_path):
 
 
 def test_a_graph_file_is_read_by_rank_0_for_all(tmp_path):
-    """On another host it may have other contents, or not be there."""
     for name, text in (("a", "0 1\n1 2\n2 3\n"), ("b", "0 1\n0 2\n0 3\n")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "path.edges").write_text(text)

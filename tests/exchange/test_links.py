@@ -111,7 +111,6 @@ OPTIONS = [
 @pytest.mark.parametrize("scheme", ["auto", "nap", "fixed"])
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda it: "+".join(it))
 def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
-    """Messages, bytes and silent ones, from the bytes of each edge and iteration."""
     if "drop_probability" in options and scheme != "fixed":
         pytest.skip("losses go with fixed only")
     schedule = Schedule.matchings(RING) if turns else None

@@ -25,7 +25,7 @@ from tests.support.processes import (
     python,
     settings_of,
 )
-from tests.support.runs import history_of, summary_of
+from tests.support.runs import assert_same_arrays, history_of, summary_of
 
 pytestmark = pytest.mark.mpi
 
@@ -77,7 +77,6 @@ def misfortune(event: str, cwd: Path):
     [("raise", 1, "this was to be expected"), ("diverge", 2, "there is no minimum")],
 )
 def test_an_error_on_one_rank_ends_the_job(tmp_path, event, code, words):
-    """A traceback for what should not happen, a sentence for what a user can mend."""
     ended = misfortune(event, tmp_path)
 
     assert ended.code == code
@@ -106,7 +105,6 @@ def test_a_signal_to_one_rank_stops_all_in_good_order(tmp_path, event):
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_to_mpiexec_stops_all_in_good_order(tmp_path, number):
-    """All ranks after the same iteration, with results."""
     if number == signal.SIGINT and "OMPI_ALLOW_RUN_AS_ROOT" in the_settings():
         pytest.skip("Open MPI kills its ranks; launch/local sends USR1 instead")
     job = mpi_python(4, "-m", "dadmm.run", "--out", "run", *FOREVER, cwd=tmp_path)
@@ -355,7 +353,6 @@ def test_a_full_disk_leaves_no_draft(reports, folder):
 
 @pytest.mark.parametrize("name", GOOD)
 def test_the_main_job_writes_the_same_over_mpi(reports, folder, name, monkeypatch):
-    """Files of results of four ranks, and of one process with four nodes."""
     monkeypatch.chdir(folder)
     arguments = [str(word) for word in GOOD[name]]
     here, there = Path("alone") / name, Path("ranks") / name
@@ -371,13 +368,6 @@ def test_the_main_job_writes_the_same_over_mpi(reports, folder, name, monkeypatc
     ours, alone = summary_of(there), summary_of(here)
     for key in ("iterations", "reason", "messages", "bytes", "metrics", "n_nodes"):
         assert ours[key] == alone[key]
-
-
-def assert_same_arrays(here: Path, there: Path) -> None:
-    with np.load(here) as alone, np.load(there) as ours:
-        assert alone.files == ours.files
-        for name in alone.files:
-            assert_array_equal(alone[name], ours[name], err_msg=name)
 
 
 def test_not_converging_is_code_3_where_it_matters(reports):

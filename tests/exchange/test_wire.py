@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 
 from benchmarks.emulation.hosts import OVER_TCP, spread
 from benchmarks.emulation.network import AGENT, EmulatedNetwork
 from launch.mpi.mpiexec import command_on_hosts
 from tests.support.emulation import network, start_netem
 from tests.support.processes import Job, find_mpiexec, python, variables
+from tests.support.runs import assert_same_arrays, summary_of
 
 pytestmark = pytest.mark.mpi
 
@@ -61,7 +61,7 @@ def run(pair: EmulatedNetwork, folder: Path, dimension: int, iterations: int) ->
         ended = Job(pair.command(0, command), None, chosen).end()
     after = sum(host["tx_bytes"] for host in pair.counters())
     assert ended.code == 0, ended.err
-    summary = json.loads((folder / "run" / "summary.json").read_text())
+    summary = summary_of(folder / "run")
     return Sent(summary["messages"], summary["bytes"], after - before)
 
 
@@ -90,7 +90,6 @@ def test_interfaces_send_the_bytes_that_are_counted(iterations, capsys):
 
 
 def test_a_network_changes_no_bit(tmp_path):
-    """Four ranks on three hosts, and four nodes in one process."""
     rest = ("--topology", "ring", "--max-iter", 40, "--tolerance", 0, "--quiet")
     counters = tmp_path / "counters.json"
     spread = start_netem(
@@ -102,12 +101,8 @@ def test_a_network_changes_no_bit(tmp_path):
         ended = job.end()
         assert ended.code == 0, ended.err
 
-    results = [tmp_path / name / "result.npz" for name in ("alone", "spread")]
-    one, other = map(np.load, results)
-    assert set(one) == set(other)
-    for name in one:
-        assert_array_equal(one[name], other[name])
-    summary = json.loads((tmp_path / "spread" / "summary.json").read_text())
+    assert_same_arrays(*(tmp_path / k / "result.npz" for k in ("alone", "spread")))
+    summary = summary_of(tmp_path / "spread")
     assert summary["hosts"] == {"host0": 2, "host1": 1, "host2": 1}
     sent = json.loads(counters.read_text())
     assert list(sent) == ["host0", "host1", "host2"]

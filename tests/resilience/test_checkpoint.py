@@ -71,7 +71,6 @@ def interrupted(tmp_path, at, **settings):
     | dict.fromkeys(("vp_nap", how) for how in SENDING),
 )
 def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, scheme, how):
-    """For every scheme and every way of sending less, some with a schedule."""
     odd = (len(scheme) + len(how)) % 2
     settings = {"scheme": scheme, "sending": SENDING[how], "tolerance": 0}
     settings["schedule"] = SCHEDULES["matchings" if odd else "always"]
@@ -84,9 +83,7 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, scheme, how):
 
 @pytest.mark.parametrize("stopping", ["optimality", "residuals", "objective"])
 @pytest.mark.parametrize("agreement", ["neighbours", "global"])
-@pytest.mark.parametrize(
-    ("before", "every"), [(1, 1), (6, 1), (13, 3), (15, 3)]
-)
+@pytest.mark.parametrize(("before", "every"), [(1, 1), (6, 1), (13, 3), (15, 3)])
 def test_a_resumed_run_converges_when_it_would_have(
     tmp_path, stopping, agreement, before, every
 ):
@@ -106,7 +103,6 @@ def test_a_resumed_run_converges_when_it_would_have(
 
 @pytest.mark.parametrize("at", range(1, 20, 2))
 def test_a_signal_leaves_the_verdict_alone(tmp_path, at):
-    """A run that is stopped near its end converges at the same iteration."""
     settings = {"max_iter": 400, "tolerance": 0.05}
     whole = ppca(**settings)
 
@@ -123,7 +119,6 @@ def test_a_signal_leaves_the_verdict_alone(tmp_path, at):
 
 
 def test_losses_go_on_where_they_were(tmp_path):
-    """Each iteration has its own random numbers."""
     settings = {"scheme": "fixed", "sending": Sending(drop_probability=0.3)}
     settings["tolerance"] = 0
     whole = ppca(**settings)
@@ -142,7 +137,6 @@ def test_saving_changes_nothing(tmp_path):
 
 
 def test_the_last_two_are_kept(tmp_path):
-    """By count every seventh, and the end of a run that has not converged."""
     ppca(tolerance=0, checkpoints=Checkpoints(tmp_path, every=7, saves=False))
     assert list(tmp_path.iterdir()) == []
     ppca(tolerance=0, checkpoints=Checkpoints(tmp_path, every=7))
@@ -154,7 +148,6 @@ def test_the_last_two_are_kept(tmp_path):
 
 
 def test_an_incomplete_checkpoint_is_passed_over(tmp_path):
-    """The job was killed while it was written; the one before is whole."""
     whole = ppca(tolerance=0)
     ppca(tolerance=0, max_iter=30, checkpoints=Checkpoints(tmp_path, every=8))
     checkpoint.path_of(tmp_path, 30, 4).unlink()
@@ -180,7 +173,6 @@ def run(saved, tmp_path):
 
 
 def complaint(folder, **settings):
-    """Return what is said when a run cannot be resumed."""
     settings = {"tolerance": 0} | settings
     with pytest.raises(CheckpointError) as told:
         ppca(checkpoints=Checkpoints(folder, resume=True), **settings)
@@ -188,7 +180,6 @@ def complaint(folder, **settings):
 
 
 def test_files_that_are_not_there_are_named(run, tmp_path):
-    """With the iteration and the node, where there is no older one."""
     folder = tmp_path / "none"
     assert complaint(folder).startswith(f"there is no checkpoint in {folder}")
     shutil.copy(checkpoint.path_of(run, 20, 1), checkpoint.path_of(run, 20, 2))
@@ -243,7 +234,6 @@ def test_a_run_that_has_come_as_far_as_it_may_has_its_results(run):
 
 
 def main(*words):
-    """Return the exit code of a command line."""
     return dadmm.run.main([str(word) for word in words])
 
 
@@ -300,9 +290,7 @@ def test_rows_of_several_sessions_add_up():
     assert_same_files()
 
 
-def test_the_seconds_of_a_resumed_run_are_of_its_last_session(capsys, monkeypatch
-):
-    """All of them; beside them are those of all sessions, under their own name."""
+def test_the_seconds_of_a_resumed_run_are_of_its_last_session(capsys, monkeypatch):
     clock = itertools.count()  # every phase takes one second
     monkeypatch.setattr(dadmm.admm.algorithm, "perf_counter", lambda: next(clock))
     main(*ENDLESS, "--max-iter", 20, "--out", "run")
@@ -325,8 +313,6 @@ def list_as_over_mpi():
 
 
 def killed_after(t, *words):
-    """Run a command line that is killed after an iteration."""
-
     def kill(self, now, nodes):
         record(self, now, nodes)
         if now == t:
@@ -340,7 +326,6 @@ def killed_after(t, *words):
 
 
 def test_halves_of_two_checkpoints_do_not_make_one():
-    """Two sessions died while they saved, each with files of other nodes."""
     common = (*ENDLESS, "--max-iter", 60)
     with pytest.raises(KeyboardInterrupt):
         killed_after(34, *common, "--checkpoint-every", 15, "--out", "run")
@@ -355,7 +340,6 @@ def test_halves_of_two_checkpoints_do_not_make_one():
 
 
 def test_a_run_that_died_in_its_last_files_brings_its_results():
-    """All iterations are done, and neither result.npz nor a summary is there."""
     common = (*ENDLESS, "--max-iter", 30)
     main(*common, "--out", "whole")
     main(*common, "--out", "run")
@@ -367,8 +351,7 @@ def test_a_run_that_died_in_its_last_files_brings_its_results():
     assert_same_files()
 
 
-def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows(
-):
+def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows():
     """The merged rows count; those parts that are still there are not all of them."""
     common = (*ENDLESS, "--max-iter", 30)
     main(*common, "--out", "whole")
@@ -383,9 +366,7 @@ def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows(
     assert history_of("run") == history_of("whole")
 
 
-def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(capsys
-):
-    """A run that converged, one that is not there, and settings of another run."""
+def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(capsys):
     main(*COMMON, "--quiet", "--out", "done")
     main(*COMMON, "--quiet", "--max-iter", 9, "--out", "run")
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
@@ -412,9 +393,7 @@ def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(capsys
 
 
 @pytest.mark.parametrize("kind", ["history", "edges"])
-def test_rows_of_a_node_that_are_not_there_are_missed(capsys, kind
-):
-    """The part of one rank is gone, and those of the others are whole."""
+def test_rows_of_a_node_that_are_not_there_are_missed(capsys, kind):
     common = (*ENDLESS, "--record-edges")
     main(*common, "--max-iter", 20, "--out", "run")
     Path("run/parts").mkdir()

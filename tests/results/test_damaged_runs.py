@@ -63,17 +63,14 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def folder(whole, tmp_path):
-    """A copy of it."""
     return shutil.copytree(whole, tmp_path / "run")
 
 
 def edit(file, **entries):
-    """Change entries of a JSON file."""
     file.write_text(json.dumps(json.loads(file.read_text()) | entries))
 
 
 def cell(file, column, value):
-    """Change one number of a CSV file."""
     head, *lines = file.read_text().splitlines()
     words = lines[5].split(",")
     words[head.split(",").index(column)] = value
@@ -82,26 +79,22 @@ def cell(file, column, value):
 
 
 def setting(file, line):
-    """Change a setting."""
     name = line.partition(" =")[0]
     kept = [k for k in file.read_text().splitlines() if not k.startswith(f"{name} =")]
     file.write_text("\n".join([*kept, line]) + "\n")
 
 
 def arrays(file, **changed):
-    """Change arrays of a .npz file."""
     with np.load(file) as found:
         np.savez(file, **(dict(found) | changed))
 
 
 def edges(file):
-    """Return the edges of a run."""
     with np.load(file) as found:
         return found["edges"]
 
 
 def instead(file, make):
-    """Put something else in a file's place."""
     file.unlink()
     make(file)
 
@@ -193,7 +186,6 @@ CASES = [
 
 @pytest.mark.parametrize(("file", "damage", "tool"), CASES)
 def test_damage_is_told_in_one_sentence(folder, file, damage, tool, capfd):
-    """Whatever is wrong, without a traceback and without waiting for a pipe."""
     (ANY_FILE.get(damage) or OWN[file][damage][0])(folder / file)
     kind = "eta" if file == "edges.csv" else "convergence"
 

@@ -59,7 +59,6 @@ def folder(finished, tmp_path, monkeypatch):
 
 
 def test_overwriting_leaves_what_is_not_listed(folder):
-    """Also in folders that have the names of the run's own."""
     own = ("notes.txt", "parts/wheel.stl", "checkpoints/model.pt", "part-00001/a.txt",
            "checkpoints/00000012/notes.txt", "parts/history-mine.csv",
            "part-00002/config.toml", "imputed-00009.npz")  # fmt: skip
@@ -168,7 +167,6 @@ def test_every_name_is_one_that_a_manifest_may_have(folder):
 
 
 def test_the_results_of_a_part_go_with_its_run(folder):
-    """Those of another run, and folders of the same name, stay."""
     own, other = folder / "part-00001", folder / "part-00002"
     for part, of in ((own, Manifest.read(folder).run), (other, None)):
         part.mkdir()
@@ -258,7 +256,6 @@ def test_nothing_is_written_through_what_was_planted(folder, finished, plant, wa
 def test_folders_that_become_links_during_a_run_are_not_followed(
     folder, monkeypatch, place
 ):
-    """By whom ever: each is opened without following."""
     record, before = row_files.RowFiles.__call__, contents("mine")
 
     def swap(self, t, nodes):
@@ -284,7 +281,6 @@ def test_a_lock_of_somebody_else_stays(tmp_path, text):
 
 
 def test_checkpoints_of_the_library_are_pruned_by_name(tmp_path):
-    """Other files, and folders with other numbers, stay."""
     own = tmp_path / "checkpoints"
     (own / "00000005").mkdir(parents=True)
     (own / "2024").mkdir()
@@ -327,7 +323,6 @@ def test_the_lock_of_jobs_is_a_plain_file(folder, plant):
 
 
 def test_a_launcher_removes_only_its_own_sentence(folder):
-    """A user's file of that name stays, and is no failure."""
     note = folder / run_folder.FAILURE
     for text in ("mine", run_folder.FAILED + " 1"):
         note.write_text(text)

@@ -24,7 +24,6 @@ from dadmm.results.writing import write_text
 
 
 def names(folder):
-    """Return what is in a folder, hidden files included."""
     return sorted(os.listdir(folder))
 
 
@@ -48,7 +47,6 @@ def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
 
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
-    """And nothing in it is touched. All of its processes must have ended."""
     _, first = create(str(tmp_path), "name", False, NAMES)
     other = RunLock(tmp_path, first=False)
     rows = tmp_path / PARTS / "history-00000.csv"
@@ -86,13 +84,11 @@ def test_a_claim_ends_with_its_process(tmp_path):
 
 
 def test_a_folder_that_other_ranks_do_not_see_is_named(tmp_path):
-    """Rank 0 made it on a disk of its own."""
     with pytest.raises(OutputError, match="must lie on a file system that all ranks"):
         RowFiles(tmp_path / "elsewhere", 3, [(3,)], None, {})
 
 
 def node(i, t, degree=1):
-    """Return what is recorded of a node."""
     eta = np.full(degree, float(t))
     return SimpleNamespace(
         objective=100.0 * t + i, primal=1.0, dual=1.0, eta_mean=1.0,

@@ -52,7 +52,6 @@ def test_a_buffer_hands_over_full_blocks():
 
 
 def test_a_buffer_hands_over_old_blocks():
-    """So that a long run can be watched, and little is lost with it."""
     sink = Blocks()
     fill(RowBuffer(1, 1, sink, seconds=-1.0), 3)
 
@@ -92,7 +91,6 @@ def test_parts_merge_by_iteration_then_node(tmp_path):
 
 
 def node(i, eta=(1.0, 2.0)):
-    """Return what the recorders look at."""
     state = PenaltyState(np.array(eta), np.array(eta) + 10, np.array(eta) + 20, None)
     return SimpleNamespace(
         objective=1.0 + i, primal=2.0 + i, dual=3.0 + i,
@@ -123,7 +121,6 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
 
 
 def test_rows_of_the_dead_are_left_out(tmp_path):
-    """Those in a file of before, too, and all edges to them."""
     (tmp_path / "a.csv").write_text("3,0,2,a\n3,0,1,b\n4,0,2,c\n")
     (tmp_path / "c.csv").write_text("3,2,0,d\n3,2,1,e\n4,2,0,f\n")
     (tmp_path / "old.csv").write_text("?\n1,0,1,g\n2,0,2,h\n2,12,0,i\n3,0,2,j\n")

@@ -49,7 +49,6 @@ def test_the_ending_is_that_of_the_recorded_criteria(stopping, graph):
 
 
 def test_the_sum_of_objectives_is_what_a_council_judges():
-    """No node and no part of theta is named then."""
     settings = {"stopping": "objective", "agreement": "global", "tolerance": 1e-6}
     result = solve(quadratics(5), RING, **settings)
     total = result.history["objective"].sum(axis=1)

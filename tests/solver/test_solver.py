@@ -26,7 +26,6 @@ def starts(**settings):
 
 
 def test_a_shared_start_is_the_same_for_all_nodes():
-    """Drawn from the seed by each of them, with no message."""
     shared = starts(seed=3)
 
     assert_array_equal(shared, shared[:1].repeat(5, axis=0))
@@ -75,7 +74,6 @@ def test_a_problem_that_works_in_place_does_not_reach_the_given_starts(scheme):
 
 
 def test_the_result_names_its_parts():
-    """theta by node and part, f_i, and a penalty for every directed edge."""
     problems = quadratics(5)
     result = solve(problems, RING, max_iter=20)
 
@@ -98,7 +96,6 @@ def test_the_seconds_of_all_nodes_fit_into_those_of_the_run():
 
 
 def test_the_history_has_a_row_per_node_and_iteration():
-    """By column, with those that the caller asks for; none of edges unless asked."""
     sums = {"sum": lambda theta: theta.sum(), "first": lambda theta: theta[0]}
     result = solve(quadratics(5), RING, max_iter=30, tolerance=0, observe=sums)
     history = result.history

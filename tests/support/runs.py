@@ -48,3 +48,11 @@ def refused(capture, *words: object, main=dadmm.run.main) -> str:
     (line,) = err.splitlines()
     assert line.startswith("dadmm: error: ")
     return line
+
+
+def assert_same_arrays(first: str | Path, second: str | Path) -> None:
+    """Assert that two .npz files have the same arrays, to the last bit."""
+    with np.load(first, allow_pickle=False) as one, np.load(second) as other:
+        assert one.files == other.files
+        for name in one.files:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
