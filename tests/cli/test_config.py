@@ -21,12 +21,10 @@ AWKWARD = 'C:\\new\\"quoted"\t#1\n\r\x00\x1f\x7f\x80 é ☃ 𝄞 \u2028 = [x] {r
 
 
 def parse(*words: object) -> RunConfig:
-    """Return the settings of a command line."""
     return RunConfig.from_argv([str(word) for word in words])[0]
 
 
 def complaint(*words: object) -> str:
-    """Return what is said about a command line."""
     with pytest.raises(ConfigError) as caught:
         parse(*words)
     said = str(caught.value)
@@ -35,7 +33,6 @@ def complaint(*words: object) -> str:
 
 
 def test_defaults_are_those_of_solve():
-    """A run and a library call that say nothing do the same."""
     settings = RunConfig().solver_settings()
     parameters = inspect.signature(dadmm.solve).parameters
 
@@ -43,7 +40,6 @@ def test_defaults_are_those_of_solve():
 
 
 def test_every_setting_of_solve_is_a_setting_of_a_run():
-    """Aside from what is data, or what the main job decides."""
     others = {"problems", "topology", "comm", "theta0", "record", "record_edges"}
     others |= {"observe", "callbacks", "schedule", "checkpoints"}
 
@@ -61,7 +57,6 @@ def test_what_a_resumed_run_may_change_does_not_decide_its_result():
 
 
 def test_defaults_of_the_schemes_agree():
-    """`dadmm.solve`, a run, and a scheme that is built by hand."""
     for name in penalty.SCHEMES:
         scheme = penalty.build(name)
         for item in fields(penalty.schemes.Scheme):
@@ -96,7 +91,6 @@ def test_help_names_settings_choices_and_defaults(capsys):
     "scheme", [{"scheme": "vp_ap", "t_max": 0}, {"budget_trigger": math.inf}]
 )
 def test_toml_gives_back_the_same_settings(scheme, tmp_path):
-    """All types: text, integers, numbers, truth values, and None as absence."""
     config = RunConfig(
         data=AWKWARD, nodes=7, eta0=1e-300, tolerance=0.1 + 0.2, max_seconds=2.5,
         strict=True, out="there", **{"scheme": "nap", **scheme},
@@ -132,7 +126,6 @@ def test_toml_gives_back_the_same_settings(scheme, tmp_path):
     ],
 )  # fmt: skip
 def test_a_file_has_the_settings_that_apply(given, absent, present):
-    """And no others, which would seem to have decided something."""
     names = tomllib.loads(RunConfig(**given).to_toml()).keys()
 
     assert not names & set(absent.split())
@@ -146,7 +139,6 @@ def test_a_file_has_the_settings_that_apply(given, absent, present):
      ("start", "sfm_start"), ("reference", "compare_centralised")],
 )  # fmt: skip
 def test_an_old_name_gets_a_sentence_with_the_new_one(tmp_path, old, new):
-    """On the command line and in a file."""
     flag, now = (f"--{name.replace('_', '-')}" for name in (old, new))
     file = tmp_path / "old.toml"
     file.write_text(f"{old} = 1\n")
@@ -163,7 +155,6 @@ OTHER = {
 
 @pytest.mark.parametrize("scheme", penalty.SCHEMES)
 def test_a_scheme_looks_at_no_setting_but_those_it_names(scheme):
-    """The same bits, edges included, whatever the others are."""
     unused = {k: v for k, v in OTHER.items() if k not in penalty.SCHEMES[scheme].uses}
     found = [
         dadmm.solve(
@@ -207,7 +198,6 @@ def test_flags_override_the_file(tmp_path):
     ],
 )
 def test_mistakes_in_a_file_are_named(text, words, tmp_path):
-    """With the name of the file, and what it should be."""
     file = tmp_path / "run.toml"
     file.write_text(text)
     said = complaint("--config", file)
@@ -217,7 +207,6 @@ def test_mistakes_in_a_file_are_named(text, words, tmp_path):
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):
-    """Absent, a folder, or in another encoding."""
     assert "No such file" in complaint("--config", tmp_path / "none.toml")
     assert "it is a folder, not a file" in complaint("--config", tmp_path)
     (tmp_path / "old.toml").write_bytes(b'data = "\xe9.npy"')
@@ -238,7 +227,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     ],
 )
 def test_mistakes_in_flags_are_named(words, said):
-    """In one sentence, with a suggestion where one is close."""
     assert complaint(*words).startswith(said)
 
 

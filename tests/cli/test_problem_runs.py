@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from dadmm.data import datasets, shard
 from dadmm.problems import builder
 from dadmm.run import main
 from tests.support.processes import mpiexec
+from tests.support.runs import arrays_of, refused, summary_of
 
 REGRESSIONS = ["least_squares", "ridge", "lasso", "elastic_net", "huber"]
 SUPERVISED = [*REGRESSIONS, "logistic"]
@@ -33,18 +33,7 @@ def folder(tmp_path, monkeypatch):
 def run(*words, out="run"):
     """Run the main job in silence; return its arrays and its summary."""
     assert main([*map(str, words), "--out", out, "--quiet"]) == 0
-    summary = json.loads((Path(out) / "summary.json").read_text())
-    with np.load(Path(out) / "result.npz", allow_pickle=False) as arrays:
-        return dict(arrays), summary
-
-
-def complaint(capsys, *words):
-    """Return what is said about a command line."""
-    assert main([*map(str, words)]) == 2
-    said = capsys.readouterr().err
-    assert said.startswith("dadmm: error: ")
-    assert said.count("\n") == 1
-    return said
+    return arrays_of(out), summary_of(out)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +53,6 @@ def complaint(capsys, *words):
     ],
 )  # fmt: skip
 def test_a_run_does_what_solve_does(name, flags, settings):
-    """On synthetic data; each node has its share of the alpha of all."""
     pairs = [(f"--{k.replace('_', '-')}", v) for k, v in flags.items()]
     words = [word for pair in pairs for word in pair if word is not None]
     found, _ = run("--problem", name, *SMALL, *words)
@@ -79,37 +67,7 @@ def test_a_run_does_what_solve_does(name, flags, settings):
         assert_array_equal(found[part], values)
 
 
-def test_data_come_from_a_file():
-    """Of any form that has a target; the same bits from each."""
-    X, y, _ = datasets.regression(30, 4)
-    np.savez("both.npz", X=X, y=y)
-    np.save("first.npy", np.column_stack([y, X]))
-    np.savetxt("head.csv", np.column_stack([X, y]), delimiter=",", fmt="%.17g",
-               header="a,b,c,d,price", comments="")  # fmt: skip
-    for i in range(3):
-        rows = slice(10 * i, 10 * i + 10)
-        np.savez(f"part-{i}.npz", X=X[rows], y=y[rows])
-    words = ("--problem", "lasso", "--nodes", 3, "--max-iter", 20, "--data")
-
-    results = [
-        run(*words, *source, out=f"run-{k}")[0]["coef"]
-        for k, source in enumerate(
-            [
-                ("both.npz",),
-                ("first.npy", "--target", 0),
-                ("head.csv",),
-                ("head.csv", "--target", "price"),
-                ("part-{rank}.npz",),
-            ]
-        )
-    ]
-
-    for coef in results[1:]:
-        assert_array_equal(coef, results[0])
-
-
 def test_a_convex_run_estimates_how_far_the_optimum_is(capsys):
-    """From its own certificate: no data were gathered for it."""
     assert main([*map(str, ("--problem", "ridge", *SMALL)), "--out", "run"]) == 0
     lines = capsys.readouterr().out.splitlines()
 
@@ -131,7 +89,7 @@ def test_a_run_that_has_not_converged_estimates_nothing(capsys):
     words = (*far, "--nodes", 8, "--max-iter", 3, "--out", "run")
     assert main([*map(str, words)]) == 0
 
-    found = json.loads((Path("run") / "summary.json").read_text())["metrics"]
+    found = summary_of("run")["metrics"]
     assert found["objective_gap_estimate"] is None
     assert "optimum" not in capsys.readouterr().out
     _, summary = run("--problem", "ridge", "--coupling", "own", *SMALL, out="own")
@@ -156,15 +114,13 @@ def test_a_run_that_has_not_converged_estimates_nothing(capsys):
     ],
 )
 def test_a_mistake_is_one_sentence(words, said, capsys):
-    """Of the settings, or of the data."""
     np.save("y.npy", np.arange(80.0).reshape(40, 2))
     np.save("nan.npy", np.where(np.arange(80).reshape(40, 2) == 7, np.nan, 1.0))
 
-    assert said in complaint(capsys, *words, "--nodes", 2)
+    assert said in refused(capsys, *words, "--nodes", 2)
 
 
 def test_other_columns_on_one_node_are_a_mistake(capsys):
-    """Told by the parameters that would follow from them."""
     for i in range(2):
         np.save(f"part-{i}.npy", np.ones((5, 3 + i)))
     words = ("--problem", "ridge", "--data", "part-{rank}.npy", "--nodes", 2)
@@ -172,11 +128,10 @@ def test_other_columns_on_one_node_are_a_mistake(capsys):
     assert (
         "node 1 has parameters Layout.of(coef=(3,), intercept=()) but node 0 "
         "Layout.of(coef=(2,), intercept=()); all nodes must have the same columns"
-    ) in complaint(capsys, *words)
+    ) in refused(capsys, *words)
 
 
 def test_settings_win_over_flags():
-    """They were given for this problem."""
     problem = builder.build("ridge", np.ones((3, 3)), {"alpha": 1.0}, {"alpha": 5.0})
 
     assert problem.alpha == 5.0
@@ -184,7 +139,6 @@ def test_settings_win_over_flags():
 
 @pytest.mark.parametrize("name", problems.PROBLEMS)
 def test_every_problem_has_its_defaults(name):
-    """Those of its class, in the settings of a run."""
     config = RunConfig(problem=name)
     defaults = builder.arguments(problems.PROBLEMS[name]).defaults
 
@@ -208,7 +162,6 @@ def write_houses(path, head=HOUSES, *, seed=0, n=30):
 
 
 def test_coefficients_have_the_names_of_their_columns(capsys):
-    """In the summary, as means over the nodes, in the arrays, and on the screen."""
     write_houses("houses.csv")
     words = ("--problem", "least_squares", "--data", "houses.csv", "--nodes", 3)
     assert main([*map(str, words), "--target", "rooms", "--out", "rooms"]) == 0
@@ -229,11 +182,10 @@ def test_coefficients_have_the_names_of_their_columns(capsys):
 
 
 def test_of_many_coefficients_the_largest_are_shown(capsys):
-    """And the intercept, with a word on where all of them are."""
     words = ("--problem", "ridge", "--nodes", 2, "--dimension", 30, "--out", "run")
     assert main([*map(str, words)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    summary = json.loads(Path("run/summary.json").read_text())
+    summary = summary_of("run")
 
     start = next(k for k, line in enumerate(lines) if "coefficients" in line)
     assert lines[start].startswith("the largest of 31 coefficients (mean over the no")
@@ -244,7 +196,6 @@ def test_of_many_coefficients_the_largest_are_shown(capsys):
 
 
 def test_a_problem_without_coefficients_keeps_the_names():
-    """So that one knows what the rows of W are."""
     write_houses("houses.csv")
     found, summary = run("--data", "houses.csv", "--n-components", 1, "--nodes", 2)
 
@@ -266,15 +217,13 @@ def test_a_problem_without_coefficients_keeps_the_names():
     ],
 )
 def test_a_mistake_in_a_table_is_one_sentence(head, target, said, capsys):
-    """With the file and the place."""
     write_houses("houses.csv", head)
     words = ("--problem", "ridge", "--data", "houses.csv", "--nodes", 2)
 
-    assert said in complaint(capsys, *words, "--target", target)
+    assert said in refused(capsys, *words, "--target", target)
 
 
 def test_empty_cells_are_gaps_where_a_problem_allows_them():
-    """As NaN is."""
     write_houses("houses.csv", HOUSES + "1.5,,3\n")
     _, summary = run("--data", "houses.csv", "--n-components", 1, "--nodes", 2)
 
@@ -282,7 +231,6 @@ def test_empty_cells_are_gaps_where_a_problem_allows_them():
 
 
 def test_other_names_on_one_node_are_a_mistake(capsys):
-    """Whether there is a target or not."""
     write_houses("part-0.csv")
     write_houses("part-1.csv", "rooms,size,price\n")
     words = ("--data", "part-{rank}.csv", "--nodes", 2)
@@ -291,7 +239,7 @@ def test_other_names_on_one_node_are_a_mistake(capsys):
         assert (
             "node 1 has 'rooms' where node 0 has 'size, m2', in column 0; give all "
             "files the same columns in the same order"
-        ) in complaint(capsys, *words, *more)
+        ) in refused(capsys, *words, *more)
 
 
 @pytest.mark.mpi

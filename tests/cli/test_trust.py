@@ -80,7 +80,6 @@ def test_a_command_line_does():
 
 
 def test_ones_own_run_is_resumed_by_the_same_words(capsys):
-    """Its config.toml is a file like others."""
     assert run("--problem", OWN, "--max-iter", 5, "--out", "run") == 0
     assert run("--problem", OWN, "--max-iter", 5, "--out", "b", "--no-quiet") == 0
     assert f" -m dadmm.run --problem {OWN} --resume b" in capsys.readouterr().out
@@ -101,7 +100,6 @@ def test_ones_own_run_is_resumed_by_the_same_words(capsys):
      "dadmm.run:main", "builtins:type", "functools:partial"],
 )  # fmt: skip
 def test_a_problem_is_a_class_with_its_methods(name, capsys):
-    """Not whatever can be called, which would be given the rows and settings."""
     assert run("--problem", name) == 2
     said = capsys.readouterr().err
     assert "not a class" in said or "has no method" in said
@@ -121,7 +119,6 @@ def test_a_file_does_not_ask_to_remove_results(capsys):
 
 
 def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
-    """It is looked for where packages are installed."""
     here = str(Path.cwd())
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p not in ("", ".", here)])
     monkeypatch.setattr(builder, "_from_packages", lambda: {"mean": OWN})
@@ -133,7 +130,6 @@ def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
 
 
 def test_a_sweep_asks_for_trust():
-    """Its grid is a file, too."""
     runtime = Runtime(sys.executable, "", {})
     grid = tasks.Grid(3, {"run": {"problem": OWN}}, [])
 
@@ -145,7 +141,6 @@ def test_a_sweep_asks_for_trust():
 
 
 def test_a_job_that_goes_on_says_the_class_again():
-    """For the run's own config.toml does not count."""
     assert run("--problem", OWN, "--max-iter", 5, "--out", "run") == 0
     asked = {"overwrite": False, "max_iter": 9, "problem": OWN}
     asked = read_config(Path("run")) | asked

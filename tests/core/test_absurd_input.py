@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 
 import numpy as np
@@ -11,20 +10,14 @@ import pytest
 from dadmm import Topology, calibrate, replay, run, solve
 from dadmm.core.errors import DadmmError
 from dadmm.exchange.sending import Sending
+from dadmm.graphs.topology import GRAPHS as GRAPHS_BY_NAME
 from dadmm.problems import PPCA
+from tests.support.runs import refused
 
 SMALL = ["--nodes", "4", "--n-samples", "40", "--dimension", "4", "--n-components", "2"]
 SMALL += ["--max-iter", "5", "--quiet", "--no-checkpoint"]
 BIG, DIGITS = "99999999999999999999", "9" * 5000
 X = np.random.default_rng(0).standard_normal((40, 4))
-
-
-def refused(capfd, *words, main=run.main):
-    """Return the one line that a command says when it refuses."""
-    assert main([str(word) for word in words]) == 2
-    (line,) = capfd.readouterr().err.splitlines()
-    assert line.startswith("dadmm: error: ")
-    return line
 
 
 VALUES = {
@@ -37,14 +30,10 @@ VALUES = {
     f"--seed={BIG}": "seed must be from 0 to",
     f"--t-max={BIG}": "t_max must be from 0 to",
     f"--send-every={BIG}": "send_every must be from 1 to",
-    "--bits=99": "bits must be from 2 to 16",
     "--n-samples=900000000": "GiB",
     "--dimension=900000000": "GiB",
     f"--n-components={BIG}": "n_components must be from 1",
-    "--tolerance=nan": "tolerance must be at least 0",
     "--checkpoint-seconds=nan": "checkpoint_seconds must be at least 0",
-    "--relaxation=nan": "relaxation must be between 0 and 2",
-    "--censor=inf": "censor must be at least 0",
     '--problem-settings={"n_components": "x"}': "n_components must be an integer",
     '--problem-settings={"n_components": 2.5}': "n_components must be an integer",
     '--problem-settings={"n_components": null}': "n_components must be an integer",
@@ -57,7 +46,6 @@ VALUES = {
 
 @pytest.mark.parametrize("flag", VALUES)
 def test_values_are_refused(flag, tmp_path, capfd):
-    """By range and kind, before anything large is made."""
     words = [*SMALL, flag, "--out", str(tmp_path / "out")]
     if VALUES[flag] is None:
         assert run.main(words) == 0
@@ -77,12 +65,6 @@ def header(shape):
     return buffer.getvalue()
 
 
-def save(file, array):
-    """Write an array, also one of objects."""
-    with open(file, "wb") as out:
-        np.save(out, array, allow_pickle=True)
-
-
 FILES = {
     "empty": (lambda f: f.write_bytes(b""), "not a valid"),
     "a folder": (lambda f: f.mkdir(), "it is a folder"),
@@ -91,10 +73,6 @@ FILES = {
     "bytes": (lambda f: f.write_bytes(b"\0" * 999), "not a valid"),
 }
 MATRICES = {
-    "objects": (X.astype(object), "not a valid .npy file"),
-    "complex": (X + 1j, "type complex128"),
-    "texts": (X.astype(str), "type <U"),
-    "no columns": (X[:, :0], "is empty"),
     "infinite": (X * np.inf, "node 0: row 0, column 0 is"),
     "1e307": (X * 1e307, "node 0: row 0, column 0 is 1.25"),
     "one large row": (np.vstack([X[:39], X[:1] * 1e200]), "node 3: row 9, column 0 is"),
@@ -105,7 +83,6 @@ MATRICES = {
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".csv", ".txt", ".mat"])
 @pytest.mark.parametrize("kind", FILES)
 def test_data_that_are_no_data(kind, suffix, tmp_path, capfd):
-    """No reader waits for a pipe, and none reads a device without an end."""
     make, words = FILES[kind]
     file = tmp_path / f"data{suffix}"
     make(file)
@@ -116,15 +93,14 @@ def test_data_that_are_no_data(kind, suffix, tmp_path, capfd):
 @pytest.mark.parametrize("problem", ["ppca", "least_squares", "mixture"])
 @pytest.mark.parametrize("kind", MATRICES)
 def test_numbers_that_are_none(kind, problem, tmp_path, capfd):
-    """Of the wrong type, or so large that their powers overflow."""
+    """So large that their powers overflow."""
     array, words = MATRICES[kind]
-    save(tmp_path / "data.npy", array)
+    np.save(tmp_path / "data.npy", array)
     given = [*SMALL, "--problem", problem, "--out", tmp_path / "out"]
     assert words in refused(capfd, *given, "--data", tmp_path / "data.npy")
 
 
 def test_arrays_that_promise_more_than_there_is(tmp_path, capfd):
-    """The rest was lost, or never was."""
     for shape in ((10**12, 4), (-3, 4), (2**62, 2**62)):
         (tmp_path / "data.npy").write_bytes(header(shape) + b"x" * 100)
         line = refused(capfd, *SMALL, "--data", tmp_path / "data.npy")
@@ -142,7 +118,6 @@ GRAPHS = {
 
 @pytest.mark.parametrize("suffix", GRAPHS)
 def test_graphs_that_are_too_much(suffix, tmp_path, capfd):
-    """Numbers, nodes and entities beyond all measure; and pipes."""
     file = tmp_path / f"graph{suffix}"
     file.write_text(GRAPHS[suffix])
     assert file.name in refused(capfd, "--topology", file)
@@ -151,11 +126,8 @@ def test_graphs_that_are_too_much(suffix, tmp_path, capfd):
     assert "it is a named pipe" in refused(capfd, "--topology", file)
 
 
-@pytest.mark.parametrize(
-    "name", ["complete", "ring", "cluster", "star", "chain", "grid", "erdos-renyi"]
-)
-def test_graphs_of_very_many_nodes(name, tmp_path, capfd):
-    """None is begun that cannot be made."""
+@pytest.mark.parametrize("name", GRAPHS_BY_NAME)
+def test_graphs_of_very_many_nodes(name, capfd):
     line = refused(capfd, "--topology", name, "--nodes", 10**8, "--quiet")
     assert "at most 20000 nodes" in line
 
@@ -172,7 +144,6 @@ TABLES = {
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_settings_that_are_none(kind, tmp_path, capfd):
-    """Also as the network of a replay."""
     text, words = TABLES[kind]
     (tmp_path / "my.toml").write_text(text)
     assert words in refused(capfd, *SMALL[:-4], "--config", tmp_path / "my.toml")
@@ -195,34 +166,13 @@ MEASURED = {
 
 @pytest.mark.parametrize("kind", MEASURED)
 def test_measurements_that_are_none(kind, tmp_path, capfd):
-    """A calibration needs finite, positive numbers."""
     text = MEASURED[kind]
     file = tmp_path / "rows.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert "rows.csv" in refused(capfd, file, main=calibrate.main)
 
 
-LIBRARY = {
-    "tolerance must be a number, got 'x'": {"tolerance": "x"},
-    "tolerance must be at least 0, got nan": {"tolerance": math.nan},
-    "eta0 must be a number, got None": {"eta0": None},
-    "max_iter must be an integer, got 2.5": {"max_iter": 2.5},
-    "max_iter must be from 1 to 1000000000": {"max_iter": 10**12},
-    "seed must be an integer, got 'x'": {"seed": "x"},
-    "max_seconds must be positive, got nan": {"max_seconds": math.nan},
-}
-
-
-@pytest.mark.parametrize("words", LIBRARY)
-def test_the_library_says_the_same(words):
-    """Each setting is checked in one place."""
-    problems = [PPCA(X[:20], 2), PPCA(X[20:], 2)]
-    with pytest.raises(DadmmError, match=words):
-        solve(problems, Topology.complete(2), **LIBRARY[words])
-
-
-def test_the_rest_of_the_library_does_too():
-    """Problems, graphs and ways of sending."""
+def test_the_library_says_the_same():
     for make, words in (
         (lambda: PPCA(X, "x"), "n_components must be an integer, got 'x'"),
         (lambda: PPCA(X, 2.5), "n_components must be an integer, got 2.5"),

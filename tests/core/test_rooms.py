@@ -102,8 +102,6 @@ def test_nothing_is_pickled():
                 assert name.rpartition(".")[2][0].isupper(), (module, name)
 
 
-# What is loaded
-
 REPORT = """
 import json, sys
 from dadmm.run import main

@@ -9,25 +9,18 @@ from dadmm.core.errors import ConfigError
 from dadmm.core.toml import toml_value
 
 VALUES = [
-    True, 0, -3, 1e-300, math.inf, -math.inf, (1, 2), (), ["a", 'b"\\'],
+    True, 0, -3, 1e-300, math.inf, -math.inf, math.nan, (1, 2), (), ["a", 'b"\\'],
     "\x7f\x00\n\t\u2028", "\N{GRINNING FACE} \xe4",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", VALUES)
 def test_a_value_is_read_back(value):
-    """Strings keep every character, and infinity is no word of JSON's."""
     found = tomllib.loads(f"x = {toml_value(value)}\n")["x"]
 
-    assert found == (list(value) if isinstance(value, tuple) else value)
-
-
-def test_nan_is_read_back():
-    """It is not equal to itself."""
-    assert math.isnan(tomllib.loads(f"x = {toml_value(math.nan)}")["x"])
+    assert repr(found) == repr(list(value) if isinstance(value, tuple) else value)
 
 
 def test_undecodable_bytes_are_refused():
-    """A TOML file is UTF-8."""
     with pytest.raises(ConfigError, match="is not valid Unicode"):
         toml_value("data-\udcff.npy")

@@ -50,7 +50,6 @@ def files(tmp_path, monkeypatch):
     ],
 )  # fmt: skip
 def test_the_target_is_found(source, target):
-    """By number, by name, or where it is by default; and comes last."""
     rows, names, nodes = tables.load(source, target)
 
     assert nodes is None
@@ -62,7 +61,6 @@ def test_the_target_is_found(source, target):
 
 
 def test_arrays_of_other_names_are_chosen():
-    """X by ``::``, y by ``target``."""
     rows, *_ = tables.load("named.npz::rows", "z")
 
     assert_array_equal(rows, np.column_stack([3 * X, 2 * Y]))
@@ -78,7 +76,6 @@ def test_arrays_of_other_names_are_chosen():
     ],
 )  # fmt: skip
 def test_labels_and_target_may_be_columns_of_one_file(source, labels, target):
-    """Both are numbered as in the file."""
     rows, names, nodes = tables.load(source, target, labels)
 
     assert names is None
@@ -103,7 +100,6 @@ def test_names_follow_their_columns():
 
 @pytest.mark.parametrize("source", ["last.npy", "part-{rank}.npy", "part-{rank}.npz"])
 def test_a_node_reads_its_own_rows(source):
-    """From its share of a file, or from a file of its own."""
     whole = shard.split(BOTH, 3)
 
     for i in range(3):
@@ -130,7 +126,6 @@ def test_a_node_reads_its_own_rows(source):
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_in_one_sentence(arguments, sentence):
-    """With the file, what was looked for, and what is there."""
     np.savez("short.npz", X=X, y=Y[:5])
     np.save("thin.npy", X[:, :1])
     np.savetxt(
@@ -143,10 +138,3 @@ def test_what_is_wrong_is_told_in_one_sentence(arguments, sentence):
 
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_of_a_node_is_named():
-    """With the node, as for samples without target."""
-    Path("part-1.npz").unlink()
-    with pytest.raises(ShardError, match=r"^node 1: cannot read part-1\.npz: No such"):
-        tables.read("part-{rank}.npz", None, 3, [1])

@@ -34,7 +34,6 @@ NAN = np.nan
     ],
 )
 def test_tables_are_read(tmp_path, text, names, rows):
-    """With all their names, and every number."""
     path = tmp_path / "x.csv"
     path.write_bytes(text.encode())
 
@@ -71,7 +70,6 @@ def test_quoted_and_plain_files_give_the_same_bits(tmp_path):
     ],
 )
 def test_the_place_of_a_mistake_is_told(tmp_path, text, sentence):
-    """By the line of the file and the column."""
     path = tmp_path / "x.csv"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Layout
 from dadmm.exchange import codec
 
@@ -18,7 +17,6 @@ PRIVATE = Layout({"w": (5,), "b": (2,), "own": (4,)}, private=["own"], scales={"
 ONE = Layout.of(x=())
 KINDS = [("float64", 8), ("float32", 8), ("float16", 8)]
 KINDS += [("quantised", bits) for bits in (1, 2, 3, 8, 11, 16)]
-ROUNDING = KINDS[1:]
 # how much of a part's largest difference is left in any entry, after one message
 LEFT = {"float64": 0.0, "float32": 2.0**-24, "float16": 2.0**-11}
 
@@ -76,21 +74,6 @@ def test_what_one_message_leaves_is_bounded(payload, bits, unit):
             assert (after[:, start:stop].max(axis=1) <= allowed).all()
 
 
-@pytest.mark.parametrize(("payload", "bits"), ROUNDING)
-@pytest.mark.parametrize("unit", [1.0, 1e-30, 1e30])
-def test_the_same_theta_again_and_again_arrives(payload, bits, unit):
-    """What was lost is in the next difference, which shrinks geometrically."""
-    one = codec.build(payload, LAYOUT, bits)
-    (theta,) = walk(LAYOUT, 1, 1, seed=2, unit=unit)
-    said = np.zeros_like(theta)
-    first = np.abs(theta).max()
-    for k in range(1, 60):
-        send(one, theta, said, said.copy())
-        allowed = left(payload, bits) ** k * first + 4e-16 * first
-        assert np.abs(theta - said).max() <= allowed
-    assert_allclose(said, theta, rtol=0, atol=4e-16 * first)
-
-
 @pytest.mark.parametrize(("payload", "bits"), KINDS)
 def test_no_difference_is_sent_as_none(payload, bits):
     """Nobody moves, and the bytes are plain numbers: no 0/0 anywhere."""
@@ -116,17 +99,6 @@ def test_powers_of_two_reach_as_far_as_doubles_do(payload, unit):
         send(one, theta, said, said.copy())
 
     assert_allclose(said, theta, rtol=1e-15)
-
-
-def test_parts_far_apart_each_have_their_range():
-    """A large mean does not drown a small variance, as one range for all would."""
-    one = codec.build("quantised", LAYOUT, 4)
-    theta = np.repeat([[1e9, 1.0, 1e-9]], [6, 3, 1], axis=1)
-    said = np.zeros_like(theta)
-
-    send(one, theta, said, said.copy())
-
-    assert (np.abs(theta - said) <= theta / 16 * (1 + 2.0**-22)).all()
 
 
 def decoded(payload, bits, layout, row, heard):
@@ -177,31 +149,8 @@ def test_a_decoder_written_by_hand_finds_the_same(payload, bits, layout):
     ],
 )
 def test_lengths_are_what_the_formats_say(payload, bits, length):
-    """And none is longer than the parameters themselves."""
+    """None is longer than the parameters themselves; private parts cost nothing."""
     assert codec.build(payload, LAYOUT, bits).length == length
     assert codec.build(payload, ONE, bits).length <= 8
-
-
-def test_private_parts_are_not_sent():
-    """Nor do they cost a range."""
     assert codec.build("float64", PRIVATE).length == 8 * 7
     assert codec.build("quantised", PRIVATE, 8).length == 2 * 4 + 7
-
-
-@pytest.mark.parametrize(("payload", "bits"), KINDS)
-def test_rows_do_not_know_of_each_other(payload, bits):
-    """A row alone gives the bytes that it gives among others; none gives none."""
-    one = codec.build(payload, LAYOUT, bits)
-    (theta,) = walk(LAYOUT, 3, 1)
-    theta *= [[1.0], [1e-6], [1e6]]
-    together = send(one, theta, np.zeros_like(theta), np.zeros_like(theta))
-    for k in range(3):
-        alone = send(one, theta[[k]], np.zeros((1, 10)), np.zeros((1, 10)))
-        assert_array_equal(alone[0], together[k])
-    one.read(together[:0], np.empty((0, 10)))
-
-
-def test_an_unknown_payload_is_refused():
-    """With the known ones."""
-    with pytest.raises(ConfigError, match=r"^unknown payload 'int8'; choose one of fl"):
-        codec.build("int8", LAYOUT)

@@ -25,18 +25,12 @@ from tests.support.processes import (
     python,
     settings_of,
 )
+from tests.support.runs import assert_same_arrays, history_of, summary_of
 
 pytestmark = pytest.mark.mpi
 
 RANKS = 4
 FOREVER = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
-
-
-def summary_of(folder: Path) -> dict:
-    return json.loads((folder / "summary.json").read_text())
-
-
-# The same bits
 
 
 def test_mpi_and_one_process_give_the_same_bits():
@@ -60,16 +54,12 @@ def test_a_library_user_may_pass_a_communicator():
 
 
 def test_one_rank_is_a_network_too(tmp_path):
-    """The centralised problem: nobody to talk to, no message."""
     ended = mpiexec(1, "-m", "dadmm.run", "--out", "one", cwd=tmp_path)
 
     assert ended.code == 0
     summary = summary_of(tmp_path / "one")
     assert (summary["n_nodes"], summary["messages"]) == (1, 0)
     assert summary["converged"]
-
-
-# When something happens to one rank
 
 
 def misfortune(event: str, cwd: Path):
@@ -87,7 +77,6 @@ def misfortune(event: str, cwd: Path):
     [("raise", 1, "this was to be expected"), ("diverge", 2, "there is no minimum")],
 )
 def test_an_error_on_one_rank_ends_the_job(tmp_path, event, code, words):
-    """A traceback for what should not happen, a sentence for what a user can mend."""
     ended = misfortune(event, tmp_path)
 
     assert ended.code == code
@@ -99,7 +88,6 @@ def test_an_error_on_one_rank_ends_the_job(tmp_path, event, code, words):
 
 
 def test_a_killed_rank_ends_the_job(tmp_path):
-    """The launcher notices; nobody waits for the dead."""
     ended = misfortune("SIGKILL", tmp_path)
 
     assert ended.code != 0
@@ -117,7 +105,6 @@ def test_a_signal_to_one_rank_stops_all_in_good_order(tmp_path, event):
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGINT])
 def test_a_signal_to_mpiexec_stops_all_in_good_order(tmp_path, number):
-    """All ranks after the same iteration, with results."""
     if number == signal.SIGINT and "OMPI_ALLOW_RUN_AS_ROOT" in the_settings():
         pytest.skip("Open MPI kills its ranks; launch/local sends USR1 instead")
     job = mpi_python(4, "-m", "dadmm.run", "--out", "run", *FOREVER, cwd=tmp_path)
@@ -179,9 +166,6 @@ def test_bad_input_ends_mpiexec_with_code_2(tmp_path):
     assert "Traceback" not in ended.err
 
 
-# Many command lines in one start: what they say, and what they leave
-
-
 class Case(NamedTuple):
     """A command line and what is said about it."""
 
@@ -193,20 +177,13 @@ class Case(NamedTuple):
 DATA = ("--n-components", 2, "--data")
 BAD = {
     "unknown scheme": Case(("--scheme", "vpp"), "unknown scheme 'vpp'; choose one of"),
-    "unknown graph": Case(("--topology", "rign"), "unknown graph 'rign'; choose one"),
     "another number of nodes": Case(
         ("--nodes", 7), "nodes is 7 but MPI started 4 processes"
-    ),
-    "a graph of another size": Case(
-        ("--topology", ROOT / "topologies" / "ring5.edges"), "has 5 nodes"
     ),
     "a graph in two parts": Case(("--topology", "parts.edges"), "not connected"),
     "no data file": Case((*DATA, "none.npy"), "cannot read none.npy: No such file"),
     "a broken .npy": Case((*DATA, "broken.npy"), "broken.npy is not a valid .npy file"),
-    "a broken .csv": Case((*DATA, "broken.csv"), "line 2, column 0: 'three' is"),
-    "a broken .mat": Case((*DATA, "broken.mat"), "broken.mat is not a valid .mat file"),
     "too few samples": Case((*DATA, "few.npy"), "3 samples are too few for 4 nodes"),
-    "labels of nobody": Case((*DATA, "ok.csv", "--labels", 0), "the label of sample 0"),
     "an infinite value on one rank": Case(
         (*DATA, "inf-{rank}.npy"), "rank 2: node 2: row 5, column 3 is inf; samples"
     ),
@@ -219,31 +196,15 @@ BAD = {
     "no file on one rank": Case(
         (*DATA, "missing-{rank}.npy"), "rank 3: node 3: cannot read missing-3.npy"
     ),
-    "too many components": Case(
-        ("--n-components", 20), "less than the 20 dimensions of the samples, got 20"
-    ),
-    "no penalty": Case(("--eta0", 0), "eta0 must be positive and finite, got 0.0"),
-    "a negative penalty": Case(("--eta0=-1",), "eta0 must be positive"),
-    "a penalty that is no number": Case(("--eta0", "nan"), "eta0 must be positive"),
-    "very many nodes": Case(("--nodes", "9" * 20), "nodes must be from 1 to"),
-    "a named pipe": Case((*DATA, "pipe.csv"), "pipe.csv: it is a named pipe, not a"),
     "more than memory": Case(("--n-samples", 9 * 10**8), "use a smaller n_samples"),
-    "a setting of the wrong kind": Case(
-        ("--problem-settings", '{"n_components": "x"}'), "must be an integer, got 'x'"
-    ),
     "entries that overflow": Case(
         (*DATA, "large-{rank}.npy"), "rank 1: node 1: row 2, column 0 is 1e+200; its"
     ),
     "an unknown flag": Case(("--shceme", "vp"), "'--shceme'; did you mean --scheme?"),
-    "not a number": Case(("--max-iter", "ten"), "must be an integer, got 'ten'"),
     "broken TOML": Case(("--config", "broken.toml"), "broken.toml is not valid TOML:"),
-    "an unknown key": Case(
-        ("--config", "unknown.toml"), "unknown setting 'etaO'; did you mean eta0?"
-    ),
     "a folder that is not empty": Case(
         ("--out", "taken"), "taken is not empty; choose"
     ),
-    "a file in the way": Case(("--out", "ok.csv"), "ok.csv is not a folder"),
     "a folder in a file": Case(
         ("--out", "ok.csv/run"), "cannot write to ok.csv/run: Not a directory; choose"
     ),
@@ -265,6 +226,7 @@ BAD = {
     ),
 }
 SHORT = ("--max-iter", 12, "--n-components", 2, "--record-edges")
+SFM = ("--record-edges", "--problem", "sfm")
 GOOD = {
     "one file per rank": (*SHORT, "--data", "part-{rank}.npy"),
     "a file of rows": (*SHORT, "--data", "ok.npy"),
@@ -273,14 +235,7 @@ GOOD = {
     "a graph file": (*SHORT, "--topology", "path.edges", "--init", "independent"),
     "angles and no mean": (*SHORT, "--record-angle", "--zero-mean"),
     "missing entries": (*SHORT, "--missing-fraction", 0.2),
-    "lost tracks": (
-        *SHORT[:2],
-        "--record-edges",
-        "--problem",
-        "sfm",
-        "--missing-fraction",
-        0.2,
-    ),
+    "lost tracks": (*SHORT[:2], *SFM, "--missing-fraction", 0.2),
 }
 SPEAKING = {
     "strict": ("--max-iter", 3, "--strict", "--out", "strict"),
@@ -313,12 +268,8 @@ def folder(tmp_path_factory):
         np.save(path / f"nan-{k}.npy", np.where(np.arange(6) == 3, np.nan, own))
         own[5, 3] = np.inf if k == 2 else np.nan
         np.save(path / f"inf-{k}.npy", own)
-    for suffix in ("npy", "mat"):
-        (path / f"broken.{suffix}").write_bytes(b"this is not data")
-    (path / "broken.csv").write_text("1,2\nthree,4\n")
-    os.mkfifo(path / "pipe.csv")
+    (path / "broken.npy").write_bytes(b"this is not data")
     (path / "broken.toml").write_text("eta0 = \n")
-    (path / "unknown.toml").write_text("etaO = 3.0\n")
     (path / "parts.edges").write_text("0 1\n2 3\n")
     (path / "path.edges").write_text("0 2\n2 1\n1 3\n")
     (path / "taken").mkdir()
@@ -374,7 +325,6 @@ def reports(folder):
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_one_sentence(reports, name):
-    """Said by rank 0 alone; code 2 from all; no traceback, and nobody waits."""
     if name not in reports:
         pytest.skip("needs root, and a system that lets it mount a tmpfs")
     report, (line, end) = reports[name], reports[name]["err"][0].split("\n")
@@ -388,13 +338,11 @@ def test_bad_input_is_one_sentence(reports, name):
 
 
 def test_bad_input_leaves_nothing_behind(reports, folder):
-    """No default folder was made, and what was there is still there."""
     assert not (folder / "runs").exists()
     assert [path.name for path in (folder / "taken").iterdir()] == ["thesis.tex"]
 
 
 def test_a_full_disk_leaves_no_draft(reports, folder):
-    """What cannot be written whole is not there at all."""
     disks = [folder / name for name in ("full", "small", "smallish")]
     if not disks[0].exists():
         pytest.skip("needs root, and a system that lets it mount a tmpfs")
@@ -405,7 +353,6 @@ def test_a_full_disk_leaves_no_draft(reports, folder):
 
 @pytest.mark.parametrize("name", GOOD)
 def test_the_main_job_writes_the_same_over_mpi(reports, folder, name, monkeypatch):
-    """Files of results of four ranks, and of one process with four nodes."""
     monkeypatch.chdir(folder)
     arguments = [str(word) for word in GOOD[name]]
     here, there = Path("alone") / name, Path("ranks") / name
@@ -423,22 +370,7 @@ def test_the_main_job_writes_the_same_over_mpi(reports, folder, name, monkeypatc
         assert ours[key] == alone[key]
 
 
-def assert_same_arrays(here: Path, there: Path) -> None:
-    with np.load(here) as alone, np.load(there) as ours:
-        assert alone.files == ours.files
-        for name in alone.files:
-            assert_array_equal(alone[name], ours[name], err_msg=name)
-
-
-def history_of(folder: Path) -> list[list[str]]:
-    """Return the rows of a history, without the columns of seconds."""
-    rows = [line.split(",") for line in (folder / "history.csv").open()]
-    timed = {k for k, name in enumerate(rows[0]) if "seconds" in name}
-    return [[cell for k, cell in enumerate(row) if k not in timed] for row in rows]
-
-
 def test_not_converging_is_code_3_where_it_matters(reports):
-    """Under --strict, on every rank, and said in words."""
     assert reports["strict"]["codes"] == [3] * RANKS
     said = reports["strict"]["out"]
     assert "NOT converged (rule " in said
@@ -446,7 +378,6 @@ def test_not_converging_is_code_3_where_it_matters(reports):
 
 
 def test_a_time_limit_stops_all_ranks_with_results(reports, folder):
-    """That is not an error."""
     summary = summary_of(folder / "in-time")
 
     assert reports["in time"]["codes"] == [0] * RANKS
@@ -455,7 +386,6 @@ def test_a_time_limit_stops_all_ranks_with_results(reports, folder):
 
 
 def test_only_rank_0_speaks(reports):
-    """A dry run and the version are printed once."""
     assert reports["dry"]["out"].count('scheme = "ap"\n') == 1
     assert reports["version"]["out"] == f"dadmm {dadmm.__version__}\n"
     for name in SPEAKING:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 
-import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
 
 import dadmm.run
 from tests.support.processes import mpiexec, program
+from tests.support.runs import assert_same_arrays, summary_of
 
 pytestmark = pytest.mark.mpi
 
@@ -28,7 +26,6 @@ def test_every_way_of_sending_has_the_same_bits():
 
 
 def test_the_main_job_writes_the_same_over_mpi(tmp_path, monkeypatch):
-    """Graphs of files that take turns, one of which is not connected by itself."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.edges").write_text("0 1\n2 3\n")
     (tmp_path / "b.edges").write_text("1 2\n3 0\n")
@@ -43,13 +40,8 @@ def test_the_main_job_writes_the_same_over_mpi(tmp_path, monkeypatch):
 
     texts = [(tmp_path / f / "edges.csv").read_text() for f in ("ranks", "alone")]
     assert texts[0] == texts[1]
-    summaries = [
-        json.loads((tmp_path / f / "summary.json").read_text())
-        for f in ("ranks", "alone")
-    ]
+    summaries = [summary_of(f) for f in ("ranks", "alone")]
     for key in ("iterations", "messages", "bytes", "silent_messages", "metrics"):
         assert summaries[0][key] == summaries[1][key]
     assert summaries[0]["silent_messages"] > 0
-    with np.load("ranks/result.npz") as ours, np.load("alone/result.npz") as theirs:
-        for name in theirs.files:
-            assert_array_equal(ours[name], theirs[name], err_msg=name)
+    assert_same_arrays("ranks/result.npz", "alone/result.npz")

@@ -135,9 +135,6 @@ def test_an_mpi_that_cannot_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-# What is left of a graph
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_parts_are_the_connected_components(seed):
     """As networkx sees them, in the order of their first nodes."""
@@ -192,9 +189,6 @@ def test_recent_states_are_copies_and_few():
     assert [buffer.at(t)[0]["x"][0] for t in (2, 3, 4)] == [2, 3, 4]
     with pytest.raises(StopIteration):
         buffer.at(1)
-
-
-# Rows that are taken back
 
 
 @pytest.mark.parametrize("capacity_used", [1, 3, 7])

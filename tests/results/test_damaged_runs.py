@@ -6,7 +6,6 @@ import io
 import json
 import os
 import shutil
-import socket
 
 import numpy as np
 import pytest
@@ -64,17 +63,14 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def folder(whole, tmp_path):
-    """A copy of it."""
     return shutil.copytree(whole, tmp_path / "run")
 
 
 def edit(file, **entries):
-    """Change entries of a JSON file."""
     file.write_text(json.dumps(json.loads(file.read_text()) | entries))
 
 
 def cell(file, column, value):
-    """Change one number of a CSV file."""
     head, *lines = file.read_text().splitlines()
     words = lines[5].split(",")
     words[head.split(",").index(column)] = value
@@ -83,39 +79,24 @@ def cell(file, column, value):
 
 
 def setting(file, line):
-    """Change a setting."""
     name = line.partition(" =")[0]
     kept = [k for k in file.read_text().splitlines() if not k.startswith(f"{name} =")]
     file.write_text("\n".join([*kept, line]) + "\n")
 
 
 def arrays(file, **changed):
-    """Change arrays of a .npz file."""
     with np.load(file) as found:
         np.savez(file, **(dict(found) | changed))
 
 
 def edges(file):
-    """Return the edges of a run."""
     with np.load(file) as found:
         return found["edges"]
 
 
 def instead(file, make):
-    """Put something else in a file's place."""
     file.unlink()
     make(file)
-
-
-def bind(file):
-    """Make a socket; its name may be longer than sockets allow."""
-    here = os.getcwd()
-    os.chdir(file.parent)
-    try:
-        with socket.socket(socket.AF_UNIX) as made:
-            made.bind(file.name)
-    finally:
-        os.chdir(here)
 
 
 def cut(file):
@@ -138,14 +119,12 @@ def claim_a_lot(file):
         archive.writestr("edges.npy", buffer.getvalue())
 
 
-
 ANY_FILE = {
     "empty": lambda f: f.write_bytes(b""),
     "cut short": cut,
     "bytes": lambda f: f.write_bytes(np.random.default_rng(0).bytes(500)),
     "a folder": lambda f: instead(f, lambda g: g.mkdir()),
     "a named pipe": lambda f: instead(f, os.mkfifo),
-    "a socket": lambda f: instead(f, bind),
     "a device": lambda f: instead(f, lambda g: g.symlink_to("/dev/zero")),
 }
 # by file: what is done to it, and the tools that must refuse
@@ -207,7 +186,6 @@ CASES = [
 
 @pytest.mark.parametrize(("file", "damage", "tool"), CASES)
 def test_damage_is_told_in_one_sentence(folder, file, damage, tool, capfd):
-    """Whatever is wrong, without a traceback and without waiting for a pipe."""
     (ANY_FILE.get(damage) or OWN[file][damage][0])(folder / file)
     kind = "eta" if file == "edges.csv" else "convergence"
 
@@ -227,14 +205,12 @@ def test_the_run_itself_is_fine(folder, tool):
 @pytest.mark.parametrize("tool", ["replay", "waiting", "plot", "resume"])
 @pytest.mark.parametrize("name", ["none", "a\0b", "x" * 5000])
 def test_no_folder_at_all(tmp_path, tool, name, capfd):
-    """Absent, or with a name that no folder can have."""
     assert use(tool, tmp_path / name) == 2
     assert len(capfd.readouterr().err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("words", ["", "3", "{}", '{"ranks": 4, "tasks": 3}'])
 def test_a_damaged_sweep_is_told(tmp_path, words, capfd):
-    """What `collect` reads first."""
     (tmp_path / "sweep.json").write_text(words)
 
     assert sweep.main(["collect", str(tmp_path)]) == 2

@@ -20,6 +20,7 @@ from dadmm.run import main
 from launch.base import run_folder
 from launch.base.messages import UsageError
 from launch.batch import tasks
+from tests.support.runs import contents
 
 SMALL = (
     "--nodes", 3, "--n-samples", 30, "--dimension", 4, "--n-components", 2,
@@ -34,19 +35,6 @@ def run(*words):
 
 def begin(*words, iterations=12):
     return run(*SMALL, "--max-iter", iterations, "--out", "run", *words)
-
-
-def contents(folder):
-    """Return all that is below a folder; links by where they point."""
-    found = {}
-    for path in sorted(Path(folder).rglob("*")):
-        if path.is_symlink():
-            found[str(path)] = os.readlink(path)
-        elif path.is_file():
-            found[str(path)] = path.read_bytes()
-        else:
-            found[str(path)] = None
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +58,7 @@ def folder(finished, tmp_path, monkeypatch):
     return Path("run")
 
 
-# Whose files they are
-
-
 def test_overwriting_leaves_what_is_not_listed(folder):
-    """Also in folders that have the names of the run's own."""
     own = ("notes.txt", "parts/wheel.stl", "checkpoints/model.pt", "part-00001/a.txt",
            "checkpoints/00000012/notes.txt", "parts/history-mine.csv",
            "part-00002/config.toml", "imputed-00009.npz")  # fmt: skip
@@ -94,7 +78,7 @@ def test_overwriting_leaves_what_is_not_listed(folder):
 
 
 @pytest.mark.parametrize("name", ["config.toml", "checkpoints/00000003/node-00000.npz"])
-def test_a_folder_without_a_manifest_is_not_overwritten(folder, name, capsys):
+def test_a_folder_without_a_manifest_is_left_alone(folder, name, capsys):
     """Be it a user's, or that of a run of an older version."""
     (folder / "manifest.json").unlink()
     for path in set(folder.iterdir()) - {folder / "config.toml"}:
@@ -105,27 +89,17 @@ def test_a_folder_without_a_manifest_is_not_overwritten(folder, name, capsys):
 
     assert begin("--overwrite") == 2
 
-    assert contents(".") == before  # not even a lock
     said = capsys.readouterr().err
     assert "run has no manifest.json, so it is not the folder of a run, or " in said
     assert "choose another --out, or remove the folder yourself\n" in said
-
-
-def test_resuming_needs_a_manifest(folder, capsys):
-    """And changes nothing without one."""
-    (folder / "manifest.json").unlink()
-    (folder / ".lock").unlink()
-    before = contents(".")
-
-    assert run("--resume", "run", "--max-iter", 20) == 2
-
-    assert contents(".") == before
-    assert "run has no manifest.json" in capsys.readouterr().err
+    if name != "config.toml":
+        assert run("--resume", "run", "--max-iter", 20) == 2
+        assert "run has no manifest.json" in capsys.readouterr().err
+    assert contents(".") == before  # not even a lock
 
 
 @pytest.mark.parametrize("words", [["--overwrite"], ["--resume"]])
 def test_a_name_that_is_not_listed_is_not_taken(folder, words, capsys):
-    """A user's file where the run would write one of its own."""
     (folder / "parts").mkdir()
     (folder / "parts" / "history-00000.csv").write_text("mine")
     before = contents(folder)
@@ -150,7 +124,6 @@ def test_a_name_that_is_not_listed_is_not_taken(folder, words, capsys):
     ],
 )  # fmt: skip
 def test_a_manifest_names_only_files_that_a_run_writes(folder, listed, capsys):
-    """Anybody can write one."""
     (folder / "notes.txt").write_text("mine")
     record = json.loads((folder / "manifest.json").read_text())
     record["files"].append(listed)
@@ -172,7 +145,6 @@ def test_a_manifest_names_only_files_that_a_run_writes(folder, listed, capsys):
     ids=lambda text: text[:12],
 )  # fmt: skip
 def test_a_damaged_manifest_is_one_sentence(folder, text, capsys):
-    """Of another program, too long, no JSON."""
     (folder / "manifest.json").write_bytes(text)
 
     assert begin("--overwrite") == 2
@@ -183,7 +155,6 @@ def test_a_damaged_manifest_is_one_sentence(folder, text, capsys):
 
 
 def test_every_name_is_one_that_a_manifest_may_have(folder):
-    """Else the folder of a run could not be used again."""
     found = set(Manifest.read(folder).names)
     found |= {f"{p}{k}.{f}" for p in ("", "compare-") for k in plot.KINDS
               for f in plot.FORMATS}  # fmt: skip
@@ -196,7 +167,6 @@ def test_every_name_is_one_that_a_manifest_may_have(folder):
 
 
 def test_the_results_of_a_part_go_with_its_run(folder):
-    """Those of another run, and folders of the same name, stay."""
     own, other = folder / "part-00001", folder / "part-00002"
     for part, of in ((own, Manifest.read(folder).run), (other, None)):
         part.mkdir()
@@ -237,8 +207,6 @@ def test_a_run_that_was_killed_while_its_folder_was_made_starts_again(
     assert begin() == 0
     assert not list(Path("run").glob(".*.draft"))
 
-
-# Links, and what else is not a plain file
 
 PLACES = [
     "config.toml", "summary.json", "result.npz", "history.csv", "edges.csv",
@@ -288,7 +256,6 @@ def test_nothing_is_written_through_what_was_planted(folder, finished, plant, wa
 def test_folders_that_become_links_during_a_run_are_not_followed(
     folder, monkeypatch, place
 ):
-    """By whom ever: each is opened without following."""
     record, before = row_files.RowFiles.__call__, contents("mine")
 
     def swap(self, t, nodes):
@@ -314,7 +281,6 @@ def test_a_lock_of_somebody_else_stays(tmp_path, text):
 
 
 def test_checkpoints_of_the_library_are_pruned_by_name(tmp_path):
-    """Other files, and folders with other numbers, stay."""
     own = tmp_path / "checkpoints"
     (own / "00000005").mkdir(parents=True)
     (own / "2024").mkdir()
@@ -332,7 +298,6 @@ def test_checkpoints_of_the_library_are_pruned_by_name(tmp_path):
 
 
 def test_a_figure_of_the_users_stays(folder, capsys):
-    """One that dadmm.plot has drawn is replaced."""
     pytest.importorskip("matplotlib")
     words = ["run", "--kind", "convergence", "--format", "png"]
     assert plot.main(words) == 0
@@ -345,12 +310,8 @@ def test_a_figure_of_the_users_stays(folder, capsys):
     assert (folder / "traffic.png").read_text() == "mine"
 
 
-# Launchers
-
-
 @pytest.mark.parametrize("plant", ["link", "link to nothing", "hard link", "FIFO"])
 def test_the_lock_of_jobs_is_a_plain_file(folder, plant):
-    """An empty one, with no name elsewhere."""
     before = contents("mine")
     PLANTS[plant](folder / run_folder.JOB)
     refused = pytest.raises(UsageError, match=r"\.job is|choose another --out")
@@ -362,7 +323,6 @@ def test_the_lock_of_jobs_is_a_plain_file(folder, plant):
 
 
 def test_a_launcher_removes_only_its_own_sentence(folder):
-    """A user's file of that name stays, and is no failure."""
     note = folder / run_folder.FAILURE
     for text in ("mine", run_folder.FAILED + " 1"):
         note.write_text(text)
@@ -395,11 +355,9 @@ def test_a_sweep_replaces_only_its_own_files(tmp_path, name):
 
 @pytest.mark.parametrize("name", ["../../run", "/etc", "..", "a/b", ""])
 def test_a_sweep_names_only_folders_of_its_own(tmp_path, name):
-    """Its record could have come from anywhere."""
     tasks.Sweep(tmp_path).add(tasks.Grid(2, {"run": {}}, []))
     record = json.loads((tmp_path / "sweep.json").read_text())
     (tmp_path / "sweep.json").write_text(json.dumps(record | {"tasks": [name]}))
 
-    words = "has no list of tasks" if name == 7 else "a task with the invalid name"
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match="a task with the invalid name"):
         tasks.Sweep(tmp_path)

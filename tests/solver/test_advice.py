@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from dadmm import Layout, Topology, problems, run, solve
-from dadmm.admm.stopping import CRITERIA, TRAIL, Standing, Verdict, stride
+from dadmm.admm.stopping import CRITERIA
 from dadmm.exchange.sending import Sending
 from dadmm.solver.advice import advise
-from tests.support.problems import quadratics
+from tests.support.problems import Quadratic, quadratics
 
 RING = Topology.ring(5)
 
@@ -23,9 +23,6 @@ def judged(result):
     """Return all criteria over their limits, (iterations, n_nodes, 3)."""
     columns = [result.history[f"{name}_over_limit"] for name in CRITERIA]
     return np.stack(columns, axis=-1)
-
-
-# What a run waited for
 
 
 @pytest.mark.parametrize("graph", ["ring", "chain"])
@@ -52,7 +49,6 @@ def test_the_ending_is_that_of_the_recorded_criteria(stopping, graph):
 
 
 def test_the_sum_of_objectives_is_what_a_council_judges():
-    """No node and no part of theta is named then."""
     settings = {"stopping": "objective", "agreement": "global", "tolerance": 1e-6}
     result = solve(quadratics(5), RING, **settings)
     total = result.history["objective"].sum(axis=1)
@@ -65,64 +61,6 @@ def test_the_sum_of_objectives_is_what_a_council_judges():
     assert result.iterations == ending.iteration + 4 + 1
 
 
-def test_the_part_of_theta_that_is_furthest_from_its_limit_is_named():
-    """One part disagrees, the other one is the same from the start."""
-
-    class TwoParts:
-        def __init__(self, wanted):
-            self.layout = Layout.of(still=(2,), moving=(3,))
-            self.wanted = np.array([1.0, 1.0, *wanted])
-
-        def init(self, rng):
-            return np.array([1.0, 1.0, 0.0, 0.0, 0.0])
-
-        def expect(self, theta):
-            return None
-
-        def prox(self, theta, stats, centre, weight):
-            return (self.wanted + weight * centre) / (1.0 + weight)
-
-        def objectives(self, thetas, stats):
-            return 0.5 * ((thetas - self.wanted) ** 2).sum(axis=1)
-
-    own = [TwoParts(10.0 * row) for row in np.eye(3)]
-    settings = {"scheme": "fixed", "eta0": 0.01, "max_iter": 20}
-    ending = solve(own, Topology.ring(3), **settings).ending
-
-    assert ending.part == "moving"
-    assert not ending.met
-    assert f"{ending.criterion} of moving on node {ending.node}, " in ending.words(
-        converged=False
-    )
-
-
-def test_a_standing_samples_the_run_and_survives_a_checkpoint():
-    """At equal distances, at most TRAIL samples, whatever the length."""
-    standing, whole = Standing(4, 6), []
-    rng = np.random.default_rng(0)
-    for t in range(1, 300):
-        whole.append(float(rng.uniform(0.6, 1.2)))
-        standing.enter(t, Verdict(whole[-1]))
-        step = stride(t)
-        samples = whole[::step]
-        assert len(samples) <= TRAIL
-        assert standing.trail[: len(samples)].tolist() == samples
-        assert np.isnan(standing.trail[len(samples) :]).all()
-        if t % 97 == 0:
-            again = Standing(4, 6)
-            again.restore(standing.state())
-            standing = again
-        # the last iteration in which one was unmet, before four in a row, six ago
-        met = [False, *(factor < 1 for factor in whole)]
-        ends = [s for s in range(4, t - 5) if all(met[s - 3 : s + 1])]
-        if ends:
-            before = max(s for s in range(ends[-1]) if not met[s])
-            assert standing.hurdle(t)[0] == before
-
-
-# Advice
-
-
 def advice(problem_list, topology, rows=None, **settings):
     result = solve(problem_list, topology, **settings)
     assert not result.converged
@@ -133,19 +71,49 @@ def test_a_run_that_converged_needs_no_advice():
     assert advise(solve(quadratics(5), RING)) == ""
 
 
-def test_a_tolerance_of_zero_is_no_failure():
-    said = advice(quadratics(5), RING, tolerance=0.0, max_iter=40)
-    assert said.startswith("a tolerance of 0 never stops a run")
+LOSSY = {"scheme": "fixed", "sending": Sending(drop_probability=0.2), "max_iter": 60}
+TIGHT = {"tolerance": 1e-18, "absolute_tolerance": 0.0, "max_iter": 600}
+FAR = {"scheme": "fixed", "max_iter": 300}
 
 
-def test_lost_payloads_leave_the_residual_unknown():
-    settings = {
-        "scheme": "fixed",
-        "sending": Sending(drop_probability=0.2),
-        "max_iter": 60,
-    }
-    said = advice(quadratics(5), RING, **settings)
-    assert 'the rule optimality is never met; use stopping = "objective"' in said
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"tolerance": 0.0, "max_iter": 40}, "a tolerance of 0 never stops a run"),
+        (LOSSY, 'the rule optimality is never met; use stopping = "objective"'),
+        ({"max_iter": 4}, "4 iterations are likely too few; raise max_iter"),
+        (TIGHT, "the tolerance is likely too tight for double precision"),
+        ({"eta0": 1e-6} | FAR, "eta0 = 1e-06 is likely too small for the scheme fixed"),
+        ({"eta0": 1e-6} | FAR, 'use scheme = "auto", or raise eta0 tenfold'),
+        ({"eta0": 1e6} | FAR, "eta0 = 1e+06 is likely too large for the scheme fixed"),
+        ({"eta0": 1e6} | FAR, 'use scheme = "auto", or lower eta0 tenfold'),
+    ],
+)
+def test_advice_names_the_cause_and_the_remedy(settings, words):
+    assert words in advice(quadratics(5), RING, **settings)
+
+
+def test_a_long_graph_is_named():
+    chain = Topology.chain(40)
+    said = advice(quadratics(40), chain, tolerance=1e-9, max_iter=120)
+    assert "information needs 39 iterations to cross it" in said
+
+
+def test_the_part_of_theta_that_is_furthest_from_its_limit_is_named():
+    """One part disagrees, the other one is the same from the start."""
+    own = []
+    for row in np.eye(3):
+        problem = Quadratic(np.eye(5), np.array([1.0, 1.0, *(10.0 * row)]))
+        problem.layout = Layout.of(still=(2,), moving=(3,))
+        problem.init = lambda rng: np.array([1.0, 1.0, 0.0, 0.0, 0.0])
+        own.append(problem)
+    settings = {"scheme": "fixed", "eta0": 0.01, "max_iter": 20}
+    ending = solve(own, Topology.ring(3), **settings).ending
+
+    assert ending.part == "moving"
+    assert not ending.met
+    words = f"{ending.criterion} of moving on node {ending.node}, "
+    assert words in ending.words(converged=False)
 
 
 def test_a_run_that_ends_on_the_threshold_needs_a_few_more():
@@ -156,13 +124,7 @@ def test_a_run_that_ends_on_the_threshold_needs_a_few_more():
     assert "not for long enough; allow about 8 more iterations" in said
 
 
-def test_a_few_iterations_are_too_few():
-    said = advice(quadratics(5), RING, max_iter=4)
-    assert said == "4 iterations are likely too few; raise max_iter"
-
-
 def test_a_run_that_still_falls_is_told_how_long():
-    """And the guess is about right."""
     slow = {"scheme": "fixed", "eta0": 2.0, "tolerance": 1e-9}
     need = solve(quadratics(8), Topology.chain(8), **slow).iterations
     limit = need // 2
@@ -171,28 +133,6 @@ def test_a_run_that_still_falls_is_told_how_long():
     assert said.startswith("max_iter is likely too low")
     more = int(said.split("about ")[1].split()[0])
     assert 0.5 * (need - limit) < more < 3 * (need - limit)
-
-
-def test_rounding_is_told_apart_from_other_standstills():
-    said = advice(
-        quadratics(5), RING, tolerance=1e-18, absolute_tolerance=0.0, max_iter=600
-    )
-    assert said.startswith("the tolerance is likely too tight for double precision")
-
-
-@pytest.mark.parametrize(
-    ("eta0", "size", "verb"), [(1e-6, "small", "raise"), (1e6, "large", "lower")]
-)
-def test_a_penalty_that_is_far_off_is_named_with_its_direction(eta0, size, verb):
-    said = advice(quadratics(5), RING, scheme="fixed", eta0=eta0, max_iter=300)
-    assert f"eta0 = {eta0:g} is likely too {size} for the scheme fixed" in said
-    assert f'use scheme = "auto", or {verb} eta0 tenfold' in said
-
-
-def test_a_long_graph_is_named():
-    chain = Topology.chain(40)
-    said = advice(quadratics(40), chain, tolerance=1e-9, max_iter=120)
-    assert "information needs 39 iterations to cross it" in said
 
 
 def test_units_are_looked_at_in_the_rows_of_one_node():
@@ -242,7 +182,6 @@ def test_an_ending_knows_how_the_nodes_started(init):
 
 
 def test_a_run_writes_and_says_both(tmp_path, capsys):
-    """The summary has no number that JSON does not know."""
     short = ["--nodes", "4", "--n-samples", "60", "--dimension", "6", "--max-iter"]
     assert run.main([*short, "12", "--out", str(tmp_path / "a")]) == 0
     said = capsys.readouterr().out.splitlines()

@@ -79,7 +79,6 @@ CASES = {
 
 
 def solve(kind: str, graph: str, settings: dict, max_iter: int = 30) -> dadmm.Result:
-    """Run one case."""
     nodes = [problem(kind, i) for i in range(GRAPHS[graph].n_nodes)]
     settings = {"max_iter": max_iter, "seed": 3, **settings}
     return dadmm.solve(nodes, GRAPHS[graph], **settings)
@@ -105,7 +104,6 @@ def arrays(name: str) -> dict[str, np.ndarray]:
 
 @cache
 def stored() -> dict[str, np.ndarray]:
-    """Return the arrays of all cases."""
     with np.load(FILE) as found:
         return dict(found)
 

@@ -1,0 +1,58 @@
+"""Folders that runs have left, and what a refused command line says."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+import dadmm.run
+
+
+def summary_of(folder: str | Path) -> dict:
+    return json.loads(Path(folder, "summary.json").read_text())
+
+
+def arrays_of(folder: str | Path) -> dict[str, np.ndarray]:
+    with np.load(Path(folder, "result.npz"), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def history_of(folder: str | Path) -> list[list[str]]:
+    """Return the cells of history.csv, without the columns of seconds."""
+    lines = Path(folder, "history.csv").read_text().splitlines()
+    rows = [line.split(",") for line in lines]
+    timed = {k for k, name in enumerate(rows[0]) if name.endswith("_seconds")}
+    return [[cell for k, cell in enumerate(row) if k not in timed] for row in rows]
+
+
+def contents(folder: str | Path) -> dict[str, bytes | str | None]:
+    """Return all that is below a folder; links by where they point."""
+    found: dict[str, bytes | str | None] = {}
+    for path in sorted(Path(folder).rglob("*")):
+        if path.is_symlink():
+            found[str(path)] = os.readlink(path)
+        else:
+            found[str(path)] = path.read_bytes() if path.is_file() else None
+    return found
+
+
+def refused(capture, *words: object, main=dadmm.run.main) -> str:
+    """Return the one line of stderr with which a command line ends with code 2."""
+    capture.readouterr()
+    assert main([str(word) for word in words]) == 2
+    out, err = capture.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("dadmm: error: ")
+    return line
+
+
+def assert_same_arrays(first: str | Path, second: str | Path) -> None:
+    """Assert that two .npz files have the same arrays, to the last bit."""
+    with np.load(first, allow_pickle=False) as one, np.load(second) as other:
+        assert one.files == other.files
+        for name in one.files:
+            np.testing.assert_array_equal(one[name], other[name], err_msg=name)
