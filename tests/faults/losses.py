@@ -54,10 +54,7 @@ def _start(
     options = ("--with-ft", "ulfm")
     arguments = [*arguments, "--quiet", "--on-failure", "continue"]
     job = Job(mpi, case.ranks, arguments, run.parent, name, fault.plan, options)
-    try:
-        return job.end()
-    finally:
-        job.sweep()
+    return job.end()
 
 
 def _broken(ended: Ended) -> tuple[str, str] | None:
