@@ -13,7 +13,7 @@ import pytest
 
 from launch.base.messages import UsageError
 from launch.base.run_folder import FAILURE, job_lock, read_state
-from launch.batch import local_pool, tasks
+from launch.batch import local_pool, sweep, tasks
 from launch.mpi.runtime import Runtime
 from tests.support.processes import ROOT, Job, variables
 from tests.support.run_folders import copy_launch
@@ -84,6 +84,8 @@ def test_tasks_keep_their_numbers_when_a_grid_grows(grid, tmp_path):
     ]
     with pytest.raises(UsageError, match="needs a job array with tasks 0 to 5"):
         tasks.arguments_of_task(arguments, {"SLURM_ARRAY_TASK_ID": "6"})
+    assert after.settings(name)["topology"] == "ring,star"
+    assert sweep.ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
     assert tasks.name_of({"budget_trigger": float("inf")}) == "budget_trigger=inf"
     names = {tasks.name_of({"data": path}) for path in ("a/b", "a:b", "a_b", "x" * 300)}
     assert len(names) == 4
