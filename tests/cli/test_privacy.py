@@ -17,6 +17,7 @@ from dadmm.problems import PROBLEMS
 from dadmm.results import writing
 from dadmm.run import main
 from tests.support.processes import mpiexec, program
+from tests.support.runs import summary_of
 
 RANKS = 4
 GATHERED = "Igatherv to rank 0"
@@ -104,9 +105,7 @@ def test_sums_of_one_row_are_the_row(sent):
 def test_all_bytes_are_counted(sent, name):
     """In the loop or outside of it, but for three numbers per rank after the count."""
     cases, _, folder = sent
-    summary = json.loads(
-        (folder / f"run-{name.replace(' ', '-')}/summary.json").read_text()
-    )
+    summary = summary_of(folder / f"run-{name.replace(' ', '-')}")
     counted = ("bytes", "collective_bytes", "outside_bytes")
 
     assert min(summary["outside_bytes"], summary["outside_calls"]) > 0
@@ -197,7 +196,7 @@ def run(*words):
     """Run the main job in one process; return its metrics."""
     few = ("--nodes", "4", "--n-components", "2", "--max-iter", "3", "--overwrite")
     assert main([*words, *few, "--out", "run"]) == 0
-    return json.loads(Path("run/summary.json").read_text())["metrics"]
+    return summary_of("run")["metrics"]
 
 
 def test_the_comparison_is_for_synthetic_data_or_asked_for(folder, capsys):

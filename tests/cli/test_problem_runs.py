@@ -11,7 +11,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import problems
-from dadmm.cli.config import RunConfig
 from dadmm.data import datasets, shard
 from dadmm.problems import builder
 from dadmm.run import main
@@ -135,18 +134,6 @@ def test_settings_win_over_flags():
     problem = builder.build("ridge", np.ones((3, 3)), {"alpha": 1.0}, {"alpha": 5.0})
 
     assert problem.alpha == 5.0
-
-
-@pytest.mark.parametrize("name", problems.PROBLEMS)
-def test_every_problem_has_its_defaults(name):
-    config = RunConfig(problem=name)
-    defaults = builder.arguments(problems.PROBLEMS[name]).defaults
-
-    for setting in ("alpha", "l1_ratio", "delta", "fit_intercept"):
-        assert getattr(config, setting) == defaults.get(setting)
-    assert config.problem_flags(3).get("alpha") == (
-        defaults["alpha"] / 3 if "alpha" in defaults else None
-    )
 
 
 HOUSES = '"size, m2",rooms,price\n'

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from numpy.testing import assert_allclose
 from sklearn import linear_model
 
 from dadmm.run import main
+from tests.support.runs import summary_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "problems.md").read_text()
 TIGHT = ("--tolerance", "1e-9", "--absolute-tolerance", "1e-12", "--max-iter", "50000")
@@ -38,7 +38,7 @@ def data(tmp_path, monkeypatch):
 def fit(*words):
     """Run the main job; return the coefficients in order, the intercept last."""
     assert main([*map(str, words), *TIGHT, "--quiet", "--out", "run"]) == 0
-    summary = json.loads(Path("run/summary.json").read_text())
+    summary = summary_of("run")
     assert summary["converged"]
     assert summary["metrics"]["objective_gap_estimate"] < 1e-3
     return [*summary["coefficients"].values()]

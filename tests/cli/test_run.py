@@ -235,18 +235,6 @@ def test_a_closed_pipe_is_no_error(words, streams, unbuffered, tmp_path):
     assert Path("run/summary.json").exists() == ("--max-iter" in words)
 
 
-def test_a_dry_run_prints_settings_that_can_be_used(capsys):
-    Path("half.toml").write_text("eta0 = 3\nmax_iter = 4\n")
-    words = [str(word) for word in (*SMALL, "--config", "half.toml")]
-    assert main([*words, "--max-iter", "5", "--dry-run"]) == 0
-    Path("whole.toml").write_text(capsys.readouterr().out)
-
-    assert_same(
-        run("--config", "whole.toml"),
-        run(*SMALL, "--eta0", 3, "--max-iter", 5, out="other"),
-    )
-
-
 def make_sources(folder: Path) -> np.ndarray:
     """Write the same samples in every format, and return them."""
     from scipy.io import savemat

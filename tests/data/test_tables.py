@@ -58,11 +58,7 @@ def test_the_target_is_found(source, target):
     decimals = 15 if source == "head.txt" else 17
     assert_array_equal(rows.round(decimals), BOTH.round(decimals))
     assert rows.flags.c_contiguous
-
-
-def test_arrays_of_other_names_are_chosen():
-    rows, *_ = tables.load("named.npz::rows", "z")
-
+    rows, *_ = tables.load("named.npz::rows", "z")  # arrays of other names
     assert_array_equal(rows, np.column_stack([3 * X, 2 * Y]))
 
 

@@ -367,7 +367,8 @@ def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows():
 
 
 def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(capsys):
-    main(*COMMON, "--quiet", "--out", "done")
+    main(*COMMON, "--quiet", "--checkpoint-every", 50, "--out", "done")
+    assert not Path("done/checkpoints").exists()
     main(*COMMON, "--quiet", "--max-iter", 9, "--out", "run")
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
@@ -430,9 +431,3 @@ def test_other_data_are_refused(capsys):
     said = refused(capsys, "--resume", "run", "--max-iter", 20)
 
     assert "node-00001.npz is of another data (" in said
-
-
-def test_a_run_that_converged_keeps_no_checkpoints():
-    main(*COMMON, "--quiet", "--checkpoint-every", 5, "--out", "run")
-
-    assert not Path("run/checkpoints").exists()
