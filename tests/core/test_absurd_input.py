@@ -133,7 +133,6 @@ def test_graphs_of_very_many_nodes(name, capfd):
 
 
 TABLES = {
-    "wrong kind": ("max_iter = 3.0\n", "max_iter must be an integer"),
     "infinite": ("eta0 = 1" + "0" * 400 + "\n", "eta0 must be positive and finite"),
     "digits": (f"eta0 = {DIGITS}\n", "not valid TOML"),
     "deep": ("a = " + "[" * 10**5, "nested too deeply"),
@@ -147,7 +146,7 @@ def test_settings_that_are_none(kind, tmp_path, capfd):
     text, words = TABLES[kind]
     (tmp_path / "my.toml").write_text(text)
     assert words in refused(capfd, *SMALL[:-4], "--config", tmp_path / "my.toml")
-    if words.startswith(("max_iter", "eta0")):
+    if kind == "infinite":
         return
     given = (tmp_path, "--network", tmp_path / "my.toml")
     assert words in refused(capfd, *given, main=replay.main)
