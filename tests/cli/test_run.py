@@ -331,26 +331,20 @@ def test_a_converged_run_says_so(capsys):
 
 
 @pytest.mark.parametrize(("strict", "code"), [([], 0), (["--strict"], 3)])
-def test_not_converging_is_said_plainly(strict, code, capsys):
-    words = [str(word) for word in (*SHORT, "--tolerance", 0, "--out", "run")]
+def test_not_converging_is_said_plainly(strict, code, capsys, monkeypatch):
+    """With the command to go on: that of this run, or of its launcher."""
+    words = [str(word) for word in (*SHORT, "--tolerance", 0, "--out", "my run")]
+    again = "python -m dadmm.run --resume"
+    if strict:
+        again = "./launch/local -n 4 --resume"
+        monkeypatch.setenv("DADMM_RESUME_COMMAND", again)
 
     assert main([*words, *strict]) == code
     said = capsys.readouterr().out
     rule = "(rule optimality, tolerance 0)"
     assert f"NOT converged {rule}: max_iter reached after 12 iterations" in said
-    assert (Path("run") / "summary.json").exists()
-
-
-def test_a_run_that_can_go_on_prints_the_command(capsys, monkeypatch):
-    words = [str(word) for word in (*SHORT, "--tolerance", 0)]
-    assert main([*words, "--out", "my run"]) == 0
-    again = "resume with: python -m dadmm.run --resume 'my run' --max-iter N"
-    assert again in capsys.readouterr().out.splitlines()
-
-    monkeypatch.setenv("DADMM_RESUME_COMMAND", "./launch/local -n 4 --resume")
-    assert main([*words, "--out", "other"]) == 0
-    again = "resume with: ./launch/local -n 4 --resume other --max-iter N"
-    assert again in capsys.readouterr().out.splitlines()
+    assert f"resume with: {again} 'my run' --max-iter N" in said.splitlines()
+    assert (Path("my run") / "summary.json").exists()
 
 
 def test_a_time_limit_stops_a_run_with_results(capsys):

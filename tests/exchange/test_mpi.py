@@ -335,9 +335,6 @@ def test_bad_input_is_one_sentence(reports, name):
 def test_bad_input_leaves_nothing_behind(reports, folder):
     assert not (folder / "runs").exists()
     assert [path.name for path in (folder / "taken").iterdir()] == ["thesis.tex"]
-
-
-def test_a_full_disk_leaves_no_draft(reports, folder):
     disks = [folder / name for name in ("full", "small", "smallish")]
     if not disks[0].exists():
         pytest.skip("needs root, and a system that lets it mount a tmpfs")

@@ -127,24 +127,19 @@ def test_losses_go_on_where_they_were(tmp_path):
     assert_same(whole, interrupted(tmp_path, 23, **settings), 23)
 
 
-def test_saving_changes_nothing(tmp_path):
-    whole = ppca(max_iter=400)
-
-    by_clock = ppca(max_iter=400, checkpoints=Checkpoints(tmp_path, seconds=1e-9))
-    assert_same(whole, by_clock, 0)
-    by_count = ppca(max_iter=400, checkpoints=Checkpoints(tmp_path, every=7))
-    assert_same(whole, by_count, 0)
-
-
-def test_the_last_two_are_kept(tmp_path):
-    ppca(tolerance=0, checkpoints=Checkpoints(tmp_path, every=7, saves=False))
+def test_saving_changes_nothing_and_the_last_two_are_kept(tmp_path):
+    """By count every seventh, by the clock every other round, and at the end."""
+    settings = {"tolerance": 0, "max_iter": 60}
+    whole, clock = ppca(**settings), tmp_path / "clock"
+    ppca(**settings, checkpoints=Checkpoints(tmp_path, every=7, saves=False))
     assert list(tmp_path.iterdir()) == []
-    ppca(tolerance=0, checkpoints=Checkpoints(tmp_path, every=7))
-    assert checkpoint.kept(tmp_path) == [42, 45]
+    by_count = ppca(**settings, checkpoints=Checkpoints(tmp_path, every=7))
+    by_clock = ppca(**settings, checkpoints=Checkpoints(clock, seconds=1e-9))
 
-    keeper = Checkpoints(tmp_path / "clock", seconds=1e-9)
-    ppca(tolerance=0, checkpoints=keeper, max_iter=60)
-    assert checkpoint.kept(tmp_path / "clock") == [54, 60]  # every other round
+    assert_same(whole, by_count, 0)
+    assert_same(whole, by_clock, 0)
+    assert checkpoint.kept(tmp_path) == [56, 60]
+    assert checkpoint.kept(clock) == [54, 60]
 
 
 def test_an_incomplete_checkpoint_is_passed_over(tmp_path):
