@@ -62,6 +62,11 @@ class NoProx:
     init = expect = objectives = lambda self, *arguments: None
 
 
+class NoLayout(Mean):
+    def __init__(self, rows):
+        pass
+
+
 class Demanding(Mean):
     def __init__(self, rows, beta):
         super().__init__(rows)
@@ -198,6 +203,7 @@ def test_results_are_named_by_the_class():
         (["mypackage/module.py:Mean"], "is not of the form package.module:Class"),
         (["mypackage.module"], "unknown problem 'mypackage.module'; choose one of ppc"),
         (["mypackage.module:NoProx"], "mypackage.module:NoProx has no method prox(the"),
+        (["mypackage.module:NoLayout"], "NoLayout has no layout, a dadmm.Layout"),
         (["mypackage.module:Demanding"], "Demanding needs a setting 'beta'; give it a"),
         ([MEAN[1], "--delta", "2"], "module:Mean has no setting 'delta'; it has weigh"),
         ([MEAN[1], "--target", "2"], "target does not go with mypackage.module:Mean, "),
