@@ -186,7 +186,7 @@ def test_flags_override_the_file(tmp_path):
     ("text", "words"),
     [
         ("eta0 = ", "is not valid TOML: "),
-        ("eta0 = 1\neta0 = 2", "is not valid TOML: "),
+        (b'data = "\xe9.npy"', "is not valid TOML"),
         ("etaO = 1", "unknown setting 'etaO'; did you mean eta0?"),
         ("max-iter = 1", "unknown setting 'max-iter'; did you mean max_iter?"),
         ("[solver]\neta0 = 1", "unknown setting 'solver'; TOML keys are the flags"),
@@ -199,18 +199,11 @@ def test_flags_override_the_file(tmp_path):
 )
 def test_mistakes_in_a_file_are_named(text, words, tmp_path):
     file = tmp_path / "run.toml"
-    file.write_text(text)
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
     said = complaint("--config", file)
 
     assert said.startswith(str(file))
     assert words in said
-
-
-def test_files_that_cannot_be_read_are_named(tmp_path):
-    assert "No such file" in complaint("--config", tmp_path / "none.toml")
-    assert "it is a folder, not a file" in complaint("--config", tmp_path)
-    (tmp_path / "old.toml").write_bytes(b'data = "\xe9.npy"')
-    assert "is not valid TOML" in complaint("--config", tmp_path / "old.toml")
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,11 @@ class NoProx:
     init = expect = objectives = lambda self, *arguments: None
 
 
+class NoLayout(Mean):
+    def __init__(self, rows):
+        pass
+
+
 class Demanding(Mean):
     def __init__(self, rows, beta):
         super().__init__(rows)
@@ -189,10 +194,16 @@ def test_results_are_named_by_the_class():
         (["mypackage.typo:Mean"], "mypackage.typo cannot be imported, SyntaxError: in"),
         (["mypackage.module:Maen"], "mypackage.module has no 'Maen'; its problems are"),
         (["mypackage.module:NUMBER"], "'mypackage.module:NUMBER' is int, not a class"),
+        (["builtins:exec"], "is builtin_function_or_method, not a class"),
+        (["os:system"], "not a class"),
+        (["dadmm.run:main"], "is function, not a class"),
+        (["functools:partial"], "functools:partial has no "),
+        (["collections:OrderedDict"], "collections:OrderedDict has no "),
         (["mypackage.module:"], "'mypackage.module:' is not of the form package"),
         (["mypackage/module.py:Mean"], "is not of the form package.module:Class"),
         (["mypackage.module"], "unknown problem 'mypackage.module'; choose one of ppc"),
         (["mypackage.module:NoProx"], "mypackage.module:NoProx has no method prox(the"),
+        (["mypackage.module:NoLayout"], "NoLayout has no layout, a dadmm.Layout"),
         (["mypackage.module:Demanding"], "Demanding needs a setting 'beta'; give it a"),
         ([MEAN[1], "--delta", "2"], "module:Mean has no setting 'delta'; it has weigh"),
         ([MEAN[1], "--target", "2"], "target does not go with mypackage.module:Mean, "),

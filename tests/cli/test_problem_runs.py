@@ -104,6 +104,7 @@ def test_a_run_that_has_not_converged_estimates_nothing(capsys):
         (["--problem", "ridge", "--delta", 1], "delta does not go with ridge; it is "),
         (["--problem", "sfm", "--target", 1], "target does not go with sfm; it is for"),
         (["--problem", "ridge", "--record-angle"], "record_angle does not go with rid"),
+        (["--problem", "lasso", "--compare-centralised"], "does not go with lasso; it"),
         (["--problem", "ridge", "--alpha=-1"], "alpha must be a number, not negative"),
         (["--problem", "lasso", "--alpha", "much"], "must be a number, got 'much'"),
         (["--problem", "huber", "--delta", 0], "delta must be a number, positive and"),

@@ -17,6 +17,7 @@ from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm.cli import progress
+from dadmm.cli import summary as summaries
 from dadmm.cli.progress import ProgressLine, Signals
 from dadmm.data import shard
 from dadmm.exchange import launch_link, world
@@ -67,7 +68,7 @@ def assert_same(first: Path, second: Path) -> None:
 
 
 def test_a_configuration_fed_back_repeats_the_run():
-    words = ("--scheme", "vp_nap", "--topology", "star", "--budget-trigger", "inf")
+    words = ("--scheme", "vp_nap", "--topology", "star,ring", "--budget-trigger", "inf")
     words += ("--coupling", "own", "--eta0", 0.1, "--noise-variance", 1e-3, "--strict")
     main([str(word) for word in (*SHORT, *words, "--out", "first", "--overwrite")])
     for out in (["--out", "second"], []):
@@ -139,7 +140,8 @@ def test_tables_and_arrays_are_as_documented():
     assert not (run(*SHORT, out="without") / "edges.csv").exists()
 
 
-def test_the_summary_says_what_happened():
+def test_the_summary_says_what_happened(monkeypatch):
+    monkeypatch.setattr(summaries, "PACKAGES", ("dadmm", "no-such-package"))
     folder = run(*SHORT, "--topology", "ring", "--tolerance", 0)
     summary = summary_of(folder)
 
@@ -165,6 +167,7 @@ def test_the_summary_says_what_happened():
     }  # fmt: skip
     assert summary["metrics"]["log_likelihood_gap"] > 0
     assert summary["versions"]["dadmm"] == dadmm.__version__
+    assert summary["versions"]["no-such-package"] == "not installed"
     assert summary["mpi_library"] == "none (one process)"
     assert list(summary["hosts"].values()) == [1]
     assert summary["node_hosts"] == 4 * list(summary["hosts"])
@@ -347,26 +350,20 @@ def test_a_converged_run_says_so(capsys):
 
 
 @pytest.mark.parametrize(("strict", "code"), [([], 0), (["--strict"], 3)])
-def test_not_converging_is_said_plainly(strict, code, capsys):
-    words = [str(word) for word in (*SHORT, "--tolerance", 0, "--out", "run")]
+def test_not_converging_is_said_plainly(strict, code, capsys, monkeypatch):
+    """With the command to go on: that of this run, or of its launcher."""
+    words = [str(word) for word in (*SHORT, "--tolerance", 0, "--out", "my run")]
+    again = "python -m dadmm.run --resume"
+    if strict:
+        again = "./launch/local -n 4 --resume"
+        monkeypatch.setenv("DADMM_RESUME_COMMAND", again)
 
     assert main([*words, *strict]) == code
     said = capsys.readouterr().out
     rule = "(rule optimality, tolerance 0)"
     assert f"NOT converged {rule}: max_iter reached after 12 iterations" in said
-    assert (Path("run") / "summary.json").exists()
-
-
-def test_a_run_that_can_go_on_prints_the_command(capsys, monkeypatch):
-    words = [str(word) for word in (*SHORT, "--tolerance", 0)]
-    assert main([*words, "--out", "my run"]) == 0
-    again = "resume with: python -m dadmm.run --resume 'my run' --max-iter N"
-    assert again in capsys.readouterr().out.splitlines()
-
-    monkeypatch.setenv("DADMM_RESUME_COMMAND", "./launch/local -n 4 --resume")
-    assert main([*words, "--out", "other"]) == 0
-    again = "resume with: ./launch/local -n 4 --resume other --max-iter N"
-    assert again in capsys.readouterr().out.splitlines()
+    assert f"resume with: {again} 'my run' --max-iter N" in said.splitlines()
+    assert (Path("my run") / "summary.json").exists()
 
 
 def test_a_time_limit_stops_a_run_with_results(capsys):
@@ -385,6 +382,15 @@ def test_quiet_is_quiet_and_results_are_never_overwritten(capsys):
     said = refused(capsys, *SHORT, "--quiet", "--out", "run")
     assert said.startswith("dadmm: error: run is not empty; choose another --out, or -")
     assert contents(folder) == before
+
+
+def test_a_problem_without_a_minimum_is_told(capsys, monkeypatch):
+    def fail(self, rows, stats):
+        return rows[:, 0] * np.nan
+
+    monkeypatch.setattr(PPCA, "objectives", fail)
+    said = "error: node 0: the objective is nan in it"
+    assert said in refused(capsys, *SHORT, "--quiet", "--out", "run")
 
 
 def test_what_should_not_happen_is_not_hidden(monkeypatch):

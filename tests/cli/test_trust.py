@@ -94,18 +94,6 @@ def test_ones_own_run_is_resumed_by_the_same_words(capsys):
     assert main([*again, "7", "--quiet", "--trust"]) == 0
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["builtins:exec", "os:system", "subprocess:Popen", "collections:OrderedDict",
-     "dadmm.run:main", "builtins:type", "functools:partial"],
-)  # fmt: skip
-def test_a_problem_is_a_class_with_its_methods(name, capsys):
-    assert run("--problem", name) == 2
-    said = capsys.readouterr().err
-    assert "not a class" in said or "has no method" in said
-    assert said.count("\n") == 1
-
-
 def test_a_file_does_not_ask_to_remove_results(capsys):
     """It may say where results go, and not that others make room for them."""
     assert run("--out", "mine", "--max-iter", 3) == 0

@@ -55,16 +55,6 @@ def test_values_are_refused(flag, tmp_path, capfd):
     assert len(line) < 400
 
 
-def header(shape):
-    """Return the start of a .npy file that promises an array."""
-    import io
-
-    buffer = io.BytesIO()
-    head = {"descr": "<f8", "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(buffer, head)
-    return buffer.getvalue()
-
-
 FILES = {
     "empty": (lambda f: f.write_bytes(b""), "not a valid"),
     "a folder": (lambda f: f.mkdir(), "it is a folder"),
@@ -100,13 +90,6 @@ def test_numbers_that_are_none(kind, problem, tmp_path, capfd):
     assert words in refused(capfd, *given, "--data", tmp_path / "data.npy")
 
 
-def test_arrays_that_promise_more_than_there_is(tmp_path, capfd):
-    for shape in ((10**12, 4), (-3, 4), (2**62, 2**62)):
-        (tmp_path / "data.npy").write_bytes(header(shape) + b"x" * 100)
-        line = refused(capfd, *SMALL, "--data", tmp_path / "data.npy")
-        assert "data.npy" in line
-
-
 GRAPHML = '<?xml version="1.0"?>{}<graphml><graph>{}</graph></graphml>'
 ENTITIES = '<!DOCTYPE g [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;">]>'
 GRAPHS = {
@@ -133,7 +116,6 @@ def test_graphs_of_very_many_nodes(name, capfd):
 
 
 TABLES = {
-    "wrong kind": ("max_iter = 3.0\n", "max_iter must be an integer"),
     "infinite": ("eta0 = 1" + "0" * 400 + "\n", "eta0 must be positive and finite"),
     "digits": (f"eta0 = {DIGITS}\n", "not valid TOML"),
     "deep": ("a = " + "[" * 10**5, "nested too deeply"),
@@ -147,7 +129,7 @@ def test_settings_that_are_none(kind, tmp_path, capfd):
     text, words = TABLES[kind]
     (tmp_path / "my.toml").write_text(text)
     assert words in refused(capfd, *SMALL[:-4], "--config", tmp_path / "my.toml")
-    if words.startswith(("max_iter", "eta0")):
+    if kind == "infinite":
         return
     given = (tmp_path, "--network", tmp_path / "my.toml")
     assert words in refused(capfd, *given, main=replay.main)

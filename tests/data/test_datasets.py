@@ -152,6 +152,17 @@ def test_files_cut_short_get_one_sentence(saved, suffix):
         load_matrix(path)
 
 
+@pytest.mark.parametrize("shape", [(10**12, 4), (-3, 4), (2**62, 2**62)])
+def test_an_array_that_promises_more_than_there_is_gets_one_sentence(tmp_path, shape):
+    with (tmp_path / "x.npy").open("wb") as file:
+        head = {"descr": "<f8", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, head)
+        file.write(b"x" * 100)
+
+    with pytest.raises(ShardError, match=r"x\.npy"):
+        load_matrix(tmp_path / "x.npy")
+
+
 def test_starts_and_samples_of_one_seed_are_unrelated():
     """A shared start drawn from the samples' stream would be the true subspace."""
     samples, W = synthetic(seed=4)

@@ -100,6 +100,8 @@ def test_a_node_reads_its_own_rows(source):
 
     for i in range(3):
         assert_array_equal(tables.read(source, None, 3, [i])[i].rows, whole[i])
+    with pytest.raises(ShardError, match=r"^node 3: cannot read part-3\.npz: No such"):
+        tables.read("part-{rank}.npz", None, 4, [3])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 from dadmm import run
 from dadmm.drawing import plot
 from dadmm.drawing.figures import DRAW, labels
-from dadmm.drawing.graph import places
+from dadmm.drawing.graph import moments, places
 from dadmm.drawing.paper import angles, bars, points3d
 from dadmm.drawing.run_reader import Run
 from dadmm.drawing.style import SCHEME_STYLE, save
@@ -225,6 +225,17 @@ def test_no_two_nodes_stand_on_the_same_place(name, n):
 
     assert where.shape == (n, 2)
     assert len(np.unique(where.round(6), axis=0)) == n
+
+
+def test_moments_hold_the_first_the_most_and_the_last():
+    """In which the edges differ most; one moment where nothing ever moves."""
+    eta = np.full((40, 3), 10.0)
+    eta[5:20, 1], eta[7, 2] = 12.0, 20.0
+
+    first, most, later, last = moments(eta)
+    assert (first, most, last) == (1, 8, 40)
+    assert 8 < later < 20
+    assert moments(np.full((40, 3), 10.0)) == [40]
 
 
 def test_a_run_that_has_ended_keeps_its_angle():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Layout
 from dadmm.exchange import codec
 
@@ -154,3 +155,5 @@ def test_lengths_are_what_the_formats_say(payload, bits, length):
     assert codec.build(payload, ONE, bits).length <= 8
     assert codec.build("float64", PRIVATE).length == 8 * 7
     assert codec.build("quantised", PRIVATE, 8).length == 2 * 4 + 7
+    with pytest.raises(ConfigError, match=r"^unknown payload 'int8'; choose one of fl"):
+        codec.build("int8", LAYOUT)

@@ -122,6 +122,7 @@ def refused(*groups, cwd) -> str:
     [
         (("--scheme", "nap"), "ranks 2 and 3 have scheme = 'nap' but rank 0 has "),
         (("--config", "a.toml"), "ranks 2 and 3 have eta0 = 2.5 but rank 0 has 10; st"),
+        (("--scheme", "npa"), "rank 2: unknown scheme 'npa'; choose one of"),
         (("--dry-run",), "ranks 2 and 3 have --dry-run = True but rank 0 has False; s"),
         (("--version",), "ranks 2 and 3 have --help or --version = True but rank 0 ha"),
     ],
@@ -148,12 +149,6 @@ def test_another_version_or_graph_of_one_rank_is_named(tmp_path, what, sentence)
     assert refused((2, *ours), (1, *theirs), (2, *ours), cwd=tmp_path).startswith(
         sentence
     )
-
-
-def test_an_error_of_some_ranks_comes_first(tmp_path):
-    said = refused((2, *RUN), (1, *RUN, "--scheme", "npa"), cwd=tmp_path)
-
-    assert said.startswith("rank 2: unknown scheme 'npa'; choose one of")
 
 
 def test_ranks_alike_run_although_written_otherwise(tmp_path):

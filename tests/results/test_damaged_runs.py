@@ -142,6 +142,7 @@ OWN = {
     "summary.json": {
         "a list": (lambda f: f.write_text("[]"), tuple(READS)),
         "deep": (lambda f: f.write_text("[" * 10**5), tuple(READS)),
+        "absent": (lambda f: f.unlink(), DRAWN),
         "no entries": (lambda f: f.write_text("{}"), tuple(READS)),
         "no nodes": (lambda f: edit(f, n_nodes=0), DRAWN),
         "half a node": (lambda f: edit(f, n_nodes=2.5), DRAWN),
@@ -156,6 +157,10 @@ OWN = {
         "a word": (lambda f: cell(f, "iteration", "x"), (*DRAWN, "resume")),
         "NaN": (lambda f: cell(f, "exchange_seconds", "nan"), TIMERS),
         "ages": (lambda f: cell(f, "exchange_seconds", "1e308"), TIMERS),
+        "no column": (
+            lambda f: f.write_text(f.read_text().replace("primal", "x", 1)),
+            ("plot",),
+        ),
         "another node": (lambda f: cell(f, "node", "9"), DRAWN),
         "other columns": (lambda f: f.write_text("a,b,c\n" + "1,2,3\n" * 24), DRAWN),
         "fewer iterations": (

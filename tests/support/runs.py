@@ -44,7 +44,7 @@ def refused(capture, *words: object, main=dadmm.run.main) -> str:
     capture.readouterr()
     assert main([str(word) for word in words]) == 2
     out, err = capture.readouterr()
-    assert out == ""
+    assert out == "" or main is not dadmm.run.main  # plot may have drawn before
     (line,) = err.splitlines()
     assert line.startswith("dadmm: error: ")
     return line
