@@ -122,9 +122,11 @@ def test_every_part_counts_by_itself():
 
 
 @pytest.mark.parametrize("tolerance", [-1e-3, math.inf, math.nan])
-def test_a_tolerance_out_of_range_is_refused(tolerance):
+def test_unusable_rules_are_refused(tolerance):
     with pytest.raises(ConfigError, match=f"^tolerance must be .*got {tolerance!r}$"):
         Rule("residuals", tolerance)
+    with pytest.raises(ConfigError, match=r"^unknown stopping 'never'; choose one of "):
+        Rule("never", 0.1)
 
 
 def run(topology, content, requests=()):

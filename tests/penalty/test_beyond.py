@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology, solve
 from dadmm.admm.node import Node
+from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Edges, Observation
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
@@ -68,6 +69,11 @@ def test_both_ends_agree_bit_for_bit_with_no_word_about_it(
     assert_array_equal(same, theta)
     assert len(np.unique(etas)) > 1  # they do move
     assert scheme == "global_balance" or len(np.unique(etas[-1])) > 1
+
+
+def test_other_schemes_do_read_it(poisoned):
+    with pytest.raises(ProblemError, match="the objective is nan in iteration 2"):
+        solve(quadratics(6), Topology.ring(6), scheme="nap")
 
 
 def edges(**changes):

@@ -90,6 +90,9 @@ WRONG = {
     ),
     "LeastSquares needs X and y of numbers": lambda: LeastSquares([["a"]], [1.0]),
     "alpha must be a number, not negative and finite, got -1": lambda: Ridge(X, Y, -1),
+    "alpha must be a number, not negative and finite, got 'much'": (
+        lambda: Lasso(X, Y, "much")
+    ),
     "l1_ratio must be a number, from 0 to 1, got 1.5": (
         lambda: ElasticNet(X, Y, 1.0, 1.5)
     ),
