@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -86,7 +87,7 @@ def test_a_process_that_keeps_the_output_open_is_not_waited_for(tmp_path):
 
 
 REPORT = "import dadmm.exchange.launch_link as l; l.connect_to_launcher()"
-RANK_ENDS = f"PMI_RANK=2 PMI_SIZE=4 {sys.executable} -c '{REPORT}'"
+RANK_ENDS = f"PMI_RANK=2 PMI_SIZE=4 {shlex.quote(sys.executable)} -c '{REPORT}'"
 
 
 def test_a_run_without_results_has_failed_whatever_its_code(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -265,7 +266,7 @@ def test_a_signal_before_a_run_starts_stops_the_sweep(tmp_path, group):
     """Sent to the process group, as by a terminal, or to the sweep alone."""
     python = tmp_path / "env" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text(SLOW_TO_PLAN.replace("PYTHON", sys.executable))
+    python.write_text(SLOW_TO_PLAN.replace("PYTHON", shlex.quote(sys.executable)))
     python.chmod(0o755)
     (tmp_path / "grid.toml").write_text("ranks = 2\n[base]\nmax_iter = 20\n")
     own = {"DADMM_ENVIRONMENT": str(tmp_path / "env")}

@@ -17,6 +17,8 @@ def obstacle() -> str:
     """Return why there can be no network here, or ""."""
     if find_mpiexec() is None:
         return f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC"
+    if " " in f"{ROOT}{sys.prefix}":
+        return "mpiexec cannot start ranks on other hosts from a path with a space"
     try:
         EmulatedNetwork(hosts=1).close()
     except NetworkError as error:
