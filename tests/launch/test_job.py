@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.support.processes import PROGRAMS, variables
+from tests.support.processes import PROGRAMS, default_signals, variables
 
 pytestmark = pytest.mark.mpi
 
@@ -41,6 +41,7 @@ class RunningJob:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            preexec_fn=default_signals,
         )
 
     def wait_for(self, word):

@@ -62,7 +62,7 @@ def variables(**more: str) -> dict[str, str]:
     return kept | more
 
 
-def _default_signals() -> None:
+def default_signals() -> None:
     """Undo what nohup and a shell's ``&`` ignore, which children would inherit."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
@@ -82,7 +82,7 @@ class Job:
             stdout=self._out,
             stderr=self._err,
             start_new_session=True,
-            preexec_fn=_default_signals,
+            preexec_fn=default_signals,
         )
 
     def signal(self, number: int) -> None:
