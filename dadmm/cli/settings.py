@@ -122,8 +122,10 @@ def _of_scheme(name: str) -> Callable[[Settings], bool]:
 
 def _of_problem(name: str) -> Callable[[Settings], bool]:
     """Return a test of whether the problem's constructor has this argument."""
-    kinds = {key for key, v in PROBLEMS.items() if builder.arguments(v).takes(name)}
-    return lambda config: config.problem in kinds
+    return lambda config: (
+        config.problem in PROBLEMS
+        and builder.arguments(PROBLEMS[config.problem]).takes(name)
+    )
 
 
 def _has_subspace(config: Settings) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import NoReturn, TextIO
+from typing import Any, NoReturn, TextIO
 
 from dadmm.core.errors import ConfigError
 
@@ -17,6 +17,10 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        # argparse of some Python versions ends with a traceback at a closed pipe
+        print_out(message, file or sys.stderr)
 
 
 def print_out(text: str = "", file: TextIO | None = None) -> None:
