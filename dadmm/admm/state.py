@@ -1,105 +1,189 @@
-"""The state of a run after an iteration: taken, put away flat, and given back."""
+"""The state of a run: all that the next iteration depends on, by node and by edge."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from dadmm.admm.node import Node
-from dadmm.admm.stopping import GlobalStopping
-from dadmm.core.interfaces import Exchange
-from dadmm.core.layout import Matrix
+from dadmm.core.layout import Matrix, Vector
 
-States = dict[int, dict[str, Any]]  # by hosted node
 Arrays = dict[str, np.ndarray]
-_NONE, _TUPLE = "none", "tuple"
+NODE, EDGE, RUN = "node", "edge", "run"
 
 
-def take(
-    nodes: Sequence[Node],
-    exchange: Exchange,
-    global_stopping: GlobalStopping | None,
-    posted: Matrix | None,
-) -> States:
-    """Return the state of each hosted node; the arrays are those in use.
+def _rows(of: str) -> Any:
+    return field(metadata={"of": of})
+
+
+@dataclass
+class State:
+    """What the next iteration and the results depend on.
+
+    Each field has one row per node or per edge of this process. A checkpoint, a move to
+    other processes and the loss of nodes are choices of rows. The parts of an iteration
+    keep views of these arrays, so all but ``theta`` are written in place.
+    """
+
+    theta: Matrix = _rows(NODE)  # (n, size)
+    mean: Matrix = _rows(NODE)  # (n, m) of the neighbours' theta
+    objective: Vector = _rows(NODE)  # (n,) f_i in the last iteration that was not idle
+    held: np.ndarray = _rows(NODE)  # (n,) iterations in a row that met the rule
+    streak: np.ndarray = _rows(NODE)  # (n,) iterations in a row that were satisfied
+    header: np.ndarray = _rows(NODE)  # (n,) as in the node's messages, see `wire`
+    measured: Matrix = _rows(NODE)  # (n, ...) the numbers of the last iteration
+    seconds: Matrix = _rows(NODE)  # (n, 4) of each phase
+    posted: Arrays = _rows(NODE)  # rows in collectives that are under way, by name
+    sent: Matrix = _rows(EDGE)  # (E, m) theta_i as the neighbour has it
+    received: Matrix = _rows(EDGE)  # (E, m) theta_j
+    multipliers: Matrix = _rows(EDGE)  # (E, m) lambda_ij
+    anchors: Matrix = _rows(EDGE)  # (E, m) z_ij
+    eta: Vector = _rows(EDGE)  # (E,) eta_ij, as used
+    penalty: Arrays = _rows(EDGE)  # of the scheme; "eta" is what this end proposes
+    sending: Arrays = _rows(EDGE)  # of the gates
+    traffic: np.ndarray = _rows(EDGE)  # (E, 2) messages and bytes
+    idle: np.ndarray = _rows(RUN)  # () iterations in which no edge was used
+    stopping: Vector = _rows(RUN)  # of `Stopping`, as numbers
+
+    def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
+        """Return a copy of these rows.
+
+        Parameters
+        ----------
+        node, edge : index of the first axis
+            All rows by default.
+        """
+        at = {NODE: node, EDGE: edge, RUN: ...}
+        return State(
+            **{
+                name: {key: array[at[of]].copy() for key, array in value.items()}
+                if isinstance(value, dict)
+                else value[at[of]].copy()
+                for name, of, value in self._fields()
+            }
+        )
+
+    def assign(self, other: State) -> None:
+        """Take over the values of a state of the same shape, in place."""
+        for name, _, mine in self._fields():
+            theirs = getattr(other, name)
+            if isinstance(mine, dict):
+                for key, array in theirs.items():
+                    mine[key] = array.copy()
+            elif name == "stopping":
+                self.stopping = theirs.copy()
+            else:
+                mine[...] = theirs
+
+    def _fields(self) -> Iterator[tuple[str, str, Any]]:
+        for entry in fields(self):
+            yield entry.name, entry.metadata["of"], getattr(self, entry.name)
+
+    def flatten(self) -> Arrays:
+        """Return the arrays by name, those of a group as ``"group/name"``."""
+        flat: Arrays = {}
+        for name, _, value in self._fields():
+            if isinstance(value, dict):
+                flat |= {f"{name}/{key}": array for key, array in value.items()}
+            else:
+                flat[name] = value
+        return flat
+
+    @classmethod
+    def from_arrays(cls, flat: Mapping[str, np.ndarray]) -> State:
+        """Return the state that `flatten` returned the arrays of."""
+        found: dict[str, Any] = {}
+        for entry in fields(cls):
+            inside = f"{entry.name}/"
+            found[entry.name] = flat.get(
+                entry.name,
+                {
+                    name.removeprefix(inside): array
+                    for name, array in flat.items()
+                    if name.startswith(inside)
+                },
+            )
+        return cls(**found)
+
+    @classmethod
+    def join(cls, states: list[State]) -> State:
+        """Return one state with the rows of several, in their order."""
+        if len(states) == 1:
+            return states[0]
+        found: dict[str, Any] = {}
+        for name, of, first in states[0]._fields():
+            values = [getattr(state, name) for state in states]
+            if of == RUN:
+                found[name] = first
+            elif isinstance(first, dict):
+                found[name] = {
+                    key: np.concatenate([value[key] for value in values])
+                    for key in first
+                }
+            else:
+                found[name] = np.concatenate(values)
+        return cls(**found)
+
+
+class Work:
+    """What an iteration computes and the next does not need.
+
+    The node vectors whose lengths are taken are one array, ``vectors``. The numbers of
+    each node are one array, ``numbers``, so that a record of an iteration is one copy.
 
     Parameters
     ----------
-    nodes : sequence of Node
-        In the order of ``exchange.hosted``.
-    exchange : Exchange
-    global_stopping : GlobalStopping, optional
-    posted : ndarray of shape (len(nodes), n), optional
-        What the nodes let all others know, which is read in the next iteration.
+    n, n_edges, m : int
+        Nodes and edges of this process, and entries of a shared vector.
+    n_parts : int
+        Shared parts of theta.
     """
-    return {
-        i: {
-            "node": nodes[k].state(),
-            "sent": exchange.sent[i],
-            "polls": exchange.posts,
-            "posted": None if posted is None else posted[k],
-            "council": None if global_stopping is None else global_stopping.state(),
-        }
-        for k, i in enumerate(exchange.hosted)
-    }
 
+    VECTORS = ("shared", "mean", "multiplier", "apart", "slope", "astray", "moved")
+    NUMBERS = (
+        "objective", "previous", "eta_mean", "primal", "dual", "lag", "quiet",
+        "messages", "bytes",
+    )  # fmt: skip
 
-def give(
-    states: States,
-    nodes: Sequence[Node],
-    exchange: Exchange,
-    global_stopping: GlobalStopping | None,
-) -> None:
-    """Let nodes that have met go on from these states."""
-    for i, node in zip(exchange.hosted, nodes, strict=True):
-        node.restore(states[i]["node"])
-        exchange.sent[i][...] = states[i]["sent"]
-    first = states[exchange.hosted[0]]
-    if global_stopping is not None and first["council"] is not None:
-        global_stopping.restore(first["council"])
-    if first["posted"] is not None:
-        exchange.post(np.array([states[i]["posted"] for i in exchange.hosted]))
-    exchange.posts = first["polls"]
+    shared: Matrix  # theta_i, the shared parts
+    mean: Matrix  # of the neighbours' theta
+    multiplier: Matrix  # sum of lambda_ij over the edges, the paper's lambda_i
+    apart: Matrix  # root mean square difference from the neighbours, by entry
+    slope: Matrix  # gradient of the Lagrangian
+    astray: Matrix  # theta_i minus the neighbours' mean
+    moved: Matrix  # change of the neighbours' mean
 
+    objective: Vector  # f_i(theta_i)
+    previous: Vector  # and in the iteration before
+    eta_mean: Vector  # of the penalties used, the paper's eta_i
+    primal: Vector  # |r_i|
+    dual: Vector  # |s_i|
+    lag: Vector  # distance from the neighbours' copies of theta_i
+    quiet: Vector  # see `stopping`
+    messages: Vector  # sent in this iteration
+    bytes: Vector  # of these messages
 
-def flatten(value: Any, name: str = "state") -> Arrays:
-    """Return a value made of arrays, numbers, tuples, dicts and None as flat arrays."""
-    if value is None:
-        return {f"{name}:{_NONE}": np.empty(0)}
-    if isinstance(value, np.ndarray) or not isinstance(value, (Mapping, tuple, list)):
-        return {name: np.asarray(value)}
-    items = value.items() if isinstance(value, Mapping) else enumerate(value)
-    arrays: Arrays = {}
-    if not isinstance(value, Mapping):
-        arrays[f"{name}:{_TUPLE}"] = np.array(len(value))
-    for key, inner in items:
-        arrays |= flatten(inner, f"{name}/{key}")
-    return arrays
-
-
-def rebuild(like: Any, arrays: Arrays, name: str = "state") -> Any:
-    """Return a value that `flatten` has put away.
-
-    Parameters
-    ----------
-    like : Any
-        A value of the same make, for its keys and the types of its tuples.
-    arrays : dict of str to ndarray
-    name : str
-    """
-    if f"{name}:{_NONE}" in arrays:
-        return None
-    if isinstance(like, Mapping):
-        return {key: rebuild(like[key], arrays, f"{name}/{key}") for key in like}
-    if f"{name}:{_TUPLE}" in arrays:
-        count = int(arrays[f"{name}:{_TUPLE}"])
-        models = like if isinstance(like, (tuple, list)) else [None] * count
-        inner = [rebuild(models[k], arrays, f"{name}/{k}") for k in range(count)]
-        kind = type(like)
-        if hasattr(kind, "_fields"):
-            return kind(*inner)
-        return inner if isinstance(like, list) else tuple(inner)
-    found = arrays[name]
-    return found if found.ndim else found.item()
+    def __init__(self, n: int, n_edges: int, m: int, n_parts: int) -> None:
+        self.vectors = np.zeros((len(self.VECTORS), n, m))
+        for name, vectors in zip(self.VECTORS, self.vectors, strict=True):
+            setattr(self, name, vectors)
+        count = len(self.NUMBERS)
+        self.numbers = np.zeros((count + len(self.VECTORS) + 5 * n_parts, n))
+        for name, numbers in zip(self.NUMBERS, self.numbers, strict=False):
+            setattr(self, name, numbers)
+        self.lengths = self.numbers[count : count + len(self.VECTORS)]
+        # lengths of the first five vectors, by part of theta
+        self.parts = self.numbers[count + len(self.VECTORS) :].reshape(5, n_parts, n)
+        self.objective[:] = self.previous[:] = np.inf
+        self.primal[:] = self.dual[:] = np.nan
+        self.disagreement, self.residual = self.lengths[3], self.lengths[4]
+        self.disagreement[:] = self.residual[:] = np.inf
+        self.centre, self.weight = np.zeros((n, m)), np.zeros(n)
+        self.total = np.ones(n)  # of eta_ij; stays 1 without edges
+        self.midpoints = np.zeros((n_edges, m))
+        self.drift = np.zeros((n_edges, m))  # rho_ij minus z_ij
+        self.gap = np.zeros((n_edges, m))
+        self.scratch = np.zeros((n_edges, m))
+        self.probes = np.zeros(n_edges)  # f_i at each edge's probe

@@ -16,16 +16,19 @@ the same iteration as one that is not.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dadmm.admm.state import State, Work
 from dadmm.core.checks import check_number
 from dadmm.core.errors import ConfigError
-from dadmm.core.interfaces import StopState
-from dadmm.core.layout import Vector
+from dadmm.core.interfaces import Exchange
+from dadmm.core.layout import Layout, Vector
+from dadmm.exchange.gates import Turn
+from dadmm.exchange.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
+from dadmm.graphs.incidence import Incidence
 
 REASONS = ("max_iter", "converged", "max_seconds", "signal", "output")  # of an end
 # Requests by code, as in a header; the largest code takes precedence.
@@ -34,137 +37,42 @@ RULES = ("optimality", "residuals", "objective")
 AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # satisfied iterations in a row that a node needs
 CRITERIA = ("objective", "disagreement", "residual")
+LOW, HIGH = np.uint8(15), np.uint8(240)  # requests of even and of odd rounds
 TRAIL = 64  # samples of the progress of a run of any length; a power of two
 
 
-class Part(NamedTuple):
-    """Norms for one named part of theta, which may have its own units."""
-
-    disagreement: float  # root mean square distance from the neighbours
-    residual: float  # |grad f_i + 2 sum_j lambda_ij|
-    theta: float
-    mean: float
-    multipliers: float
-    size: int  # entries
-
-
-class Progress(NamedTuple):
-    """The norms and objectives by which a rule judges an iteration of a node."""
-
-    objective: float
-    objective_previous: float  # inf at t = 1, so that no rule holds
-    primal: float  # |r_i| of the paper
-    dual: float  # |s_i| of the paper
-    theta: float  # |theta_i|
-    mean: float  # |theta-bar_i|
-    multipliers: float  # |2 sum_j lambda_ij|
-    parts: Sequence[tuple[float, ...]] = ()  # each as in `Part`
-
-
 class Verdict(NamedTuple):
-    """The criteria of a rule in one iteration, each as a multiple of its limit.
+    """The criteria of a rule, each as a multiple of its limit; by node, (..., n).
 
     A criterion is met if its multiple is below 1. The multiple is NaN if the rule does
     not use the criterion, and infinite if the limit is zero or the norm is NaN.
     """
 
-    objective: float  # its change since the iteration before
-    disagreement: float = math.nan  # largest over the parts of theta
-    residual: float = math.nan
-    disagreement_part: int = -1  # that part; -1 is all of theta
-    residual_part: int = -1
-
-    @property
-    def worst(self) -> int:
-        """Index in `CRITERIA` of the largest multiple."""
-        worst = 1 if self.disagreement > self.objective else 0
-        return 2 if self.residual > self[worst] else worst
-
-    @property
-    def met(self) -> bool:
-        """Whether all criteria are below their limits."""
-        return not (
-            self.objective >= 1.0 or self.disagreement >= 1.0 or self.residual >= 1.0
-        )
+    objective: np.ndarray  # its change since the iteration before
+    disagreement: np.ndarray  # largest over the parts of theta
+    residual: np.ndarray
+    disagreement_part: np.ndarray  # that part; -1 is all of theta
+    residual_part: np.ndarray
 
 
-Unmet = tuple[int, Verdict]  # an iteration in which not all criteria were met
+class Measured(NamedTuple):
+    """The numbers by which a rule judges, each (..., n)."""
 
+    objective: np.ndarray
+    previous: np.ndarray  # inf at t = 1, so that no rule holds
+    primal: np.ndarray  # |r_i| of the paper
+    dual: np.ndarray  # |s_i| of the paper
+    lengths: np.ndarray  # (7, ..., n) of the vectors of `Work`
+    parts: np.ndarray  # (5, P, ..., n) by part of theta
 
-class Standing:
-    """How far a node, or the whole network, was from its limits in the run so far.
-
-    Parameters
-    ----------
-    patience : int
-        For how many iterations in a row all criteria must be met.
-    delay : int
-        Number of iterations after that until the run stops.
-    """
-
-    def __init__(self, patience: int, delay: int) -> None:
-        self.patience, self.delay = patience, delay
-        self.held = 0  # iterations in a row in which all were met
-        self.unmet: Unmet = 0, Verdict(math.inf)  # the last iteration that was unmet
-        self.trail = np.full(TRAIL, math.nan)  # the largest multiple, see `enter`
-        self._due = 1  # the iteration of the next sample
-        self._hurdles: list[Unmet] = []  # unmet, then `patience` met in a row
-
-    def enter(self, t: int, verdict: Verdict) -> None:
-        """Add iteration ``t``; the first is 1.
-
-        The trail samples one iteration out of `stride`, starting with the first. When
-        it is full, every other sample is dropped.
-        """
-        if not verdict.met:
-            self.held, self.unmet = 0, (t, verdict)
-        else:
-            self.held += 1
-            if self.held == self.patience:
-                while len(self._hurdles) > 1 and self._counts(self._hurdles[1], t):
-                    del self._hurdles[0]  # a later one will precede the stop
-                self._hurdles.append(self.unmet)
-        if t == self._due:
-            step = stride(t)
-            k = (t - 1) // step
-            if step > 1 and 2 * k == TRAIL:
-                self.trail[:k] = self.trail[::2].copy()
-                self.trail[k:] = math.nan
-            self.trail[k], self._due = verdict[verdict.worst], t + step
-
-    def _counts(self, hurdle: Unmet, t: int) -> bool:
-        return hurdle[0] + self.patience + self.delay <= t
-
-    def hurdle(self, t: int) -> Unmet:
-        """Return the last unmet iteration before the stop after iteration ``t``.
-
-        If no such iteration is known, return the last unmet iteration.
-        """
-        counted = [each for each in self._hurdles if self._counts(each, t)]
-        return counted[-1] if counted else self.unmet
-
-    def state(self) -> Vector:
-        """Return the state as numbers, for a checkpoint."""
-        seen = [(at, *verdict) for at, verdict in (self.unmet, *self._hurdles)]
-        return np.array([self.held, self._due, *self.trail, *sum(seen, ())])
-
-    def restore(self, state: Vector) -> None:
-        """Continue from a state."""
-        self.held, self._due = map(int, state[:2])
-        self.trail = state[2 : 2 + TRAIL].copy()
-        seen = state[2 + TRAIL :].reshape(-1, 1 + len(Verdict._fields)).tolist()
-        self.unmet, *self._hurdles = map(_unmet, seen)
-
-
-def _unmet(numbers: Sequence[float]) -> Unmet:
-    t, objective, disagreement, residual, *parts = numbers
-    verdict = Verdict(objective, disagreement, residual, *map(int, parts))
-    return int(t), verdict
-
-
-def stride(t: int) -> int:
-    """Return the iterations between two samples of a trail up to ``t``."""
-    return max(1, 1 << (t - 1).bit_length() >> (TRAIL.bit_length() - 1))
+    @classmethod
+    def of(cls, numbers: np.ndarray, n_parts: int) -> Measured:
+        """Return the numbers (..., K, n) of one or more iterations by name."""
+        rows = np.moveaxis(numbers, -2, 0)
+        names, vectors = Work.NUMBERS, len(Work.VECTORS)
+        named = [rows[names.index(name)] for name in cls._fields[:4]]
+        lengths, parts = rows[len(names) :][:vectors], rows[len(names) + vectors :]
+        return cls(*named, lengths, parts.reshape(5, n_parts, *rows.shape[1:]))
 
 
 @dataclass(frozen=True)
@@ -200,159 +108,407 @@ class Rule:
             value = getattr(self, name)
             check_number(name, value, lambda x: 0 <= x < math.inf, "at least 0")
 
-    def change(self, objective: float, previous: float) -> float:
-        """Return the change of an objective as a multiple of its limit."""
-        limit = self.tolerance * max(abs(objective), 1.0)
-        return _over(abs(objective - previous), limit)
+    def met(self, now: Measured, sizes: Vector) -> np.ndarray:
+        """Return whether all criteria are met, by node (n,).
 
-    def judge(self, now: Progress) -> Verdict:
-        """Return the criteria of an iteration as multiples of their limits."""
-        change = self.change(now.objective, now.objective_previous)
-        if self.name == "objective":
-            return Verdict(change)
-        relative = self.tolerance
+        Parameters
+        ----------
+        now : Measured
+        sizes : ndarray of shape (P, 1)
+            Square roots of the numbers of entries of each part.
+        """
+        tolerance = self.tolerance
+        limit = np.maximum(np.abs(now.objective), 1.0)
+        limit *= tolerance
+        change = np.abs(now.objective - now.previous)
+        holds: np.ndarray = change < limit
+        if self.name == "objective" or not holds.any():
+            return holds
         if self.name == "residuals":
-            return Verdict(
-                change,
-                _over(now.primal, relative * max(now.theta, now.mean)),
-                _over(now.dual, relative * max(now.multipliers, 1.0)),
-            )
-        most = steepest = 0.0
-        apart = slope = -1
-        for k, (distance, residual, theta, mean, pull, size) in enumerate(now.parts):
-            least = self.absolute_tolerance * math.sqrt(size)
-            limit = least + relative * (theta if theta > mean else mean)
-            ratio = distance / limit if limit > 0.0 else math.inf
-            if not ratio <= most:  # NaN, too
-                most, apart = ratio if ratio == ratio else math.inf, k
-            limit = least + relative * pull
-            ratio = residual / limit if limit > 0.0 else math.inf
-            if not ratio <= steepest:
-                steepest, slope = ratio if ratio == ratio else math.inf, k
-        return Verdict(change, most, steepest, apart, slope)
+            theta, mean, pull = now.lengths[:3]
+            holds &= now.primal < tolerance * np.maximum(theta, mean)
+            return holds & (now.dual < tolerance * np.maximum(2.0 * pull, 1.0))
+        theta, mean, pull, apart, slope = now.parts
+        least = self.absolute_tolerance * sizes
+        met = apart < least + tolerance * np.maximum(theta, mean)
+        met &= slope < least + tolerance * (2.0 * pull)
+        return holds & met.all(axis=0)
 
-    def holds(self, now: Progress) -> bool:
-        """Return whether all criteria are met."""
-        return self.judge(now).met
+    def verdict(self, now: Measured, sizes: Vector) -> Verdict:
+        """Return the criteria as multiples of their limits; `met` is the quick form."""
+        tolerance = self.tolerance
+        limit = tolerance * np.maximum(np.abs(now.objective), 1.0)
+        change = _over(np.abs(now.objective - now.previous), limit)
+        none = np.full_like(change, np.nan)
+        whole = np.full(change.shape, -1)
+        if self.name == "objective":
+            return Verdict(change, none, none, whole, whole)
+        if self.name == "residuals":
+            theta, mean, pull = now.lengths[:3]
+            primal = _over(now.primal, tolerance * np.maximum(theta, mean))
+            dual = _over(now.dual, tolerance * np.maximum(2.0 * pull, 1.0))
+            return Verdict(change, primal, dual, whole, whole)
+        theta, mean, pull, apart, slope = now.parts
+        least = self.absolute_tolerance * sizes.reshape(-1, *[1] * change.ndim)
+        apart = _over(apart, least + tolerance * np.maximum(theta, mean))
+        slope = _over(slope, least + tolerance * (2.0 * pull))
+        return Verdict(
+            change,
+            apart.max(axis=0),
+            slope.max(axis=0),
+            apart.argmax(axis=0),
+            slope.argmax(axis=0),
+        )
 
 
-def _over(length: float, limit: float) -> float:
-    """Return a norm as a multiple of its limit.
+def _over(lengths: Any, limit: Any) -> np.ndarray:
+    """Return norms as multiples of their limits.
 
-    The multiple is infinite if the limit is zero or the norm is NaN. It is below 1 if
-    and only if the norm is below the limit.
+    A multiple is infinite if the limit is zero or the norm is NaN. It is below 1 if and
+    only if the norm is below the limit.
     """
-    ratio = length / limit if limit > 0.0 else math.inf
-    return ratio if ratio == ratio else math.inf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.divide(lengths, limit)
+    return np.where((limit > 0.0) & ~np.isnan(ratio), ratio, np.inf)
 
 
-def update(
-    mine: StopState, theirs: Any, t: int, satisfied: bool, diameter: int
-) -> StopState:
-    """Return the stopping state of a node after iteration ``t``.
+class Unmet(NamedTuple):
+    """The criterion furthest from its limit, in an iteration that met not all."""
+
+    t: int = 0
+    criterion: int = 0  # index in `CRITERIA`
+    factor: float = math.inf  # value over limit
+    part: int = -1  # of theta; -1 is all of it
+    node: int = -1  # -1 is all nodes
+
+
+class Standing:
+    """How far the nodes of a process were from their limits in the run so far.
 
     Parameters
     ----------
-    mine : StopState
-    theirs : Headers
-        Of the neighbours' messages: ``quiet_count``, ``stop_at`` and ``requests``, each
-        (degree,).
-    t : int
-    satisfied : bool
-        Whether the stopping rule holds for this node in this iteration.
-    diameter : int
-        Of the graph, or any upper bound.
+    patience : int
+        For how many iterations in a row all criteria must be met.
+    delay : int
+        Number of iterations after that until the run stops.
     """
-    streak = mine.streak + 1 if satisfied else 0
-    quiet = 0.0
-    if streak >= PATIENCE:
-        quiet = 1.0 + min(mine.quiet_count, theirs.quiet_count.min(initial=math.inf))
-    stop_at = min(mine.stop_at, float(theirs.stop_at.min(initial=math.inf)))
-    if quiet > diameter:
-        stop_at = min(stop_at, float(t + diameter))
-    requests = mine.requests
-    for theirs_too in set(theirs.requests.tolist()) - {requests}:
-        requests = _both(requests, theirs_too)
-    return StopState(streak, quiet, stop_at, requests)
+
+    def __init__(self, patience: int, delay: int) -> None:
+        self.patience, self.delay = patience, delay
+        self.held = 0  # iterations in a row in which all nodes met all criteria
+        self.unmet = Unmet()  # the last iteration that was unmet
+        self.trail = np.full(TRAIL, math.nan)  # the largest multiple, sampled
+        self._due = 1  # the iteration of the next sample
+        self._candidates: list[Unmet] = []  # unmet, then `patience` met in a row
+
+    def enter(self, t: int, met: bool, worst: Any) -> None:
+        """Add iteration ``t``; the first is 1.
+
+        The trail samples one iteration out of `stride`, starting with the first. When
+        it is full, every other sample is dropped.
+
+        Parameters
+        ----------
+        t : int
+        met : bool
+            Whether all nodes met all criteria.
+        worst : callable
+            Takes an iteration, ``t`` or ``t - 1``, and returns its `Unmet`.
+        """
+        if met:
+            self.held += 1
+            if self.held == 1 and t > 1:
+                self.unmet = worst(t - 1)
+            if self.held == self.patience:
+                while len(self._candidates) > 1 and self._counts(self._candidates[1], t):
+                    del self._candidates[0]  # a later one will precede the stop
+                self._candidates.append(self.unmet)
+        else:
+            self.held = 0
+        if t == self._due:
+            step = stride(t)
+            k = (t - 1) // step
+            if step > 1 and 2 * k == TRAIL:
+                self.trail[:k] = self.trail[::2].copy()
+                self.trail[k:] = math.nan
+            self.trail[k], self._due = worst(t).factor, t + step
+
+    def _counts(self, unmet: Unmet, t: int) -> bool:
+        return unmet.t + self.patience + self.delay <= t
+
+    def last_unmet(self, t: int) -> Unmet:
+        """Return the last unmet iteration before the stop after iteration ``t``.
+
+        If no such iteration is known, return the last unmet iteration.
+        """
+        counted = [each for each in self._candidates if self._counts(each, t)]
+        return counted[-1] if counted else self.unmet
+
+    def state(self) -> Vector:
+        """Return the state as numbers, for a checkpoint."""
+        seen = [number for each in (self.unmet, *self._candidates) for number in each]
+        return np.array([self.held, self._due, *self.trail, *seen], dtype=np.float64)
+
+    def restore(self, state: Vector) -> None:
+        """Continue from a state."""
+        self.held, self._due = map(int, state[:2])
+        self.trail = state[2 : 2 + TRAIL].copy()
+        seen = state[2 + TRAIL :].reshape(-1, len(Unmet._fields)).tolist()
+        self.unmet, *self._candidates = (
+            Unmet(int(t), int(criterion), factor, int(part), int(node))
+            for t, criterion, factor, part, node in seen
+        )
 
 
-def add_request(mine: StopState, t: int, request: str, reach: int) -> StopState:
-    """Return the stopping state of a node that adds a request after iteration ``t``.
+def stride(t: int) -> int:
+    """Return the iterations between two samples of a trail up to ``t``."""
+    return max(1, 1 << (t - 1).bit_length() >> (TRAIL.bit_length() - 1))
+
+
+class Stopping:
+    """The verdict of each node, and the agreement of all nodes by their headers.
 
     Parameters
     ----------
-    mine : StopState
-    t : int
-    request : str
-        One of `REQUESTS`.
+    state : State
+    work : Work
+    rule : Rule
+    nodes : ndarray of int, shape (n,)
+        Numbers of the nodes of this process.
+    incidence : Incidence
+    layout : Layout
     reach : int
         Iterations that a header needs to reach all nodes.
+    cycle : int
+        Number of iterations in which every edge is used at least once.
     """
-    code = REQUESTS.index(request) << _place(t // max(reach, 1))
-    return mine._replace(requests=_both(mine.requests, code))
 
+    def __init__(
+        self,
+        state: State,
+        work: Work,
+        rule: Rule,
+        nodes: np.ndarray,
+        incidence: Incidence,
+        layout: Layout,
+        reach: int,
+        cycle: int = 1,
+    ) -> None:
+        self.state, self.work, self.nodes = state, work, nodes
+        self.rule, self.incidence = rule, incidence
+        self.reach, self.cycle = reach, cycle
+        self._round = max(reach, 1)
+        self._sizes = np.sqrt(layout.sizes)[:, None]
+        # optimality is a fact of one iteration; a standstill takes all edges' turns
+        self._spell = 1 if rule.name == "optimality" else cycle
+        self._now = Measured.of(work.numbers, len(layout.sizes))
+        self._last = np.empty_like(work.numbers)  # of the iteration before
+        self._t = 0  # of these numbers; 0 if there are none
+        self._idle = IDLE.tobytes() * len(incidence.node), IDLE.tobytes() * len(nodes)
+        self._words = state.header.view(HEADER)
+        self.standing = Standing(PATIENCE * self._spell, self._delay())
 
-def due_request(mine: StopState, t: int, reach: int) -> tuple[str, StopState]:
-    """Return the request that is due after iteration ``t``, and the state without it.
+    def _delay(self) -> int:
+        return 2 * self.reach
 
-    It is the same at all nodes; "" if there is none.
-    """
-    rounds, rest = divmod(t, max(reach, 1))
-    if rest or not mine.requests:
-        return "", mine
-    place = _place(rounds)  # of the round before: known to all nodes
-    code = mine.requests >> place & 15
-    return REQUESTS[code], mine._replace(requests=mine.requests & ~(15 << place))
+    def judge(self, box: Box, turn: Turn) -> None:
+        """Update the stopping state of each node after an iteration."""
+        state, work = self.state, self.work
+        work.previous[...] = state.objective
+        holds = self.rule.met(self._now, self._sizes)
+        self.standing.enter(turn.t, bool(holds.all()), self._worst)
+        self._last[...] = work.numbers
+        self._t = turn.t
+        state.held += 1
+        state.held *= holds
+        state.streak += 1
+        state.streak *= state.held > PATIENCE * (self._spell - 1)
+        self._vote(box, turn)
+
+    def _vote(self, box: Box, turn: Turn) -> None:
+        self._agree(box, turn, self.state.streak >= PATIENCE)
+
+    def done(self, t: int) -> bool:
+        """Return whether all nodes stop after this iteration; all agree on it."""
+        return bool(self._words["stop_at"][0] <= t)
+
+    def request(self, t: int, request: str) -> None:
+        """Request something of all nodes, see `REQUESTS`."""
+        code = REQUESTS.index(request) << _place(t // self._round)
+        _merge(self._words["requests"], np.uint8(code))
+
+    def due_request(self, t: int) -> str:
+        """Return the request that all nodes carry out after this iteration, or ""."""
+        rounds, rest = divmod(t, self._round)
+        requests = self._words["requests"]
+        if rest or not requests[0]:
+            return ""
+        place = _place(rounds)  # of the round before: known to all nodes
+        code = int(requests[0]) >> place & 15
+        requests &= np.uint8(255 - (15 << place))
+        return REQUESTS[code]
+
+    def _agree(self, box: Box, turn: Turn, satisfied: np.ndarray) -> None:
+        """Update the headers by those of the neighbours.
+
+        Parameters
+        ----------
+        satisfied : ndarray of bool, shape (n,)
+            Whether a node has met the rule for long enough.
+        """
+        theirs, mine = self._idle
+        if not satisfied.any() and (
+            box.header.tobytes() == theirs and self.state.header.tobytes() == mine
+        ):
+            return
+        words, heard = self._words, _heard(box, turn.present)
+        quiet, stop_at, requests = (
+            words[name] for name in ("quiet_count", "stop_at", "requests")
+        )
+        reduce, n = self.incidence.reduce, len(words)
+        least = np.full(n, MOST_QUIET, dtype=np.uint16)
+        reduce(np.minimum, heard["quiet_count"], least)
+        wider = np.minimum(1 + np.minimum(quiet, least).astype(np.int64), MOST_QUIET)
+        quiet[...] = np.where(satisfied, wider, 0)
+        soonest = np.full(n, NEVER, dtype=np.uint32)
+        reduce(np.minimum, heard["stop_at"], soonest)
+        np.minimum(stop_at, soonest, out=stop_at)
+        agreed = quiet > self.reach
+        stop_at[agreed] = np.minimum(stop_at[agreed], turn.t + self.reach)
+        for digit in (LOW, HIGH):
+            asked = np.zeros(n, dtype=np.uint8)
+            reduce(np.maximum, heard["requests"] & digit, asked)
+            _merge(requests, asked)
+        self.work.quiet[...] = quiet
+
+    def _worst(self, t: int) -> Unmet:
+        """Return the criterion of any node that is furthest from its limit.
+
+        ``t`` is the current iteration or the one before.
+        """
+        if t == self._t:
+            now = Measured.of(self._last, len(self._sizes))
+        elif t == self._t + 1:
+            now = self._now
+        else:
+            return self.standing.unmet
+        verdict = self.rule.verdict(now, self._sizes)
+        factors = np.array(verdict[:3])
+        factors[np.isnan(factors)] = -np.inf
+        row = int(np.lexsort((self.nodes, -factors.max(axis=0)))[0])
+        criterion = int(factors[:, row].argmax())
+        part = (-1, *(int(part[row]) for part in verdict[3:]))[criterion]
+        factor = float(factors[criterion, row])
+        return Unmet(t, criterion, factor, part, int(self.nodes[row]))
+
+    def _settle(self) -> Standing:
+        """Return the standing, up to date with the last iteration."""
+        if self._t and not self.standing.held:
+            self.standing.unmet = self._worst(self._t)
+        return self.standing
+
+    def ending(self, t: int, converged: bool) -> Unmet:
+        """Return the criterion that was met last, or was not met."""
+        standing = self._settle()
+        return standing.last_unmet(t) if converged else standing.unmet
+
+    def verdict(self, numbers: np.ndarray) -> Verdict:
+        """Return the verdict on numbers (..., K, n) of one or more iterations."""
+        return self.rule.verdict(Measured.of(numbers, len(self._sizes)), self._sizes)
+
+    def save(self) -> Vector:
+        """Return what the process knows as numbers, for a checkpoint."""
+        return self._settle().state()
+
+    def restore(self, saved: Vector) -> None:
+        """Continue from what `save` returned."""
+        self.standing.restore(saved)
+        self._t = 0
 
 
 def _place(rounds: int) -> int:
     return 4 * (rounds % 2)
 
 
-def _both(a: int, b: int) -> int:
-    """Return the larger code of each round."""
-    return max(a & 15, b & 15) | max(a & 240, b & 240)
+def _merge(requests: np.ndarray, more: Any) -> None:
+    """Keep the larger code of each round."""
+    low = np.maximum(requests & LOW, more & LOW)
+    requests[...] = low | np.maximum(requests & HIGH, more & HIGH)
 
 
-class GlobalStopping:
+def _heard(box: Box, present: np.ndarray | None) -> np.ndarray:
+    """Return the headers of the neighbours; that of no message has no effect."""
+    if present is None:
+        return box.words
+    blank = np.array((NEVER, MOST_QUIET, 0, 0), dtype=HEADER)
+    return np.where(present, box.words, blank)
+
+
+class GlobalStopping(Stopping):
     """Stopping by a collective over all nodes, comparable with the paper's curves.
 
-    Every node posts one number per iteration. The numbers are read one iteration later,
-    so that no node waits for them.
-
-    Parameters
-    ----------
-    rule : Rule
-    cycle : int
-        Number of iterations in which every edge is used at least once.
+    Every node posts one number per iteration: f_i for the rule "objective", otherwise
+    whether it is satisfied. The numbers are read one iteration later, so that no node
+    waits for them.
     """
 
-    def __init__(self, rule: Rule, cycle: int = 1) -> None:
-        self.rule = rule
-        self.standing = Standing(PATIENCE * cycle, 0)
-        self._iteration, self._previous = 0, math.inf
+    NAME = "stopping"
 
-    def vote(self, objective: float, satisfied: bool) -> float:
-        """Return the number that a node posts."""
-        return objective if self.rule.name == "objective" else float(satisfied)
+    def __init__(self, exchange: Exchange, *args: Any) -> None:
+        super().__init__(*args)
+        self._exchange = exchange
+        self.network = Standing(PATIENCE * self.cycle, 0)
+        self._iteration, self._previous, self._agreed = 0, math.inf, False
 
-    def state(self) -> tuple[Vector, int, float]:
-        """Return the state, for a checkpoint."""
-        return self.standing.state(), self._iteration, self._previous
+    def _delay(self) -> int:
+        return 1
 
-    def restore(self, state: tuple[Vector, int, float]) -> None:
-        """Continue from a state."""
-        standing, self._iteration, self._previous = state
-        self.standing.restore(standing)
+    def _vote(self, box: Box, turn: Turn) -> None:
+        """Read the votes of the iteration before, and post those of this one."""
+        posted, held = self.state.posted, self.state.held
+        self._agree(box, turn, np.zeros(len(held), dtype=bool))
+        if self.NAME in posted:
+            self._agreed = self.update(self._exchange.read(self.NAME)[:, 0])
+        if not self._agreed:
+            satisfied = held > PATIENCE * (self._spell - 1)
+            vote = self.work.objective if self.is_joint else satisfied
+            posted[self.NAME] = np.array(vote, dtype=np.float64)[:, None]
+            self._exchange.post(self.NAME, posted[self.NAME])
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the rule judges the sum over all nodes, not each node."""
+        return self.rule.name == "objective"
 
     def update(self, votes: Vector) -> bool:
         """Return whether all nodes stop now, given their votes (n_nodes,)."""
         self._iteration += 1
-        if self.rule.name == "objective":
+        network = self.network
+        if self.is_joint:
             total = float(np.add.reduce(votes))
-            verdict = Verdict(self.rule.change(total, self._previous))
-            self.standing.enter(self._iteration, verdict)
+            limit = self.rule.tolerance * max(abs(total), 1.0)
+            factor = float(_over(abs(total - self._previous), limit))
+            now = Unmet(self._iteration, 0, factor)
+            if factor >= 1.0:
+                network.unmet = now
+            network.enter(
+                now.t, factor < 1.0, lambda t: now if t == now.t else network.unmet
+            )
             self._previous = total
         else:
-            self.standing.held = self.standing.held + 1 if votes.all() else 0
-        return self.standing.held >= self.standing.patience
+            network.held = network.held + 1 if votes.all() else 0
+        return network.held >= network.patience
+
+    def done(self, t: int) -> bool:
+        """Return whether all nodes stop after this iteration; all agree on it."""
+        return self._agreed
+
+    def save(self) -> Vector:
+        own = [self._iteration, self._previous, *self.network.state()]
+        return np.concatenate([[len(own)], own, super().save()])
+
+    def restore(self, saved: Vector) -> None:
+        count = 1 + int(saved[0])
+        self._iteration, self._previous = int(saved[1]), float(saved[2])
+        self.network.restore(saved[3:count])
+        super().restore(saved[count:])

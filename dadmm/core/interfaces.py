@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
@@ -39,46 +39,39 @@ class Problem(Protocol):
         """Return ``f_i(.; stats)`` of each row of ``thetas`` (n, size), shape (n,)."""
 
 
-class PenaltyState(NamedTuple):
-    """State of a penalty scheme at one node; arrays of shape (degree,)."""
-
-    eta: Vector  # eta_ij, proposed by this end for the next iteration
-    spent: Vector  # sum of |tau_ij| so far
-    budget: Vector  # T_ij
-    growths: Vector  # how often T_ij was raised
-    memory: Any = None  # further arrays of a scheme
+PenaltyState = dict[str, NDArray[Any]]
+"""Arrays of a penalty scheme with one row per edge. ``"eta"`` (E,) is the penalty that
+this end proposes for the next iteration."""
 
 
-class Edges(NamedTuple):
-    """The variables of a node and its edges after an iteration.
+@dataclass
+class Observation:
+    """What the nodes of a process know after an iteration.
 
-    The arrays belong to the node: copy what you keep. Both ends of an edge know the
-    same values, except ``theta``, ``centre`` and ``weight``. At the other end
-    ``sent_theta`` and ``received_theta`` are exchanged, and the multiplier has the
-    opposite sign.
+    A scheme computes penalties from it. Arrays have one row per node (n, ...) or per
+    directed edge (E, ...), and change in the next iteration: copy what you keep. Both
+    ends of an edge know the same numbers of the edge; ``sent`` and ``received`` are
+    exchanged at the other end, and the multiplier has the opposite sign.
     """
 
-    theta: Vector  # (size,) the shared parts
-    sent_theta: Matrix  # (degree, size) theta, as each neighbour received it
-    received_theta: Matrix  # (degree, size) theta of each neighbour
-    anchors: Matrix  # (degree, size) z_ij
-    drift: Matrix  # (degree, size) rho_ij minus the previous z_ij
-    multipliers: Matrix  # (degree, size)
-    eta: Vector  # (degree,) used in this iteration
-    centre: Vector  # (size,) of the proximal term of this iteration
-    weight: float  # of the proximal term of this iteration
-
-
-class Observation(NamedTuple):
-    """What a node knows after an iteration; a scheme computes penalties from it."""
-
     t: int  # iteration, counted from 1
-    own: float  # f_i(theta_i)
-    own_previous: float  # f_i(theta_i) of the previous iteration; inf at t = 1
-    f_probe: Vector  # (degree,) f_i at each edge's probe; empty without `probes`
-    primal: float  # |r_i|
-    dual: float  # |s_i|
-    edges: Edges | None = None
+    incidence: Any  # `graphs.incidence.Incidence`: sums over the edges of each node
+    objective: Vector  # (n,) f_i(theta_i)
+    previous: Vector  # (n,) f_i(theta_i) of the previous iteration; inf at t = 1
+    probes: Vector  # (E,) f_i at each edge's probe, if the scheme `probes`
+    f_min: Vector  # (n,) least of ``objective`` and ``probes`` of the node
+    f_max: Vector  # (n,) largest of these
+    primal: Vector  # (n,) |r_i|
+    dual: Vector  # (n,) |s_i|
+    theta: Matrix  # (n, m) the shared parts
+    centre: Matrix  # (n, m) of the proximal term of this iteration
+    weight: Vector  # (n,) of the proximal term of this iteration
+    sent: Matrix  # (E, m) theta, as the neighbour has it
+    received: Matrix  # (E, m) theta of the neighbour
+    anchors: Matrix  # (E, m) z_ij
+    drift: Matrix  # (E, m) rho_ij minus the previous z_ij
+    multipliers: Matrix  # (E, m) lambda_ij
+    eta: Vector  # (E,) used in this iteration
     # |r| and |s| of the whole network at t - 1
     global_residuals: tuple[float, float] | None = None
 
@@ -95,7 +88,7 @@ class PenaltyScheme(Protocol):
 
     @property
     def probes(self) -> bool:
-        """Whether ``Observation.f_probe`` is needed."""
+        """Whether ``Observation.probes`` is needed."""
 
     @property
     def needs_curvature(self) -> bool:
@@ -109,10 +102,11 @@ class PenaltyScheme(Protocol):
     def needs_global_residuals(self) -> bool:
         """Whether ``Observation.global_residuals`` is needed, by a collective."""
 
-    def init(
-        self, degree: int, curvature: float = ..., diameter: int = ...
-    ) -> PenaltyState:
-        """Return the state of a node before it knows its neighbours' proposals."""
+    def init(self, incidence: Any, curvatures: Vector, diameter: int) -> PenaltyState:
+        """Return the state before the nodes know their neighbours' proposals.
+
+        ``curvatures`` (n,) is NaN where it is not known or not needed.
+        """
 
     def start(
         self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
@@ -121,18 +115,6 @@ class PenaltyScheme(Protocol):
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         """Return the state for the next iteration."""
-
-    def keep(self, state: PenaltyState, kept: np.ndarray) -> PenaltyState:
-        """Return the state of the edges selected by the mask ``kept`` (degree,)."""
-
-
-class StopState(NamedTuple):
-    """What a node knows about the end of the run."""
-
-    streak: int = 0  # its own satisfied iterations in a row
-    quiet_count: float = 0.0
-    stop_at: float = math.inf
-    requests: int = 0  # a code of each of two rounds, the even ones in the lower 4 bits
 
 
 class Traffic(NamedTuple):
@@ -208,42 +190,36 @@ class Exchange(Protocol):
     def comm(self) -> Any:
         """A communicator of these ranks, which the caller keeps; None without MPI."""
 
-    @property
-    def hosted(self) -> tuple[int, ...]:
-        """The nodes of this process: (rank,) under MPI, all of them without."""
+    nodes: NDArray[np.int64]  # (n,) the nodes of this process, by row
+    arcs: NDArray[np.int64]  # (E,) their edges, as places in ``topology.edges``
+    out: Any  # `wire.Box`: the messages to send, a row per edge
+    box: Any  # `wire.Box`: the messages received
+    begin: int  # first byte of a message; 8 if messages have no eta
+    lengths: NDArray[np.int64]
+    """(E,) bytes of each message. Where it is 0, nothing is sent and nothing is
+    received; both ends must have it so."""
 
     @property
-    def outbox(self) -> Mapping[int, np.ndarray]:
-        """By hosted node, bytes (degree, width): a row for each neighbour."""
-
-    @property
-    def inbox(self) -> Mapping[int, np.ndarray]:
-        """By hosted node, bytes (degree, width): what each neighbour put in for it."""
-
-    @property
-    def lengths(self) -> Mapping[int, np.ndarray]:
-        """By hosted node, (degree,): how many bytes of each outbox row to send.
-
-        Where it is 0 nothing is sent and nothing awaited: both ends must have it so.
-        """
-
-    @property
-    def sent(self) -> Mapping[int, np.ndarray]:
-        """By hosted node, (degree, 2): messages and bytes sent so far."""
+    def sent(self) -> NDArray[np.int64]:
+        """(E, 2): messages and bytes sent so far."""
 
     def swap(self) -> None:
-        """Send every outbox row that has a length; fill the inbox rows of these."""
+        """Send every message that has a length, and receive those of the neighbours.
 
-    def post(self, rows: Matrix) -> None:
-        """Start to share rows, one per hosted node, with all nodes."""
+        Rows posted before are complete afterwards.
+        """
 
-    def read(self) -> Matrix:
-        """Return the rows posted last, of all nodes in order."""
+    def post(self, name: str, rows: Matrix) -> None:
+        """Start to share rows, one per node of this process, with all nodes."""
+
+    def read(self, name: str) -> Matrix:
+        """Return the rows of that name posted before the last swap, by node number."""
 
     def collect(self, rows: Matrix) -> Matrix:
-        """Return the rows of all processes in node order, on every process."""
+        """Return the rows of all processes in node order, on every process.
 
-    posts: int  # number of calls of post()
+        ``rows`` are in the order of the numbers of the nodes or edges.
+        """
 
     @property
     def collectives(self) -> tuple[int, int]:

@@ -98,7 +98,7 @@ class Layout:
         Parameters
         ----------
         shared : ndarray of shape (..., shared_size)
-        theta : ndarray of shape (size,)
+        theta : ndarray of shape (..., size)
             Source of the private parts.
 
         Returns
@@ -109,7 +109,7 @@ class Layout:
             return shared
         out = np.empty((*shared.shape[:-1], self.size))
         np.divide(shared, self._root, out=out[..., : self.shared_size])
-        out[..., self.shared_size :] = theta[self.shared_size :]
+        out[..., self.shared_size :] = theta[..., self.shared_size :]
         return out
 
     @cached_property

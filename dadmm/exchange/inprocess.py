@@ -7,37 +7,49 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dadmm.core.layout import Matrix
+from dadmm.exchange.wire import Box
 from dadmm.graphs.topology import Topology
 
 
 class InProcessExchange:
-    """Swap the messages of all nodes by one gather of rows.
+    """Swap the messages of all nodes by one gather of rows per field.
 
     Parameters
     ----------
     topology : Topology
-    width : int
-        Bytes of the longest message.
+    size : int
+        Entries of theta in a message.
+    nodes : ndarray of int, shape (n_nodes,), optional
+        Order of the rows; by default that of the numbers.
     """
-
-    def __init__(self, topology: Topology, width: int) -> None:
-        n_edges = len(topology.edges)
-        self._out = np.zeros((n_edges, width), dtype=np.uint8)
-        self._in = np.zeros((n_edges, width), dtype=np.uint8)
-        self._lengths = np.zeros(n_edges, dtype=np.int64)
-        self._sent = np.zeros((n_edges, 2), dtype=np.int64)
-        self._reverse = topology.reverse
-        self._posted = np.empty((0, 0))
-        self.posts = 0
-        self.hosted = tuple(range(topology.n_nodes))
-        rows = {i: slice(*topology.offsets[i : i + 2]) for i in self.hosted}
-        self.outbox = {i: self._out[rows[i]] for i in self.hosted}
-        self.inbox = {i: self._in[rows[i]] for i in self.hosted}
-        self.lengths = {i: self._lengths[rows[i]] for i in self.hosted}
-        self.sent = {i: self._sent[rows[i]] for i in self.hosted}
 
     rank_failure: tuple[type[Exception], ...] = ()  # there is no other process
     comm = None
+
+    def __init__(
+        self, topology: Topology, size: int, nodes: np.ndarray | None = None
+    ) -> None:
+        if nodes is None:
+            nodes = np.argsort(topology.degrees, kind="stable")
+        self.nodes = nodes
+        degrees, offsets = topology.degrees[nodes], topology.offsets[nodes]
+        ends = np.cumsum(degrees)
+        n_edges = len(topology.edges)
+        self.arcs = np.repeat(offsets - (ends - degrees), degrees) + np.arange(n_edges)
+        place = np.empty(n_edges, dtype=np.int64)
+        place[self.arcs] = np.arange(n_edges)
+        self._reverse = place[topology.reverse[self.arcs]]
+        self.out, self.box = Box(n_edges, size), Box(n_edges, size)
+        self.begin = 0
+        self.lengths = np.zeros(n_edges, dtype=np.int64)
+        self.sent = np.zeros((n_edges, 2), dtype=np.int64)
+        self._fields = [
+            (getattr(self.out, name), getattr(self.box, name))
+            for name in ("header", "eta", "numbers")
+        ]
+        self._node_order = np.argsort(nodes)
+        self._posted: dict[str, Matrix] = {}
+        self._calls = self._bytes = 0
 
     def all_finished(self, finished: bool) -> bool:
         """Return ``finished``: there is no other process."""
@@ -52,21 +64,23 @@ class InProcessExchange:
         self.raise_failed()
 
     def swap(self) -> None:
-        """Send every outbox row that has a length."""
-        # mode="clip" lets take write into the inbox without a buffer. Bytes beyond a
+        """Send every message that has a length."""
+        # mode="clip" lets take write into the box without a buffer. Bytes beyond a
         # message's length are copied too, and are not read.
-        np.take(self._out, self._reverse, axis=0, out=self._in, mode="clip")
-        self._sent[:, 0] += self._lengths > 0
-        self._sent[:, 1] += self._lengths
+        for out, box in self._fields:
+            np.take(out, self._reverse, axis=0, out=box, mode="clip")
+        self.sent[:, 0] += self.lengths > 0
+        self.sent[:, 1] += self.lengths
 
-    def post(self, rows: Matrix) -> None:
+    def post(self, name: str, rows: Matrix) -> None:
         """Start to share rows, one per node, with all nodes."""
-        self._posted = rows
-        self.posts += 1
+        self._posted[name] = rows[self._node_order]
+        self._calls += 1
+        self._bytes += rows.nbytes
 
-    def read(self) -> Matrix:
+    def read(self, name: str) -> Matrix:
         """Return the rows posted last."""
-        return self._posted
+        return self._posted[name]
 
     def collect(self, rows: Matrix) -> Matrix:
         """Return the rows: this process hosts all nodes."""
@@ -75,7 +89,7 @@ class InProcessExchange:
     @property
     def collectives(self) -> tuple[int, int]:
         """The number of calls of ``post``, and the bytes of all nodes in them."""
-        return self.posts, self.posts * self._posted.nbytes
+        return self._calls, self._bytes
 
     def close(self) -> None:
         """Do nothing: the buffers are ordinary memory."""

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
-from dadmm.core.interfaces import Edges, Observation, PenaltyState
+from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
+from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import equations, rules
 from dadmm.penalty.schemes import Scheme
-
-
-class Snapshot(NamedTuple):
-    """The memory of a scheme: its first penalties, and the last state of the edges."""
-
-    start: Vector  # (degree,)
-    anchors: Matrix  # (degree, size)
-    multipliers: Matrix  # (degree, size)
 
 
 class SpectralRatio(Scheme):
@@ -32,27 +24,24 @@ class SpectralRatio(Scheme):
     def start(
         self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
-        memory = Snapshot(state.eta, anchors.copy(), np.zeros_like(anchors))
-        return state._replace(memory=memory)
+        old = {"old_anchors": anchors.copy(), "old_multipliers": np.zeros_like(anchors)}
+        return state | old | {"first_eta": state["eta"].copy()}
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         if obs.t % self.PERIOD:
             return state
-        edges, before = edges_of(obs), state.memory
+        multipliers, anchors = state["old_multipliers"], state["old_anchors"]
         wanted = rules.spectral_ratio(
-            rules.row_norms(edges.multipliers - before.multipliers),
-            rules.row_norms(edges.anchors - before.anchors),
-            rules.row_norms(edges.multipliers),
-            rules.row_norms(edges.anchors),
+            rules.row_norms(np.subtract(obs.multipliers, multipliers, out=multipliers)),
+            rules.row_norms(np.subtract(obs.anchors, anchors, out=anchors)),
+            rules.row_norms(obs.multipliers),
+            rules.row_norms(obs.anchors),
         )
-        factor = rules.bounded(wanted / state.eta, self.BOUND)
+        factor = rules.bounded(wanted / state["eta"], self.BOUND)
         factor[np.isnan(factor)] = 1.0
-        eta = state.eta * factor ** rules.damping(obs.t, self.SCALE)
-        memory = Snapshot(before.start, edges.anchors.copy(), edges.multipliers.copy())
-        return state._replace(eta=equations.clamp(eta, before.start), memory=memory)
-
-    def _keep_memory(self, memory: Snapshot, kept: np.ndarray) -> Snapshot:
-        return Snapshot(*(array[kept] for array in memory))
+        eta = state["eta"] * factor ** rules.damping(obs.t, self.SCALE)
+        multipliers[...], anchors[...] = obs.multipliers, obs.anchors
+        return state | {"eta": equations.clamp(eta, state["first_eta"])}
 
 
 class Auto(SpectralRatio):
@@ -69,22 +58,22 @@ class Auto(SpectralRatio):
     RELAXATION = 1.6
 
     def init(
-        self, degree: int, curvature: float = math.nan, diameter: int = 1
+        self, incidence: Incidence, curvatures: Vector, diameter: int
     ) -> PenaltyState:
-        eta = rules.initial_penalty(curvature, max(degree, 1), diameter)
-        return super().init(degree)._replace(eta=np.full(degree, eta))
+        eta = rules.initial_penalty(curvatures, incidence.count, diameter)
+        return {"eta": np.repeat(eta, incidence.degrees)}
 
     def start(
         self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
     ) -> PenaltyState:
-        mine, theirs = state.eta, eta_neighbours
+        mine, theirs = state["eta"], eta_neighbours
         mine, theirs = (
             np.where(np.isnan(mine), theirs, mine),
             np.where(np.isnan(theirs), mine, theirs),
         )
         eta = np.sqrt(mine) * np.sqrt(theirs)
         eta[np.isnan(eta)] = self.eta0
-        return super().start(state._replace(eta=eta), eta_neighbours, anchors)
+        return super().start(state | {"eta": eta}, eta_neighbours, anchors)
 
 
 class GlobalBalance(Scheme):
@@ -103,10 +92,5 @@ class GlobalBalance(Scheme):
         if obs.global_residuals is None or obs.t >= self.t_max:
             return state
         factor = equations.balance(*obs.global_residuals, self.residual_ratio)
-        return state._replace(eta=equations.clamp(state.eta * factor, self.eta0))
-
-
-def edges_of(obs: Observation) -> Edges:
-    """Return the edges of an observation, which this scheme needs."""
-    assert obs.edges is not None, "this scheme needs Observation.edges"
-    return obs.edges
+        eta = state["eta"] * factor
+        return state | {"eta": equations.clamp(eta, self.eta0)}

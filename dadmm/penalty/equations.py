@@ -9,56 +9,66 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.core.layout import Vector
+from dadmm.graphs.incidence import Incidence
 
 
-def kappa(f: Vector | float, f_min: float, f_max: float) -> Vector | float:
-    """Rescale objectives to [1, 2]; ones if all are equal, so that tau is zero.
-
-    The right part of equation (7), which is 0/0 if all objectives are equal. A span
-    within rounding counts as zero.
-    """
-    span = f_max - f_min
-    if span <= 1e-12 * max(abs(f_min), abs(f_max)):
-        return np.ones_like(f)
-    return (f - f_min) / span + 1.0
-
-
-def tau(own: float, f_probe: Vector) -> Vector:
-    """Return how much better each neighbour's parameters fit this node's data.
-
-    The left part of equation (7), with the largest and the least objective of (8).
+def kappa(f: Vector, f_min: Vector, span: Vector) -> Vector:
+    """Rescale objectives to [1, 2]: the right part of equation (7).
 
     Parameters
     ----------
-    own : float
+    f : ndarray
+    f_min, span : ndarray
+        Least objective of the node, and the largest minus the least.
+    """
+    return (f - f_min) / span + 1.0
+
+
+def tau(
+    own: Vector, probes: Vector, f_min: Vector, f_max: Vector, incidence: Incidence
+) -> Vector:
+    """Return how much better each neighbour's parameters fit a node's data.
+
+    The left part of equation (7). If all objectives of a node are equal, (7) is 0/0;
+    tau is then zero. A span within rounding counts as zero.
+
+    Parameters
+    ----------
+    own : ndarray of shape (n,)
         f_i(theta_i).
-    f_probe : ndarray of shape (degree,)
+    probes : ndarray of shape (E,)
         f_i at the probe of each edge, rho_ij or theta_j.
+    f_min, f_max : ndarray of shape (n,)
+        Least and largest of these objectives by node, equation (8).
+    incidence : Incidence
 
     Returns
     -------
-    tau : ndarray of shape (degree,)
+    tau : ndarray of shape (E,)
         ``kappa_i(theta_i) / kappa_i(theta_j) - 1``, within [-1/2, 1]; positive where
         the neighbour is better.
     """
-    f_min = min(own, float(f_probe.min()))
-    f_max = max(own, float(f_probe.max()))
-    ratio = kappa(own, f_min, f_max) / kappa(f_probe, f_min, f_max)
-    return np.subtract(ratio, 1.0)
+    spread, span = incidence.spread, f_max - f_min
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = spread(kappa(own, f_min, span))
+        ratio = ratio / kappa(probes, spread(f_min), spread(span))
+    ratio -= 1.0
+    clear = span > 1e-12 * np.maximum(-f_min, f_max)
+    return ratio if clear.all() else np.where(spread(clear), ratio, 0.0)
 
 
-def balance(primal: float, dual: float, ratio: float, step: float = 1.0) -> float:
+def balance(
+    primal: Vector | float, dual: Vector | float, ratio: float, step: float = 1.0
+) -> Vector:
     """Return the factor by which residual balancing changes a penalty.
 
-    Equation (4) with this node's own residuals: ``1 + step`` if the primal residual is
+    Equation (4) with a node's own residuals: ``1 + step`` if the primal residual is
     more than ``ratio`` times the dual residual, its inverse in the opposite case, else
     1. VP and the combined schemes use step 1: the factors are 2 and 1/2.
     """
-    if primal > ratio * dual:
-        return 1.0 + step
-    if dual > ratio * primal:
-        return 1.0 / (1.0 + step)
-    return 1.0
+    up, down = 1.0 + step, 1.0 / (1.0 + step)
+    factor = np.where(np.greater(dual, ratio * primal), down, 1.0)
+    return np.where(np.greater(primal, ratio * dual), up, factor)
 
 
 def adapt(eta0: float, tau: Vector, active: bool | np.ndarray) -> Vector:
@@ -71,7 +81,7 @@ def adapt(eta0: float, tau: Vector, active: bool | np.ndarray) -> Vector:
 
 
 def combine(
-    eta: Vector, tau: Vector, factor: float, eta0: float, active: bool | np.ndarray
+    eta: Vector, tau: Vector, factor: Vector, eta0: float, active: bool | np.ndarray
 ) -> Vector:
     """Return eta_ij of VP + AP and VP + NAP.
 
@@ -79,7 +89,7 @@ def combine(
     (``factor`` is 2 or 1/2), unchanged otherwise (``factor`` is 1), and eta0 once the
     edge is no longer active.
     """
-    moved = eta if factor == 1.0 else eta * (1.0 + tau) * factor
+    moved = np.where(factor == 1.0, eta, eta * (1.0 + tau) * factor)
     return np.where(active, moved, eta0)
 
 
@@ -87,7 +97,7 @@ def grow(
     budget: Vector,
     growths: Vector,
     spent: Vector,
-    change: float,
+    change: Vector,
     budget0: float,
     decay: float,
     trigger: float,
@@ -96,16 +106,16 @@ def grow(
 
     Parameters
     ----------
-    budget, growths, spent : ndarray of shape (degree,)
-    change : float
+    budget, growths, spent : ndarray of shape (E,)
+    change : ndarray of shape (E,)
         ``|f_i(theta_i^t) - f_i(theta_i^(t-1))|``; zero where there is no t - 1.
     budget0, decay, trigger : float
         The paper's T, alpha and beta. The k-th raise adds ``alpha^k T``, so a budget
         stays below ``T / (1 - alpha)``, which is equation (11).
     """
-    if not change > trigger:
+    raised = (change > trigger) & (spent >= budget)
+    if not raised.any():
         return budget, growths
-    raised = spent >= budget
     growths = growths + raised
     return budget + np.where(raised, decay**growths * budget0, 0.0), growths
 

@@ -37,8 +37,8 @@ def bounded(factor: Vector, bound: float) -> Vector:
     return np.minimum(np.maximum(factor, 1.0 / bound), bound)
 
 
-def initial_penalty(curvature: float, degree: int, diameter: int) -> float:
-    """Return the penalty of the first iteration, from curvature and graph.
+def initial_penalty(curvature: Vector, degree: Vector, diameter: int) -> Vector:
+    """Return the penalty of the first iteration of each node (n,).
 
     For equal curvature h at all nodes of a regular graph the best fixed penalty is near
     ``h / (2 degree sqrt(1 - s^2))``, where s is the second eigenvalue of the random

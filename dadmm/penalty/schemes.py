@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from dadmm.core.checks import check_integer, check_number
 from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
+from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import equations
 
 BUDGET = ("budget0", "budget_decay", "budget_trigger")
@@ -71,15 +72,18 @@ class Scheme:
         return self.RELAXATION if self.relaxation is None else self.relaxation
 
     def init(
-        self, degree: int, curvature: float = math.nan, diameter: int = 1
+        self, incidence: Incidence, curvatures: Vector, diameter: int
     ) -> PenaltyState:
-        """Return the state of a node before it knows its neighbours' proposals."""
-        return PenaltyState(
-            eta=np.full(degree, float(self.eta0)),
-            spent=np.zeros(degree),
-            budget=np.full(degree, self.budget0 if "budget0" in self.uses else 0.0),
-            growths=np.zeros(degree),
-        )
+        """Return the state before the nodes know their neighbours' proposals."""
+        n_edges = len(incidence.node)
+        state = {"eta": np.full(n_edges, float(self.eta0))}
+        if "budget0" in self.uses:
+            state |= {
+                "spent": np.zeros(n_edges),
+                "budget": np.full(n_edges, float(self.budget0)),
+                "growths": np.zeros(n_edges),
+            }
+        return state
 
     def start(
         self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
@@ -91,32 +95,26 @@ class Scheme:
         """Return the state for the next iteration."""
         raise NotImplementedError
 
-    def keep(self, state: PenaltyState, kept: np.ndarray) -> PenaltyState:
-        """Return the state of the edges selected by the mask ``kept`` (degree,)."""
-        return PenaltyState(
-            eta=state.eta[kept],
-            spent=state.spent[kept],
-            budget=state.budget[kept],
-            growths=state.growths[kept],
-            memory=self._keep_memory(state.memory, kept),
+    def _tau(self, obs: Observation) -> Vector:
+        return equations.tau(
+            obs.objective, obs.probes, obs.f_min, obs.f_max, obs.incidence
         )
 
-    def _keep_memory(self, memory: Any, kept: np.ndarray) -> Any:
-        """Return the memory of the edges selected by the mask ``kept``."""
-        return None
+    def _balance(self, obs: Observation) -> Vector:
+        """Return the factor of residual balancing for each edge."""
+        factor = equations.balance(obs.primal, obs.dual, self.residual_ratio)
+        return obs.incidence.spread(factor)
 
-    def _spend(
-        self, state: PenaltyState, obs: Observation
-    ) -> tuple[Vector, Vector, Vector, Vector]:
-        """Return tau, the new sums of |tau|, the new budgets and their growths."""
-        tau = equations.tau(obs.own, obs.f_probe)
-        spent = state.spent + np.abs(tau)
-        change = abs(obs.own - obs.own_previous) if obs.t > 1 else 0.0
+    def _spend(self, state: PenaltyState, obs: Observation) -> tuple[Vector, PenaltyState]:
+        """Return tau, and the state with its new sums of |tau| and budgets."""
+        tau = self._tau(obs)
+        spent = state["spent"] + np.abs(tau)
+        change = np.abs(obs.objective - obs.previous) * (obs.t > 1)
         budget, growths = equations.grow(
-            state.budget, state.growths, spent, change,
+            state["budget"], state["growths"], spent, obs.incidence.spread(change),
             self.budget0, self.budget_decay, self.budget_trigger,
         )  # fmt: skip
-        return tau, spent, budget, growths
+        return tau, state | {"spent": spent, "budget": budget, "growths": growths}
 
 
 class Fixed(Scheme):
@@ -135,10 +133,10 @@ class VP(Scheme):
     uses = ("eta0", "t_max", "residual_ratio")
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
-        factor = equations.balance(obs.primal, obs.dual, self.residual_ratio)
-        if obs.t < self.t_max:
-            return state._replace(eta=equations.clamp(state.eta * factor, self.eta0))
-        return state._replace(eta=np.full_like(state.eta, self.eta0))
+        if obs.t >= self.t_max:
+            return state | {"eta": np.full_like(state["eta"], self.eta0)}
+        eta = state["eta"] * self._balance(obs)
+        return state | {"eta": equations.clamp(eta, self.eta0)}
 
 
 class AP(Scheme):
@@ -151,8 +149,8 @@ class AP(Scheme):
     probes = True
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
-        tau = equations.tau(obs.own, obs.f_probe)
-        return state._replace(eta=equations.adapt(self.eta0, tau, obs.t < self.t_max))
+        active = obs.t < self.t_max
+        return state | {"eta": equations.adapt(self.eta0, self._tau(obs), active)}
 
 
 class NAP(Scheme):
@@ -165,9 +163,9 @@ class NAP(Scheme):
     probes = True
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
-        tau, spent, budget, growths = self._spend(state, obs)
-        eta = equations.adapt(self.eta0, tau, spent < state.budget)
-        return PenaltyState(eta, spent, budget, growths)
+        tau, now = self._spend(state, obs)
+        active = now["spent"] < state["budget"]
+        return now | {"eta": equations.adapt(self.eta0, tau, active)}
 
 
 class VPAP(Scheme):
@@ -177,11 +175,9 @@ class VPAP(Scheme):
     probes = True
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
-        tau = equations.tau(obs.own, obs.f_probe)
-        factor = equations.balance(obs.primal, obs.dual, self.residual_ratio)
-        active = obs.t < self.t_max
-        eta = equations.combine(state.eta, tau, factor, self.eta0, active)
-        return state._replace(eta=equations.clamp(eta, self.eta0))
+        tau, factor, active = self._tau(obs), self._balance(obs), obs.t < self.t_max
+        eta = equations.combine(state["eta"], tau, factor, self.eta0, active)
+        return state | {"eta": equations.clamp(eta, self.eta0)}
 
 
 class VPNAP(Scheme):
@@ -198,8 +194,8 @@ class VPNAP(Scheme):
     LAST: ClassVar[int] = 500
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
-        tau, spent, budget, growths = self._spend(state, obs)
-        factor = equations.balance(obs.primal, obs.dual, self.residual_ratio)
-        active = (spent < state.budget) & (obs.t < self.LAST)
-        eta = equations.combine(state.eta, tau, factor, self.eta0, active)
-        return PenaltyState(equations.clamp(eta, self.eta0), spent, budget, growths)
+        tau, now = self._spend(state, obs)
+        active = (now["spent"] < state["budget"]) & (obs.t < self.LAST)
+        factor = self._balance(obs)
+        eta = equations.combine(state["eta"], tau, factor, self.eta0, active)
+        return now | {"eta": equations.clamp(eta, self.eta0)}

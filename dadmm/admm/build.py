@@ -1,0 +1,219 @@
+"""A run, made of problems, graph, scheme, stopping rule and sending."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dadmm.admm.curvature import curvatures
+from dadmm.admm.edges import Halfway, Reflected
+from dadmm.admm.local import Local
+from dadmm.admm.loop import Run
+from dadmm.admm.mail import Mail
+from dadmm.admm.penalties import COUPLINGS, Penalties
+from dadmm.admm.state import State, Work
+from dadmm.admm.stopping import GlobalStopping, Rule, Stopping
+from dadmm.core.errors import ConfigError
+from dadmm.core.interfaces import Exchange, PenaltyScheme, Problem
+from dadmm.core.layout import Layout, Vector
+from dadmm.exchange import codec
+from dadmm.exchange.gates import Censor, Every, Gate, Loss, Scheduled, Sleep
+from dadmm.exchange.sending import Sending
+from dadmm.exchange.wire import IDLE, MOST_QUIET
+from dadmm.graphs.incidence import Incidence
+from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Topology
+
+PROBES = ("midpoint", "neighbour")
+
+
+def row_order(
+    topology: Topology, problems: Mapping[int, Problem]
+) -> np.ndarray:
+    """Return the nodes in order of degree, and of the kind of their problem."""
+    kinds: dict[object, int] = {}
+    keys = {}
+    for i, problem in problems.items():
+        kind = type(problem), getattr(problem, "kind", None)
+        keys[i] = kinds.setdefault(kind, len(kinds))
+    degrees = topology.degrees
+    return np.array(sorted(problems, key=lambda i: (degrees[i], keys[i])))
+
+
+@dataclass(frozen=True)
+class RunFactory:
+    """Builds the run of this process, on the whole graph or without failed nodes.
+
+    Parameters
+    ----------
+    problems : dict of int to Problem
+        By original number of the node.
+    starts : dict of int to ndarray of shape (size,)
+        Starting parameters, by original number of the node.
+    scheme : PenaltyScheme
+    rule : Rule
+    sending : Sending
+    coupling, probe, agreement : str
+        See `dadmm.solve`.
+    """
+
+    problems: Mapping[int, Problem]
+    starts: Mapping[int, Vector]
+    scheme: PenaltyScheme
+    rule: Rule
+    sending: Sending
+    coupling: str = "symmetric"
+    probe: str = "midpoint"
+    agreement: str = "neighbours"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("coupling", COUPLINGS), ("probe", PROBES)):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConfigError(
+                    f"unknown {name} {value!r}; choose one of {', '.join(allowed)}"
+                )
+
+    def build(
+        self,
+        exchange: Exchange,
+        topology: Topology,
+        schedule: Schedule | None = None,
+        names: Sequence[int] | None = None,
+    ) -> Run:
+        """Return a run of the nodes of this process.
+
+        Parameters
+        ----------
+        exchange : Exchange
+            Its ``nodes`` and ``arcs`` decide the order of rows.
+        topology : Topology
+        schedule : Schedule, optional
+        names : sequence of int, optional
+            Original number of each node of the graph.
+        """
+        nodes, arcs = exchange.nodes, exchange.arcs
+        own = nodes if names is None else np.asarray(names)[nodes]
+        problems = [self.problems[i] for i in own.tolist()]
+        layout, scheme = problems[0].layout, self.scheme
+        incidence = Incidence(topology.degrees[nodes])
+        n, n_edges, m = len(nodes), len(arcs), layout.shared_size
+        period = 1 if schedule is None else schedule.period
+        reach = topology.diameter * period
+        self._check_reach(reach)
+        gates = self._gates(incidence, own, arcs, topology, schedule)
+        direct = self.sending.always and not gates
+        work = Work(n, n_edges, m, len(layout.sizes))
+        theta = np.array([self.starts[i] for i in own.tolist()], dtype=np.float64)
+        bends = np.full(n, np.nan)
+        if scheme.needs_curvature:
+            bends = curvatures(problems, theta)
+        work.shared[...] = layout.shared(theta)
+        work.mean[...] = work.shared
+        state = State(
+            theta=theta,
+            mean=work.shared.copy(),
+            objective=np.full(n, np.inf),
+            held=np.zeros(n, dtype=np.int64),
+            streak=np.zeros(n, dtype=np.int64),
+            header=np.full(n, IDLE),
+            measured=np.zeros((n, len(work.numbers))),
+            seconds=np.zeros((n, 4)),
+            posted={},
+            sent=exchange.out.numbers if direct else np.empty((n_edges, m)),
+            received=exchange.box.numbers if direct else np.empty((n_edges, m)),
+            multipliers=np.zeros((n_edges, m)),
+            anchors=np.zeros((n_edges, m)),
+            eta=np.zeros(n_edges),
+            penalty=scheme.init(incidence, bends, topology.diameter),
+            sending=Mail.arrays(gates, n_edges, direct),
+            traffic=np.zeros((n_edges, 2), dtype=np.int64),
+            idle=np.zeros((), dtype=np.int64),
+            stopping=np.empty(0),
+        )
+        kind = Reflected if self.sending.drop_probability else Halfway
+        edges = kind(state, work, incidence, layout, scheme.alpha, direct)
+        packing = codec.build(self.sending.payload, layout, self.sending.bits)
+        mail = Mail(
+            state, work, edges, exchange, incidence, packing, gates,
+            not scheme.is_symmetric, direct,
+        )  # fmt: skip
+        probe = self.probe if scheme.probes else ""
+        return Run(
+            topology=topology,
+            layout=layout,
+            nodes=nodes,
+            arcs=arcs,
+            names=own,
+            incidence=incidence,
+            state=state,
+            work=work,
+            edges=edges,
+            local=Local(state, work, own, problems, incidence, probe),
+            mail=mail,
+            exchange=exchange,
+            stopping=self._stopping(
+                state, work, own, incidence, layout, reach, period, exchange
+            ),
+            penalties=Penalties(
+                state, work, scheme, incidence, mail, exchange, self.coupling
+            ),
+        )
+
+    def _check_reach(self, reach: int) -> None:
+        agrees = self.agreement == "neighbours" and self.rule.tolerance > 0.0
+        if agrees and reach >= MOST_QUIET:
+            raise ConfigError(
+                f"the nodes need {reach} iterations to agree on a stop, more than the "
+                f"{MOST_QUIET - 1} that a message can count; use agreement='global', "
+                "or tolerance=0 and max_iter"
+            )
+
+    def _gates(
+        self,
+        incidence: Incidence,
+        names: np.ndarray,
+        arcs: np.ndarray,
+        topology: Topology,
+        schedule: Schedule | None,
+    ) -> list[Gate]:
+        sending, gates = self.sending, []
+        period = 1
+        if schedule is not None:
+            period = schedule.period
+            gates.append(Scheduled(schedule.active_edges(topology)[:, arcs]))
+        if sending.send_every > 1:
+            gates.append(Every(sending.send_every, period))
+        if sending.edge_sleep:
+            gates.append(Sleep(sending.edge_sleep, incidence))
+        if sending.censor:
+            gates.append(Censor(sending.censor, sending.censor_decay))
+        if sending.drop_probability:
+            gates.append(
+                Loss(
+                    sending.drop_probability,
+                    sending.drop_seed,
+                    names,
+                    incidence.degrees,
+                )
+            )
+        return gates
+
+    def _stopping(
+        self,
+        state: State,
+        work: Work,
+        names: np.ndarray,
+        incidence: Incidence,
+        layout: Layout,
+        reach: int,
+        period: int,
+        exchange: Exchange,
+    ) -> Stopping:
+        cycle = self.sending.send_every * period
+        given = state, work, self.rule, names, incidence, layout, reach, cycle
+        if self.agreement == "global":
+            return GlobalStopping(exchange, *given)
+        return Stopping(*given)

@@ -1,0 +1,279 @@
+"""How an edge holds its ends together: proximal term, dual step and residuals.
+
+The paper keeps one multiplier per node. Here each edge has its own, and the paper's
+lambda_i (gamma_i, beta_i) is their sum. An edge can then change or fail without an
+effect on the other edges.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dadmm.admm.state import State, Work
+from dadmm.core.layout import Layout, Matrix
+from dadmm.exchange.gates import Turn
+from dadmm.graphs.incidence import Incidence
+
+
+class Halfway:
+    """The edges of the paper: a multiplier lambda_ij and an anchor z_ij per edge.
+
+    Parameters
+    ----------
+    state : State
+    work : Work
+        The edges keep views of the arrays of both.
+    incidence : Incidence
+    layout : Layout
+    alpha : float
+        Over-relaxation of the steps, between 0 and 2; 1 is the paper.
+    direct : bool
+        Whether the neighbours always have the node's exact parameters.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        work: Work,
+        incidence: Incidence,
+        layout: Layout,
+        alpha: float,
+        direct: bool,
+    ) -> None:
+        self.state, self.work, self.incidence = state, work, incidence
+        self.alpha, self.direct = alpha, direct
+        self._starts = layout.starts
+        edges, gap = state.multipliers, work.gap
+        self._step = np.empty(len(state.eta))
+        self._behind = np.zeros_like(work.shared)  # see `measure`
+        self._pull_behind = np.zeros_like(work.shared)
+        self._twice = 2.0 * (incidence.degrees > 0)
+        self._counts = incidence.count[:, None]
+        self._totals = work.total[:, None]
+        self._etas, self._steps = state.eta[:, None], self._step[:, None]
+        plan, weigh = incidence.reducer, incidence.weighted_sum
+        self._sum_eta = plan(np.add, state.eta, work.total)
+        self._sum_multipliers = plan(np.add, edges, work.multiplier)
+        self._sum_received = plan(np.add, state.received, work.mean)
+        self._sum_squares = plan(np.add, work.scratch, work.apart)
+        self._sum_squares_behind = plan(np.add, work.scratch, self._behind)
+        self._weigh_anchors = weigh(state.eta, state.anchors, work.centre)
+        self._weigh_drift = weigh(state.eta, work.drift, work.slope)
+        self._weigh_lag = weigh(state.eta, gap, self._pull_behind)
+        five = len(work.parts)
+        self._five = work.vectors[:five]
+        self._squares = np.empty_like(self._five)
+        self._by_part = work.parts.transpose(0, 2, 1)
+        self._alone = incidence.degrees == 0
+        self._any_alone = bool(self._alone.any())
+
+    def start(self) -> None:
+        """Set the anchors to the midpoints of the starting parameters."""
+        state, work = self.state, self.work
+        np.add(state.sent, state.received, out=state.anchors)
+        state.anchors *= 0.5
+        self._neighbour_mean()
+        state.mean[...] = work.mean
+
+    def derive(self) -> None:
+        """Compute what follows from a state that was restored."""
+        self._sum_multipliers()
+        self.work.mean[...] = self.state.mean
+
+    def message(self, out: Matrix) -> None:
+        """Write what each edge (E, m) sends: theta_i."""
+        self.incidence.spread_into(self.work.shared, out)
+
+    def pull(self) -> None:
+        """Set the centre and weight of each node's proximal term.
+
+        Notes
+        -----
+        The centre is ``(sum_j eta_ij z_ij - lambda_i) / sum_j eta_ij`` and the weight
+        ``2 sum_j eta_ij``. This completes the square in the M-step of the paper: the
+        terms ``-2 gamma_i + sum_j eta_ij (mu_i + mu_j)`` and ``2 sum_j eta_ij`` of
+        equation (15), for all parts of theta at once. A node without neighbours has
+        weight 0: its problem is the centralised one.
+        """
+        work = self.work
+        self._sum_eta()
+        self._weigh_anchors()
+        work.centre -= work.multiplier
+        work.centre /= self._totals
+        np.multiply(work.total, self._twice, out=work.weight)
+
+    def move(self, turn: Turn) -> None:
+        """Take the dual step, and move the anchors.
+
+        Notes
+        -----
+        ``lambda_ij <- lambda_ij + alpha/2 eta_ij (theta_i - theta_j)``: section 4.3 of
+        the paper, below equation (15), one edge at a time. Both ends use the values
+        that they have sent each other, so their multipliers are exactly opposite.
+
+        ``z_ij <- alpha rho_ij + (1 - alpha) z_ij`` with the midpoint ``rho_ij =
+        (theta_i + theta_j) / 2`` of equations (2) and (3) (Eckstein and Bertsekas,
+        1992). With ``alpha = 1`` the anchor is the midpoint.
+        """
+        state, work = self.state, self.work
+        gap, midpoints, scratch = work.gap, work.midpoints, work.scratch
+        np.subtract(state.sent, state.received, out=gap)
+        np.add(state.sent, state.received, out=midpoints)
+        midpoints *= 0.5
+        np.subtract(midpoints, state.anchors, out=work.drift)
+        if turn.live is None:
+            np.multiply(state.eta, 0.5 * self.alpha, out=self._step)
+            if self.alpha == 1.0:
+                state.anchors[...] = midpoints
+            else:
+                state.anchors *= 1.0 - self.alpha
+                np.multiply(midpoints, self.alpha, out=scratch)
+                state.anchors += scratch
+        else:
+            alpha = self.alpha * turn.live  # an edge that is not live does not move
+            np.multiply(alpha, state.eta, out=self._step)
+            self._step *= 0.5
+            state.anchors *= (1.0 - alpha)[:, None]
+            state.anchors += np.multiply(midpoints, alpha[:, None], out=scratch)
+        np.multiply(gap, self._steps, out=scratch)
+        state.multipliers += scratch
+
+    def measure(self, turn: Turn) -> None:
+        """Set the residuals of the paper, and those that bound the error.
+
+        Notes
+        -----
+        Equation (5): ``r_i = theta_i - mean_i`` and ``s_i = eta_i (mean_i -
+        mean_i_previous)``, where mean_i is the mean of the neighbours' theta and eta_i
+        the mean of the node's penalties.
+
+        ``slope`` is the gradient of the node's Lagrangian. With ``y_ij = 2 lambda_ij``
+        after an unrelaxed step, the proximal step leaves ``grad f_i(theta_i) + sum_j
+        y_ij = -sum_j 2 eta_ij (rho_ij - z_ij)``. The y_ij of an edge's two ends cancel,
+        so the slopes of all nodes sum to minus the gradient of the whole sum.
+
+        ``apart`` is the root mean square difference from the neighbours, by entry.
+        Where neighbours have older or rounded parameters, ``lag`` is the distance from
+        them, and the slope includes them.
+        """
+        state, work = self.state, self.work
+        scratch = work.scratch
+        self._sum_multipliers()
+        self._neighbour_mean()
+        np.subtract(work.shared, work.mean, out=work.astray)
+        np.subtract(work.mean, state.mean, out=work.moved)
+        state.mean[...] = work.mean
+        self._weigh_drift()
+        work.slope *= 2.0
+        if self.direct:
+            np.multiply(work.gap, work.gap, out=scratch)
+        else:
+            self._measure_lag()
+            self.incidence.spread_into(work.shared, scratch)
+            scratch -= state.received
+            scratch *= scratch
+        self._sum_squares()
+        work.apart /= self._counts
+        np.sqrt(work.apart, out=work.apart)
+        self._measure_lengths(turn)
+
+    def _neighbour_mean(self) -> None:
+        """Set the mean of the neighbours' theta; a node alone is its own mean."""
+        work = self.work
+        self._sum_received()
+        work.mean /= self._counts
+        if self._any_alone:
+            work.mean[self._alone] = work.shared[self._alone]
+
+    def _measure_lag(self) -> None:
+        """Add to the slope what the neighbours do not know yet of a node."""
+        state, work = self.state, self.work
+        gap, scratch = work.gap, work.scratch
+        self.incidence.spread_into(work.shared, gap)
+        gap -= state.sent
+        self._weigh_lag()
+        self._pull_behind *= 2.0
+        work.slope += self._pull_behind
+        np.multiply(gap, gap, out=scratch)
+        self._sum_squares_behind()
+        self._behind /= self._counts
+        np.sqrt(self._behind, out=self._behind)
+        np.vecdot(self._behind, self._behind, out=work.lag)
+        np.sqrt(work.lag, out=work.lag)
+
+    def _measure_lengths(self, turn: Turn) -> None:
+        """Set the lengths of the node vectors, whole and by part of theta."""
+        work = self.work
+        np.vecdot(work.vectors, work.vectors, out=work.lengths)
+        np.sqrt(work.lengths, out=work.lengths)
+        np.divide(work.total, self.incidence.count, out=work.eta_mean)
+        if not turn.idle:
+            work.primal[...] = work.lengths[5]
+            np.multiply(work.eta_mean, work.lengths[6], out=work.dual)
+        if not self.direct:
+            work.apart += self._behind
+        elif work.parts.shape[1] == 1:
+            work.parts[:, 0] = work.lengths[: len(work.parts)]
+            return
+        np.multiply(self._five, self._five, out=self._squares)
+        np.add.reduceat(self._squares, self._starts, 2, None, self._by_part)
+        np.sqrt(work.parts, out=work.parts)
+
+    def influence(self) -> np.ndarray:
+        """Return by how much each edge moved its two ends, the same at both, (E,).
+
+        ``eta_ij (|rho_ij - z_ij| + |theta_i - theta_j| / 2)``: how much the pull of the
+        edge at either end can have changed, in the units of a gradient.
+        """
+        state, work = self.state, self.work
+        gap = np.subtract(state.sent, state.received, out=work.gap)
+        moved = np.sqrt(np.vecdot(work.drift, work.drift))
+        moved += 0.5 * np.sqrt(np.vecdot(gap, gap))
+        moved *= state.eta
+        return moved
+
+
+class Reflected(Halfway):
+    """Edges that converge although messages are lost.
+
+    An edge's anchor is c_ij, which is ``z_ij - lambda_ij / eta_ij`` as long as nothing
+    is lost. The multipliers stay zero.
+
+    Notes
+    -----
+    R-ADMM (Bastianello, Carli, Schenato and Todescato, arXiv 1901.09252): node i sends
+    ``2 theta_i - c_ij``. The receiver moves ``c_ji <- (1 - alpha/2) c_ji + alpha/2 (2
+    theta_i - c_ij)`` if the message arrives, and keeps c_ji if not. The two directions
+    of an edge need not lose the same messages. With the multipliers of `Halfway` they
+    would have to; otherwise the multipliers drift and stay wrong.
+    """
+
+    def message(self, out: Matrix) -> None:
+        """Write what each edge (E, m) sends: ``2 theta_i - c_ij``."""
+        np.multiply(self.incidence.spread(self.work.shared), 2.0, out=out)
+        out -= self.state.anchors
+
+    def move(self, turn: Turn) -> None:
+        """Move the anchors of the edges on which a message has arrived."""
+        state, work = self.state, self.work
+        np.add(state.anchors, state.received, out=work.midpoints)
+        work.midpoints *= 0.5
+        np.subtract(work.midpoints, state.anchors, out=work.drift)
+        alpha = (self.alpha * turn.arrived)[:, None]
+        state.anchors *= 1.0 - alpha
+        state.anchors += np.multiply(work.midpoints, alpha, out=work.scratch)
+
+    def measure(self, turn: Turn) -> None:
+        """Measure how far the anchors move.
+
+        A node knows neither its neighbours' parameters nor how far the optimum is, so
+        the slope is NaN.
+        """
+        work = self.work
+        np.multiply(work.drift, work.drift, out=work.scratch)
+        self._sum_squares()
+        work.apart /= self._counts
+        np.sqrt(work.apart, out=work.apart)
+        work.slope[...] = np.nan
+        self._measure_lengths(turn)
+        work.primal[...], work.dual[...] = work.disagreement, np.nan

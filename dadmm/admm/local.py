@@ -1,0 +1,178 @@
+"""The local problems of all nodes of a process: solved, and evaluated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.admm.state import State, Work
+from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import Problem
+from dadmm.graphs.incidence import Incidence
+
+BREAKDOWNS = (np.linalg.LinAlgError, ZeroDivisionError)
+
+
+class Block(NamedTuple):
+    """Nodes whose problems are stacked into one, or a single node."""
+
+    rows: Any  # of these nodes: a slice or indices; an int for a single node
+    problem: Any
+    edges: Any  # of these nodes: a slice or indices
+    trial: np.ndarray  # (nodes, 1 + degree, size), or (1 + degree, size) for one node
+
+
+class Local:
+    """Proximal steps and objectives; problems of one kind are stacked into one call.
+
+    Stacking keeps the bits of each problem alone.
+
+    Parameters
+    ----------
+    state : State
+    work : Work
+    nodes : ndarray of int, shape (n,)
+        Their numbers, for error messages.
+    problems : sequence of Problem
+        In the order of the nodes.
+    incidence : Incidence
+    probe : {"", "midpoint", "neighbour"}
+        Where f_i is also evaluated for each edge: nowhere, at rho_ij or at theta_j.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        work: Work,
+        nodes: np.ndarray,
+        problems: Sequence[Problem],
+        incidence: Incidence,
+        probe: str = "",
+    ) -> None:
+        self.state, self.work = state, work
+        self.nodes, self.problems, self.layout = nodes, problems, problems[0].layout
+        self.probe = probe
+        groups: dict[Any, list[int]] = {}
+        for row, problem in enumerate(problems):
+            # by degree too, if each edge has a probe
+            degree = int(incidence.degrees[row]) if probe else 0
+            groups.setdefault((*_kind(problem, row), degree), []).append(row)
+        self.blocks = [
+            _block(problems, rows, degree, incidence, self.layout.size)
+            for (*_, degree), rows in groups.items()
+        ]
+        self._stats: list[Any] = []
+
+    def solve(self) -> None:
+        """Set theta_i to the argmin of ``f_i(x) + weight_i/2 |x - centre_i|^2``."""
+        state, work = self.state, self.work
+        theta, centre = state.theta, self.layout.whole(work.centre, state.theta)
+        self._stats = []
+        new = theta
+        if len(self.blocks) > 1:
+            new = np.empty_like(theta)  # statistics may refer to the old array
+        for block in self.blocks:
+            rows, problem = block.rows, block.problem
+            try:
+                stats = problem.expect(theta[rows])
+                found = problem.prox(theta[rows], stats, centre[rows], work.weight[rows])
+            except BREAKDOWNS as error:
+                raise self._breakdown(block, error) from error
+            self._stats.append(stats)
+            if len(self.blocks) > 1:
+                new[rows] = found
+            else:
+                new = found.reshape(theta.shape)
+        state.theta = new
+        work.shared[...] = self.layout.shared(new)
+
+    def evaluate(self, t: int) -> None:
+        """Set f_i(theta_i), and f_i at the probe of each edge."""
+        state, work = self.state, self.work
+        probes = work.midpoints if self.probe == "midpoint" else state.received
+        for block, stats in zip(self.blocks, self._stats, strict=True):
+            trial = block.trial
+            theta = state.theta[block.rows]
+            trial[..., 0, :] = theta
+            if self.probe:
+                lead, degree = trial.shape[:-2], trial.shape[-2] - 1
+                rows = probes[block.edges].reshape((*lead, degree, -1))
+                trial[..., 1:, :] = self.layout.whole(rows, theta[..., None, :])
+            try:
+                found = block.problem.objectives(trial, stats)
+            except BREAKDOWNS as error:
+                raise self._breakdown(block, error) from error
+            work.objective[block.rows] = found[..., 0]
+            if self.probe:
+                work.probes[block.edges] = found[..., 1:].ravel()
+        if not np.isfinite(work.objective).all():
+            raise self._infinite(work.objective, t)
+
+    def _breakdown(self, block: Block, error: Exception) -> ProblemError:
+        names = ", ".join(map(str, sorted(np.atleast_1d(self.nodes[block.rows]))))
+        return ProblemError(
+            f"the local problem of node {names} broke down ({error}); check that it "
+            "has at least two samples, and that they differ"
+        )
+
+    def _infinite(self, objective: np.ndarray, t: int) -> ProblemError:
+        bad = np.flatnonzero(~np.isfinite(objective))
+        row = min(bad.tolist(), key=lambda row: int(self.nodes[row]))
+        return ProblemError(
+            f"node {self.nodes[row]}: the objective is {objective[row]} in iteration "
+            f"{t}; the local problem has no finite minimum here (are the data free "
+            "of noise, or the penalty far too small?), or its numbers overflow; "
+            "rescale columns with very large entries"
+        )
+
+
+def stacks(problem: type) -> bool:
+    """Return whether a class stacks its own methods, not those it has overridden."""
+    owners = [kind for kind in problem.__mro__ if "stack" in vars(kind)]
+    names = ("expect", "prox", "objectives")
+    return bool(owners) and all(
+        getattr(problem, name) is getattr(owners[0], name) for name in names
+    )
+
+
+def stack_by_kind(problems: Sequence[Problem]) -> list[tuple[Any, Any]]:
+    """Return rows and problem of each kind: a list of rows, or one row alone."""
+    groups: dict[Any, list[int]] = {}
+    for row, problem in enumerate(problems):
+        groups.setdefault(_kind(problem, row), []).append(row)
+    return [
+        (rows, kind.stack([problems[row] for row in rows]))
+        if len(rows) > 1
+        else (rows[0], problems[rows[0]])
+        for (kind, _), rows in groups.items()
+    ]
+
+
+def _kind(problem: Problem, row: int) -> tuple[Any, ...]:
+    """Return a key that is equal for problems that can be stacked."""
+    kind = type(problem)
+    return kind, getattr(problem, "kind", None) if stacks(kind) else ("alone", row)
+
+
+def _block(
+    problems: Sequence[Problem],
+    nodes: list[int],
+    degree: int,
+    incidence: Incidence,
+    size: int,
+) -> Block:
+    if len(nodes) == 1:
+        (row,) = nodes
+        edges = incidence.edges_of(row) if degree else slice(0)
+        return Block(row, problems[row], edges, np.empty((1 + degree, size)))
+    kind: Any = type(problems[nodes[0]])
+    stacked = kind.stack([problems[row] for row in nodes])
+    rows: Any = np.array(nodes)
+    edges = (incidence.ends[rows][:, None] + np.arange(degree)).ravel()
+    if nodes[-1] - nodes[0] + 1 == len(nodes):
+        rows = slice(nodes[0], nodes[-1] + 1)
+        first = int(incidence.ends[nodes[0]])
+        edges = slice(first, first + degree * len(nodes))
+    return Block(rows, stacked, edges, np.empty((len(nodes), 1 + degree, size)))

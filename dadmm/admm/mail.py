@@ -1,0 +1,188 @@
+"""What an edge carries: header, penalty and parameters, written and read when due.
+
+``sent`` is a node's parameters as each neighbour has them, rounded or old, and
+``received`` the neighbours' as this node has them. Both ends of an edge know both, bit
+for bit. Whatever moves an edge (dual step, anchor, penalty) is computed from these and
+never from the parameters themselves. So the two ends stay equal and opposite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from dadmm.admm.edges import Halfway
+from dadmm.admm.state import Arrays, State, Work
+from dadmm.core.interfaces import Exchange
+from dadmm.core.layout import Matrix, Vector
+from dadmm.exchange import wire
+from dadmm.exchange.codec import Codec
+from dadmm.exchange.gates import Gate, Turn
+from dadmm.exchange.wire import PAYLOAD, SLEEPY
+from dadmm.graphs.incidence import Incidence
+
+
+class Mail:
+    """Messages out and in: a codec decides the bytes, gates decide when to send.
+
+    Parameters
+    ----------
+    state : State
+    work : Work
+    edges : Halfway
+        What is sent.
+    exchange : Exchange
+    incidence : Incidence
+    codec : Codec
+    gates : sequence of Gate
+    with_eta : bool
+        Whether messages carry the proposed penalties; the initial ones always do.
+    direct : bool
+        Whether every message has the exact parameters. Then the messages themselves
+        are what was sent and received, and nothing is copied.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        work: Work,
+        edges: Halfway,
+        exchange: Exchange,
+        incidence: Incidence,
+        codec: Codec,
+        gates: Sequence[Gate],
+        with_eta: bool,
+        direct: bool,
+    ) -> None:
+        self.state, self.work, self.edges = state, work, edges
+        self.exchange, self.incidence, self.gates = exchange, incidence, tuple(gates)
+        self.out, self.box, self.direct = exchange.out, exchange.box, direct
+        self._codec, self._with_eta = codec, with_eta
+        self._writing = self.out.payload[:, : codec.length]
+        self._reading = self.box.payload[:, : codec.length]
+        self._full = wire.length(codec.length, with_eta)
+        self._short = wire.length(0, with_eta)
+        self._message: Matrix = state.sent if direct else np.empty_like(state.sent)
+        self._alike = all(gate.by_node for gate in gates)
+        self._sleeps = any(gate.needs_influence for gate in gates)
+        self._all = np.ones(len(state.eta), dtype=bool)
+        self._first = incidence.ends[:-1][incidence.degrees > 0]  # edge of each node
+
+    @staticmethod
+    def arrays(gates: Sequence[Gate], n_edges: int, direct: bool) -> Arrays:
+        """Return what is kept from one iteration to the next, by edge."""
+        if direct:
+            return {}
+        kept: Arrays = {"silent": np.zeros(n_edges, dtype=np.int64)}
+        for gate in gates:
+            kept |= gate.arrays(n_edges)
+        return kept
+
+    def open(self) -> None:
+        """Exchange starting parameters and proposed penalties."""
+        state, out, exchange = self.state, self.out, self.exchange
+        out.header[...] = wire.IDLE
+        out.eta[...] = state.penalty["eta"]
+        self.incidence.spread_into(self.work.shared, out.numbers)
+        exchange.begin = 0
+        exchange.lengths[...] = wire.length(out.payload.shape[1], True)
+        exchange.swap()
+        exchange.begin = 0 if self._with_eta else wire.ETA
+        exchange.lengths[...] = self._full
+        state.sent[...], state.received[...] = out.numbers, self.box.numbers
+        state.sending |= {
+            name: field.copy()
+            for name, field in (("eta_sent", out.eta), ("eta_received", self.box.eta))
+            if name in state.sending
+        }
+        self._count()
+
+    def write(self, t: int) -> Turn:
+        """Write the messages of iteration ``t``; return which edges take part."""
+        state, out, turn = self.state, self.out, Turn(t)
+        self.incidence.spread_into(state.header, out.header)
+        if self._with_eta:
+            out.eta[...] = state.penalty["eta"]
+        self.edges.message(self._message)
+        if self.direct:
+            return turn
+        kept = state.sending
+        for gate in self.gates:
+            gate.before(kept, turn, self._message, state.sent)
+        due = self._all if turn.due is None else turn.due
+        flags = due * np.uint8(PAYLOAD)
+        if self._sleeps:
+            flags += kept["sleepy"] * np.uint8(SLEEPY)
+        out.words["flags"] = flags
+        self._encode(due)
+        lengths = self.exchange.lengths
+        lengths[...] = np.where(due, self._full, self._short)
+        if turn.present is not None:
+            lengths[~turn.present] = 0
+            _update(kept["eta_sent"], out.eta, turn.present)
+        kept["silent"] += ~due & (lengths > 0)
+        self._count()
+        return turn
+
+    def read(self, turn: Turn) -> None:
+        """Read the messages that have arrived."""
+        if self.direct:
+            return
+        kept = self.state.sending
+        turn.arrived = (self.box.words["flags"] & PAYLOAD) > 0
+        if turn.present is not None:
+            turn.arrived &= turn.present
+            _update(kept["eta_received"], self.box.eta, turn.present)
+        for gate in self.gates:
+            gate.after(kept, turn, self.box)
+        _masked(self._codec.read, turn.arrived, self._reading, self.state.received)
+
+    def learn(self, turn: Turn) -> None:
+        """Let the gates know how much each edge moved its ends."""
+        if self._sleeps:
+            influence = self.edges.influence()
+            for gate in self.gates:
+                gate.learn(self.state.sending, turn, influence)
+
+    def proposals(self) -> tuple[Vector, Vector]:
+        """Return the penalties (E,) that this end and the other end propose."""
+        kept = self.state.sending
+        if "eta_sent" in kept:
+            return kept["eta_sent"], kept["eta_received"]
+        return self.out.eta, self.box.eta
+
+    def _encode(self, due: np.ndarray) -> None:
+        """Write the payloads that are due; encode equal ones once."""
+        sent, writing, message = self.state.sent, self._writing, self._message
+        if not self._alike:
+            _masked(self._codec.write, due, message, sent, writing)
+            return
+        first = self._first[due[self._first]]
+        if len(first):
+            copy, out = sent[first], writing[first]
+            self._codec.write(message[first], copy, out)
+            node = self.incidence.node
+            which = np.searchsorted(node[first], node[due])
+            sent[due], writing[due] = copy[which], out[which]
+
+    def _count(self) -> None:
+        """Count the messages of this iteration, by node."""
+        lengths, work = self.exchange.lengths, self.work
+        self.incidence.reduce(np.add, lengths, work.bytes)
+        self.incidence.reduce(np.add, (lengths > 0).astype(np.float64), work.messages)
+
+
+def _update(array: np.ndarray, source: np.ndarray, mask: np.ndarray) -> None:
+    array[mask] = source[mask]
+
+
+def _masked(code: Callable[..., None], mask: np.ndarray, *arrays: np.ndarray) -> None:
+    """Apply a codec to the rows of a mask."""
+    if mask.all():
+        code(*arrays)
+    elif mask.any():
+        parts = [array[mask] for array in arrays]
+        code(*parts)
+        for array, part in zip(arrays, parts, strict=True):
+            array[mask] = part

@@ -1,0 +1,113 @@
+"""The penalties of all edges: each end proposes one, and both settle on one per edge."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dadmm.admm.mail import Mail
+from dadmm.admm.state import State, Work
+from dadmm.core.interfaces import Exchange, Observation, PenaltyScheme
+from dadmm.exchange.gates import Turn
+from dadmm.graphs.incidence import Incidence
+
+COUPLINGS = ("symmetric", "own")
+
+
+class Penalties:
+    """Adapt the penalties by a scheme.
+
+    Parameters
+    ----------
+    state : State
+    work : Work
+    scheme : PenaltyScheme
+    incidence : Incidence
+    mail : Mail
+    exchange : Exchange
+    coupling : {"symmetric", "own"}
+        One penalty per edge, or each end its own as the paper prints it. Without
+        coupling, the sum of all multipliers drifts by ``1/2 sum_edges (eta_ij -
+        eta_ji) (theta_i - theta_j)`` in each iteration, and the nodes agree on a wrong
+        point.
+    """
+
+    NAME = "residuals"
+
+    def __init__(
+        self,
+        state: State,
+        work: Work,
+        scheme: PenaltyScheme,
+        incidence: Incidence,
+        mail: Mail,
+        exchange: Exchange,
+        coupling: str,
+    ) -> None:
+        self.state, self.work, self.scheme, self.mail = state, work, scheme, mail
+        self.exchange = exchange
+        self._couples = coupling == "symmetric" and not scheme.is_symmetric
+        self._least, self._most = np.empty(len(work.total)), np.empty(len(work.total))
+        self._find_least = incidence.reducer(np.minimum, work.probes, self._least)
+        self._find_most = incidence.reducer(np.maximum, work.probes, self._most)
+        self._obs = Observation(
+            t=0,
+            incidence=incidence,
+            objective=work.objective,
+            previous=state.objective,
+            probes=work.probes,
+            f_min=self._least,
+            f_max=self._most,
+            primal=work.primal,
+            dual=work.dual,
+            theta=work.shared,
+            centre=work.centre,
+            weight=work.weight,
+            sent=state.sent,
+            received=state.received,
+            anchors=state.anchors,
+            drift=work.drift,
+            multipliers=state.multipliers,
+            eta=state.eta,
+        )
+
+    def start(self) -> None:
+        """Set the penalties of iteration 1, given the neighbours' proposals."""
+        state = self.state
+        state.penalty = self.scheme.start(
+            state.penalty, self.mail.box.eta.copy(), state.anchors
+        )
+        state.eta[...] = state.penalty["eta"]
+
+    def adapt(self, turn: Turn) -> None:
+        """Adapt the penalties, unless no edge was used in this iteration."""
+        state, obs = self.state, self._obs
+        if self.scheme.needs_global_residuals:
+            self._share_residuals()
+        if turn.idle:
+            state.idle += 1
+            return
+        obs.t = turn.t - int(state.idle)
+        if self.scheme.probes:
+            self._find_least()
+            self._find_most()
+            np.minimum(self._least, obs.objective, out=self._least)
+            np.maximum(self._most, obs.objective, out=self._most)
+        if len(state.eta):
+            state.penalty = self.scheme.update(state.penalty, obs)
+            if self._couples:
+                np.add(*self.mail.proposals(), out=state.eta)
+                state.eta *= 0.5
+            else:
+                state.eta[...] = state.penalty["eta"]
+        state.objective[...] = self.work.objective
+
+    def _share_residuals(self) -> None:
+        """Read the residuals of the whole network, and post those of this process."""
+        posted, work = self.state.posted, self.work
+        self._obs.global_residuals = None
+        if self.NAME in posted:
+            squares = np.sum(self.exchange.read(self.NAME) ** 2, axis=0)
+            primal, dual = np.sqrt(squares).tolist()
+            self._obs.global_residuals = primal, dual
+        posted[self.NAME] = np.column_stack([work.primal, work.dual])
+        self.exchange.post(self.NAME, posted[self.NAME])

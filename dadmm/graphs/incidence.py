@@ -1,0 +1,128 @@
+"""Which edges belong to which node: sums over the edges of each node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from dadmm.core.layout import Matrix, Vector
+
+Rows = np.ndarray  # of any shape, with one row per node or per edge
+Planned = Callable[[], Any]
+
+
+class Incidence:
+    """The edges of n nodes.
+
+    Nodes are in order of degree, and edges in order of their node. The edges of nodes
+    of equal degree then reshape to ``(nodes, degree, ...)``. A sum over the second axis
+    has the same bits as the sum of one node alone; `numpy.add.reduceat` does not have
+    this property.
+
+    Parameters
+    ----------
+    degrees : ndarray of int, shape (n,)
+        Ascending.
+
+    Attributes
+    ----------
+    node : ndarray of int, shape (E,)
+        The row of the node of each edge.
+    count : ndarray of shape (n,)
+        Number of edges of each node, at least 1, as divisor of means.
+    """
+
+    def __init__(self, degrees: np.ndarray) -> None:
+        self.degrees = degrees
+        self.node = np.repeat(np.arange(len(degrees)), degrees)
+        self.count: Vector = np.maximum(degrees, 1).astype(np.float64)
+        self.ends = np.append(0, np.cumsum(degrees))
+        kinds, first = np.unique(degrees, return_index=True)
+        last = [*first[1:].tolist(), len(degrees)]
+        self._groups = [
+            (slice(a, b), slice(self.ends[a], self.ends[b]), (b - a, d))
+            for d, a, b in zip(kinds.tolist(), first.tolist(), last, strict=True)
+            if d
+        ]
+
+    def edges_of(self, row: int) -> slice:
+        """Return the edges of one node."""
+        return slice(int(self.ends[row]), int(self.ends[row + 1]))
+
+    def spread(self, rows: Rows) -> Rows:
+        """Return the row of its node for each edge.
+
+        The row of a single node broadcasts to all edges and is returned unchanged.
+        """
+        return rows if len(rows) == 1 else rows[self.node]
+
+    def spread_into(self, rows: Rows, out: Rows) -> None:
+        """Write the row of its node (n, ...) for each edge into ``out`` (E, ...)."""
+        if len(rows) == 1:
+            out[...] = rows
+        else:
+            np.take(rows, self.node, axis=0, out=out, mode="clip")
+
+    def reducer(self, ufunc: np.ufunc, edges: Rows, out: Rows) -> Planned:
+        """Return a function that reduces the edges of each node.
+
+        Parameters
+        ----------
+        ufunc : numpy.ufunc
+            Such as `numpy.add`.
+        edges : ndarray of shape (E, ...)
+            Read at each call.
+        out : ndarray of shape (n, ...)
+            Written at each call. Rows of nodes without edges stay unchanged.
+        """
+        return _together(
+            partial(
+                ufunc.reduce,
+                edges[along].reshape(shape + edges.shape[1:]),
+                1,
+                None,
+                out[nodes],
+            )
+            for nodes, along, shape in self._groups
+        )
+
+    def weighted_sum(self, weights: Vector, edges: Matrix, out: Matrix) -> Planned:
+        """Return a function that adds the edges of each node, times their weights.
+
+        Parameters
+        ----------
+        weights : ndarray of shape (E,)
+        edges : ndarray of shape (E, m)
+        out : ndarray of shape (n, m)
+            Written at each call, as in `reducer`.
+        """
+        return _together(
+            partial(
+                np.matmul,
+                weights[along].reshape(k, 1, d),
+                edges[along].reshape(k, d, -1),
+                out[nodes, None],
+            )
+            for nodes, along, (k, d) in self._groups
+        )
+
+    def reduce(self, ufunc: np.ufunc, edges: Rows, out: Rows) -> Rows:
+        """Reduce the edges of each node into ``out`` at once, and return it."""
+        self.reducer(ufunc, edges, out)()
+        return out
+
+
+def _together(steps: Any) -> Planned:
+    steps = tuple(steps)
+    if len(steps) == 1:
+        only: Planned = steps[0]
+        return only
+
+    def all_steps() -> None:
+        for step in steps:
+            step()
+
+    return all_steps
