@@ -89,6 +89,9 @@ def diameter_range(indptr: Integers, indices: Integers, most: float) -> tuple[in
         Limit of visited edges times words of 64 sources; infinite for equal bounds.
     """
     n = len(indptr) - 1
+    if n <= 64:
+        lower = eccentricity(indptr, indices, np.arange(n))
+        return lower, lower
     nearest, widest = np.full(n, n), np.zeros(n, dtype=np.int64)
     start = int(distances(indptr, indices, 0).argmax())
     for _ in range(SWEEPS):

@@ -96,17 +96,14 @@ class Topology:
         edges : iterable of pairs of int, or ndarray of shape (n_edges, 2)
         """
         _check_count(n_nodes)
-        pairs = _as_pairs(edges)
+        pairs = as_pairs(edges)
         outside = pairs[((pairs < 0) | (pairs >= n_nodes)).any(axis=1)]
         if len(outside):
             raise TopologyError(
                 f"edge {_pair(outside[0])} leaves the nodes 0..{n_nodes - 1}; "
                 f"number the {n_nodes} nodes from 0 to {n_nodes - 1}"
             )
-        directed = np.concatenate([pairs, pairs[:, ::-1]])
-        keys = np.sort(directed @ np.array([n_nodes, 1]))
-        keys = keys[np.diff(keys, prepend=-1) > 0]  # np.unique takes ten times as long
-        i, j = np.divmod(keys, n_nodes)
+        i, j = np.divmod(_keys(n_nodes, pairs), n_nodes)
         return cls(np.searchsorted(i, np.arange(n_nodes + 1)), j)
 
     @classmethod
@@ -163,7 +160,7 @@ class Topology:
         By default the radius is sqrt(2 log(n) / (pi n)), or the least that connects
         the points if this is larger.
         """
-        _check_count(n)
+        _check_count(n, 0 if radius is None else _expected_pairs(n, radius))
         x, y = np.random.default_rng(seed).random((2, n))
 
         def within(reach: float) -> tuple[Integers, NDArray[np.float64]]:
@@ -225,7 +222,7 @@ class Topology:
         file = Path(path)
         if file.suffix not in (".edges", ".edgelist", ".txt"):
             raise TopologyError(f"a graph is written as .edges or .txt, not {file}")
-        once = [f"{i} {j}" for i, j in self.edges if i < j]
+        once = [f"{i} {j}" for i, j in self.edges.tolist() if i < j]
         header = f"# {self.n_nodes} nodes, {len(once)} edges"
         file.write_text("\n".join([header, *(once or ["0"]), ""]), encoding="utf-8")
 
@@ -285,6 +282,11 @@ class Topology:
     def reverse(self) -> Integers:
         """Row of edge (j, i) for the row of each edge (i, j), shape (n_edges,)."""
         return _frozen(np.argsort(self.indices * len(self) + self.sources))
+
+    def rows(self, edges: Integers) -> Integers:
+        """Return the sorted rows of these edges in both directions, each once."""
+        n = len(self)
+        return np.searchsorted(self.sources * n + self.indices, _keys(n, edges))
 
     @cached_property
     def diameter(self) -> int:
@@ -376,7 +378,7 @@ def _check_count(n_nodes: int, n_edges: int = 0) -> None:
         )
     if n_edges > MOST_EDGES:
         raise TopologyError(
-            f"this graph of {n_nodes} nodes would have {n_edges} edges, and at most "
+            f"this graph of {n_nodes} nodes would have about {n_edges} edges, and at most "
             f"{MOST_EDGES} are allowed; use fewer nodes, or a graph with fewer edges "
             "such as ring or grid"
         )
@@ -423,6 +425,12 @@ def _all_pairs(n: int) -> Integers:
     return np.argwhere(np.triu(np.ones((n, n), dtype=bool), 1))
 
 
+def _expected_pairs(n: int, radius: float) -> int:
+    """Return the mean number of pairs of random points that are a radius apart."""
+    r = max(0.0, min(radius, 1.0))  # zero for NaN
+    return int(math.comb(n, 2) * (math.pi * r**2 - 8 / 3 * r**3 + r**4 / 2))
+
+
 def _near_pairs(
     x: NDArray[np.float64], y: NDArray[np.float64], radius: float
 ) -> Integers:
@@ -430,13 +438,12 @@ def _near_pairs(
     from scipy.spatial import cKDTree
 
     tree = cKDTree(_columns(x, y))
-    wider = min(radius, 2.0) * (1 + 1e-9)  # distances are compared after rounding
-    _check_count(len(x), (int(tree.count_neighbors(tree, wider)) - len(x)) // 2)
+    wider = max(0.0, min(radius, 2.0)) * (1 + 1e-9)  # distances are rounded later
     pairs: Integers = tree.query_pairs(wider, output_type="ndarray")
     return pairs
 
 
-def _as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
+def as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
     """Return edges as an array of shape (n_edges, 2)."""
     try:
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
@@ -450,6 +457,13 @@ def _as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
             f"and type {pairs.dtype}"
         )
     return pairs.astype(np.int64)
+
+
+def _keys(n_nodes: int, pairs: Integers) -> Integers:
+    """Return ``i * n_nodes + j`` of edges in both directions, sorted, each once."""
+    directed = np.concatenate([pairs, pairs[:, ::-1]])
+    keys = np.sort(directed @ np.array([n_nodes, 1]))
+    return keys[np.diff(keys, prepend=-1) > 0]  # np.unique takes ten times as long
 
 
 def _columns(i: NDArray[Any], j: NDArray[Any]) -> NDArray[Any]:
