@@ -70,13 +70,13 @@ def _share(
     """Return the graph or schedule of rank 0 on every rank."""
     rows = np.empty((0, 3), np.int64)
     if isinstance(built, Schedule):
-        turns = enumerate(built.rounds)
-        rows = np.array([(k, *edge) for k, edges in turns for edge in sorted(edges)])
+        turns = enumerate(built.union.edges[k] for k in built.rows)
+        rows = np.concatenate([np.insert(edges, 0, k, axis=1) for k, edges in turns])
     elif built is not None:
         rows = np.insert(built.edges, 0, 0, axis=1)
     rows = world.share_array(rows.astype(np.int64).ravel()).reshape(-1, 3)
     if n_rounds > 1:
-        rounds = [rows[rows[:, 0] == k, 1:].tolist() for k in range(n_rounds)]
+        rounds = [rows[rows[:, 0] == k, 1:] for k in range(n_rounds)]
         return Schedule(world.size, rounds)
     return topology.Topology.from_edges(world.size, rows[:, 1:])
 

@@ -92,10 +92,12 @@ def _plain(value: Any) -> str:
 
 def of_graph(topology: Topology, schedule: Schedule | None = None) -> str:
     """Return a hash of the edges, and of the rounds of the schedule."""
-    rounds = [] if schedule is None else [sorted(edges) for edges in schedule.rounds]
-    counts = [topology.n_nodes, len(topology.edges), *map(len, rounds)]
-    turns = [np.array(edges, dtype=np.int64).ravel() for edges in rounds]
-    numbers = [np.array(counts), topology.edges.ravel(), *turns]
+    turns = []
+    if schedule is not None:
+        turns = [schedule.union.edges[rows] for rows in schedule.rows]
+    counts = [topology.n_nodes, len(topology.edges), *map(len, turns)]
+    parts = [topology.edges, *turns]
+    numbers = [np.array(counts), *(part.ravel() for part in parts)]
     return _hash(np.concatenate(numbers).astype("<i8").tobytes())
 
 

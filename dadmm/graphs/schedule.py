@@ -7,13 +7,14 @@ has no message, and its multiplier, anchor and penalty stay the same.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from dadmm.core.errors import TopologyError
 from dadmm.graphs import graphfiles, topology
-from dadmm.graphs.topology import Topology
+from dadmm.graphs.topology import Integers, Topology, as_pairs
 
 TURNS = ("static", "matchings")
 
@@ -28,6 +29,12 @@ class Schedule:
         The edges of iterations 1, 2, ..., repeated after the last. A pair stands for
         both directions.
 
+    Attributes
+    ----------
+    union : Topology
+    rows : tuple of ndarray of int
+        The rows of ``union.edges`` that each round has, sorted.
+
     Examples
     --------
     >>> schedule = Schedule(4, [[(0, 1), (2, 3)], [(1, 2)]])
@@ -36,14 +43,17 @@ class Schedule:
     """
 
     def __init__(self, n_nodes: int, rounds: Sequence[Iterable[Sequence[int]]]) -> None:
-        pairs = [[(int(i), int(j)) for i, j in edges] for edges in rounds]
-        self.rounds = tuple(
-            frozenset((i, j) for a, b in edges for i, j in ((a, b), (b, a)))
-            for edges in pairs
-        )
-        if not self.rounds:
+        pairs = [as_pairs(edges) for edges in rounds]
+        if not pairs:
             raise TopologyError("a schedule has at least one graph, got none")
-        self.union = Topology.from_edges(n_nodes, [e for edges in pairs for e in edges])
+        self.union = Topology.from_edges(n_nodes, np.concatenate(pairs))
+        self.rows = tuple(self.union.rows(edges) for edges in pairs)
+
+    @cached_property
+    def rounds(self) -> tuple[frozenset[tuple[int, int]], ...]:
+        """The edges of each round as a set of pairs, in both directions."""
+        edges = self.union.edges
+        return tuple(frozenset(map(tuple, edges[k].tolist())) for k in self.rows)
 
     @classmethod
     def matchings(cls, graph: Topology) -> Schedule:
@@ -51,17 +61,16 @@ class Schedule:
 
         In each round, every node has at most one neighbour.
         """
-        busy: list[set[int]] = []
+        busy = [0] * len(graph)  # the rounds of each node, as bits
         rounds: list[list[tuple[int, int]]] = []
-        for i, j in graph.edges.tolist():
-            if i > j:
-                continue
-            free = (k for k, who in enumerate(busy) if not {i, j} & who)
-            turn = next(free, len(busy))
-            if turn == len(busy):
-                busy.append(set())
+        for i, j in graph.edges[graph.sources < graph.indices].tolist():
+            taken = busy[i] | busy[j]
+            free = ~taken & (taken + 1)
+            busy[i] |= free
+            busy[j] |= free
+            turn = free.bit_length() - 1
+            if turn == len(rounds):
                 rounds.append([])
-            busy[turn] |= {i, j}
             rounds[turn].append((i, j))
         return cls(graph.n_nodes, rounds or [[]])
 
@@ -74,27 +83,30 @@ class Schedule:
         A file may leave nodes out, and its graph need not be connected. Without
         ``n_nodes``, the nodes are those in the files.
         """
-        rounds: list[Iterable[Sequence[int]]] = []
+        rounds: list[Integers] = []
         for name in names:
             if topology.is_named(name):
-                rounds.append(topology.build(name, n_nodes, seed).edges.tolist())
+                rounds.append(topology.build(name, n_nodes, seed).edges)
             else:
-                rounds.append(graphfiles.read(Path(name))[1])
+                rounds.append(as_pairs(graphfiles.read(Path(name))[1]))
         if n_nodes is None:
-            n_nodes = 1 + max((max(e) for edges in rounds for e in edges), default=0)
+            n_nodes = 1 + max((int(e.max(initial=0)) for e in rounds), default=0)
         return cls(n_nodes, rounds)
 
     @property
     def period(self) -> int:
         """Number of iterations after which the graphs repeat."""
-        return len(self.rounds)
+        return len(self.rows)
 
     def active_edges(self, graph: Topology, i: int) -> np.ndarray:
         """Return a mask of the edges of node i in each round, (period, degree)."""
-        if graph.neighbours != self.union.neighbours:
+        if graph is not self.union and graph != self.union:
             raise TopologyError(
                 "the graph must be the schedule's union; pass schedule.union"
             )
-        near = graph.neighbours[i]
-        rows = [[(i, j) in edges for j in near] for edges in self.rounds]
-        return np.array(rows, dtype=bool).reshape(self.period, -1)
+        first, last = graph.indptr[i], graph.indptr[i + 1]
+        active = np.zeros((self.period, last - first), dtype=bool)
+        for turn, rows in zip(active, self.rows, strict=True):
+            low, high = np.searchsorted(rows, (first, last))
+            turn[rows[low:high] - first] = True
+        return active

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, combinations
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,29 +16,74 @@ from numpy.typing import ArrayLike, NDArray
 from dadmm.core.checks import shown
 from dadmm.core.errors import TopologyError
 from dadmm.graphs import graphfiles
-from dadmm.graphs.distance import breadth_first, connected_pairs
+from dadmm.graphs.distance import components, connected_pairs, diameter_range
 
 Integers = NDArray[np.int64]
-MOST_NODES, MOST_EDGES = 20_000, 2_000_000  # limits of time and memory
-MOST_RANDOM = 5_000  # nodes of random graphs, which draw a number for every pair
+MOST_NODES, MOST_EDGES = 200_000, 4_000_000  # limits of time and memory
+MOST_DRAWN = 5_000  # nodes of graphs that draw a number for every pair
+FEW_POINTS = 1_000  # of which all distances are computed, without importing scipy
+SMALL = 500  # nodes up to which the diameter is always exact
+MOST_WORK = 2e8  # for the diameter of larger graphs: about a second
 
 
-@dataclass(frozen=True, repr=False)
+class NeighbourLists(Sequence[tuple[int, ...]]):
+    """The sorted neighbours of each node, made when they are read."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+
+    def __len__(self) -> int:
+        return len(self._topology)
+
+    @overload
+    def __getitem__(self, i: int) -> tuple[int, ...]: ...
+    @overload
+    def __getitem__(self, i: slice) -> tuple[tuple[int, ...], ...]: ...
+    def __getitem__(self, i: int | slice) -> Any:
+        node = range(len(self))[i]
+        if isinstance(node, range):
+            return tuple(self[k] for k in node)
+        indptr = self._topology.indptr
+        return tuple(self._topology.indices[indptr[node] : indptr[node + 1]].tolist())
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, NeighbourLists):
+            return NotImplemented
+        return self._topology == other._topology
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Topology:
     """The graph of a run: connected and undirected, over nodes 0..J-1.
 
+    It is held as arrays. An edge of the graph is two directed edges, which are in the
+    order of their first node, then of their second.
+
     Parameters
     ----------
-    neighbours : tuple of tuple of int
-        Sorted neighbours of each node, the paper's B_i. Every edge is in the lists of
-        both its ends. `from_edges` makes these lists from pairs.
+    indptr : ndarray of int, shape (n_nodes + 1,)
+        The directed edges of node i are rows ``indptr[i]`` to ``indptr[i + 1]``.
+    indices : ndarray of int, shape (n_edges,)
+        The second node of each directed edge. `from_edges` makes both from pairs.
+
+    Examples
+    --------
+    >>> ring = Topology.ring(4)
+    >>> ring.neighbours[0], ring.indptr.tolist(), ring.indices.tolist()
+    ((1, 3), [0, 2, 4, 6, 8], [1, 3, 0, 2, 1, 3, 0, 2])
     """
 
-    neighbours: tuple[tuple[int, ...], ...]
+    indptr: Integers
+    indices: Integers
 
     def __post_init__(self) -> None:
+        for name in ("indptr", "indices"):
+            object.__setattr__(self, name, _frozen(getattr(self, name)))
         _check_count(len(self))
-        _check_lists(self)
+        _check_arrays(self)
         _check_connected(self)
 
     @classmethod
@@ -52,59 +96,60 @@ class Topology:
         edges : iterable of pairs of int, or ndarray of shape (n_edges, 2)
         """
         _check_count(n_nodes)
-        pairs = _as_pairs(edges)
+        pairs = as_pairs(edges)
         outside = pairs[((pairs < 0) | (pairs >= n_nodes)).any(axis=1)]
         if len(outside):
             raise TopologyError(
                 f"edge {_pair(outside[0])} leaves the nodes 0..{n_nodes - 1}; "
                 f"number the {n_nodes} nodes from 0 to {n_nodes - 1}"
             )
-        directed = np.concatenate([pairs, pairs[:, ::-1]])
-        keys = np.sort(directed @ np.array([n_nodes, 1]))
-        keys = keys[np.diff(keys, prepend=-1) > 0]  # np.unique takes ten times as long
-        i, j = np.divmod(keys, n_nodes)
-        rows = np.split(j, np.searchsorted(i, np.arange(1, n_nodes)))
-        return cls(tuple(tuple(row.tolist()) for row in rows))
+        i, j = np.divmod(_keys(n_nodes, pairs), n_nodes)
+        return cls(np.searchsorted(i, np.arange(n_nodes + 1)), j)
 
     @classmethod
     def complete(cls, n: int) -> Topology:
         """Return the graph in which every two nodes are neighbours."""
         _check_count(n, n * (n - 1) // 2)
-        return cls.from_edges(n, combinations(range(n), 2))
+        return cls.from_edges(n, _all_pairs(n))
 
     @classmethod
     def ring(cls, n: int) -> Topology:
         """Return a ring; a ring of two nodes has one edge."""
         _check_count(n)
-        return cls.from_edges(n, [(i, (i + 1) % n) for i in range(n) if n > 1])
+        i = np.arange(n if n > 1 else 0)
+        return cls.from_edges(n, _columns(i, (i + 1) % n))
 
     @classmethod
     def cluster(cls, n: int) -> Topology:
         """Return two complete graphs, of n // 2 and the other nodes, and an edge."""
         half = n // 2
         _check_count(n, half * (half - 1) // 2 + (n - half) * (n - half - 1) // 2)
-        sides = [*combinations(range(half), 2), *combinations(range(half, n), 2)]
-        return cls.from_edges(n, sides + [(half - 1, half)] * (n > 1))
+        bridge = np.array([[half - 1, half]][: n - 1]).reshape(-1, 2)
+        sides = [_all_pairs(half), half + _all_pairs(n - half)]
+        return cls.from_edges(n, np.concatenate([*sides, bridge]))
 
     @classmethod
     def star(cls, n: int) -> Topology:
         """Return the graph in which every other node has node 0 as only neighbour."""
         _check_count(n)
-        return cls.from_edges(n, [(0, i) for i in range(1, n)])
+        i = np.arange(1, n)
+        return cls.from_edges(n, _columns(0 * i, i))
 
     @classmethod
     def chain(cls, n: int) -> Topology:
         """Return the path 0, 1, ..., n - 1."""
         _check_count(n)
-        return cls.from_edges(n, [(i - 1, i) for i in range(1, n)])
+        i = np.arange(1, n)
+        return cls.from_edges(n, _columns(i - 1, i))
 
     @classmethod
     def grid(cls, n: int) -> Topology:
         """Return rows of floor(sqrt(n)) nodes; the last row may be shorter."""
         _check_count(n)
-        width = math.isqrt(n)
-        across = [(i - 1, i) for i in range(1, n) if i % width]
-        return cls.from_edges(n, across + [(i - width, i) for i in range(width, n)])
+        width, i = math.isqrt(n), np.arange(n)
+        across, down = i[i % width > 0], i[width:]
+        pairs = [_columns(across - 1, across), _columns(down - width, down)]
+        return cls.from_edges(n, np.concatenate(pairs))
 
     @classmethod
     def random_geometric(
@@ -115,12 +160,19 @@ class Topology:
         By default the radius is sqrt(2 log(n) / (pi n)), or the least that connects
         the points if this is larger.
         """
-        _check_pairs(n)
+        _check_count(n, 0 if radius is None else _expected_pairs(n, radius))
         x, y = np.random.default_rng(seed).random((2, n))
-        distance = np.hypot(x[:, None] - x, y[:, None] - y)
+
+        def within(reach: float) -> tuple[Integers, NDArray[np.float64]]:
+            pairs = _all_pairs(n) if n <= FEW_POINTS else _near_pairs(x, y, reach)
+            i, j = pairs.T
+            apart = np.hypot(x[i] - x[j], y[i] - y[j])
+            near = apart <= reach
+            return pairs[near], apart[near]
+
         default = math.sqrt(2 * math.log(n) / (math.pi * n))
         given = f"{radius=}, {seed=}"
-        return cls.from_edges(n, connected_pairs(distance, default, radius, given))
+        return cls.from_edges(n, connected_pairs(n, within, default, radius, given))
 
     @classmethod
     def erdos_renyi(
@@ -131,11 +183,22 @@ class Topology:
         By default the probability is 2 log(n) / n, or the least that connects the
         graph of this seed if this is larger.
         """
-        _check_pairs(n)
-        draws = np.triu(np.random.default_rng(seed).random((n, n)), 1)
+        _check_count(n)
+        if n > MOST_DRAWN:
+            raise TopologyError(
+                f"an erdos-renyi graph may have at most {MOST_DRAWN} nodes, got {n}; "
+                "use random-geometric"
+            )
+        draws = np.random.default_rng(seed).random((n, n))
+
+        def within(level: float) -> tuple[Integers, NDArray[np.float64]]:
+            pairs = np.argwhere(np.triu(draws <= level, 1))
+            return pairs, draws[tuple(pairs.T)]
+
         default, given = 2 * math.log(n) / n, f"{probability=}, {seed=}"
-        pairs = connected_pairs(draws + draws.T, default, probability, given)
-        return cls.from_edges(n, pairs)
+        return cls.from_edges(
+            n, connected_pairs(n, within, default, probability, given)
+        )
 
     @classmethod
     def from_graph(cls, graph: Any) -> Topology:
@@ -159,7 +222,7 @@ class Topology:
         file = Path(path)
         if file.suffix not in (".edges", ".edgelist", ".txt"):
             raise TopologyError(f"a graph is written as .edges or .txt, not {file}")
-        once = [f"{i} {j}" for i, j in self.edges if i < j]
+        once = [f"{i} {j}" for i, j in self.edges.tolist() if i < j]
         header = f"# {self.n_nodes} nodes, {len(once)} edges"
         file.write_text("\n".join([header, *(once or ["0"]), ""]), encoding="utf-8")
 
@@ -170,47 +233,91 @@ class Topology:
         return nx.from_dict_of_lists(dict(enumerate(self.neighbours)))
 
     def __len__(self) -> int:
-        return len(self.neighbours)
+        return len(self.indptr) - 1
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Topology):
+            return NotImplemented
+        return np.array_equal(self.indptr, other.indptr) and np.array_equal(
+            self.indices, other.indices
+        )
+
+    def __hash__(self) -> int:
+        return hash((len(self), self.indices.tobytes()))
 
     def __repr__(self) -> str:
-        return f"<Topology of {self.n_nodes} nodes, {len(self.edges) // 2} edges>"
+        return f"<Topology of {self.n_nodes} nodes, {len(self.indices) // 2} edges>"
 
     @property
     def n_nodes(self) -> int:
         """Number of nodes, the paper's J."""
-        return len(self.neighbours)
+        return len(self)
+
+    @property
+    def neighbours(self) -> NeighbourLists:
+        """Sorted neighbours of each node, the paper's B_i: a sequence of tuples."""
+        return NeighbourLists(self)
+
+    @property
+    def offsets(self) -> Integers:
+        """The same as ``indptr``."""
+        return self.indptr
 
     @cached_property
     def degrees(self) -> Integers:
         """Number of neighbours of each node, shape (n_nodes,)."""
-        return _frozen([len(row) for row in self.neighbours])
+        return _frozen(np.diff(self.indptr))
+
+    @cached_property
+    def sources(self) -> Integers:
+        """The first node of each directed edge, shape (n_edges,)."""
+        return _frozen(np.repeat(np.arange(len(self)), self.degrees))
 
     @cached_property
     def edges(self) -> Integers:
         """Directed edges (i, j) in lexicographic order, shape (n_edges, 2)."""
-        i = np.repeat(np.arange(len(self)), self.degrees)
-        j = np.fromiter(chain.from_iterable(self.neighbours), np.int64)
-        return _frozen(np.column_stack([i, j]))
+        return _frozen(_columns(self.sources, self.indices))
 
     @cached_property
     def reverse(self) -> Integers:
         """Row of edge (j, i) for the row of each edge (i, j), shape (n_edges,)."""
-        return _frozen(np.lexsort(self.edges.T))
+        return _frozen(np.argsort(self.indices * len(self) + self.sources))
 
-    @cached_property
-    def offsets(self) -> Integers:
-        """Edges of node i are rows offsets[i] to offsets[i + 1]; (n_nodes + 1,)."""
-        return _frozen(np.concatenate([[0], np.cumsum(self.degrees)]))
+    def rows(self, edges: Integers) -> Integers:
+        """Return the sorted rows of these edges in both directions, each once."""
+        n = len(self)
+        return np.searchsorted(self.sources * n + self.indices, _keys(n, edges))
 
     @cached_property
     def diameter(self) -> int:
-        """Largest number of edges on a shortest path between two nodes."""
-        return max(breadth_first(self._masks, i)[0] for i in range(self.n_nodes))
+        """Largest number of edges on a shortest path between two nodes.
+
+        It can take minutes where `diameter_bound` differs from it.
+        """
+        return self._diameter(math.inf)
 
     @cached_property
-    def _masks(self) -> list[int]:
-        """Neighbours of each node as the bits of an integer."""
-        return [sum(1 << j for j in row) for row in self.neighbours]
+    def diameter_bound(self) -> int:
+        """The diameter where it takes about a second, and an upper bound elsewhere.
+
+        It is exact for all graphs of at most 500 nodes, most graphs of at most 2,000,
+        and trees, rings, grids, stars and complete graphs of any size. The bound is at
+        most twice the diameter.
+        """
+        return self._diameter(math.inf if len(self) <= SMALL else MOST_WORK)
+
+    def _diameter(self, most: float) -> int:
+        """Return an upper bound that is exact unless it takes too much work."""
+        n, widest = len(self), int(self.degrees.max())
+        if widest == n - 1:
+            return min(n - 1, 1 + (len(self.indices) < n * (n - 1)))
+        if widest == 2:
+            return n // 2 if len(self.indices) == 2 * n else n - 1
+        width = math.isqrt(n)
+        rows = -(-n // width)
+        if len(self.indices) == 2 * (2 * n - rows - width) and self == self.grid(n):
+            return rows + width - 2
+        return diameter_range(self.indptr, self.indices, most)[1]
 
 
 def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
@@ -271,35 +378,31 @@ def _check_count(n_nodes: int, n_edges: int = 0) -> None:
         )
     if n_edges > MOST_EDGES:
         raise TopologyError(
-            f"this graph of {n_nodes} nodes would have {n_edges} edges, and at most "
+            f"this graph of {n_nodes} nodes would have about {n_edges} edges, and at most "
             f"{MOST_EDGES} are allowed; use fewer nodes, or a graph with fewer edges "
             "such as ring or grid"
         )
 
 
-def _check_pairs(n_nodes: int) -> None:
-    """Check the number of nodes of a random graph."""
-    _check_count(n_nodes)
-    if n_nodes > MOST_RANDOM:
+def _check_arrays(topology: Topology) -> None:
+    """Check for loops, sorted indices, and that each edge is in both directions."""
+    indptr, j, n = topology.indptr, topology.indices, len(topology)
+    fit = indptr[0] == 0 and indptr[-1] == len(j) and (np.diff(indptr) >= 0).all()
+    if fit and len(j):
+        i = topology.sources
+        loops = i[i == j]
+        if len(loops):
+            raise TopologyError(
+                f"node {loops[0]} is its own neighbour; remove the self loop "
+                f"({loops[0]}, {loops[0]})"
+            )
+        fit = j.min() >= 0 and j.max() < n and (np.diff(i * n + j) > 0).all()
+        k = topology.reverse
+        fit = fit and (i[k] == j).all() and (j[k] == i).all()
+    if not fit:
         raise TopologyError(
-            f"a random graph may have at most {MOST_RANDOM} nodes, got {n_nodes}"
-        )
-
-
-def _check_lists(topology: Topology) -> None:
-    """Check for loops, sorted lists, and that each edge is listed at both ends."""
-    edges = topology.edges
-    loops = edges[edges[:, 0] == edges[:, 1]]
-    if len(loops):
-        raise TopologyError(
-            f"node {loops[0, 0]} is its own neighbour; remove the self loop "
-            f"{_pair(loops[0])}"
-        )
-    ordered = all(list(row) == sorted(set(row)) for row in topology.neighbours)
-    if not ordered or (edges[topology.reverse] != edges[:, ::-1]).any():
-        raise TopologyError(
-            "neighbour lists must be sorted and hold each edge at both ends; "
-            "use Topology.from_edges"
+            "the neighbours of a node must be sorted and each edge be in both "
+            "directions; use Topology.from_edges"
         )
 
 
@@ -307,16 +410,40 @@ def _check_connected(topology: Topology) -> None:
     alone = np.flatnonzero(topology.degrees == 0)
     if len(alone) and len(topology) > 1:
         raise TopologyError(f"node {alone[0]} has no neighbours; give it an edge")
-    _, visited = breadth_first(topology._masks, 0)
-    for i in range(len(topology)):
-        if not visited >> i & 1:
-            raise TopologyError(
-                f"the graph is not connected: no path leads from node 0 to node {i}; "
-                "add an edge between the parts"
-            )
+    i, j = topology.sources, topology.indices
+    root = components(len(topology), i[i < j], j[i < j])
+    other = np.flatnonzero(root != root[0])
+    if len(other):
+        raise TopologyError(
+            "the graph is not connected: no path leads from node 0 to node "
+            f"{other[0]}; add an edge between the parts"
+        )
 
 
-def _as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
+def _all_pairs(n: int) -> Integers:
+    """Return all pairs i < j in lexicographic order."""
+    return np.argwhere(np.triu(np.ones((n, n), dtype=bool), 1))
+
+
+def _expected_pairs(n: int, radius: float) -> int:
+    """Return the mean number of pairs of random points that are a radius apart."""
+    r = max(0.0, min(radius, 1.0))  # zero for NaN
+    return int(math.comb(n, 2) * (math.pi * r**2 - 8 / 3 * r**3 + r**4 / 2))
+
+
+def _near_pairs(
+    x: NDArray[np.float64], y: NDArray[np.float64], radius: float
+) -> Integers:
+    """Return the pairs of points at most a radius apart, and maybe a few others."""
+    from scipy.spatial import cKDTree
+
+    tree = cKDTree(_columns(x, y))
+    wider = max(0.0, min(radius, 2.0)) * (1 + 1e-9)  # distances are rounded later
+    pairs: Integers = tree.query_pairs(wider, output_type="ndarray")
+    return pairs
+
+
+def as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
     """Return edges as an array of shape (n_edges, 2)."""
     try:
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
@@ -330,6 +457,17 @@ def _as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
             f"and type {pairs.dtype}"
         )
     return pairs.astype(np.int64)
+
+
+def _keys(n_nodes: int, pairs: Integers) -> Integers:
+    """Return ``i * n_nodes + j`` of edges in both directions, sorted, each once."""
+    directed = np.concatenate([pairs, pairs[:, ::-1]])
+    keys = np.sort(directed @ np.array([n_nodes, 1]))
+    return keys[np.diff(keys, prepend=-1) > 0]  # np.unique takes ten times as long
+
+
+def _columns(i: NDArray[Any], j: NDArray[Any]) -> NDArray[Any]:
+    return np.column_stack([i, j])
 
 
 def _pair(edge: Integers) -> str:

@@ -114,8 +114,8 @@ class NodeFactory:
                         else schedule.active_edges(topology, i)
                     ),
                 ),
-                diameter=topology.diameter,
-                reach=topology.diameter * cycle,
+                diameter=topology.diameter_bound,
+                reach=topology.diameter_bound * cycle,
                 coupling=self.coupling,
                 probe=self.probe,
                 decentralised=self.agreement == "neighbours",

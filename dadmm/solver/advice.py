@@ -82,10 +82,10 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
             f"{'nodes do not agree' if small else 'residuals stay large'}; use "
             f'scheme = "auto", or {"raise" if small else "lower"} eta0 tenfold'
         )
-    diameter = result.topology.diameter
+    diameter = result.topology.diameter_bound
     if diameter >= LONG and result.iterations < CROSSINGS * diameter:
         return (
-            "the graph is likely the cause: information needs "
+            "the graph is likely the cause: information needs up to "
             f"{diameter} iterations to cross it; raise max_iter, or add edges that "
             "shorten its paths"
         )

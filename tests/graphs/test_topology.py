@@ -12,6 +12,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm.core.errors import TopologyError
+from dadmm.graphs import topology as topologies
+from dadmm.graphs.distance import diameter_range, distances
 from dadmm.graphs.topology import GRAPHS, Topology, build, is_named
 
 FILES = Path(__file__).parents[2] / "topologies"
@@ -55,9 +57,104 @@ def test_arrays_describe_the_same_graph(name, n):
     assert [tuple(edge) for edge in edges] == sorted(nx.DiGraph(graph).edges)
     assert_array_equal(edges[topology.reverse], edges[:, ::-1])
     for i in range(n):
-        own = edges[topology.offsets[i] : topology.offsets[i + 1]]
+        own = edges[topology.indptr[i] : topology.indptr[i + 1]]
         assert_array_equal(own[:, 1], topology.neighbours[i])
         assert (own[:, 0] == i).all()
+
+
+def connected_graphs(number, most_nodes):
+    """Yield connected random networkx graphs, sparse ones and dense ones."""
+    rng = np.random.default_rng(1)
+    while number:
+        n = int(rng.integers(2, most_nodes))
+        share = rng.uniform(0.5, 5) / n
+        graph = nx.gnp_random_graph(n, share, seed=int(rng.integers(1 << 30)))
+        largest = graph.subgraph(max(nx.connected_components(graph), key=len))
+        if len(largest) > 1:
+            yield nx.convert_node_labels_to_integers(largest)
+            number -= 1
+
+
+def test_arrays_of_random_graphs_are_those_of_networkx():
+    for graph in connected_graphs(30, 90):
+        topology = Topology.from_graph(graph)
+        matrix = nx.to_scipy_sparse_array(graph, nodelist=range(len(graph)))
+        matrix.sort_indices()
+
+        assert_array_equal(topology.indptr, matrix.indptr)
+        assert_array_equal(topology.indices, matrix.indices)
+        assert_array_equal(topology.edges[:, 0], topology.sources)
+        assert_array_equal(topology.sources[topology.reverse], topology.indices)
+        assert_array_equal(topology.reverse[topology.reverse], range(len(matrix.data)))
+        found = distances(topology.indptr, topology.indices, 1)
+        paths = nx.single_source_shortest_path_length(graph, 1)
+        assert_array_equal(found, [paths[i] for i in range(len(graph))])
+
+
+@pytest.mark.parametrize("words", [1, 2**22])
+def test_the_bound_is_between_the_diameter_and_twice_of_it(words, monkeypatch):
+    """Without a limit of work it is the diameter, in one piece or in many."""
+    monkeypatch.setattr("dadmm.graphs.distance.WORDS", words)
+    for graph in connected_graphs(40, 300):
+        topology, exact = Topology.from_graph(graph), nx.diameter(graph)
+        assert topology.diameter == topology.diameter_bound == exact
+        for most in (0, 5e3, 1e5, np.inf):
+            low, high = diameter_range(topology.indptr, topology.indices, most)
+            assert low <= exact <= high <= 2 * exact
+        assert low == high
+
+
+@pytest.mark.parametrize("name", ["complete", "ring", "star", "chain", "grid"])
+def test_closed_forms_are_the_diameter(name):
+    for n in [*range(2, 70), 90, 91, 99, 100, 101, 120]:
+        topology = build(name, n)
+        assert topology.diameter == topology.diameter_bound
+        searched = diameter_range(topology.indptr, topology.indices, np.inf)
+        assert searched == (topology.diameter, topology.diameter)
+
+
+def test_large_graphs_have_a_bound():
+    ring, grid = Topology.ring(100_000), Topology.grid(100_000)
+    spread = Topology.random_geometric(20_000, seed=1)
+    numbers = np.random.default_rng(0).permutation(100_000)
+    path = Topology.from_edges(100_000, np.column_stack([numbers[1:], numbers[:-1]]))
+
+    assert (ring.diameter_bound, grid.diameter_bound) == (50_000, 631)
+    assert path.diameter == 99_999
+    low, high = diameter_range(spread.indptr, spread.indices, 0)
+    assert low <= spread.diameter == spread.diameter_bound <= high < 1.1 * low
+
+
+@pytest.mark.parametrize("n", [2, 30, 300])
+@pytest.mark.parametrize("radius", [None, 2.0, 0.4, 0.01, 0.0, -1.0, np.nan, np.inf])
+def test_points_near_by_are_the_same_from_a_tree(n, radius, monkeypatch):
+    def either():
+        try:
+            return Topology.random_geometric(n, radius, seed=4)
+        except TopologyError as error:
+            return str(error)
+
+    whole = either()
+    monkeypatch.setattr(topologies, "FEW_POINTS", 1)
+    assert either() == whole
+
+
+def test_too_many_near_points_are_refused():
+    with pytest.raises(TopologyError, match=r"about 2416[0-9]{6} edges, and at most"):
+        Topology.random_geometric(100_000, 0.5)
+
+
+def test_neighbours_are_a_sequence_of_tuples():
+    star = Topology.star(4)
+
+    assert list(star.neighbours) == [(1, 2, 3), (0,), (0,), (0,)]
+    assert star.neighbours[-1] == (0,)
+    assert star.neighbours[:2] == ((1, 2, 3), (0,))
+    assert repr(star.neighbours) == "((1, 2, 3), (0,), (0,), (0,))"
+    assert star.neighbours == Topology.star(4).neighbours != Topology.ring(4).neighbours
+    assert star.neighbours != 1
+    with pytest.raises(IndexError):
+        star.neighbours[4]
 
 
 def test_random_graphs_agree_with_networkx_on_connection_and_diameter():
@@ -80,7 +177,7 @@ def test_equal_graphs_are_equal_and_hash_alike():
     once = Topology.from_edges(3, [(0, 1), (1, 2)])
     messy = Topology.from_edges(3, np.array([[2, 1], [1, 0], [0, 1], [1, 2]]))
 
-    assert once == messy == Topology(((1,), (0, 2), (1,)))
+    assert once == messy == Topology([0, 1, 3, 4], [1, 0, 2, 1])
     assert hash(once) == hash(messy)
     assert once != Topology.complete(3)
     assert repr(once) == "<Topology of 3 nodes, 2 edges>"
@@ -91,7 +188,7 @@ def test_a_topology_cannot_be_changed():
 
     with pytest.raises(AttributeError):
         topology.neighbours = ()
-    for name in ("degrees", "edges", "reverse", "offsets"):
+    for name in ("indptr", "indices", "degrees", "sources", "edges", "reverse"):
         with pytest.raises(ValueError, match="read-only"):
             getattr(topology, name)[0] = 1
 
@@ -153,10 +250,22 @@ def test_bad_edges_get_one_sentence(n, edges, sentence):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("lists", [((1,), ()), ((1, 1), (0, 0)), ((2, 1), (0,), (0,))])
-def test_hand_made_lists_must_be_sorted_and_hold_edges_twice(lists):
-    with pytest.raises(TopologyError, match=r"both ends; use Topology.from_edges"):
-        Topology(lists)
+@pytest.mark.parametrize(
+    ("indptr", "indices"),
+    [
+        ([0, 1, 1], [1]),
+        ([0, 2, 4], [1, 1, 0, 0]),
+        ([0, 2, 3, 4], [2, 1, 0, 0]),
+        ([0, 1, 2], [1, 2]),
+        ([0, 1, 2], [1, -2]),
+        ([0, 1, 3], [1, 0]),
+        ([0, 3, 2], [1, 0]),
+        ([1, 1, 2], [1, 0]),
+    ],
+)
+def test_arrays_must_be_sorted_and_hold_edges_in_both_directions(indptr, indices):
+    with pytest.raises(TopologyError, match=r"directions; use Topology.from_edges"):
+        Topology(indptr, indices)
 
 
 @pytest.mark.parametrize("kind", [nx.DiGraph, nx.MultiGraph, nx.MultiDiGraph])
