@@ -15,9 +15,9 @@ import numpy as np
 
 from dadmm import penalty
 from dadmm.core.interfaces import Observation, PenaltyState
-from dadmm.core.layout import Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations, rules
-from dadmm.penalty.beyond import SpectralRatio, edges_of
+from dadmm.penalty.beyond import SpectralRatio
 from dadmm.penalty.schemes import Scheme
 
 
@@ -65,18 +65,17 @@ class EdgeBalance(Scheme):
     SCALE: ClassVar[float] = 150.0
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
-        edges = edges_of(obs)
-        size = rules.row_norms(edges.received_theta)
+        size = rules.row_norms(obs.received)
         ratio = relative_balance(
-            rules.row_norms(edges.received_theta - edges.sent_theta),
-            np.maximum(size, rules.row_norms(edges.sent_theta)),
-            self.alpha * rules.row_norms(edges.drift),
-            rules.row_norms(edges.multipliers),
-            state.eta,
+            rules.row_norms(obs.received - obs.sent),
+            np.maximum(size, rules.row_norms(obs.sent)),
+            self.alpha * rules.row_norms(obs.drift),
+            rules.row_norms(obs.multipliers),
+            state["eta"],
         )
         factor = rules.bounded(np.sqrt(ratio), self.BOUND)
-        eta = state.eta * factor ** rules.damping(obs.t, self.SCALE)
-        return state._replace(eta=equations.clamp(eta, self.eta0))
+        eta = state["eta"] * factor ** rules.damping(obs.t, self.SCALE)
+        return state | {"eta": equations.clamp(eta, self.eta0)}
 
 
 class EdgeRatio(SpectralRatio):
@@ -99,23 +98,35 @@ class NodeSpectral(Scheme):
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         if (obs.t - 1) % self.PERIOD:
             return state
-        edges = edges_of(obs)
-        gradient = edges.weight * (edges.centre - edges.theta)
-        anchor = edges.eta @ edges.anchors / edges.eta.sum()
-        pull = 2.0 * edges.multipliers.sum(axis=0)
-        now = np.stack([edges.theta, gradient, anchor, pull])
-        if state.memory is None:
-            return state._replace(memory=now)
-        move = now - state.memory
-        own = barzilai_borwein(move[0], move[1])
-        rest = barzilai_borwein(move[2], move[3])
-        weight = 2.0 * float(state.eta.sum())
-        known = [found for found in (own, rest) if not math.isnan(found)]
-        wanted = math.prod(known) ** (1.0 / len(known)) if known else weight
+        incidence, n, m = obs.incidence, *obs.theta.shape
+        anchor, pull, total = np.zeros((n, m)), np.zeros((n, m)), np.zeros(n)
+        incidence.weighted_sum(obs.eta, obs.anchors, anchor)()
+        incidence.reduce(np.add, obs.eta, total)
+        incidence.reduce(np.add, obs.multipliers, pull)
+        gradient = obs.weight[:, None] * (obs.centre - obs.theta)
+        # (n, 4, m); each edge keeps the rows of its node
+        now = np.stack([obs.theta, gradient, anchor / total[:, None], 2.0 * pull], 1)
+        memory = {"memory": np.repeat(now, incidence.degrees, axis=0)}
+        if "memory" not in state:
+            return state | memory
+        before = state["memory"][incidence.ends[:-1]]
+        incidence.reduce(np.add, state["eta"], total)
         most = 1.0 + self.SAFEGUARD / obs.t**2
-        factor = min(max(wanted / weight, 1.0 / most), most)
-        eta = equations.clamp(state.eta * factor, self.eta0)
-        return state._replace(eta=eta, memory=now)
+        factor = np.array(
+            [
+                min(max(wanted_weight(move, weight) / weight, 1.0 / most), most)
+                for move, weight in zip(now - before, (2.0 * total).tolist(), strict=True)
+            ]
+        )
+        eta = equations.clamp(state["eta"] * incidence.spread(factor), self.eta0)
+        return state | memory | {"eta": eta}
+
+
+def wanted_weight(move: Matrix, weight: float) -> float:
+    """Return the proximal weight of a node from the moves (4, m) of its vectors."""
+    known = [barzilai_borwein(*move[:2]), barzilai_borwein(*move[2:])]
+    known = [found for found in known if not math.isnan(found)]
+    return math.prod(known) ** (1.0 / len(known)) if known else weight
 
 
 OTHERS: dict[str, type[Scheme]] = {

@@ -29,16 +29,14 @@ from dadmm.graphs.topology import Topology
 PROBES = ("midpoint", "neighbour")
 
 
-def row_order(
-    topology: Topology, problems: Mapping[int, Problem]
-) -> np.ndarray:
+def row_order(topology: Topology, problems: Mapping[int, Problem]) -> np.ndarray:
     """Return the nodes in order of degree, and of the kind of their problem."""
     kinds: dict[object, int] = {}
     keys = {}
     for i, problem in problems.items():
         kind = type(problem), getattr(problem, "kind", None)
         keys[i] = kinds.setdefault(kind, len(kinds))
-    degrees = topology.degrees
+    degrees = topology.degrees.tolist()
     return np.array(sorted(problems, key=lambda i: (degrees[i], keys[i])))
 
 
@@ -101,7 +99,7 @@ class RunFactory:
         incidence = Incidence(topology.degrees[nodes])
         n, n_edges, m = len(nodes), len(arcs), layout.shared_size
         period = 1 if schedule is None else schedule.period
-        reach = topology.diameter * period
+        reach = topology.diameter_bound * period
         self._check_reach(reach)
         gates = self._gates(incidence, own, arcs, topology, schedule)
         direct = self.sending.always and not gates
@@ -127,11 +125,11 @@ class RunFactory:
             multipliers=np.zeros((n_edges, m)),
             anchors=np.zeros((n_edges, m)),
             eta=np.zeros(n_edges),
-            penalty=scheme.init(incidence, bends, topology.diameter),
+            penalty=scheme.init(incidence, bends, topology.diameter_bound),
             sending=Mail.arrays(gates, n_edges, direct),
             traffic=np.zeros((n_edges, 2), dtype=np.int64),
+            stopping=np.empty((n, 0)),
             idle=np.zeros((), dtype=np.int64),
-            stopping=np.empty(0),
         )
         kind = Reflected if self.sending.drop_probability else Halfway
         edges = kind(state, work, incidence, layout, scheme.alpha, direct)

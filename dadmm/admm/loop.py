@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -104,6 +103,7 @@ class Run:
     def __post_init__(self) -> None:
         self._node_order = np.argsort(self.nodes)
         self._arc_order = np.argsort(self.arcs)
+        self._seconds_before = np.zeros((len(self.nodes), 4))
 
     def by_node(self, rows: np.ndarray) -> np.ndarray:
         """Return rows (n, ...) in the order of the nodes' numbers."""
@@ -135,7 +135,7 @@ class Run:
         state.measured[...] = self.work.numbers.T
         state.seconds[...] = self.seconds
         state.traffic[...] = self.exchange.sent
-        state.stopping = self.stopping.save()
+        state.stopping = np.tile(self.stopping.save(), (len(self.nodes), 1))
         return state.choose()
 
     def restore(self, state: State) -> None:
@@ -147,23 +147,15 @@ class Run:
         self.edges.derive()
         self._seconds_before = own.seconds.copy()
         self.exchange.sent[...] = own.traffic
-        if len(own.stopping):
-            self.stopping.restore(own.stopping)
+        self.stopping.restore(own.stopping)
         own.header.view(self.mail.out.words.dtype)["requests"] = 0  # of that time
         for name, rows in own.posted.items():
             self.exchange.post(name, rows)
 
-    _seconds_before: Any = 0.0
-
     @property
     def seconds(self) -> Matrix:
-        """Seconds of each node and phase in all sessions of the run, (n, 4)."""
-        return self._seconds_before + np.tile(self.session_seconds, (len(self.nodes), 1))
-
-    @property
-    def session_seconds(self) -> Vector:
-        """Seconds of a node in each phase since the run began or was resumed, (4,)."""
-        return self.clock.total / len(self.nodes)
+        """Seconds of each node in each phase, in all sessions of the run, (n, 4)."""
+        return self._seconds_before + self.clock.total / len(self.nodes)
 
     @property
     def gaps(self) -> Vector:

@@ -44,8 +44,8 @@ class State:
     penalty: Arrays = _rows(EDGE)  # of the scheme; "eta" is what this end proposes
     sending: Arrays = _rows(EDGE)  # of the gates
     traffic: np.ndarray = _rows(EDGE)  # (E, 2) messages and bytes
+    stopping: Matrix = _rows(NODE)  # (n, ...) what `Stopping.save` returned
     idle: np.ndarray = _rows(RUN)  # () iterations in which no edge was used
-    stopping: Vector = _rows(RUN)  # of `Stopping`, as numbers
 
     def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
         """Return a copy of these rows.

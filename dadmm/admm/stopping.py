@@ -16,6 +16,8 @@ the same iteration as one that is not.
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -25,7 +27,7 @@ from dadmm.admm.state import State, Work
 from dadmm.core.checks import check_number
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Exchange
-from dadmm.core.layout import Layout, Vector
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.exchange.gates import Turn
 from dadmm.exchange.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
 from dadmm.graphs.incidence import Incidence
@@ -38,6 +40,7 @@ AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # satisfied iterations in a row that a node needs
 CRITERIA = ("objective", "disagreement", "residual")
 LOW, HIGH = np.uint8(15), np.uint8(240)  # requests of even and of odd rounds
+KEPT = 4  # candidates of a `Standing` in a checkpoint
 TRAIL = 64  # samples of the progress of a run of any length; a power of two
 
 
@@ -176,8 +179,8 @@ class Unmet(NamedTuple):
     """The criterion furthest from its limit, in an iteration that met not all."""
 
     t: int = 0
-    criterion: int = 0  # index in `CRITERIA`
     factor: float = math.inf  # value over limit
+    criterion: int = 0  # index in `CRITERIA`
     part: int = -1  # of theta; -1 is all of it
     node: int = -1  # -1 is all nodes
 
@@ -244,20 +247,29 @@ class Standing:
         counted = [each for each in self._candidates if self._counts(each, t)]
         return counted[-1] if counted else self.unmet
 
-    def state(self) -> Vector:
-        """Return the state as numbers, for a checkpoint."""
-        seen = [number for each in (self.unmet, *self._candidates) for number in each]
+    def save(self) -> Vector:
+        """Return the state as numbers, for a checkpoint; always as many."""
+        known = [self.unmet, *self._candidates[-KEPT:]]
+        seen = [number for each in known for number in each]
+        seen += [math.nan] * ((1 + KEPT) * len(Unmet._fields) - len(seen))
         return np.array([self.held, self._due, *self.trail, *seen], dtype=np.float64)
 
-    def restore(self, state: Vector) -> None:
-        """Continue from a state."""
-        self.held, self._due = map(int, state[:2])
-        self.trail = state[2 : 2 + TRAIL].copy()
-        seen = state[2 + TRAIL :].reshape(-1, len(Unmet._fields)).tolist()
-        self.unmet, *self._candidates = (
-            Unmet(int(t), int(criterion), factor, int(part), int(node))
-            for t, criterion, factor, part, node in seen
-        )
+    def restore(self, saved: Matrix) -> None:
+        """Continue from what was saved, with a row for each node."""
+        self.held, self._due = int(saved[:, 0].min()), int(saved[0, 1])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # samples that are all NaN
+            self.trail = np.nanmax(saved[:, 2 : 2 + TRAIL], axis=0)
+        seen = saved[:, 2 + TRAIL :].reshape(len(saved), 1 + KEPT, -1)
+        self.unmet = max(map(_unmet, seen[:, 0].tolist()))
+        rows = seen[:, 1:].reshape(-1, seen.shape[2])
+        rows = np.unique(rows[~np.isnan(rows[:, 0])], axis=0)
+        self._candidates = [_unmet(row) for row in rows.tolist()]
+
+
+def _unmet(numbers: Sequence[float]) -> Unmet:
+    t, factor, criterion, part, node = numbers
+    return Unmet(int(t), factor, int(criterion), int(part), int(node))
 
 
 def stride(t: int) -> int:
@@ -399,7 +411,7 @@ class Stopping:
         criterion = int(factors[:, row].argmax())
         part = (-1, *(int(part[row]) for part in verdict[3:]))[criterion]
         factor = float(factors[criterion, row])
-        return Unmet(t, criterion, factor, part, int(self.nodes[row]))
+        return Unmet(t, factor, criterion, part, int(self.nodes[row]))
 
     def _settle(self) -> Standing:
         """Return the standing, up to date with the last iteration."""
@@ -418,12 +430,19 @@ class Stopping:
 
     def save(self) -> Vector:
         """Return what the process knows as numbers, for a checkpoint."""
-        return self._settle().state()
+        return self._settle().save()
 
-    def restore(self, saved: Vector) -> None:
-        """Continue from what `save` returned."""
-        self.standing.restore(saved)
+    def restore(self, saved: Matrix) -> None:
+        """Continue from what `save` returned, with a row for each node."""
+        self.standing.restore(saved[:, : len(self.standing.save())])
         self._t = 0
+
+    @staticmethod
+    def without_agreement(saved: Matrix) -> Matrix:
+        """Return what was saved, without what the nodes agreed on."""
+        saved = saved[:, : len(Standing(0, 0).save())].copy()
+        saved[:, 0] = 0.0  # `Standing.held`
+        return saved
 
 
 def _place(rounds: int) -> int:
@@ -488,7 +507,7 @@ class GlobalStopping(Stopping):
             total = float(np.add.reduce(votes))
             limit = self.rule.tolerance * max(abs(total), 1.0)
             factor = float(_over(abs(total - self._previous), limit))
-            now = Unmet(self._iteration, 0, factor)
+            now = Unmet(self._iteration, factor)
             if factor >= 1.0:
                 network.unmet = now
             network.enter(
@@ -504,11 +523,12 @@ class GlobalStopping(Stopping):
         return self._agreed
 
     def save(self) -> Vector:
-        own = [self._iteration, self._previous, *self.network.state()]
-        return np.concatenate([[len(own)], own, super().save()])
+        own = self._iteration, self._previous
+        return np.concatenate([super().save(), self.network.save(), own])
 
-    def restore(self, saved: Vector) -> None:
-        count = 1 + int(saved[0])
-        self._iteration, self._previous = int(saved[1]), float(saved[2])
-        self.network.restore(saved[3:count])
-        super().restore(saved[count:])
+    def restore(self, saved: Matrix) -> None:
+        super().restore(saved)
+        rest = saved[:, len(self.standing.save()) :]
+        if rest.shape[1]:
+            self.network.restore(rest[:1, :-2])
+            self._iteration, self._previous = int(rest[0, -2]), float(rest[0, -1])

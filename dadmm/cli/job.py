@@ -9,7 +9,7 @@ from dataclasses import asdict
 from time import monotonic
 from typing import Any
 
-from dadmm.admm.algorithm import Callback
+from dadmm.admm.loop import Callback
 from dadmm.cli import arrays, report, run_directory, setup, summary, targets
 from dadmm.cli.config import PER_RANK, CommandLine, RunConfig
 from dadmm.cli.progress import FailureMessages, ProgressLine, Signals

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
-from dadmm.admm.node import Node
+from dadmm.admm.loop import Run
 from dadmm.core.arguments import print_out
+from dadmm.core.layout import Vector
 from dadmm.exchange.launch_link import rank_and_size
 from dadmm.resilience.recovery import NodeFailure
 
@@ -37,18 +38,22 @@ class ProgressLine:
             # a line that wraps cannot be rewritten
             self._columns = get_terminal_size().columns - 1
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+    def __call__(self, t: int, run: Run) -> None:
         if self._before is None:
             self._before = t - 1
         now = monotonic()
         if now < self._next:
             return
         self._next = now + self._period
-        node, rate = nodes[0], (t - self._before) / (now - self._start)
+        rate = (t - self._before) / (now - self._start)
         left = (self._max_iter - t) / rate
+
+        def first(column: Vector) -> float:
+            return float(run.by_node(column)[0])
+
         self._show(
-            f"iteration {t} of at most {self._max_iter}: primal {node.primal:.1e}, "
-            f"dual {node.dual:.1e}, f {node.objective:.6g}; {rate:.0f} per second, "
+            f"iteration {t} of at most {self._max_iter}: primal {first(run.work.primal):.1e}, "
+            f"dual {first(run.work.dual):.1e}, f {first(run.work.objective):.6g}; {rate:.0f} per second, "
             f"at most {_duration(left)} left"
         )
 
@@ -77,7 +82,7 @@ class FailureMessages:
     def __init__(self, rank: int) -> None:
         self._rank = rank
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+    def __call__(self, t: int, run: Run) -> None:
         """Do nothing: failures are reported by `rewind`."""
 
     def rewind(self, loss: NodeFailure) -> None:
@@ -147,7 +152,7 @@ class Signals:
                 os._exit(128 + number)
             self._repeated = True
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
+    def __call__(self, t: int, run: Run) -> str | None:
         return None if self._first is None else "signal"
 
     def close(self, ranked: bool = False) -> None:

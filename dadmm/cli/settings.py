@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dadmm import penalty
-from dadmm.admm.node import COUPLINGS, PROBES
+from dadmm.admm.build import PROBES
+from dadmm.admm.penalties import COUPLINGS
 from dadmm.admm.stopping import AGREEMENTS, RULES
 from dadmm.exchange import WAITS
 from dadmm.exchange.codec import PAYLOADS

@@ -16,6 +16,7 @@ from dadmm.exchange import fault_tolerance
 from dadmm.exchange.collectives import collect, count
 from dadmm.exchange.mpi_library import MPI
 from dadmm.exchange.mpi_wait import waiting
+from dadmm.exchange.wire import Box
 from dadmm.graphs.topology import Topology
 
 SHORT = 8192  # bytes of a message that every MPI sends eagerly
@@ -28,6 +29,13 @@ class Plan(NamedTuple):
     started: list[MPI.Prequest]
     awaited: list[MPI.Prequest]  # complete at the end of the swap
     late: list[MPI.Prequest]  # sends that may complete later
+
+
+class Posted(NamedTuple):
+    """The rows of a collective: those of this rank, and those of all."""
+
+    own: Matrix
+    all: Matrix
 
 
 class MPIExchange:
@@ -45,8 +53,8 @@ class MPIExchange:
         Duplicated, so that messages of the caller do not interfere.
     topology : Topology
         With as many nodes as the communicator has ranks.
-    width : int
-        Bytes of the longest message.
+    size : int
+        Entries of theta in a message.
     survives : bool
         Whether to continue when other ranks fail, which needs an MPI with ULFM.
     wait : {"auto", "block", "poll"}
@@ -59,7 +67,7 @@ class MPIExchange:
         self,
         comm: MPI.Comm,
         topology: Topology,
-        width: int,
+        size: int,
         wait: str = "auto",
         survives: bool = False,
     ) -> None:
@@ -71,43 +79,42 @@ class MPIExchange:
                 f"processes; run mpiexec -n {topology.n_nodes}"
             )
         self._comm = comm.Dup()
-        self._made_of = width, wait, survives
+        self._made_of = size, wait, survives
         self.rank_failure: tuple[type[Exception], ...] = ()
         if survives:
             self.rank_failure = (MPI.Exception,)
         self._wait = waiting(self._comm, wait)
         rank = self._comm.rank
         neighbours = topology.neighbours[rank]
-        shape = len(neighbours), width
-        out, box = np.zeros(shape, dtype=np.uint8), np.zeros(shape, dtype=np.uint8)
-        self._lengths = np.zeros(len(neighbours), dtype=np.int64)
-        self._sent = np.zeros((len(neighbours), 2), dtype=np.int64)
-        self.hosted = (rank,)
-        self.outbox, self.inbox = {rank: out}, {rank: box}
-        self.lengths = {rank: self._lengths}
-        self._neighbours, self._out = neighbours, out
-        self._receives = [
-            self._comm.Recv_init(box[k], j) for k, j in enumerate(neighbours)
-        ]
-        self._sends: dict[tuple[int, int, int], Any] = {}  # by source, row and length
-        self._planned = self._lengths.tobytes()
+        self.nodes = np.array([rank])
+        self.arcs = np.arange(*topology.offsets[rank : rank + 2])
+        n_edges = len(neighbours)
+        self.out, self.box = Box(n_edges, size, True), Box(n_edges, size, True)
+        self.begin = 0
+        self.lengths = np.zeros(n_edges, dtype=np.int64)
+        self._sent = np.zeros((n_edges, 2), dtype=np.int64)
+        self._neighbours = neighbours
+        self._receives: dict[tuple[int, int], Any] = {}  # by row and first byte
+        self._sends: dict[tuple[int, ...], Any] = {}  # by source, row, first, length
+        self._planned = 0, self.lengths.tobytes()
         self._plans = [Plan([], [], [])] * 2  # of these lengths, used in turn
         self._far = elsewhere(self._comm, neighbours)
-        self._sources = (out, *(out.copy() for _ in range(2 * self._far)))
+        copies = [self.out.rows.copy() for _ in range(2 * self._far)]
+        self._sources = (self.out.rows, *copies)
         self._pending: list[list[MPI.Prequest]] = [[], []]  # late sends, by turn
         self._turn = 0
         self._started, _, self._late = self._plans[0]
         self._swaps = 0  # with this plan, not yet counted
-        self._posted = np.empty((self._comm.size, 0))
-        self._post: MPI.Request = MPI.REQUEST_NULL
-        self.posts = 0
+        self._posted: dict[str, Posted] = {}
+        self._open: list[MPI.Request] = []  # collectives under way
+        self._calls = self._bytes = 0
 
     def swap(self) -> None:
-        """Send every outbox row that has a length, and receive one in return."""
-        lengths = self._lengths.tobytes()
-        if lengths != self._planned:
+        """Send every message that has a length, and receive one in return."""
+        planned = self.begin, self.lengths.tobytes()
+        if planned != self._planned:
             self._count()
-            self._planned = lengths
+            self._planned = planned
             self._plans = [self._plan(turn) for turn in (0, 1)]
             self._started, _, self._late = self._plans[0]
         if self._late:
@@ -116,51 +123,66 @@ class MPIExchange:
             _start(self._started)
             self._wait(self._started)
         self._swaps += 1
+        if self._open:
+            self._wait(self._open)
+            self._open = []
 
     def _swap_late(self) -> None:
         """Send copies; wait for the receives and the sends of the swap before last."""
         turn = self._turn = 1 - self._turn
         plan = self._plans[turn]
         self._wait(self._pending[turn])
-        np.copyto(self._sources[1 + turn], self._out)
+        np.copyto(self._sources[1 + turn], self.out.rows)
         self._pending[turn] = plan.late
         _start(plan.started)
         self._wait(plan.awaited)
 
     def _count(self) -> None:
         """Count the messages of this plan; counting in each swap took 3 us."""
-        lengths = np.frombuffer(self._planned, dtype=np.int64)
+        lengths = np.frombuffer(self._planned[1], dtype=np.int64)
         self._sent[:, 0] += self._swaps * (lengths > 0)
         self._sent[:, 1] += self._swaps * lengths
         self._swaps = 0
 
     def _plan(self, turn: int) -> Plan:
         """Return the requests for the current lengths; each is made once and kept."""
-        late = self._far and self._lengths.max(initial=0) <= SHORT
-        source = 1 + turn if late else 0
-        due = [(source, k, n) for k, n in enumerate(self._lengths.tolist()) if n]
-        for key in due:
-            if key not in self._sends:
-                _, k, n = key
-                row, j = self._sources[source][k, :n], self._neighbours[k]
-                self._sends[key] = self._comm.Send_init(row, j)
-        receives = [self._receives[k] for _, k, _ in due]
-        sends = [self._sends[key] for key in due]
+        late = self._far and self.lengths.max(initial=0) <= SHORT
+        source, first = 1 + turn if late else 0, self.begin
+        receives, sends = [], []
+        for k, n in enumerate(self.lengths.tolist()):
+            if n:
+                receives.append(self._receive(k, first))
+                sends.append(self._send(source, k, first, n))
         both = receives + sends
         return Plan(both, receives, sends) if late else Plan(both, both, [])
 
-    def post(self, rows: Matrix) -> None:
-        """Start to share this node's row with all nodes, without blocking."""
-        if self._posted.shape[1] != rows.shape[1]:
-            self._posted = np.empty((self._comm.size, rows.shape[1]))
-        self._row = rows  # MPI reads it until the request completes
-        self._post = self._comm.Iallgather(rows, self._posted)
-        self.posts += 1
+    def _receive(self, k: int, first: int) -> MPI.Prequest:
+        if (k, first) not in self._receives:
+            row, j = self.box.rows[k, first:], self._neighbours[k]
+            self._receives[k, first] = self._comm.Recv_init(row, j)
+        return self._receives[k, first]
 
-    def read(self) -> Matrix:
-        """Return the rows posted last."""
-        self._wait([self._post])
-        return self._posted
+    def _send(self, source: int, k: int, first: int, n: int) -> MPI.Prequest:
+        key = source, k, first, n
+        if key not in self._sends:
+            row, j = self._sources[source][k, first : first + n], self._neighbours[k]
+            self._sends[key] = self._comm.Send_init(row, j)
+        return self._sends[key]
+
+    def post(self, name: str, rows: Matrix) -> None:
+        """Start to share this node's row with all nodes, without blocking."""
+        shape = self._comm.size, rows.shape[1]
+        if name not in self._posted or self._posted[name].all.shape != shape:
+            self._posted[name] = Posted(np.empty((1, shape[1])), np.empty(shape))
+        own, all_rows = self._posted[name]
+        own[...] = rows  # MPI reads it until the request completes
+        self._open.append(self._comm.Iallgather(own, all_rows))
+        self._calls += 1
+        self._bytes += all_rows.nbytes
+
+    def read(self, name: str) -> Matrix:
+        """Return the rows posted before the last swap."""
+        return self._posted[name].all
 
     def collect(self, rows: Matrix) -> Matrix:
         """Return the rows of all ranks in node order, on every rank."""
@@ -224,7 +246,7 @@ class MPIExchange:
     def _complete_requests(self) -> None:
         """Complete all requests, with errors; MPI waits for open ones at its end."""
         plans = [request for plan in self._plans for request in plan.started]
-        for request in (*plans, self._post):
+        for request in (*plans, *self._open):
             with contextlib.suppress(MPI.Exception):
                 request.Wait()
 
@@ -234,22 +256,22 @@ class MPIExchange:
         return self._comm.Dup()
 
     @property
-    def sent(self) -> dict[int, NDArray[np.int64]]:
-        """Messages and bytes to each neighbour so far."""
+    def sent(self) -> NDArray[np.int64]:
+        """Messages and bytes to each neighbour so far, (E, 2)."""
         self._count()
-        return {self.hosted[0]: self._sent}
+        return self._sent
 
     @property
     def collectives(self) -> tuple[int, int]:
         """The number of calls of ``post``, and the bytes of all nodes in them."""
-        return self.posts, self.posts * self._posted.nbytes
+        return self._calls, self._bytes
 
     def close(self) -> None:
         """Free the requests and the communicator."""
         for pending in self._pending:
             self._wait(pending)
-        self._wait([self._post])
-        for request in (*self._receives, *self._sends.values()):
+        self._wait(self._open)
+        for request in (*self._receives.values(), *self._sends.values()):
             request.Free()
         self._comm.Free()
 

@@ -98,15 +98,13 @@ class Schedule:
         """Number of iterations after which the graphs repeat."""
         return len(self.rows)
 
-    def active_edges(self, graph: Topology, i: int) -> np.ndarray:
-        """Return a mask of the edges of node i in each round, (period, degree)."""
+    def active_edges(self, graph: Topology) -> np.ndarray:
+        """Return a mask of the edges of the graph in each round, (period, E)."""
         if graph is not self.union and graph != self.union:
             raise TopologyError(
                 "the graph must be the schedule's union; pass schedule.union"
             )
-        first, last = graph.indptr[i], graph.indptr[i + 1]
-        active = np.zeros((self.period, last - first), dtype=bool)
+        active = np.zeros((self.period, len(graph.indices)), dtype=bool)
         for turn, rows in zip(active, self.rows, strict=True):
-            low, high = np.searchsorted(rows, (first, last))
-            turn[rows[low:high] - first] = True
+            turn[rows] = True
         return active

@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.admm import state
-from dadmm.admm.node import Node
+from dadmm.admm.loop import Run
+from dadmm.admm.state import Arrays, State
 from dadmm.core import files
 from dadmm.core.checks import check_integer, check_number
 from dadmm.core.errors import CheckpointError, OutputError
 from dadmm.core.interfaces import World
 from dadmm.exchange.world import collectively
 
-FOLDER, KEPT, FORMAT = "checkpoints", 2, 2
+FOLDER, KEPT, FORMAT = "checkpoints", 2, 3
 NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
 
 
@@ -75,7 +75,7 @@ class Checkpoints:
         self.start = 0  # the iteration after which the run continues
         self.seconds_before: dict[int, np.ndarray] = {}  # by node: of each phase
         self.failure: OutputError | None = None
-        self._loaded: dict[int, tuple[dict[str, Any], state.Arrays]] = {}
+        self._loaded: dict[int, tuple[dict[str, Any], Arrays]] = {}
         self._n_nodes = 0
         self._saved = monotonic()
         self._requested = False
@@ -135,22 +135,17 @@ class Checkpoints:
         data = {"data": self.data[i]} if i in self.data else {}
         return place | self.identity | data
 
-    def states(self, like: state.States) -> state.States | None:
-        """Return the states that were read, once; None for a new run.
-
-        Parameters
-        ----------
-        like : States
-            States of the same structure.
-        """
+    def state(self, nodes: np.ndarray) -> State | None:
+        """Return the state of these nodes that was read, once; None for a new run."""
         self._saved = monotonic()
         if not self._loaded:
             return None
-        found = {i: state.rebuild(like[i], self._loaded.pop(i)[1]) for i in like}
-        self.seconds_before = {
-            i: np.array(own["node"]["total_seconds"]) for i, own in found.items()
-        }
-        return found
+        states = [
+            State.from_arrays(self._loaded.pop(i)[1]) for i in nodes.tolist()
+        ]
+        for i, own in zip(nodes.tolist(), states, strict=True):
+            self.seconds_before[i] = own.seconds[0].copy()
+        return State.join(states)
 
     def tidy(self, rank: int) -> None:
         """Remove checkpoints after the iteration of the start.
@@ -162,29 +157,29 @@ class Checkpoints:
                 if t > self.start:
                     drop(self.folder, t, self._n_nodes)
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
-        """Request "save" when it is time, and "output" when saving has failed."""
+    def __call__(self, t: int, run: Run) -> str | None:
+        """Save if it is due; request "save" in time, or "output" after a failure."""
+        due = run.due or (self.every > 0 and t % self.every == 0)
+        if due and run.due != "converged" and self.saves and self.failure is None:
+            self._save(t, run)
         if self.failure is not None:
             return "output"
         # node 0 alone: requests of several nodes in different rounds would save twice
-        if self.saves and nodes[0].index == 0 and self.seconds and not self._requested:
+        if self.saves and self.seconds and not self._requested and 0 in run.names:
             self._requested = monotonic() - self._saved > self.seconds
             return "save" if self._requested else None
         return None
 
-    def save(self, t: int, request: str, take: Callable[[], state.States]) -> None:
-        """Write the state after iteration ``t`` if it is requested or due."""
-        due = request or (self.every > 0 and t % self.every == 0)
-        if not due or not self.saves or self.failure is not None:
-            return
-        states = take()
+    def _save(self, t: int, run: Run) -> None:
+        """Write the state after iteration ``t``."""
+        state = run.snapshot()
         try:
             if self.sync is not None:
                 self.sync()
-            for i, now in states.items():
-                about, arrays = self._about(t, i), state.flatten(now)
-                write(path_of(self.folder, t, i), about, arrays)
-            if 0 in states:
+            for row, i in enumerate(run.names.tolist()):
+                own = state.choose(slice(row, row + 1), run.incidence.edges_of(row))
+                write(path_of(self.folder, t, i), self._about(t, i), own.flatten())
+            if 0 in run.names:
                 prune(self.folder, self._n_nodes)
         except OutputError as error:
             self.failure = error
@@ -211,7 +206,7 @@ def path_of(folder: Path, t: int, node: int) -> Path:
     return place_of(folder, t) / f"node-{node:05d}.npz"
 
 
-def write(path: Path, about: Mapping[str, Any], arrays: state.Arrays) -> None:
+def write(path: Path, about: Mapping[str, Any], arrays: Arrays) -> None:
     """Write a node's file, with a checksum at its end."""
     buffer = io.BytesIO()
     facts = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
@@ -223,7 +218,7 @@ def write(path: Path, about: Mapping[str, Any], arrays: state.Arrays) -> None:
         file.write(data + zlib.crc32(data).to_bytes(4, "little"))
 
 
-def read(path: Path) -> tuple[dict[str, Any], state.Arrays]:
+def read(path: Path) -> tuple[dict[str, Any], Arrays]:
     """Return the facts and the arrays in a node's file."""
     try:
         data = files.read(path, path.parents[2])

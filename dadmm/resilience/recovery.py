@@ -11,17 +11,17 @@ remaining nodes' data.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from copy import deepcopy
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.admm import consensus, state
-from dadmm.core.interfaces import PenaltyScheme, StopState
+from dadmm.admm.loop import Run
+from dadmm.admm.state import State
+from dadmm.admm.stopping import Stopping
 from dadmm.core.layout import Layout
-from dadmm.exchange.links import STATE as EDGE_STATE
+from dadmm.exchange.wire import IDLE
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 
@@ -37,27 +37,25 @@ class NodeFailure(NamedTuple):
 
 
 class StateBuffer:
-    """The states of the last iterations, in memory; a `Checkpointer`.
+    """A callback that keeps the states of the last iterations in memory.
 
     Parameters
     ----------
     reach : int
         Number of iterations by which another node may be behind.
     start : int
-    states : States, optional
-        The states after iteration ``start``.
+    state : State, optional
+        The state after iteration ``start``.
     """
 
-    def __init__(
-        self, reach: int, start: int = 0, states: state.States | None = None
-    ) -> None:
-        self._states: deque[tuple[int, state.States]] = deque(maxlen=reach + 1)
-        if states is not None:
-            self._states.append((start, deepcopy(states)))
+    def __init__(self, reach: int, start: int = 0, state: State | None = None) -> None:
+        self._states: deque[tuple[int, State]] = deque(maxlen=reach + 1)
+        if state is not None:
+            self._states.append((start, state.choose()))
 
-    def save(self, t: int, request: str, take: Callable[[], state.States]) -> None:
+    def __call__(self, t: int, run: Run) -> None:
         """Copy the state after iteration ``t``."""
-        self._states.append((t, deepcopy(take())))
+        self._states.append((t, run.snapshot()))
 
     @property
     def empty(self) -> bool:
@@ -69,9 +67,9 @@ class StateBuffer:
         """The last saved iteration."""
         return self._states[-1][0]
 
-    def at(self, t: int) -> state.States:
-        """Return the states after iteration ``t``."""
-        return next(states for known, states in self._states if known == t)
+    def at(self, t: int) -> State:
+        """Return the state after iteration ``t``."""
+        return next(state for known, state in self._states if known == t)
 
 
 def components(graph: Topology, alive: Sequence[int]) -> tuple[tuple[int, ...], ...]:
@@ -104,40 +102,22 @@ def restrict(
     return Topology.from_edges(len(part), inside(graph.edges.tolist())), None
 
 
-def remove_edges(
-    before: dict[str, Any],
-    kept: NDArray[np.bool_],
-    scheme: PenaltyScheme,
-    layout: Layout,
-) -> dict[str, Any]:
-    """Return a node's state without the edges to failed nodes.
+def remove_edges(state: State, kept: NDArray[np.bool_], layout: Layout) -> State:
+    """Return the state of one node without the edges to failed nodes.
 
-    The stopping state starts again: it described the network before the failure.
+    The agreement on a stop begins again: it described the network before the failure.
 
     Parameters
     ----------
-    before : dict
-        A state as `state.take` returns it.
+    state : State
     kept : ndarray of bool, shape (degree,)
-    scheme : PenaltyScheme
     layout : Layout
     """
-    node = dict(before["node"])
-    links = dict(node["links"])
-    for name in EDGE_STATE:
-        if isinstance(links[name], np.ndarray):
-            links[name] = links[name][kept]
-    shared = layout.shared(node["theta"])
-    node |= {
-        "links": links,
-        "multipliers": node["multipliers"][kept],
-        "anchors": node["anchors"][kept],
-        "eta": node["eta"][kept],
-        "penalty": scheme.keep(node["penalty"], kept),
-        "mean": consensus.neighbour_mean(shared, links["heard"]),
-        "accord": StopState(),
-        "satisfied": False,
-        "standing": np.concatenate([[0.0], node["standing"][1:]]),  # held = 0
-        "network": None,
-    }
-    return {**before, "node": node, "sent": before["sent"][kept], "council": None}
+    left = state.choose(edge=kept)
+    left.header[...] = IDLE
+    left.held[...] = left.streak[...] = 0
+    left.mean[...] = layout.shared(left.theta)
+    if kept.any():
+        left.mean[...] = left.received.sum(axis=0) / len(left.received)
+    left.stopping = Stopping.without_agreement(left.stopping)
+    return left

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.admm.algorithm import Callback
-from dadmm.admm.node import Node
+from dadmm.admm.loop import Callback, Run
 from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Matrix
-from dadmm.results.rows import EdgeRows, Mask, NodeRows, Observe
+from dadmm.results.rows import EdgeRows, NodeRows, Observe
 
 
 class MemorySink:
@@ -27,7 +26,7 @@ class MemorySink:
             self._first = first
         self._blocks.append(block.copy())
 
-    def rewind(self, t: int, kept: Mask) -> None:
+    def rewind(self, t: int, kept: Any) -> None:
         if self._blocks:
             whole = np.concatenate(self._blocks)
             self._blocks = [whole[: t + 1 - self._first, kept]]
@@ -66,8 +65,7 @@ class Recorder:
 
     Parameters
     ----------
-    nodes : sequence of Node
-        Those of this process.
+    run : Run
     observe : dict of str to callable
         Further columns, each a function of theta (size,).
     by_node, by_edge : bool
@@ -78,22 +76,22 @@ class Recorder:
     Attributes
     ----------
     callbacks : list of callables
-        They record the rows; pass them to `algorithm.iterate`.
+        They record the rows; pass them to `admm.loop.iterate`.
     """
 
     def __init__(
         self,
-        nodes: Sequence[Node],
+        run: Run,
         observe: Observe,
         by_node: bool,
         by_edge: bool,
         start: int = 0,
     ) -> None:
         self._node_sink, self._edge_sink = MemorySink(), MemorySink()
-        self._shape = len(nodes), sum(len(node.eta) for node in nodes)
+        self._shape = len(run.nodes), len(run.arcs)
         self._by_edge = by_edge
-        self._rows = NodeRows(self._shape[0], self._node_sink, observe, start)
-        self._edges = EdgeRows(self._shape[1], self._edge_sink, start)
+        self._rows = NodeRows(self._node_sink, observe, start)
+        self._edges = EdgeRows(self._edge_sink, start)
         self.callbacks: list[Callback] = [self._rows] * by_node + [
             self._edges
         ] * by_edge

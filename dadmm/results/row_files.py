@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dadmm.admm.node import Node
+from dadmm.admm.loop import Run
 from dadmm.core import files
 from dadmm.core.errors import OutputError
 from dadmm.resilience.recovery import NodeFailure
@@ -74,20 +74,20 @@ class RowFiles:
         self.home = folder
         with writing(folder):
             part = self._open(f"history-{rank:05d}.csv", keys)
-            self._rows.append(NodeRows(len(keys), part, observe, start))
+            self._rows.append(NodeRows(part, observe, start))
             self.header = history_header(observe)
             if edges is not None:
                 part = self._open(f"edges-{rank:05d}.csv", edges)
-                self._rows.append(EdgeRows(len(edges), part, start))
+                self._rows.append(EdgeRows(part, start))
 
     def _open(self, name: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
         self._files.append(PartFile(self.folder / name, keys))
         return self._files[-1]
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> str | None:
+    def __call__(self, t: int, run: Run) -> str | None:
         """Record an iteration; request a stop, "output", if that is impossible."""
         if self.failure is None:
-            self._try(self._record, t, nodes)
+            self._try(self._record, t, run)
         return None if self.failure is None else "output"
 
     def rewind(self, failure: NodeFailure) -> None:
@@ -139,9 +139,9 @@ class RowFiles:
         for file in self._files:
             action(file)
 
-    def _record(self, t: int, nodes: Sequence[Node]) -> None:
+    def _record(self, t: int, run: Run) -> None:
         for rows in self._rows:
-            rows(t, nodes)
+            rows(t, run)
 
     def _try(self, action: Callable[..., None], *args: Any) -> None:
         try:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.admm.node import Node
+from dadmm.admm.clock import PHASES
+from dadmm.admm.loop import Run
+from dadmm.admm.state import Work
+from dadmm.admm.stopping import Measured
 from dadmm.core.layout import Matrix, Vector
 from dadmm.resilience.recovery import NodeFailure
 
@@ -24,7 +28,7 @@ NODE_COLUMNS = (
     "disagreement_over_limit",
     "residual_over_limit",
     "eta",  # mean over the edges of the penalty used in this iteration
-    "quiet",  # `StopState.quiet_count`
+    "quiet",  # the count in the header, see `admm.stopping`
     # sent by the node in this iteration; the opening message, with the starting
     # parameters, is in the totals of summary.json and result.npz only
     "messages",
@@ -47,17 +51,16 @@ class Sink(Protocol):
     def append(self, first: int, block: NDArray[Any]) -> None:
         """Store (iterations, rows, columns), from iteration ``first`` on."""
 
-    def rewind(self, t: int, kept: Mask) -> None:
-        """Drop iterations after ``t``, and the rows that are not ``kept`` (rows,)."""
+    def rewind(self, t: int, kept: Any) -> None:
+        """Drop iterations after ``t``, and the rows that are not ``kept``, an index."""
 
 
 class RowBuffer:
-    """A preallocated block of rows, passed to the sink when it is full or old.
+    """A block of rows of several iterations, passed to the sink when full or old.
 
     Parameters
     ----------
-    n_rows, n_columns : int
-        Of one iteration.
+    n_columns : int
     sink : Sink
     start : int
         The iteration before the first.
@@ -66,21 +69,19 @@ class RowBuffer:
     """
 
     def __init__(
-        self,
-        n_rows: int,
-        n_columns: int,
-        sink: Sink,
-        start: int = 0,
-        seconds: float = 2.0,
+        self, n_columns: int, sink: Sink, start: int = 0, seconds: float = 2.0
     ) -> None:
-        capacity = max(1, min(4096, 2**18 // max(n_rows * n_columns, 1)))
-        self._block = np.empty((capacity, n_rows, n_columns))
-        self._sink, self._seconds = sink, seconds
+        self._n_columns, self._sink, self._seconds = n_columns, sink, seconds
+        self._block = np.empty((0, 0, 0))
         self._used, self._first, self._flushed = 0, start + 1, monotonic()
 
-    def next_rows(self) -> Matrix:
-        """Return the rows (n_rows, n_columns) of the next iteration, to be filled."""
-        if self._used == len(self._block) or (
+    def next_rows(self, *shape: int) -> Matrix:
+        """Return an array of this shape for the next iteration, to be filled."""
+        if self._block.shape[1:] != shape:
+            assert not self._used
+            capacity = max(1, min(4096, 2**18 // max(math.prod(shape), 1)))
+            self._block = np.empty((capacity, *shape))
+        elif self._used == len(self._block) or (
             self._used and monotonic() - self._flushed > self._seconds
         ):
             self.flush()
@@ -90,29 +91,31 @@ class RowBuffer:
 
     def rewind_to(self, t: int, kept: Mask | None = None) -> None:
         """Continue after iteration ``t`` with the rows that are ``kept`` (n_rows,)."""
-        capacity, n_rows, n_columns = self._block.shape
-        kept = np.ones(n_rows, dtype=bool) if kept is None else kept
         self._used = min(self._used, max(t + 1 - self._first, 0))
         self.flush()
-        self._sink.rewind(t, kept)
-        self._block = np.empty((capacity, int(kept.sum()), n_columns))
+        self._sink.rewind(t, slice(None) if kept is None else kept)
         self._first = t + 1
 
     def flush(self) -> None:
         """Pass all rows to the sink."""
         if self._used:
-            self._sink.append(self._first, self._block[: self._used])
+            self._sink.append(self._first, self._finished(self._block[: self._used]))
         self._first += self._used
         self._used, self._flushed = 0, monotonic()
 
+    def _finished(self, block: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows (iterations, n_rows, n_columns) of a block."""
+        return block
+
 
 class NodeRows(RowBuffer):
-    """A callback that records one row per hosted node and iteration.
+    """A callback that records one row per node of this process and iteration.
+
+    An iteration copies the numbers of the nodes; columns are computed from many
+    iterations at once.
 
     Parameters
     ----------
-    n_hosted : int
-        Nodes of this process.
     sink : Sink
     observe : dict of str to callable
         Further columns, each a function of theta (size,).
@@ -122,45 +125,55 @@ class NodeRows(RowBuffer):
 
     def __init__(
         self,
-        n_hosted: int,
         sink: Sink,
         observe: Observe = {},  # noqa: B006
         start: int = 0,
     ) -> None:
         self._observe = tuple(observe.values())
         self.columns = NODE_COLUMNS + tuple(observe)
-        super().__init__(n_hosted, len(self.columns), sink, start)
+        self._run: Run | None = None
+        super().__init__(len(self.columns), sink, start)
 
     def rewind(self, failure: NodeFailure) -> None:
         """Drop the iterations that the remaining nodes repeat."""
         self.rewind_to(failure.t)
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
-        for row, node in zip(self.next_rows(), nodes, strict=True):
-            lengths = node.links.lengths.tolist()  # few: numpy's sums take longer
-            row[:] = (
-                node.objective,
-                node.primal,
-                node.dual,
-                node.disagreement,
-                node.residual,
-                *node.verdict[:3],
-                node.eta_mean,
-                node.accord.quiet_count,
-                len(lengths) - lengths.count(0),
-                sum(lengths),
-                *node.seconds,
-                *(look(node.theta) for look in self._observe),
-            )
+    def __call__(self, t: int, run: Run) -> None:
+        self._run = run
+        numbers = run.work.numbers
+        extra = len(PHASES) + len(self._observe)
+        rows = self.next_rows(len(numbers) + extra, numbers.shape[1])
+        rows[:-extra] = numbers
+        for k, seconds in enumerate(run.clock.last):
+            rows[k - extra] = seconds / numbers.shape[1]
+        for k, look in enumerate(self._observe, len(PHASES)):
+            rows[k - extra] = [look(theta) for theta in run.state.theta]
+
+    def _finished(self, block: NDArray[Any]) -> NDArray[Any]:
+        run = self._run
+        assert run is not None
+        extra = len(PHASES) + len(self._observe)
+        numbers = block[:, :-extra]
+        named = dict(zip(Work.NUMBERS, np.moveaxis(numbers, 1, 0), strict=False))
+        now = Measured.of(numbers, run.work.parts.shape[1])
+        columns = [
+            now.objective,
+            now.primal,
+            now.dual,
+            now.lengths[3],
+            now.lengths[4],
+            *run.stopping.verdict(numbers)[:3],
+            *(named[name] for name in ("eta_mean", "quiet", "messages", "bytes")),
+            *np.moveaxis(block[:, -extra:], 1, 0),
+        ]
+        return run.by_node(np.array(columns).transpose(2, 1, 0)).transpose(1, 0, 2)
 
 
 class EdgeRows(RowBuffer):
-    """A callback that records one row per directed edge of the hosted nodes.
+    """A callback that records one row per directed edge of this process.
 
     Parameters
     ----------
-    n_edges : int
-        Directed edges of the nodes of this process.
     sink : Sink
     start : int
         The iteration before the first.
@@ -168,20 +181,16 @@ class EdgeRows(RowBuffer):
 
     columns = EDGE_COLUMNS
 
-    def __init__(self, n_edges: int, sink: Sink, start: int = 0) -> None:
-        super().__init__(n_edges, len(self.columns), sink, start)
+    def __init__(self, sink: Sink, start: int = 0) -> None:
+        super().__init__(len(self.columns), sink, start)
 
     def rewind(self, failure: NodeFailure) -> None:
         """Drop the iterations that are repeated, and the edges to failed nodes."""
         self.rewind_to(failure.t, failure.kept)
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
-        rows, start = self.next_rows(), 0
-        for node in nodes:
-            state = node.penalty
-            stop = start + len(state.eta)
-            rows[start:stop, 0] = state.eta
-            rows[start:stop, 1] = state.spent
-            rows[start:stop, 2] = state.budget
-            rows[start:stop, 3] = node.links.lengths
-            start = stop
+    def __call__(self, t: int, run: Run) -> None:
+        penalty = run.state.penalty
+        rows = self.next_rows(len(run.arcs), len(self.columns))
+        for k, name in enumerate(EDGE_COLUMNS[:3]):
+            rows[:, k] = run.by_edge(penalty[name]) if name in penalty else 0.0
+        rows[:, 3] = run.by_edge(run.exchange.lengths)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from dadmm import penalty
-from dadmm.admm.stopping import CRITERIA, TRAIL, Rule, stride
+from dadmm.admm.build import RunFactory
+from dadmm.admm.stopping import CRITERIA, TRAIL, GlobalStopping, Rule, stride
 from dadmm.core.layout import Vector
-from dadmm.resilience.runner import HostedNodes, NodeFactory
+from dadmm.penalty import Scheme
+from dadmm.resilience.runner import LocalRun
 
 
 @dataclass(frozen=True)
@@ -107,43 +109,40 @@ class Ending:
 
 
 def find(
-    local: HostedNodes, factory: NodeFactory, iterations: int, converged: bool
+    local: LocalRun, factory: RunFactory, init: str, iterations: int, converged: bool
 ) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
-    rule, global_stopping, node = factory.rule, local.global_stopping, local.nodes[0]
-    scheme: Any = factory.scheme
-    together = global_stopping is not None and rule.name == "objective"
-    standings = [node.standing for node in local.nodes]
-    if together:
-        assert global_stopping is not None
-        standings = [global_stopping.standing] * len(local.nodes)
-    heard = iterations - 1 if together else iterations
-    own = []
-    for each in standings:
-        t, verdict = each.hurdle(heard) if converged else each.unmet
-        worst = verdict.worst
-        own.append((t, worst, verdict[worst], (-1, *verdict[3:])[worst], *each.trail))
-    rows = local.exchange.collect(np.array(own))
+    run, scheme = local.run, cast(Scheme, factory.scheme)
+    rule, stopping = factory.rule, run.stopping
+    joint = isinstance(stopping, GlobalStopping) and stopping.is_joint
+    heard = iterations - 1 if joint else iterations
+    if joint:
+        assert isinstance(stopping, GlobalStopping)
+        standing = stopping.network
+        worst = standing.last_unmet(heard) if converged else standing.unmet
+    else:
+        worst, standing = stopping.ending(heard, converged), stopping.standing
+    own = [[*worst, *standing.trail]] * len(run.nodes)
+    rows = run.exchange.collect(np.array(own))
     found, trails = rows[:, :-TRAIL], rows[:, -TRAIL:]
     # the latest; of several, the furthest from its limit
-    k = int(np.lexsort((-found[:, 2], -found[:, 0]))[0])
-    iteration, criterion, factor, part = found[k].tolist()
-    names = node.layout.names
+    k = int(np.lexsort((found[:, 4], -found[:, 1], -found[:, 0]))[0])
+    iteration, factor, criterion, part, node = found[k].tolist()
     spacing = stride(max(heard, 1))
     return Ending(
         rule=rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
-        part=None if part < 0 else names[int(part)],
-        node=None if together else local.names[k],
+        part=None if part < 0 else run.layout.names[int(part)],
+        node=None if joint else int(node),
         iteration=int(iteration),
         factor=factor,
         trail=trails[:, : -(-heard // spacing)].max(axis=0),
         spacing=spacing,
-        patience=standings[0].patience,
-        delay=standings[0].delay + together,
+        patience=standing.patience,
+        delay=standing.delay + joint,
         scheme=penalty.name_of(scheme),
         eta0=scheme.eta0 if "eta0" in scheme.uses else None,
-        convex=bool(getattr(node.problem, "convex", False)),
-        init=factory.init,
+        convex=bool(getattr(run.local.problems[0], "convex", False)),
+        init=init,
     )

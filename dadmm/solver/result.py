@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dadmm.admm.build import RunFactory
 from dadmm.admm.certificate import Certificate, distance_bound
-from dadmm.admm.node import PHASES, Node
-from dadmm.core.interfaces import Exchange, Traffic
+from dadmm.admm.clock import PHASES
+from dadmm.admm.loop import Run
+from dadmm.core.interfaces import Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
-from dadmm.resilience.runner import HostedNodes, NodeFactory
+from dadmm.resilience.runner import LocalRun
 from dadmm.results.history import History, Recorder
 from dadmm.solver.ending import Ending, find
 
@@ -110,8 +112,9 @@ class Result:
 
 
 def gather(
-    local: HostedNodes,
-    factory: NodeFactory,
+    local: LocalRun,
+    factory: RunFactory,
+    init: str,
     iterations: int,
     reason: str,
     recorder: Recorder,
@@ -121,31 +124,29 @@ def gather(
 
     ``before`` has the seconds (4,) of nodes in earlier sessions of the run.
     """
-    exchange, nodes = local.exchange, local.nodes
-    layout = nodes[0].layout
-    none = np.zeros(len(PHASES))
-    own = [
-        (*node.theta, node.objective, *node.total_seconds,
-         *(node.total_seconds - before.get(node.index, none)),
-         node.disagreement, node.residual, node.gap, node.lag)
-        for node in nodes
-    ]  # fmt: skip
-    table = exchange.collect(np.array(own))
-    measured = table[:, layout.size + 1 :].T.copy()
-    eta = np.concatenate([node.penalty.eta for node in nodes])
+    run, work = local.run, local.run.work
+    exchange, size, phases = run.exchange, run.layout.size, len(PHASES)
+    earlier = [before.get(i, np.zeros(phases)) for i in run.names.tolist()]
+    own = np.column_stack(
+        [run.state.theta, work.objective, run.seconds, run.seconds - earlier,
+         work.disagreement, work.residual, run.gaps, work.lag]
+    )  # fmt: skip
+    table = exchange.collect(run.by_node(own))
+    measured = table[:, size + 1 :].T.copy()
+    eta = run.by_edge(run.state.penalty["eta"])
     return Result(
-        topology=local.topology,
-        layout=layout,
-        theta=table[:, : layout.size].copy(),
+        topology=run.topology,
+        layout=run.layout,
+        theta=table[:, :size].copy(),
         eta=exchange.collect(eta[:, None])[:, 0],
-        objectives=table[:, layout.size].copy(),
+        objectives=table[:, size].copy(),
         reason=reason,
         iterations=iterations,
-        certificate=Certificate(*measured[2 * len(PHASES) :]),
-        ending=find(local, factory, iterations, reason == "converged"),
-        traffic=_traffic(nodes, exchange, local.topology),
-        seconds=Seconds(*measured[len(PHASES) : 2 * len(PHASES)]),
-        seconds_of_all_sessions=Seconds(*measured[: len(PHASES)]),
+        certificate=Certificate(*measured[2 * phases :]),
+        ending=find(local, factory, init, iterations, reason == "converged"),
+        traffic=_traffic(run),
+        seconds=Seconds(*measured[phases : 2 * phases]),
+        seconds_of_all_sessions=Seconds(*measured[:phases]),
         history=recorder.history(exchange),
         nodes=np.array(local.names),
         lost=tuple(local.lost),
@@ -153,15 +154,15 @@ def gather(
     )
 
 
-def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> Traffic:
+def _traffic(run: Run) -> Traffic:
     """Return the number of messages and bytes that all nodes have sent."""
-    own = [
-        np.column_stack([exchange.sent[i], node.links.silent, node.links.lost])
-        for i, node in zip(exchange.hosted, nodes, strict=True)
-    ]
-    counts = exchange.collect(np.vstack(own)).astype(np.int64)
+    kept, none = run.state.sending, np.zeros(len(run.arcs), dtype=np.int64)
+    own = np.column_stack(
+        [run.exchange.sent, kept.get("silent", none), kept.get("lost", none)]
+    )
+    counts = run.exchange.collect(run.by_edge(own)).astype(np.int64)
     messages, data, silent, lost = counts.T.copy()
     # receivers count lost payloads, so the sender's row is the reverse edge
     return Traffic(
-        messages, data, silent, lost[topology.reverse], *exchange.collectives
+        messages, data, silent, lost[run.topology.reverse], *run.exchange.collectives
     )

@@ -11,22 +11,22 @@ from typing import Any, ParamSpec, TypeVar
 import numpy as np
 
 from dadmm import penalty
-from dadmm.admm.algorithm import Callback
+from dadmm.admm.build import RunFactory, row_order
+from dadmm.admm.loop import Callback
 from dadmm.admm.stopping import AGREEMENTS, Rule
 from dadmm.core.checks import MOST_SEED, check_integer, check_number
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from dadmm.core.interfaces import Exchange, Problem, World
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import one_blas_thread
 from dadmm.exchange import InProcessExchange, check_wait, identity
 from dadmm.exchange.sending import EVERYTHING, Sending, check_loss
-from dadmm.exchange.wire import width
 from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.resilience.runner import NodeFactory, run_with_recovery
+from dadmm.resilience.runner import LocalRun, run_with_recovery
 from dadmm.results.history import Recorder
 from dadmm.results.rows import Observe
 from dadmm.solver.result import Result, gather
@@ -151,8 +151,7 @@ def solve(
     observe : dict of str to callable, optional
         Further columns of the history. Each is a function of theta (size,).
     callbacks : sequence of callables
-        Called with ``(t, nodes)`` after each iteration, see
-        `dadmm.admm.algorithm.iterate`.
+        Called with ``(t, run)`` after each iteration, see `dadmm.admm.loop.iterate`.
     checkpoints : Checkpoints, optional
         Where and when to save the state of the run, and whether to resume it. The
         history of a resumed run starts at the resume.
@@ -192,36 +191,29 @@ def solve(
         _open(checkpoints, tuple(hosted), given)
     with one_blas_thread():
         starts = _starts(hosted, topology.n_nodes, layout.size, init, theta0, seed)
-    factory = NodeFactory(
-        hosted,
-        starts,
-        policy,
-        rule,
-        sending,
-        coupling,
-        probe,
-        agreement,
-        init if theta0 is None else "theta0",
+    factory = RunFactory(
+        hosted, starts, policy, rule, sending, coupling, probe, agreement
     )
     # numpy's warnings are off: an objective that is not finite raises an error
     with one_blas_thread(), np.errstate(all="ignore"):
         # not closed on an error: other ranks may still wait, and the job must end
-        exchange = _exchange(topology, layout, comm, wait, on_failure)
-        local = factory.build(exchange, topology, schedule, range(topology.n_nodes))
+        exchange = _exchange(topology, hosted, comm, wait, on_failure)
+        run = factory.build(exchange, topology, schedule)
+        local = LocalRun(run, schedule, tuple(range(topology.n_nodes)))
         start = 0 if checkpoints is None else checkpoints.start
-        recorder = Recorder(local.nodes, observe or {}, record, record_edges, start)
+        recorder = Recorder(run, observe or {}, record, record_edges, start)
         watching = [*callbacks, *recorder.callbacks]
         if max_seconds is not None:
             watching.append(_deadline(max_seconds))
-        if checkpoints is not None:
-            watching.append(checkpoints)
         local, iterations, reason = run_with_recovery(
             local, factory, max_iter, watching, checkpoints
         )
         before = {} if checkpoints is None else checkpoints.seconds_before
-        result = gather(local, factory, iterations, reason, recorder, before)
-        left = local.exchange.comm if local.lost else comm
-        local.exchange.close()
+        how = init if theta0 is None else "theta0"
+        result = gather(local, factory, how, iterations, reason, recorder, before)
+        exchange = local.run.exchange
+        left = exchange.comm if local.lost else comm
+        exchange.close()
         return replace(result, comm=left)
 
 
@@ -330,16 +322,20 @@ def _starts(
 
 
 def _exchange(
-    topology: Topology, layout: Layout, comm: Any, wait: str, on_failure: str
+    topology: Topology,
+    hosted: dict[int, Problem],
+    comm: Any,
+    wait: str,
+    on_failure: str,
 ) -> Exchange:
-    longest = width(layout.shared_size)
+    size = next(iter(hosted.values())).layout.shared_size
     if comm is None:
-        return InProcessExchange(topology, longest)
+        return InProcessExchange(topology, size, row_order(topology, hosted))
     from dadmm.exchange.mpi import MPIExchange
 
-    return MPIExchange(comm, topology, longest, wait, on_failure == "continue")
+    return MPIExchange(comm, topology, size, wait, on_failure == "continue")
 
 
 def _deadline(seconds: float) -> Callback:
     end = monotonic() + seconds
-    return lambda t, nodes: "max_seconds" if monotonic() > end else None
+    return lambda t, run: "max_seconds" if monotonic() > end else None

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.admm.crew import stacks
+from dadmm.admm.local import stacks
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
