@@ -160,7 +160,9 @@ class Topology:
         By default the radius is sqrt(2 log(n) / (pi n)), or the least that connects
         the points if this is larger.
         """
-        _check_count(n, 0 if radius is None else _expected_pairs(n, radius))
+        _check_count(n)
+        if radius is not None:
+            _check_count(n, _expected_pairs(n, radius))
         x, y = np.random.default_rng(seed).random((2, n))
 
         def within(reach: float) -> tuple[Integers, NDArray[np.float64]]:
@@ -292,7 +294,7 @@ class Topology:
     def diameter(self) -> int:
         """Largest number of edges on a shortest path between two nodes.
 
-        It can take minutes where `diameter_bound` differs from it.
+        It is exact, and can take hours where `diameter_bound` is not.
         """
         return self._diameter(math.inf)
 
@@ -378,9 +380,9 @@ def _check_count(n_nodes: int, n_edges: int = 0) -> None:
         )
     if n_edges > MOST_EDGES:
         raise TopologyError(
-            f"this graph of {n_nodes} nodes would have about {n_edges} edges, and at most "
-            f"{MOST_EDGES} are allowed; use fewer nodes, or a graph with fewer edges "
-            "such as ring or grid"
+            f"this graph of {n_nodes} nodes would have about {n_edges} edges, and at "
+            f"most {MOST_EDGES} are allowed; use fewer nodes, or a graph with fewer "
+            "edges such as ring or grid"
         )
 
 
