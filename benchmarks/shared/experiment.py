@@ -21,9 +21,9 @@ from time import monotonic
 from typing import Any, NoReturn
 
 import numpy as np
+from dadmm.admm.node import Node
 
 import dadmm
-from dadmm.admm.node import Node
 from dadmm.admm.stopping import GlobalStopping, Rule
 from dadmm.cli import presets
 from dadmm.cli.config import RunConfig

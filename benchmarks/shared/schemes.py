@@ -115,7 +115,9 @@ class NodeSpectral(Scheme):
         factor = np.array(
             [
                 min(max(wanted_weight(move, weight) / weight, 1.0 / most), most)
-                for move, weight in zip(now - before, (2.0 * total).tolist(), strict=True)
+                for move, weight in zip(
+                    now - before, (2.0 * total).tolist(), strict=True
+                )
             ]
         )
         eta = equations.clamp(state["eta"] * incidence.spread(factor), self.eta0)

@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from dadmm.admm.node import Node
 
 import dadmm
 from benchmarks.shared.cases import Goal, instance
 from benchmarks.shared.schemes import SCHEMES, build
 from dadmm.admm.curvature import curvature
-from dadmm.admm.node import Node
 from dadmm.core.errors import ProblemError
 from dadmm.exchange import wire
 from dadmm.graphs.topology import GRAPHS, Topology

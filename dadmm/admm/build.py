@@ -177,8 +177,8 @@ class RunFactory:
         topology: Topology,
         schedule: Schedule | None,
     ) -> list[Gate]:
-        sending, gates = self.sending, []
-        period = 1
+        sending, period = self.sending, 1
+        gates: list[Gate] = []
         if schedule is not None:
             period = schedule.period
             gates.append(Scheduled(schedule.active_edges(topology)[:, arcs]))

@@ -227,7 +227,7 @@ class Halfway:
         """
         state, work = self.state, self.work
         gap = np.subtract(state.sent, state.received, out=work.gap)
-        moved = np.sqrt(np.vecdot(work.drift, work.drift))
+        moved: np.ndarray = np.sqrt(np.vecdot(work.drift, work.drift))
         moved += 0.5 * np.sqrt(np.vecdot(gap, gap))
         moved *= state.eta
         return moved
@@ -259,7 +259,8 @@ class Reflected(Halfway):
         np.add(state.anchors, state.received, out=work.midpoints)
         work.midpoints *= 0.5
         np.subtract(work.midpoints, state.anchors, out=work.drift)
-        alpha = (self.alpha * turn.arrived)[:, None]
+        assert turn.arrived is not None
+        alpha = self.alpha * turn.arrived[:, None]
         state.anchors *= 1.0 - alpha
         state.anchors += np.multiply(work.midpoints, alpha, out=work.scratch)
 

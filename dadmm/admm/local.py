@@ -77,7 +77,9 @@ class Local:
             rows, problem = block.rows, block.problem
             try:
                 stats = problem.expect(theta[rows])
-                found = problem.prox(theta[rows], stats, centre[rows], work.weight[rows])
+                found = problem.prox(
+                    theta[rows], stats, centre[rows], work.weight[rows]
+                )
             except BREAKDOWNS as error:
                 raise self._breakdown(block, error) from error
             self._stats.append(stats)

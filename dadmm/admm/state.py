@@ -14,8 +14,7 @@ Arrays = dict[str, np.ndarray]
 NODE, EDGE, RUN = "node", "edge", "run"
 
 
-def _rows(of: str) -> Any:
-    return field(metadata={"of": of})
+_NODE, _EDGE, _RUN = ({"of": of} for of in (NODE, EDGE, RUN))
 
 
 @dataclass
@@ -27,25 +26,39 @@ class State:
     keep views of these arrays, so all but ``theta`` are written in place.
     """
 
-    theta: Matrix = _rows(NODE)  # (n, size)
-    mean: Matrix = _rows(NODE)  # (n, m) of the neighbours' theta
-    objective: Vector = _rows(NODE)  # (n,) f_i in the last iteration that was not idle
-    held: np.ndarray = _rows(NODE)  # (n,) iterations in a row that met the rule
-    streak: np.ndarray = _rows(NODE)  # (n,) iterations in a row that were satisfied
-    header: np.ndarray = _rows(NODE)  # (n,) as in the node's messages, see `wire`
-    measured: Matrix = _rows(NODE)  # (n, ...) the numbers of the last iteration
-    seconds: Matrix = _rows(NODE)  # (n, 4) of each phase
-    posted: Arrays = _rows(NODE)  # rows in collectives that are under way, by name
-    sent: Matrix = _rows(EDGE)  # (E, m) theta_i as the neighbour has it
-    received: Matrix = _rows(EDGE)  # (E, m) theta_j
-    multipliers: Matrix = _rows(EDGE)  # (E, m) lambda_ij
-    anchors: Matrix = _rows(EDGE)  # (E, m) z_ij
-    eta: Vector = _rows(EDGE)  # (E,) eta_ij, as used
-    penalty: Arrays = _rows(EDGE)  # of the scheme; "eta" is what this end proposes
-    sending: Arrays = _rows(EDGE)  # of the gates
-    traffic: np.ndarray = _rows(EDGE)  # (E, 2) messages and bytes
-    stopping: Matrix = _rows(NODE)  # (n, ...) what `Stopping.save` returned
-    idle: np.ndarray = _rows(RUN)  # () iterations in which no edge was used
+    theta: Matrix = field(metadata=_NODE)  # (n, size)
+    mean: Matrix = field(metadata=_NODE)  # (n, m) of the neighbours' theta
+    objective: Vector = field(
+        metadata=_NODE
+    )  # (n,) f_i in the last iteration that was not idle
+    held: np.ndarray = field(
+        metadata=_NODE
+    )  # (n,) iterations in a row that met the rule
+    streak: np.ndarray = field(
+        metadata=_NODE
+    )  # (n,) iterations in a row that were satisfied
+    header: np.ndarray = field(
+        metadata=_NODE
+    )  # (n,) as in the node's messages, see `wire`
+    measured: Matrix = field(
+        metadata=_NODE
+    )  # (n, ...) the numbers of the last iteration
+    seconds: Matrix = field(metadata=_NODE)  # (n, 4) of each phase
+    posted: Arrays = field(
+        metadata=_NODE
+    )  # rows in collectives that are under way, by name
+    sent: Matrix = field(metadata=_EDGE)  # (E, m) theta_i as the neighbour has it
+    received: Matrix = field(metadata=_EDGE)  # (E, m) theta_j
+    multipliers: Matrix = field(metadata=_EDGE)  # (E, m) lambda_ij
+    anchors: Matrix = field(metadata=_EDGE)  # (E, m) z_ij
+    eta: Vector = field(metadata=_EDGE)  # (E,) eta_ij, as used
+    penalty: Arrays = field(
+        metadata=_EDGE
+    )  # of the scheme; "eta" is what this end proposes
+    sending: Arrays = field(metadata=_EDGE)  # of the gates
+    traffic: np.ndarray = field(metadata=_EDGE)  # (E, 2) messages and bytes
+    stopping: Matrix = field(metadata=_NODE)  # (n, ...) what `Stopping.save` returned
+    idle: np.ndarray = field(metadata=_RUN)  # () iterations in which no edge was used
 
     def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
         """Return a copy of these rows.
@@ -55,15 +68,14 @@ class State:
         node, edge : index of the first axis
             All rows by default.
         """
-        at = {NODE: node, EDGE: edge, RUN: ...}
-        return State(
-            **{
-                name: {key: array[at[of]].copy() for key, array in value.items()}
-                if isinstance(value, dict)
-                else value[at[of]].copy()
-                for name, of, value in self._fields()
-            }
-        )
+        at, chosen = {NODE: node, EDGE: edge, RUN: ...}, {}
+        for name, of, value in self._fields():
+            if isinstance(value, dict):
+                rows: Any = {key: array[at[of]].copy() for key, array in value.items()}
+            else:
+                rows = value[at[of]].copy()
+            chosen[name] = rows
+        return State(**chosen)
 
     def assign(self, other: State) -> None:
         """Take over the values of a state of the same shape, in place."""

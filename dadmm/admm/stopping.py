@@ -73,9 +73,15 @@ class Measured(NamedTuple):
         """Return the numbers (..., K, n) of one or more iterations by name."""
         rows = np.moveaxis(numbers, -2, 0)
         names, vectors = Work.NUMBERS, len(Work.VECTORS)
-        named = [rows[names.index(name)] for name in cls._fields[:4]]
         lengths, parts = rows[len(names) :][:vectors], rows[len(names) + vectors :]
-        return cls(*named, lengths, parts.reshape(5, n_parts, *rows.shape[1:]))
+        return cls(
+            objective=rows[names.index("objective")],
+            previous=rows[names.index("previous")],
+            primal=rows[names.index("primal")],
+            dual=rows[names.index("dual")],
+            lengths=lengths,
+            parts=parts.reshape(5, n_parts, *rows.shape[1:]),
+        )
 
 
 @dataclass(frozen=True)
@@ -130,12 +136,14 @@ class Rule:
         if self.name == "residuals":
             theta, mean, pull = now.lengths[:3]
             holds &= now.primal < tolerance * np.maximum(theta, mean)
-            return holds & (now.dual < tolerance * np.maximum(2.0 * pull, 1.0))
+            holds &= now.dual < tolerance * np.maximum(2.0 * pull, 1.0)
+            return holds
         theta, mean, pull, apart, slope = now.parts
         least = self.absolute_tolerance * sizes
         met = apart < least + tolerance * np.maximum(theta, mean)
         met &= slope < least + tolerance * (2.0 * pull)
-        return holds & met.all(axis=0)
+        holds &= met.all(axis=0)
+        return holds
 
     def verdict(self, now: Measured, sizes: Vector) -> Verdict:
         """Return the criteria as multiples of their limits; `met` is the quick form."""
@@ -223,7 +231,9 @@ class Standing:
             if self.held == 1 and t > 1:
                 self.unmet = worst(t - 1)
             if self.held == self.patience:
-                while len(self._candidates) > 1 and self._counts(self._candidates[1], t):
+                while len(self._candidates) > 1 and self._counts(
+                    self._candidates[1], t
+                ):
                     del self._candidates[0]  # a later one will precede the stop
                 self._candidates.append(self.unmet)
         else:

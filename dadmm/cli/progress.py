@@ -11,7 +11,6 @@ from typing import Any
 
 from dadmm.admm.loop import Run
 from dadmm.core.arguments import print_out
-from dadmm.core.layout import Vector
 from dadmm.exchange.launch_link import rank_and_size
 from dadmm.resilience.recovery import NodeFailure
 
@@ -48,12 +47,11 @@ class ProgressLine:
         rate = (t - self._before) / (now - self._start)
         left = (self._max_iter - t) / rate
 
-        def first(column: Vector) -> float:
-            return float(run.by_node(column)[0])
-
+        numbers = run.work.primal, run.work.dual, run.work.objective
+        primal, dual, objective = (float(run.by_node(row)[0]) for row in numbers)
         self._show(
-            f"iteration {t} of at most {self._max_iter}: primal {first(run.work.primal):.1e}, "
-            f"dual {first(run.work.dual):.1e}, f {first(run.work.objective):.6g}; {rate:.0f} per second, "
+            f"iteration {t} of at most {self._max_iter}: primal {primal:.1e}, "
+            f"dual {dual:.1e}, f {objective:.6g}; {rate:.0f} per second, "
             f"at most {_duration(left)} left"
         )
 

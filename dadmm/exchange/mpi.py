@@ -160,14 +160,16 @@ class MPIExchange:
         if (k, first) not in self._receives:
             row, j = self.box.rows[k, first:], self._neighbours[k]
             self._receives[k, first] = self._comm.Recv_init(row, j)
-        return self._receives[k, first]
+        request: MPI.Prequest = self._receives[k, first]
+        return request
 
     def _send(self, source: int, k: int, first: int, n: int) -> MPI.Prequest:
         key = source, k, first, n
         if key not in self._sends:
             row, j = self._sources[source][k, first : first + n], self._neighbours[k]
             self._sends[key] = self._comm.Send_init(row, j)
-        return self._sends[key]
+        request: MPI.Prequest = self._sends[key]
+        return request
 
     def post(self, name: str, rows: Matrix) -> None:
         """Start to share this node's row with all nodes, without blocking."""

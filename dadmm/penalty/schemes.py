@@ -103,9 +103,12 @@ class Scheme:
     def _balance(self, obs: Observation) -> Vector:
         """Return the factor of residual balancing for each edge."""
         factor = equations.balance(obs.primal, obs.dual, self.residual_ratio)
-        return obs.incidence.spread(factor)
+        by_edge: Vector = obs.incidence.spread(factor)
+        return by_edge
 
-    def _spend(self, state: PenaltyState, obs: Observation) -> tuple[Vector, PenaltyState]:
+    def _spend(
+        self, state: PenaltyState, obs: Observation
+    ) -> tuple[Vector, PenaltyState]:
         """Return tau, and the state with its new sums of |tau| and budgets."""
         tau = self._tau(obs)
         spent = state["spent"] + np.abs(tau)

@@ -140,9 +140,7 @@ class Checkpoints:
         self._saved = monotonic()
         if not self._loaded:
             return None
-        states = [
-            State.from_arrays(self._loaded.pop(i)[1]) for i in nodes.tolist()
-        ]
+        states = [State.from_arrays(self._loaded.pop(i)[1]) for i in nodes.tolist()]
         for i, own in zip(nodes.tolist(), states, strict=True):
             self.seconds_before[i] = own.seconds[0].copy()
         return State.join(states)

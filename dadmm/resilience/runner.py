@@ -86,7 +86,7 @@ def run_with_recovery(
                 start, state = checkpoints.start, checkpoints.state(run.names)
             if state is not None:
                 run.restore(state)
-            called = [*callbacks, *last]
+            called: list[Callback] = [*callbacks, *last]
             if exchange.rank_failure:
                 buffer = StateBuffer(run.stopping.reach, start, run.snapshot())
                 called.append(buffer)
