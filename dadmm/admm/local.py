@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,8 @@ class Block(NamedTuple):
     problem: Any
     edges: Any  # of these nodes: a slice or indices
     trial: np.ndarray  # (nodes, 1 + degree, size), or (1 + degree, size) for one node
+    own: np.ndarray  # theta_i in ``trial``
+    probes: np.ndarray  # the probes of the edges in ``trial``
 
 
 class Local:
@@ -95,21 +98,18 @@ class Local:
         state, work = self.state, self.work
         probes = work.midpoints if self.probe == "midpoint" else state.received
         for block, stats in zip(self.blocks, self._stats, strict=True):
-            trial = block.trial
-            theta = state.theta[block.rows]
-            trial[..., 0, :] = theta
+            theta = block.own[...] = state.theta[block.rows]
             if self.probe:
-                lead, degree = trial.shape[:-2], trial.shape[-2] - 1
-                rows = probes[block.edges].reshape((*lead, degree, -1))
-                trial[..., 1:, :] = self.layout.whole(rows, theta[..., None, :])
+                rows = probes[block.edges].reshape((*block.probes.shape[:-1], -1))
+                block.probes[...] = self.layout.whole(rows, theta[..., None, :])
             try:
-                found = block.problem.objectives(trial, stats)
+                found = block.problem.objectives(block.trial, stats)
             except BREAKDOWNS as error:
                 raise self._breakdown(block, error) from error
             work.objective[block.rows] = found[..., 0]
             if self.probe:
                 work.probes[block.edges] = found[..., 1:].ravel()
-        if not np.isfinite(work.objective).all():
+        if not math.isfinite(np.add.reduce(work.objective)):
             raise self._infinite(work.objective, t)
 
     def _breakdown(self, block: Block, error: Exception) -> ProblemError:
@@ -121,6 +121,8 @@ class Local:
 
     def _infinite(self, objective: np.ndarray, t: int) -> ProblemError:
         bad = np.flatnonzero(~np.isfinite(objective))
+        if not len(bad):
+            return ProblemError("the sum of the objectives overflows; rescale the data")
         row = min(bad.tolist(), key=lambda row: int(self.nodes[row]))
         return ProblemError(
             f"node {self.nodes[row]}: the objective is {objective[row]} in iteration "
@@ -165,10 +167,11 @@ def _block(
     incidence: Incidence,
     size: int,
 ) -> Block:
+    shape = 1 + degree, size
     if len(nodes) == 1:
         (row,) = nodes
-        edges = incidence.edges_of(row) if degree else slice(0)
-        return Block(row, problems[row], edges, np.empty((1 + degree, size)))
+        edges, trial = incidence.edges_of(row) if degree else slice(0), np.empty(shape)
+        return Block(row, problems[row], edges, trial, trial[0], trial[1:])
     kind: Any = type(problems[nodes[0]])
     stacked = kind.stack([problems[row] for row in nodes])
     rows: Any = np.array(nodes)
@@ -177,4 +180,5 @@ def _block(
         rows = slice(nodes[0], nodes[-1] + 1)
         first = int(incidence.ends[nodes[0]])
         edges = slice(first, first + degree * len(nodes))
-    return Block(rows, stacked, edges, np.empty((len(nodes), 1 + degree, size)))
+    trial = np.empty((len(nodes), *shape))
+    return Block(rows, stacked, edges, trial, trial[:, 0], trial[:, 1:])

@@ -129,9 +129,8 @@ class Rule:
         tolerance = self.tolerance
         limit = np.maximum(np.abs(now.objective), 1.0)
         limit *= tolerance
-        change = np.abs(now.objective - now.previous)
-        holds: np.ndarray = change < limit
-        if self.name == "objective" or not holds.any():
+        holds: np.ndarray = np.abs(now.objective - now.previous) < limit
+        if self.name == "objective" or not np.count_nonzero(holds):
             return holds
         if self.name == "residuals":
             theta, mean, pull = now.lengths[:3]
@@ -338,13 +337,18 @@ class Stopping:
         state, work = self.state, self.work
         work.previous[...] = state.objective
         holds = self.rule.met(self._now, self._sizes)
-        self.standing.enter(turn.t, bool(holds.all()), self._worst)
+        n_met = np.count_nonzero(holds)
+        self.standing.enter(turn.t, n_met == len(holds), self._worst)
         self._last[...] = work.numbers
         self._t = turn.t
-        state.held += 1
-        state.held *= holds
-        state.streak += 1
-        state.streak *= state.held > PATIENCE * (self._spell - 1)
+        if n_met:
+            state.held += 1
+            state.held *= holds
+            state.streak += 1
+            state.streak *= state.held > PATIENCE * (self._spell - 1)
+        else:
+            state.held.fill(0)
+            state.streak.fill(0)
         self._vote(box, turn)
 
     def _vote(self, box: Box, turn: Turn) -> None:
@@ -379,7 +383,7 @@ class Stopping:
             Whether a node has met the rule for long enough.
         """
         theirs, mine = self._idle
-        if not satisfied.any() and (
+        if not np.count_nonzero(satisfied) and (
             box.header.tobytes() == theirs and self.state.header.tobytes() == mine
         ):
             return

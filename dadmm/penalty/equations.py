@@ -49,12 +49,13 @@ def tau(
         the neighbour is better.
     """
     spread, span = incidence.spread, f_max - f_min
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = spread(kappa(own, f_min, span))
-        ratio = ratio / kappa(probes, spread(f_min), spread(span))
-    ratio -= 1.0
     clear = span > 1e-12 * np.maximum(-f_min, f_max)
-    return ratio if clear.all() else np.where(spread(clear), ratio, 0.0)
+    flat = np.count_nonzero(clear) < len(clear)
+    if flat:
+        span = np.where(clear, span, 1.0)
+    ratio = spread(kappa(own, f_min, span)) / kappa(probes, spread(f_min), spread(span))
+    ratio -= 1.0
+    return np.where(spread(clear), ratio, 0.0) if flat else ratio
 
 
 def balance(
@@ -108,13 +109,14 @@ def grow(
     ----------
     budget, growths, spent : ndarray of shape (E,)
     change : ndarray of shape (E,)
-        ``|f_i(theta_i^t) - f_i(theta_i^(t-1))|``; zero where there is no t - 1.
+        ``|f_i(theta_i^t) - f_i(theta_i^(t-1))|``.
     budget0, decay, trigger : float
         The paper's T, alpha and beta. The k-th raise adds ``alpha^k T``, so a budget
         stays below ``T / (1 - alpha)``, which is equation (11).
     """
-    raised = (change > trigger) & (spent >= budget)
-    if not raised.any():
+    raised = spent >= budget
+    raised &= change > trigger
+    if not np.count_nonzero(raised):
         return budget, growths
     growths = growths + raised
     return budget + np.where(raised, decay**growths * budget0, 0.0), growths
