@@ -47,12 +47,10 @@ def test_nodes_that_leave_again_have_not_arrived(stretches, first, for_good, see
     ("file", "problem", "graph", "label", "init", "seed"),
     [
         ("schemes", "quadratic-0.5", "ring", "auto", "shared", 0),
-        ("schemes", "quadratic-1", "complete", "edge_ratio 1.6", "shared", 0),
         ("schemes", "logistic", "star", "auto", "shared", 0),
         ("schemes", "lasso", "grid", "auto", "shared", 0),
         ("schemes", "quadratic-0.5", "complete", "edge_balance", "shared", 0),
         ("schemes", "logistic", "complete", "node_spectral", "shared", 0),
-        ("dppca", "dppca", "complete", "auto", "shared", 1),
         ("dppca", "dppca", "cluster", "auto", "independent", 2),
         ("dppca", "dppca", "complete", "vp", "shared", 2),
         ("dppca", "dppca", "cluster", "nap 1.6", "shared", 3),
@@ -117,15 +115,11 @@ def test_messages_are_those_that_the_exchange_counts(scheme):
     trial = Trial("quadratic-0", "ring", 10, 0, scheme, 1.6, 30.0)
     row = trials.outcome(trial)
 
+    problems = cases.instance("quadratic-0", 10, 0).problems
     result = dadmm.solve(
-        cases.instance("quadratic-0", 10, 0).problems,
-        dadmm.Topology.ring(10),
-        scheme=scheme,
-        relaxation=1.6,
-        eta0=30.0,
-        tolerance=0.0,
-        max_iter=row["for_good"],
-    )
+        problems, dadmm.Topology.ring(10), scheme=scheme, relaxation=1.6, eta0=30.0,
+        tolerance=0.0, max_iter=row["for_good"],
+    )  # fmt: skip
 
     assert row["messages"] == result.traffic.messages
     assert row["bytes"] == result.traffic.edge_bytes.sum()
