@@ -205,8 +205,6 @@ def table(found: Waiting, rows: int = 5) -> str:
     return "\n".join(lines)
 
 
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the waiting times of a run; return the exit code."""
     parser = Parser(
