@@ -8,6 +8,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar
 
@@ -61,6 +62,7 @@ class FitData(NamedTuple):
         return counts, total / np.maximum(counts, 1.0)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Consensus(BaseEstimator):
     """The base of estimators that the nodes of a network fit together.
 
@@ -88,19 +90,13 @@ class Consensus(BaseEstimator):
         Clones share the communicator; a pickled estimator does not contain it.
     """
 
-    def __init__(
-        self,
-        n_nodes: int | None,
-        topology: str | Topology,
-        scheme: str | Scheme,
-        tolerance: float,
-        max_iter: int,
-        options: dict[str, Any] | None,
-        comm: Any,
-    ) -> None:
-        self.n_nodes, self.topology, self.scheme = n_nodes, topology, scheme
-        self.tolerance, self.max_iter = tolerance, max_iter
-        self.options, self.comm = options, comm
+    n_nodes: int | None = None
+    topology: str | Topology = "ring"
+    scheme: str | Scheme = "auto"
+    tolerance: float = 1e-4
+    max_iter: int = 1000
+    options: dict[str, Any] | None = None
+    comm: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "comm": None}

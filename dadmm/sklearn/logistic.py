@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -15,8 +16,6 @@ from dadmm import problems
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
-from dadmm.graphs.topology import Topology
-from dadmm.penalty import Scheme
 from dadmm.sklearn.base import (
     Consensus,
     check_positive,
@@ -26,6 +25,7 @@ from dadmm.sklearn.base import (
 )
 
 
+@dataclass(eq=False, repr=False)
 class LogisticRegression(ClassifierMixin, Consensus):
     """Minimise ``C sum log(1 + exp(-s (x' w + b))) + 1/2 |w|^2``, s = -1 or 1.
 
@@ -57,21 +57,9 @@ class LogisticRegression(ClassifierMixin, Consensus):
         As in scikit-learn.
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        n_nodes: int | None = None,
-        topology: str | Topology = "ring",
-        scheme: str | Scheme = "auto",
-        tolerance: float = 1e-4,
-        max_iter: int = 1000,
-        options: dict[str, Any] | None = None,
-        comm: Any = None,
-    ) -> None:
-        super().__init__(n_nodes, topology, scheme, tolerance, max_iter, options, comm)
-        self.C, self.fit_intercept = C, fit_intercept
+    C: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
 
     @one_thread
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
