@@ -20,12 +20,10 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.results import directory
-from dadmm.results import finish as finishing
 from dadmm.results.lock import RunLock
 from dadmm.results.manifest import Manifest, names_of_run
 from dadmm.results.row_files import RowFiles
 from dadmm.results.rows import Observe
-from dadmm.results.runfolder import RunFolder, read_summary
 from dadmm.results.writing import write_text, writing
 from dadmm.solver.result import Result
 
@@ -75,9 +73,12 @@ def begin(
         if resume is not None:
             collectively(world, _reopen, world, config, folder, graph, start, observe)
         collectively(world, _write_ranks, world, folder)
+        nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
+        edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
         parts = collectively(
-            world, _open_parts, world, config, folder, graph, observe, start
-        )
+            world, RowFiles, folder, world.rank, [(i,) for i in nodes],
+            edges if config.record_edges else None, observe, start,
+        )  # fmt: skip
         lock = collectively(world, _join, folder, first)
     except DadmmError:
         if first is not None:
@@ -119,14 +120,9 @@ def _create(
 
 def _names(world: World, config: RunConfig, n_nodes: int) -> set[str]:
     """Return the names of all files that the run can write."""
-    over_mpi = world.comm is not None
-    return names_of_run(
-        n_nodes,
-        ranks=n_nodes if over_mpi else 1,
-        edges=config.record_edges,
-        over_mpi=over_mpi,
-        saves=config.checkpoint,
-    )
+    over_mpi, edges = world.comm is not None, config.record_edges
+    ranks = n_nodes if over_mpi else 1
+    return names_of_run(n_nodes, ranks, edges, over_mpi, saves=config.checkpoint)
 
 
 def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
@@ -140,6 +136,8 @@ def _check_unfinished(world: World, folder: Path, max_iter: int) -> None:
     summary = folder / "summary.json"
     if world.rank or files.kind(summary) == "none":
         return
+    from dadmm.results.runfolder import RunFolder, read_summary
+
     run = RunFolder(folder, read_summary(summary))
     if run.summary.get("lost_nodes"):
         raise CheckpointError(
@@ -182,27 +180,6 @@ def _write_ranks(world: World, folder: Path) -> None:
         directory.write_ranks_file(folder, places if world.comm is not None else [])
 
 
-def _open_parts(
-    world: World,
-    config: RunConfig,
-    folder: Path,
-    graph: Topology,
-    observe: Observe,
-    start: int,
-) -> RowFiles:
-    """Open the files for the rows of this rank."""
-    nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
-    edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
-    return RowFiles(
-        folder,
-        world.rank,
-        [(i,) for i in nodes],
-        edges if config.record_edges else None,
-        observe,
-        start,
-    )
-
-
 def finish(
     world: World,
     run: RunDirectory,
@@ -216,6 +193,8 @@ def finish(
     """
     parts = run.parts
     if world.rank == 0:
+        from dadmm.results import finish as finishing
+
         left = result.nodes.tolist() if result.lost else None
         finishing.write_results(summary, arrays, parts, left)
         if parts.home == run.folder:
