@@ -22,7 +22,7 @@ from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.results import directory
 from dadmm.results.lock import RunLock
 from dadmm.results.manifest import Manifest, names_of_run
-from dadmm.results.row_files import RowFiles
+from dadmm.results.part_files import RowFiles
 from dadmm.results.rows import Observe
 from dadmm.results.writing import write_text, writing
 from dadmm.solver.result import Result

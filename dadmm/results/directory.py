@@ -13,7 +13,7 @@ from dadmm.core.errors import OutputError
 from dadmm.results import manifest, part_files
 from dadmm.results.lock import LOCK, RunLock
 from dadmm.results.manifest import PARTS, Manifest
-from dadmm.results.row_files import EDGES, history_header
+from dadmm.results.part_files import EDGES, history_header
 from dadmm.results.rows import Observe
 from dadmm.results.writing import write_text, writing
 
@@ -26,15 +26,9 @@ def create(
 ) -> tuple[Path, RunLock]:
     """Make the folder of a run; return its path and the lock on it.
 
-    Parameters
-    ----------
-    out : str or None
-        The folder of ``--out``; None makes ``runs/<name>-<time>``.
-    name : str
-    overwrite : bool
-        Whether the files of a run in ``out`` may be removed.
-    names : collection of str
-        The files that the run may write.
+    ``out`` is the folder of ``--out``; None makes ``runs/<name>-<time>``. With
+    ``overwrite``, the files of a run in ``out`` are removed. The run may write the
+    files ``names``.
     """
     if out is None:
         stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -115,19 +109,8 @@ def reopen(
     """Prepare the folder of a run that continues after iteration ``start``.
 
     Rows up to that iteration are merged into one file. Later rows are removed, because
-    the run computes them again.
-
-    Parameters
-    ----------
-    folder : Path
-    start : int
-    n_nodes : int
-    n_edges : int or None
-        Number of directed edges; None if they are not recorded.
-    observe : dict of str to callable
-        Further columns of the history.
-    names : collection of str
-        The files that the run may write.
+    the run computes them again. ``n_edges`` counts directed edges; None if they are not
+    recorded. The run may write the files ``names``.
     """
     with writing(folder):
         own = Manifest.read(folder, NO_RESUME)
@@ -183,13 +166,8 @@ def write_ranks_file(folder: Path, places: Sequence[str]) -> None:
     """Write ranks.csv so that the launch command can identify failed ranks.
 
     Also write the folder's path to the file that ``DADMM_RUN_FILE`` names, if it is
-    set.
-
-    Parameters
-    ----------
-    folder : Path
-    places : sequence of str
-        "rank host pid" of each node; empty for a run without MPI, which has no file.
+    set. ``places`` has "rank host pid" of each node; a run without MPI has none and
+    no ranks.csv.
     """
     if places:
         rows = []

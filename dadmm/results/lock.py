@@ -21,19 +21,7 @@ class RunLock:
     Rank 0 takes it first, alone. Then all ranks share it, since any of them may be the
     last to exit. A file system without locks is not locked.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the run.
-    first : bool
-        Whether to fail if another process has the lock.
-
-    Raises
-    ------
-    OutputError
-        If another run has the lock, or the file is not a lock of dadmm.
-    OSError
-        If the file cannot be created.
+    Raises OutputError if another run has the lock, or the file is not a lock of dadmm.
     """
 
     def __init__(self, folder: Path, first: bool) -> None:
