@@ -98,8 +98,8 @@ def _parser(settings: Any) -> Parser:
 
 def _add_others(group: argparse._ArgumentGroup, settings: Any) -> None:
     """Add the flags that are not settings."""
-    anew = [item.name for item in fields(settings) if item.metadata["resume"]]
-    flags = ", ".join("--" + name.replace("_", "-") for name in anew)
+    free = [item.name for item in fields(settings) if item.metadata["resume"]]
+    flags = ", ".join("--" + name.replace("_", "-") for name in free)
     group.add_argument(
         "--resume",
         metavar="RUN",

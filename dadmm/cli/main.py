@@ -77,8 +77,8 @@ def _end_all_ranks(world: World, error: Exception) -> NoReturn:
             names = ", ".join(map(str, failed))
             report_error(
                 f"rank {names} failed outside the iterations, during set-up or while "
-                "results were written; use --resume, or start again if there is no "
-                "checkpoint"
+                "results were written; use --resume, or start a new run if there is "
+                "no checkpoint"
             )
         os._exit(FAILED)  # the other ranks notice; an Abort may wait for failed ranks
     world.abort(error)  # ends all ranks, so that none waits for this one

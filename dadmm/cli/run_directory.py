@@ -153,7 +153,7 @@ def _check_unfinished(world: World, folder: Path, max_iter: int) -> None:
     if done >= max_iter:
         raise CheckpointError(
             f"the run in {folder} has done {done} iterations, and "
-            f"max_iter is {max_iter}; raise max_iter to go on"
+            f"max_iter is {max_iter}; raise max_iter to continue"
         )
 
 

@@ -194,7 +194,8 @@ def test_a_problem_without_coefficients_keeps_the_names():
 @pytest.mark.parametrize(
     ("head", "target", "said"),
     [
-        (HOUSES, "prise", "no column 'prise' for the target; its columns are called"),
+        (HOUSES, "prise", "no column 'prise' for the target; its columns are called "
+         "'size, m2', 'rooms', 'price'"),
         ("a,a,price\n", "price", "two columns are called 'a'; give each its own name"),
         (",a,price\n", "price", "column 0 has no name in the header; name it, or rem"),
         ("a,intercept,y\n", "y", "a column is called 'intercept', which is also"),
@@ -203,7 +204,7 @@ def test_a_problem_without_coefficients_keeps_the_names():
         ("a,b,y\n1,,3\n", "y", "row 0, column 1 is nan; samples must be finite, so fi"),
         ('a,"b,y\n', "y", "houses.csv is not a valid .csv file of numbers: unexpected"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_in_a_table_is_one_sentence(head, target, said, capsys):
     write_houses("houses.csv", head)
     words = ("--problem", "ridge", "--data", "houses.csv", "--nodes", 2)

@@ -211,7 +211,7 @@ def test_another_run_is_refused(run, change, name):
 
 def test_another_version_is_refused(run, monkeypatch):
     said = complaint(run, max_iter=19)
-    assert said.endswith("max_iter is 19; raise max_iter to go on")
+    assert said.endswith("max_iter is 19; raise max_iter to continue")
     monkeypatch.setattr("dadmm.core.version.__version__", "9.9.9")
     said = f"is of another version ({dadmm.__version__}, and here it is 9.9.9)"
     assert said in complaint(run)
