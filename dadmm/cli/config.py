@@ -186,6 +186,11 @@ class RunConfig(Settings):
         elif file is not None:
             file = presets.find(file)
         table = cls.from_toml(file) if file is not None else {}
+        if resume is not None and not table:
+            raise ConfigError(
+                f"{file} is empty, so the settings of the run are unknown; restore the "
+                "file, or start a new run"
+            )
         if not trust:
             _check_harmless(table, given, str(file))
         config = cls(**(table | given))

@@ -93,7 +93,7 @@ def _enter(world: World, folder: Path) -> RunLock | None:
     if world.rank:
         return None
     Manifest.read(folder, directory.NO_RESUME)  # or an error
-    with writing(folder):
+    with writing(folder, directory.KEEP):
         return RunLock(folder, first=True)
 
 

@@ -18,6 +18,7 @@ from dadmm.results.rows import Observe
 from dadmm.results.writing import write_text, writing
 
 JOB = ".job"  # the lock of batch jobs
+KEEP = "a run is resumed in its own folder, so make it writable"
 NO_RESUME = "it cannot be resumed; start a new run in another folder"
 
 
@@ -112,7 +113,7 @@ def reopen(
     the run computes them again. ``n_edges`` counts directed edges; None if they are not
     recorded. The run may write the files ``names``.
     """
-    with writing(folder):
+    with writing(folder, KEEP):
         own = Manifest.read(folder, NO_RESUME)
         own.add(names)
         with suppress(FileExistsError):

@@ -51,11 +51,11 @@ def _open(path: Path) -> int:
     try:
         return files.create(path)
     except FileExistsError:
+        plain = files.kind(path) == "file"
+    if plain:
         handle = files.open_plain(path, flags=os.O_RDWR)
-    own = CONTENT.fullmatch(os.pread(handle, 400, 0)) is not None
-    if not own or os.fstat(handle).st_nlink != 1:  # a hard link
+        own = CONTENT.fullmatch(os.pread(handle, 400, 0)) is not None
+        if own and os.fstat(handle).st_nlink == 1:  # not a hard link
+            return handle
         os.close(handle)
-        raise OutputError(
-            f"{path} is not a lock of dadmm; move it away, or choose another folder"
-        )
-    return handle
+    raise OutputError(f"{path} is not a lock of dadmm; move it away")

@@ -144,6 +144,8 @@ def test_an_old_name_gets_a_sentence_with_the_new_one(tmp_path, old, new):
     file.write_text(f"{old} = 1\n")
 
     assert complaint(flag, "1") == f"{flag} is now called {now}"
+    off = flag.replace("--", "--no-"), now.replace("--", "--no-")
+    assert complaint(off[0]) == "{} is now called {}".format(*off)
     assert complaint(f"--config={file}") == f"{file}: {old} is now called {new}"
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 from itertools import count
 from pathlib import Path
+from socket import AF_UNIX, socket
 from types import SimpleNamespace
 
 import numpy as np
@@ -254,6 +255,8 @@ def make_sources(folder: Path) -> np.ndarray:
     for i, own in enumerate(np.array_split(samples, 3)):
         np.save(folder / f"part-{i}.npy", own)
         np.savetxt(folder / f"part-{i}.csv", own, **text)
+    with socket(AF_UNIX) as plug:
+        plug.bind("socket.npy")  # a short path: the folder is the current one
     for i in range(2):
         np.save(folder / f"columns-{i}.npy", samples[:, : 3 + i])
     labels = labels_of(len(samples))
@@ -309,6 +312,7 @@ def test_a_graph_file_decides_how_many_nodes_there_are():
     ("words", "said"),
     [
         (["--data", "none.npy"], "cannot read none.npy: No such file or directory"),
+        (["--data", "socket.npy"], "cannot read socket.npy: it is a socket, not a"),
         (["--data", "samples.doc"], "samples.doc is not a data file; use one of .npy"),
         (["--labels", "0", "--data", "part-{rank}.npy"], "labels go neither with"),
         (["--labels", "9", "--data", "all.npy"], "there is no column 9 of labels"),

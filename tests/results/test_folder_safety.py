@@ -270,6 +270,19 @@ def test_folders_that_become_links_during_a_run_are_not_followed(
     assert contents("mine") == before
 
 
+def test_a_resume_says_what_to_restore_or_move(folder, capsys):
+    """Not to choose another folder: a run is resumed in its own."""
+    (folder / ".lock").unlink()
+    PLANTS["link"](folder / ".lock")
+    assert run("--resume", "run", "--max-iter", 20) == 2
+    said = capsys.readouterr().err
+    assert said == "dadmm: error: run/.lock is not a lock of dadmm; move it away\n"
+    (folder / "config.toml").write_text("")
+    assert run("--resume", "run", "--max-iter", 20) == 2
+    said = "run/config.toml is empty, so the settings of the run are unknown; restore"
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("text", ["my own lock", "process 1 on here\nand more"])
 def test_a_lock_of_somebody_else_stays(tmp_path, text):
     """It would be emptied, for the name of the process."""
