@@ -111,12 +111,8 @@ class Consensus(BaseEstimator):
     ) -> FitData:
         """Return the ranks, the graph and the rows of a fit.
 
-        Parameters
-        ----------
-        check : callable
-            Returns the arrays that were passed to `fit`, or raises.
-        least : int
-            Least number of rows of a node.
+        ``check`` returns the arrays that were passed to `fit`, or raises. A node has at
+        least ``least`` rows.
         """
         world = connect(self.comm)
         arrays = on_all_ranks(world, check)
@@ -169,20 +165,12 @@ class Consensus(BaseEstimator):
 
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
         """Return the result of the run; warn if it did not converge."""
-        alone = data.world.comm is None
-        settings: dict[str, Any] = {
-            "scheme": self.scheme,
-            "tolerance": self.tolerance,
-            "absolute_tolerance": 1e-3 * self.tolerance,
-            "max_iter": self.max_iter,
-            **more,
-            **(self.options or {}),
-        }
+        alone, comm = data.world.comm is None, data.world.comm
+        more |= {"scheme": self.scheme, "max_iter": self.max_iter}
+        more |= {"tolerance": self.tolerance}
+        more |= {"absolute_tolerance": 1e-3 * self.tolerance, **(self.options or {})}
         result = solve(
-            problems if alone else problems[0],
-            data.graph,
-            comm=data.world.comm,
-            **settings,
+            problems if alone else problems[0], data.graph, comm=comm, **more
         )
         if not result.converged and data.world.rank == 0:
             warnings.warn(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadmm import problems
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import World
+from dadmm.core.interfaces import Problem, World
 from dadmm.core.layout import Matrix
 from dadmm.sklearn.base import (
     Consensus,
@@ -81,11 +82,10 @@ class LogisticRegression(ClassifierMixin, Consensus):
             )
         share, middle = alpha / len(data.graph), free * data.means(1)[1]
 
-        def against_others(k: int) -> list[problems.LogisticRegression]:
-            return data.problems(  # type: ignore[return-value]
-                lambda X, y: problems.LogisticRegression(
-                    X - middle, y == classes[k], share, fit_intercept=free
-                )
+        def against_others(k: int) -> list[Problem]:
+            logistic = partial(problems.LogisticRegression, fit_intercept=free)
+            return data.problems(
+                lambda X, y: logistic(X - middle, y == classes[k], share)
             )
 
         runs = range(len(classes)) if len(classes) > 2 else [1]
@@ -136,26 +136,19 @@ def all_labels(world: World, labels: NDArray[Any]) -> NDArray[Any]:
 
     Only rank 0 knows which rank has which label.
     """
-    texts = world.gather_texts(_packed(labels))
-    return _unpacked(world.share(on_all_ranks(world, _joined, texts)))
-
-
-def _packed(labels: NDArray[Any]) -> str:
-    return json.dumps([labels.dtype.str, labels.tolist()])
-
-
-def _unpacked(text: str) -> NDArray[Any]:
-    kind, labels = json.loads(text)
-    return np.array(labels, dtype=kind)
+    texts = world.gather_texts(json.dumps([labels.dtype.str, labels.tolist()]))
+    kind, found = json.loads(world.share(on_all_ranks(world, _joined, texts)))
+    return np.array(found, dtype=kind)
 
 
 def _joined(texts: list[str]) -> str:
-    """Return the labels in all texts, sorted and packed as these are."""
-    found = [_unpacked(text) for text in texts]
+    """Return the labels in all texts, sorted, in the same form; on rank 0."""
+    found = [np.array(labels, kind) for kind, labels in map(json.loads, texts)]
     for rank, other in enumerate(found):
         if isinstance(other[0], str) != isinstance(found[0][0], str):
             raise ProblemError(
                 "labels must be all numbers or all text, but those of rank 0 and rank "
                 f"{rank} differ in type"
             )
-    return _packed(np.unique(np.concatenate(found))) if found else ""
+    together = np.unique(np.concatenate(found or [np.empty(0)]))
+    return json.dumps([together.dtype.str, together.tolist()])
