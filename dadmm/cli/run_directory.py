@@ -51,7 +51,7 @@ def begin(
     All checks come before the first change in an existing folder.
     """
     observe = observe if config.record_angle else {}
-    first: RunLock | None
+    first: RunLock | None  # of rank 0
     if resume is None:
         path, first = collectively(world, _create, world, config, graph.n_nodes)
         folder = Path(world.share(path))
@@ -79,7 +79,8 @@ def begin(
             world, RowFiles, folder, world.rank, [(i,) for i in nodes],
             edges if config.record_edges else None, observe, start,
         )  # fmt: skip
-        lock = collectively(world, _join, folder, first)
+        # any rank may need the lock after rank 0 fails
+        lock = collectively(world, lambda: first or _lock(folder, False))
     except DadmmError:
         if first is not None:
             first.release()
@@ -93,14 +94,12 @@ def _enter(world: World, folder: Path) -> RunLock | None:
     if world.rank:
         return None
     Manifest.read(folder, directory.NO_RESUME)  # or an error
-    with writing(folder, directory.KEEP):
-        return RunLock(folder, first=True)
+    return _lock(folder, True, directory.KEEP)
 
 
-def _join(folder: Path, first: RunLock | None) -> RunLock:
-    """Share rank 0's lock, which other ranks may need after rank 0 fails."""
-    with writing(folder):
-        return first or RunLock(folder, first=False)
+def _lock(folder: Path, first: bool, *instead: str) -> RunLock:
+    with writing(folder, *instead):
+        return RunLock(folder, first)
 
 
 def _create(

@@ -79,7 +79,7 @@ def _of_problem(name: str) -> Callable[[Settings], bool]:
 
 
 # fmt: off
-@dataclass(frozen=True, repr=False)
+@dataclass(repr=False)
 class Settings:
     """All settings of a run. The defaults are the paper's synthetic problem."""
 

@@ -143,24 +143,21 @@ def _merge_up_to(
     whole, parts = folder / f"{kind}.csv", []
     try:
         if part_files.count(whole, start) != n_rows:
-            found = {
-                part: _measure(part, start) for part in part_files.listed(folder, kind)
-            }
-            parts = [part for part, (kept, _) in found.items() if kept]
-            if {kept for kept, _ in found.values() if kept} != {start}:
+            found = []
+            for part in part_files.listed(folder, kind):
+                with part_files.reading(part, folder) as file:
+                    kept, rows, _ = part_files.measure(file, start)
+                found.append((kept, rows))
+                parts += [part] if kept else []
+            if {kept for kept, _ in found if kept} != {start}:
                 return False
-            if sum(rows for _, rows in found.values()) != n_rows:
+            if sum(rows for _, rows in found) != n_rows:
                 return False
         with files.replacing(whole) as draft:
             part_files.merge(parts, header, draft, whole, start)
     except ValueError:  # lines that are not rows
         return False
     return True
-
-
-def _measure(part: Path, last: int) -> tuple[int, int]:
-    with part_files.reading(part, part.parents[1]) as file:
-        return part_files.measure(file, last)[:2]
 
 
 def write_ranks_file(folder: Path, places: Sequence[str]) -> None:
@@ -171,11 +168,9 @@ def write_ranks_file(folder: Path, places: Sequence[str]) -> None:
     no ranks.csv.
     """
     if places:
-        rows = []
-        for node, place in enumerate(places):
-            rank, host, pid = place.split(" ")
-            rows.append((int(rank), f"{rank},{node},{host},{pid}\n"))
-        lines = [line for _, line in sorted(rows)]
+        rows = [(str(node), *place.split(" ")) for node, place in enumerate(places)]
+        rows.sort(key=lambda row: int(row[1]))
+        lines = [f"{rank},{node},{host},{pid}\n" for node, rank, host, pid in rows]
         write_text(folder / "ranks.csv", "".join(["rank,node,host,pid\n", *lines]))
     if file := os.environ.get("DADMM_RUN_FILE"):
         # the run continues without it

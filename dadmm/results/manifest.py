@@ -180,21 +180,19 @@ def forget_parts(manifest: Manifest) -> None:
 def _is_place(path: str) -> bool:
     """Return whether a path is a folder of a run."""
     top, _, rest = path.partition("/")
-    return path in (PARTS, CHECKPOINTS) or (
-        top == CHECKPOINTS and ITERATION.fullmatch(rest) is not None
-    )
+    inner = top == CHECKPOINTS and ITERATION.fullmatch(rest) is not None
+    return inner or path in (PARTS, CHECKPOINTS)
 
 
 def _key(path: str) -> str:
     """Return the name of a path in the manifest."""
+    if _is_place(path):
+        return f"{path.partition('/')[0]}/"
     folder, slash, name = path.rpartition("/")
     if draft := DRAFTS.fullmatch(name):
         name = draft[1]
-    top, _, rest = folder.partition("/")
-    if top == CHECKPOINTS and ITERATION.fullmatch(rest):
+    if "/" in folder and _is_place(folder):
         folder = f"{CHECKPOINTS}/*"
-    if _is_place(path):
-        return f"{path.partition('/')[0]}/"
     return f"{folder}{slash}{name}"
 
 

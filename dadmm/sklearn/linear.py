@@ -26,6 +26,13 @@ from dadmm.sklearn.base import (
 class Linear(RegressorMixin, Consensus):
     """The base of the regressors, which predict ``X coef_ + intercept_``.
 
+    Parameters
+    ----------
+    alpha : float
+    fit_intercept : bool
+    n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`.
+
     Attributes
     ----------
     coef_ : ndarray of shape (n_features,)
@@ -86,12 +93,7 @@ class Linear(RegressorMixin, Consensus):
 class Ridge(Linear):
     """Minimise ``|y - X w - b|^2 + alpha |w|^2``, as scikit-learn's `Ridge` does.
 
-    Parameters
-    ----------
-    alpha : float
-    fit_intercept : bool
-    n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+    `Linear` has the parameters and attributes.
     """
 
     def _problem(self, X: Matrix, y: Vector, alpha: float) -> Problem:
@@ -103,13 +105,7 @@ class Lasso(Linear):
 
     n is the number of rows of all nodes. `dadmm.problems.Lasso` and the command line
     have no factor 1/n: their alpha is n times this one.
-
-    Parameters
-    ----------
-    alpha : float
-    fit_intercept : bool
-    n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+    `Linear` has the parameters and attributes.
     """
 
     _averages = True
@@ -130,9 +126,8 @@ class ElasticNet(Linear):
     alpha : float
     l1_ratio : float
         From 0 to 1.
-    fit_intercept : bool
-    n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+    fit_intercept, n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        As in `Linear`, which has the attributes.
     """
 
     _: KW_ONLY
@@ -156,10 +151,8 @@ class HuberRegressor(Linear):
     ----------
     delta : float
         Error from which the loss is linear, in the unit of y.
-    alpha : float
-    fit_intercept : bool
-    n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+    alpha, fit_intercept, n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        As in `Linear`, which has the other attributes.
 
     Attributes
     ----------
