@@ -52,7 +52,7 @@ def give(
     exchange: Exchange,
     global_stopping: GlobalStopping | None,
 ) -> None:
-    """Let nodes that have met go on from these states."""
+    """Restore nodes, after the initial exchange, from these states."""
     for i, node in zip(exchange.hosted, nodes, strict=True):
         node.restore(states[i]["node"])
         exchange.sent[i][...] = states[i]["sent"]
