@@ -1,22 +1,21 @@
-"""What checkpoints cost: iterations with and without them, and one by itself.
-
-Two runs in one job take turns, block by block, one of which saves its state; so both
-meet the same machine. With the interval that is usual, the cost of one save is shared
-by a minute of iterations.
+"""What do checkpoints cost: iterations with and without them, and one by itself.
 
     mpiexec -n 20 python -m benchmarks.bench_checkpoint [--topology ring]
+
+Two runs in one job take turns, one of which saves its state; so both meet the same
+machine. With the usual interval a minute of iterations shares the cost of one save.
 """
 
 from __future__ import annotations
 
-import argparse
+import shutil
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 
+from benchmarks.shared.commands import parser_of, seconds_of
 from dadmm.cli import setup
 from dadmm.cli.config import RunConfig
 from dadmm.exchange.world import connect
@@ -35,15 +34,14 @@ class Timed(Checkpoints):
         self.took: list[float] = []
 
     def save(self, t, request, take) -> None:
-        start = time.perf_counter()
-        super().save(t, request, take)
+        took = seconds_of(lambda: super(Timed, self).save(t, request, take))
         if t % self.every == 0:
-            self.took.append(time.perf_counter() - start)
+            self.took.append(took)
 
 
 def main() -> None:
     """Measure, and print a table on rank 0."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--topology", default="ring")
     parser.add_argument("--dimension", type=int, default=20)
     parser.add_argument("--iterations", type=int, default=200, help="of each run")
@@ -59,12 +57,13 @@ def main() -> None:
     folder = Path(world.share(tempfile.mkdtemp() if world.rank == 0 else ""))
 
     def run(checkpoints: Checkpoints | None) -> float:
+        def whole() -> None:
+            solve(problem, graph, comm=world.comm, tolerance=0.0, record=False,
+                  max_iter=given.iterations, checkpoints=checkpoints)  # fmt: skip
+            world.comm.Barrier()
+
         world.comm.Barrier()
-        start = time.perf_counter()
-        solve(problem, graph, comm=world.comm, tolerance=0.0, record=False,
-              max_iter=given.iterations, checkpoints=checkpoints)  # fmt: skip
-        world.comm.Barrier()
-        return (time.perf_counter() - start) / given.iterations
+        return seconds_of(whole) / given.iterations
 
     plain, saving, took = [], [], []
     run(None)
@@ -85,10 +84,7 @@ def main() -> None:
               f"{slow / USUAL:.2%} of the time")  # fmt: skip
         print(f"runs that save every 10 iterations take {more:+.0%} (medians of "
               f"{given.rounds})")  # fmt: skip
-        for t in checkpoint.kept(folder):
-            checkpoint.drop(folder, t, world.size)
-        (folder / checkpoint.FOLDER).rmdir()
-        folder.rmdir()
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

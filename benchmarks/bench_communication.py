@@ -16,7 +16,6 @@ Writes results/communication.csv and figures/communication-*.png beside this fil
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -28,9 +27,11 @@ import numpy as np
 
 import dadmm
 from benchmarks.shared.cases import Goal, Near, instance
+from benchmarks.shared.commands import OUT, RESULTS
 from benchmarks.shared.communication_report import draw_pareto, print_tables
-from benchmarks.shared.experiment import arguments, run_all, write_rows
+from benchmarks.shared.experiment import arguments, file_name, run_all, write_rows
 from benchmarks.shared.trials import Arrival, Outcome, best_penalty
+from dadmm.admm.loop import Run
 from dadmm.core.interfaces import Problem
 from dadmm.data.shard import split
 from dadmm.exchange.sending import Sending
@@ -43,7 +44,6 @@ from dadmm.timing.trace import Trace
 NODES, CAP = 20, 1500
 NETWORKS = ("lan", "wan", "wireless")
 WORK = 1e-4  # seconds of a node's local problem, for the modelled time
-HERE = Path(__file__).parent
 SENDINGS: dict[str, dict[str, Any]] = {
     "float64": {},
     "float32": {"payload": "float32"},
@@ -75,8 +75,8 @@ class Talk:
     @property
     def name(self) -> str:
         """A name that no other run has."""
-        settings = asdict(self) | SENDINGS[self.sending]
-        return hashlib.sha1(repr(sorted(settings.items())).encode()).hexdigest()[:16]
+        words = (self.problem, self.graph, self.scheme)
+        return file_name(words, asdict(self), SENDINGS[self.sending])
 
 
 @lru_cache(maxsize=4)
@@ -84,7 +84,13 @@ def setting(problem: str) -> tuple[Sequence[Problem], Goal, Any]:
     """Return the nodes' problems, the goal, and a measure of the error."""
     if problem == "ppca":
         case = instance("dppca", NODES, 1)
-        return case.problems, case.goal, _angle(case.goal)
+        goal: Any = case.goal
+
+        def angle(theta: np.ndarray) -> float:  # in degrees, the largest
+            own = goal.layout.views(theta).W
+            return float(dadmm.metrics.subspace_angle(own, goal.W).max())
+
+        return case.problems, goal, angle
     from sklearn.datasets import load_breast_cancer
 
     X, y = load_breast_cancer(return_X_y=True)
@@ -103,16 +109,6 @@ def setting(problem: str) -> tuple[Sequence[Problem], Goal, Any]:
     return nodes, Near(optimum), error
 
 
-def _angle(goal: Any) -> Any:
-    """Return the largest angle to the centralised subspace, in degrees."""
-
-    def error(theta: np.ndarray) -> float:
-        own = goal.layout.views(theta).W
-        return float(dadmm.metrics.subspace_angle(own, goal.W).max())
-
-    return error
-
-
 class Watch:
     """Note the error and what was sent, until it is known when the nodes arrived."""
 
@@ -122,13 +118,11 @@ class Watch:
         self.sent: list[np.ndarray] = []
         self.silent: list[int] = []  # so far
 
-    def __call__(self, t: int, nodes: Any) -> None:
-        theta = np.array([node.theta for node in nodes])
-        self.errors.append(self.error(theta))
-        self.sent.append(np.concatenate([node.links.lengths for node in nodes]))
-        self.silent.append(sum(int(node.links.silent.sum()) for node in nodes))
-        if self.arrival.known(t, self.goal(theta)):
-            nodes[0].done = True  # all nodes are here, and the loop asks the first
+    def __call__(self, t: int, run: Run) -> str | None:
+        self.errors.append(self.error(run.theta))
+        self.sent.append(run.by_edge(run.exchange.lengths))
+        self.silent.append(int(run.state.sending.get("silent", np.zeros(1)).sum()))
+        return "stop" if self.arrival.known(t, self.goal(run.theta)) else None
 
 
 def work(talk: Talk) -> dict[str, Any]:
@@ -137,17 +131,10 @@ def work(talk: Talk) -> dict[str, Any]:
     graph = GRAPHS[talk.graph](NODES, 0)
     watch = Watch(goal, error, talk.cap)
     result = dadmm.solve(
-        problems,
-        graph,
-        scheme=talk.scheme,
-        eta0=talk.eta0,
-        sending=Sending(**SENDINGS[talk.sending]),
-        tolerance=0,
-        max_iter=watch.arrival.longest,
-        seed=1,
-        record=False,
-        callbacks=[watch],
-    )
+        problems, graph, scheme=talk.scheme, eta0=talk.eta0,
+        sending=Sending(**SENDINGS[talk.sending]), tolerance=0,
+        max_iter=watch.arrival.longest, seed=1, record=False, callbacks=[watch],
+    )  # fmt: skip
     first, for_good = watch.arrival.first, watch.arrival.for_good
     sent = np.array(watch.sent, dtype=float)
     opening = result.traffic.edge_bytes - sent.sum(axis=0)
@@ -161,7 +148,9 @@ def work(talk: Talk) -> dict[str, Any]:
             "bytes": int(total[for_good - 1]),
             "silent": watch.silent[for_good - 1],
         }
-        trace = traced(graph, sent[:for_good], opening)
+        none = np.zeros((for_good, NODES))
+        times = (none + WORK, none, none, none)
+        trace = Trace(graph.edges, *times, sent[:for_good], opening)
         for name in NETWORKS:
             outcome[f"{name}_seconds"] = replay(trace, Network.read(name)).seconds
     keep = np.unique(np.geomspace(1, len(total), 120).astype(int)) - 1
@@ -170,12 +159,6 @@ def work(talk: Talk) -> dict[str, Any]:
         "error": np.array(watch.errors)[keep].tolist(),
     }
     return outcome | {"dadmm": dadmm.__version__, "numpy": np.__version__}
-
-
-def traced(graph: dadmm.Topology, sent: np.ndarray, opening: np.ndarray) -> Trace:
-    """Return the timing of a run whose nodes work for WORK seconds."""
-    none = np.zeros((len(sent), graph.n_nodes))
-    return Trace(graph.edges, none + WORK, none, none, none, sent, opening)
 
 
 def best_eta(problem: str, graph: str, out: Path) -> float:
@@ -192,7 +175,7 @@ def best_eta(problem: str, graph: str, out: Path) -> float:
 def main() -> None:
     """Run all, print the tables, write rows and figures."""
     given = arguments(__doc__)
-    given.out = given.out or Path("/tmp") / "bench-communication"
+    given.out = given.out or OUT / "communication"
     problems = ("logistic",) if given.quick else ("logistic", "ppca")
     graphs = ("ring",) if given.quick else ("ring", "complete")
     names = list(SENDINGS)[:5] if given.quick else list(SENDINGS)
@@ -206,7 +189,7 @@ def main() -> None:
         ]
     rows = run_all(talks, work, given.out, given.jobs)
     print_tables(rows)
-    target = given.out if given.quick else HERE
+    target = given.out if given.quick else RESULTS.parent
     (target / "results").mkdir(exist_ok=True)
     write_rows(rows, target / "results" / "communication.csv")
     for path in draw_pareto(rows, target / "figures"):

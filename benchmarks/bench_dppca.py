@@ -18,13 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from itertools import product
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.shared.experiment import arguments, run_all, say, write_rows
-from benchmarks.shared.trials import Outcome, Trial, Work, row, run
+from benchmarks.shared.commands import OUT, print_markdown, say
+from benchmarks.shared.experiment import arguments, run_all, write_rows
+from benchmarks.shared.trials import Outcome, Trial, outcome, row, run
 
 NODES = 20
 GRAPHS = ("complete", "cluster", "ring")
@@ -46,7 +47,6 @@ RELAXED = ("fixed", "nap")  # that are run with relaxation 1.6, too
 # true subspace: default_rng([0, 0]) is default_rng(0).
 FIRST = 1
 NEVER = float("inf")
-PLACE = ("init", "graph", "label")  # what a median over starts is taken for
 Row = dict[str, Any]
 
 
@@ -68,29 +68,21 @@ def searches(problem: str) -> list[Trial]:
     ]
 
 
-class Search(Work):
+def search(trial: Trial) -> Row:
     """Run a scheme with every eta0 and setting; return the best one's row.
 
     The best is the soonest within the goal for good; where no run stays there, it is
     the first within it. A run is given up when it is outside the goal later than the
     best run so far.
     """
-
-    def __call__(self, trial: Trial) -> Row:
-        best: tuple[Trial, Outcome] | None = None
-        for eta0, setting in product(ETAS, SETTINGS[trial.scheme]):
-            one = replace(trial, eta0=eta0, **setting)
-            least = best[1].for_good if best else None
-            found = run(replace(one, cap=least), self.data)
-            if best is None or rank(found) < rank(best[1]):
-                best = one, found
-        assert best is not None
-        return row(best[0], trial.scheme, best[1], self.data)
-
-
-def rank(found: Outcome) -> tuple[float, float]:
-    """Return what is to be small."""
-    return found.for_good or NEVER, found.first or NEVER
+    best, least = (trial, Outcome(None, None, "")), (NEVER, NEVER)
+    for eta0, setting in product(ETAS, SETTINGS[trial.scheme]):
+        one = replace(trial, eta0=eta0, **setting)
+        found = run(replace(one, cap=best[1].for_good))
+        rank = (found.for_good or NEVER, found.first or NEVER)
+        if best[0] is trial or rank < least:
+            best, least = (one, found), rank
+    return row(best[0], trial.scheme, best[1])
 
 
 def again(chosen: Iterable[Row], start: int) -> list[Trial]:
@@ -107,7 +99,7 @@ def middle(rows: Sequence[Row], column: str) -> float:
 
 def place(row: Row) -> tuple[str, ...]:
     """Return what a median over starts is taken for."""
-    return tuple(row[name] for name in PLACE)
+    return row["init"], row["graph"], row["label"]
 
 
 def told(count: float) -> str:
@@ -116,9 +108,8 @@ def told(count: float) -> str:
 
 
 def print_auto(rows: Sequence[Row]) -> None:
-    """Print `auto` beside its aims as Markdown; a dash where the cap came first."""
-    print("\nmedian of auto (least to most)\n")
-    print("| start, graph | aim | first | for good | aim met |\n" + "|---" * 5 + "|")
+    """Print `auto` beside its aims; a dash where the cap came first."""
+    lines = []
     for init, graph in product(INITS, GRAPHS):
         auto = [r for r in rows if place(r) == (init, graph, "auto")]
         start = {(r["first"], r["for_good"]) for r in auto if r["seed"] == FIRST}
@@ -130,39 +121,42 @@ def print_auto(rows: Sequence[Row]) -> None:
             least, centre, most = map(told, (min(ends), median(ends), max(ends)))
             cells.append(f"{centre} ({least} to {most})")
             met.append("yes" if median(ends) <= aim else "no")
-        cells.append("first: {}, for good: {}".format(*met))
-        print(f"| {init}, {graph} | {aim} | " + " | ".join(cells) + " |")
+        words = "first: {}, for good: {}".format(*met)
+        lines.append([f"{init}, {graph}", aim, *cells, words])
+    print("\nmedian of auto (least to most)\n")
+    print_markdown(("start, graph", "aim", "first", "for good", "aim met"), lines)
 
 
 def print_paper(rows: Sequence[Row]) -> None:
-    """Print the medians of the paper's schemes as Markdown, first / for good."""
+    """Print the medians of the paper's schemes, first / for good."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for each in rows:
         groups.setdefault(place(each), []).append(each)
     labels = [*SETTINGS, *(f"{name} 1.6" for name in RELAXED)]
-    print("\nmedian: first / for good (eta0)\n")
-    print("| start, graph | " + " | ".join(labels) + " |")
-    print("|---" * (1 + len(labels)) + "|")
+    lines = []
     for init, graph in product(INITS, GRAPHS):
-        cells = []
+        cells = [f"{init}, {graph}"]
         for label in labels:
             own = groups[init, graph, label]
             count = " / ".join(told(middle(own, k)) for k in ("first", "for_good"))
             cells.append(f"{count} ({own[0]['eta0']:g})")
-        print(f"| {init}, {graph} | " + " | ".join(cells) + " |")
+        lines.append(cells)
+    print("\nmedian: first / for good (eta0)\n")
+    print_markdown(("start, graph", *labels), lines)
 
 
 def main() -> None:
     chosen = arguments(__doc__, "the authors' .mat file instead of drawn samples")
     problem = "dppca-authors" if chosen.data else "dppca"
     starts = chosen.starts or (2 if chosen.quick else 20)
-    out = chosen.out or Path(__file__).parent / "out" / problem
-    work = Work(str(chosen.data.resolve()) if chosen.data else "")
+    out = chosen.out or OUT / problem
+    data = str(chosen.data.resolve()) if chosen.data else ""
+    work = partial(outcome, data=data)
     folder, jobs = out / "runs", chosen.jobs
     rows = run_all(auto_trials(problem, starts), work, folder, jobs)
     print_auto(rows)
     if not chosen.data:
-        found = run_all(searches(problem), Search(), folder, jobs)
+        found = run_all(searches(problem), search, folder, jobs)
         for start in range(FIRST + 1, FIRST + starts):
             rows += run_all(again(found, start), work, folder, jobs)
         rows += found

@@ -16,46 +16,41 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.shared.experiment import say, write_rows
+from benchmarks.shared.commands import (
+    RESULTS,
+    on_ranks,
+    parser_of,
+    print_markdown,
+    say,
+)
+from benchmarks.shared.experiment import write_rows
 from dadmm.exchange.launch_link import rank_and_size
 from dadmm.timing.calibrate import calibrated
 
-RESULTS = Path(__file__).with_name("results")
 RANKS = (2, 20)
 GRAPHS = ("ring", "circulant", "complete")
 SIZES = (64, 1024, 16384, 131072, 1048576)
 ROUNDS = 31
 AIM = 1.2
 LIMIT = 1200  # seconds of a job
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def job(ranks: int, given: argparse.Namespace) -> list[dict[str, Any]]:
     """Return the rows of a job of so many ranks; those of two have one graph."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    launcher = os.environ.get("DADMM_MPIEXEC", str(beside))
     graphs = given.graphs if ranks > 2 else given.graphs[:1]
     choices = ["--graphs", *graphs, "--sizes", *map(str, given.sizes)]
     choices += ["--rounds", str(given.rounds)]
     # mpi4py's runner: an error ends the job
-    program = [sys.executable, "-m", "mpi4py", "-m", "benchmarks.bench_exchange"]
+    program = ("-m", "mpi4py", "-m", "benchmarks.bench_exchange")
     with tempfile.TemporaryDirectory() as folder:
         file = f"{folder}/rows.json"
-        subprocess.run(
-            [launcher, "-n", str(ranks), *program, *choices, "--rows", file],
-            check=True,
-            timeout=LIMIT,
-            stdin=subprocess.DEVNULL,
-            env=dict.fromkeys(THREADS, "1") | os.environ,
-        )
+        on_ranks(ranks, *program, *choices, "--rows", file, timeout=LIMIT)
         return json.loads(Path(file).read_text())
 
 
@@ -67,13 +62,8 @@ def cells(rows: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
         yield sorted(same, key=key)
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the comparison as a table of Markdown."""
-    lines = [
-        "| ranks | graph | degree | bytes | dadmm, us | MB/s a rank | best bare, us | "
-        "dadmm over it | over persistent, same wait |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+def compared(rows: Sequence[dict[str, Any]]) -> Iterator[list[Any]]:
+    """Yield the lines of the table of swaps."""
     for ours, *others in cells(rows):
         bare = [row for row in others if row["transport"] != "dadmm"]
         best = max(bare, key=lambda row: row["dadmm_over"])
@@ -82,31 +72,27 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
             if row["transport"] == "persistent" and row["waits_alike"]
         )  # fmt: skip
         pace = ours["degree"] * ours["bytes"] / ours["seconds"] / 1e6
-        lines.append(
-            f"| {ours['ranks']} | {ours['graph']} | {ours['degree']} | {ours['bytes']} "
-            f"| {ours['seconds'] * 1e6:.1f} ({ours['wait']}) | {pace:.0f} "
-            f"| {best['seconds'] * 1e6:.1f} ({best['transport']}, {best['wait']}) "
-            f"| {best['dadmm_over']:.2f} | {plain['dadmm_over']:.2f} |"
-        )
-    return "\n".join(lines)
-
-
-def echoes(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the times of messages between two ranks as a table of Markdown."""
-    lines = ["| ranks | link | bytes | ping-pong, us | MB/s |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {row['ranks']} | {row['class']} | {row['bytes']} "
-        f"| {row['seconds'] * 1e6:.1f} | {row['bytes'] / row['seconds'] / 1e6:.0f} |"
-        for row in rows
-        if row["transport"] == "ping-pong"
-    ]
-    return "\n".join(lines)
+        yield [
+            *(ours[k] for k in ("ranks", "graph", "degree", "bytes")),
+            f"{ours['seconds'] * 1e6:.1f} ({ours['wait']})", f"{pace:.0f}",
+            f"{best['seconds'] * 1e6:.1f} ({best['transport']}, {best['wait']})",
+            f"{best['dadmm_over']:.2f}", f"{plain['dadmm_over']:.2f}",
+        ]  # fmt: skip
 
 
 def report(rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
     """Print the tables; write the rows, and the network if asked to."""
     print(f"{rows[0]['mpi']}, mpi4py {rows[0]['mpi4py']}, {os.cpu_count()} cores\n")
-    print(table(rows), echoes(rows), sep="\n\n")
+    head = ("ranks", "graph", "degree", "bytes", "dadmm, us", "MB/s a rank")
+    head += ("best bare, us", "dadmm over it", "over persistent, same wait")
+    print_markdown(head, compared(rows))
+    print()
+    print_markdown(
+        ("ranks", "link", "bytes", "ping-pong, us", "MB/s"),
+        ([row["ranks"], row["class"], row["bytes"], f"{row['seconds'] * 1e6:.1f}",
+          f"{row['bytes'] / row['seconds'] / 1e6:.0f}"]
+         for row in rows if row["transport"] == "ping-pong"),
+    )  # fmt: skip
     # the job with most room for two ranks tells about their link, and no other one
     few = min((row["ranks"] for row in rows if "class" in row), default=0)
     rows = [row | {"class": ""} if row["ranks"] != few else row for row in rows]
@@ -123,9 +109,7 @@ def report(rows: list[dict[str, Any]], given: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add("--ranks", type=int, nargs="+", default=RANKS, help="of each job")
     add("--graphs", nargs="+", choices=GRAPHS, default=GRAPHS)

@@ -12,24 +12,24 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
 from time import perf_counter, sleep
 
 import numpy as np
-
 from dadmm.admm.algorithm import iterate, prime
 from dadmm.admm.node import Node
+from dadmm.exchange.links import Links
+
+from benchmarks.bench_problems import iteration
+from benchmarks.shared.commands import THREADS, medians, on_ranks, seconds_of
 from dadmm.admm.stopping import Rule
 from dadmm.core.interfaces import Exchange
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.exchange import InProcessExchange
-from dadmm.exchange.links import Links
 from dadmm.exchange.wire import width
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import build
@@ -58,16 +58,7 @@ def nodes_of(exchange: Exchange, topology: Topology, problems: dict) -> list[Nod
     ]
 
 
-def interleaved(tasks: dict[str, Callable[[], float]], repeats: int) -> dict:
-    """Return the median of each task's own timing, taken in turns."""
-    times: dict[str, list[float]] = {name: [] for name in tasks}
-    for _ in range(repeats):
-        for name, task in tasks.items():
-            times[name].append(task())
-    return {name: median(values) for name, values in times.items()}
-
-
-def on_ranks(iterations: int, repeats: int) -> list[dict]:
+def of_ranks(iterations: int, repeats: int) -> list[dict]:
     """Return, on rank 0, the cost of an iteration over its floor for each graph."""
     from mpi4py import MPI
 
@@ -112,28 +103,18 @@ def on_ranks(iterations: int, repeats: int) -> list[dict]:
             heard[:] = sent  # neighbours that agree, so that nothing diverges
             node.absorb(1)
 
-        def bare(exchange: Exchange) -> Callable[[], None]:
-            def swaps() -> None:
-                for _ in range(iterations):
-                    exchange.swap()
+        def turn(local: Callable[[], None] = local_once) -> None:
+            local()
+            sleep(1e-4)
 
-            return swaps
+        def repeated(work: Callable[[], None]) -> Callable[[], None]:
+            return lambda: [work() for _ in range(iterations)]
 
-        def local() -> None:
-            for _ in range(iterations):
-                local_once()
-
-        def turns() -> None:
-            for _ in range(iterations):
-                local_once()
-                sleep(1e-4)
-
-        tasks = {"iteration": whole, "local": local, "local in turns": turns}
-        tasks |= {f"bare {wait}": bare(exchanges[wait]) for wait in WAITS}
-        times = interleaved(
-            {name: lambda work=work: timed(work) for name, work in tasks.items()},
-            repeats,
-        )
+        tasks = {"iteration": whole, "local": repeated(local_once)}
+        tasks |= {"local in turns": repeated(turn)}
+        tasks |= {f"bare {wait}": repeated(exchanges[wait].swap) for wait in WAITS}
+        measured = {k: lambda work=work: timed(work) for k, work in tasks.items()}
+        times = medians(measured, repeats)
         best = min(WAITS, key=lambda wait: times[f"bare {wait}"])
         floor = times["local"] + times[f"bare {best}"]
         shared = times["local in turns"] + times[f"bare {best}"]
@@ -155,11 +136,12 @@ def start_up(repeats: int) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         job = ("-m", "dadmm.run", "--max-iter", "1", "--no-compare-centralised")
         job = (*job, "--quiet", "--overwrite", "--out", f"{folder}/run")
+        bare = ("-c", "import mpi4py.MPI, numpy")
         tasks = {
-            "bare": lambda: seconds(mpi("-c", "import mpi4py.MPI, numpy")),
-            "job": lambda: seconds(mpi(*job)),
+            name: lambda words=words: seconds_of(lambda: on_ranks(RANKS, *words))
+            for name, words in (("bare", bare), ("job", job))
         }
-        times = interleaved(tasks, repeats)
+        times = medians(tasks, repeats)
     return {
         "what": f"start-up of {RANKS} ranks over a bare import of mpi4py and numpy",
         "ratio": times["job"] / times["bare"],
@@ -180,12 +162,11 @@ def sample_count(iterations: int, repeats: int, most: int) -> dict:
         prime(nodes, exchange)
 
         def task(nodes: list[Node] = nodes, exchange: Exchange = exchange) -> float:
-            start = perf_counter()
-            iterate(nodes, exchange, iterations)
-            return (perf_counter() - start) / iterations * 1e6
+            whole = seconds_of(lambda: iterate(nodes, exchange, iterations))
+            return whole / iterations * 1e6
 
         tasks[str(n)] = task
-    times = interleaved(tasks, repeats)
+    times = medians(tasks, repeats)
     return {
         "what": f"iteration with {most:,} samples a node over one with 100",
         "ratio": times[str(most)] / times["100"],
@@ -196,39 +177,14 @@ def sample_count(iterations: int, repeats: int, most: int) -> dict:
 
 def local_step(iterations: int, repeats: int) -> dict:
     """Time expect, prox and three objectives of one node against compiled code."""
-    problem = PPCA(split(synthetic()[0], RANKS)[0], 5)
-    theta = problem.init(np.random.default_rng(0))
-    trial = np.array([theta, theta, theta])
-
-    def task() -> float:
-        start = perf_counter()
-        for _ in range(iterations):
-            stats = problem.expect(theta)
-            problem.prox(theta, stats, theta, 40.0)
-            problem.objectives(trial, stats)
-        return (perf_counter() - start) / iterations * 1e6
-
-    step = interleaved({"step": task}, repeats)["step"]
+    work = iteration(PPCA(split(synthetic()[0], RANKS)[0], 5), weight=40.0)
+    step = 1e6 * medians({"": lambda: seconds_of(work, iterations)}, repeats)[""]
     return {
         "what": f"local D-PPCA step over {COMPILED_STEP} us, compiled",
         "ratio": step / COMPILED_STEP,
         "aim": None,
         "microseconds": {"step": round(step, 1)},
     }
-
-
-def mpi(*arguments: str) -> list[str]:
-    """Return the command that starts Python on all ranks."""
-    beside = Path(sys.executable).with_name("mpiexec")
-    launcher = os.environ.get("DADMM_MPIEXEC", str(beside))
-    return [launcher, "-n", str(RANKS), sys.executable, *arguments]
-
-
-def seconds(command: list[str]) -> float:
-    """Return how long a command takes."""
-    start = perf_counter()
-    subprocess.run(command, check=True, timeout=300, stdin=subprocess.DEVNULL)
-    return perf_counter() - start
 
 
 def main() -> None:
@@ -239,16 +195,15 @@ def main() -> None:
     chosen = parser.parse_args()
     iterations, repeats = (50, 3) if chosen.quick else (200, 9)
     if chosen.on_ranks:
-        rows = on_ranks(iterations, repeats)
+        rows = of_ranks(iterations, repeats)
         from mpi4py import MPI
 
         if MPI.COMM_WORLD.rank == 0:
             print(json.dumps(rows))
         return
-    child = mpi(__file__, "--on-ranks", *["--quick"] * chosen.quick)
-    found = subprocess.run(
-        child, check=True, timeout=900, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    )
+    child = ("-m", "benchmarks.bench_iteration", "--on-ranks")
+    child += ("--quick",) * chosen.quick
+    found = on_ranks(RANKS, *child, timeout=900, stdout=subprocess.PIPE)
     rows = json.loads(found.stdout)
     rows.append(start_up(max(3, repeats // 2)))
     rows.append(sample_count(iterations, repeats, 10**4 if chosen.quick else 10**6))
@@ -264,7 +219,6 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    for variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-        os.environ.setdefault(variable, "1")  # for the ranks
+    os.environ.update(THREADS | os.environ)  # for the ranks
     with one_blas_thread():
         main()

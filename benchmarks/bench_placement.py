@@ -10,22 +10,20 @@ their interfaces sent.
 
 from __future__ import annotations
 
-import argparse
 import json
-import subprocess
-import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import dadmm
+from benchmarks.shared.commands import on_hosts, parser_of, print_markdown
 from benchmarks.shared.experiment import write_rows
 from dadmm.data import datasets, shard
 from dadmm.graphs import placement, topology
 
-ROOT = Path(__file__).resolve().parent.parent
 GRAPHS = ("ring", "grid", "cluster", "random-geometric", "complete")
 HOSTS = (2, 4, 8)
 MAPPINGS = ("block", "cyclic")
@@ -33,7 +31,6 @@ NODES = 64
 MEASURED = (("random-geometric", "block"), ("random-geometric", "cyclic"),
             ("grid", "cyclic"))  # fmt: skip
 FEW, MANY = 50, 450  # iterations: their difference is free of start and end
-TIMEOUT = 300  # seconds of any job
 
 
 def counted(name: str, n: int, iterations: int = 20) -> np.ndarray:
@@ -68,14 +65,11 @@ def measure(name: str, mapping: str, way: str) -> dict[str, Any]:
     found = []
     for iterations in (FEW, MANY):
         with tempfile.TemporaryDirectory() as folder:
-            words = ["--hosts", "4", "-n", "20"]
-            words += ["--cyclic"] if mapping == "cyclic" else []
-            words += ["--counters", f"{folder}/sent", "--python", sys.executable, "--"]
-            words += ["--topology", name, "--placement", way, "--out", f"{folder}/run"]
+            options = ["--hosts", "4", "-n", "20"]
+            options += ["--cyclic"] if mapping == "cyclic" else []
+            words = ["--topology", name, "--placement", way, "--out", f"{folder}/run"]
             words += ["--max-iter", str(iterations), "--tolerance", "0", "--quiet"]
-            netem = [sys.executable, str(ROOT / "benchmarks" / "emulation")]
-            subprocess.run([*netem, *words], check=True, timeout=TIMEOUT)
-            sent = json.loads(Path(folder, "sent").read_text())
+            sent = on_hosts(options, words)
             summary = json.loads(Path(folder, "run", "summary.json").read_text())
         wire = sum(host["tx_bytes"] for host in sent.values())
         found.append((summary["bytes_between_hosts"], wire))
@@ -84,46 +78,31 @@ def measure(name: str, mapping: str, way: str) -> dict[str, Any]:
             "placement": way, "bytes": payload, "wire_bytes": wire}  # fmt: skip
 
 
-def print_counted(rows: list[dict[str, Any]]) -> None:
-    """Print a row for each graph and mapping, a column for each number of hosts."""
-    heads = "".join(f" {hosts} hosts: before | after |" for hosts in HOSTS)
-    print(f"| graph | mapping |{heads}\n|---|---|{'---|' * 2 * len(HOSTS)}")
-    for graph in GRAPHS:
-        for mapping in MAPPINGS:
-            own = [r for r in rows if (r["graph"], r["mapping"]) == (graph, mapping)]
-            cells = [f"{r['bytes_ranks'] / 1e3:.1f} | {r['bytes_hosts'] / 1e3:.1f}"
-                     for r in own]  # fmt: skip
-            print(f"| {graph} | {mapping} | {' | '.join(cells)} |")
-
-
-def print_measured(rows: list[dict[str, Any]]) -> None:
-    """Print what was counted and what the interfaces sent."""
-    print("| graph | mapping | placement | counted | on the wire |")
-    print("|---|---|---|---|---|")
-    for row in rows:
-        kilobytes = f"{row['bytes'] / 1e3:.1f} | {row['wire_bytes'] / 1e3:.1f}"
-        names = f"{row['graph']} | {row['mapping']} | {row['placement']}"
-        print(f"| {names} | {kilobytes} |")
-
-
 def main() -> None:
-    """Count, measure if asked, and print tables."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    """Count, measure if asked, and print tables in kB."""
+    parser = parser_of(__doc__)
     parser.add_argument("--measure", action="store_true", help="run jobs on four hosts")
     parser.add_argument("--csv", type=Path, help="write the rows here, too")
     given = parser.parse_args()
-    sent = {name: counted(name, NODES) for name in GRAPHS}
-    rows = [
-        count(name, hosts, mapping, sent[name])
-        for name in GRAPHS
-        for hosts in HOSTS
-        for mapping in MAPPINGS
-    ]
-    print_counted(rows)
+    rows, lines = [], []
+    for name in GRAPHS:
+        sent = counted(name, NODES)
+        for mapping in MAPPINGS:
+            own = [count(name, hosts, mapping, sent) for hosts in HOSTS]
+            pairs = product(own, ("bytes_ranks", "bytes_hosts"))
+            lines.append([name, mapping, *(f"{r[k] / 1e3:.1f}" for r, k in pairs)])
+            rows += own
+    heads = (head for n in HOSTS for head in (f"{n} hosts: before", "after"))
+    print_markdown(("graph", "mapping", *heads), lines)
     if given.measure:
         runs = [measure(*case, way) for case in MEASURED for way in ("ranks", "hosts")]
         print()
-        print_measured(runs)
+        names, sizes = ("graph", "mapping", "placement"), ("bytes", "wire_bytes")
+        print_markdown(
+            (*names, "counted", "on the wire"),
+            ([*(r[k] for k in names), *(f"{r[k] / 1e3:.1f}" for k in sizes)]
+             for r in runs),
+        )  # fmt: skip
         rows += runs
     if given.csv:
         write_rows(rows, given.csv)

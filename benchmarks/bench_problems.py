@@ -9,13 +9,12 @@ with 100. Candidates take turns after every iteration, and medians are compared.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable
-from statistics import median
-from time import perf_counter
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
+from benchmarks.shared.commands import medians, parser_of, print_markdown, seconds_of
 from dadmm.core.interfaces import Problem
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.datasets import synthetic
@@ -26,29 +25,17 @@ PATTERNS = (1, 10, 100, 500)
 ROWS = (100, 10_000, 1_000_000)
 
 
-def iteration(problem: Problem) -> Callable[[], None]:
+def iteration(problem: Problem, weight: float = 3.0) -> Callable[[], None]:
     """Return one iteration of a node of a ring, without the network."""
     theta = problem.init(np.random.default_rng(0))
     rows = np.array([theta] * TRIED)
 
     def work() -> None:
         stats = problem.expect(theta)
-        problem.prox(theta, stats, theta, 3.0)
+        problem.prox(theta, stats, theta, weight)
         problem.objectives(rows, stats)
 
     return work
-
-
-def seconds(problems: dict[str, Problem], repeats: int) -> dict[str, float]:
-    """Return the median time of an iteration of each problem, taken in turns."""
-    works = {name: iteration(problem) for name, problem in problems.items()}
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(repeats):
-        for name, work in works.items():
-            start = perf_counter()
-            work()
-            times[name].append(perf_counter() - start)
-    return {name: median(values) for name, values in times.items()}
 
 
 def with_patterns(samples: np.ndarray, number: int) -> np.ndarray:
@@ -64,44 +51,38 @@ def with_patterns(samples: np.ndarray, number: int) -> np.ndarray:
     return samples
 
 
-def missing(repeats: int) -> list[tuple[str, float, float]]:
-    """Return rows (name, microseconds, ratio) of D-PPCA at N = 500, D = 20, M = 5."""
-    samples, _ = synthetic()
-    problems: dict[str, Problem] = {"D-PPCA, all entries": PPCA(samples, 5)}
+def groups() -> Iterator[dict[str, Problem]]:
+    """Yield problems to compare with the first of their group."""
+    samples, _ = synthetic()  # N = 500, D = 20
+    found: dict[str, Problem] = {"D-PPCA, all entries": PPCA(samples, 5)}
     for number in PATTERNS:
         name = f"D-PPCA, {number} pattern{'s' * (number > 1)} of missing entries"
-        problems[name] = PPCA(with_patterns(samples, number), 5)
-    return ratios(seconds(problems, repeats))
+        found[name] = PPCA(with_patterns(samples, number), 5)
+    yield found
+    for kind in (LeastSquares, Ridge):
+        rng, found = np.random.default_rng(0), {}
+        for n in ROWS:
+            X, y = rng.standard_normal((n, 20)), rng.standard_normal(n)
+            found[f"{kind.__name__}, {n:,} rows"] = kind(X, y, fit_intercept=False)
+        yield found
 
 
-def regression(kind: type, repeats: int) -> list[tuple[str, float, float]]:
-    """Return rows (name, microseconds, ratio) of a regression with 20 columns."""
-    rng, problems = np.random.default_rng(0), {}
-    for n in ROWS:
-        X, y = rng.standard_normal((n, 20)), rng.standard_normal(n)
-        problems[f"{kind.__name__}, {n:,} rows"] = kind(X, y, fit_intercept=False)
-    return ratios(seconds(problems, repeats))
-
-
-def ratios(found: dict[str, float]) -> list[tuple[str, float, float]]:
-    """Return each time in microseconds, and over the first."""
-    first = next(iter(found.values()))
-    return [(name, 1e6 * value, value / first) for name, value in found.items()]
+def rows(repeats: int) -> Iterator[tuple[str, str, str]]:
+    for problems in groups():
+        tasks = {k: partial(seconds_of, iteration(p)) for k, p in problems.items()}
+        found = medians(tasks, repeats)
+        first = next(iter(found.values()))
+        for name, value in found.items():
+            yield name, f"{1e6 * value:.0f}", f"{value / first:.2f}"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer repeats")
     repeats = 100 if parser.parse_args().quick else 2000
-    print("| a node's iteration | microseconds | ratio |\n|---|---|---|")
     with one_blas_thread():
-        for rows in (
-            missing(repeats),
-            regression(LeastSquares, repeats),
-            regression(Ridge, repeats),
-        ):
-            for name, value, ratio in rows:
-                print(f"| {name} | {value:.0f} | {ratio:.2f} |", flush=True)
+        head = ("a node's iteration", "microseconds", "ratio")
+        print_markdown(head, rows(repeats))
 
 
 if __name__ == "__main__":

@@ -1,33 +1,33 @@
 """Which scheme is fastest, over problems, graphs and starting penalties?
 
-    python -m benchmarks.bench_schemes [--quick | --all | --again FILE]
-                                       [--caltech DIR] [--out DIR]
+    python -m benchmarks.bench_schemes [--quick | --again FILE] [--caltech DIR]
+                                       [--out DIR]
 
 Runs every scheme until all nodes are, for good, as near the known solution as `cases`
 says, and searches the best fixed penalty of each case (the oracle). The default is a
-balanced sample, see `sample`; --all is the whole grid, which takes days. --again runs
-the rows of a schemes.csv once more; the oracle then searches around its stored penalty.
+balanced sample, see `sample`. --again runs the rows of a schemes.csv once more; the
+oracle then searches around its stored penalty.
 Writes schemes.csv and, with matplotlib, performance profiles.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.schemes_report import draw_profiles, print_tables
+from benchmarks.schemes_report import case_of, draw_profiles, print_tables
 from benchmarks.shared.cases import CONVEX
-from benchmarks.shared.experiment import read_rows, run_all, say, write_rows
+from benchmarks.shared.commands import OUT, parser_of, say
+from benchmarks.shared.experiment import read_rows, run_all, write_rows
 from benchmarks.shared.schemes import SCHEMES
-from benchmarks.shared.trials import Trial, Work, trial_of
+from benchmarks.shared.trials import Trial, outcome, trial_of
 
 GRAPHS = ("ring", "chain", "star", "grid", "cluster", "random-geometric", "complete")
-SIZES = (10, 20, 50, 100)
 ETAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FEW_ETAS = (1.0, 100.0)
 # Of D-PPCA. With 0, numpy would draw the shared start from the very stream that drew
@@ -99,15 +99,6 @@ def sample() -> list[Plan]:
     ]
 
 
-def whole() -> list[Plan]:
-    """Return the whole grid."""
-    convex = cases_of(CONVEX, GRAPHS, SIZES, range(5))
-    return [Plan(convex, ALL, ETAS)] + [
-        Plan(cases_of(["dppca"], GRAPHS, SIZES, range(1, 6), init), ALL, ETAS)
-        for init in ("shared", "independent")
-    ]
-
-
 def caltech() -> Plan:
     """Return structure from motion by five cameras."""
     objects = [f"caltech-{name}" for name in OBJECTS]
@@ -139,7 +130,7 @@ def place(row: Case) -> tuple[Any, ...]:
 
 def trials(plans: Sequence[Plan], found: Sequence[dict]) -> list[Trial]:
     """Return the runs of all schemes; `auto` once a case, for it ignores eta0."""
-    best = {key(row): row["for_good"] for row in found if row["relaxation"] == 1.6}
+    best = {case_of(row): row["for_good"] for row in found if row["relaxation"] == 1.6}
     every: dict[Trial, None] = {}
     for plan in plans:
         group = [
@@ -148,7 +139,7 @@ def trials(plans: Sequence[Plan], found: Sequence[dict]) -> list[Trial]:
         ]
         group += [
             Trial(**case, scheme=scheme, relaxation=relaxation, eta0=eta0,
-                  cap=cap_of(case, best[key(case)]))
+                  cap=cap_of(case, best[case_of(case)]))
             for case, (scheme, relaxation), eta0 in product(*plan)
         ]  # fmt: skip
         random.Random(0).shuffle(group)  # so that the time left is told well
@@ -162,43 +153,37 @@ def cap_of(case: Case, oracle: int | None) -> int:
     return min(most, max(LEAST_CAP, PATIENCE * oracle)) if oracle else most
 
 
-def key(row: Case) -> tuple[Any, ...]:
-    """Return what identifies a case."""
-    return tuple(row[k] for k in ("problem", "graph", "n_nodes", "seed", "init"))
-
-
 def benchmark(
     plans: Sequence[Plan], out: Path, jobs: int, data: str
 ) -> list[dict[str, Any]]:
     """Return the rows of all runs, case by case."""
-    work = Work(data)
-    cases = list({key(c): c for plan in plans for c in plan.cases}.values())
+    work = partial(outcome, data=data)
+    cases = list({case_of(c): c for plan in plans for c in plan.cases}.values())
     found = run_all(searches(cases), work, out / "runs", jobs)
     found += run_all(searches(cases, found), work, out / "runs", jobs)
     rows = found + run_all(trials(plans, found), work, out / "runs", jobs)
-    order = {key(row): k for k, row in reversed([*enumerate(found)])}
-    return sorted(rows, key=lambda row: (order[key(row)], row["label"], row["eta0"]))
+    order = {case_of(row): k for k, row in reversed([*enumerate(found)])}
+    return sorted(
+        rows, key=lambda row: (order[case_of(row)], row["label"], row["eta0"])
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="a small slice")
-    parser.add_argument("--all", action="store_true", help="the whole grid")
     parser.add_argument("--again", type=Path, help="a schemes.csv to run once more")
     parser.add_argument("--caltech", type=Path, help="folder of 001.mat to 005.mat")
     parser.add_argument("--out", type=Path, help="folder of outcomes and figures")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     chosen = parser.parse_args()
-    plans = quick() if chosen.quick else whole() if chosen.all else sample()
+    plans = quick() if chosen.quick else sample()
     if chosen.caltech:
         plans.append(caltech())
-    out = chosen.out or Path(__file__).parent / "out" / "schemes"
+    out = chosen.out or OUT / "schemes"
     data = str(chosen.caltech.resolve()) if chosen.caltech else ""
     if chosen.again:
         stored = [trial_of(row) for row in read_rows(chosen.again)]
-        rows = run_all(stored, Work(data), out / "runs", chosen.jobs)
+        rows = run_all(stored, partial(outcome, data=data), out / "runs", chosen.jobs)
     else:
         rows = benchmark(plans, out, chosen.jobs, data)
     write_rows(rows, out / "schemes.csv")

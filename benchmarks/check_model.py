@@ -4,8 +4,8 @@
 
 Runs jobs on networks that `benchmarks/netem` makes on this machine, and compares what
 they took with what `dadmm.replay` predicts from the rate and the delay that were asked
-for. Beside these the model has three things, none of them measured on those runs: what
-a message takes on the same hosts without rate and delay (a ping-pong), what it has in
+for. The model has three more numbers, none of them measured on those runs: what a
+message takes on the same hosts without rate and delay (a ping-pong), what it has in
 headers (the interfaces' counters), and the burst of the rate's token bucket. The work
 of the nodes comes from the run itself, and once more from one without rate and delay.
 Runs wait for a machine that is mostly idle, up to ten minutes each.
@@ -15,36 +15,31 @@ from __future__ import annotations
 
 import argparse
 import csv
-import json
+import dataclasses
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import dadmm
-from dadmm.timing.calibrate import calibrated
-from dadmm.timing.network import Link, Network, Overhead
+from benchmarks.shared.commands import RESULTS, HostsError, on_hosts, parser_of
+from benchmarks.shared.experiment import write_rows
+from dadmm.timing import calibrate
+from dadmm.timing.network import Network, Overhead
 from dadmm.timing.replay import Replay, replay
 from dadmm.timing.trace import Trace
 
-ROOT = Path(__file__).resolve().parent.parent
-NETEM = ROOT / "benchmarks" / "emulation"
 FRAME, HEADERS, PAYLOAD = 1514, 66, 1448  # of Ethernet; IP and TCP with time stamps
-TIMEOUT = 180  # seconds of any job
 SIZES = (800, 3200, 12800)  # bytes, of the ping-pong
 
 
-@dataclass(frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """Hosts with a rate and a delay, and a job on them."""
 
     name: str
@@ -54,26 +49,12 @@ class Setting:
     delay: float  # seconds
     job: tuple[str, ...]  # arguments of dadmm.run
 
-    @property
-    def burst(self) -> int:
-        """Bytes that the token bucket of `emulation.bridge` passes at once."""
-        return max(2 * FRAME, int(self.rate / 8 * 2e-3)) if self.rate else 0
-
 
 def job(topology: str, iterations: int, dimension: int, parts: int) -> tuple[str, ...]:
     """Return the arguments of a D-PPCA run that makes so many iterations."""
-    return (
-        *("--topology", topology, "--max-iter", str(iterations), "--tolerance", "0"),
-        *("--dimension", str(dimension), "--n-components", str(parts)),
-        *(
-            "--n-samples",
-            "400",
-            "--no-compare-centralised",
-            "--wait",
-            "poll",
-            "--quiet",
-        ),
-    )
+    line = f"--topology {topology} --max-iter {iterations} --tolerance 0 --quiet "
+    line += f"--dimension {dimension} --n-components {parts} --n-samples 400 "
+    return tuple(f"{line} --no-compare-centralised --wait poll".split())
 
 
 SETTINGS = (
@@ -83,86 +64,57 @@ SETTINGS = (
 )
 
 
-class Unavailable(Exception):
-    """This machine cannot have such networks; the sentence says why."""
-
-
-def emulate(setting: Setting, free: bool, *arguments: str) -> None:
-    """Run `benchmarks/netem` to its end, with or without rate and delay."""
-    limits = [] if free else ["--rate", f"{setting.rate}bit"] * (setting.rate > 0)
+def emulate(setting: Setting, free: bool, *words: str, command: bool = False) -> int:
+    """Run a job with or without rate and delay; return the bytes on all wires."""
+    options = ["--hosts", str(setting.hosts), "-n", str(setting.ranks)]
+    if setting.rate and not free:
+        options += ["--rate", f"{setting.rate}bit"]
     if setting.delay and not free:
-        limits += ["--delay", f"{1e3 * setting.delay:g}ms"]
-    places = ["--hosts", str(setting.hosts), "-n", str(setting.ranks)]
-    command = [sys.executable, str(NETEM), "--python", sys.executable]
-    paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    variables = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
-    done = subprocess.run(
-        [*command, *places, *limits, *arguments],
-        env=variables, timeout=TIMEOUT, capture_output=True, text=True,
-    )  # fmt: skip
-    if done.returncode == 2 and "cannot create network namespaces" in done.stderr:
-        raise Unavailable(done.stderr.strip().splitlines()[-1])
-    if done.returncode:
-        raise RuntimeError(f"{setting.name}: code {done.returncode}: {done.stderr}")
+        options += ["--delay", f"{1e3 * setting.delay:g}ms"]
+    sent = on_hosts([*options, *["--command"] * command], words)
+    return sum(host["tx_bytes"] for host in sent.values())
 
 
 def run(setting: Setting, folder: Path, free: bool = False) -> Trace:
     """Run the job of a setting and return its timing."""
-    emulate(setting, free, "--", *setting.job, "--out", str(folder))
+    emulate(setting, free, *setting.job, "--out", str(folder))
     return Trace.read(folder)
 
 
-class Base:
-    """What a message costs on the hosts of a setting without rate and delay.
+def base(setting: Setting, folder: Path) -> Network:
+    """Return the network of a setting without rate and delay.
 
-    Parameters
-    ----------
-    setting : Setting
-    folder : Path
-        For files in between.
+    Links are those of a ping-pong within a host and between two; headers are what the
+    wires had besides the payload.
     """
-
-    def __init__(self, setting: Setting, folder: Path) -> None:
-        self.setting, self._folder = setting, folder
-
-    @cached_property
-    def links(self) -> dict[str, Link]:
-        """Links by class, from a ping-pong within a host and between two."""
-        rows = self._folder / "pingpong.csv"
-        program = [sys.executable, str(Path(__file__)), "--pingpong", str(rows)]
-        emulate(self.setting, True, "--command", "--", *program)
-        with open(rows, newline="") as file:
-            return dict(calibrated(csv.DictReader(file)).links)
-
-    def sent(self, iterations: int) -> tuple[int, int, float]:
-        """Return the bytes on all wires, the messages between hosts, and their size."""
-        out, file = self._folder / f"wire-{iterations}", self._folder / "wire.json"
-        words = [*self.setting.job, "--max-iter", str(iterations), "--out", str(out)]
-        emulate(self.setting, True, "--counters", str(file), "--", *words)
-        trace = Trace.read(out)
-        wires = Network(self.links).wires(trace.edges, trace.n_nodes, trace.hosts)
+    rows = folder / "pingpong.csv"
+    program = (sys.executable, "-m", "benchmarks.check_model", "--pingpong", str(rows))
+    emulate(setting, True, *program, command=True)
+    links = calibrate.calibrated(calibrate.read(rows)).links
+    found = []
+    for iterations in (10, 60):
+        out = folder / f"wire-{iterations}"
+        words = (*setting.job, "--max-iter", str(iterations), "--out", str(out))
+        total, trace = emulate(setting, True, *words), Trace.read(out)
+        wires = Network(links).wires(trace.edges, trace.n_nodes, trace.hosts)
         sizes = trace.bytes[:, wires.leaves]
-        total = sum(host["tx_bytes"] for host in json.loads(file.read_text()).values())
-        return total, np.count_nonzero(sizes), sizes.max()
-
-    @cached_property
-    def model(self) -> Network:
-        """The network without rate and delay; headers are what the wires had beside."""
-        (less, few, _), (more, many, size) = self.sent(10), self.sent(60)
-        each = (more - less) / (many - few)
-        tried = (Overhead(float(own), HEADERS, PAYLOAD) for own in range(1000))
-        best = min(tried, key=lambda overhead: abs(float(overhead.wire(size)) - each))
-        return Network(self.links, overhead=best)
+        found.append((total, np.count_nonzero(sizes), sizes.max()))
+    (less, few, _), (more, many, size) = found
+    each = (more - less) / (many - few)
+    tried = (Overhead(float(own), HEADERS, PAYLOAD) for own in range(1000))
+    best = min(tried, key=lambda overhead: abs(float(overhead.wire(size)) - each))
+    return Network(links, overhead=best)
 
 
 def limited(base: Network, setting: Setting) -> Network:
     """Return a network with the rate and the delay that a setting asks for."""
     lan = base.links["lan"]
-    slow = replace(lan, latency=lan.latency + setting.delay)
-    network = replace(base, links={**base.links, "lan": slow}, name=setting.name)
+    slow = dataclasses.replace(lan, latency=lan.latency + setting.delay)
+    found = dataclasses.replace(base, links={**base.links, "lan": slow})
     if not setting.rate:
-        return network
-    return replace(network, egress=setting.rate / 8, burst=float(setting.burst))
+        return found
+    burst = max(2 * FRAME, int(setting.rate / 8 * 2e-3))  # as in emulation.bridge
+    return dataclasses.replace(found, egress=setting.rate / 8, burst=float(burst))
 
 
 def pingpong(file: str, repeats: int = 60) -> None:
@@ -174,9 +126,7 @@ def pingpong(file: str, repeats: int = 60) -> None:
 
     comm = MPI.COMM_WORLD
     names = comm.allgather(MPI.Get_processor_name())
-    peers = {"lan": comm.size - 1}
-    if names[1] == names[0]:
-        peers["host"] = 1
+    peers = {"lan": comm.size - 1} | ({"host": 1} if names[1] == names[0] else {})
     rows = []
     for kind, peer in peers.items():
         for size in SIZES:
@@ -199,20 +149,16 @@ def pingpong(file: str, repeats: int = 60) -> None:
             csv.writer(out_file).writerows([("class", "bytes", "seconds"), *rows])
 
 
-def compare(
-    setting: Setting, network: Network, folder: Path, number: int
-) -> dict[str, Any]:
+def compare(setting: Setting, network: Network, folder: Path, number: int) -> dict:
     """Return what a run took and what was predicted, as a row."""
     idle = rest()
     measured = run(setting, folder / f"run-{number}")
     free = run(setting, folder / f"free-{number}", free=True)
     own, other = (replay(trace, network, observe=True) for trace in (measured, free))
+    names = ("hosts", "ranks", "rate", "delay")
     return {
         "network": setting.name,
-        "hosts": setting.hosts,
-        "ranks": setting.ranks,
-        "rate": setting.rate,
-        "delay": setting.delay,
+        **{name: getattr(setting, name) for name in names},
         "run": number,
         "iterations": len(measured.solve),
         "measured": round(measured.seconds, 5),
@@ -233,20 +179,19 @@ def rest(least: float = 0.6, patience: float = 600.0) -> float:
 
     Where others keep them busy the emulated switch is late, and so are the ranks.
     """
+
+    def ticks() -> np.ndarray:  # of all cores by what they did; the fourth is nothing
+        words = Path("/proc/stat").read_text().splitlines()[0].split()
+        return np.array(words[1:9], dtype=float)
+
     end = perf_counter() + patience
     while True:
-        before = _clicks()
+        before = ticks()
         sleep(1.0)
-        spent = _clicks() - before
+        spent = ticks() - before
         idle = float(spent[3] / max(spent.sum(), 1))
         if idle > least or perf_counter() > end:
             return idle
-
-
-def _clicks() -> np.ndarray:
-    """Return the clock ticks of all cores by what they did; the fourth is nothing."""
-    words = Path("/proc/stat").read_text().splitlines()[0].split()
-    return np.array(words[1:9], dtype=float)
 
 
 def network_share(found: Replay) -> float:
@@ -255,64 +200,56 @@ def network_share(found: Replay) -> float:
     return (parts.transmission + parts.queueing + parts.latency) / found.seconds
 
 
-def check(setting: Setting, runs: int, folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of a setting."""
-    folder.mkdir(parents=True)
-    rest()
-    network = limited(Base(setting, folder).model, setting)
-    return [compare(setting, network, folder, k) for k in range(runs)]
-
-
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Return a line for each network: medians over its runs."""
     lines = ["network  network share  measured  predicted  off by  from a free run"]
     for name in dict.fromkeys(row["network"] for row in rows):
         own = [row for row in rows if row["network"] == name]
-        keys = ("predicted", "predicted_from_free")
-        off = [median(_ratios(own, key)) - 1 for key in keys]
         share, measured, predicted = (
             median(row[key] for row in own)
             for key in ("network_share", "measured", "predicted")
         )
+        off, free = (
+            100 * median(row[key] / row["measured"] for row in own) - 100
+            for key in ("predicted", "predicted_from_free")
+        )
         lines.append(
             f"{name:7}  {100 * share:11.0f} %  {measured:7.3f}s  {predicted:8.3f}s  "
-            f"{100 * off[0]:+5.1f}%  {100 * off[1]:+14.1f}%"
+            f"{off:+5.1f}%  {free:+14.1f}%"
         )
     return "\n".join(lines)
 
 
-def _ratios(rows: Sequence[dict[str, Any]], key: str) -> list[float]:
-    return [row[key] / row["measured"] for row in rows]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Check the model on all networks, print a table and write the rows."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     names = [setting.name for setting in SETTINGS]
     parser.add_argument("--networks", nargs="+", choices=names, default=names)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--out", default=str(ROOT / "benchmarks/results/model.csv"))
-    parser.add_argument("--keep", metavar="DIR", help="keep the runs in this folder")
+    parser.add_argument("--out", type=Path, default=RESULTS / "model.csv")
     parser.add_argument("--pingpong", metavar="FILE", help=argparse.SUPPRESS)
-    given = parser.parse_args(argv)
+    given = parser.parse_args()
     if given.pingpong:
         pingpong(given.pingpong)
         return 0
     rows = []
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(given.keep or scratch)
         try:
             for setting in SETTINGS:
                 if setting.name in given.networks:
-                    rows += check(setting, given.runs, folder / setting.name)
+                    folder = Path(scratch, setting.name)
+                    folder.mkdir()
+                    rest()
+                    network = limited(base(setting, folder), setting)
+                    runs = range(given.runs)
+                    rows += [compare(setting, network, folder, k) for k in runs]
                     print(table(rows), flush=True)
-        except Unavailable as reason:
-            print(f"skipped: {reason}", file=sys.stderr)
+        except HostsError as error:
+            if "cannot create network namespaces" not in str(error):
+                raise
+            print(f"skipped: {str(error).splitlines()[-1]}", file=sys.stderr)
             return 2
-    with open(given.out, "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0].keys(), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(rows, given.out)
     return 0
 
 

@@ -7,7 +7,6 @@ Least squares on 20 nodes; some minutes.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +14,20 @@ from matplotlib.figure import Figure
 
 import dadmm
 from benchmarks.shared.cases import CLOSE
+from benchmarks.shared.commands import parser_of
 from benchmarks.shared.trials import Arrival
-from dadmm.drawing.style import (
-    BLUE,
-    GREY,
-    ORANGE,
-    VERMILLION,
-    save,
-    styled,
-)
+from dadmm.drawing.style import BLUE, GREY, ORANGE, VERMILLION, save, styled
 from dadmm.graphs import topology
 from dadmm.problems import LeastSquares
 
 NODES, SIZE, ROWS, CAP = 20, 10, 25, 3000
 GRAPHS = {"complete": (BLUE, "-"), "cluster": (ORANGE, "--"), "ring": (VERMILLION, ":")}
 ETAS = np.logspace(-1, 3, 17)
+CURVES = {
+    "ap, own": (VERMILLION, ":"), "nap, own": (VERMILLION, "--"),
+    "vp_ap, own": (VERMILLION, "-."), "fixed": (GREY, "-"),
+    "nap, one per edge": (ORANGE, "--"), "auto": (BLUE, "-"),
+}  # fmt: skip
 
 
 def regression(seed: int = 0) -> tuple[list[LeastSquares], np.ndarray]:
@@ -54,11 +52,11 @@ def errors(
     problems, best = regression()
     found: list[float] = []
 
-    def watch(t, nodes):
-        off = max(np.linalg.norm(node.theta - best) for node in nodes)
+    def watch(t, run):
+        off = np.linalg.norm(run.theta - best, axis=1).max()
         found.append(float(off / np.linalg.norm(best)))
         known = arrival and arrival.known(t, found[-1] <= CLOSE)
-        return "max_seconds" if known else None
+        return "stop" if known else None
 
     dadmm.solve(
         problems, topology.build(graph, NODES), tolerance=0, max_iter=most,
@@ -110,16 +108,8 @@ def bias(curves: dict[str, np.ndarray]) -> Figure:
     """Draw the distance from the optimum with own and with common penalties."""
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     axis = figure.subplots()
-    styles = {
-        "ap, own": (VERMILLION, ":"),
-        "nap, own": (VERMILLION, "--"),
-        "vp_ap, own": (VERMILLION, "-."),
-        "fixed": (GREY, "-"),
-        "nap, one per edge": (ORANGE, "--"),
-        "auto": (BLUE, "-"),
-    }
     for name, values in curves.items():
-        colour, dash = styles[name]
+        colour, dash = CURVES[name]
         t = np.arange(1, len(values) + 1)
         axis.plot(
             t, np.maximum(values, 1e-12), color=colour, linestyle=dash, label=name
@@ -135,7 +125,7 @@ def bias(curves: dict[str, np.ndarray]) -> Figure:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("--out", type=Path, default=Path("docs/img"))
     out = parser.parse_args().out
     fixed = {
@@ -146,15 +136,11 @@ def main() -> None:
     for graph in GRAPHS:
         print(f"{graph}: best fixed {min(fixed[graph]):g}, auto {auto[graph]:g}")
     save(sweep(fixed, auto), out / "penalty-sweep", ("png",))
-    own = {"coupling": "own", "most": 250}
-    curves = {
-        "ap, own": errors("complete", scheme="ap", **own),
-        "nap, own": errors("complete", scheme="nap", **own),
-        "vp_ap, own": errors("complete", scheme="vp_ap", **own),
-        "fixed": errors("complete", 250, scheme="fixed"),
-        "nap, one per edge": errors("complete", 250, scheme="nap"),
-        "auto": errors("complete", 250, scheme="auto"),
-    }
+    curves = {}
+    for name in CURVES:
+        scheme, _, ends = name.partition(", ")
+        coupling = {"coupling": "own"} if ends == "own" else {}
+        curves[name] = errors("complete", 250, scheme=scheme, **coupling)
     for name, values in curves.items():
         print(f"{name}: {values[-1]:.1e} from the optimum after 250 iterations")
     save(bias(curves), out / "penalty-bias", ("png",))

@@ -1,4 +1,4 @@
-"""Structure from motion on the Caltech Turntable with tracks removed.
+"""How far do lost tracks move the structure? On the Caltech Turntable.
 
     python -m benchmarks.missing_tracks --data DIR [--scheme NAME]
 
@@ -11,20 +11,22 @@ and of the structure that EM finds in one place, from the same tracks with gaps.
 
 from __future__ import annotations
 
-import argparse
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 import dadmm
+from benchmarks.paper_caltech import OBJECTS
+from benchmarks.shared.commands import parser_of, print_markdown
 from benchmarks.shared.tracks import CAMERAS, check
 from dadmm.data import datasets
 from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import split_frames
 from dadmm.problems import StructureFromMotion, metrics
 
-OBJECTS = ("001", "002", "003", "004", "005")
 LOSSES = (0.0, 0.05, 0.1, 0.3)
+HEAD = ("object", "removed", "", "angle", "centralised EM", "pixels", "iterations")
 
 
 def hide(tracks: np.ndarray, fraction: float) -> np.ndarray:
@@ -44,25 +46,16 @@ def angle(result: dadmm.Result, best: np.ndarray) -> float:
     return float(metrics.subspace_angle(W - W.mean(axis=1, keepdims=True), best).max())
 
 
-def outcome(tracks: np.ndarray, gappy: np.ndarray, scheme: str) -> dict:
+def cells(tracks: np.ndarray, gappy: np.ndarray, scheme: str) -> list[str]:
     """Return how a ring of cameras does on tracks with gaps."""
     centred = tracks - tracks.mean(axis=1, keepdims=True)
     best = metrics.ppca_reference(centred, 3, zero_mean=True)
     shards = split_frames(gappy, CAMERAS)
     cameras = [StructureFromMotion(rows) for rows in shards]
-    result = dadmm.solve(
-        cameras,
-        dadmm.Topology.ring(CAMERAS),
-        scheme=scheme,
-        max_iter=5000,
-        record=False,
-    )
+    ring, one = dadmm.Topology.ring(CAMERAS), dadmm.Topology.chain(1)
+    result = dadmm.solve(cameras, ring, scheme=scheme, max_iter=5000, record=False)
     central = dadmm.solve(
-        [StructureFromMotion(gappy)],
-        dadmm.Topology.chain(1),
-        tolerance=0,
-        max_iter=1000,
-        record=False,
+        [StructureFromMotion(gappy)], one, tolerance=0, max_iter=1000, record=False
     )
     errors = [np.empty(0)]
     for i, full in enumerate(split_frames(tracks, CAMERAS)):
@@ -71,37 +64,30 @@ def outcome(tracks: np.ndarray, gappy: np.ndarray, scheme: str) -> dict:
             filled, _ = cameras[i].impute(result.theta[i], shards[i])  # type: ignore
             errors.append((filled - full)[lost])
     wrong = np.concatenate(errors)
-    return {
-        "angle": angle(result, best.W),
-        "central": angle(central, best.W),
-        "iterations": result.iterations,
-        "converged": result.converged,
-        "pixels": float(np.sqrt(np.mean(wrong**2))) if len(wrong) else np.nan,
-    }
+    pixels = float(np.sqrt(np.mean(wrong**2))) if len(wrong) else np.nan
+    numbers = (angle(result, best.W), angle(central, best.W), pixels)
+    ended = f"{result.iterations}{'' if result.converged else ' (not)'}"
+    return [*(f"{number:.2f}" for number in numbers), ended]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--data", type=Path, help="folder of 001.mat to 005.mat")
-    parser.add_argument("--scheme", default="auto")
-    chosen = parser.parse_args()
-    check(chosen.data, OBJECTS, "dataset/caltech")
-    print("| object | removed | | angle | centralised EM | pixels | iterations |")
-    print("|---|---|---|---|---|---|---|")
+def rows(folder: Path, scheme: str) -> Iterator[list[str]]:
     for name in OBJECTS:
-        tracks = datasets.load_tracks(chosen.data / f"{name}.mat")
+        tracks = datasets.load_tracks(folder / f"{name}.mat")
         for loss in LOSSES:
             ways = {"random": remove_entries(tracks, loss, 0, together=2)}
             ways |= {"blocks": hide(tracks, loss)} if loss else {}
             for way, gappy in ways.items():
-                found = outcome(tracks, gappy, chosen.scheme)
-                print(
-                    f"| {name} | {loss:.0%} | {way if loss else ''} | "
-                    f"{found['angle']:.2f} | {found['central']:.2f} | "
-                    f"{found['pixels']:.2f} | "
-                    f"{found['iterations']}{'' if found['converged'] else ' (not)'} |",
-                    flush=True,
-                )
+                found = cells(tracks, gappy, scheme)
+                yield [name, f"{loss:.0%}", way if loss else "", *found]
+
+
+def main() -> None:
+    parser = parser_of(__doc__)
+    parser.add_argument("--data", type=Path, help="folder of 001.mat to 005.mat")
+    parser.add_argument("--scheme", default="auto")
+    chosen = parser.parse_args()
+    check(chosen.data, list(OBJECTS), "dataset/caltech")
+    print_markdown(HEAD, rows(chosen.data, chosen.scheme))
 
 
 if __name__ == "__main__":

@@ -9,42 +9,15 @@ t_max = 50, complete with 5.
 
 from __future__ import annotations
 
-from itertools import product
-from pathlib import Path
+from functools import partial
 
-from benchmarks.shared.experiment import (
-    SCHEMES,
-    SETTINGS,
-    Case,
-    arguments,
-    run_all,
-    say,
-    write_rows,
-)
+from benchmarks.shared.experiment import SETTINGS, arguments, cases, conduct
 from benchmarks.shared.report import draw_angles, print_table
-from benchmarks.shared.tracks import CAMERAS, Work, check
+from benchmarks.shared.tracks import CAMERAS, check, outcome
 
-OBJECTS = {
-    "001": "BallSander",
-    "002": "BoxStuff",
-    "003": "Rooster",
-    "004": "Standing",
-    "005": "StorageBin",
-}
-NETWORKS = (("ring", 50), ("complete", 50), ("complete", 5))
-
-
-def cases(objects: list[str], starts: int) -> list[Case]:
-    """Return all runs of the experiment."""
-    # By default all cameras draw the same noise precision: a few tell enough.
-    counts = {"printed": starts, "dadmm": min(starts, 2)}
-    return [
-        Case("caltech", name, setting, graph, CAMERAS, scheme, t_max, start)
-        for name, setting, (graph, t_max), scheme in product(
-            objects, SETTINGS, NETWORKS, SCHEMES
-        )
-        for start in range(counts[setting])
-    ]
+OBJECTS = {"001": "BallSander", "002": "BoxStuff", "003": "Rooster", "004": "Standing",
+           "005": "StorageBin"}  # fmt: skip
+NETWORKS = (("ring", CAMERAS, 50), ("complete", CAMERAS, 50), ("complete", CAMERAS, 5))
 
 
 def main() -> None:
@@ -52,10 +25,13 @@ def main() -> None:
     objects = ["004"] if chosen.quick else list(OBJECTS)
     check(chosen.data, objects, "dataset/caltech")
     starts = chosen.starts or (2 if chosen.quick else 20)
-    out = chosen.out or Path(__file__).parent / "out" / "caltech"
-    work = Work(chosen.data, 200 if chosen.quick else 1000)
-    rows = run_all(cases(objects, starts), work, out / "runs", chosen.jobs)
-    write_rows(rows, out / "rows.csv")
+    # By default all cameras draw the same noise precision: a few tell enough.
+    counts = {"printed": starts, "dadmm": min(starts, 2)}
+    todo = cases("caltech", objects, NETWORKS, counts)
+    work = partial(
+        outcome, folder=chosen.data, most=200 if chosen.quick else 1000, patient=True
+    )
+    rows, out = conduct(chosen, "caltech", todo, work)
     for name in objects:
         own = [
             row | {"graph": f"{row['graph']}, t_max {row['t_max']}"}
@@ -66,7 +42,6 @@ def main() -> None:
             title = f"{OBJECTS[name]}, {setting}"
             print_table(own, setting, "centralised", title)
             draw_angles(own, setting, "centralised", out, f"{OBJECTS[name]}-{setting}")
-    say(f"rows and figures in {out}")
 
 
 if __name__ == "__main__":

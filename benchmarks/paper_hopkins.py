@@ -12,35 +12,15 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
-from itertools import product
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
-from benchmarks.shared.experiment import (
-    SCHEMES,
-    SETTINGS,
-    Case,
-    arguments,
-    run_all,
-    say,
-    write_rows,
-)
-from benchmarks.shared.tracks import CAMERAS, Work, check
+from benchmarks.shared.experiment import SCHEMES, SETTINGS, arguments, cases, conduct
+from benchmarks.shared.tracks import CAMERAS, check, outcome
 
 LIMIT = 15.0  # degrees
 Row = dict[str, Any]
-Pairs = list[tuple[float, float]]  # iterations of plain ADMM and of a scheme
-
-
-def cases(objects: Sequence[str], starts: int, setting: str) -> list[Case]:
-    """Return all runs of the experiment."""
-    return [
-        Case("hopkins", name, setting, graph, CAMERAS, scheme, 50, start)
-        for name, graph, scheme, start in product(
-            objects, ("ring", "complete"), SCHEMES, range(starts)
-        )
-    ]
 
 
 def mean(values: Iterable[float]) -> float:
@@ -49,9 +29,7 @@ def mean(values: Iterable[float]) -> float:
     return statistics.mean(values) if values else math.nan
 
 
-def readings(
-    rows: list[Row], column: str = "iterations"
-) -> dict[str, dict[str, float]]:
+def readings(rows: list[Row], column: str = "iterations") -> dict[str, dict]:
     """Return the speed-up of each scheme over `fixed`, in per cent, by reading.
 
     ``column`` says by which rule runs end: "iterations", or "both_rules".
@@ -110,20 +88,16 @@ def main() -> None:
     objects = objects[:6] if chosen.quick else objects
     check(chosen.data, objects, "dataset/hopkins")
     starts = chosen.starts or (2 if chosen.quick else 5)
-    out = chosen.out or Path(__file__).parent / "out" / "hopkins"
-    work = Work(chosen.data, 300, patient=False)
-    everything = []
+    networks = [(graph, CAMERAS, 50) for graph in ("ring", "complete")]
+    # By default all cameras draw the same noise precision: one start tells enough.
+    todo = cases("hopkins", objects, networks, {"printed": starts, "dadmm": 1})
+    work = partial(outcome, folder=chosen.data, most=300, patient=False)
+    rows, _ = conduct(chosen, "hopkins", todo, work)
     for setting in SETTINGS:
-        # By default all cameras draw the same noise precision: one tells enough.
-        count = starts if setting == "printed" else 1
-        todo = cases(objects, count, setting)
-        rows = run_all(todo, work, out / "runs", chosen.jobs)
-        everything += rows
-        write_rows(everything, out / "rows.csv")
         for graph in ("ring", "complete"):
-            own = [row for row in rows if row["graph"] == graph]
+            wanted = (setting, graph)
+            own = [row for row in rows if (row["setting"], row["graph"]) == wanted]
             print_readings(own, setting, graph)
-    say(f"rows in {out}")
 
 
 if __name__ == "__main__":

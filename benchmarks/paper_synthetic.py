@@ -9,36 +9,27 @@ it. Writes rows.csv and, with matplotlib, figures.
 
 from __future__ import annotations
 
-from functools import cache
-from itertools import product
-from pathlib import Path
+from functools import cache, partial
 
 import numpy as np
 
 from benchmarks.shared.experiment import (
     ARCHIVE,
-    SCHEMES,
     SETTINGS,
     Case,
     arguments,
+    cases,
+    conduct,
     readable,
-    run_all,
     run_case,
-    say,
-    write_rows,
 )
 from benchmarks.shared.report import draw_angles, print_table
 from dadmm.data import datasets
 from dadmm.data.shard import split
 from dadmm.problems import PPCA, metrics
 
-GRAPHS = (
-    ("complete", 12),
-    ("complete", 16),
-    ("complete", 20),
-    ("ring", 20),
-    ("cluster", 20),
-)
+NETWORKS = (("complete", 12, 50), ("complete", 16, 50), ("complete", 20, 50),
+            ("ring", 20, 50), ("cluster", 20, 50))  # fmt: skip
 
 
 @cache
@@ -61,27 +52,6 @@ def outcome(case: Case, data: str | None = None) -> dict:
     return run_case(case, problems, shards, targets, longest)
 
 
-class Work:
-    """`outcome` for a data file, in a form that can be sent to another process."""
-
-    def __init__(self, data: str) -> None:
-        self.data = data
-
-    def __call__(self, case: Case) -> dict:
-        return outcome(case, self.data)
-
-
-def cases(data: str, starts: int, quick: bool) -> list[Case]:
-    """Return all runs of the experiment."""
-    graphs = (("complete", 12), ("ring", 20)) if quick else GRAPHS
-    return [
-        Case("synthetic", data, setting, graph, n, scheme, 50, start)
-        for setting, (graph, n), scheme, start in product(
-            SETTINGS, graphs, SCHEMES, range(starts)
-        )
-    ]
-
-
 def main() -> None:
     chosen = arguments(__doc__, "the authors' .mat file instead of generated samples")
     data = str(chosen.data.resolve()) if chosen.data else "seed0"
@@ -91,15 +61,14 @@ def main() -> None:
     )
     readable(advice, samples_and_truth, data)
     name = chosen.data.stem if chosen.data else data
-    out = chosen.out or Path(__file__).parent / "out" / f"synthetic-{name}"
     starts = chosen.starts or (2 if chosen.quick else 20)
-    todo = cases(name, starts, chosen.quick)
-    rows = run_all(todo, Work(data), out / "runs", chosen.jobs)
-    write_rows(rows, out / "rows.csv")
+    networks = (NETWORKS[0], NETWORKS[3]) if chosen.quick else NETWORKS
+    todo = cases("synthetic", [name], networks, dict.fromkeys(SETTINGS, starts))
+    work = partial(outcome, data=data)
+    rows, out = conduct(chosen, f"synthetic-{name}", todo, work)
     for setting in SETTINGS:
         print_table(rows, setting)
         draw_angles(rows, setting, "truth", out)
-    say(f"rows and figures in {out}")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ python -m benchmarks.schemes_report benchmarks/results/schemes.csv [--out DIR]
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import groupby, product
@@ -15,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shared.cases import CONVEX
-from benchmarks.shared.experiment import read_rows, report, say
+from benchmarks.shared.commands import parser_of, print_markdown, say
+from benchmarks.shared.experiment import read_rows, report
 from benchmarks.shared.schemes import SCHEMES
 from dadmm.core.errors import ConfigError
 
@@ -139,27 +139,25 @@ def print_schemes(rows: Sequence[Row], title: str) -> None:
     of = full(every)
     if not of:
         return
-    cases = len({name[:-1] for name in of})
-    print(f"\n{title}: all schemes on {cases} cases, {len(of)} with their eta0\n")
-    print("| scheme | reached | median / oracle | 90 % / oracle | within 1.2 of best "
-          "| within 2 | slowest / fastest eta0, median | worst |")  # fmt: skip
-    print("|---" * 8 + "|")
+    lines = []
     for label in labels(of):
-        all_of = np.array([each.get(label, np.nan) for each in of.values()])
-        all_of = all_of[~np.isnan(all_of)]
+        all_of = np.array([each[label] for each in of.values() if label in each])
         best, oracle = ratios(of, label), ratios(of, label, "oracle")
         own = np.array([]) if label[:6] == "oracle" else spreads(every, label)
-        cells = [
-            label,
-            f"{np.isfinite(all_of).mean():.0%}",
-            middle(oracle),
-            middle(oracle, 0.9),
-            f"{(best <= 1.2).mean():.0%}",
-            f"{(best <= 2.0).mean():.0%}",
-            middle(own),
-            middle(own, 1.0),
-        ]
-        print("| " + " | ".join(cells) + " |")
+        shares = (np.isfinite(all_of).mean(), *((best <= k).mean() for k in (1.2, 2.0)))
+        reached, near, twice = (f"{share:.0%}" for share in shares)
+        cells = (label, reached, middle(oracle), middle(oracle, 0.9), near, twice)
+        lines.append((*cells, middle(own), middle(own, 1.0)))
+    cases = len({name[:-1] for name in of})
+    print(f"\n{title}: all schemes on {cases} cases, {len(of)} with their eta0\n")
+    head = ("scheme", "reached", "median / oracle", "90 % / oracle")
+    head += (
+        "within 1.2 of best",
+        "within 2",
+        "slowest / fastest eta0, median",
+        "worst",
+    )
+    print_markdown(head, lines)
 
 
 def print_headline(rows: Sequence[Row]) -> None:
@@ -176,15 +174,17 @@ def print_headline(rows: Sequence[Row]) -> None:
 
 def print_left(rows: Sequence[Row]) -> None:
     """Print how often the nodes left their goal again, and for how long."""
-    print("\n| scheme | reached the goal | left it again | not for good before the cap "
-          "| for good / first, worst |\n" + "|---" * 5 + "|")  # fmt: skip
+    lines = []
     for label in labels({(): {row["label"]: 0.0 for row in rows}}):
         own = [r for r in rows if r["label"] == label and r["first"]]
         left = [r for r in own if r["for_good"] != r["first"]]
         ratio = np.array([value(r) / r["first"] for r in own if r["for_good"]])
         never = sum(r["for_good"] is None for r in own)
-        print(f"| {label} | {len(own)} | {len(left)} | {never} "
-              f"| {middle(ratio, 1.0)} |")  # fmt: skip
+        lines.append((label, len(own), len(left), never, middle(ratio, 1.0)))
+    print()
+    head = ("scheme", "reached the goal", "left it again")
+    head += ("not for good before the cap", "for good / first, worst")
+    print_markdown(head, lines)
 
 
 def print_where(rows: Sequence[Row]) -> None:
@@ -198,9 +198,7 @@ def print_where(rows: Sequence[Row]) -> None:
     for n_nodes in sorted({name[2] for name in ratio}):
         own = {name: r for name, r in ratio.items() if name[2] == n_nodes}
         graphs = list(dict.fromkeys(name[1] for name in own))
-        print(f"\nauto over the oracle, {n_nodes} nodes, median over seeds\n")
-        print("| | " + " | ".join(graphs) + " |")
-        print("|---" * (1 + len(graphs)) + "|")
+        lines = []
         for problem, init in dict.fromkeys((name[0], name[4]) for name in own):
             cells = [
                 middle(np.array([r for name, r in own.items()
@@ -208,15 +206,17 @@ def print_where(rows: Sequence[Row]) -> None:
                 for g in graphs
             ]  # fmt: skip
             start = ", independent" * (init == "independent")
-            print(f"| {problem}{start} | " + " | ".join(cells) + " |")
+            lines.append([f"{problem}{start}", *cells])
+        print(f"\nauto over the oracle, {n_nodes} nodes, median over seeds\n")
+        print_markdown(("", *graphs), lines)
     print("\nthe cases in which auto is furthest from the oracle\n")
-    first = without_eta0(rows, "first")
-    print("| case | auto (first) | oracle (first) | ratio |\n|---|---|---|---|")
+    first, lines = without_eta0(rows, "first"), []
     for name in sorted(ratio, key=lambda name: -ratio[name])[:10]:
         each, (problem, graph, n, seed, init) = cases[name], name
         words = f"{problem}, {graph} {n}, seed {seed}, {init}"
         cells = [f"{each[k]:g} ({first[name][k]:g})" for k in ("auto", "oracle")]
-        print(f"| {words} | {' | '.join(cells)} | {number(ratio[name])} |")
+        lines.append([words, *cells, number(ratio[name])])
+    print_markdown(("case", "auto (first)", "oracle (first)", "ratio"), lines)
 
 
 def typical(of: Table, graph: str, label: str) -> float:
@@ -232,16 +232,16 @@ def print_traffic(rows: Sequence[Row]) -> None:
         return
     sent, size = (full(table(rows, column)) for column in ("messages", "bytes"))
     graphs = list(dict.fromkeys(name[1] for name in sent))
-    print("\n20 nodes, median over problems and eta0 of messages (MB) until for good\n")
-    print("| scheme | " + " | ".join(graphs) + " |")
-    print("|---" * (1 + len(graphs)) + "|")
+    lines = []
     for label in labels(sent):
-        cells = []
+        cells = [label]
         for graph in graphs:
             count, volume = typical(sent, graph, label), typical(size, graph, label)
             known = count < np.inf
             cells.append(f"{count:.0f} ({volume / 1e6:.2f})" if known else "-")
-        print(f"| {label} | " + " | ".join(cells) + " |")
+        lines.append(cells)
+    print("\n20 nodes, median over problems and eta0 of messages (MB) until for good\n")
+    print_markdown(("scheme", *graphs), lines)
 
 
 def print_tables(rows: Sequence[Row]) -> None:
@@ -270,7 +270,7 @@ def draw_profiles(rows: Sequence[Row], out: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     parser.add_argument("rows", type=Path, help="schemes.csv")
     parser.add_argument("--out", type=Path, help="folder of figures")
     chosen = parser.parse_args()

@@ -10,13 +10,10 @@ Needs numpy, a package index and Linux.
 
 from __future__ import annotations
 
-import argparse
-import csv
 import json
 import os
 import shlex
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,11 +23,11 @@ from benchmarks.peers import problem
 from benchmarks.peers.environments import ENVIRONMENTS, Missing, ensure
 from benchmarks.peers.others import CORES
 from benchmarks.peers.rows import COLUMNS, compare, row_of, table
+from benchmarks.shared.commands import RESULTS, ROOT, THREADS, parser_of, say
+from benchmarks.shared.experiment import write_rows
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
-BLAS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
-THREADS = dict.fromkeys(BLAS, "1")
+TURNS = ("-W", "ignore", "-m", "mpi4py", str(HERE / "turns.py"))
 QUIET = 0.1  # share of the cores that other programs may use in a round
 ENOUGH = 5  # rounds
 
@@ -45,11 +42,9 @@ class Entry(NamedTuple):
     counted: int  # iterations of the run that counts bytes and errors
     wired: tuple[int, int]  # iterations of the two runs over the counted network
 
-    def arguments(self, iterations: int) -> list[str]:
-        """Return the arguments of this program's script."""
-        setting = [] if self.setting is None else ["--setting", str(self.setting)]
-        script = str(HERE / f"{self.program}_ring.py")
-        return [script, self.method, *setting, "--iterations", str(iterations)]
+    def word(self, iterations: int) -> str:
+        """Return a block of so many iterations, for `turns.py`."""
+        return f"{self.program}:{self.method}:{self.setting or ''}:{iterations}"
 
 
 ENTRIES = (
@@ -67,42 +62,29 @@ class Bench:
         self.pythons, self.dadmm = pythons, dadmm
         self.commands: dict[str, None] = {}
 
-    def start(
-        self, command: Sequence[str], timeout: float = 1200
-    ) -> list[dict[str, Any]]:
+    def start(self, command: Sequence[str], timeout: float = 1200) -> list[dict]:
         """Run a command; return the rows that it printed."""
         self.commands.setdefault(shlex.join(command).replace(f"{ROOT}/", ""))
+        path = f"{self.dadmm}{os.pathsep}{ROOT}"
         ended = subprocess.run(
-            command,
-            env={
-                **os.environ,
-                **THREADS,
-                "PYTHONPATH": f"{self.dadmm}{os.pathsep}{ROOT}",
-            },
-            timeout=timeout,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
+            command, env={**os.environ, **THREADS, "PYTHONPATH": path},
+            timeout=timeout, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            text=True, check=True,
+        )  # fmt: skip
         lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
         return [json.loads(line) for line in lines]
 
-    def ranks(self, program: str, nodes: int, *arguments: str) -> list[dict]:
-        """Run a script of this folder on ranks of this machine."""
+    def ranks(self, program: str, nodes: int, *words: str) -> list[dict]:
+        """Run blocks on ranks of this machine."""
         python = self.pythons[program]
         launch = [str(python.with_name("mpiexec")), "-n", str(nodes), str(python)]
-        return self.start([*launch, "-W", "ignore", "-m", "mpi4py", *arguments])
+        return self.start([*launch, *TURNS, *words])
 
     def turns(self, nodes: int, rounds: int) -> list[list[dict]]:
         """Return the timed blocks of each entry, round by round."""
         more = 1 if nodes > CORES else 8  # blocks of a length that can be timed
-        words = [
-            f"{e.program}:{e.method}:{e.setting or ''}:{e.timed * more}"
-            for e in ENTRIES
-        ]
-        script = str(HERE / "turns.py")
-        rows = self.ranks("disropt", nodes, script, "--rounds", str(rounds + 1), *words)
+        words = [entry.word(entry.timed * more) for entry in ENTRIES]
+        rows = self.ranks("disropt", nodes, "--rounds", str(rounds + 1), *words)
         return by_entry(rows, len(ENTRIES))
 
     def wire(self, entry: Entry, nodes: int) -> dict[str, float]:
@@ -118,7 +100,7 @@ class Bench:
                 file = Path(folder, "counters.json")
                 words = ["--hosts", str(nodes), "-n", str(nodes), "--python", python]
                 words += ["--counters", str(file), "--command", "--", python]
-                words += ["-W", "ignore", "-m", "mpi4py", *entry.arguments(iterations)]
+                words += [*TURNS, entry.word(iterations)]
                 self.start([str(ROOT / "benchmarks" / "netem"), *words])
                 hosts = json.loads(file.read_text()).values()
             sent.append([sum(h[k] for h in hosts) for k in ("tx_bytes", "tx_packets")])
@@ -144,11 +126,11 @@ def on_ranks(bench: Bench, nodes: int, rounds: int, wire: bool) -> list[dict[str
     """Return a row for each entry with one rank per node."""
     rows = []
     for entry, blocks in zip(ENTRIES, bench.turns(nodes, rounds), strict=True):
-        words = [*entry.arguments(entry.counted), "--count"]
+        words = ("--count", entry.word(entry.counted))
         (counted,) = bench.ranks(entry.program, nodes, *words)
         wired = bench.wire(entry, nodes) if wire else {}
         rows.append(row_of(f"MPI, {nodes} ranks", blocks, counted, wired))
-        say(f"{nodes} ranks: {told(rows[-1])}")
+        tell(rows[-1])
     return rows
 
 
@@ -163,28 +145,24 @@ def in_process(bench: Bench, rounds: int) -> list[dict[str, Any]]:
     rows = []
     for each, blocks in zip(counted, timed, strict=True):
         rows.append(row_of("one process", blocks, each, {}))
-        say(f"one process: {told(rows[-1])}")
+        tell(rows[-1])
     return rows
 
 
-def told(row: dict[str, Any]) -> str:
-    """Return a row in a few words."""
-    return f"{row['program']} {row['method']} {row['ms_per_iteration']} ms"
-
-
-def say(text: str) -> None:
+def tell(row: dict[str, Any]) -> None:
     """Show progress."""
-    print(text, file=sys.stderr, flush=True)
+    name = f"{row['where']}: {row['program']} {row['method']}"
+    say(f"{name} {row['ms_per_iteration']} ms")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = parser_of(__doc__)
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
     add = parser.add_argument
     add("--rounds", type=int, default=15, help="of timed blocks in turns")
     add("--cache", type=Path, default=cache / "dadmm-peers", help="of environments")
     add("--dadmm", type=Path, default=ROOT, help="folder that holds dadmm")
-    add("--csv", type=Path, default=ROOT / "benchmarks" / "results" / "peers.csv")
+    add("--csv", type=Path, default=RESULTS / "peers.csv")
     add("--no-wire", action="store_true", help="do not count what interfaces send")
     add("--quick", action="store_true", help="a look: three rounds, 20 ranks only")
     chosen = parser.parse_args()
@@ -205,10 +183,7 @@ def main() -> None:
     compare(rows)
     print(table(rows))
     print("\n".join(bench.commands))
-    with open(chosen.csv, "w", newline="") as file:
-        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
+    write_rows(({name: row.get(name) for name in COLUMNS} for row in rows), chosen.csv)
 
 
 if __name__ == "__main__":

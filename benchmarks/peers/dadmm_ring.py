@@ -1,16 +1,7 @@
-"""The least-squares ring by dadmm, one rank per node, or all in one process.
-
-    mpiexec -n 20 python dadmm_ring.py auto --iterations 2000 [--count]
-    python dadmm_ring.py fixed --setting 20 --iterations 60 --nodes 20 --count
-
-Prints one line of JSON, the same fields as disropt_ring.py. Without `--count` nothing
-but the run is measured; with it every iterate is kept, and the time is not to be used.
-"""
+"""The least-squares ring by dadmm, one rank per node, or all in one process."""
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter
@@ -51,44 +42,26 @@ def run(
     scheme: str,
     setting: float = 10.0,
     iterations: int = 2000,
-    nodes: int = problem.NODES,
     comm: Any = None,
     count: bool = False,
+    nodes: int = problem.NODES,
 ) -> dict[str, Any]:
-    """Run one scheme for a number of iterations; return its row, on every rank.
+    """Run one scheme with eta0 = ``setting``; return its row, on every rank.
 
-    Parameters
-    ----------
-    scheme : str
-        `auto` needs no setting.
-    setting : float
-        The penalty eta0 of the other schemes.
-    iterations : int
-    nodes : int
-        Of the ring; with ``comm``, its number of ranks.
-    comm : MPI.Comm, optional
-        One node per rank; without it all nodes run in this process.
-    count : bool
-        Whether to keep the iterates, and return traffic and errors.
+    With ``comm`` each rank is a node, else all nodes are in this process. With
+    ``count`` the row has the error of every iterate.
     """
+    nodes = nodes if comm is None else comm.size
     ring = dadmm.Topology.ring(nodes) if nodes > 2 else dadmm.Topology.chain(nodes)
     hosted = range(nodes) if comm is None else [comm.rank]
-    problems = [
-        LeastSquares(*problem.shard(node), fit_intercept=False) for node in hosted
-    ]
+    local = [LeastSquares(*problem.shard(i), fit_intercept=False) for i in hosted]
 
     def solve(max_iter: int, *callbacks: Any) -> dadmm.Result:
         return dadmm.solve(
-            problems if comm is None else problems[0],
-            ring,
-            comm=comm,
-            scheme=scheme,
-            eta0=setting,
-            tolerance=0.0,
-            max_iter=max_iter,
-            record=False,
+            local if comm is None else local[0], ring, comm=comm, scheme=scheme,
+            eta0=setting, tolerance=0.0, max_iter=max_iter, record=False,
             callbacks=callbacks,
-        )
+        )  # fmt: skip
 
     solve(WARM_UP)
     path, clock = Path(), Clock()
@@ -135,28 +108,3 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("scheme", choices=sorted(dadmm.penalty.SCHEMES))
-    parser.add_argument("--setting", type=float, default=10.0, help="eta0")
-    parser.add_argument("--iterations", type=int, default=2000)
-    parser.add_argument("--count", action="store_true", help="bytes and errors")
-    parser.add_argument("--nodes", type=int, help="in one process, without MPI")
-    chosen = parser.parse_args()
-    comm = None
-    if chosen.nodes is None:
-        from mpi4py import MPI
-
-        comm = MPI.COMM_WORLD
-    nodes = chosen.nodes or comm.size
-    row = run(
-        chosen.scheme, chosen.setting, chosen.iterations, nodes, comm, chosen.count
-    )
-    if comm is None or comm.rank == 0:
-        print(json.dumps(row))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,16 +1,10 @@
 """The least-squares ring by disropt, one rank per node.
 
-    mpiexec -n 20 python disropt_ring.py admm --setting 10 --iterations 60 [--count]
-
-Prints one line of JSON. Without `--count` nothing but the loop is measured; with it
-the ranks also count what they serialise and keep every iterate, and the time is not to
-be used. Runs in an environment of its own that has disropt and no dadmm.
+Runs in an environment of its own that has disropt.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 from importlib.metadata import version
 from time import perf_counter
 
@@ -126,20 +120,3 @@ def run(
         }
     row["versions"] = {name: version(name) for name in PACKAGES}
     return row | {"mpi": MPI.Get_library_version().split("\n")[0]}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("method", choices=("admm", "tracking"))
-    parser.add_argument("--setting", type=float, required=True, help="penalty or step")
-    parser.add_argument("--iterations", type=int, default=60)
-    parser.add_argument("--count", action="store_true", help="bytes and errors")
-    chosen = parser.parse_args()
-    comm = MPI.COMM_WORLD
-    row = run(chosen.method, chosen.setting, chosen.iterations, comm, chosen.count)
-    if comm.rank == 0:
-        print(json.dumps(row))
-
-
-if __name__ == "__main__":
-    main()

@@ -41,16 +41,6 @@ def optimum(nodes: int = NODES, seed: int = 0) -> np.ndarray:
 
 
 def error(points: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Return the worst node's relative distance from the optimum.
-
-    Parameters
-    ----------
-    points : ndarray of shape (..., nodes, UNKNOWNS)
-    best : ndarray of shape (UNKNOWNS,)
-
-    Returns
-    -------
-    error : ndarray of shape (...)
-    """
+    """Return the worst distance, (...), of points (..., nodes, UNKNOWNS); relative."""
     apart = np.linalg.norm(points - best, axis=-1)
     return apart.max(axis=-1) / np.linalg.norm(best)

@@ -44,16 +44,8 @@ def row_of(
 ) -> dict[str, Any]:
     """Return the row of a program and method.
 
-    Parameters
-    ----------
-    where : str
-        On ranks, or in one process.
-    timed : sequence of dict
-        What the timed blocks printed, round by round.
-    counted : dict
-        What the run printed that counted bytes and kept errors.
-    wired : dict
-        What interfaces sent per iteration; empty if not measured.
+    ``timed`` are its blocks, round by round; ``counted`` is the run that counted bytes
+    and kept errors; ``wired`` is what interfaces sent per iteration, if measured.
     """
     times = [
         1e3 * run.get("loop_seconds", run["seconds"]) / run["iterations"]

@@ -83,7 +83,7 @@ def iterations(model: Model, setting: float) -> int | None:
 
 def dadmm_iterations(setting: float) -> int | None:
     """Return the same for dadmm with a fixed penalty, by dadmm itself."""
-    from dadmm_ring import run
+    from benchmarks.peers.dadmm_ring import run
 
     errors = np.array(run("fixed", setting, CAP, count=True)["errors"])
     met = np.flatnonzero(errors < TARGET)

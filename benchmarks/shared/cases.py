@@ -172,16 +172,9 @@ CONVEX: dict[str, Callable[[int, int], Instance]] = {
 def instance(problem: str, n_nodes: int, seed: int, data: str = "") -> Instance:
     """Return the local problems of a network, by name.
 
-    Parameters
-    ----------
-    problem : str
-        A key of `CONVEX`, "dppca", "dppca-authors" or "caltech-001" to "caltech-005".
-    n_nodes : int
-    seed : int
-        Of the data of a convex problem; that of D-PPCA is drawn with seed 0, 25
-        samples a node, as in the paper's experiment with 20 nodes.
-    data : str
-        The authors' .mat file, or the folder of the Caltech Turntable.
+    The name is a key of `CONVEX`, whose data have a seed, "dppca" (25 samples a node,
+    seed 0), "dppca-authors" or "caltech-001" to "caltech-005"; ``data`` is the authors'
+    .mat file, or the folder of the Caltech Turntable.
     """
     if problem in CONVEX:
         return CONVEX[problem](n_nodes, seed)

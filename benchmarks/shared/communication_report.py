@@ -9,6 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from benchmarks.shared.commands import print_markdown
 from dadmm.drawing.style import CYCLE, save, styled
 
 Row = Mapping[str, Any]
@@ -37,16 +38,13 @@ def bytes_of(rows: Sequence[Row], scheme: str, sending: str) -> float:
 
 
 def print_tables(rows: Sequence[Row]) -> None:
-    """Print one Markdown table for each problem and graph."""
+    """Print one table for each problem and graph."""
     head = ("scheme", "sending", "first", "for good", "messages", "silent", "MB")
     head += ("LAN s", "WAN s", "wireless s", "fewer bytes than fixed / nap / auto")
     for problem, graph, own in cases(rows):
         bases = [bytes_of(own, *base) for base in BASES]
         print(f"\n**{problem}, {graph} of 20**, goal {GOALS[problem]:g}\n")
-        print("| " + " | ".join(head) + " |")
-        print("|---" * len(head) + "|")
-        for row in own:
-            print("| " + " | ".join(cells(row, bases)) + " |")
+        print_markdown(head, (cells(row, bases) for row in own))
 
 
 def cells(row: Row, bases: Sequence[float]) -> list[str]:

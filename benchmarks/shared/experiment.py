@@ -2,7 +2,6 @@
 
 A case is one run of `dadmm.solve`. Its outcome is a file of its own, which appears
 whole or not at all, so an experiment that was interrupted goes on where it stopped.
-Rows and curves are read back from these files.
 """
 
 from __future__ import annotations
@@ -16,15 +15,17 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
 
 import numpy as np
-from dadmm.admm.node import Node
 
 import dadmm
-from dadmm.admm.stopping import GlobalStopping, Rule
+from benchmarks.shared.commands import OUT, parser_of, say
+from dadmm.admm.loop import Run
+from dadmm.admm.stopping import Rule, Votes
 from dadmm.cli import presets
 from dadmm.cli.config import RunConfig
 from dadmm.core import reading
@@ -69,10 +70,34 @@ class Case:
     @property
     def name(self) -> str:
         """A file name that tells the case, and its settings by a hash."""
-        told = json.dumps([asdict(self), SETTINGS[self.setting], dadmm.__version__])
-        digest = hashlib.sha256(told.encode()).hexdigest()[:8]
         words = (self.data, self.setting, f"{self.graph}{self.n_nodes}", self.scheme)
-        return "-".join([*words, f"t{self.t_max}", f"s{self.start}", digest])
+        words += (f"t{self.t_max}", f"s{self.start}")
+        return file_name(words, asdict(self), SETTINGS[self.setting])
+
+
+def file_name(words: Iterable[str], *settings: Any) -> str:
+    """Return words, and a hash of settings and version."""
+    told = json.dumps([*settings, dadmm.__version__])
+    return "-".join([*words, hashlib.sha256(told.encode()).hexdigest()[:8]])
+
+
+def cases(
+    experiment: str,
+    data: Iterable[str],
+    networks: Iterable[tuple[str, int, int]],
+    starts: Mapping[str, int],
+) -> list[Case]:
+    """Return all runs: ``networks`` are graph, nodes and t_max, ``starts`` by setting.
+
+    Every scheme runs on every combination.
+    """
+    return [
+        Case(experiment, name, setting, graph, n_nodes, scheme, t_max, start)
+        for name, setting, (graph, n_nodes, t_max), scheme in product(
+            data, starts, networks, SCHEMES
+        )
+        for start in range(starts[setting])
+    ]
 
 
 class Angles:
@@ -82,8 +107,8 @@ class Angles:
         self._layout, self._targets = layout, targets
         self.curves: dict[str, list[float]] = {name: [] for name in targets}
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
-        W = self._layout.views(np.array([node.theta for node in nodes])).W
+    def __call__(self, t: int, run: Run) -> None:
+        W = self._layout.views(run.theta).W
         for name, target in self._targets.items():
             self.curves[name].append(metrics.subspace_angle(W, target).max())
 
@@ -91,25 +116,24 @@ class Angles:
 class PaperRule:
     """A callback that says when the paper's rule stops, and lets the run go on.
 
-    It is `--stopping objective --agreement global`; going on shows how far from the
-    solution it stopped.
+    It is `--stopping objective --agreement global`.
     """
 
-    def __init__(self, tolerance: float = 1e-3) -> None:
-        self._stopping = GlobalStopping(Rule("objective", tolerance))
+    def __init__(self) -> None:
+        self._rule = Votes(Rule("objective", 1e-3))
         self._votes: np.ndarray | None = None
         self.stop: int | None = None
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
-        # votes are read one iteration after they were cast, as in dadmm.admm.algorithm
-        heard = self._votes is not None and self._stopping.update(self._votes)
+    def __call__(self, t: int, run: Run) -> None:
+        # votes are read one iteration after they were cast, as in a run
+        heard = self._votes is not None and self._rule.update(self._votes)
         if heard and self.stop is None:
             self.stop = t
-        self._votes = np.array([node.objective for node in nodes])
+        self._votes = run.objective.copy()
 
 
 class Enough:
-    """A callback that ends a run some time after the paper's rule holds.
+    """A callback that ends a run when the paper's rule holds.
 
     A patient one waits until all nodes are within 1 degree of the centralised solution,
     which shows how far off a run still was when the rule stopped it.
@@ -118,12 +142,10 @@ class Enough:
     def __init__(self, paper: PaperRule, angles: Angles, patient: bool) -> None:
         self._paper, self._angles, self._patient = paper, angles, patient
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+    def __call__(self, t: int, run: Run) -> str | None:
         there = self._angles.curves["centralised"][-1] < min(THRESHOLDS)
-        if self._paper.stop and (there or not self._patient):
-            for node in nodes:  # as their own verdict would end it
-                stop_at = min(node.accord.stop_at, t + node.reach)
-                node.accord = node.accord._replace(stop_at=float(stop_at))
+        ends = self._paper.stop and (there or not self._patient)
+        return "stop" if ends else None
 
 
 class SecondRule:
@@ -134,11 +156,10 @@ class SecondRule:
     ends most of the published curves. Here it is measured and never stops a run.
     """
 
-    def __init__(
-        self, problems: Sequence[PPCA], paper: PaperRule, patience: int = 10
-    ) -> None:
+    PATIENCE = 10
+
+    def __init__(self, problems: Sequence[PPCA], paper: PaperRule) -> None:
         n, self._paper = len(problems), paper
-        self._patience = patience
         self._bound = 2 * n if n < 10 else n
         self._previous, self._rises = np.inf, 0
         self._thetas: np.ndarray | None = None
@@ -151,15 +172,15 @@ class SecondRule:
             for group in kinds.values()
         ]
 
-    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
+    def __call__(self, t: int, run: Run) -> None:
         if self.stop or self._paper.stop:
             return
-        thetas = np.array([node.theta for node in nodes])
+        thetas = run.theta
         if self._thetas is not None:
             error = self._error(self._thetas, thetas)
             self._rises += t > self._bound and error > self._previous
             self._previous = error
-            if self._rises >= self._patience:
+            if self._rises >= self.PATIENCE:
                 self.stop = t
         self._thetas = thetas
 
@@ -191,28 +212,23 @@ def run_case(
 ) -> dict[str, Any]:
     """Run one case and return its row, with the curves of its angles."""
     settings = dict(SETTINGS[case.setting])
-    topology = GRAPHS[case.graph](case.n_nodes, 0)
-    layout = problems[0].layout
-    angles = Angles(layout, targets)
-    paper = PaperRule()
+    angles, paper = Angles(problems[0].layout, targets), PaperRule()
     second = SecondRule(problems, paper)
     watched = case.setting == "printed"
     observers = [angles, paper, second, Enough(paper, angles, patient)]
-    callbacks = observers if watched else [angles]
     result = dadmm.solve(
-        problems,
-        topology,
-        scheme=case.scheme,
-        t_max=case.t_max,
-        seed=case.start,
-        max_iter=max_iter,
-        tolerance=0.0 if watched else 1e-3,
-        record=False,
-        callbacks=callbacks,
-        **settings,
-    )
-    row = asdict(case) | settings
-    row |= _ending(result, watched, paper.stop, second.stop)
+        problems, GRAPHS[case.graph](case.n_nodes, 0), scheme=case.scheme,
+        t_max=case.t_max, seed=case.start, max_iter=max_iter,
+        tolerance=0.0 if watched else 1e-3, record=False,
+        callbacks=observers if watched else [angles], **settings,
+    )  # fmt: skip
+    iterations = (watched and paper.stop) or result.iterations
+    row = asdict(case) | settings | {
+        "iterations": iterations,
+        "reason": "converged" if watched and paper.stop else result.reason,
+        "both_rules": min(iterations, second.stop or iterations),
+        "length": result.iterations,
+    }  # fmt: skip
     for name, curve in angles.curves.items():
         row[f"angle_{name}"] = curve[row["iterations"] - 1]
         row[f"angle_{name}_both_rules"] = curve[row["both_rules"] - 1]
@@ -225,21 +241,6 @@ def run_case(
     row["eta_span"] = float(result.eta.max() / result.eta.min())
     row |= {"dadmm": dadmm.__version__, "numpy": np.__version__}
     return row | {"curves": angles.curves}
-
-
-def _ending(
-    result: dadmm.Result, watched: bool, paper: int | None, second: int | None
-) -> dict[str, Any]:
-    """Return when the run was over, by its own rule and with the authors' second."""
-    stop = paper if watched else result.iterations
-    reason = "converged" if watched and paper else result.reason
-    iterations = stop or result.iterations
-    return {
-        "iterations": iterations,
-        "reason": reason,
-        "both_rules": min(iterations, second or iterations),
-        "length": result.iterations,
-    }
 
 
 def _gap(shards: Sequence[np.ndarray], problem: Any, result: dadmm.Result) -> float:
@@ -256,24 +257,16 @@ def _gap(shards: Sequence[np.ndarray], problem: Any, result: dadmm.Result) -> fl
 def run_all(
     cases: Sequence[Case], work: Callable[[Case], dict], folder: Path, jobs: int
 ) -> list[dict[str, Any]]:
-    """Run all cases that have no outcome yet; return the outcomes of all, in order.
+    """Run the cases that have no outcome in the folder yet; return those of all.
 
-    Parameters
-    ----------
-    cases : sequence of Case
-    work : callable
-        Returns the outcome of a case; a module's own function, so that it can be sent.
-    folder : Path
-        Of the outcomes.
-    jobs : int
-        Processes to use.
+    ``work`` returns the outcome of a case, in one of so many processes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     left = [case for case in cases if not (folder / f"{case.name}.json").exists()]
     done, start = len(cases) - len(left), monotonic()
     if done:
         say(f"{done} of {len(cases)} runs were done before")
-    with ProcessPoolExecutor(jobs, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(jobs, initializer=one_blas_thread) as pool:
         futures = [pool.submit(_outcome, work, case, folder) for case in left]
         for count, future in enumerate(as_completed(futures), 1):
             future.result()
@@ -282,10 +275,6 @@ def run_all(
             say(f"{done + count} of {len(cases)} runs, {minutes:.1f} min left", "\r")
     say("")
     return [json.loads((folder / f"{case.name}.json").read_text()) for case in cases]
-
-
-def _one_thread() -> None:
-    one_blas_thread()
 
 
 def _outcome(work: Callable[[Case], dict], case: Case, folder: Path) -> None:
@@ -302,11 +291,9 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         for row in plain:
-            writer.writerow({k: _short(v) for k, v in row.items()})
-
-
-def _short(value: Any) -> Any:
-    return f"{value:.6g}" if isinstance(value, float) else value
+            writer.writerow(
+                {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}
+            )
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -346,9 +333,7 @@ def curves(rows: Iterable[Mapping[str, Any]], name: str) -> np.ndarray:
 
 def arguments(description: str | None, data: str | None = None) -> argparse.Namespace:
     """Return the options that all experiments share."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(description)
     if data is not None:
         parser.add_argument("--data", type=Path, help=data)
     parser.add_argument("--quick", action="store_true", help="a small slice")
@@ -356,6 +341,17 @@ def arguments(description: str | None, data: str | None = None) -> argparse.Name
     parser.add_argument("--out", type=Path, help="folder of outcomes and figures")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     return parser.parse_args()
+
+
+def conduct(
+    chosen: argparse.Namespace, name: str, todo: Sequence[Case], work: Callable
+) -> tuple[list[dict[str, Any]], Path]:
+    """Run all cases and write rows.csv; return the rows, and the folder for more."""
+    out = chosen.out or OUT / name
+    rows = run_all(todo, work, out / "runs", chosen.jobs)
+    write_rows(rows, out / "rows.csv")
+    say(f"rows in {out}")
+    return rows, out
 
 
 def leave(sentence: str) -> NoReturn:
@@ -370,11 +366,3 @@ def readable(advice: str, read: Callable[..., Any], *args: Any) -> Any:
         return read(*args)
     except DadmmError as error:
         leave(f"{error}; {advice}")
-
-
-def say(text: str, end: str = "\n") -> None:
-    """Show progress."""
-    live = sys.stderr.isatty()
-    if live or end == "\n":
-        sys.stderr.write(f"{text:<60}{end}")
-        sys.stderr.flush()

@@ -21,14 +21,10 @@ ORACLE = {"color": GREY, "linestyle": (0, (1, 1)), "linewidth": 2.0}
 
 
 @styled
-def draw(ratios: Mapping[str, np.ndarray], xlabel: str = "") -> Figure:
+def draw(ratios: Mapping[str, np.ndarray]) -> Figure:
     """Draw the fraction of cases within a factor of the best scheme.
 
-    Parameters
-    ----------
-    ratios : dict of str to ndarray of shape (n_cases,)
-        By scheme, sorted; infinite where a scheme did not get there.
-    xlabel : str
+    ``ratios`` (n_cases,) are by scheme, sorted; infinite if one did not get there.
     """
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axis = figure.subplots()
@@ -46,7 +42,7 @@ def draw(ratios: Mapping[str, np.ndarray], xlabel: str = "") -> Figure:
     axis.xaxis.set_minor_locator(NullLocator())
     axis.xaxis.set_major_formatter("{x:g}")
     axis.set(xlim=(1, TAUS[-1]), ylim=(0, 1.01))
-    axis.set_xlabel(xlabel or "Iterations, as a multiple of the best scheme's")
+    axis.set(xlabel="Iterations, as a multiple of the best scheme's")
     axis.set_ylabel("Fraction of cases")
     axis.grid()
     figure.legend(loc="outside right upper")

@@ -7,14 +7,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.shared.experiment import SCHEMES, curves, say
+from benchmarks.shared.commands import say
+from benchmarks.shared.experiment import SCHEMES, curves
 
 Row = Mapping[str, Any]
-
-
-def panel(row: Row) -> str:
-    """Return the title under which a row is compared with others."""
-    return f"{row['graph']}, {row['n_nodes']} nodes"
 
 
 def grouped(rows: Sequence[Row], setting: str) -> dict[str, dict[str, list[Row]]]:
@@ -22,7 +18,8 @@ def grouped(rows: Sequence[Row], setting: str) -> dict[str, dict[str, list[Row]]
     groups: dict[str, dict[str, list[Row]]] = {}
     for row in rows:
         if row["setting"] == setting:
-            group = groups.setdefault(panel(row), {s: [] for s in SCHEMES})
+            panel = f"{row['graph']}, {row['n_nodes']} nodes"
+            group = groups.setdefault(panel, {s: [] for s in SCHEMES})
             group[row["scheme"]].append(row)
     return groups
 
@@ -65,5 +62,5 @@ def draw_angles(
         for title, schemes in grouped(rows, setting).items()
     }
     goal = {"truth": "true subspace", "centralised": "centralised solution"}[target]
-    figure = angles(panels, ylabel=f"Largest angle to the {goal} (degrees)")
+    figure = angles(panels, f"Largest angle to the {goal} (degrees)")
     save(figure, out / f"angle-{target}-{name or setting}")

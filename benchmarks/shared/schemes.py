@@ -28,13 +28,9 @@ def relative_balance(
 
     It is ``(|theta_i - theta_j| / (sqrt(2) max(|theta_i|, |theta_j|))) / (eta |z -
     z_old| / |lambda|)``. Wohlberg (arXiv 1704.06209) has the rule for one penalty of
-    the whole problem. If a multiplier or a distance is zero, the ratio is 1.
-
-    Parameters
-    ----------
-    gap, size, drift, multipliers, eta : ndarray of shape (degree,)
-        |theta_i - theta_j|, the larger of |theta_i| and |theta_j|, |z_ij - z_ij_old|,
-        |lambda_ij| and eta_ij.
+    the whole problem. If a multiplier or a distance is zero, the ratio is 1. Arguments
+    are (degree,): |theta_i - theta_j|, the larger of |theta_i| and |theta_j|,
+    |z_ij - z_ij_old|, |lambda_ij| and eta_ij.
     """
     above = gap * multipliers
     below = math.sqrt(2.0) * size * eta * drift

@@ -26,13 +26,7 @@ def cameras(file: Path) -> list[StructureFromMotion]:
 def check(folder: Path | None, names: Sequence[str], dataset: str) -> None:
     """End the program with one sentence if tracks are absent or cannot be used.
 
-    Parameters
-    ----------
-    folder : Path, optional
-    names : sequence of str
-        Of the files, without ``.mat``; none is an error, too.
-    dataset : str
-        The folder of the authors' archive that holds them.
+    ``names`` are those of the files, ``dataset`` their folder in the authors' archive.
     """
     advice = (
         f"get them from {dataset} of {ARCHIVE}, or arrange tracks as "
@@ -47,17 +41,10 @@ def check(folder: Path | None, names: Sequence[str], dataset: str) -> None:
         readable(advice, cameras, folder / f"{name}.mat")
 
 
-class Work:
-    """Run a case on the file of its data; in a form that another process can get."""
-
-    def __init__(self, folder: Path, most: int = 1000, patient: bool = True) -> None:
-        self.folder, self.most, self.patient = folder, most, patient
-
-    def __call__(self, case: Case) -> dict:
-        problems = cameras(self.folder / f"{case.data}.mat")
-        shards = [problem.rows for problem in problems]
-        best = metrics.ppca_reference(np.vstack(shards), 3, zero_mean=True)
-        targets = {"centralised": best.W}
-        longest = 300 if case.setting == "printed" else 1000
-        longest = min(longest, self.most)
-        return run_case(case, problems, shards, targets, longest, self.patient)
+def outcome(case: Case, folder: Path, most: int = 1000, patient: bool = True) -> dict:
+    """Run a case on the file of its data, for at most so many iterations."""
+    problems = cameras(folder / f"{case.data}.mat")
+    shards = [problem.rows for problem in problems]
+    best = metrics.ppca_reference(np.vstack(shards), 3, zero_mean=True)
+    longest = min(300 if case.setting == "printed" else 1000, most)
+    return run_case(case, problems, shards, {"centralised": best.W}, longest, patient)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from time import perf_counter, sleep
+from time import sleep
 from typing import Any
 
 import mpi4py
 import numpy as np
 
+from benchmarks.shared.commands import seconds_of
 from dadmm.exchange.collectives import wait_sleeping
 from dadmm.exchange.mpi import MPIExchange
 from dadmm.exchange.mpi_library import MPI
@@ -23,7 +24,7 @@ from dadmm.exchange.mpi_wait import POLL_INTERVAL, crowded, waiting
 from dadmm.exchange.mpi_world import MPIWorld
 from dadmm.graphs.topology import Topology
 
-Swap = Callable[[], None]
+Swap = Callable[[], Any]
 WAITS = ("block", "poll")
 BLOCK = 30e-3  # seconds that a block of swaps should take
 FEWEST, TRIAL, MOST = 3, 8, 1000  # swaps of a block
@@ -54,7 +55,10 @@ def measure(
         "hosts": len(set(hosts)),
     }
     rows = []
-    for kind, partner in partners(hosts).items():
+    partners: dict[str, int] = {}  # the first rank that rank 0 reaches by such a link
+    for rank, host in enumerate(hosts[1:], 1):
+        partners.setdefault("host" if host == hosts[0] else "lan", rank)
+    for kind, partner in partners.items():
         for size in sizes:
             times = ping_pong(comm, partner, size, rounds)
             row = {"transport": "ping-pong", "class": kind, "wait": "block"}
@@ -66,14 +70,6 @@ def measure(
             rows += [cell | row for row in contest(comm, topology, size, rounds)]
     comm.Free()
     return [facts | row for row in rows]
-
-
-def partners(hosts: Sequence[str]) -> dict[str, int]:
-    """Return by class of link the first rank that rank 0 reaches by such a one."""
-    found: dict[str, int] = {}
-    for rank, host in enumerate(hosts[1:], 1):
-        found.setdefault("host" if host == hosts[0] else "lan", rank)
-    return found
 
 
 def ping_pong(comm: Any, partner: int, size: int, rounds: int) -> list[float]:
@@ -91,10 +87,10 @@ def ping_pong(comm: Any, partner: int, size: int, rounds: int) -> list[float]:
 
     times = []
     if comm.rank in (0, partner):
-        seconds = timed(there_and_back, FEWEST)
+        seconds = seconds_of(there_and_back, FEWEST)
         bids = comm.sendrecv(seconds, partner if first else 0)
         count = amount(max(bids, seconds))
-        times = [timed(there_and_back, count) / 2 for _ in range(rounds)]
+        times = [seconds_of(there_and_back, count) / 2 for _ in range(rounds)]
     wait_sleeping(comm.Ibarrier())  # the others are asleep meanwhile
     return comm.bcast(times)
 
@@ -113,16 +109,17 @@ def contest(
         swaps = transports(comm, topology, size, own, stack)
         names = list(swaps)
         for swap in swaps.values():  # the first swaps connect, and plan
-            timed(swap, FEWEST)
-        bids = np.array([timed(swap, TRIAL) for swap in swaps.values()])
+            seconds_of(swap, FEWEST)
+        bids = np.array([seconds_of(swap, TRIAL) for swap in swaps.values()])
         comm.Allreduce(MPI.IN_PLACE, bids, op=MPI.MAX)
-        counts = [amount(typical(bids, names, wait)) for _, wait in names]
+        alike = {w: np.median(bids[[own == w for _, own in names]]) for w in WAITS}
+        counts = [amount(float(alike[wait])) for _, wait in names]
         times = np.empty((rounds, len(names)))
         shuffle = np.random.default_rng(0).permutation  # the same on all ranks
         for turn in range(rounds):
             for k in shuffle(len(names)):
                 gather([comm.Ibarrier()])
-                times[turn, k] = timed(swaps[names[k]], counts[k])
+                times[turn, k] = seconds_of(swaps[names[k]], counts[k])
         gather([comm.Ibarrier()])
         comm.Allreduce(MPI.IN_PLACE, times, op=MPI.MAX)
     over = np.median(times[:, [names.index(("dadmm", own))]] / times, axis=0)
@@ -133,19 +130,6 @@ def contest(
          "swaps": counts[k], "rounds": rounds}
         for k, (name, wait) in enumerate(names)
     ]  # fmt: skip
-
-
-def timed(swap: Swap, count: int) -> float:
-    """Return the seconds of one of so many swaps."""
-    start = perf_counter()
-    for _ in range(count):
-        swap()
-    return (perf_counter() - start) / count
-
-
-def typical(bids: np.ndarray, names: Sequence[tuple[str, str]], wait: str) -> float:
-    """Return the median of the transports that wait so: their blocks are alike."""
-    return float(np.median(bids[[own == wait for _, own in names]]))
 
 
 def amount(seconds: float) -> int:
@@ -198,15 +182,10 @@ def persistent(
     """Plan one request per message, once; start them all and wait."""
     requests = [comm.Recv_init(box[k], j) for k, j in enumerate(near)]
     requests += [comm.Send_init(out[k], j) for k, j in enumerate(near)]
-    start = MPI.Prequest.Startall
     for request in requests:
         stack.callback(request.Free)
-
-    def swap() -> None:
-        start(requests)
-        done(requests)
-
-    return swap
+    start = MPI.Prequest.Startall
+    return lambda: (start(requests), done(requests))
 
 
 def nonblocking(comm: Any, near: Sequence[int], out: Any, box: Any, done: Any) -> Swap:
@@ -214,13 +193,7 @@ def nonblocking(comm: Any, near: Sequence[int], out: Any, box: Any, done: Any) -
     send, receive = comm.Isend, comm.Irecv
     letters = list(zip(out, near, strict=True))
     boxes = list(zip(box, near, strict=True))
-
-    def swap() -> None:
-        requests = [receive(row, j) for row, j in boxes]
-        requests += [send(row, j) for row, j in letters]
-        done(requests)
-
-    return swap
+    return lambda: done([*(receive(*b) for b in boxes), *(send(*o) for o in letters)])
 
 
 def neighbourhood(graph: Any, out: Any, box: Any, done: Any) -> Swap:
@@ -229,8 +202,4 @@ def neighbourhood(graph: Any, out: Any, box: Any, done: Any) -> Swap:
     counts, starts = [size] * degree, [size * k for k in range(degree)]
     letters, boxes = [out, counts, starts, MPI.BYTE], [box, counts, starts, MPI.BYTE]
     start = graph.Ineighbor_alltoallv
-
-    def swap() -> None:
-        done([start(letters, boxes)])
-
-    return swap
+    return lambda: done([start(letters, boxes)])

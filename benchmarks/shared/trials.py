@@ -8,20 +8,19 @@ have stayed for as many iterations as it took to enter, and for at least `STAY`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from dadmm.admm.node import Node
 
 import dadmm
-from benchmarks.shared.cases import Goal, instance
+from benchmarks.shared.cases import instance
+from benchmarks.shared.experiment import file_name
 from benchmarks.shared.schemes import SCHEMES, build
 from dadmm.admm.curvature import curvature
+from dadmm.admm.loop import Run
 from dadmm.core.errors import ProblemError
 from dadmm.exchange import wire
 from dadmm.graphs.topology import GRAPHS, Topology
@@ -50,10 +49,8 @@ class Trial:
     @property
     def name(self) -> str:
         """A file name that tells the trial, and all its settings by a hash."""
-        told = json.dumps([asdict(self), dadmm.__version__])
-        digest = hashlib.sha256(told.encode()).hexdigest()[:8]
         words = (self.problem, f"{self.graph}{self.n_nodes}", self.scheme)
-        return "-".join([*words, f"{self.eta0:g}", f"s{self.seed}", digest])
+        return file_name((*words, f"{self.eta0:g}", f"s{self.seed}"), asdict(self))
 
     @property
     def label(self) -> str:
@@ -61,30 +58,16 @@ class Trial:
         own = 1.6 if self.scheme == "oracle" else SCHEMES[self.scheme].RELAXATION
         return self.scheme + f" {self.relaxation:g}" * (self.relaxation != own)
 
-    @property
-    def case(self) -> tuple[Any, ...]:
-        """What schemes are compared on; eta0 belongs to the scheme."""
-        return self.problem, self.graph, self.n_nodes, self.seed, self.init
-
 
 class Arrival:
     """Note in each iteration whether all nodes are within their goal.
 
-    Parameters
-    ----------
-    cap : int
-        The nodes must enter the goal, and stay from then on, in this iteration or
-        before.
-
-    Attributes
-    ----------
-    first, for_good : int or None
-        See the top of this file; None where it did not happen.
+    They must enter it, and stay from then on, in iteration ``cap`` or before.
     """
 
     def __init__(self, cap: int) -> None:
         self.cap = cap
-        self.first: int | None = None
+        self.first: int | None = None  # see the top of this file
         self.for_good: int | None = None
         self._since: int | None = None  # the nodes are within the goal since then
 
@@ -123,54 +106,30 @@ class Known(Exception):
     """Raised by a callback to end a run at once."""
 
 
-class Watch:
-    """A callback that ends a run when it is known when the nodes arrived."""
-
-    def __init__(self, goal: Goal, cap: int) -> None:
-        self.goal, self.arrival = goal, Arrival(cap)
-
-    def __call__(self, t: int, nodes: Sequence[Node]) -> None:
-        within = self.goal(np.array([node.theta for node in nodes]))
-        if self.arrival.known(t, within):
-            raise Known
-
-
-class Work:
-    """Run a trial; in a form that can be sent to another process."""
-
-    def __init__(self, data: str = "") -> None:
-        self.data = data
-
-    def __call__(self, trial: Trial) -> dict[str, Any]:
-        if trial.scheme == "oracle":
-            trial, found = oracle(trial, self.data)
-            return row(trial, "oracle", found, self.data)
-        return row(trial, trial.scheme, run(trial, self.data), self.data)
+def outcome(trial: Trial, data: str = "") -> dict[str, Any]:
+    """Run a trial and return its row."""
+    if trial.scheme == "oracle":
+        trial, found = oracle(trial, data)
+        return row(trial, "oracle", found, data)
+    return row(trial, trial.scheme, run(trial, data), data)
 
 
 def run(trial: Trial, data: str = "") -> Outcome:
     """Return when all nodes reached their goal, and how the run ended."""
     case = instance(trial.problem, trial.n_nodes, trial.seed, data)
-    watch = Watch(case.goal, trial.cap or case.cap)
-    arrival, ended = watch.arrival, ""
+    arrival, ended = Arrival(trial.cap or case.cap), ""
+    own = {k: getattr(trial, k) for k in ("relaxation", "eta0", "t_max", "budget0")}
+
+    def watch(t: int, run: Run) -> None:
+        if arrival.known(t, case.goal(run.theta)):
+            raise Known
+
     try:
         dadmm.solve(
-            case.problems,
-            GRAPHS[trial.graph](trial.n_nodes, trial.seed),
-            scheme=build(
-                trial.scheme,
-                relaxation=trial.relaxation,
-                eta0=trial.eta0,
-                t_max=trial.t_max,
-                budget0=trial.budget0,
-            ),
-            init=trial.init,
-            seed=trial.seed,
-            max_iter=arrival.longest,
-            tolerance=0.0,
-            record=False,
-            callbacks=[watch],
-        )
+            case.problems, GRAPHS[trial.graph](trial.n_nodes, trial.seed),
+            scheme=build(trial.scheme, **own), init=trial.init, seed=trial.seed,
+            max_iter=arrival.longest, tolerance=0.0, record=False, callbacks=[watch],
+        )  # fmt: skip
     except Known:
         pass
     except ProblemError:
@@ -233,19 +192,10 @@ def best_penalty(
 ) -> tuple[float, Outcome]:
     """Return the fixed penalty that is soonest within the goal for good.
 
-    The penalties are powers of 10^(1/4), from 1e-6 to 1e10. A wide search goes two
-    decades up and down, then to better neighbours at shorter and shorter distances;
-    another one goes half a decade at first. A run is given up when it is outside the
-    goal later than the best run so far.
-
-    Parameters
-    ----------
-    attempt : callable
-        Given a penalty and a cap, returns the outcome.
-    start : int
-        The power to start from.
-    cap : int
-    wide : bool
+    The penalties are powers of 10^(1/4), from 1e-6 to 1e10; ``start`` is a power. A
+    wide search goes two decades up and down, then to better neighbours at shorter and
+    shorter distances; another one goes half a decade at first. A run is given up when
+    it is outside the goal later than the best run so far.
     """
     tried: dict[int, Outcome] = {}
     best, least = start, cap

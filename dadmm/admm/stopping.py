@@ -32,9 +32,9 @@ from dadmm.exchange.gates import Turn
 from dadmm.exchange.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
 from dadmm.graphs.incidence import Incidence
 
-REASONS = ("max_iter", "converged", "max_seconds", "signal", "output")  # of an end
+REASONS = ("max_iter", "converged", "stop", "max_seconds", "signal", "output")
 # Requests by code, as in a header; the largest code takes precedence.
-REQUESTS = ("", "save", "max_seconds", "signal", "output")
+REQUESTS = ("", "save", "stop", "max_seconds", "signal", "output")
 RULES = ("optimality", "residuals", "objective")
 AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # satisfied iterations in a row that a node needs
@@ -477,6 +477,49 @@ def _heard(box: Box, present: np.ndarray | None) -> np.ndarray:
     return np.where(present, box.words, blank)
 
 
+class Votes:
+    """The verdict of a rule on the whole network, from one number of each node.
+
+    Parameters
+    ----------
+    rule : Rule
+    cycle : int
+        Number of iterations in which every edge is used at least once.
+    """
+
+    def __init__(self, rule: Rule, cycle: int = 1) -> None:
+        self.rule, self.standing = rule, Standing(PATIENCE * cycle, 0)
+        self._iteration, self._previous = 0, math.inf
+
+    def update(self, votes: Vector) -> bool:
+        """Return whether all nodes stop now, given their votes (n_nodes,)."""
+        self._iteration += 1
+        standing = self.standing
+        if self.rule.name == "objective":
+            total = float(np.add.reduce(votes))
+            limit = self.rule.tolerance * max(abs(total), 1.0)
+            factor = float(_over(abs(total - self._previous), limit))
+            now = Unmet(self._iteration, factor)
+            if factor >= 1.0:
+                standing.unmet = now
+            standing.enter(
+                now.t, factor < 1.0, lambda t: now if t == now.t else standing.unmet
+            )
+            self._previous = total
+        else:
+            standing.held = standing.held + 1 if votes.all() else 0
+        return standing.held >= standing.patience
+
+    def save(self) -> Vector:
+        """Return the state as numbers, for a checkpoint."""
+        return np.append(self.standing.save(), (self._iteration, self._previous))
+
+    def restore(self, saved: Matrix) -> None:
+        """Continue from what was saved, with a row for each node."""
+        self.standing.restore(saved[:1, :-2])
+        self._iteration, self._previous = int(saved[0, -2]), float(saved[0, -1])
+
+
 class GlobalStopping(Stopping):
     """Stopping by a collective over all nodes, comparable with the paper's curves.
 
@@ -489,9 +532,8 @@ class GlobalStopping(Stopping):
 
     def __init__(self, exchange: Exchange, *args: Any) -> None:
         super().__init__(*args)
-        self._exchange = exchange
-        self.network = Standing(PATIENCE * self.cycle, 0)
-        self._iteration, self._previous, self._agreed = 0, math.inf, False
+        self._exchange, self._agreed = exchange, False
+        self.votes = Votes(self.rule, self.cycle)
 
     def _delay(self) -> int:
         return 1
@@ -501,7 +543,7 @@ class GlobalStopping(Stopping):
         posted, held = self.state.posted, self.state.held
         self._agree(box, turn, np.zeros(len(held), dtype=bool))
         if self.NAME in posted:
-            self._agreed = self.update(self._exchange.read(self.NAME)[:, 0])
+            self._agreed = self.votes.update(self._exchange.read(self.NAME)[:, 0])
         if not self._agreed:
             satisfied = held > PATIENCE * (self._spell - 1)
             vote = self.work.objective if self.is_joint else satisfied
@@ -513,36 +555,15 @@ class GlobalStopping(Stopping):
         """Whether the rule judges the sum over all nodes, not each node."""
         return self.rule.name == "objective"
 
-    def update(self, votes: Vector) -> bool:
-        """Return whether all nodes stop now, given their votes (n_nodes,)."""
-        self._iteration += 1
-        network = self.network
-        if self.is_joint:
-            total = float(np.add.reduce(votes))
-            limit = self.rule.tolerance * max(abs(total), 1.0)
-            factor = float(_over(abs(total - self._previous), limit))
-            now = Unmet(self._iteration, factor)
-            if factor >= 1.0:
-                network.unmet = now
-            network.enter(
-                now.t, factor < 1.0, lambda t: now if t == now.t else network.unmet
-            )
-            self._previous = total
-        else:
-            network.held = network.held + 1 if votes.all() else 0
-        return network.held >= network.patience
-
     def done(self, t: int) -> bool:
         """Return whether all nodes stop after this iteration; all agree on it."""
         return self._agreed
 
     def save(self) -> Vector:
-        own = self._iteration, self._previous
-        return np.concatenate([super().save(), self.network.save(), own])
+        return np.append(super().save(), self.votes.save())
 
     def restore(self, saved: Matrix) -> None:
         super().restore(saved)
         rest = saved[:, len(self.standing.save()) :]
         if rest.shape[1]:
-            self.network.restore(rest[:1, :-2])
-            self._iteration, self._previous = int(rest[0, -2]), float(rest[0, -1])
+            self.votes.restore(rest)

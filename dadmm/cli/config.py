@@ -77,18 +77,13 @@ class RunConfig(Settings):
         _ = self.settings  # raises if they are not JSON
         if self.placement is None:  # a rank's file may exist only on its host
             own_files = "{rank}" in (self.data or "")
-            object.__setattr__(self, "placement", "ranks" if own_files else "hosts")
-        if self.record_angle and not self.has_subspace:
-            raise ConfigError(
-                f"record_angle does not go with {self.problem}, which has no subspace"
-            )
-        if self.compare_centralised and not self.has_subspace:
-            raise ConfigError(
-                f"compare_centralised does not go with {self.problem}; it is for ppca "
-                "and sfm"
-            )
-        own_data = self.data is not None
-        if self.missing_fraction and (own_data or not self.has_subspace):
+            self.placement = "ranks" if own_files else "hosts"
+        for name in ("record_angle", "compare_centralised"):
+            if getattr(self, name) and not self.has_subspace:
+                raise ConfigError(
+                    f"{name} does not go with {self.problem}; it is for ppca and sfm"
+                )
+        if self.missing_fraction and not (self.data is None and self.has_subspace):
             raise ConfigError(
                 "missing_fraction is for the synthetic data of ppca and sfm; in data "
                 "of your own, NaN stands for a missing entry"
@@ -96,8 +91,7 @@ class RunConfig(Settings):
         if self.is_plugin:  # its class is not imported yet
             return
         if self.n_components is None:
-            usual = 3 if self.problem in ("sfm", "mixture") else 5
-            object.__setattr__(self, "n_components", usual)
+            self.n_components = 3 if self.problem in ("sfm", "mixture") else 5
         takes = builder.arguments(PROBLEMS[self.problem])
         for item in fields(self):
             name, argument = item.name, item.metadata["argument"]
@@ -105,7 +99,7 @@ class RunConfig(Settings):
                 continue
             value = getattr(self, name)
             if value is None and argument in takes.defaults:
-                object.__setattr__(self, name, takes.defaults[argument])
+                setattr(self, name, takes.defaults[argument])
             if value is not None and not takes.takes(argument):
                 kinds = PROBLEMS.items()
                 suited = [k for k, v in kinds if builder.arguments(v).takes(argument)]
@@ -117,9 +111,8 @@ class RunConfig(Settings):
     @property
     def compares(self) -> bool:
         """Whether to compare with the centralised solution, if there is one."""
-        if self.compare_centralised is None:
-            return self.data is None
-        return self.compare_centralised
+        wanted = self.compare_centralised
+        return self.data is None if wanted is None else wanted
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -140,11 +133,10 @@ class RunConfig(Settings):
 
         Each node has an equal share of the regularisation ``alpha``.
         """
-        names = ["n_components", "l1_ratio", "delta", "fit_intercept"]
-        names += [] if self.is_plugin else ["zero_mean"]
+        names = ("n_components", "l1_ratio", "delta", "fit_intercept")
         chosen = {name: getattr(self, name) for name in names}
         if not self.is_plugin:
-            chosen["start"] = self.sfm_start
+            chosen |= {"zero_mean": self.zero_mean, "start": self.sfm_start}
         chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
         return {name: value for name, value in chosen.items() if value is not None}
 
@@ -157,8 +149,7 @@ class RunConfig(Settings):
 
     def solver_settings(self) -> dict[str, Any]:
         """Return the keyword arguments of `dadmm.solve` that are settings."""
-        names = [item.name for item in fields(self) if item.metadata["solver"]]
-        chosen = {name: getattr(self, name) for name in names}
+        chosen = {name: getattr(self, name) for name in settings.names("solver")}
         return chosen | {"sending": Sending(**self._of(Sending))}
 
     @classmethod
@@ -173,25 +164,29 @@ class RunConfig(Settings):
         given = flags.parse(cls, argv)
         file, dry = given.pop("config", None), given.pop("dry_run", False)
         resume, trust = given.pop("resume", None), given.pop("trust", False)
-        if resume is not None and file is not None:
+        run = None if resume is None else Path(resume)
+        if run is not None and file is not None:
             raise ConfigError(
                 "--resume uses the settings of its run; leave out --config"
             )
-        if resume is not None:
-            file = Path(resume) / "config.toml"
+        if run is not None:
+            file = run / "config.toml"
             if files.kind(file) not in ("file", "none"):
-                raise ConfigError(
-                    f"{file} is not a regular file; restore the file of the run"
-                )
+                raise ConfigError(f"{file} is not a regular file; restore it")
         elif file is not None:
             file = presets.find(file)
         table = cls.from_toml(file) if file is not None else {}
+        if run is not None and not table:
+            raise ConfigError(
+                f"{file} is empty, so the settings of the run are unknown; restore the "
+                "file, or start a new run"
+            )
         if not trust:
             _check_harmless(table, given, str(file))
         config = cls(**(table | given))
-        if resume is not None:
-            config._check_resumed(cls(**table), Path(resume))
-        return CommandLine(config, dry, None if resume is None else Path(resume))
+        if run is not None:
+            config._check_resumed(cls(**table), run)
+        return CommandLine(config, dry, run)
 
     def _check_resumed(self, begun: RunConfig, run: Path) -> None:
         """Raise if a setting differs from the run that is resumed."""
@@ -215,8 +210,7 @@ class RunConfig(Settings):
 
     def deciding(self) -> dict[str, Any]:
         """Return the settings that must not change when the run is resumed."""
-        free = FREE | UNCHANGED
-        return {k: v for k, v in self.applied().items() if k not in free}
+        return {k: v for k, v in self.applied().items() if k not in FREE | UNCHANGED}
 
     def to_toml(self) -> str:
         """Return the settings that apply as TOML."""

@@ -6,6 +6,7 @@ import argparse
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import Field, fields
+from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from dadmm.cli import presets
@@ -35,6 +36,7 @@ def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
     return vars(given)
 
 
+@cache
 def _kinds(kind: Any) -> dict[str, type]:
     """Return the type of each setting, without None."""
     hints = get_type_hints(kind)
@@ -76,51 +78,32 @@ def _parser(settings: Any) -> Parser:
         allow_abbrev=False,
         add_help=False,
     )
-    kinds = _kinds(settings)
-    groups = {COMMON: parser.add_argument_group(COMMON)}
-    for item in fields(settings):
-        if item.metadata["common"]:
-            _add(groups[COMMON], item, kinds[item.name])
-    groups[COMMON].add_argument(
-        "--config",
-        metavar="FILE",
-        help=f"settings as TOML, or a preset: {', '.join(presets.names())}",
-    )
-    for item in fields(settings):
-        topic = item.metadata["group"]
+    kinds, groups = _kinds(settings), {}
+    for item in sorted(fields(settings), key=lambda item: not item.metadata["common"]):
+        topic = COMMON if item.metadata["common"] else item.metadata["group"]
         if topic not in groups:
             groups[topic] = parser.add_argument_group(topic)
-        if not item.metadata["common"]:
-            _add(groups[topic], item, kinds[item.name])
-    _add_others(parser.add_argument_group("other"), settings)
+        _add(groups[topic], item, kinds[item.name])
+    found = ", ".join(presets.names())
+    groups[COMMON].add_argument(
+        "--config", metavar="FILE", help=f"settings as TOML, or a preset: {found}"
+    )
+    free = [item.name for item in fields(settings) if item.metadata["resume"]]
+    flags = ", ".join("--" + name.replace("_", "-") for name in free)
+    add = parser.add_argument_group("other").add_argument
+    add("--resume", metavar="RUN", help="resume the run in this folder; these settings "
+        f"may change: {flags}; their new values are also kept for the next resume",
+    )  # fmt: skip
+    add("--dry-run", action="store_true", help="print the settings as TOML and the "
+        "data that would leave a node; then exit",
+    )  # fmt: skip
+    add("--trust", action="store_true", help="allow the file of --config, or the "
+        "config.toml of the run to resume, to name a problem as package.module:Class, "
+        "whose code is then run, and to set overwrite",
+    )  # fmt: skip
+    add("--version", action="version", version=f"dadmm {__version__}")
+    add("-h", "--help", action="help", help="print this text and exit")
     return parser
-
-
-def _add_others(group: argparse._ArgumentGroup, settings: Any) -> None:
-    """Add the flags that are not settings."""
-    anew = [item.name for item in fields(settings) if item.metadata["resume"]]
-    flags = ", ".join("--" + name.replace("_", "-") for name in anew)
-    group.add_argument(
-        "--resume",
-        metavar="RUN",
-        help=f"resume the run in this folder; these settings may change: {flags}; "
-        "their new values are also kept for the next resume",
-    )
-    group.add_argument(
-        "--dry-run",
-        action="store_true",
-        help="print the settings as TOML and the data that would leave a node; then "
-        "exit",
-    )
-    group.add_argument(
-        "--trust",
-        action="store_true",
-        help="allow the file of --config, or the config.toml of the run to resume, to "
-        "name a problem as package.module:Class, whose code is then run, and to set "
-        "overwrite",
-    )
-    group.add_argument("--version", action="version", version=f"dadmm {__version__}")
-    group.add_argument("-h", "--help", action="help", help="print this text and exit")
 
 
 def _add(group: argparse._ArgumentGroup, item: Field[Any], kind: type) -> None:
@@ -134,19 +117,15 @@ def _add(group: argparse._ArgumentGroup, item: Field[Any], kind: type) -> None:
         return
     choices = item.metadata["choices"]
     metavar = "{" + ",".join(choices) + "}" if choices else item.name.upper()
-    group.add_argument(flag, type=_reader(kind), metavar=metavar, help=text)
 
-
-def _reader(kind: type) -> Any:
     def read(text: str) -> Any:
         try:
             return kind(text)
         except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"must be {_a(kind)}, got {shown(text)}"
-            ) from None
+            wrong = f"must be {_a(kind)}, got {shown(text)}"
+            raise argparse.ArgumentTypeError(wrong) from None
 
-    return read
+    group.add_argument(flag, type=read, metavar=metavar, help=text)
 
 
 def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:

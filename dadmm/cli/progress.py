@@ -69,16 +69,10 @@ class ProgressLine:
 
 
 class FailureMessages:
-    """A callback that prints which nodes failed, on the lowest rank that is left.
+    """A callback that prints which nodes failed, on the lowest rank that is left."""
 
-    Parameters
-    ----------
-    rank : int
-        Original rank of this process.
-    """
-
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
+    def __init__(self, original_rank: int) -> None:
+        self._rank = original_rank
 
     def __call__(self, t: int, run: Run) -> None:
         """Do nothing: failures are reported by `rewind`."""
@@ -87,14 +81,15 @@ class FailureMessages:
         """Print the failed nodes, and which parts of the graph continue."""
         if self._rank != loss.components[0][0]:
             return
+        first, *others = [(part, len(part) == 1) for part in loss.components]
         lines = [
-            f"{_names(loss.lost)} failed; {_names(loss.components[0])} "
-            f"{_does('continue', loss.components[0])} after iteration {loss.t}"
+            f"{_names(loss.lost)} failed; {_names(first[0])} "
+            f"continue{'s' * first[1]} after iteration {loss.t}"
         ]
         lines += [
-            f"{_names(part)} {_does('have', part)} no path to them and "
-            f"{_does('continue', part)} separately; results in part-{part[0]:05d}"
-            for part in loss.components[1:]
+            f"{_names(part)} {'has' if one else 'have'} no path to them and "
+            f"continue{'s' * one} separately; results in part-{part[0]:05d}"
+            for part, one in others
         ]
         for line in lines:
             print(f"dadmm: {line}", file=sys.stderr, flush=True)
@@ -110,11 +105,6 @@ def _names(nodes: Sequence[int]) -> str:
             runs.append([i])
     words = ", ".join("-".join(map(str, run)) for run in runs)
     return f"node{'s' * (len(nodes) > 1)} {words}"
-
-
-def _does(verb: str, nodes: Sequence[int]) -> str:
-    """Return the form of a verb for one node or several."""
-    return verb if len(nodes) > 1 else {"continue": "continues", "have": "has"}[verb]
 
 
 class Signals:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from dadmm.cli.config import RunConfig
-from dadmm.core.interfaces import World
 from dadmm.exchange.launch_link import rank_and_size
 
 SHOWN, LARGEST = 12, 8  # print up to SHOWN coefficients, else the LARGEST
@@ -17,18 +16,6 @@ ENDINGS = {
     "signal": "stopped by a signal",
     "output": "results could not be written",
 }
-
-
-def notice_of_gathering(world: World, config: RunConfig) -> str | None:
-    """Return a notice that rank 0 gathers summaries of a user's rows, if it does."""
-    of_user = config.data is not None and world.comm is not None
-    if not (of_user and config.has_subspace and config.compares):
-        return None
-    return (
-        "compare_centralised: rank 0 gathers each node's number of rows, column means "
-        "and scatter factor; if a node has no more rows than columns, these are as "
-        "informative as its rows"
-    )
 
 
 def _traffic(summary: dict[str, Any]) -> str:
@@ -46,13 +33,6 @@ def _traffic(summary: dict[str, Any]) -> str:
     return text
 
 
-def _failures(summary: dict[str, Any]) -> list[str]:
-    """Return the line about failed nodes, if there are any."""
-    names = ", ".join(map(str, summary["lost_nodes"]))
-    line = f"WITHOUT the nodes that failed ({names}) and their data"
-    return [line] if names else []
-
-
 def _coefficients(coefficients: dict[str, float]) -> list[str]:
     """Return a line per coefficient; of many, only the largest and the intercept."""
     shown, total = coefficients, len(coefficients)
@@ -66,14 +46,6 @@ def _coefficients(coefficients: dict[str, float]) -> list[str]:
     wide = max(map(len, shown), default=0)
     lines = [f"  {name:<{wide}}  {value:.6g}" for name, value in shown.items()]
     return [title, *lines] if lines else []
-
-
-def _ending(config: RunConfig, reason: str) -> str:
-    """Return whether the stopping rule ended the run, and what did if not."""
-    rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
-    if reason == "converged":
-        return f"converged {rule}"
-    return f"NOT converged {rule}: {ENDINGS[reason]}"
 
 
 def _resume_command(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
@@ -91,18 +63,20 @@ def _resume_command(config: RunConfig, summary: dict[str, Any], folder: Path) ->
 def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     """Return the report as text."""
     seconds, found = summary["seconds"], summary["metrics"]
-    nodes = summary["n_nodes"]
-    start = summary["resumed_after"]
+    nodes, start = summary["n_nodes"], summary["resumed_after"]
     since = f" since it was resumed after iteration {start}" if start else ""
-    ending, iterations = _ending(config, summary["reason"]), summary["iterations"]
+    phases = ("solve", "exchange", "update", "observe")
+    loop = [f"{phase} {seconds[phase]:.2f}" for phase in phases]
+    rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
+    ending, lost = f"converged {rule}", ", ".join(map(str, summary["lost_nodes"]))
+    if not summary["converged"]:
+        ending = f"NOT {ending}: {ENDINGS[summary['reason']]}"
     lines = [
         f"{config.problem} by {config.scheme} on {config.topology}, "
         f"{nodes} node{'s' * (nodes != 1)}; MPI: {summary['mpi_library']}",
-        f"{ending} after {iterations} iterations, {seconds['total']:.2f} s{since} "
-        f"(a node's loop: solve {seconds['solve']:.2f}, "
-        f"exchange {seconds['exchange']:.2f}, "
-        f"update {seconds['update']:.2f}, observe {seconds['observe']:.2f})",
-        *_failures(summary),
+        f"{ending} after {summary['iterations']} iterations, {seconds['total']:.2f} s"
+        f"{since} (a node's loop: {', '.join(loop)})",
+        *([f"WITHOUT the nodes that failed ({lost}) and their data"] if lost else []),
         summary["waited_for"],
         _traffic(summary),
         f"nodes agree to {found['consensus_error']:.1e} (relative)",

@@ -20,12 +20,10 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.results import directory
-from dadmm.results import finish as finishing
 from dadmm.results.lock import RunLock
 from dadmm.results.manifest import Manifest, names_of_run
-from dadmm.results.row_files import RowFiles
+from dadmm.results.part_files import RowFiles
 from dadmm.results.rows import Observe
-from dadmm.results.runfolder import RunFolder, read_summary
 from dadmm.results.writing import write_text, writing
 from dadmm.solver.result import Result
 
@@ -53,7 +51,7 @@ def begin(
     All checks come before the first change in an existing folder.
     """
     observe = observe if config.record_angle else {}
-    first: RunLock | None
+    first: RunLock | None  # of rank 0
     if resume is None:
         path, first = collectively(world, _create, world, config, graph.n_nodes)
         folder = Path(world.share(path))
@@ -75,10 +73,14 @@ def begin(
         if resume is not None:
             collectively(world, _reopen, world, config, folder, graph, start, observe)
         collectively(world, _write_ranks, world, folder)
+        nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
+        edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
         parts = collectively(
-            world, _open_parts, world, config, folder, graph, observe, start
-        )
-        lock = collectively(world, _join, folder, first)
+            world, RowFiles, folder, world.rank, [(i,) for i in nodes],
+            edges if config.record_edges else None, observe, start,
+        )  # fmt: skip
+        # any rank may need the lock after rank 0 fails
+        lock = collectively(world, lambda: first or _lock(folder, False))
     except DadmmError:
         if first is not None:
             first.release()
@@ -92,14 +94,12 @@ def _enter(world: World, folder: Path) -> RunLock | None:
     if world.rank:
         return None
     Manifest.read(folder, directory.NO_RESUME)  # or an error
-    with writing(folder):
-        return RunLock(folder, first=True)
+    return _lock(folder, True, directory.KEEP)
 
 
-def _join(folder: Path, first: RunLock | None) -> RunLock:
-    """Share rank 0's lock, which other ranks may need after rank 0 fails."""
-    with writing(folder):
-        return first or RunLock(folder, first=False)
+def _lock(folder: Path, first: bool, *instead: str) -> RunLock:
+    with writing(folder, *instead):
+        return RunLock(folder, first)
 
 
 def _create(
@@ -119,14 +119,9 @@ def _create(
 
 def _names(world: World, config: RunConfig, n_nodes: int) -> set[str]:
     """Return the names of all files that the run can write."""
-    over_mpi = world.comm is not None
-    return names_of_run(
-        n_nodes,
-        ranks=n_nodes if over_mpi else 1,
-        edges=config.record_edges,
-        over_mpi=over_mpi,
-        saves=config.checkpoint,
-    )
+    over_mpi, edges = world.comm is not None, config.record_edges
+    ranks = n_nodes if over_mpi else 1
+    return names_of_run(n_nodes, ranks, edges, over_mpi, saves=config.checkpoint)
 
 
 def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
@@ -140,6 +135,8 @@ def _check_unfinished(world: World, folder: Path, max_iter: int) -> None:
     summary = folder / "summary.json"
     if world.rank or files.kind(summary) == "none":
         return
+    from dadmm.results.runfolder import RunFolder, read_summary
+
     run = RunFolder(folder, read_summary(summary))
     if run.summary.get("lost_nodes"):
         raise CheckpointError(
@@ -155,7 +152,7 @@ def _check_unfinished(world: World, folder: Path, max_iter: int) -> None:
     if done >= max_iter:
         raise CheckpointError(
             f"the run in {folder} has done {done} iterations, and "
-            f"max_iter is {max_iter}; raise max_iter to go on"
+            f"max_iter is {max_iter}; raise max_iter to continue"
         )
 
 
@@ -182,27 +179,6 @@ def _write_ranks(world: World, folder: Path) -> None:
         directory.write_ranks_file(folder, places if world.comm is not None else [])
 
 
-def _open_parts(
-    world: World,
-    config: RunConfig,
-    folder: Path,
-    graph: Topology,
-    observe: Observe,
-    start: int,
-) -> RowFiles:
-    """Open the files for the rows of this rank."""
-    nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
-    edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
-    return RowFiles(
-        folder,
-        world.rank,
-        [(i,) for i in nodes],
-        edges if config.record_edges else None,
-        observe,
-        start,
-    )
-
-
 def finish(
     world: World,
     run: RunDirectory,
@@ -216,6 +192,8 @@ def finish(
     """
     parts = run.parts
     if world.rank == 0:
+        from dadmm.results import finish as finishing
+
         left = result.nodes.tolist() if result.lost else None
         finishing.write_results(summary, arrays, parts, left)
         if parts.home == run.folder:

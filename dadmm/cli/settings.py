@@ -7,7 +7,7 @@ fields. To add a setting, add a field.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -25,12 +25,7 @@ from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.sfm import STARTS
 from dadmm.solver.solve import FAILURES, INITS, MAY_CHANGE, solve
 
-# default of each argument of `dadmm.solve`, and of `Sending`, which is one of them
-SOLVER = {
-    name: parameter.default
-    for name, parameter in inspect.signature(solve).parameters.items()
-}
-SENDING = {item.name: item.default for item in fields(Sending)}
+SOLVER = inspect.signature(solve).parameters
 
 # the topics of --help, in order
 PROBLEM, DATA, GRAPH = "problem", "data", "graph"
@@ -39,441 +34,245 @@ CHECKPOINTS, RESULTS = "checkpoints and failures", "results"
 
 
 def setting(
-    group: str,
-    default: Any,
+    group: str,  # topic under which --help lists the setting
+    default: Any,  # None if it depends on other settings
     help: str,
-    choices: Sequence[str] = (),
+    choices: Iterable[str] = (),  # allowed values
     *,
-    applies: Callable[[Settings], bool] = lambda config: True,
-    common: bool = False,
-    decides: bool = True,
-    resume: bool = False,
-    per_rank: bool = False,
-    argument: str | None = None,
-    solver: bool = False,
+    applies: Callable[[Settings], bool] = lambda run: True,  # whether a run uses it
+    common: bool = False,  # whether --help lists it first
+    decides: bool = True,  # whether it can change what a run computes
+    resume: bool = False,  # whether it may change when a run is resumed
+    per_rank: bool = False,  # whether ranks may have different values
+    argument: str | None = None,  # argument that the problem's constructor must have
+    solver: bool = False,  # whether it is an argument of `dadmm.solve`
 ) -> Any:
-    """Return a dataclass field that documents a setting.
-
-    Parameters
-    ----------
-    group : str
-        Topic under which ``--help`` lists the setting.
-    default : object
-        None if it depends on other settings.
-    help : str
-    choices : sequence of str
-        Allowed values.
-    applies : callable
-        Return whether a run with these settings uses this one.
-    common : bool
-        Whether ``--help`` lists the setting first.
-    decides : bool
-        Whether the setting can change what a run computes.
-    resume : bool
-        Whether the setting may change when a run is resumed.
-    per_rank : bool
-        Whether ranks may have different values.
-    argument : str, optional
-        The argument of a problem's constructor that must exist for the setting.
-    solver : bool
-        Whether the setting is an argument of `dadmm.solve` of the same name.
-    """
-    about = {
-        "group": group,
-        "help": help,
-        "choices": tuple(choices),
-        "applies": applies,
-        "common": common,
-        "decides": decides,
-        "resume": resume,
-        "per_rank": per_rank,
-        "argument": argument,
-        "solver": solver,
-    }
-    return field(default=default, metadata=about)
+    """Return a dataclass field whose metadata are these facts about a setting."""
+    facts = dict(locals())
+    return field(default=facts.pop("default"), metadata=facts)
 
 
-def solver_setting(
-    name: str, group: str, help: str, choices: Sequence[str] = (), **more: Any
-) -> Any:
+def solver_setting(name: str, group: str, *help: Any, **facts: Any) -> Any:
     """Return the field of an argument of `dadmm.solve`, with its default and rules."""
-    more["resume"] = name in MAY_CHANGE
-    return setting(group, SOLVER[name], help, choices, solver=True, **more)
+    facts |= {"solver": True, "resume": name in MAY_CHANGE}
+    return setting(group, SOLVER[name].default, *help, **facts)
 
 
-def sending_setting(
-    name: str, help: str, choices: Sequence[str] = (), **more: Any
-) -> Any:
+def sending_setting(name: str, *help: Any, **facts: Any) -> Any:
     """Return the field of a setting of `Sending`, with its default."""
-    return setting(MESSAGES, SENDING[name], help, choices, **more)
+    return setting(MESSAGES, getattr(Sending, name), *help, **facts)
 
 
-def _is_synthetic(config: Settings) -> bool:
-    return config.data is None
-
-
-def _is_random(config: Settings) -> bool:
+def _is_random(run: Settings) -> bool:
     """Return whether the data are random; those of sfm are computed."""
-    return config.data is None and config.problem != "sfm"
+    return run.data is None and run.problem != "sfm"
 
 
 def _of_scheme(name: str) -> Callable[[Settings], bool]:
-    return lambda config: name in penalty.SCHEMES[config.scheme].uses
+    return lambda run: name in penalty.SCHEMES[run.scheme].uses
 
 
 def _of_problem(name: str) -> Callable[[Settings], bool]:
     """Return a test of whether the problem's constructor has this argument."""
-    return lambda config: (
-        config.problem in PROBLEMS
-        and builder.arguments(PROBLEMS[config.problem]).takes(name)
+    return lambda run: (
+        not run.is_plugin and builder.arguments(PROBLEMS[run.problem]).takes(name)
     )
 
 
-def _has_subspace(config: Settings) -> bool:
-    return config.has_subspace
-
-
-@dataclass(frozen=True)
+# fmt: off
+@dataclass(repr=False)
 class Settings:
     """All settings of a run. The defaults are the paper's synthetic problem."""
 
     problem: str = setting(
-        PROBLEM,
-        "ppca",
-        "the local problem, or your own as package.module:Class",
-        tuple(PROBLEMS),
-        common=True,
-    )
+        PROBLEM, "ppca", "the local problem, or your own as package.module:Class",
+        PROBLEMS, common=True)
     problem_settings: str | None = setting(
-        PROBLEM, None, "arguments of the problem's class as JSON: '{\"name\": value}'"
-    )
-    data: str | None = setting(
-        DATA,
-        None,
-        "samples: .npy, .npz, .csv, .mat, or one file per rank as part-{rank}.npy; "
-        "without it, synthetic data",
-        common=True,
-        resume=True,  # a checkpoint compares the content
-    )
+        PROBLEM, None, "arguments of the problem's class as JSON: '{\"name\": value}'")
+    data: str | None = setting(  # a checkpoint compares the content
+        DATA, None, "samples: .npy, .npz, .csv, .mat, or one file per rank as "
+        "part-{rank}.npy; without it, synthetic data", common=True, resume=True)
     target: str | None = setting(
-        DATA,
-        None,
-        "column of the data that holds y, by number or name (default: the last), or "
-        "its array in a .npz or .mat file (default: y, beside X)",
-        argument="y",
-        common=True,
-    )
-    labels: str | None = setting(
-        DATA,
-        None,
-        "node of each sample: a file of integers, or the number of a column",
-        resume=True,  # a checkpoint compares the rows of each node
-    )
+        DATA, None, "column of the data that holds y, by number or name (default: the "
+        "last), or its array in a .npz or .mat file (default: y, beside X)",
+        argument="y", common=True)
+    labels: str | None = setting(  # a checkpoint compares the rows of each node
+        DATA, None, "node of each sample: a file of integers, or the number of a "
+        "column", resume=True)
     n_samples: int = setting(
-        DATA, 500, "synthetic data: number of samples", applies=_is_random
-    )
+        DATA, 500, "synthetic data: number of samples", applies=_is_random)
     dimension: int = setting(
-        DATA, 20, "synthetic data: dimension of a sample", applies=_is_random
-    )
+        DATA, 20, "synthetic data: dimension of a sample", applies=_is_random)
     noise_variance: float = setting(
-        DATA, 0.2, "synthetic data: variance of the noise", applies=_is_random
-    )
+        DATA, 0.2, "synthetic data: variance of the noise", applies=_is_random)
     missing_fraction: float = setting(
-        DATA,
-        0.0,
-        "synthetic data: fraction of the entries to remove",
-        applies=lambda config: _is_synthetic(config) and config.has_subspace,
-    )
-    data_seed: int = setting(DATA, 0, "synthetic data: seed", applies=_is_synthetic)
+        DATA, 0.0, "synthetic data: fraction of the entries to remove",
+        applies=lambda run: run.data is None and run.has_subspace)
+    data_seed: int = setting(
+        DATA, 0, "synthetic data: seed", applies=lambda run: run.data is None)
     n_components: int = setting(
-        PROBLEM,
-        None,
-        "dimension of the subspace (default: 5; sfm: always 3), or number of clusters "
-        "(default: 3)",
-        applies=lambda config: config.is_plugin or _of_problem("n_components")(config),
-    )
+        PROBLEM, None, "dimension of the subspace (default: 5; sfm: always 3), or "
+        "number of clusters (default: 3)",
+        applies=lambda run: run.is_plugin or _of_problem("n_components")(run))
     zero_mean: bool = setting(
-        PROBLEM,
-        False,
-        "fix the mean at zero (sfm: always)",
-        applies=_of_problem("zero_mean"),
-    )
+        PROBLEM, False, "fix the mean at zero (sfm: always)",
+        applies=_of_problem("zero_mean"))
     sfm_start: str = setting(
-        PROBLEM,
-        "frame",
+        PROBLEM, "frame",
         "sfm: start from each camera's first frame, or from random parameters",
-        STARTS,
-        applies=_of_problem("start"),
-    )
+        STARTS, applies=_of_problem("start"))
     alpha: float | None = setting(
-        PROBLEM,
-        None,
+        PROBLEM, None,
         "regularisation of the whole problem; each node has an equal share",
-        argument="alpha",
-    )
+        argument="alpha")
     l1_ratio: float | None = setting(
-        PROBLEM,
-        None,
+        PROBLEM, None,
         "elastic_net: weight of the l1 norm in the regularisation, from 0 to 1",
-        argument="l1_ratio",
-    )
+        argument="l1_ratio")
     delta: float | None = setting(
-        PROBLEM,
-        None,
+        PROBLEM, None,
         "huber: threshold above which errors count linearly, in the unit of y",
-        argument="delta",
-    )
+        argument="delta")
     fit_intercept: bool | None = setting(
-        PROBLEM,
-        None,
+        PROBLEM, None,
         "linear problems: fit an intercept, without regularisation (default: yes)",
-        argument="fit_intercept",
-    )
+        argument="fit_intercept")
 
     topology: str = setting(
-        GRAPH,
-        "complete",
-        f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); graphs separated "
-        "by commas alternate",
-        common=True,
-    )
+        GRAPH, "complete", f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); "
+        "graphs separated by commas alternate", common=True)
     schedule: str = setting(
-        GRAPH,
-        "static",
-        "use all edges in every iteration, or one matching per iteration in turn, so "
-        "that a node has at most one neighbour at a time",
-        TURNS,
-    )
+        GRAPH, "static", "use all edges in every iteration, or one matching per "
+        "iteration in turn, so that a node has at most one neighbour at a time", TURNS)
     topology_seed: int = setting(
-        GRAPH,
-        0,
-        "seed of random graphs",
-        applies=lambda config: not RANDOM.isdisjoint(config.topology.split(",")),
-    )
+        GRAPH, 0, "seed of random graphs",
+        applies=lambda run: not RANDOM.isdisjoint(run.topology.split(",")))
     nodes: int | None = setting(
-        GRAPH,
-        None,
-        "number of nodes without mpiexec (default: 20; with mpiexec: one per rank)",
-        common=True,
-    )
+        GRAPH, None, "number of nodes without mpiexec (default: 20; with mpiexec: one "
+        "per rank)", common=True)
     placement: str = setting(
-        GRAPH,
-        None,
-        "how nodes are assigned to ranks: hosts, so that few edges connect different "
-        "hosts, or ranks, node i to rank i (default: hosts; ranks if each rank has its "
-        "own file)",
-        PLACEMENTS,
-        decides=False,
-        resume=True,
-    )
+        GRAPH, None, "how nodes are assigned to ranks: hosts, so that few edges "
+        "connect different hosts, or ranks, node i to rank i (default: hosts; ranks if "
+        "each rank has its own file)", PLACEMENTS, decides=False, resume=True)
 
     scheme: str = solver_setting(
-        "scheme", PENALTIES, "how penalties adapt", tuple(penalty.SCHEMES), common=True
-    )
+        "scheme", PENALTIES, "how penalties adapt", penalty.SCHEMES, common=True)
     relaxation: float | None = solver_setting(
-        "relaxation",
-        PENALTIES,
-        "over-relaxation: between 0 and 2 (default: 1.6 for auto, else 1)",
-    )
-    eta0: float = solver_setting(
-        "eta0",
-        PENALTIES,
-        "initial penalty; auto computes its own",
-        # auto uses it if no node finds any curvature
-        applies=lambda config: (
-            _of_scheme("eta0")(config) or config.eta0 != SOLVER["eta0"]
-        ),
-    )
+        "relaxation", PENALTIES,
+        "over-relaxation: between 0 and 2 (default: 1.6 for auto, else 1)")
+    eta0: float = solver_setting(  # auto uses it if no node finds any curvature
+        "eta0", PENALTIES, "initial penalty; auto computes its own",
+        applies=lambda run: (
+            _of_scheme("eta0")(run) or run.eta0 != SOLVER["eta0"].default))
     t_max: int = solver_setting(
-        "t_max",
-        PENALTIES,
-        "vp, ap, vp_ap, global_balance: adapt while t < t_max",
-        applies=_of_scheme("t_max"),
-    )
+        "t_max", PENALTIES, "vp, ap, vp_ap, global_balance: adapt while t < t_max",
+        applies=_of_scheme("t_max"))
     residual_ratio: float = solver_setting(
-        "residual_ratio",
-        PENALTIES,
+        "residual_ratio", PENALTIES,
         "vp*, global_balance: adapt if one residual exceeds the other by this factor",
-        applies=_of_scheme("residual_ratio"),
-    )
+        applies=_of_scheme("residual_ratio"))
     budget0: float = solver_setting(
-        "budget0",
-        PENALTIES,
-        "nap, vp_nap: initial budget of an edge",
-        applies=_of_scheme("budget0"),
-    )
+        "budget0", PENALTIES, "nap, vp_nap: initial budget of an edge",
+        applies=_of_scheme("budget0"))
     budget_decay: float = solver_setting(
-        "budget_decay",
-        PENALTIES,
+        "budget_decay", PENALTIES,
         "nap, vp_nap: factor from one raise of the budget to the next",
-        applies=_of_scheme("budget_decay"),
-    )
+        applies=_of_scheme("budget_decay"))
     budget_trigger: float = solver_setting(
-        "budget_trigger",
-        PENALTIES,
+        "budget_trigger", PENALTIES,
         "nap, vp_nap: change of the objective that raises the budget",
-        applies=_of_scheme("budget_trigger"),
-    )
+        applies=_of_scheme("budget_trigger"))
     probe: str = solver_setting(
-        "probe",
-        PENALTIES,
-        "where a node evaluates its objective for a neighbour: at the midpoint, or at "
-        "the neighbour's parameters",
-        PROBES,
-        applies=lambda config: penalty.SCHEMES[config.scheme].probes,
-    )
+        "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
+        "the midpoint, or at the neighbour's parameters", PROBES,
+        applies=lambda run: penalty.SCHEMES[run.scheme].probes)
     coupling: str = solver_setting(
-        "coupling",
-        PENALTIES,
+        "coupling", PENALTIES,
         "one penalty per edge, or one per end of an edge (as the paper prints it)",
-        COUPLINGS,
-    )
+        COUPLINGS)
 
     init: str = solver_setting(
-        "init",
-        STOPPING,
-        "start all nodes from the same parameters, or each from its own",
-        INITS,
-    )
+        "init", STOPPING,
+        "start all nodes from the same parameters, or each from its own", INITS)
     seed: int = solver_setting("seed", STOPPING, "seed of the initial parameters")
     stopping: str = solver_setting(
-        "stopping", STOPPING, "which quantities must be small to stop", RULES
-    )
+        "stopping", STOPPING, "which quantities must be small to stop", RULES)
     agreement: str = solver_setting(
-        "agreement",
-        STOPPING,
+        "agreement", STOPPING,
         "how nodes decide to stop: by messages to neighbours, or by a collective",
-        AGREEMENTS,
-    )
+        AGREEMENTS)
     tolerance: float = solver_setting(
-        "tolerance",
-        STOPPING,
+        "tolerance", STOPPING,
         "relative tolerance of the stopping rule; with 0 a run never converges",
-        common=True,
-    )
+        common=True)
     absolute_tolerance: float = solver_setting(
-        "absolute_tolerance",
-        STOPPING,
+        "absolute_tolerance", STOPPING,
         "stopping by optimality: absolute tolerance per entry",
-        applies=lambda config: config.stopping == "optimality",
-    )
+        applies=lambda run: run.stopping == "optimality")
     max_iter: int = solver_setting(
-        "max_iter", STOPPING, "maximum number of iterations", common=True
-    )
+        "max_iter", STOPPING, "maximum number of iterations", common=True)
     max_seconds: float | None = solver_setting(
-        "max_seconds",
-        STOPPING,
-        "ask all nodes to stop after this time, and write the results; the delay is "
-        "at most twice the diameter of the graph, in iterations",
-    )
+        "max_seconds", STOPPING, "ask all nodes to stop after this time, and write the "
+        "results; the delay is at most twice the diameter of the graph, in iterations")
     strict: bool = setting(
-        STOPPING,
-        False,
-        "exit with code 3 if the run does not converge",
-        decides=False,
-        resume=True,
-    )
+        STOPPING, False, "exit with code 3 if the run does not converge",
+        decides=False, resume=True)
 
     payload: str = sending_setting("payload", "how parameters are encoded", PAYLOADS)
     bits: int = sending_setting(
-        "bits",
-        "quantised: bits per entry, 2 to 16",
-        applies=lambda config: config.payload == "quantised",
-    )
+        "bits", "quantised: bits per entry, 2 to 16",
+        applies=lambda run: run.payload == "quantised")
     censor: float = sending_setting(
-        "censor",
-        "send theta only if it has changed by more than this fraction; the fraction "
-        "shrinks by censor_decay",
-    )
+        "censor", "send theta only if it has changed by more than this fraction; the "
+        "fraction shrinks by censor_decay")
     censor_decay: float = sending_setting(
         "censor_decay",
         "censor: factor by which the fraction shrinks in each iteration",
-        applies=lambda config: config.censor > 0,
-    )
+        applies=lambda run: run.censor > 0)
     send_every: int = sending_setting("send_every", "send payloads every N iterations")
     edge_sleep: float = sending_setting(
         "edge_sleep",
-        "skip edges whose influence is below this fraction of the node's largest",
-    )
+        "skip edges whose influence is below this fraction of the node's largest")
     drop_probability: float = sending_setting(
-        "drop_probability", "scheme fixed: probability that a payload is lost"
-    )
+        "drop_probability", "scheme fixed: probability that a payload is lost")
     drop_seed: int = sending_setting(
-        "drop_seed",
-        "seed of the lost payloads",
-        applies=lambda config: config.drop_probability > 0,
-    )
+        "drop_seed", "seed of the lost payloads",
+        applies=lambda run: run.drop_probability > 0)
 
     checkpoint: bool = setting(
-        CHECKPOINTS,
-        True,
-        "save the state of the run, for --resume",
-        decides=False,
-        resume=True,
-    )
+        CHECKPOINTS, True, "save the state of the run, for --resume",
+        decides=False, resume=True)
     checkpoint_seconds: float = setting(
-        CHECKPOINTS,
-        60.0,
-        "seconds between two saves, about; a run that ends without having converged "
-        "saves, too (0: not by time)",
-        applies=lambda config: config.checkpoint,
-        decides=False,
-        resume=True,
-    )
+        CHECKPOINTS, 60.0, "seconds between two saves, about; a run that ends without "
+        "having converged saves, too (0: not by time)",
+        applies=lambda run: run.checkpoint, decides=False, resume=True)
     checkpoint_every: int = setting(
-        CHECKPOINTS,
-        0,
-        "save every N iterations (0: not by iterations)",
-        applies=lambda config: config.checkpoint,
-        decides=False,
-        resume=True,
-    )
+        CHECKPOINTS, 0, "save every N iterations (0: not by iterations)",
+        applies=lambda run: run.checkpoint, decides=False, resume=True)
     on_failure: str = solver_setting(
-        "on_failure",
-        CHECKPOINTS,
-        "if a rank fails, abort the run, or continue without it (Open MPI with ULFM)",
-        FAILURES,
-    )
+        "on_failure", CHECKPOINTS, "if a rank fails, abort the run, or continue "
+        "without it (Open MPI with ULFM)", FAILURES)
     wait: str = solver_setting(
-        "wait", MESSAGES, "how ranks wait for messages", WAITS, decides=False
-    )
+        "wait", MESSAGES, "how ranks wait for messages", WAITS, decides=False)
 
     out: str | None = setting(
-        RESULTS,
-        None,
-        "folder of the results (default: a new one in runs/)",
-        common=True,
-        decides=False,
-    )
+        RESULTS, None, "folder of the results (default: a new one in runs/)",
+        common=True, decides=False)
     overwrite: bool = setting(
-        RESULTS, False, "replace the results in --out", decides=False
-    )
+        RESULTS, False, "replace the results in --out", decides=False)
     record_edges: bool = setting(
-        RESULTS, False, "also write edges.csv, one row per edge", decides=False
-    )
+        RESULTS, False, "also write edges.csv, one row per edge", decides=False)
     record_angle: bool = setting(
-        RESULTS,
-        False,
-        "also record subspace angles in every iteration",
-        applies=_has_subspace,
-        decides=False,
-    )
+        RESULTS, False, "also record subspace angles in every iteration",
+        applies=lambda run: run.has_subspace, decides=False)
     compare_centralised: bool | None = setting(
-        RESULTS,
-        None,
-        "ppca, sfm: compare with the centralised solution, for which rank 0 gathers "
-        "a summary of each node's rows (default: only for synthetic data)",
-        applies=_has_subspace,
-        decides=False,
-    )
+        RESULTS, None, "ppca, sfm: compare with the centralised solution, for which "
+        "rank 0 gathers a summary of each node's rows (default: only for synthetic "
+        "data)",
+        applies=lambda run: run.has_subspace, decides=False)
     quiet: bool = setting(
-        RESULTS,
-        False,
-        "print only errors",
-        decides=False,
-        resume=True,
-        per_rank=True,
-    )
+        RESULTS, False, "print only errors", decides=False, resume=True, per_rank=True)
+    # fmt: on
 
     def __post_init__(self) -> None:
         """Do nothing; `RunConfig` checks the settings."""

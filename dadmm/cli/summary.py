@@ -1,10 +1,11 @@
-"""The numbers of a run: the content of summary.json."""
+"""The results of a run: summary.json, result.npz, and files of imputed samples."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ import numpy as np
 from dadmm.cli.config import RunConfig
 from dadmm.cli.targets import Targets
 from dadmm.core.interfaces import World
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Matrix
 from dadmm.core.version import __version__
 from dadmm.data.textfiles import Names
 from dadmm.graphs import placement
-from dadmm.problems import builder, metrics
+from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, metrics, motion
+from dadmm.results.writing import write_arrays
 from dadmm.solver.advice import advise
 from dadmm.solver.result import Result, Seconds
 
@@ -28,36 +30,18 @@ def build(
     config: RunConfig,
     result: Result,
     targets: Targets,
-    samples: Iterable[Matrix],
-    hosts: Sequence[str],
-    elapsed: float,
-    start: int = 0,
-    features: Names = None,
+    samples: Sequence[Matrix],  # of the nodes of this process
+    hosts: Sequence[str],  # of each rank
+    elapsed: float,  # seconds since the start, or since the resume
+    start: int,  # iteration after which the run was resumed, or 0
+    features: Names,  # names of the columns of X
 ) -> dict[str, Any]:
-    """Return the content of summary.json, on rank 0.
-
-    Parameters
-    ----------
-    world : World
-    config : RunConfig
-    result : Result
-    targets : Targets
-    samples : iterable of ndarray
-        Rows of each node of this process.
-    hosts : sequence of str
-        Host of each rank.
-    elapsed : float
-        Seconds since the start, or since the resume.
-    start : int
-        Iteration after which the run was resumed.
-    features : tuple of str, optional
-        Names of the columns of X.
-    """
-    samples = list(samples)
+    """Return the content of summary.json, on rank 0."""
     observed = _observed(world, result, targets, samples)
     if world.rank:
         return {}
-    ending = result.ending
+    takes = builder.arguments(builder.find(config.problem))
+    columns = samples[0][:, :-1] if takes.takes("y") else samples[0]
     seeds = ("seed", "data_seed", "topology_seed", "drop_seed")
     n_nodes = result.topology.n_nodes
     homes = list(hosts) if world.comm is not None else [*hosts] * n_nodes
@@ -66,9 +50,9 @@ def build(
         "converged": result.converged,
         "reason": result.reason,
         "iterations": result.iterations,
-        "stopping": ending.summary(),  # the criterion that was met last, or is not met
-        "waited_for": ending.words(result.converged),
-        "advice": advise(result, _columns(config, samples[0])),
+        "stopping": result.ending.summary(),  # the criterion met last, or not met
+        "waited_for": result.ending.words(result.converged),
+        "advice": advise(result, columns),
         "resumed_after": start,  # 0 for a run that was not resumed
         "n_nodes": n_nodes,
         "lost_nodes": list(result.lost),
@@ -91,11 +75,7 @@ def build(
         "metrics": _metrics(result, targets) | observed,
         **_coefficients(result, features),
         "seeds": {name: getattr(config, name) for name in seeds},
-        "versions": {
-            "dadmm": __version__,
-            "python": sys.version.split()[0],
-            **_versions(),
-        },
+        "versions": _versions(),
         "mpi_library": world.library,
         "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
         "node_hosts": homes,
@@ -118,16 +98,10 @@ def _coefficients(result: Result, features: Names) -> dict[str, dict[str, float]
     return {"coefficients": found}
 
 
-def _columns(config: RunConfig, rows: Matrix) -> Matrix:
-    """Return a node's rows without the target."""
-    takes = builder.arguments(builder.find(config.problem))
-    return rows[:, :-1] if takes.takes("y") else rows
-
-
 def _versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version  # slow to import
 
-    found = {}
+    found = {"dadmm": __version__, "python": sys.version.split()[0]}
     for name in PACKAGES:
         try:
             found[name] = version(name)
@@ -153,17 +127,15 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float | None]:
         found["objective_gap_estimate"] = gap if result.converged else None
     best = targets.best  # without noise the likelihood is unbounded
     if targets.pooled is not None and best is not None and best.a < math.inf:
-        mean: Vector = result.theta.mean(axis=0)
+        mean = result.layout.views(result.theta.mean(axis=0))
         most = metrics.ppca_log_likelihood(targets.pooled, *best)
-        reached = metrics.ppca_log_likelihood(
-            targets.pooled, *result.layout.views(mean)
-        )
+        reached = metrics.ppca_log_likelihood(targets.pooled, *mean)
         found |= {"log_likelihood": reached, "log_likelihood_gap": most - reached}
     return found
 
 
 def _observed(
-    world: World, result: Result, targets: Targets, samples: Iterable[Matrix]
+    world: World, result: Result, targets: Targets, samples: Sequence[Matrix]
 ) -> dict[str, float]:
     """Return the fraction of missing entries, and the likelihood of the others.
 
@@ -183,3 +155,59 @@ def _observed(
     missing, entries, likelihood = table.sum(axis=0).tolist()
     found = {"missing": missing / entries}
     return found if targets.adrift else found | {"log_likelihood": likelihood}
+
+
+def arrays(
+    world: World,
+    problems: dict[int, Any],
+    result: Result,
+    features: Names,
+    adrift: bool,
+) -> dict[str, Any]:
+    """Return the arrays of result.npz, all of them on rank 0.
+
+    These are the parts of theta by name, the edges with their penalties and traffic,
+    structure and motion of sfm, and the names of the features, if there are any.
+    """
+    found: dict[str, Any] = result.layout.views(result.theta)._asdict()
+    found |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
+    found |= _reconstruct(world, problems, result, adrift)
+    found |= {} if features is None else {"feature_names": np.array(features)}
+    traffic = result.traffic._asdict().items()
+    return found | {name: value for name, value in traffic if name.startswith("edge_")}
+
+
+def _reconstruct(
+    world: World, problems: dict[int, Any], result: Result, adrift: bool
+) -> dict[str, Any]:
+    """Return structure and motion of sfm after the metric upgrade, on rank 0.
+
+    Rank 0 gathers the motion of all cameras. A structure that is ``adrift``, known up
+    to a translation, is centred at the origin.
+    """
+    cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
+    if not cameras:
+        return {}
+    own = np.vstack([p.motion(result.of(i)) for i, p in cameras.items()])
+    structure = result.layout.views(result.theta.mean(axis=0)).W
+    if adrift:
+        structure = structure - structure.mean(axis=0)
+    rows = world.gather(own)
+    return {} if world.rank else motion.upgrade(rows, structure)._asdict()
+
+
+def write_imputed(
+    folder: Path, problems: dict[int, Any], samples: dict[int, Matrix], result: Result
+) -> None:
+    """Write the imputed samples of each node to ``imputed-00000.npz`` and so on.
+
+    A file has the filled ``samples``, the ``variances`` of the imputed entries, and the
+    ``latent`` means. Only the owner can read it.
+    """
+    for i, problem in problems.items():
+        if isinstance(problem, IncompletePPCA):
+            filled, variances = problem.impute(result.of(i), samples[i])
+            latent = problem.latent(result.of(i), samples[i])
+            found = {"samples": filled, "variances": variances, "latent": latent}
+            path = folder / f"imputed-{i:05d}.npz"
+            write_arrays(path, found, private=True)

@@ -146,12 +146,12 @@ def _column(matrix: Array, names: Names, source: str, target: str | None) -> int
 def _column_names(target: str, names: tuple[str, ...]) -> str:
     """Return the names of columns for an error: if many, those most like a target."""
     if len(names) <= MOST_NAMES:
-        return f"called {', '.join(names)}"
+        return f"called {', '.join(map(repr, names))}"
     import difflib  # only for errors
 
     close = difflib.get_close_matches(target, names, MOST_NAMES, 0.4)
     close = close or list(names[:MOST_NAMES])
-    return f"called {', '.join(close)} and {len(names) - len(close)} others"
+    return f"called {', '.join(map(repr, close))} and {len(names) - len(close)} others"
 
 
 def _number(target: str | None) -> int | None:

@@ -26,7 +26,7 @@ class Network(NamedTuple):
 
 
 @styled
-def network(runs: Mapping[str, Network], title: str = "") -> Figure:
+def network(runs: Mapping[str, Network], title: str) -> Figure:
     """Draw the graph at some iterations, a row per run.
 
     The width and the colour of an edge show its penalty; an edge of small penalty is

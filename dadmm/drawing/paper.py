@@ -1,4 +1,4 @@
-"""Figures of the paper's experiments: angles, iterations and structures."""
+"""Figures of the paper's experiments: angles and structures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from matplotlib.lines import Line2D
 
 from dadmm.core.layout import Matrix
 from dadmm.drawing.style import (
-    HATCHES,
     SCHEME_STYLE,
     SPARE,
     curve,
@@ -23,21 +22,13 @@ from dadmm.drawing.style import (
 
 
 @styled
-def angles(
-    curves: Mapping[str, Mapping[str, Matrix]],
-    *,
-    ylabel: str = "Angle to the true subspace (degrees)",
-) -> Figure:
+def angles(curves: Mapping[str, Mapping[str, Matrix]], ylabel: str) -> Figure:
     """Draw the paper's figure: angle against iteration, one panel per graph.
 
-    Parameters
-    ----------
-    curves : dict of str to dict of str to ndarray of shape (n_starts, n_iterations)
-        By title of the panel, then by scheme; in degrees, NaN after the end of a run.
-        The line is the median over the starts, the band their quartiles, the marker the
-        median of the last iterations. A run that has ended keeps its last angle, so
-        that the median is over all starts.
-    ylabel : str
+    ``curves`` (n_starts, n_iterations) are by title of the panel and scheme; in
+    degrees, NaN after the end of a run. The line is the median over the starts, the
+    band their quartiles, the marker the median of the last iterations. A run that has
+    ended keeps its last angle.
     """
     figure, axes = sheet(len(curves), 3.5, 2.7, sharey=True)
     figure.supylabel(ylabel, fontsize=9)
@@ -63,33 +54,6 @@ def _held(starts: Matrix) -> tuple[Matrix, np.ndarray]:
     starts, known = starts[known.any(axis=1)], known[known.any(axis=1)]
     latest = np.maximum.accumulate(np.where(known, np.arange(known.shape[1]), 0), 1)
     return np.take_along_axis(starts, latest, 1), latest[:, -1] + 1
-
-
-@styled
-def bars(table: Mapping[str, Mapping[str, float]], ylabel: str) -> Figure:
-    """Draw one group of bars per graph, one bar per scheme, with its number on top."""
-    schemes = list(dict.fromkeys(s for row in table.values() for s in row))
-    width = max(4.0, 0.27 * len(table) * (len(schemes) + 1) + 0.8)
-    figure = Figure(figsize=(width, 3.0), layout="constrained")
-    axis = figure.subplots()
-    for k, scheme in enumerate(schemes):
-        heights = [row.get(scheme, np.nan) for row in table.values()]
-        x = np.arange(len(table)) + (k - (len(schemes) - 1) / 2) / (len(schemes) + 1)
-        drawn = axis.bar(
-            x, heights, 1 / (len(schemes) + 1), label=scheme, linewidth=0.5,
-            color=SCHEME_STYLE.get(scheme, SPARE)["color"], edgecolor="white",
-            hatch=HATCHES[k % len(HATCHES)],
-        )  # fmt: skip
-        words = [f"{h:.3g}" if h < 100 else f"{h:.0f}" for h in heights]
-        words = ["" if word == "nan" else word for word in words]
-        axis.bar_label(drawn, words, fontsize=7, padding=1)
-    axis.set_xticks(range(len(table)), table)
-    axis.tick_params(axis="x", length=0)
-    axis.set_ylabel(ylabel)
-    axis.grid(axis="y")
-    axis.margins(x=0.02)
-    figure.legend(loc="outside lower center", ncols=len(schemes))
-    return figure
 
 
 @styled

@@ -19,7 +19,8 @@ BY_EDGE = ("eta", "network")
 FORMATS = ("png", "svg", "pdf")
 
 
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw the runs of a command line and return its exit code."""
     parser = Parser(prog="python -m dadmm.plot", description="Draw runs.")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run")
     parser.add_argument("--out", metavar="DIR", help="(default: the first RUN)")
@@ -32,7 +33,10 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         "--format", type=_formats, default=["png", "svg"], metavar="png,svg",
         help=f"of {', '.join(FORMATS)} (default: png,svg)",
     )  # fmt: skip
-    return parser.parse_args(argv)
+    try:
+        return draw(parser.parse_args(argv))
+    except DadmmError as error:
+        return report_error(error)
 
 
 def _iterations(text: str) -> list[int]:
@@ -51,14 +55,6 @@ def _formats(text: str) -> list[str]:
                 f"unknown format {word!r}; choose from {allowed}"
             )
     return list(dict.fromkeys(text.split(",")))
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Draw the runs of a command line and return its exit code."""
-    try:
-        return draw(_arguments(sys.argv[1:] if argv is None else argv))
-    except DadmmError as error:
-        return report_error(error)
 
 
 def draw(given: argparse.Namespace) -> int:

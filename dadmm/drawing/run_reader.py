@@ -13,14 +13,7 @@ from dadmm.results.runfolder import POSITIVE, RunFolder
 
 @dataclass(frozen=True)
 class Run(RunFolder):
-    """The folder of a finished run, with its settings.
-
-    Parameters
-    ----------
-    folder : Path
-    summary : dict
-    config : RunConfig
-    """
+    """The folder of a finished run, with its settings."""
 
     config: RunConfig
 

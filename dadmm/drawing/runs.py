@@ -51,20 +51,19 @@ class Load(NamedTuple):
 def convergence(
     panels: Mapping[str, Mapping[str, Matrix]],
     styles: Mapping[str, Mapping[str, Any]],
-    title: str = "",
-    levels: Mapping[str, tuple[float, str]] = {},
-    moments: Mapping[str, int] = {},
+    title: str,
+    levels: Mapping[str, tuple[float, str]],
+    moments: Mapping[str, int],
 ) -> Figure:
     """Draw quantities of each run over the iterations, one panel per quantity.
 
     Parameters
     ----------
     panels : dict of str to dict of str to ndarray of shape (iterations, n_nodes)
-        By title with its unit, then by run. The line is the median over the nodes, the
-        band their range.
+        By title, then by run; the line is the median over the nodes, the band their
+        range.
     styles : dict of str to dict
         Colour, dash and marker of each run.
-    title : str
     levels : dict of str to (float, str)
         A level to mark in the panel with this title, and its name.
     moments : dict of str to int
@@ -103,7 +102,7 @@ def convergence(
 
 
 @styled
-def penalties(runs: Mapping[str, Penalties], title: str = "") -> Figure:
+def penalties(runs: Mapping[str, Penalties], title: str) -> Figure:
     """Draw the penalty of every directed edge over time, one panel per run.
 
     The edges whose penalties have the widest range are highlighted. The axis of the
@@ -147,8 +146,8 @@ def _penalties(axis: Any, run: Penalties) -> None:
     axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_locator(NullLocator())
     room = 1.1 if values.max() > values.min() else 2.0
-    limits = (values.min() / room, max(values.max(), run.start) * room)
-    log_axis(axis, limits, base=run.start)
+    axis.set_ylim(values.min() / room, max(values.max(), run.start) * room)
+    log_axis(axis, base=run.start)
     if axis.get_legend_handles_labels()[1]:
         beside = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
         axis.legend(title="Widest range", title_fontsize=8, **beside)
@@ -176,7 +175,7 @@ def _widest(values: Matrix, n: int) -> list[int]:
 
 
 @styled
-def traffic(runs: Mapping[str, Load], title: str = "") -> Figure:
+def traffic(runs: Mapping[str, Load], title: str) -> Figure:
     """Draw bytes by directed edge and seconds by node and phase, a row per run."""
     size = (8.8, 3.4 * len(runs) + 0.4)
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(wspace=0.06))

@@ -38,7 +38,6 @@ SCHEME_STYLE: dict[str, dict[str, Any]] = {
 SPARE = {"color": VERMILLION, "linestyle": (0, (1, 1)), "marker": "X"}
 CYCLE = (*(SCHEME_STYLE[s] for s in ("nap", "vp", "vp_ap", "vp_nap")), SPARE,
          *(SCHEME_STYLE[s] for s in ("ap", "fixed")))  # fmt: skip
-HATCHES = ("", "///", "...", "xxx", "\\\\\\", "++", "oo")
 STRENGTH = ListedColormap(colormaps["viridis_r"](np.linspace(0.08, 1, 256)))
 LOAD = ListedColormap(colormaps["viridis_r"](np.linspace(0, 0.7, 256)))
 STYLE: dict[Any, Any] = {
@@ -75,7 +74,7 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
 def save(
     figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg")
 ) -> list[Path]:
-    """Write a figure as ``stem.png``, ``stem.svg``, ... and return the paths.
+    """Write a figure as ``stem.png``, ``stem.svg``, ...; return the paths.
 
     The same figure gives the same bytes.
     """
@@ -140,18 +139,11 @@ def legend(figure: Figure, free: Sequence[Any], handles: Mapping[str, Any]) -> N
         )  # fmt: skip
 
 
-def log_axis(
-    axis: Any,
-    limits: tuple[float, float] | None = None,
-    unit: str = "",
-    base: float = 1.0,
-) -> None:
+def log_axis(axis: Any, unit: str = "", base: float = 1.0) -> None:
     """Make the y axis logarithmic, with plain numbers if it has few decades.
 
     The ticks are 1, 2 and 5 times powers of ten; or ``base`` times powers of two.
     """
-    if limits is not None:
-        axis.set_ylim(limits)
     axis.set_yscale("log")
     low, high = axis.get_ylim()
     if high / low > 300:

@@ -9,7 +9,6 @@ import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from hashlib import blake2b
 from itertools import zip_longest
 from numbers import Integral, Real
 from typing import Any
@@ -117,6 +116,8 @@ def digest(facts: Facts) -> int:
 
 
 def _hash(data: bytes) -> str:
+    from hashlib import blake2b  # loads OpenSSL, which importing dadmm need not
+
     return blake2b(data, digest_size=8).hexdigest()
 
 

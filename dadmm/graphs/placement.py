@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -64,6 +63,8 @@ def _candidates(graph: Topology, counts: list[int], seed: int) -> Iterator[Integ
     n = graph.n_nodes
     if len(counts) in (1, n) or len(graph.edges) == n * (n - 1):
         return  # all assignments have the same number of edges between hosts
+    from random import Random  # not needed on one host
+
     yield np.repeat(np.arange(len(counts)), counts)
     starts = min(STARTS, 2 * WORK // len(graph.edges))
     edges = graph.to_graph() if starts else None  # imports networkx, which is slow
@@ -76,7 +77,7 @@ def _candidates(graph: Topology, counts: list[int], seed: int) -> Iterator[Integ
 
 
 def _split(
-    edges: Any, nodes: list[int], counts: list[int], random: Random | None
+    edges: Any, nodes: list[int], counts: list[int], random: Any
 ) -> list[list[int]]:
     """Return nodes in groups of these sizes, by recursive bisection; each is sorted."""
     if len(counts) == 1:

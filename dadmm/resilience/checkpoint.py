@@ -112,7 +112,7 @@ class Checkpoints:
         if self.start > max_iter:
             raise CheckpointError(
                 f"the run in {self.folder} has done {self.start} iterations, and "
-                f"max_iter is {max_iter}; raise max_iter to go on"
+                f"max_iter is {max_iter}; raise max_iter to continue"
             )
         return self.start
 
@@ -184,7 +184,7 @@ class Checkpoints:
         except OSError as error:
             self.failure = OutputError(
                 f"cannot write the checkpoint of iteration {t} to {self.folder}: "
-                f"{error.strerror}; make room and go on with --resume {self.folder}"
+                f"{error.strerror}; make room and use --resume {self.folder}"
             )
         self._saved, self._requested = monotonic(), False
 
@@ -228,7 +228,7 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays]:
     if len(data) < 4 or zlib.crc32(body).to_bytes(4, "little") != checksum:
         raise CheckpointError(
             f"the checkpoint {path} is damaged or cut short; remove the folder "
-            f"{path.parent} to go on from the one before it"
+            f"{path.parent} to resume from the one before it"
         )
     with np.load(io.BytesIO(body), allow_pickle=False) as file:
         arrays = dict(file)
@@ -240,10 +240,10 @@ def check(about: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> 
     """Raise a CheckpointError if a fact is not as expected."""
     for name, mine in expected.items():
         if about.get(name) != mine:
-            remedy = "resume with what it was made with, or start anew"
+            remedy = "resume with what it was made with, or start a new run"
             if name in ("iteration", "node"):  # the file was moved
                 remedy = (
-                    f"remove the folder {path.parent} to go on from the one before it"
+                    f"remove the folder {path.parent} to resume from the one before it"
                 )
             raise CheckpointError(
                 f"the checkpoint {path} is of another {name} ({about.get(name)}, and "
@@ -276,7 +276,7 @@ def latest(folder: Path, n_nodes: int) -> int:
     if not some:
         raise CheckpointError(
             f"there is no checkpoint in {folder}, so there is nothing to resume; start "
-            "anew"
+            "a new run"
         )
     raise CheckpointError(
         f"no checkpoint in {folder} is complete: that of iteration {some[-1]} lacks "

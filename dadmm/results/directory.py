@@ -13,11 +13,12 @@ from dadmm.core.errors import OutputError
 from dadmm.results import manifest, part_files
 from dadmm.results.lock import LOCK, RunLock
 from dadmm.results.manifest import PARTS, Manifest
-from dadmm.results.row_files import EDGES, history_header
+from dadmm.results.part_files import EDGES, history_header
 from dadmm.results.rows import Observe
 from dadmm.results.writing import write_text, writing
 
 JOB = ".job"  # the lock of batch jobs
+KEEP = "a run is resumed in its own folder, so make it writable"
 NO_RESUME = "it cannot be resumed; start a new run in another folder"
 
 
@@ -26,15 +27,9 @@ def create(
 ) -> tuple[Path, RunLock]:
     """Make the folder of a run; return its path and the lock on it.
 
-    Parameters
-    ----------
-    out : str or None
-        The folder of ``--out``; None makes ``runs/<name>-<time>``.
-    name : str
-    overwrite : bool
-        Whether the files of a run in ``out`` may be removed.
-    names : collection of str
-        The files that the run may write.
+    ``out`` is the folder of ``--out``; None makes ``runs/<name>-<time>``. With
+    ``overwrite``, the files of a run in ``out`` are removed. The run may write the
+    files ``names``.
     """
     if out is None:
         stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -115,21 +110,10 @@ def reopen(
     """Prepare the folder of a run that continues after iteration ``start``.
 
     Rows up to that iteration are merged into one file. Later rows are removed, because
-    the run computes them again.
-
-    Parameters
-    ----------
-    folder : Path
-    start : int
-    n_nodes : int
-    n_edges : int or None
-        Number of directed edges; None if they are not recorded.
-    observe : dict of str to callable
-        Further columns of the history.
-    names : collection of str
-        The files that the run may write.
+    the run computes them again. ``n_edges`` counts directed edges; None if they are not
+    recorded. The run may write the files ``names``.
     """
-    with writing(folder):
+    with writing(folder, KEEP):
         own = Manifest.read(folder, NO_RESUME)
         own.add(names)
         with suppress(FileExistsError):
@@ -159,13 +143,15 @@ def _merge_up_to(
     whole, parts = folder / f"{kind}.csv", []
     try:
         if part_files.count(whole, start) != n_rows:
-            found = {
-                part: _measure(part, start) for part in part_files.listed(folder, kind)
-            }
-            parts = [part for part, (kept, _) in found.items() if kept]
-            if {kept for kept, _ in found.values() if kept} != {start}:
+            found = []
+            for part in part_files.listed(folder, kind):
+                with part_files.reading(part, folder) as file:
+                    kept, rows, _ = part_files.measure(file, start)
+                found.append((kept, rows))
+                parts += [part] if kept else []
+            if {kept for kept, _ in found if kept} != {start}:
                 return False
-            if sum(rows for _, rows in found.values()) != n_rows:
+            if sum(rows for _, rows in found) != n_rows:
                 return False
         with files.replacing(whole) as draft:
             part_files.merge(parts, header, draft, whole, start)
@@ -174,29 +160,17 @@ def _merge_up_to(
     return True
 
 
-def _measure(part: Path, last: int) -> tuple[int, int]:
-    with part_files.reading(part, part.parents[1]) as file:
-        return part_files.measure(file, last)[:2]
-
-
 def write_ranks_file(folder: Path, places: Sequence[str]) -> None:
     """Write ranks.csv so that the launch command can identify failed ranks.
 
     Also write the folder's path to the file that ``DADMM_RUN_FILE`` names, if it is
-    set.
-
-    Parameters
-    ----------
-    folder : Path
-    places : sequence of str
-        "rank host pid" of each node; empty for a run without MPI, which has no file.
+    set. ``places`` has "rank host pid" of each node; a run without MPI has none and
+    no ranks.csv.
     """
     if places:
-        rows = []
-        for node, place in enumerate(places):
-            rank, host, pid = place.split(" ")
-            rows.append((int(rank), f"{rank},{node},{host},{pid}\n"))
-        lines = [line for _, line in sorted(rows)]
+        rows = [(str(node), *place.split(" ")) for node, place in enumerate(places)]
+        rows.sort(key=lambda row: int(row[1]))
+        lines = [f"{rank},{node},{host},{pid}\n" for node, rank, host, pid in rows]
         write_text(folder / "ranks.csv", "".join(["rank,node,host,pid\n", *lines]))
     if file := os.environ.get("DADMM_RUN_FILE"):
         # the run continues without it

@@ -13,7 +13,7 @@ from dadmm.core import files
 from dadmm.results import manifest, part_files
 from dadmm.results.lock import RunLock
 from dadmm.results.manifest import PARTS, Manifest
-from dadmm.results.row_files import EDGES, RowFiles
+from dadmm.results.part_files import EDGES, RowFiles
 from dadmm.results.writing import write_arrays, write_text, writing
 
 
@@ -25,15 +25,8 @@ def write_results(
 ) -> None:
     """Merge the part files, write the results, and remove the part files.
 
-    Parameters
-    ----------
-    summary : dict
-    arrays : dict of str to ndarray
-    rows : RowFiles
-        Those of this process.
-    left : sequence of int, optional
-        The nodes, which are also ranks, whose rows to take after a failure; all by
-        default. Ranks of another component may still write theirs.
+    ``left`` are the nodes, which are also ranks, whose rows to take after a failure;
+    all by default. Ranks of another component may still write theirs.
     """
     folder = rows.home
 

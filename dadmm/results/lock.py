@@ -21,19 +21,7 @@ class RunLock:
     Rank 0 takes it first, alone. Then all ranks share it, since any of them may be the
     last to exit. A file system without locks is not locked.
 
-    Parameters
-    ----------
-    folder : Path
-        Of the run.
-    first : bool
-        Whether to fail if another process has the lock.
-
-    Raises
-    ------
-    OutputError
-        If another run has the lock, or the file is not a lock of dadmm.
-    OSError
-        If the file cannot be created.
+    Raises OutputError if another run has the lock, or the file is not a lock of dadmm.
     """
 
     def __init__(self, folder: Path, first: bool) -> None:
@@ -63,11 +51,11 @@ def _open(path: Path) -> int:
     try:
         return files.create(path)
     except FileExistsError:
+        plain = files.kind(path) == "file"
+    if plain:
         handle = files.open_plain(path, flags=os.O_RDWR)
-    own = CONTENT.fullmatch(os.pread(handle, 400, 0)) is not None
-    if not own or os.fstat(handle).st_nlink != 1:  # a hard link
+        own = CONTENT.fullmatch(os.pread(handle, 400, 0)) is not None
+        if own and os.fstat(handle).st_nlink == 1:  # not a hard link
+            return handle
         os.close(handle)
-        raise OutputError(
-            f"{path} is not a lock of dadmm; move it away, or choose another folder"
-        )
-    return handle
+    raise OutputError(f"{path} is not a lock of dadmm; move it away")

@@ -39,16 +39,8 @@ def names_of_run(
 ) -> set[str]:
     """Return the names of all files that a run may write.
 
-    Parameters
-    ----------
-    n_nodes : int
-    ranks : int
-        Number of processes that write rows.
-    edges : bool
-        Whether there are rows for each edge.
-    over_mpi : bool
-    saves : bool
-        Whether there are checkpoints.
+    ``ranks`` processes write rows, also for each edge if ``edges``, and there are
+    checkpoints if ``saves``.
     """
     names = {"config.toml", "summary.json", "result.npz", "history.csv", *ALWAYS}
     names |= {f"imputed-{i:05d}.npz" for i in range(n_nodes)}
@@ -71,16 +63,7 @@ def names_of_part(nodes: Iterable[int], edges: bool) -> set[str]:
 
 
 class Manifest:
-    """The list of a run's own files.
-
-    Parameters
-    ----------
-    folder : Path
-        Of the run.
-    names : iterable of str
-    run : str, optional
-        An identifier of the run; a new one by default.
-    """
+    """The list of a run's files; ``run`` identifies the run, by default a new one."""
 
     def __init__(
         self, folder: Path, names: Iterable[str] = (), run: str | None = None
@@ -92,11 +75,7 @@ class Manifest:
     def read(cls, folder: Path, instead: str = "choose another --out") -> Manifest:
         """Return the manifest in a folder; raise if there is none or it is damaged.
 
-        Parameters
-        ----------
-        folder : Path
-        instead : str
-            The advice at the end of the error.
+        ``instead`` is the advice at the end of the error.
         """
         try:
             text = files.read(folder / NAME, most=LARGEST + 1)
@@ -114,7 +93,9 @@ class Manifest:
             names, run, program = (found[k] for k in ("files", "run", "program"))
             whole = isinstance(names, list) and isinstance(run, str)
             whole = whole and program == "dadmm"
-            strange = [n for n in names if not (isinstance(n, str) and _known(n))]
+            strange = [
+                n for n in names if not isinstance(n, str) or not KNOWN.fullmatch(n)
+            ]
         except (ValueError, LookupError, TypeError, RecursionError):
             whole, strange = False, []
         if not whole or strange:
@@ -132,21 +113,14 @@ class Manifest:
             file.write((json.dumps(about, indent=1) + "\n").encode())
 
     def add(self, names: Collection[str]) -> None:
-        """Add names, after `check`.
-
-        Raises
-        ------
-        OutputError
-            If one of them exists and is not listed, or is listed and not a plain file.
-        """
-        assert all(map(_known, names))
+        """Add names, after `check`."""
         self.check(names)
         there = {f"{path}/" for path in _seen(self.folder) if _is_place(path)}
         self.names |= set(names) - there  # existing folders are not the run's
         self.save()
 
     def check(self, names: Collection[str]) -> None:
-        """Raise if these names cannot be added."""
+        """Raise if a name exists and is not listed, or is no plain file or folder."""
         for path, kind in _seen(self.folder).items():
             name, place = _key(path), self.folder / path
             if name in names and not (name in self.names or _is_place(path)):
@@ -190,50 +164,35 @@ def was_begun(folder: Path) -> bool:
     return START.startswith(start)
 
 
-def parts_of(manifest: Manifest) -> list[Manifest]:
-    """Return the manifests of the components of a run's graph."""
-    found = []
+def forget_parts(manifest: Manifest) -> None:
+    """Remove the results of the components of a run's graph."""
     for name in sorted(os.listdir(manifest.folder)):
         folder = manifest.folder / name
         if re.fullmatch(r"part-[0-9]{5,9}", name) and files.kind(folder) == "folder":
-            try:
+            with suppress(OutputError):  # not of dadmm
                 part = Manifest.read(folder)
-            except OutputError:  # not of dadmm
-                continue
-            found += [part] if part.run == manifest.run else []
-    return found
-
-
-def forget_parts(manifest: Manifest) -> None:
-    """Remove the results of the components of a run's graph."""
-    for part in parts_of(manifest):
-        part.clear()
-        files.remove(part.folder / NAME, manifest.folder)
-        files.remove_folder(part.folder, manifest.folder)
-
-
-def _known(name: str) -> bool:
-    return KNOWN.fullmatch(name) is not None
+                if part.run == manifest.run:
+                    part.clear()
+                    files.remove(folder / NAME, manifest.folder)
+                    files.remove_folder(folder, manifest.folder)
 
 
 def _is_place(path: str) -> bool:
     """Return whether a path is a folder of a run."""
     top, _, rest = path.partition("/")
-    return path in (PARTS, CHECKPOINTS) or (
-        top == CHECKPOINTS and ITERATION.fullmatch(rest) is not None
-    )
+    inner = top == CHECKPOINTS and ITERATION.fullmatch(rest) is not None
+    return inner or path in (PARTS, CHECKPOINTS)
 
 
 def _key(path: str) -> str:
     """Return the name of a path in the manifest."""
+    if _is_place(path):
+        return f"{path.partition('/')[0]}/"
     folder, slash, name = path.rpartition("/")
     if draft := DRAFTS.fullmatch(name):
         name = draft[1]
-    top, _, rest = folder.partition("/")
-    if top == CHECKPOINTS and ITERATION.fullmatch(rest):
+    if "/" in folder and _is_place(folder):
         folder = f"{CHECKPOINTS}/*"
-    if _is_place(path):
-        return f"{path.partition('/')[0]}/"
     return f"{folder}{slash}{name}"
 
 

@@ -1,4 +1,4 @@
-"""Part files: each process writes the rows of its nodes, and the parts are merged.
+"""Files of rows: each process writes a part, and the parts are merged.
 
 A part has its rows in order of iteration. A line has the iteration, the key of the row
 (a node, or the two nodes of an edge), and the columns.
@@ -15,20 +15,29 @@ from typing import Any, BinaryIO, TextIO
 
 from numpy.typing import NDArray
 
+from dadmm.admm.loop import Run
 from dadmm.core import files
-from dadmm.results.manifest import PARTS, Manifest
-from dadmm.results.rows import Mask
+from dadmm.core.errors import OutputError
+from dadmm.resilience.recovery import NodeFailure
+from dadmm.results.manifest import PARTS, Manifest, names_of_part
+from dadmm.results.rows import (
+    EDGE_COLUMNS,
+    NODE_COLUMNS,
+    EdgeRows,
+    Mask,
+    NodeRows,
+    Observe,
+)  # fmt: skip
+from dadmm.results.writing import writing
+
+EDGES = ("iteration", "i", "j", *EDGE_COLUMNS)  # columns of edges.csv
 
 
 class PartFile:
     """A sink, see `rows.Sink`, that appends lines to the part of one process.
 
-    Parameters
-    ----------
-    path : Path
-        A new file.
-    keys : sequence of tuple of int
-        The key of each row of an iteration: ``(node,)`` or ``(i, j)``.
+    The file is new; ``keys`` are those of the rows of an iteration: ``(node,)`` or
+    ``(i, j)``.
     """
 
     def __init__(self, path: Path, keys: Sequence[tuple[int, ...]]) -> None:
@@ -50,8 +59,7 @@ class PartFile:
         """
         self._keys = [key for key, stays in zip(self._keys, kept, strict=True) if stays]
         self._file.seek(0)
-        size = measure(self._file, t)[2]
-        self._file.seek(size)
+        self._file.seek(measure(self._file, t)[2])
         self._file.truncate()
 
     def sync(self) -> None:
@@ -65,14 +73,8 @@ class PartFile:
 def measure(file: TextIO, last: int) -> tuple[int, int, int]:
     """Measure a part up to iteration ``last``.
 
-    Returns
-    -------
-    kept : int
-        The last iteration found, 0 if none.
-    rows : int
-        Number of rows of that iteration.
-    size : int
-        Bytes of the part up to the end of that iteration.
+    Return the last iteration found (0 if none), the number of its rows, and the bytes
+    up to its end.
     """
     kept = rows = size = 0
     while line := file.readline():
@@ -107,7 +109,7 @@ def count(path: Path, t: int) -> int:
 
 
 def merge(
-    parts: Sequence[Path],
+    parts: Sequence[Path],  # in a subfolder of the run's folder
     header: Sequence[str],
     target: BinaryIO,
     before: Path | None = None,
@@ -116,21 +118,16 @@ def merge(
 ) -> None:
     """Merge the parts of all processes into one CSV file, iteration by iteration.
 
-    Parameters
-    ----------
-    parts : sequence of Path
-        In a subfolder of the run's folder. All have the same last iteration.
-    header : sequence of str
-    target : file
-        Open for writing.
-    before : Path, optional
-        A merged file; its rows of iterations before those of the parts come first.
-    last : int, optional
-        The last iteration to take.
-    nodes : collection of int, optional
-        Take their rows, and those of edges between them; all by default.
+    All parts have the same last iteration. The rows of ``before``, a merged file, of
+    iterations before those of the parts come first. The merge ends after iteration
+    ``last``, and takes only rows of ``nodes`` and of edges between them, if given.
     """
-    wanted = _filter(header, nodes)
+    names = None if nodes is None else {str(i) for i in nodes}
+    ends = 3 if header[1:3] == ("i", "j") else 2
+
+    def wanted(line: str) -> bool:
+        return names is None or names.issuperset(line.split(",", ends)[1:ends])
+
     _allow_files(len(parts) + 64)
     out = io.TextIOWrapper(target, "ascii", newline="")
     opened: list[TextIO] = []
@@ -141,7 +138,13 @@ def merge(
         t = min((_iteration(line) for line in lines if line), default=None)
         if before is not None and files.kind(before) != "none":
             end = t if last is None or t is not None else last + 1
-            _copy(before, end, wanted, out)
+            with reading(before) as file:
+                next(file, "")  # the header
+                for line in file:
+                    if end is not None and _iteration(line) >= end:
+                        break
+                    if wanted(line):
+                        out.write(line)
         while any(lines) and not (last is not None and t is not None and t > last):
             for k, file in enumerate(opened):
                 while lines[k].startswith(f"{t},"):
@@ -153,30 +156,6 @@ def merge(
         for file in opened:
             file.close()
         out.detach()  # leaves the target open
-
-
-def _copy(
-    source: Path, end: int | None, wanted: Callable[[str], bool], out: TextIO
-) -> None:
-    """Copy the rows of a merged file before iteration ``end``, or all."""
-    with reading(source) as file:
-        next(file, "")  # the header
-        for line in file:
-            if end is not None and _iteration(line) >= end:
-                return
-            if wanted(line):
-                out.write(line)
-
-
-def _filter(
-    header: Sequence[str], nodes: Collection[int] | None
-) -> Callable[[str], bool]:
-    """Return a function that returns whether to take a line."""
-    if nodes is None:
-        return lambda line: True
-    names = {str(i) for i in nodes}
-    ends = 3 if header[1:3] == ("i", "j") else 2
-    return lambda line: names.issuperset(line.split(",", ends)[1:ends])
 
 
 def _iteration(line: str) -> int:
@@ -191,3 +170,108 @@ def _allow_files(n: int) -> None:
     if hard == resource.RLIM_INFINITY or hard > soft:
         wanted = n if hard == resource.RLIM_INFINITY else min(n, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+
+
+def history_header(observe: Observe) -> tuple[str, ...]:
+    """Return the columns of ``history.csv``."""
+    return ("iteration", "node", *NODE_COLUMNS, *observe)
+
+
+class RowFiles:
+    """A callback that writes the rows of this process to its part files."""
+
+    def __init__(
+        self,
+        folder: Path,  # of the run; all ranks must see it
+        rank: int,
+        keys: Sequence[tuple[int, ...]],  # (node,) of the hosted nodes
+        edges: Sequence[tuple[int, ...]] | None,  # their directed edges, or None
+        observe: Observe,  # further columns of the history
+        start: int = 0,  # the iteration after which a resumed run continues
+    ) -> None:
+        if not (folder / PARTS).is_dir():
+            raise OutputError(
+                f"{folder}, made by rank 0, is not there for this rank; --out must lie "
+                "on a file system that all ranks share"
+            )
+        self.failure: OutputError | None = None  # the first; no rows are written then
+        self.by_edge = edges is not None
+        self._files: list[PartFile] = []
+        self._rows: list[NodeRows | EdgeRows] = []
+        self._rank = rank
+        self.folder = folder / PARTS
+        self.home = folder  # of the results; after a failure that of a component
+        with writing(folder):
+            part = self._open(f"history-{rank:05d}.csv", keys)
+            self._rows.append(NodeRows(part, observe, start))
+            self.header = history_header(observe)
+            if edges is not None:
+                part = self._open(f"edges-{rank:05d}.csv", edges)
+                self._rows.append(EdgeRows(part, start))
+
+    def _open(self, name: str, keys: Sequence[tuple[int, ...]]) -> PartFile:
+        self._files.append(PartFile(self.folder / name, keys))
+        return self._files[-1]
+
+    def __call__(self, t: int, run: Run) -> str | None:
+        """Record an iteration; request a stop, "output", if that is impossible."""
+        for rows in self._rows:
+            if self.failure is None:
+                self._try(rows, t, run)
+        return None if self.failure is None else "output"
+
+    def rewind(self, failure: NodeFailure) -> None:
+        """Drop the iterations that the remaining nodes repeat.
+
+        Each component of the graph but the first writes its results to a folder of its
+        own, ``part-<first node>``.
+        """
+        for rows in self._rows:
+            self._try(rows.rewind, failure)
+        if failure.component != failure.components[0]:
+            source = self.home
+            self.home = self.folder.parent / f"part-{failure.component[0]:05d}"
+            if self._rank == failure.component[0]:
+                self._try(self._make_part_folder, source, failure.component)
+
+    def _make_part_folder(self, source: Path, nodes: Sequence[int]) -> None:
+        """Make the folder of a component, with a copy of the rows merged so far."""
+        run = Manifest.read(self.folder.parent).run
+        try:
+            self.home.mkdir()
+        except FileExistsError as error:
+            reason = f"there is a {self.home.name} already"
+            raise OSError(error.errno, reason) from None
+        names = names_of_part(nodes, self.by_edge)
+        Manifest(self.home, names, run).save()
+        for name in ("history.csv", "edges.csv", "config.toml"):
+            if files.kind(source / name) == "file":
+                with files.replacing(self.home / name) as file:
+                    file.write(files.read(source / name))
+
+    def sync(self) -> None:
+        """Bring all rows to disk; raise ``failure`` if there is one."""
+        self._finish(PartFile.sync)
+
+    def close(self) -> None:
+        """Write all rows and close the files; raise ``failure`` if there is one."""
+        self._finish(PartFile.close)
+
+    def _finish(self, action: Callable[[PartFile], None]) -> None:
+        if self.failure is None:
+            self._try(self._flush, action)
+        if self.failure is not None:
+            raise self.failure
+
+    def _flush(self, action: Callable[[PartFile], None]) -> None:
+        for rows in self._rows:
+            rows.flush()
+        for file in self._files:
+            action(file)
+
+    def _try(self, action: Callable[..., None], *args: Any) -> None:
+        try:
+            with writing(self.folder.parent):
+                action(*args)
+        except OutputError as failure:
+            self.failure = failure

@@ -27,23 +27,17 @@ ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
 }
 
 
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value < 2**63
+def _list_of(kind: type) -> Callable[[Any], bool]:
+    return lambda x: isinstance(x, list) and all(type(item) is kind for item in x)
 
 
-def _is_list_of(kind: type, value: Any) -> bool:
-    return isinstance(value, list) and all(type(item) is kind for item in value)
-
-
+COUNT = "an integer from 0", lambda x: type(x) is int and 0 <= x < 2**63
 # entries of summary.json that are read; older versions may lack some
 ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "n_nodes": ("a positive integer", lambda x: _is_count(x) and x > 0),
-    "iterations": ("an integer from 0", _is_count),
-    "bytes": ("an integer from 0", _is_count),
-    "collectives": ("an integer from 0", _is_count),
-    "silent_messages": ("an integer from 0", _is_count),
-    "lost_nodes": ("a list of integers", lambda x: _is_list_of(int, x)),
-    "node_hosts": ("a list of names", lambda x: _is_list_of(str, x)),
+    "n_nodes": ("a positive integer", lambda x: COUNT[1](x) and x > 0),
+    **dict.fromkeys(("iterations", "bytes", "collectives", "silent_messages"), COUNT),
+    "lost_nodes": ("a list of integers", _list_of(int)),
+    "node_hosts": ("a list of names", _list_of(str)),
     "mpi_library": ("a text", lambda x: isinstance(x, str)),
     "converged": ("true or false", lambda x: isinstance(x, bool)),
 }
@@ -64,13 +58,7 @@ def read_summary(file: Path) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of a finished run; each file is read when it is needed.
-
-    Parameters
-    ----------
-    folder : Path
-    summary : dict
-    """
+    """The folder of a finished run; each file is read when it is needed."""
 
     folder: Path
     summary: dict[str, Any]
@@ -110,15 +98,15 @@ class RunFolder:
         file = self.folder / "result.npz"
         if name not in self.arrays:
             raise ConfigError(f"{file} has no array {name!r}")
-        found = self.arrays[name]
+        found, wanted = self.arrays[name], str(shape).replace("None", "n")
         fits = len(shape) == found.ndim and all(
-            n == wanted or (wanted is None and n > 0)
-            for n, wanted in zip(found.shape, shape, strict=True)
+            n == length or (length is None and n > 0)
+            for n, length in zip(found.shape, shape, strict=True)
         )
         if found.dtype.kind not in "biuf" or not fits or not np.isfinite(found).all():
             raise ConfigError(
                 f"{file} is damaged: {name!r} must hold finite numbers of shape "
-                f"{_words(shape)}, got {found.dtype} of shape {_words(found.shape)}"
+                f"{wanted}, got {found.dtype} of shape {found.shape}"
             )
         return found
 
@@ -246,7 +234,3 @@ def _exists(file: Path) -> bool:
         return file.exists() or file.is_symlink()
     except (OSError, ValueError):  # a name that no file can have, a forbidden folder
         return False
-
-
-def _words(shape: tuple[int | None, ...]) -> str:
-    return "(" + ", ".join("n" if n is None else str(n) for n in shape) + ")"

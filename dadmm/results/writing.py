@@ -15,15 +15,15 @@ from dadmm.core.errors import OutputError
 
 
 @contextmanager
-def writing(what: str | Path) -> Iterator[None]:
-    """Raise an OSError of the block as an OutputError, in one sentence."""
+def writing(what: str | Path, instead: str = "choose another --out") -> Iterator[None]:
+    """Raise an OSError of the block as an OutputError; ``instead`` is the advice."""
     if "\0" in str(what):
         raise OutputError("a folder's name has a NUL character; choose another --out")
     try:
         yield
     except OSError as error:
         raise OutputError(
-            f"cannot write to {what}: {error.strerror}; choose another --out"
+            f"cannot write to {what}: {error.strerror}; {instead}"
         ) from None
 
 

@@ -8,6 +8,7 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar
 
@@ -61,6 +62,7 @@ class FitData(NamedTuple):
         return counts, total / np.maximum(counts, 1.0)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Consensus(BaseEstimator):
     """The base of estimators that the nodes of a network fit together.
 
@@ -88,19 +90,13 @@ class Consensus(BaseEstimator):
         Clones share the communicator; a pickled estimator does not contain it.
     """
 
-    def __init__(
-        self,
-        n_nodes: int | None,
-        topology: str | Topology,
-        scheme: str | Scheme,
-        tolerance: float,
-        max_iter: int,
-        options: dict[str, Any] | None,
-        comm: Any,
-    ) -> None:
-        self.n_nodes, self.topology, self.scheme = n_nodes, topology, scheme
-        self.tolerance, self.max_iter = tolerance, max_iter
-        self.options, self.comm = options, comm
+    n_nodes: int | None = None
+    topology: str | Topology = "ring"
+    scheme: str | Scheme = "auto"
+    tolerance: float = 1e-4
+    max_iter: int = 1000
+    options: dict[str, Any] | None = None
+    comm: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "comm": None}
@@ -115,12 +111,8 @@ class Consensus(BaseEstimator):
     ) -> FitData:
         """Return the ranks, the graph and the rows of a fit.
 
-        Parameters
-        ----------
-        check : callable
-            Returns the arrays that were passed to `fit`, or raises.
-        least : int
-            Least number of rows of a node.
+        ``check`` returns the arrays that were passed to `fit`, or raises. A node has at
+        least ``least`` rows.
         """
         world = connect(self.comm)
         arrays = on_all_ranks(world, check)
@@ -173,20 +165,12 @@ class Consensus(BaseEstimator):
 
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
         """Return the result of the run; warn if it did not converge."""
-        alone = data.world.comm is None
-        settings: dict[str, Any] = {
-            "scheme": self.scheme,
-            "tolerance": self.tolerance,
-            "absolute_tolerance": 1e-3 * self.tolerance,
-            "max_iter": self.max_iter,
-            **more,
-            **(self.options or {}),
-        }
+        alone, comm = data.world.comm is None, data.world.comm
+        more |= {"scheme": self.scheme, "max_iter": self.max_iter}
+        more |= {"tolerance": self.tolerance}
+        more |= {"absolute_tolerance": 1e-3 * self.tolerance, **(self.options or {})}
         result = solve(
-            problems if alone else problems[0],
-            data.graph,
-            comm=data.world.comm,
-            **settings,
+            problems if alone else problems[0], data.graph, comm=comm, **more
         )
         if not result.converged and data.world.rank == 0:
             warnings.warn(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,8 +13,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dadmm import problems
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
-from dadmm.graphs.topology import Topology
-from dadmm.penalty import Scheme
 from dadmm.sklearn.base import (
     Consensus,
     FitData,
@@ -23,8 +22,16 @@ from dadmm.sklearn.base import (
 )
 
 
+@dataclass(eq=False, repr=False)
 class Linear(RegressorMixin, Consensus):
     """The base of the regressors, which predict ``X coef_ + intercept_``.
+
+    Parameters
+    ----------
+    alpha : float
+    fit_intercept : bool
+    n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`.
 
     Attributes
     ----------
@@ -38,21 +45,10 @@ class Linear(RegressorMixin, Consensus):
         As in scikit-learn.
     """
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        n_nodes: int | None = None,
-        topology: str | Topology = "ring",
-        scheme: str | Scheme = "auto",
-        tolerance: float = 1e-4,
-        max_iter: int = 1000,
-        options: dict[str, Any] | None = None,
-        comm: Any = None,
-    ) -> None:
-        super().__init__(n_nodes, topology, scheme, tolerance, max_iter, options, comm)
-        self.alpha, self.fit_intercept = alpha, fit_intercept
+    alpha: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
+    _averages = False  # whether the objective has the mean error, not the sum
 
     @one_thread
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -79,43 +75,29 @@ class Linear(RegressorMixin, Consensus):
         counts, means = data.means()
         if not self.fit_intercept:
             means = np.zeros_like(means)
-        middle, level, nodes = means[:-1], means[-1], len(data.graph)
-        result = self._solve(
-            data,
-            data.problems(
-                lambda X, y: self._problem(
-                    X - middle, y - level, alpha, nodes, int(counts[0])
-                )
-            ),
-        )
+        middle, level = means[:-1], means[-1]
+        share = alpha * (int(counts[0]) if self._averages else 1) / len(data.graph)
+        nodes = data.problems(lambda X, y: self._problem(X - middle, y - level, share))
+        result = self._solve(data, nodes)
         found = mean_parts(result)
         rest = float(getattr(found, "intercept", 0.0))  # of problems with an intercept
         self.coef_ = found.coef
         self.intercept_ = float(level - middle @ self.coef_ + rest)
         self.result_, self.n_iter_ = result, result.iterations
 
-    def _problem(
-        self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
-    ) -> Problem:
-        """Return the problem of a node; ``n_samples`` is that of all nodes."""
+    def _problem(self, X: Matrix, y: Vector, alpha: float) -> Problem:
+        """Return the problem of a node, given its share of alpha."""
         raise NotImplementedError
 
 
 class Ridge(Linear):
     """Minimise ``|y - X w - b|^2 + alpha |w|^2``, as scikit-learn's `Ridge` does.
 
-    Parameters
-    ----------
-    alpha : float
-    fit_intercept : bool
-    n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+    `Linear` has the parameters and attributes.
     """
 
-    def _problem(
-        self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
-    ) -> Problem:
-        return problems.Ridge(X, y, alpha / n_nodes, fit_intercept=False)
+    def _problem(self, X: Matrix, y: Vector, alpha: float) -> Problem:
+        return problems.Ridge(X, y, alpha, fit_intercept=False)
 
 
 class Lasso(Linear):
@@ -123,22 +105,16 @@ class Lasso(Linear):
 
     n is the number of rows of all nodes. `dadmm.problems.Lasso` and the command line
     have no factor 1/n: their alpha is n times this one.
-
-    Parameters
-    ----------
-    alpha : float
-    fit_intercept : bool
-    n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+    `Linear` has the parameters and attributes.
     """
 
-    def _problem(
-        self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
-    ) -> Problem:
-        share = alpha * n_samples / n_nodes
-        return problems.Lasso(X, y, share, fit_intercept=False)
+    _averages = True
+
+    def _problem(self, X: Matrix, y: Vector, alpha: float) -> Problem:
+        return problems.Lasso(X, y, alpha, fit_intercept=False)
 
 
+@dataclass(eq=False, repr=False)
 class ElasticNet(Linear):
     """Minimise ``|y - X w - b|^2 / (2 n) + alpha (r |w|_1 + (1 - r)/2 |w|^2)``.
 
@@ -150,37 +126,19 @@ class ElasticNet(Linear):
     alpha : float
     l1_ratio : float
         From 0 to 1.
-    fit_intercept : bool
-    n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+    fit_intercept, n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        As in `Linear`, which has the attributes.
     """
 
-    def __init__(
-        self,
-        alpha: float = 1.0,
-        *,
-        l1_ratio: float = 0.5,
-        fit_intercept: bool = True,
-        n_nodes: int | None = None,
-        topology: str | Topology = "ring",
-        scheme: str | Scheme = "auto",
-        tolerance: float = 1e-4,
-        max_iter: int = 1000,
-        options: dict[str, Any] | None = None,
-        comm: Any = None,
-    ) -> None:
-        Consensus.__init__(
-            self, n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        )
-        self.alpha, self.l1_ratio, self.fit_intercept = alpha, l1_ratio, fit_intercept
+    _: KW_ONLY
+    l1_ratio: float = 0.5
+    _averages = True
 
-    def _problem(
-        self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
-    ) -> Problem:
-        share = alpha * n_samples / n_nodes
-        return problems.ElasticNet(X, y, share, self.l1_ratio, fit_intercept=False)
+    def _problem(self, X: Matrix, y: Vector, alpha: float) -> Problem:
+        return problems.ElasticNet(X, y, alpha, self.l1_ratio, fit_intercept=False)
 
 
+@dataclass(eq=False, repr=False)
 class HuberRegressor(Linear):
     """Minimise the sum of h(x' w + b - y) and ``alpha/2 |w|^2``.
 
@@ -193,10 +151,8 @@ class HuberRegressor(Linear):
     ----------
     delta : float
         Error from which the loss is linear, in the unit of y.
-    alpha : float
-    fit_intercept : bool
-    n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        The network, see `dadmm.sklearn.base.Consensus`; `Linear` has the attributes.
+    alpha, fit_intercept, n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        As in `Linear`, which has the other attributes.
 
     Attributes
     ----------
@@ -204,32 +160,15 @@ class HuberRegressor(Linear):
         Whether each row passed to `fit` is further than delta from its target.
     """
 
-    def __init__(
-        self,
-        delta: float = 1.35,
-        *,
-        alpha: float = 1e-4,
-        fit_intercept: bool = True,
-        n_nodes: int | None = None,
-        topology: str | Topology = "ring",
-        scheme: str | Scheme = "auto",
-        tolerance: float = 1e-4,
-        max_iter: int = 1000,
-        options: dict[str, Any] | None = None,
-        comm: Any = None,
-    ) -> None:
-        Consensus.__init__(
-            self, n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        )
-        self.delta, self.alpha, self.fit_intercept = delta, alpha, fit_intercept
+    delta: float = 1.35
+    _: KW_ONLY
+    alpha: float = 1e-4
 
     def _fit(self, data: FitData, alpha: float) -> None:
         super()._fit(data, alpha)
         off = [X @ self.coef_ + self.intercept_ - y for X, y in data.shards]
         self.outliers_ = np.abs(np.concatenate(off)) > self.delta
 
-    def _problem(
-        self, X: Matrix, y: Vector, alpha: float, n_nodes: int, n_samples: int
-    ) -> Problem:
+    def _problem(self, X: Matrix, y: Vector, alpha: float) -> Problem:
         free = bool(self.fit_intercept)
-        return problems.Huber(X, y, self.delta, alpha / n_nodes, fit_intercept=free)
+        return problems.Huber(X, y, self.delta, alpha, fit_intercept=free)

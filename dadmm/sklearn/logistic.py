@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -13,10 +15,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadmm import problems
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import World
+from dadmm.core.interfaces import Problem, World
 from dadmm.core.layout import Matrix
-from dadmm.graphs.topology import Topology
-from dadmm.penalty import Scheme
 from dadmm.sklearn.base import (
     Consensus,
     check_positive,
@@ -26,6 +26,7 @@ from dadmm.sklearn.base import (
 )
 
 
+@dataclass(eq=False, repr=False)
 class LogisticRegression(ClassifierMixin, Consensus):
     """Minimise ``C sum log(1 + exp(-s (x' w + b))) + 1/2 |w|^2``, s = -1 or 1.
 
@@ -57,21 +58,9 @@ class LogisticRegression(ClassifierMixin, Consensus):
         As in scikit-learn.
     """
 
-    def __init__(
-        self,
-        C: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        n_nodes: int | None = None,
-        topology: str | Topology = "ring",
-        scheme: str | Scheme = "auto",
-        tolerance: float = 1e-4,
-        max_iter: int = 1000,
-        options: dict[str, Any] | None = None,
-        comm: Any = None,
-    ) -> None:
-        super().__init__(n_nodes, topology, scheme, tolerance, max_iter, options, comm)
-        self.C, self.fit_intercept = C, fit_intercept
+    C: float = 1.0
+    _: KW_ONLY
+    fit_intercept: bool = True
 
     @one_thread
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
@@ -93,11 +82,10 @@ class LogisticRegression(ClassifierMixin, Consensus):
             )
         share, middle = alpha / len(data.graph), free * data.means(1)[1]
 
-        def against_others(k: int) -> list[problems.LogisticRegression]:
-            return data.problems(  # type: ignore[return-value]
-                lambda X, y: problems.LogisticRegression(
-                    X - middle, y == classes[k], share, fit_intercept=free
-                )
+        def against_others(k: int) -> list[Problem]:
+            logistic = partial(problems.LogisticRegression, fit_intercept=free)
+            return data.problems(
+                lambda X, y: logistic(X - middle, y == classes[k], share)
             )
 
         runs = range(len(classes)) if len(classes) > 2 else [1]
@@ -148,26 +136,19 @@ def all_labels(world: World, labels: NDArray[Any]) -> NDArray[Any]:
 
     Only rank 0 knows which rank has which label.
     """
-    texts = world.gather_texts(_packed(labels))
-    return _unpacked(world.share(on_all_ranks(world, _joined, texts)))
-
-
-def _packed(labels: NDArray[Any]) -> str:
-    return json.dumps([labels.dtype.str, labels.tolist()])
-
-
-def _unpacked(text: str) -> NDArray[Any]:
-    kind, labels = json.loads(text)
-    return np.array(labels, dtype=kind)
+    texts = world.gather_texts(json.dumps([labels.dtype.str, labels.tolist()]))
+    kind, found = json.loads(world.share(on_all_ranks(world, _joined, texts)))
+    return np.array(found, dtype=kind)
 
 
 def _joined(texts: list[str]) -> str:
-    """Return the labels in all texts, sorted and packed as these are."""
-    found = [_unpacked(text) for text in texts]
+    """Return the labels in all texts, sorted, in the same form; on rank 0."""
+    found = [np.array(labels, kind) for kind, labels in map(json.loads, texts)]
     for rank, other in enumerate(found):
         if isinstance(other[0], str) != isinstance(found[0][0], str):
             raise ProblemError(
                 "labels must be all numbers or all text, but those of rank 0 and rank "
                 f"{rank} differ in type"
             )
-    return _packed(np.unique(np.concatenate(found))) if found else ""
+    together = np.unique(np.concatenate(found or [np.empty(0)]))
+    return json.dumps([together.dtype.str, together.tolist()])

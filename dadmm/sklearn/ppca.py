@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, Self
 
@@ -16,8 +17,6 @@ from dadmm import problems
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.patterns import Patterns, posterior
-from dadmm.graphs.topology import Topology
-from dadmm.penalty import Scheme
 from dadmm.sklearn.base import Consensus, FitData, mean_parts, one_thread
 from dadmm.sklearn.units import (
     initial_loadings,
@@ -31,6 +30,7 @@ from dadmm.solver.result import Result
 LOG_2PI = math.log(2.0 * math.pi)
 
 
+@dataclass(eq=False, repr=False)
 class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     """Principal components by maximum likelihood of ``x = W z + mu + noise``.
 
@@ -70,21 +70,10 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         As in scikit-learn.
     """
 
-    def __init__(
-        self,
-        n_components: int | None = None,
-        *,
-        n_nodes: int | None = None,
-        topology: str | Topology = "ring",
-        scheme: str | Scheme = "auto",
-        tolerance: float = 1e-3,
-        max_iter: int = 1000,
-        random_state: Any = 0,
-        options: dict[str, Any] | None = None,
-        comm: Any = None,
-    ) -> None:
-        super().__init__(n_nodes, topology, scheme, tolerance, max_iter, options, comm)
-        self.n_components, self.random_state = n_components, random_state
+    n_components: int | None = None
+    _: KW_ONLY
+    tolerance: float = 1e-3
+    random_state: Any = 0
 
     @one_thread
     def fit(self, X: ArrayLike, y: object = None) -> Self:

@@ -2,11 +2,10 @@
 
 EM is fast, and W, mu and a are of similar size, if the noise is about one and the
 columns have mean zero. So rows are centred and divided by the size of the noise. The
-start is the closed-form solution of the rows of one node, which it sends to all. If the
-noise is small, EM finds the subspace long before the variances inside it. These have a
-closed form given the subspace, or an approximation of it if entries are missing. All of
-this needs a few small collectives outside the iterations: rank 0 adds up the sums of
-the nodes and sends the total to all.
+start is the closed-form solution of the rows of one node. If the noise is small, EM
+finds the subspace long before the variances inside it, which have a closed form given
+the subspace, or an approximation if entries are missing. Sums over the nodes are those
+of rank 0, outside the iterations. ``rows`` are those of the nodes of this process.
 """
 
 from __future__ import annotations
@@ -45,14 +44,6 @@ def scale(
 
     It is the residual of the best subspace of each node, per degree of freedom. If the
     nodes have too few rows for this, it is the root mean square of all entries.
-
-    Parameters
-    ----------
-    world : World
-    rows : list of ndarray of shape (n_i, D)
-        Of the nodes of this process, centred.
-    spectra : list of Spectrum
-    n_components : int
     """
     table = []
     for own, (squares, _) in zip(rows, spectra, strict=True):
@@ -73,22 +64,9 @@ def variances(
 ) -> tuple[Matrix, Vector, float]:
     """Return the maximum-likelihood variances given the subspace.
 
-    Parameters
-    ----------
-    world : World
-    rows : list of ndarray of shape (n_i, D)
-        Of the nodes of this process, minus the mean of all nodes.
-    basis : ndarray of shape (D, M)
-        Orthonormal columns.
-
-    Returns
-    -------
-    axes : ndarray of shape (D, M)
-        Principal axes of all rows inside the subspace.
-    inside : ndarray of shape (M,)
-        Variances along them, in decreasing order.
-    outside : float
-        Variance along every other direction.
+    ``rows`` have mean zero over all nodes, and ``basis`` (D, M) is orthonormal. Return
+    the principal axes (D, M) of all rows inside the subspace, the variances (M,) along
+    them in decreasing order, and the variance along every other direction.
     """
     D, M = basis.shape
     table = []
@@ -106,16 +84,6 @@ def rescale_latent(
 ) -> Matrix:
     """Return W (D, M) such that the latent variables of all rows have covariance one.
 
-    Parameters
-    ----------
-    world : World
-    rows : list of ndarray of shape (n_i, D)
-        Of the nodes of this process, with NaN where an entry is missing.
-    W, mu, a
-        As in `dadmm.problems.PPCA`, of shapes (D, M), (D,) and ().
-
-    Notes
-    -----
     This is the additional step of parameter-expanded EM (Liu, Rubin and Wu, 1998).
     """
     M = W.shape[1]
@@ -137,17 +105,8 @@ def initial_loadings(
 ) -> Matrix:
     """Return the perturbed W (D, M) of the node with most rows, on all ranks.
 
-    Parameters
-    ----------
-    world : World
-    counts : list of int
-        Rows of the nodes of this process.
-    spectra : list of Spectrum
-    unit : float
-        Unit of the rows.
-    jitter : ndarray of shape (D, M)
-        Orthonormal columns, the same on all ranks. They replace axes along which the
-        node has no signal, because EM never leaves zero.
+    ``jitter`` (D, M) is orthonormal, and the same on all ranks. It replaces axes along
+    which the node has no signal, because EM never leaves zero.
     """
     D, M = jitter.shape
     everyone = world.gather(np.array(counts, dtype=np.float64)[:, None])

@@ -118,7 +118,7 @@ def find(
     heard = iterations - 1 if joint else iterations
     if joint:
         assert isinstance(stopping, GlobalStopping)
-        standing = stopping.network
+        standing = stopping.votes.standing
         worst = standing.last_unmet(heard) if converged else standing.unmet
     else:
         worst, standing = stopping.ending(heard, converged), stopping.standing

@@ -40,12 +40,14 @@ def check_problem(
         Accuracy of `prox`: the largest slope at its result, relative to the slopes of
         the terms.
 
-    Notes ----- Slopes are one-sided finite differences of `objectives`, in coordinate
-    and random directions and towards other points that the problem has visited. No
-    slope may be negative. Where f is smooth, this means that the gradient is zero; the
-    condition also holds at corners of f and at the border of its domain, outside which
-    f is infinite. The parts may be optimal together, or one after the other in any
-    order, each with the later ones at their old values.
+    Notes
+    -----
+    Slopes are one-sided finite differences of `objectives`, in coordinate and random
+    directions and towards other points that the problem has visited. No slope may be
+    negative. Where f is smooth, the gradient is then zero; the condition also holds at
+    corners of f and at the border of its domain, outside which f is infinite. The parts
+    may be optimal together, or one after the other in any order, each with the later
+    ones at their old values.
 
     Examples
     --------
@@ -120,7 +122,12 @@ def _prox(
     _untouched(problem, "prox", "theta", theta, old)
     _untouched(problem, "prox", "centre", centre, aim)
     check_vector(problem, f"prox with weight {weight:g}", result)
-    _own(problem, result, theta, centre)
+    for name, array in (("theta", theta), ("centre", centre)):
+        if np.shares_memory(result, array):
+            fail(
+                problem, "prox", "expected a new array, found one that shares memory "
+                f"with {name}; return a copy",
+            )  # fmt: skip
     kept = result.copy()
     if differ(problem.prox(theta, problem.expect(theta), centre, weight), kept):
         fail(
@@ -151,15 +158,6 @@ def _untouched(
             problem, method, f"expected {name} not to change, found it modified; work "
             f"on {name}.copy()",
         )  # fmt: skip
-
-
-def _own(problem: Problem, result: Vector, theta: Vector, centre: Vector) -> None:
-    for name, array in (("theta", theta), ("centre", centre)):
-        if np.shares_memory(result, array):
-            fail(
-                problem, "prox", "expected a new array, found one that shares memory "
-                f"with {name}; return a copy",
-            )  # fmt: skip
 
 
 def _objectives(problem: Problem, taken: ProxStep, rows: Matrix) -> None:

@@ -35,10 +35,11 @@ def check_vector(problem: Problem, method: str, found: Any) -> None:
     if found.dtype != np.float64:
         fail(problem, method, f"expected float64, found {found.dtype}; convert it")
     if not np.isfinite(found).all():
-        entry = int(np.flatnonzero(~np.isfinite(found))[0])
+        entry, parts = int(np.isfinite(found).argmin()), spans(problem).items()
+        part = next(name for name, span in parts if span.start <= entry < span.stop)
         fail(
             problem, method, f"expected finite numbers, found {found[entry]} in part "
-            f"{part_of(problem, entry)}; guard the division or logarithm there",
+            f"{part}; guard the division or logarithm there",
         )  # fmt: skip
 
 
@@ -53,12 +54,6 @@ def check_shape(
             problem, method,
             f"expected an array of shape {shape}, found {what}; {advice}",
         )  # fmt: skip
-
-
-def part_of(problem: Problem, entry: int) -> str:
-    """Return the name of the part that holds an entry of theta."""
-    found = spans(problem).items()
-    return next(name for name, span in found if span.start <= entry < span.stop)
 
 
 def differ(one: Any, other: Any) -> bool:

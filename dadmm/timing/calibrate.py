@@ -27,17 +27,9 @@ from dadmm.timing.trace import write
 def fit(sizes: Any, seconds: Any) -> tuple[float, float]:
     """Return latency and bandwidth of ``seconds = latency + size / bandwidth``.
 
-    Parameters
-    ----------
-    sizes, seconds : array_like of shape (n,)
-        With at least two different sizes.
-
-    Notes
-    -----
     The line is fitted to the median of each size, which a few slow messages do not
-    change. It minimises relative errors, because sizes span decades, and absolute
-    errors would hardly depend on the latency. Neither number is negative. If seconds do
-    not grow with the size, the bandwidth is infinite.
+    change. It minimises relative errors, because sizes span decades. Neither number is
+    negative. If seconds do not grow with the size, the bandwidth is infinite.
     """
     sizes, seconds = np.asarray(sizes, dtype=float), np.asarray(seconds, dtype=float)
     points = np.unique(sizes)
@@ -60,10 +52,7 @@ def fit(sizes: Any, seconds: Any) -> tuple[float, float]:
 
 
 def calibrated(rows: Iterable[Mapping[str, Any]], **settings: Any) -> Network:
-    """Return the network of measured rows with ``class``, ``bytes``, ``seconds``.
-
-    ``settings``, such as ``hosts`` and ``egress``, are arguments of `Network`.
-    """
+    """Return the network of rows with class, bytes, seconds; settings are its own."""
     table = [(row["class"], float(row["bytes"]), float(row["seconds"])) for row in rows]
     links = {}
     for name in CLASSES:

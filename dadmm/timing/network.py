@@ -26,17 +26,13 @@ from dadmm.core.checks import MOST_SEED, check_integer, shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.toml import toml_value
-from dadmm.timing.tomltable import (
-    build,
-    check_finite,
-    check_inside,
-    check_positive,
-    table,
-)
+from dadmm.timing.tomltable import build, table
 
 PRESETS = Path(__file__).with_name("networks")
 MOST_PLACES = 100_000  # hosts, sites and sockets
 CLASSES = ("socket", "host", "lan", "wan")  # from near to far
+POSITIVE = ("bandwidth", "egress", "payload", "factor")  # fields, by name
+FINITE = ("latency", "burst", "message", "packet", "confirmation")
 
 Integers = NDArray[np.int64]
 
@@ -90,7 +86,7 @@ class Stragglers:
 
     def factors(self, n_iterations: int, n_nodes: int) -> Matrix:
         """Return the factor of each iteration and node."""
-        check_inside(self.nodes, n_nodes, "stragglers: nodes")
+        _check_inside(self.nodes, n_nodes, "stragglers: nodes")
         slow = np.zeros((n_iterations, n_nodes), dtype=bool)
         slow[:, list(self.nodes)] = True
         rng = np.random.default_rng(self.seed)
@@ -157,27 +153,21 @@ class Network:
             if name not in CLASSES:
                 allowed = ", ".join(CLASSES)
                 raise ConfigError(f"unknown link {name!r}; choose one of {allowed}")
-            check_positive(f"links.{name}: bandwidth", link.bandwidth)
-            check_finite(f"links.{name}: latency", link.latency)
+            _check_numbers(link, f"links.{name}: ")
         for k, rule in enumerate(self.override):
             if (len(rule.nodes), len(rule.hosts)) not in ((2, 0), (0, 2)):
                 raise ConfigError(
                     f"override {k} must name two nodes or two hosts, such as "
                     f"nodes = [0, 5], got {list(rule.nodes or rule.hosts)}"
                 )
-            check_positive(f"override {k}: bandwidth", rule.bandwidth)
-            check_finite(f"override {k}: latency", rule.latency)
-        check_positive("egress", self.egress)
-        check_finite("burst", self.burst)
-        check_positive("overhead: payload", self.overhead.payload)
-        check_finite("overhead: message", self.overhead.message)
-        check_finite("overhead: packet", self.overhead.packet)
-        check_finite("overhead: confirmation", self.overhead.confirmation)
+            _check_numbers(rule, f"override {k}: ")
+        _check_numbers(self, "")
+        _check_numbers(self.overhead, "overhead: ")
+        _check_numbers(self.stragglers, "stragglers: ")
         if not self.confirm_above >= 0:
             raise ConfigError(
                 f"confirm_above must not be negative, got {self.confirm_above!r}"
             )
-        check_positive("stragglers: factor", self.stragglers.factor)
         check_integer("stragglers: seed", self.stragglers.seed, 0, MOST_SEED)
         if not isinstance(self.name, str):
             raise ConfigError(f"name must be a string, got {self.name!r}")
@@ -258,15 +248,7 @@ class Network:
     def wires(
         self, edges: Integers, n_nodes: int, recorded: Sequence[str] = ()
     ) -> Wires:
-        """Return the properties of each directed edge of a graph.
-
-        Parameters
-        ----------
-        edges : ndarray of shape (E, 2)
-        n_nodes : int
-        recorded : sequence of str
-            Hosts of the nodes in a run, for ``hosts = "recorded"``.
-        """
+        """Return the properties of edges (E, 2); recorded hosts are those of a run."""
         host, socket, site = self.place(n_nodes, recorded)
         i, j = edges.T
         leaves = host[i] != host[j]
@@ -279,7 +261,7 @@ class Network:
             ends = edges if rule.nodes else host[edges]
             size = n_nodes if rule.nodes else int(host.max()) + 1
             pair = rule.nodes or rule.hosts
-            check_inside(pair, size, f"override {k}")
+            _check_inside(pair, size, f"override {k}")
             fits = (np.sort(ends, axis=1) == np.sort(pair)).all(axis=1)
             if rule.latency is not None:
                 latency[fits] = rule.latency
@@ -303,7 +285,8 @@ def _spread(rule: Any, count: int, name: str, of: str) -> Integers:
         return np.arange(count)
     if type(rule) is int and 0 < rule <= MOST_PLACES:  # blocks, as benchmarks/netem
         return np.arange(count) * rule // count
-    if isinstance(rule, tuple) and len(rule) == count and all(map(_is_place, rule)):
+    listed = isinstance(rule, tuple) and len(rule) == count
+    if listed and all(0 <= number < MOST_PLACES for number in rule):
         return np.array(rule, dtype=np.int64)
     raise ConfigError(
         f"{name} must be 'each', a positive number up to {MOST_PLACES} or a list with "
@@ -312,5 +295,18 @@ def _spread(rule: Any, count: int, name: str, of: str) -> Integers:
     )
 
 
-def _is_place(number: int) -> bool:
-    return 0 <= number < MOST_PLACES
+def _check_inside(numbers: Sequence[int], count: int, name: str) -> None:
+    for number in numbers:
+        if not 0 <= number < count:
+            raise ConfigError(f"{name} must be in 0..{count - 1}, got {number}")
+
+
+def _check_numbers(part: Any, where: str) -> None:
+    """Raise if a field is not positive, or not finite, where it must be."""
+    for name, value in vars(part).items():
+        if value is not None and name in POSITIVE and not value > 0:
+            raise ConfigError(f"{where}{name} must be positive, got {value!r}")
+        if value is not None and name in FINITE and not 0 <= value < math.inf:
+            raise ConfigError(
+                f"{where}{name} must be finite and not negative, got {value!r}"
+            )

@@ -45,16 +45,9 @@ class Played(NamedTuple):
 
 
 def play(trace: Trace, network: Network, wires: Wires, work: Matrix) -> Played:
-    """Simulate a run with these computing times before each post.
+    """Simulate a run with computing times (iterations + 1, n_nodes) before each post.
 
-    Parameters
-    ----------
-    trace : Trace
-        Only its messages are used.
-    network : Network
-    wires : Wires
-        ``network.wires`` for the edges of the trace.
-    work : ndarray of shape (iterations + 1, n_nodes)
+    Of the trace only its messages are used; ``wires`` are those of its edges.
     """
     simulation = _Simulation(trace, network, wires, work)
     heap = simulation.events
@@ -159,16 +152,9 @@ class _Simulation:
     def _send(
         self, now: float, i: int, row: slice, hold: Vector, carry: Vector
     ) -> tuple[Vector, Vector]:
-        """Return when messages of node i have left, and their transmission times.
+        """Return when messages of node i on some edges have left, and their wire times.
 
-        Parameters
-        ----------
-        now : float
-        i : int
-        row : slice
-            Their edges.
-        hold, carry : ndarray of shape (n,)
-            Seconds on interface and link.
+        ``hold`` and ``carry`` are their seconds on interface and link.
         """
         leaves, host = self._wires.leaves[row], self._wires.host[i]
         free = max(now, self._interface[host])

@@ -8,7 +8,6 @@ codes: 0 success, 2 invalid input.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
@@ -121,15 +120,7 @@ class Replay:
 
 
 def replay(trace: Trace, network: Network, observe: bool = False) -> Replay:
-    """Predict a recorded run on a network.
-
-    Parameters
-    ----------
-    trace : Trace
-    network : Network
-    observe : bool
-        Whether callbacks count as computing time.
-    """
+    """Predict a recorded run on a network; with ``observe``, callbacks are work too."""
     wires = network.wires(trace.edges, trace.n_nodes, trace.hosts)
     factors = network.stragglers.factors(len(trace.solve), trace.n_nodes)
     first = np.zeros((1, trace.n_nodes))
@@ -154,19 +145,12 @@ def table(replays: Sequence[Replay]) -> str:
 def _row(found: Replay) -> tuple[str, ...]:
     seconds = (found.seconds, *found.breakdown)
     numbers = [f"{x:.4g}" if x > 1e-9 else "0" for x in seconds]  # else rounding
-    wire = f"{found.wire_bytes:,}"
-    return found.network.name, *numbers, wire, _name(found)
-
-
-def _name(found: Replay) -> str:
-    """Return the slowest link as text."""
-    if found.slowest is None:
-        return "none"
-    by_edge = found.path[1]
-    e = by_edge.argmax()
-    share = by_edge[e] / max(found.seconds, 1e-300)
-    i, j = found.slowest
-    return f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
+    link, by_edge = "none", found.path[1]
+    if found.slowest is not None:
+        (i, j), e = found.slowest, by_edge.argmax()
+        share = by_edge[e] / max(found.seconds, 1e-300)
+        link = f"{i} to {j} ({CLASSES[found.wires.kind[e]]}), {100 * share:.0f} %"
+    return found.network.name, *numbers, f"{found.wire_bytes:,}", link
 
 
 def as_dict(found: Replay) -> dict[str, Any]:
@@ -183,7 +167,8 @@ def as_dict(found: Replay) -> dict[str, Any]:
     }
 
 
-def _arguments(argv: Sequence[str]) -> argparse.Namespace:
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the predicted time of a run on each network; return the exit code."""
     parser = Parser(
         prog="python -m dadmm.replay",
         description="Predict the time of a recorded run on other networks.",
@@ -194,13 +179,8 @@ def _arguments(argv: Sequence[str]) -> argparse.Namespace:
         help="a preset (host, lan, wan, wireless) or a TOML file; may be repeated",
     )  # fmt: skip
     parser.add_argument("--out", metavar="FILE", help="write the numbers as JSON")
-    return parser.parse_args(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print the predicted time of a run on each network; return the exit code."""
     try:
-        given = _arguments(sys.argv[1:] if argv is None else argv)
+        given = parser.parse_args(argv)
         networks = [Network.read(name) for name in given.network]
         trace = Trace.read(given.run)
         found = [replay(trace, network) for network in networks]

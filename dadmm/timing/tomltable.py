@@ -1,10 +1,9 @@
-"""Tables of a TOML file as frozen dataclasses, with units and checks."""
+"""Tables of a TOML file as frozen dataclasses, with units."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -69,22 +68,3 @@ def table(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where} must be a table, got {value!r}")
     return dict(value)
-
-
-def check_inside(numbers: Sequence[int], count: int, name: str) -> None:
-    """Raise if one of the numbers is not in 0..count-1."""
-    for number in numbers:
-        if not 0 <= number < count:
-            raise ConfigError(f"{name} must be in 0..{count - 1}, got {number}")
-
-
-def check_positive(name: str, value: float | None) -> None:
-    """Raise if a value is given and not positive."""
-    if value is not None and not value > 0:
-        raise ConfigError(f"{name} must be positive, got {value!r}")
-
-
-def check_finite(name: str, value: float | None) -> None:
-    """Raise if a value is given and negative or not finite."""
-    if value is not None and not 0 <= value < math.inf:
-        raise ConfigError(f"{name} must be finite and not negative, got {value!r}")

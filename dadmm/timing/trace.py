@@ -17,38 +17,18 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Trace:
-    """Seconds of each node and bytes of each message, by iteration.
+    """Seconds of each node, (iterations, n_nodes), and bytes of each message."""
 
-    Parameters
-    ----------
-    edges : ndarray of shape (E, 2)
-        Directed edges (i, j), sorted by i and then j; every edge in both directions.
-    solve, exchange, update, observe : ndarray of shape (iterations, n_nodes)
-        Seconds of each phase: local problem, messages, multipliers and penalties, and
-        callbacks. As in history.csv, ``observe[t]`` belongs to the iteration before:
-        when it ends, ``solve[t]`` starts.
-    bytes : ndarray of shape (iterations, E)
-        Payload of i's message to j; 0 where none was sent.
-    prime : ndarray of shape (E,)
-        Payload of the exchange before iteration 1.
-    hosts : tuple of str
-        Host of each node, if known.
-    collectives : int
-        Collective calls inside the loop, whose time is part of ``exchange``.
-    alone : bool
-        Whether all nodes ran in one process, where none waits.
-    """
-
-    edges: Integers
+    edges: Integers  # (E, 2), sorted; every edge in both directions
     solve: Matrix
     exchange: Matrix
-    update: Matrix
-    observe: Matrix
-    bytes: Matrix
-    prime: Vector
-    hosts: tuple[str, ...] = ()
-    collectives: int = 0
-    alone: bool = False
+    update: Matrix  # of multipliers and penalties
+    observe: Matrix  # callbacks of the iteration before; when they end, solve starts
+    bytes: Matrix  # (iterations, E) payload of i's message to j; 0 if none was sent
+    prime: Vector  # (E,) payload of the exchange before iteration 1
+    hosts: tuple[str, ...] = ()  # of each node, if known
+    collectives: int = 0  # calls inside the loop; their time is part of exchange
+    alone: bool = False  # all nodes ran in one process, where none waits
 
     @property
     def n_nodes(self) -> int:

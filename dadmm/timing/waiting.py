@@ -37,6 +37,9 @@ LOW = 0.05  # quantile of the gaps that measures their spread
 DOUBT = 0.01  # spread, relative to the round trip, that is not significant
 
 
+Flags = NDArray[np.bool_]
+
+
 class Waiting(NamedTuple):
     """Seconds that the nodes of a run waited for each other."""
 
@@ -66,9 +69,9 @@ def waiting(trace: Trace, way: float | None = None, window: int = WINDOW) -> Wai
     ----------
     trace : Trace
     way : float, optional
-        Seconds from post to arrival of the fastest message, if known. By default half
-        the smallest round trip, the largest possible value. If one node is always late,
-        the estimated waiting time may then be half of the true one.
+        Seconds from post to arrival of the fastest message. By default half the
+        smallest round trip, the largest possible value: if one node is always late, the
+        estimate may then be half of the true waiting time.
     window : int
         Number of iterations in which the offsets are assumed to be constant.
     """
@@ -111,23 +114,14 @@ def clocks(trace: Trace) -> tuple[Matrix, Matrix]:
 
 
 def bounds(
-    trace: Trace, posts: Matrix, ends: Matrix, heard: NDArray[np.bool_]
+    trace: Trace, posts: Matrix, ends: Matrix, heard: Flags
 ) -> tuple[Vector, Vector]:
-    """Return the bound U_ij of ``o_j - o_i``, and the spread of the gaps.
+    """Return the bound U_ij of ``o_j - o_i``, and the spread of the gaps, each (E,).
 
-    Parameters
-    ----------
-    trace : Trace
-    posts, ends : ndarray of shape (iterations, n_nodes)
-    heard : ndarray of bool of shape (iterations, E)
-        Whether i got a message from j.
-
-    Returns
-    -------
-    upper, spread : ndarray of shape (E,)
-        The spread is the difference of a low quantile of the gaps and the smallest. If
-        j's message arrives last, the gap is its transfer time, which varies little;
-        else the gap varies as much as the computing times.
+    ``heard`` (iterations, E) tells whether i got a message from j. The spread is the
+    difference of a low quantile of the gaps and the smallest. If j's message arrives
+    last, the gap is its transfer time, which varies little; else it varies as much as
+    the computing times.
     """
     i, j = trace.edges.T
     gaps = np.sort(np.where(heard, ends[:, i] - posts[:, j], np.inf), axis=0)
@@ -137,30 +131,16 @@ def bounds(
 
 
 def offsets(
-    trace: Trace,
-    posts: Matrix,
-    ends: Matrix,
-    heard: NDArray[np.bool_],
-    way: float | None = None,
+    trace: Trace, posts: Matrix, ends: Matrix, heard: Flags, way: float | None = None
 ) -> Vector:
     """Return the offset of each node's clock, (n_nodes,), with mean 0.
 
-    Parameters
-    ----------
-    trace, posts, ends, heard
-        As in `bounds`.
-    way : float, optional
-        As in `waiting`.
-
-    Notes
-    -----
-    Every edge gives a point in its interval. The offsets are their least-squares fit
-    over all edges, weighted by the inverse square of the round trip, which bounds the
-    error of an edge. (A spanning tree would add up errors along its paths.) If messages
-    take equally long in both directions, the point is the middle. The part of an
-    interval beyond two ``way`` is assigned to the direction whose gap varies, because
-    its messages arrived early: if a node is always late, the record does not show how
-    fast messages reach it, and the middle would hide half of the waiting time.
+    Every edge gives a point in its interval. The offsets are their least-squares fit,
+    weighted by the inverse square of the round trip, which bounds the error of an edge.
+    If messages take equally long in both directions, the point is the middle. The part
+    of an interval beyond two ``way`` is assigned to the direction whose gap varies,
+    because its messages arrived early: if a node is always late, the middle would hide
+    half of the waiting time.
     """
     upper, spread = bounds(trace, posts, ends, heard)
     under, back = upper[trace.reverse], spread[trace.reverse]  # of the edge (j, i)
@@ -191,24 +171,11 @@ def _fit(n: int, edges: Integers, apart: Vector, weight: Vector) -> Vector:
 
 
 def waits(
-    trace: Trace, posts: Matrix, ends: Matrix, heard: NDArray[np.bool_], apart: Vector
+    trace: Trace, posts: Matrix, ends: Matrix, heard: Flags, apart: Vector
 ) -> tuple[Matrix, Integers]:
-    """Return how long nodes waited, and the edge to the neighbour that was last.
+    """Return how long nodes waited, and the edge to the neighbour that posted last.
 
-    Parameters
-    ----------
-    trace : Trace
-    posts, ends : ndarray of shape (iterations, n_nodes)
-    heard : ndarray of bool of shape (iterations, E)
-        Whether i got a message from j.
-    apart : ndarray of shape (E,)
-        ``o_j - o_i`` of every edge.
-
-    Returns
-    -------
-    wait : ndarray of shape (iterations, n_nodes)
-    last : ndarray of int of shape (iterations, n_nodes)
-        The edge to the neighbour that posted last.
+    Both are (iterations, n_nodes); ``apart`` (E,) is ``o_j - o_i`` of every edge.
     """
     if not len(trace.edges):
         return np.zeros_like(posts), np.zeros(posts.shape, dtype=np.int64)
@@ -238,12 +205,6 @@ def table(found: Waiting, rows: int = 5) -> str:
     return "\n".join(lines)
 
 
-def as_dict(found: Waiting) -> dict[str, Any]:
-    """Return all numbers, for JSON."""
-    numbers = {k: v.tolist() for k, v in found._asdict().items()}
-    return numbers | {"share": found.share, "imbalance": found.imbalance}
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the waiting times of a run; return the exit code."""
     parser = Parser(
@@ -261,7 +222,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         way = quantity(given.way, SECONDS, "--way") if given.way else None
         found = waiting(Trace.read(given.run), way)
         if given.out:
-            write(given.out, json.dumps(as_dict(found)) + "\n")
+            numbers: dict[str, Any] = {
+                k: v.tolist() for k, v in found._asdict().items()
+            }
+            numbers |= {"share": found.share, "imbalance": found.imbalance}
+            write(given.out, json.dumps(numbers) + "\n")
     except DadmmError as error:
         return report_error(error)
     print(table(found))

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks import bench_iteration
-from tests.support.processes import mpi_python
+from tests.support.processes import ROOT, mpi_python
 
 
 def test_nodes_meet_before_they_iterate():
@@ -21,7 +21,8 @@ def test_nodes_meet_before_they_iterate():
 @pytest.mark.mpi
 def test_ranks_measure_an_iteration_and_its_floor():
     """On two graphs, with either wait."""
-    ended = mpi_python(3, bench_iteration.__file__, "--on-ranks", "--quick").end()
+    job = ("-m", "benchmarks.bench_iteration", "--on-ranks", "--quick")
+    ended = mpi_python(3, *job, cwd=ROOT).end()
 
     assert ended.code == 0, ended.err
     rows = json.loads(ended.out)

@@ -47,12 +47,10 @@ def test_nodes_that_leave_again_have_not_arrived(stretches, first, for_good, see
     ("file", "problem", "graph", "label", "init", "seed"),
     [
         ("schemes", "quadratic-0.5", "ring", "auto", "shared", 0),
-        ("schemes", "quadratic-1", "complete", "edge_ratio 1.6", "shared", 0),
         ("schemes", "logistic", "star", "auto", "shared", 0),
         ("schemes", "lasso", "grid", "auto", "shared", 0),
         ("schemes", "quadratic-0.5", "complete", "edge_balance", "shared", 0),
         ("schemes", "logistic", "complete", "node_spectral", "shared", 0),
-        ("dppca", "dppca", "complete", "auto", "shared", 1),
         ("dppca", "dppca", "cluster", "auto", "independent", 2),
         ("dppca", "dppca", "complete", "vp", "shared", 2),
         ("dppca", "dppca", "cluster", "nap 1.6", "shared", 3),
@@ -65,7 +63,7 @@ def test_stored_rows_can_be_had_again(file, problem, graph, label, init, seed):
     stored = experiment.read_rows(RESULTS / f"{file}.csv")
     rows = [r for r in stored if all(r[k] == v for k, v in wanted.items())]
     row = min(rows, key=lambda row: int(row["for_good"] or 10**6))
-    again = trials.Work()(trials.trial_of(row))
+    again = trials.outcome(trials.trial_of(row))
 
     for column in ("first", "for_good"):
         assert abs(again[column] - int(row[column])) <= 1, column
@@ -115,17 +113,13 @@ def test_auto_is_the_same_for_every_eta0(problem):
 def test_messages_are_those_that_the_exchange_counts(scheme):
     """Until the goal for good, with the first swap, and reductions apart."""
     trial = Trial("quadratic-0", "ring", 10, 0, scheme, 1.6, 30.0)
-    row = trials.Work()(trial)
+    row = trials.outcome(trial)
 
+    problems = cases.instance("quadratic-0", 10, 0).problems
     result = dadmm.solve(
-        cases.instance("quadratic-0", 10, 0).problems,
-        dadmm.Topology.ring(10),
-        scheme=scheme,
-        relaxation=1.6,
-        eta0=30.0,
-        tolerance=0.0,
-        max_iter=row["for_good"],
-    )
+        problems, dadmm.Topology.ring(10), scheme=scheme, relaxation=1.6, eta0=30.0,
+        tolerance=0.0, max_iter=row["for_good"],
+    )  # fmt: skip
 
     assert row["messages"] == result.traffic.messages
     assert row["bytes"] == result.traffic.edge_bytes.sum()
@@ -182,7 +176,7 @@ def test_the_search_takes_the_setting_that_is_soonest_there_for_good(monkeypatch
     outcomes = {(10.0, 10): (9, 80), (10.0, 50): (30, 60), (100.0, 20): (5, None)}
     caps = []
 
-    def run(trial, data):
+    def run(trial):
         first, for_good = outcomes.get((trial.eta0, trial.t_max), (None, None))
         caps.append(trial.cap)
         return trials.Outcome(first, for_good, "")
@@ -190,7 +184,7 @@ def test_the_search_takes_the_setting_that_is_soonest_there_for_good(monkeypatch
     monkeypatch.setattr(bench_dppca, "run", run)
     (todo, *_) = [t for t in bench_dppca.searches("dppca") if t.scheme == "vp"]
 
-    row = bench_dppca.Search()(todo)
+    row = bench_dppca.search(todo)
 
     assert (row["eta0"], row["t_max"], row["cap"]) == (10.0, 50, 600)
     assert (row["first"], row["for_good"]) == (30, 60)

@@ -67,8 +67,8 @@ def test_rows_of_real_tracks_can_be_had_again(experiment_name, scheme):
         t_max=50, start=0,
     )  # fmt: skip
 
-    work = tracks.Work(folder, 300, patient=experiment_name == "caltech")
-    assert_same(row, work(case_of(row)))
+    patient = experiment_name == "caltech"
+    assert_same(row, tracks.outcome(case_of(row), folder, 300, patient))
 
 
 @pytest.mark.slow
@@ -97,7 +97,8 @@ def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
 
 
 def test_an_interrupted_experiment_goes_on_where_it_stopped(tmp_path, capsys):
-    todo = paper_synthetic.cases("seed0", 1, quick=True)[:2]
+    networks = [("complete", 12, 50)]
+    todo = experiment.cases("synthetic", ["seed0"], networks, {"printed": 1})[:2]
     first = experiment.run_all(todo[:1], quick_outcome, tmp_path, 1)
     marked = tmp_path / f"{todo[0].name}.json"
     marked.write_text(json.dumps(first[0] | {"marked": True}))

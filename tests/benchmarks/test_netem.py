@@ -124,13 +124,9 @@ def test_hosts_share_neither_name_nor_memory_nor_processes(pair):
 def test_a_command_keeps_directory_variables_and_exit_code(pair, tmp_path):
     command = pair.command(1, ["sh", "-c", "pwd; echo $WORD; exit 7"])
     done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, "WORD": "two words"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+        command, cwd=tmp_path, env={**os.environ, "WORD": "two words"},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
 
     assert done.stdout.splitlines() == [str(tmp_path), "two words"]
     assert done.returncode == 7

@@ -16,7 +16,6 @@ from benchmarks.peers import compare, dadmm_ring, problem, rows, tuning
 from tests.support.processes import mpiexec
 
 ROOT = Path(__file__).parents[2]
-PEERS = ROOT / "benchmarks" / "peers"
 STORED = ROOT / "benchmarks" / "results" / "peers.csv"
 
 
@@ -57,9 +56,8 @@ def test_dadmm_solves_the_ring(scheme):
 
 @pytest.mark.mpi
 def test_ranks_and_one_process_print_the_same_errors():
-    words = ("auto", "--iterations", 12, "--count")
-    program = PEERS / "dadmm_ring.py"
-    ended = mpiexec(3, "-m", "mpi4py", program, *words, timeout=60)
+    words = ("-m", "benchmarks.peers.turns", "--count", "dadmm:auto::12")
+    ended = mpiexec(3, "-m", "mpi4py", *words, cwd=ROOT, timeout=60)
 
     assert ended.code == 0, ended.err
     row = json.loads(ended.out)

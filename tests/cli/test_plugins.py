@@ -72,11 +72,6 @@ class Demanding(Mean):
         super().__init__(rows)
 
 
-class Broken(Mean):
-    def __init__(self, rows):
-        raise RuntimeError("a bug in a constructor")
-
-
 NUMBER = 3
 '''
 
@@ -240,14 +235,6 @@ def test_ranks_find_what_one_process_finds(package):
     assert ended.code == 0, ended.err
     with np.load("mpi/result.npz") as arrays:
         assert_array_equal(arrays["mean"], run(*words, "--nodes", 3)["mean"])
-
-
-@pytest.mark.mpi
-def test_a_bug_of_a_plugin_ends_all_ranks(package):
-    ended = over_mpi(package, "--problem", "mypackage.module:Broken")
-
-    assert ended.code == 1
-    assert "a bug in a constructor" in ended.err
 
 
 def test_the_template_keeps_its_promises():

@@ -194,16 +194,14 @@ def test_a_problem_without_coefficients_keeps_the_names():
 @pytest.mark.parametrize(
     ("head", "target", "said"),
     [
-        (HOUSES, "prise", "no column 'prise' for the target; its columns are called"),
-        ("a,a,price\n", "price", "two columns are called 'a'; give each its own name"),
+        (HOUSES, "prise", "no column 'prise' for the target; its columns are called "
+         "'size, m2', 'rooms', 'price'"),
         (",a,price\n", "price", "column 0 has no name in the header; name it, or rem"),
         ("a,intercept,y\n", "y", "a column is called 'intercept', which is also"),
-        ("a,b,y\n1,2,3,4\n", "y", "houses.csv, line 2: there are 4 cells, but 3 in th"),
-        ("a,b,y\n1,two,3\n", "y", "houses.csv, line 2, column 1 (b): 'two' is not a n"),
         ("a,b,y\n1,,3\n", "y", "row 0, column 1 is nan; samples must be finite, so fi"),
         ('a,"b,y\n', "y", "houses.csv is not a valid .csv file of numbers: unexpected"),
     ],
-)
+)  # fmt: skip
 def test_a_mistake_in_a_table_is_one_sentence(head, target, said, capsys):
     write_houses("houses.csv", head)
     words = ("--problem", "ridge", "--data", "houses.csv", "--nodes", 2)

@@ -18,7 +18,6 @@ from launch.base.run_plan import RunSettings, plan
 from launch.batch import sweep, tasks
 from launch.mpi import hostfile
 from launch.mpi.runtime import Runtime
-from tests.support.processes import mpiexec
 
 SMALL = (
     "--nodes", "3", "--n-samples", "30", "--dimension", "6", "--tolerance", "0",
@@ -146,14 +145,3 @@ def test_a_host_is_not_an_option(line):
     Path("hosts").write_text(f"{line}\n")
     with pytest.raises(UsageError, match="must be a host and its ranks"):
         hostfile.read("hosts")
-
-
-@pytest.mark.mpi
-def test_ranks_refuse_together():
-    """One sentence, code 2, and no rank imports anything."""
-    ended = mpiexec(3, "-m", "dadmm.run", "--config", "theirs.toml", cwd=Path.cwd())
-
-    assert ended.code == 2
-    (sentence,) = ended.said
-    assert "a file may not name code to run" in sentence
-    assert not Path("imported").exists()

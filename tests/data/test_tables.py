@@ -109,7 +109,7 @@ def test_a_node_reads_its_own_rows(source):
     [
         (("last.csv", "price"), "last.csv has no column 'price' for the target; its "
          "columns are 0..3, without names"),
-        (("head.csv", "prize"), "its columns are called a, price, b, c"),
+        (("head.csv", "prize"), "its columns are called 'a', 'price', 'b', 'c'"),
         (("last.npy", "4"), "last.npy has no column '4' for the target; its columns"),
         (("named.npz", "w"), "named.npz has no matrix 'w'; it holds X, y, z, rows"),
         (("one.npz", None), "one.npz has no matrix 'X'; it holds table"),
@@ -118,7 +118,7 @@ def test_a_node_reads_its_own_rows(source):
         (("nodes.npz", None, "-1"), "column -1 cannot be both labels and target"),
         (("short.npz", None), "y has shape (5,), but X has 12 rows; give one target"),
         (("thin.npy", None), "thin.npy has one column; a target needs at least one"),
-        (("wide.csv", "colum7"), "columns are called column7, "),
+        (("wide.csv", "colum7"), "columns are called 'column7', "),
         (("few.npz", None), "few.npz has 2 names in feature_names for 3 columns; give"),
         (("objects.npz", None), "feature_names must be an array of text, one name per"),
     ],

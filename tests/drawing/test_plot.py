@@ -16,7 +16,7 @@ from dadmm import run
 from dadmm.drawing import plot
 from dadmm.drawing.figures import DRAW, labels
 from dadmm.drawing.graph import moments, places
-from dadmm.drawing.paper import angles, bars, points3d
+from dadmm.drawing.paper import angles, points3d
 from dadmm.drawing.run_reader import Run
 from dadmm.drawing.style import SCHEME_STYLE, save
 from dadmm.graphs.topology import GRAPHS
@@ -27,7 +27,6 @@ RECORD = ("--record-edges", "--record-angle")
 SHORT = ("--quiet", "--max-iter", "12", "--n-samples", "60", "--dimension", "6")
 SMALL = (*SHORT, "--n-components", "2")
 
-LOOKS = SCHEME_STYLE
 sentence = partial(refused, main=plot.main)
 
 # a structure is drawn of structure from motion only, see test_sfm.py
@@ -210,8 +209,8 @@ def test_a_run_of_before_is_drawn_as_it_was(tmp_path):
 
 
 def test_every_scheme_has_its_own_look():
-    assert set(LOOKS) == set(SCHEMES)
-    styles = list(LOOKS.values())
+    assert set(SCHEME_STYLE) == set(SCHEMES)
+    styles = list(SCHEME_STYLE.values())
     for sign in ("color", "marker"):
         assert len({style[sign] for style in styles}) == len(SCHEMES)
     dashes = [style["linestyle"] for style in styles if style["linestyle"] != "-"]
@@ -241,7 +240,7 @@ def test_moments_hold_the_first_the_most_and_the_last():
 def test_a_run_that_has_ended_keeps_its_angle():
     """The median over the starts is one over all of them; the marker is at its end."""
     starts = np.array([[80, 40, np.nan, np.nan], [60, 20, 10, np.nan], [50, 30, 5, 2]])
-    figure = angles({"Ring 5": {"nap": starts}, "Ring 20": {"odd": starts}})
+    figure = angles({"Ring 5": {"nap": starts}, "Ring 20": {"odd": starts}}, "")
     line = figure.axes[0].lines[0]
 
     assert line.get_ydata().tolist() == [60, 30, 10, 10]
@@ -252,8 +251,7 @@ def test_a_run_that_has_ended_keeps_its_angle():
 def test_figures_of_the_experiments_are_saved(tmp_path):
     nothing = np.full((2, 3), np.nan)
     figures = {
-        "angles": angles({"Ring": {"nap": nothing, "vp": nothing + 1}}),
-        "bars": bars({"Ring": {"ap": 12.0}, "Star": {"vp": 230.0}}, "Number"),
+        "angles": angles({"Ring": {"nap": nothing, "vp": nothing + 1}}, "Angle"),
         "points": points3d(np.eye(3)[:, [0, 1, 1]], "Points"),
     }
     for name, figure in figures.items():

@@ -31,7 +31,7 @@ STARTS = 12  # of one case at most
 
 # What dadmm may say when it does not go on, and what a user then does
 ANEW = (
-    r"there is no checkpoint in .*, so there is nothing to resume; start anew",
+    r"there is no checkpoint in .*, so there is nothing to resume; start a new run",
     r"no checkpoint in .* is complete: that of iteration \d+ lacks the file of node",
     r"cannot read .*config\.toml: No such file or directory",
 )

@@ -18,7 +18,7 @@ from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
 from dadmm.resilience import checkpoint
 from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.results import row_files
+from dadmm.results import part_files
 from dadmm.results.manifest import Manifest, names_of_run
 from tests.support.runs import history_of, refused, summary_of
 
@@ -211,7 +211,7 @@ def test_another_run_is_refused(run, change, name):
 
 def test_another_version_is_refused(run, monkeypatch):
     said = complaint(run, max_iter=19)
-    assert said.endswith("max_iter is 19; raise max_iter to go on")
+    assert said.endswith("max_iter is 19; raise max_iter to continue")
     monkeypatch.setattr("dadmm.core.version.__version__", "9.9.9")
     said = f"is of another version ({dadmm.__version__}, and here it is 9.9.9)"
     assert said in complaint(run)
@@ -303,9 +303,9 @@ def killed_after(t, *words):
             self.sync()
             raise KeyboardInterrupt
 
-    record = row_files.RowFiles.__call__
+    record = part_files.RowFiles.__call__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(row_files.RowFiles, "__call__", kill)
+        patch.setattr(part_files.RowFiles, "__call__", kill)
         main(*words)
 
 

@@ -13,7 +13,7 @@ import pytest
 from dadmm.core.errors import OutputError
 from dadmm.drawing import plot
 from dadmm.resilience import checkpoint
-from dadmm.results import row_files
+from dadmm.results import part_files
 from dadmm.results.lock import RunLock
 from dadmm.results.manifest import KNOWN, Manifest
 from dadmm.run import main
@@ -256,7 +256,7 @@ def test_nothing_is_written_through_what_was_planted(folder, finished, plant, wa
 def test_folders_that_become_links_during_a_run_are_not_followed(
     folder, monkeypatch, place
 ):
-    record, before = row_files.RowFiles.__call__, contents("mine")
+    record, before = part_files.RowFiles.__call__, contents("mine")
 
     def swap(self, t, nodes):
         if t == 8:
@@ -264,10 +264,23 @@ def test_folders_that_become_links_during_a_run_are_not_followed(
             (folder / place).symlink_to(Path("mine").absolute())
         return record(self, t, nodes)
 
-    monkeypatch.setattr(row_files.RowFiles, "__call__", swap)
+    monkeypatch.setattr(part_files.RowFiles, "__call__", swap)
 
     assert begin("--overwrite") == 2
     assert contents("mine") == before
+
+
+def test_a_resume_says_what_to_restore_or_move(folder, capsys):
+    """Not to choose another folder: a run is resumed in its own."""
+    (folder / ".lock").unlink()
+    PLANTS["link"](folder / ".lock")
+    assert run("--resume", "run", "--max-iter", 20) == 2
+    said = capsys.readouterr().err
+    assert said == "dadmm: error: run/.lock is not a lock of dadmm; move it away\n"
+    (folder / "config.toml").write_text("")
+    assert run("--resume", "run", "--max-iter", 20) == 2
+    said = "run/config.toml is empty, so the settings of the run are unknown; restore"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["my own lock", "process 1 on here\nand more"])

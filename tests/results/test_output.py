@@ -19,7 +19,7 @@ from dadmm.results.directory import create
 from dadmm.results.finish import write_results
 from dadmm.results.lock import RunLock
 from dadmm.results.manifest import PARTS, names_of_run
-from dadmm.results.row_files import RowFiles
+from dadmm.results.part_files import RowFiles
 from dadmm.results.writing import write_text
 
 

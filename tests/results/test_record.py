@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +11,7 @@ from dadmm.admm.stopping import Verdict
 from dadmm.core.interfaces import PenaltyState
 from dadmm.resilience.recovery import NodeFailure
 from dadmm.results.history import Recorder
-from dadmm.results.part_files import PartFile, merge
+from dadmm.results.part_files import merge
 from dadmm.results.rows import NODE_COLUMNS, NodeRows, RowBuffer
 
 
@@ -56,38 +55,6 @@ def test_a_buffer_hands_over_old_blocks():
     fill(RowBuffer(1, 1, sink, seconds=-1.0), 3)
 
     assert sink.firsts == [1, 2]
-
-
-def write_part(path, keys, n_iterations, n_columns=2, at_once=3):
-    """Write the part of a process; a number says iteration, row and column."""
-    part = PartFile(path, keys)
-    block = np.empty((n_iterations, len(keys), n_columns))
-    for t in range(n_iterations):
-        for k, key in enumerate(keys):
-            block[t, k] = 1000 * (t + 1) + 10 * key[0] + np.arange(n_columns) / 3
-    for first in range(0, n_iterations, at_once):
-        part.append(first + 1, block[first : first + at_once])
-    part.close()
-
-
-def read(path):
-    with path.open() as file:
-        return list(csv.reader(file))
-
-
-def test_parts_merge_by_iteration_then_node(tmp_path):
-    write_part(tmp_path / "a.csv", [(0,), (1,)], 12)
-    write_part(tmp_path / "b.csv", [(2,)], 12, at_once=5)
-    write_part(tmp_path / "c.csv", [(3,), (4,), (5,)], 12, at_once=12)
-    parts = [tmp_path / f"{name}.csv" for name in "abc"]
-    with (tmp_path / "all.csv").open("wb") as target:
-        merge(parts, ("iteration", "node", "x", "y"), target)
-    header, *rows = read(tmp_path / "all.csv")
-
-    assert header == ["iteration", "node", "x", "y"]
-    expected = [(t, node) for t in range(1, 13) for node in range(6)]
-    assert [(int(row[0]), int(row[1])) for row in rows] == expected
-    assert [float(row[2]) for row in rows] == [1000 * t + 10 * i for t, i in expected]
 
 
 def node(i, eta=(1.0, 2.0)):

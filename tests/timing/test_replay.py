@@ -276,29 +276,6 @@ def test_the_command_prints_a_row_for_each_network(tmp_path, capsys):
     assert rows[0]["wire_bytes"] > 2 * rows[0]["bytes"]
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "words"),
-    [
-        ("summary.json", None, "is not the folder of a"),
-        ("result.npz", "no", "cannot read"),
-        ("history.csv", "a,b\n1,2\n", "its columns must be iteration, node and others"),
-        ("history.csv", "iteration,node,x\n1,0,3\n", "has 1 rows"),
-        ("history.csv", "iteration,node,x\n1,0,3\n1,1,3\n1,2,4", "no column 'solve_se"),
-    ],
-)
-def test_a_folder_that_is_no_run_is_refused_in_one_sentence(
-    file, text, words, tmp_path, capsys
-):
-    run = write(tmp_path / "run", trace_of(Topology.ring(3), np.ones((T, 3))))
-    (run / file).unlink() if text is None else (run / file).write_text(text)
-    assert main([str(run), "--network", "lan"]) == 2
-
-    said = capsys.readouterr().err
-    assert said.startswith("dadmm: error: ")
-    assert words in said
-    assert said.count("\n") == 1
-
-
 def test_a_command_that_is_wrong_is_refused_in_one_sentence(tmp_path, capsys):
     run = str(write(tmp_path / "run", trace_of(Topology.ring(3), np.ones((T, 3)))))
     wrong = ["--network", "lan", "--out", str(tmp_path / "none" / "x.json")]
