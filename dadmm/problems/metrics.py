@@ -55,13 +55,6 @@ def consensus_error(theta: Matrix) -> float:
     return float(worst / scale) if scale > 0 else float(worst)
 
 
-def reconstruction_error(samples: Matrix, W: Matrix, mu: Vector) -> float:
-    """Return the root mean square distance of samples (n, D) from the subspace."""
-    centred = samples - mu
-    basis = np.linalg.qr(W)[0]
-    return float(np.sqrt(np.mean((centred - centred @ basis @ basis.T) ** 2)))
-
-
 class Pooled(NamedTuple):
     """Sufficient statistics of samples: number, mean (D,) and scatter factor (k, D)."""
 

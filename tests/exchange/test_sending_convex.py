@@ -20,6 +20,7 @@ COMBINED = Sending(
     payload="quantised", bits=4, censor=0.3, censor_decay=0.85, edge_sleep=0.3
 )
 OPTIONS = {
+    "all": Sending(),
     "float32": Sending(payload="float32"),
     "float16": Sending(payload="float16"),
     "quantised 8": Sending(payload="quantised", bits=8),
@@ -40,7 +41,7 @@ CASES += [
     (scheme, option)
     for scheme in ("auto", "nap", "fixed")
     for option in OPTIONS
-    if option != "combined"
+    if option not in ("combined", "all")
 ]
 
 
@@ -136,7 +137,7 @@ def opposite(net):
 
 
 @pytest.mark.parametrize("turns", [False, True])
-@pytest.mark.parametrize("option", ["float16", "combined"])
+@pytest.mark.parametrize("option", ["all", "float16", "combined"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_both_ends_of_an_edge_stay_equal_and_opposite(scheme, option, turns):
     """Bit for bit, after every iteration; all multipliers sum to zero."""

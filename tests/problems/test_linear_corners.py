@@ -106,15 +106,6 @@ def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
         assert_array_equal(np.sign(searched), np.sign(guessed))
 
 
-def test_a_narrow_band_is_the_median():
-    y = data(21, 1)[1]
-
-    problem = Huber(np.ones((21, 1)), y, 1e-9, **BARE)
-    x = problem.prox(np.zeros(1), None, np.zeros(1), 0.0)
-
-    assert_allclose(x[0], np.median(y), atol=1e-8)
-
-
 def test_it_does_not_matter_how_wrong_an_outlier_is():
     X, y, centre = data(30, 4)
     steps = []
@@ -141,10 +132,9 @@ def test_all_rows_may_be_outliers_at_first():
 
 def test_errors_of_exactly_delta_do_not_stop_the_search():
     """Two values and a band that just reaches both: the mean, as for squares."""
-    X, centre = np.ones((2, 1)), np.zeros(1)
+    problem = Huber(np.ones((2, 1)), np.array([-1.0, 1.0]), 1.0, **BARE)
 
-    problem = Huber(X, np.array([-1.0, 1.0]), 1.0, **BARE)
-    x = problem.prox(centre + 5, None, centre, 0.0)
+    x = problem.prox(np.full(1, 5.0), None, np.zeros(1), 0.0)
 
     assert_allclose(x, [0.0], atol=1e-15)
 

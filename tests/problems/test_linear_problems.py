@@ -88,7 +88,7 @@ WRONG = {
     "LogisticRegression needs finite y, but row 2 is inf": (
         lambda: LogisticRegression(X, [0, 1, np.inf])
     ),
-    "LeastSquares needs X and y of numbers": lambda: LeastSquares([["a"]], [1.0]),
+    "LeastSquares needs X of numbers": lambda: LeastSquares([["a"]], [1.0]),
     "alpha must be a number, not negative and finite, got -1": lambda: Ridge(X, Y, -1),
     "alpha must be a number, not negative and finite, got 'much'": (
         lambda: Lasso(X, Y, "much")

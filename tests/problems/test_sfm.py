@@ -163,24 +163,6 @@ def test_bad_tracks_are_refused_in_one_sentence(
     assert sentence in said
 
 
-def test_bad_mat_files_are_refused_in_one_sentence(tmp_path, capsys):
-    """A MAT file of version 7.3, one of objects, and one without the matrix."""
-    from scipy.io import savemat
-
-    savemat(tmp_path / "other.mat", {"tracks": np.ones((4, 6))})
-    cells = np.array([["a", 1]], dtype=object)
-    savemat(tmp_path / "cells.mat", {"measurement_matrix": cells})
-    (tmp_path / "new.mat").write_bytes(
-        b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + b"\x89HDF\r\n\x1a\n" * 4
-    )
-    for name in ("other", "cells", "new"):
-        code = run.main(["--problem", "sfm", "--data", str(tmp_path / f"{name}.mat")])
-        said = capsys.readouterr().err
-        assert code == 2, name
-        assert said.startswith("dadmm: error: "), name
-        assert said.count("\n") == 1, name
-
-
 @pytest.mark.parametrize(
     ("rows", "start", "sentence"),
     [
