@@ -12,13 +12,7 @@ from dadmm.admm.certificate import connectivity
 from dadmm.admm.consensus import optimality
 from dadmm.graphs import topology
 from dadmm.problems import Lasso, LeastSquares
-from tests.support.problems import optimum, quadratics
-
-
-def moduli(problems):
-    """Return strong convexity of the sum and the largest curvature of a part."""
-    strong = np.linalg.eigvalsh(sum(problem.A for problem in problems))[0]
-    return strong, max(np.linalg.eigvalsh(problem.A)[-1] for problem in problems)
+from tests.support.problems import moduli, optimum, quadratics
 
 
 @pytest.mark.parametrize("graph", ["ring", "star"])

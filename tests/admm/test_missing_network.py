@@ -94,30 +94,6 @@ def test_nodes_with_and_without_missing_entries_work_together():
     assert error(samples, holed, result.theta[0]) < 1.01 * best
 
 
-class Alone(IncompletePPCA):
-    """Missing entries of a node that works by itself."""
-
-    kind = property(id)
-
-
-def test_a_run_does_not_show_which_nodes_worked_together():
-    """Stacked or one by one, and once more: the same bits."""
-    _, holed, _ = gappy(0.3)
-    settings = {"max_iter": 30, "tolerance": 0}
-    runs = [
-        dadmm.solve(
-            [kind(rows, 2) for rows in split(holed, 5)],
-            dadmm.Topology.ring(5),
-            **settings,
-        )
-        for kind in (IncompletePPCA, Alone, PPCA)
-    ]
-
-    assert_array_equal(runs[0].theta, runs[1].theta)
-    assert_array_equal(runs[0].theta, runs[2].theta)
-    assert_array_equal(runs[0].history["dual"], runs[1].history["dual"])
-
-
 @pytest.mark.parametrize("lost", ["points", "block"])
 def test_cameras_that_lose_tracks_agree_on_the_cube(lost):
     """One of them a block of tracks, or all some points: the shape is found."""

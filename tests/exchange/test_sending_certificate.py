@@ -8,7 +8,7 @@ import pytest
 from dadmm import Topology, solve
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.schedule import Schedule
-from tests.support.problems import optimum, quadratics
+from tests.support.problems import moduli, optimum, quadratics
 
 CLUSTER = Topology.cluster(6)
 MATCHINGS = Schedule.matchings(CLUSTER)
@@ -26,12 +26,6 @@ WAYS = {
         MATCHINGS,
     ),
 }  # fmt: skip
-
-
-def moduli(problems):
-    """Return strong convexity of the sum and the largest curvature of a part."""
-    strong = np.linalg.eigvalsh(sum(problem.A for problem in problems))[0]
-    return strong, max(np.linalg.eigvalsh(problem.A)[-1] for problem in problems)
 
 
 def run(way, scheme, **settings):

@@ -12,7 +12,6 @@ from dadmm.exchange import links as links_module
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.schedule import Schedule
 from dadmm.penalty import SCHEMES
-from dadmm.problems import LogisticRegression
 from tests.support.problems import distance, optimum, quadratics
 
 RING, CLUSTER = Topology.ring(5), Topology.cluster(6)
@@ -93,31 +92,6 @@ def test_the_optimum_is_reached_on_graphs_that_take_turns(name, scheme, sending)
 
     assert distance(result.theta, best) < 1e-8
     assert result.reason == "signal"
-
-
-def logistic():
-    """Return problems, and the optimum by Newton's method on the pooled rows."""
-    rng = np.random.default_rng(3)
-    X = rng.standard_normal((60, 2))
-    y = (X @ [1.5, -1.0] + 0.3 + rng.logistic(size=60) > 0).astype(float)
-    nodes = [LogisticRegression(X[i::4], y[i::4], alpha=0.25) for i in range(4)]
-    rows, ridge = np.column_stack([X, np.ones(60)]), np.diag([1.0, 1.0, 0.0])
-    w = np.zeros(3)
-    for _ in range(30):
-        p = 1 / (1 + np.exp(-rows @ w))
-        hessian = (rows * (p * (1 - p))[:, None]).T @ rows + ridge
-        w = w - np.linalg.solve(hessian, rows.T @ (p - y) + ridge @ w)
-    return nodes, w
-
-
-@pytest.mark.parametrize("option", ["float16", "quantised 3", "combined"])
-def test_classification_reaches_its_optimum(option):
-    """That of the pooled rows, by another method."""
-    problems, best = logistic()
-
-    result = reach(problems, Topology.ring(4), best, sending=OPTIONS[option])
-
-    assert distance(result.theta, best) < 1e-8
 
 
 def opposite(net):

@@ -79,23 +79,6 @@ def test_an_edge_starts_from_the_mean_of_its_ends_proposals():
     assert_allclose(etas, want, rtol=1e-14)
 
 
-def test_an_end_without_a_curvature_takes_its_neighbours_proposal():
-    """Node 2 starts at its own optimum, where there is nothing to measure."""
-    problems, topology = quadratics(4), Topology.chain(4)
-    theta0 = np.random.default_rng(0).standard_normal((4, 2))
-    theta0[2] = problems[2].b
-    bends = [curvature(p, x) for p, x in zip(problems, theta0, strict=True)]
-    assert np.isnan(bends).tolist() == [False, False, True, False]
-    proposed = [
-        rules.initial_penalty(h, d, 3) for h, d in zip(bends, (1, 2, 2, 1), strict=True)
-    ]
-
-    etas = first(problems, topology, theta0=theta0)
-
-    mean = math.sqrt(proposed[0] * proposed[1])
-    assert_allclose(etas, np.repeat([mean, proposed[1], proposed[3]], 2), rtol=1e-14)
-
-
 def test_without_any_curvature_eta0_takes_its_place():
     problems, topology = quadratics(4), Topology.chain(4)
     theta0 = np.array([problem.b for problem in problems])

@@ -61,15 +61,6 @@ def test_a_singular_design_gives_the_shortest_solution(shape):
         assert_allclose(x, np.linalg.pinv(X) @ y, rtol=1e-12, atol=1e-14)
 
 
-def test_directions_without_data_stay_at_the_centre():
-    X, y, centre = data(3, 6)
-    outside = np.linalg.svd(X)[2][3:]
-
-    for weight in (1e-8, 1.0, 1e12):
-        x = LeastSquares(X, y, **BARE).prox(centre, None, centre, weight)
-        assert_allclose(outside @ x, outside @ centre, rtol=1e-12)
-
-
 def test_a_perfect_fit_far_from_zero_has_no_error():
     """The objective is a sum of squares: nothing of |y|^2 = 1e18 is left over."""
     X, _, theta = data(50, 4)
@@ -104,17 +95,6 @@ def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
             searched = [problem.prox(start, None, centre, 0.5) for start in starts]
         assert_allclose(searched, guessed, rtol=1e-9, atol=1e-12)
         assert_array_equal(np.sign(searched), np.sign(guessed))
-
-
-def test_it_does_not_matter_how_wrong_an_outlier_is():
-    X, y, centre = data(30, 4)
-    steps = []
-    for error in (1e2, 1e9):
-        y[3] = error
-        problem = Huber(X, y, 1.0, **BARE)
-        steps.append(problem.prox(0 * centre, None, centre, 1.0))
-
-    assert_allclose(steps[1], steps[0], rtol=1e-12)
 
 
 def test_all_rows_may_be_outliers_at_first():

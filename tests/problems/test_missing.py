@@ -249,32 +249,6 @@ def test_samples_of_one_pattern_are_condensed():
     assert len(problem._data.rows) <= 8 * 7
 
 
-@pytest.mark.parametrize("kind", [IncompletePPCA, LostTracks])
-def test_stacked_problems_give_the_same_bits(kind):
-    rng = np.random.default_rng(0)
-    draws = [rng.normal(size=(20, 12)) for _ in WEIGHTS]
-    scale = np.arange(1, 13)
-    draws = [remove_entries(x * scale, 0.3, seed) for seed, x in enumerate(draws)]
-    problems = [kind(x) if kind is LostTracks else kind(x, 2) for x in draws]
-    theta = np.array([problem.init(rng) for problem in problems])
-    centre, weight = rng.normal(size=theta.shape), np.array(WEIGHTS)
-    rows = np.stack([theta, theta + 0.1, 2 * theta], axis=1)
-    assert len({problem.kind for problem in problems}) == 1
-    stacked = kind.stack(problems)
-
-    stats = stacked.expect(theta)
-    new = stacked.prox(theta, stats, centre, weight)
-    values = stacked.objectives(rows, stats)
-
-    for k, problem in enumerate(problems):
-        alone = problem.expect(theta[k])
-        for together, single in zip(stats, alone, strict=True):
-            assert_array_equal(together[k], single)
-        one = problem.prox(theta[k], alone, centre[k], float(weight[k]))
-        assert_array_equal(new[k], one)
-        assert_array_equal(values[k], problem.objectives(rows[k], alone))
-
-
 @pytest.mark.parametrize("kind", [PPCA, IncompletePPCA])
 @pytest.mark.parametrize(
     ("samples", "sentence"),

@@ -200,26 +200,6 @@ def test_the_network_finds_what_em_finds_on_all_rows(graph, sort):
     assert objective(em(nodes[0]), pooled, ROWS) - objective(best, pooled, ROWS) > 1.0
 
 
-def test_a_run_does_not_depend_on_the_unit():
-
-    def run(unit):
-        nodes = [
-            GaussianMixture(
-                unit * rows, 3, alpha=0.01 * unit**2, means=unit * START, scale=unit / 2
-            )
-            for rows in blocks(sort=False)
-        ]
-        settings = {"tolerance": 0, "max_iter": 30, "record": False}
-        return solve(nodes, Topology.ring(5), **settings)
-
-    one, big = run(1.0), run(1024.0)
-    one, big = one.layout.views(one.theta), big.layout.views(big.theta)
-
-    assert_allclose(big.means, 1024.0 * one.means, rtol=1e-6)
-    assert_allclose(big.precisions, one.precisions / 1024.0**2, rtol=1e-6, atol=1e-12)
-    assert_allclose(big.weights, one.weights, rtol=1e-6)
-
-
 def test_a_run_needs_no_data(tmp_path, monkeypatch):
     """It clusters some that are drawn; the floor is shared among the nodes."""
     monkeypatch.chdir(tmp_path)
