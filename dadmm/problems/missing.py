@@ -230,25 +230,12 @@ class IncompletePPCA(PPCA):
         return self._infer(theta, samples)[0][:, : self.n_components]
 
     def impute(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the samples with missing entries filled in, and their variances.
+        """Return samples (n, D) with NaN filled in, and the variances (n, D).
 
-        Parameters
-        ----------
-        theta : ndarray of shape (size,)
-        samples : ndarray of shape (n, D)
-            NaN where an entry is missing. They need not be those of this node.
-
-        Returns
-        -------
-        filled : ndarray of shape (n, D)
-            ``mu_d + w_d' E[z_n]`` where an entry was missing; mu in a row of NaN.
-        variances : ndarray of shape (n, D)
-            Of the entries filled in, ``w_d' Cov[z_n] w_d + 1 / a``, which includes the
-            noise. Zero where an entry was observed.
-
-        Notes
-        -----
-        With free offsets, a row of NaN stays NaN and its variances are infinite.
+        The samples need not be those of this node. A missing entry becomes
+        ``mu_d + w_d' E[z_n]``, with variance ``w_d' Cov[z_n] w_d + 1 / a``, which
+        includes the noise. Observed entries have variance zero. With free offsets, a
+        row of NaN stays NaN and its variances are infinite.
         """
         means, covariances, found = self._infer(theta, samples)
         W, mu, a = self.layout.views(theta)
