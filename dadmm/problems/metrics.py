@@ -17,7 +17,8 @@ LOG_2PI = math.log(2.0 * math.pi)
 def subspace_angle(A: Matrix, B: Matrix) -> Any:
     """Return the largest principal angle between column spaces, in degrees.
 
-    A is (..., D, M) and B is (D, M); the angles are (...), or one float. The sine is computed from the component of one basis outside the other, so that
+    A is (..., D, M) and B is (D, M). The result is a float, or an array of shape (...).
+    The sine is computed from the component of one basis outside the other, so that
     small angles are accurate (Knyazev and Argentati, 2002).
     """
     A, B = np.linalg.qr(A)[0], np.linalg.qr(B)[0]

@@ -207,9 +207,6 @@ BAD = {
         (*DATA, "missing-{rank}.npy"), "rank 3: node 3: cannot read missing-3.npy"
     ),
     "more than memory": Case(("--n-samples", 9 * 10**8), "use a smaller n_samples"),
-    "entries that overflow": Case(
-        (*DATA, "large-{rank}.npy"), "rank 1: node 1: row 2, column 0 is 1e+200; its"
-    ),
     "broken TOML": Case(("--config", "broken.toml"), "broken.toml is not valid TOML:"),
     "a folder that is not empty": Case(
         ("--out", "taken"), "taken is not empty; choose"
@@ -272,9 +269,6 @@ def folder(tmp_path_factory):
     for k in range(RANKS):
         own = samples[10 * k : 10 * k + 8 + k].copy()
         np.save(path / f"part-{k}.npy", own)
-        large = own.copy()
-        large[2, 0] = 1e200 if k == 1 else 0.0
-        np.save(path / f"large-{k}.npy", large)
         np.save(path / f"columns-{k}.npy", own[:, : 5 if k == 1 else 6])
         if k != 3:
             np.save(path / f"missing-{k}.npy", own)

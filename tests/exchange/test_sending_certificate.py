@@ -1,4 +1,4 @@
-"""What the end of a run proves where neighbours know rounded, old or few values."""
+"""What "converged" proves, also where neighbours know rounded, old or few values."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tests.support.problems import moduli, optimum, quadratics
 CLUSTER = Topology.cluster(6)
 MATCHINGS = Schedule.matchings(CLUSTER)
 WAYS = {
+    "everything": (Sending(), None),
     "quantised": (Sending(payload="quantised", bits=3), None),
     "censored": (Sending(censor=0.5, censor_decay=0.9), None),
     "asleep": (Sending(edge_sleep=0.7), None),
@@ -57,7 +58,7 @@ def test_converged_bounds_the_distance_and_the_gap(way, scheme, tolerance):
     assert result.objectives.sum() - least <= result.certificate.gap
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", list(WAYS)[1:])
 @pytest.mark.parametrize("scheme", ["auto", "vp"])
 def test_a_run_that_is_cut_short_has_a_bound_too(way, scheme):
     """Where neighbours do not know yet where a node is: that is its lag."""
