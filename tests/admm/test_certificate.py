@@ -19,7 +19,6 @@ from tests.support.problems import quadratics
 @pytest.mark.parametrize("kind", ["least squares", "lasso"])
 @pytest.mark.parametrize("graph", ["ring", "complete"])
 def test_the_gap_is_estimated_within_two_orders(kind, graph, fit_intercept):
-    """Against the objective at the pooled optimum; never far below it."""
     free = {"fit_intercept": fit_intercept}
     rng = np.random.default_rng(2)
     X = rng.standard_normal((60, 5))
@@ -54,7 +53,6 @@ def test_connectivity_of_known_graphs():
 
 
 def test_the_residuals_sum_to_the_gradient_of_the_whole():
-    """The identity behind the bound, at an arbitrary iteration and relaxation."""
     problems, net = quadratics(8, 3, seed=4), topology.build("ring", 8)
     totals = []
 

@@ -36,7 +36,6 @@ def test_only_problems_of_one_kind_are_stacked():
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_run_does_not_show_which_nodes_worked_together(scheme):
-    """Shards of several sizes and nodes of several degrees: some crews, some alone."""
     topology = Topology.cluster(6)
     shards = [shard(n, 4, seed) for seed, n in enumerate((9, 9, 9, 3, 3, 8))]
     settings = {"scheme": scheme, "max_iter": 60, "tolerance": 0, "record_edges": True}
@@ -66,13 +65,11 @@ def test_a_subclass_with_its_own_step_is_not_stacked():
 
 @pytest.mark.parametrize("samples", [np.zeros((5, 3)), np.ones((5, 3))])
 def test_samples_that_are_all_alike_are_refused_in_one_sentence(samples):
-    """Alone, such a node has no finite minimum; the error names it."""
     with pytest.raises(dadmm.ProblemError, match=r"node 0"):
         dadmm.solve([PPCA(samples, 1)], dadmm.Topology.complete(1), max_iter=5000)
 
 
 def test_a_problem_with_a_kind_but_no_stack_runs_node_by_node():
-    """`kind` is a common word; alone it promises nothing."""
     problems = [PPCA(x, 1) for x in np.random.default_rng(0).standard_normal((3, 6, 3))]
 
     class Wrapped:

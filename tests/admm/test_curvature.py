@@ -30,7 +30,6 @@ def test_a_ball_has_its_own_curvature(scale, size):
 @pytest.mark.parametrize("spread", [2.0, 100.0, 1e6])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_curvature_lies_between_the_least_and_the_most(seed, spread):
-    """It is that along one way, of an objective with several."""
     (problem,) = quadratics(1, size=6, curvature=(1.0, spread), seed=seed)
     least, *_, most = np.linalg.eigvalsh(problem.A)
 
@@ -38,7 +37,6 @@ def test_a_curvature_lies_between_the_least_and_the_most(seed, spread):
 
 
 def test_flat_directions_do_not_count():
-    """Fewer samples than dimensions: where f is flat, no step goes."""
     A = np.diag([3.0, 3.0, 0.0, 0.0])
 
     assert_allclose(curvature(Quadratic(A, start(4, 2)), start(4)), 3.0, rtol=1e-6)
@@ -46,7 +44,6 @@ def test_flat_directions_do_not_count():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_at_an_optimum_nothing_is_learnt(seed):
-    """What moves there is rounding, at every weight."""
     (problem,) = quadratics(1, size=5, seed=seed)
 
     assert np.isnan(curvature(problem, problem.b))
@@ -71,7 +68,6 @@ def test_a_problem_that_breaks_down_has_no_curvature(error, after):
 
 
 def test_a_problem_that_works_in_place_does_not_move_the_start():
-    """Neither theta nor the centre is the caller's own."""
     (problem,) = quadratics(1)
     prox = problem.prox
 

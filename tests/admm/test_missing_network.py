@@ -97,7 +97,6 @@ def test_nodes_with_and_without_missing_entries_work_together():
 
 @pytest.mark.parametrize("lost", ["points", "block"])
 def test_cameras_that_lose_tracks_agree_on_the_cube(lost):
-    """One of them a block of tracks, or all some points: the shape is found."""
     tracks, points = dadmm.datasets.turntable(20, 60)
     holed = remove_entries(tracks, 0.1, seed=0, together=2)
     if lost == "block":
@@ -134,7 +133,6 @@ SMALL = ("--nodes", "4", "--n-samples", "60", "--dimension", "6", "--n-component
 
 
 def test_a_run_fills_in_what_is_missing(tmp_path, capsys):
-    """A file by node; the summary has the likelihood, and says what it cannot have."""
     assert main([*SMALL, "--missing-fraction", "0.2", "--out", "run"]) == 0
 
     said = capsys.readouterr().out
@@ -161,7 +159,6 @@ def test_a_run_fills_in_what_is_missing(tmp_path, capsys):
 
 
 def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
-    """And what an earlier run in the same folder filled in does not stay."""
     assert main([*SMALL, "--missing-fraction", "0.2", "--out", "run", "--quiet"]) == 0
     assert main([*SMALL, "--out", "run", "--overwrite", "--quiet"]) == 0
 
@@ -169,7 +166,6 @@ def test_nothing_is_filled_in_where_nothing_is_missing(tmp_path):
 
 
 def test_structure_from_motion_with_lost_tracks(capsys):
-    """The angle is that of points about their mean; coordinates are filled in."""
     words = ["--problem", "sfm", "--missing-fraction", "0.1", "--out", "cube"]
     assert main(words) == 0
 
@@ -190,7 +186,6 @@ def test_structure_from_motion_with_lost_tracks(capsys):
     ],
 )
 def test_what_nobody_knows_is_one_sentence(spoil, sentence, capsys):
-    """A column that all nodes lack, and a node that lacks everything."""
     samples, _ = dadmm.datasets.synthetic(60, 6, 2)
     samples[spoil] = np.nan
     np.save("x.npy", samples)
@@ -208,12 +203,10 @@ def test_what_nobody_knows_is_one_sentence(spoil, sentence, capsys):
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(words, sentence, capsys):
-    """Before anything is read."""
     assert sentence in refused(capsys, "--missing-fraction", *words.split())
 
 
 def test_infinite_values_are_refused_with_or_without_gaps():
-    """NaN only where gaps are allowed."""
     samples = np.ones((4, 3))
     samples[1, 2] = np.nan
     check(samples, 0, gaps=True)

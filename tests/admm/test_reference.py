@@ -202,7 +202,6 @@ CORNERS = {
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("corner", CORNERS)
 def test_library_follows_the_reference_into_corners(scheme, corner):
-    """From a start far from the data, W first takes up the mean."""
     given, changes = CORNERS[corner]
     case, settings = make_case(*given), change(BUSY, **changes)
     run = follow(case, scheme, settings)

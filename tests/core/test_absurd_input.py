@@ -83,7 +83,6 @@ def test_data_that_are_no_data(kind, suffix, tmp_path, capfd):
 @pytest.mark.parametrize("problem", ["ppca", "least_squares", "mixture"])
 @pytest.mark.parametrize("kind", MATRICES)
 def test_numbers_that_are_none(kind, problem, tmp_path, capfd):
-    """So large that their powers overflow."""
     array, words = MATRICES[kind]
     np.save(tmp_path / "data.npy", array)
     given = [*SMALL, "--problem", problem, "--out", tmp_path / "out"]
@@ -168,7 +167,6 @@ def test_the_library_says_the_same():
 
 
 def test_overflow_names_the_node_and_the_remedy():
-    """Where only the objective shows it."""
     problems = [PPCA(X[:20], 2), PPCA(X[20:] * 1e155, 2)]
     with pytest.raises(DadmmError, match=r"node 1: the objective is .* rescale"):
         solve(problems, Topology.complete(2), scheme="fixed")

@@ -166,7 +166,6 @@ def test_processes_that_each_think_they_are_alone_are_told_so(tmp_path):
 
 
 def test_bad_input_ends_mpiexec_with_code_2(tmp_path):
-    """As a user sees it; the cases below are all of one start."""
     graph = ROOT / "topologies" / "ring20.edges"
     ended = mpiexec(3, "-m", "dadmm.run", "--topology", graph, cwd=tmp_path)
 

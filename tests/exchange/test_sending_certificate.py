@@ -45,7 +45,6 @@ def run(way, scheme, **settings):
 @pytest.mark.parametrize("scheme", ["auto", "nap"])
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-4])
 def test_converged_bounds_the_distance_and_the_gap(way, scheme, tolerance):
-    """As it does where all is sent; old values count by their sender's lag."""
     result, off, bound = run(
         way, scheme, tolerance=tolerance, absolute_tolerance=1e-9, max_iter=3000
     )
@@ -61,7 +60,6 @@ def test_converged_bounds_the_distance_and_the_gap(way, scheme, tolerance):
 @pytest.mark.parametrize("way", list(WAYS)[1:])
 @pytest.mark.parametrize("scheme", ["auto", "vp"])
 def test_a_run_that_is_cut_short_has_a_bound_too(way, scheme):
-    """Where neighbours do not know yet where a node is: that is its lag."""
     lags = []
     for max_iter in (1, 2, 5, 13, 34):
         result, off, bound = run(way, scheme, tolerance=0.0, max_iter=max_iter)

@@ -59,7 +59,6 @@ def reach(problems, net, best, max_iter=900, **settings):
 
 @pytest.mark.parametrize(("scheme", "option"), CASES)
 def test_the_optimum_is_reached_whatever_is_sent(scheme, option):
-    """To 1e-8: what is rounded, or late, comes later."""
     problems = quadratics(5, 3, seed=4)
     best = optimum(problems)
 
@@ -81,7 +80,6 @@ ALL = Sending(
     + [("cluster", scheme, ALL) for scheme in ("auto", "vp_nap", "fixed")],
 )
 def test_the_optimum_is_reached_on_graphs_that_take_turns(name, scheme, sending):
-    """Though only their union is connected, and though little is sent."""
     problems, schedule = quadratics(6, 3, seed=5), TURNS[name]
     best = optimum(problems)
 
@@ -170,7 +168,6 @@ def test_the_value_as_sent_must_enter_the_dual_step(scheme, monkeypatch):
 @pytest.mark.parametrize("relaxation", [1.0, 1.6])
 @pytest.mark.parametrize("loss", [0.05, 0.3])
 def test_the_optimum_is_reached_over_links_that_lose(loss, relaxation):
-    """And the same seed loses the same; what was lost is counted."""
     problems = quadratics(5, 3, seed=4)
     best, chosen = optimum(problems), {"scheme": "fixed", "relaxation": relaxation}
     lossy = Sending(drop_probability=loss, drop_seed=3)
@@ -190,7 +187,6 @@ def test_the_optimum_is_reached_over_links_that_lose(loss, relaxation):
 
 
 def test_without_losses_it_is_plain_admm():
-    """The form that may lose is the other one, in other variables."""
     problems, found = quadratics(5, 3, seed=4), []
     for sending in (Sending(), Sending(drop_probability=1e-300)):
         found.append([])

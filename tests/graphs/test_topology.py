@@ -166,7 +166,6 @@ def test_directions_and_parallel_edges_are_merged(kind):
 
 @pytest.mark.parametrize("label", ["a", 7, (0, 1), -1])
 def test_other_labels_are_sent_to_networkx(label):
-    """Labels are 0..J-1, and networkx can make them so."""
     graph = nx.Graph([(0, 1), (1, label)])
 
     with pytest.raises(TopologyError, match="convert_node_labels_to_integers"):
@@ -252,7 +251,6 @@ def test_broken_files_get_one_sentence(tmp_path, suffix):
 
 
 def test_a_file_must_fit_the_run():
-    """The sentence says how to start it; without a number the file decides."""
     ring = str(FILES / "ring20.edges")
 
     assert build(ring) == build(ring, 20) == build("ring", 20)
@@ -284,6 +282,5 @@ def test_no_graph_has_no_nodes(name):
 
 
 def test_only_edge_lists_are_written(tmp_path):
-    """A file could not be read back by its name otherwise."""
     with pytest.raises(TopologyError, match=r"\.edges or \.txt, not .*g\.graphml"):
         Topology.ring(3).write(tmp_path / "g.graphml")

@@ -48,7 +48,6 @@ def test_the_starting_penalty_of_others_is_ignored(kind):
     ("f", "x"), [(1e-9, 1.0), (0.3, 1.0), (1e9, 1.0), (1.0, 1e-9), (1.0, 0.3), (1, 1e9)]
 )
 def test_other_units_give_the_same_run(f, x):
-    """Of the objective and the parameters: penalties are f / x^2 times as large."""
     problems, topology = quadratics(6, size=3), Topology.cluster(6)
     scaled = [Quadratic(f * problem.A / x**2, x * problem.b) for problem in problems]
     theta0 = np.random.default_rng(0).standard_normal((6, 3))
@@ -67,7 +66,6 @@ def first(problems, topology, **settings):
 
 
 def test_an_edge_starts_from_the_mean_of_its_ends_proposals():
-    """By curvature, degree and diameter; the geometric one, in a star as anywhere."""
     problems, topology = quadratics(5), Topology.star(5)
     theta0 = np.random.default_rng(0).standard_normal((5, 2))
     bends = [curvature(p, x) for p, x in zip(problems, theta0, strict=True)]
@@ -142,7 +140,6 @@ AIMS = {
 
 @pytest.mark.parametrize(("graph", "init"), AIMS)
 def test_the_papers_problem_takes_few_iterations(graph, init):
-    """The median of five starts, so with some slack."""
     problems, W = dppca()
     topology, layout = getattr(Topology, graph)(20), problems[0].layout
 

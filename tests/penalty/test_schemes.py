@@ -81,7 +81,6 @@ def follow(scheme, observations, degree=3):
 
 @pytest.mark.parametrize("degree", [0, 1, 4])
 def test_a_scheme_starts_from_eta0_on_every_edge(scheme, degree):
-    """Nothing is spent, nothing was raised, and each field is a row over the edges."""
     assert scheme.init(degree).memory is None
     state = begin(scheme, degree)
 
@@ -114,7 +113,6 @@ def test_penalties_stay_positive_finite_and_bounded(scheme, seed):
 
 
 def test_a_scheme_is_pure(scheme):
-    """It keeps copies: a node writes into its arrays anew."""
     for state, obs in zip(follow(scheme, wander(0)), wander(0), strict=False):
         given = arrays(state) + arrays(obs)
         kept = [array.copy() for array in given]
@@ -175,7 +173,6 @@ def test_vp_doubles_and_halves_by_its_own_residuals():
 
 @pytest.mark.parametrize("name", ["vp", "vp_ap", "vp_nap"])
 def test_doubling_and_halving_end_at_the_clamp(name):
-    """With equal objectives no budget is spent, so nothing else would end it."""
     scheme = build(name, t_max=1000)
     up = [sight(t, f_probe=[2.0, 2.0], primal=1.0, dual=0.0) for t in range(1, 60)]
     down = [obs._replace(primal=0.0, dual=1.0) for obs in up]

@@ -35,7 +35,6 @@ def degenerate(seed):
 
 @pytest.mark.parametrize("name", NAMES[:-1])
 def test_degenerate_designs_are_solved_exactly(name):
-    """At weight zero, where many points may be best, as at any other."""
     for seed in range(60):
         X, y, centre = degenerate(seed)
         case = Case(name, X, y)
@@ -83,7 +82,6 @@ def test_a_step_of_least_squares_is_independent_of_the_number_of_rows():
 
 
 def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
-    """Whether or not all signs could be guessed at once, and from any start."""
     for seed in range(30):
         X, y, centre = data(8, 12, seed)
         problem = Lasso(X, y, 0.3)
@@ -98,7 +96,6 @@ def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
 
 
 def test_all_rows_may_be_outliers_at_first():
-    """Then the objective has no curvature of its own to step by."""
     X, y, centre = data(40, 5)
     case = Case("huber", X, y)
     problem = Huber(X, y, 0.7, **BARE)
@@ -138,7 +135,6 @@ def test_labels_may_be_zero_and_one_or_plus_and_minus_one():
 
 @pytest.mark.parametrize("label", [0, 1, -1])
 def test_a_node_with_one_class_is_pulled_towards_it_by_its_weight(label):
-    """Only without a weight has it no finite minimum."""
     X, _, centre = labelled(10, 3)
     problem = LogisticRegression(X, np.full(10, label), 0.1)
 
@@ -149,7 +145,6 @@ def test_a_node_with_one_class_is_pulled_towards_it_by_its_weight(label):
 
 
 def test_separable_classes_are_separated():
-    """Without weight and penalty the steps go on to infinity, but end."""
     X, _, centre = labelled(15, 3)
     problem = LogisticRegression(X, X[:, 0] > 0.1, 0.0)
 
@@ -162,7 +157,6 @@ def test_separable_classes_are_separated():
 
 @pytest.mark.parametrize("weight", [1e-6, 1e-2, 1.0])
 def test_saturated_starts_are_left(weight):
-    """Where all losses are straight or flat, and a Newton step leaps."""
     X, y, centre = labelled(25, 4)
     case = Case("logistic with intercept", 50 * X, y)
 
@@ -176,7 +170,6 @@ def test_saturated_starts_are_left(weight):
 
 
 def test_equal_columns_share_their_coefficient():
-    """Without weight and penalty, the shortest of all best points."""
     X, y, centre = labelled(40, 3)
     X[:, 1] = X[:, 0]
 

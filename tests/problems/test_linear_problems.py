@@ -104,7 +104,6 @@ def test_bad_input_gets_one_sentence(sentence):
 
 
 def test_layouts_name_the_parts_and_starts_are_zero():
-    """With an intercept, unless told otherwise."""
     for kind in (LeastSquares, Ridge, Lasso, ElasticNet, Huber, LogisticRegression):
         problem = kind(X, Y)
         assert problem.layout == Layout.of(coef=(2,), intercept=())

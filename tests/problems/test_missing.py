@@ -139,7 +139,6 @@ def slow_sweep(samples, at, centre, weight, zero_mean):
 
 @pytest.mark.parametrize("case", CASES)
 def test_objectives_are_sums_over_observed_entries(case):
-    """For any rows tried, under the posterior of the node's own parameters."""
     samples, problem, theta, _ = make(case)
     views, rng = problem.layout.views, np.random.default_rng(1)
     rows = theta + rng.normal(size=(5, len(theta))) * np.arange(5)[:, None]
@@ -266,7 +265,6 @@ def test_unusable_samples_are_refused(kind, samples, sentence):
 
 
 def test_a_nan_chooses_the_class():
-    """Also by keyword; a class of one's own refuses what it cannot do."""
 
     class Own(PPCA):
         pass
@@ -326,12 +324,10 @@ def test_em_with_free_offsets_never_lowers_the_likelihood_of_differences():
 
 
 def test_free_offsets_keep_the_contract():
-    """Each part of a sweep is optimal in its turn."""
     check_problem(StructureFromMotion(tracks()[0] / 100), fixed=["mu"])
 
 
 def test_cameras_start_from_where_points_are_seen_first_and_last():
-    """In their own frames; where a camera never sees a point, at zero."""
     rows, _ = tracks(0.0)
     rows[:4, 3] = rows[-2:, 5] = rows[:, 7] = np.nan
     problem = StructureFromMotion(rows)

@@ -98,7 +98,6 @@ def test_outside_its_domain_the_objective_is_infinite():
 
 
 def test_a_step_without_weight_is_the_m_step_of_em():
-    """By the formulas of every textbook, and the floor."""
     problem = GaussianMixture(ROWS, 3, alpha=0.2)
     theta = random_theta(problem)
     shares = np.exp(log_joint(theta, problem, ROWS))
@@ -201,7 +200,6 @@ def test_the_network_finds_what_em_finds_on_all_rows(graph, sort):
 
 
 def test_a_run_needs_no_data(tmp_path, monkeypatch):
-    """It clusters some that are drawn; the floor is shared among the nodes."""
     monkeypatch.chdir(tmp_path)
     given = json.dumps({"means": START.tolist(), "scale": 0.5})
     words = ["--problem", "mixture", "--n-samples", 120, "--dimension", 2, "--nodes", 3]

@@ -40,7 +40,6 @@ def test_the_metric_upgrade_finds_cube_and_cameras():
 
 
 def test_too_few_views_leave_the_affine_frame():
-    """One frame cannot tell lengths apart, which is said and not guessed."""
     tracks, _ = datasets.turntable(1, 30, noise=0.0)
     u, singular, vt = np.linalg.svd(tracks - tracks.mean(axis=1, keepdims=True))
     affine = np.zeros((2, 3))
@@ -53,7 +52,6 @@ def test_too_few_views_leave_the_affine_frame():
 
 
 def test_the_problem_is_ppca_of_centred_rows_with_zero_mean():
-    """Row means go, mu stays at zero, and three components are kept."""
     tracks, _ = datasets.turntable(4, 10)
     problem = StructureFromMotion(tracks, start="random")
     plain = PPCA(tracks - tracks.mean(axis=1, keepdims=True), 3, zero_mean=True)
