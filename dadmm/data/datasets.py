@@ -64,13 +64,9 @@ def load_matrix(path: str | PathLike[str], key: str | None = None) -> Matrix:
     ----------
     path : path-like
         A .npy, .npz, .csv, .txt or .mat file; ``data.npz::name`` also gives the key.
+        A .npy file of float64 is memory-mapped and read-only.
     key : str, optional
         Name of the array, in a file with several.
-
-    Returns
-    -------
-    samples : ndarray of shape (n_samples, dimension)
-        Memory-mapped and read-only where the file is .npy and holds float64.
     """
     return np.asarray(open_matrix(path, key), dtype=np.float64)
 

@@ -150,16 +150,9 @@ def posterior(
 ) -> tuple[Matrix, Matrix, Patterns]:
     """Return the posterior of the latent variables, given the observed entries.
 
-    Parameters
-    ----------
-    samples : ndarray of shape (n, D)
-        ``x = H z + mu + noise`` with NaN where an entry is missing.
-    H : ndarray of shape (D, K)
-    mu : ndarray of shape (D,)
-    a : float
-        Noise precision.
-    ridge : ndarray of shape (K, K)
-        Prior precision of z; the identity for samples without observed entries.
+    The samples (n, D) are ``H z + mu`` and noise of precision a, with NaN where an
+    entry is missing. ``ridge`` (K, K) is the prior precision of z; for samples without
+    observed entries it is the identity.
 
     Returns
     -------
