@@ -28,12 +28,6 @@ def print_out(text: str = "", file: TextIO | None = None) -> None:
 
     ``python -m dadmm.run | head -2`` closes standard output early, and the run
     continues without it.
-
-    Parameters
-    ----------
-    text : str
-    file : file, optional
-        Standard output by default.
     """
     file = file or sys.stdout
     try:

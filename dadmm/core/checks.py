@@ -31,16 +31,9 @@ def check_integer(
 def check_number(
     name: str, value: object, holds: Callable[[float], bool], rule: str
 ) -> None:
-    """Raise unless a setting is a number for which ``holds`` is true.
+    """Raise unless a setting is a number for which ``holds``, false for NaN, is true.
 
-    Parameters
-    ----------
-    name : str
-    value : object
-    holds : callable
-        Takes a float; must be false for NaN.
-    rule : str
-        The condition in words, for the error.
+    ``rule`` is the condition in words, for the error.
     """
     if not isinstance(value, Real) or isinstance(value, bool):
         raise ConfigError(f"{name} must be a number, got {shown(value)}")

@@ -28,13 +28,7 @@ def within(
 ) -> Iterator[tuple[int, str]]:
     """Open the folder of a path; yield its handle and the last part of the path.
 
-    Parameters
-    ----------
-    path : Path
-    root : Path, optional
-        A folder above it; no link below the root is followed.
-    make : bool
-        Whether to create missing folders below the root.
+    With ``make``, missing folders below the root are created.
     """
     root = path.parent if root is None else root
     handle = os.open(root, FOLDER)

@@ -169,21 +169,10 @@ class Exchange(Protocol):
     ) -> tuple[Exchange, list[int], int]:
         """Return an exchange without the failed ranks.
 
-        Parameters
-        ----------
-        last : int
-            The last iteration that this process has finished.
-        plan : callable
-            Takes the nodes that are left. Returns the nodes of this process's
-            component and their `Topology`.
-
-        Returns
-        -------
-        exchange : Exchange
-        alive : list of int
-            The nodes that are left, of all components.
-        t : int
-            The last iteration that all of them have finished.
+        ``last`` is the last iteration that this process has finished. ``plan`` takes
+        the nodes that are left, and returns the nodes of this process's component and
+        their `Topology`. Also returned are the nodes that are left, of all components,
+        and the last iteration that all of them have finished.
         """
 
     @property
@@ -236,29 +225,12 @@ class World(Protocol):
     are ``dead``, ``abort`` and ``end``.
     """
 
-    @property
-    def rank(self) -> int:
-        """Number of this process, from 0."""
-
-    @property
-    def size(self) -> int:
-        """Number of processes."""
-
-    @property
-    def number(self) -> int:
-        """Rank as mpiexec numbers it; `renumber` does not change it."""
-
-    @property
-    def comm(self) -> Any:
-        """The communicator (`mpi4py.MPI.Comm`), or None in a single process."""
-
-    @property
-    def library(self) -> str:
-        """Name and version of the MPI library."""
-
-    @property
-    def shrunk(self) -> bool:
-        """Whether ranks have failed and the others have continued."""
+    rank: int  # of this process, from 0
+    size: int  # number of processes
+    number: int  # rank as mpiexec numbers it; `renumber` does not change it
+    comm: Any  # the communicator (`mpi4py.MPI.Comm`), or None in a single process
+    library: str  # name and version of the MPI library
+    shrunk: bool  # whether ranks have failed and the others have continued
 
     def share(self, text: str, root: int = 0) -> str:
         """Return the text of rank ``root`` on every rank."""

@@ -76,34 +76,19 @@ class Layout:
         return cls(shapes)
 
     def shared(self, theta: Vector) -> Vector:
-        """Return the shared parts of ``theta``, scaled to common units.
+        """Return the shared parts (..., shared_size) of ``theta`` (..., size).
 
-        Parameters
-        ----------
-        theta : ndarray of shape (..., size)
-
-        Returns
-        -------
-        shared : ndarray of shape (..., shared_size)
-            Each part times the square root of its scale, so that all parts have the
-            same penalty. ``theta`` itself if no part is private or scaled.
+        Each part is multiplied by the square root of its scale, so that all parts have
+        the same penalty. If no part is private or scaled, this is ``theta`` itself.
         """
         if self._plain:
             return theta
         return theta[..., : self.shared_size] * self._root
 
     def whole(self, shared: Vector, theta: Vector) -> Vector:
-        """Return parameters with the given shared parts; the inverse of `shared`.
+        """Return parameters (..., size) with these shared parts (..., shared_size).
 
-        Parameters
-        ----------
-        shared : ndarray of shape (..., shared_size)
-        theta : ndarray of shape (..., size)
-            Source of the private parts.
-
-        Returns
-        -------
-        whole : ndarray of shape (..., size)
+        It is the inverse of `shared`. The private parts are those of ``theta`` (..., size).
         """
         if self._plain:
             return shared
@@ -117,17 +102,9 @@ class Layout:
         return namedtuple("Parts", self.shapes)
 
     def views(self, theta: NDArray[np.float64]) -> Any:
-        """Return the parts of ``theta`` by name, as views.
+        """Return the parts of ``theta`` (..., size) by name, as a namedtuple of views.
 
-        Parameters
-        ----------
-        theta : ndarray of shape (..., size)
-
-        Returns
-        -------
-        parts : namedtuple of ndarray
-            Each part has shape ``theta.shape[:-1] + shape`` and shares memory
-            with ``theta``.
+        Each has shape ``theta.shape[:-1] + shape`` and shares memory with ``theta``.
         """
         if theta.ndim == 1:  # plain slices are twice as fast
             return self._record(*[theta[w].reshape(s) for w, s in self._parts])

@@ -1,4 +1,4 @@
-"""Data sets: those of the paper's experiments, and readers of data files."""
+"""Data sets: random ones by name, and readers of data files."""
 
 from __future__ import annotations
 
@@ -17,82 +17,20 @@ from dadmm.data import textfiles
 from dadmm.data.synthetic import classification as classification
 from dadmm.data.synthetic import clusters as clusters
 from dadmm.data.synthetic import regression as regression
+from dadmm.data.synthetic import synthetic as synthetic
+from dadmm.data.synthetic import turntable as turntable
 from dadmm.data.textfiles import Names
 
 Array = NDArray[Any]
 NAMES = "feature_names"  # the array of a .npz file that names the columns of X
-
-
-def synthetic(
-    n_samples: int = 500,
-    dimension: int = 20,
-    n_components: int = 5,
-    noise_variance: float = 0.2,
-    seed: int = 0,
-) -> tuple[Matrix, Matrix]:
-    """Draw samples from a random subspace, plus noise.
-
-    Returns
-    -------
-    samples : ndarray of shape (n_samples, dimension)
-    W : ndarray of shape (dimension, n_components)
-        The true projection matrix.
-
-    Notes
-    -----
-    Song, Yoon and Pavlovic, section 5.1: ``x = W z + e``, the entries of W and z
-    from N(0, 1), those of e from N(0, noise_variance).
-    """
-    # Not from `seed` alone: to numpy it is [seed, 0], from which `solve` draws starts.
-    rng = np.random.default_rng([seed, 3])
-    W = rng.standard_normal((dimension, n_components))
-    latent = rng.standard_normal((n_samples, n_components))
-    noise = rng.standard_normal((n_samples, dimension))
-    return latent @ W.T + np.sqrt(noise_variance) * noise, W
-
-
-def turntable(
-    n_frames: int = 30, n_points: int = 100, noise: float = 0.5, seed: int = 0
-) -> tuple[Matrix, Matrix]:
-    """Draw the image coordinates of a cube of points on a turntable.
-
-    Parameters
-    ----------
-    n_frames, n_points : int
-        The table turns by 3 degrees per frame, and the camera looks from above.
-    noise : float
-        Standard deviation of the tracking error, in pixels.
-    seed : int
-
-    Returns
-    -------
-    measurements : ndarray of shape (2 n_frames, n_points)
-        x and y of one frame after the other, in pixels.
-    structure : ndarray of shape (n_points, 3)
-        The points, on the faces of a cube of 200 pixels.
-    """
-    rng = np.random.default_rng(seed)
-    points = rng.uniform(-100.0, 100.0, (n_points, 3))
-    face = rng.integers(0, 3, n_points)
-    points[np.arange(n_points), face] = rng.choice([-100.0, 100.0], n_points)
-    turn, tilt = np.radians(3.0) * np.arange(n_frames), np.radians(25.0)
-    x = np.column_stack([np.cos(turn), np.sin(turn), np.zeros(n_frames)])
-    back = np.column_stack([-np.sin(turn), np.cos(turn), np.zeros(n_frames)])
-    y = np.cos(tilt) * np.array([0.0, 0.0, 1.0]) - np.sin(tilt) * back
-    cameras = np.stack([x, y], axis=1).reshape(2 * n_frames, 3)
-    centre = np.tile([320.0, 240.0], n_frames)[:, None]
-    error = noise * rng.standard_normal((2 * n_frames, n_points))
-    return cameras @ points.T + centre + error, points
+ARCHIVES = (".npz", ".mat")  # files of several named arrays
 
 
 def load_tracks(path: str | PathLike[str]) -> Matrix:
     """Return the image coordinates of tracked points, for structure from motion.
 
-    Parameters
-    ----------
-    path : path-like
-        A file as in `load_matrix`. In a file with several arrays, such as those of
-        Caltech Turntable and Hopkins 155, the array is ``measurement_matrix``.
+    The file is as in `load_matrix`. In a file with several arrays, such as those of
+    Caltech Turntable and Hopkins 155, the array is ``measurement_matrix``.
 
     Returns
     -------
@@ -101,7 +39,7 @@ def load_tracks(path: str | PathLike[str]) -> Matrix:
         is lost.
     """
     key = "measurement_matrix" if "::" not in str(path) else None
-    several = Path(str(path)).suffix in (".mat", ".npz")
+    several = Path(str(path)).suffix in ARCHIVES
     matrix = np.array(open_matrix(path, key if several else None), dtype=np.float64)
     if len(matrix) % 2:
         raise ShardError(
@@ -126,13 +64,9 @@ def load_matrix(path: str | PathLike[str], key: str | None = None) -> Matrix:
     ----------
     path : path-like
         A .npy, .npz, .csv, .txt or .mat file; ``data.npz::name`` also gives the key.
+        A .npy file of float64 is memory-mapped and read-only.
     key : str, optional
         Name of the array, in a file with several.
-
-    Returns
-    -------
-    samples : ndarray of shape (n_samples, dimension)
-        Memory-mapped and read-only where the file is .npy and holds float64.
     """
     return np.asarray(open_matrix(path, key), dtype=np.float64)
 
@@ -142,17 +76,7 @@ def open_matrix(path: str | PathLike[str], key: str | None = None) -> Array:
 
     A .npy file is memory-mapped: rows are read when they are used.
     """
-    matrix = load_array(path, key)
-    _check_matrix(path, matrix)
-    return matrix
-
-
-def _check_matrix(path: str | PathLike[str], array: Array) -> None:
-    if array.ndim != 2:
-        raise ShardError(
-            f"{path} holds an array of shape {array.shape}; "
-            "samples are a matrix with one row per sample"
-        )
+    return open_named(path, key)[0]
 
 
 def open_named(
@@ -164,7 +88,11 @@ def open_named(
     file. Without names, None.
     """
     matrix, names = _load(path, key)
-    _check_matrix(path, matrix)
+    if matrix.ndim != 2:
+        raise ShardError(
+            f"{path} holds an array of shape {matrix.shape}; "
+            "samples are a matrix with one row per sample"
+        )
     if names is not None and len(names) != matrix.shape[1]:
         raise ShardError(
             f"{path} has {len(names)} names in {NAMES} for {matrix.shape[1]} columns; "
@@ -180,24 +108,23 @@ def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
 
 def _load(path: str | PathLike[str], key: str | None) -> tuple[Array, Names]:
     name, _, inner = str(path).partition("::")
-    file = Path(name)
+    file, key = Path(name), key or inner
     if file.suffix not in READERS:
         raise ShardError(f"{file} is not a data file; use one of {', '.join(READERS)}")
+    if key and file.suffix not in ARCHIVES:
+        raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
     try:
         reading.check_regular(file)
+        file.open("rb").close()  # may raise that it is not permitted
     except OSError as error:
         raise ShardError(
             f"cannot read {file}: {error.strerror}; check the path"
         ) from None
     try:
         with np.errstate(all="ignore"):  # warnings about impossible shapes
-            array, names = READERS[file.suffix](file, key or inner)
+            array, names = READERS[file.suffix](file, key)
     except ShardError:
         raise
-    except PermissionError as error:
-        raise ShardError(
-            f"cannot read {file}: {error.strerror}; check the path"
-        ) from None
     except Exception as error:  # parsers raise many types on a broken file
         reason = str(error).partition("\n")[0].partition(";")[0].rstrip(".")
         raise ShardError(
@@ -210,8 +137,7 @@ def _load(path: str | PathLike[str], key: str | None) -> tuple[Array, Names]:
     return array, names
 
 
-def _read_npy(file: Path, key: str) -> tuple[Array, Names]:
-    _check_no_key(file, key)
+def _read_npy(file: Path, _: str) -> tuple[Array, Names]:
     return np.lib.format.open_memmap(file, mode="r"), None  # never unpickles
 
 
@@ -243,20 +169,9 @@ def _names(file: Path, arrays: Mapping[str, Array]) -> tuple[str, ...]:
     return names
 
 
-def _read_csv(file: Path, key: str) -> tuple[Array, Names]:
-    _check_no_key(file, key)
-    return textfiles.read(file)
-
-
-def _read_txt(file: Path, key: str) -> tuple[Array, Names]:
-    _check_no_key(file, key)
-    return textfiles.read(file, spaces=True)
-
-
 def _read_mat(file: Path, key: str) -> tuple[Array, Names]:
     from scipy import io
 
-    file.open("rb").close()  # scipy does not say that a file is missing
     try:
         contents = io.whosmat(file)
     except NotImplementedError:
@@ -282,15 +197,10 @@ def _choose_array(file: Path, key: str, found: dict[str, str]) -> str:
     return key or next(iter(found))
 
 
-def _check_no_key(file: Path, key: str) -> None:
-    if key:
-        raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
-
-
 READERS: dict[str, Callable[[Path, str], tuple[Array, Names]]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
-    ".csv": _read_csv,
-    ".txt": _read_txt,
+    ".csv": lambda file, _: textfiles.read(file),
+    ".txt": lambda file, _: textfiles.read(file, spaces=True),
     ".mat": _read_mat,
 }

@@ -87,12 +87,7 @@ def blocks(lengths: Integers) -> Blocks:
 def compress(centred: Matrix, found: Patterns) -> Compressed:
     """Return few rows with the same moments as the samples of each pattern.
 
-    Parameters
-    ----------
-    centred : ndarray of shape (n, D)
-        Samples minus some point, NaN where an entry is missing.
-    found : Patterns
-        The patterns of the samples.
+    ``centred`` (n, D) is the samples minus some point, NaN where an entry is missing.
     """
     rows, lengths = _triangular(_rotated(centred, found), found)
     cut, D = blocks(lengths), centred.shape[1]
@@ -143,10 +138,7 @@ def _triangular(rows: Matrix, found: Patterns) -> tuple[Matrix, Integers]:
 def precisions(mask: Matrix, H: Matrix) -> Matrix:
     """Return ``H' H`` over the columns that each pattern observes, (..., P, K, K).
 
-    Parameters
-    ----------
-    mask : ndarray of shape (..., P, D)
-    H : ndarray of shape (..., D, K)
+    ``mask`` is (..., P, D) and ``H`` is (..., D, K).
     """
     *lead, D, K = H.shape
     products = (H[..., :, None] * H[..., None, :]).reshape(*lead, D, K * K)
@@ -158,16 +150,9 @@ def posterior(
 ) -> tuple[Matrix, Matrix, Patterns]:
     """Return the posterior of the latent variables, given the observed entries.
 
-    Parameters
-    ----------
-    samples : ndarray of shape (n, D)
-        ``x = H z + mu + noise`` with NaN where an entry is missing.
-    H : ndarray of shape (D, K)
-    mu : ndarray of shape (D,)
-    a : float
-        Noise precision.
-    ridge : ndarray of shape (K, K)
-        Prior precision of z; the identity for samples without observed entries.
+    The samples (n, D) are ``H z + mu`` and noise of precision a, with NaN where an
+    entry is missing. ``ridge`` (K, K) is the prior precision of z; for samples without
+    observed entries it is the identity.
 
     Returns
     -------
@@ -175,7 +160,7 @@ def posterior(
         E[z] of each sample.
     covariances : ndarray of shape (P, K, K)
         Of z, for each pattern.
-    found : Patterns
+    patterns : Patterns
     """
     found, K = patterns(samples), H.shape[1]
     observed = found.mask.sum(axis=1)[:, None, None]
@@ -206,13 +191,7 @@ def remove_entries(
 ) -> Matrix:
     """Return samples with a fraction of the entries replaced by NaN at random.
 
-    Parameters
-    ----------
-    samples : ndarray of shape (n, D)
-    fraction : float
-    seed : int
-    together : int
-        Number of consecutive rows that lose the same entries; 2 for frames.
+    ``together`` consecutive rows lose the same entries; 2 for frames.
     """
     rng = np.random.default_rng([seed, 1])
     lost = rng.random((len(samples) // together, samples.shape[1])) < fraction

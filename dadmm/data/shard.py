@@ -28,18 +28,7 @@ def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
 
 
 def by_label(labels: ArrayLike, n_nodes: int) -> list[Integers]:
-    """Return the indices of the samples of each node, in order.
-
-    Parameters
-    ----------
-    labels : array_like of int, shape (n_samples,)
-        Node of each sample.
-    n_nodes : int
-
-    Returns
-    -------
-    rows : list of ndarray of int, each of shape (n_samples_i,)
-    """
+    """Return the indices of the samples of each node, by labels (n_samples,)."""
     numbers = np.asarray(labels)
     strange = np.flatnonzero(~np.isin(numbers, np.arange(n_nodes)))
     if len(strange):
@@ -67,10 +56,7 @@ def split(
     samples : ndarray of shape (n_samples, dimension)
     n_nodes : int
     labels : array_like of int, shape (n_samples,), optional
-
-    Returns
-    -------
-    shards : list of ndarray, each of shape (n_samples_i, dimension)
+        Node of each sample.
     """
     _check_enough(len(samples), n_nodes)
     if labels is not None:
@@ -87,15 +73,7 @@ def split(
 def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
     """Return the rows of each camera: whole frames, split as evenly as possible.
 
-    Parameters
-    ----------
-    tracks : ndarray of shape (2 F, N)
-        x and y of one frame after the other.
-    n_nodes : int
-
-    Returns
-    -------
-    shards : list of ndarray, each of shape (2 F_i, N)
+    The rows of ``tracks`` (2 F, N) are x and y of one frame after the other.
     """
     n_frames = len(tracks) // 2
     if n_frames < n_nodes:
@@ -117,13 +95,8 @@ def resolve_labels(
     samples : ndarray of shape (n_samples, dimension)
     labels : int, str or path-like
         The number of the column that holds the node numbers (also as a string;
-        negative numbers count from the end), or a file of node numbers.
-
-    Returns
-    -------
-    samples : ndarray of shape (n_samples, dimension) or (n_samples, dimension - 1)
-    labels : ndarray of shape (n_samples,)
-        As stored; `by_label` checks that they are node numbers.
+        negative numbers count from the end), or a file of node numbers. `by_label`
+        checks them.
     """
     column, width = _as_column(labels), samples.shape[1]
     if column is None:
@@ -155,14 +128,10 @@ def read(
     ----------
     source : path-like
         A data file, divided evenly; or one file per node, such as
-        ``part-{rank}.npy``. The caller compares their numbers of columns.
+        ``part-{rank}.npy``. The caller compares their numbers of columns, and calls
+        `check` on the samples of each node.
     n_nodes : int
     nodes : iterable of int
-
-    Returns
-    -------
-    shards : dict of int to ndarray of shape (n_samples_i, dimension)
-        In memory; call `check` on each.
     """
     if "{rank}" in str(source):
         return {i: _read_part(str(source), i) for i in nodes}
@@ -175,13 +144,7 @@ def read(
 def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
     """Raise unless the samples of a node are a matrix of finite floats.
 
-    Parameters
-    ----------
-    samples : ndarray of shape (n_samples_i, dimension)
-    node : int
-        For the error.
-    gaps : bool
-        Allow NaN for missing entries, if not all entries are missing.
+    With ``gaps``, NaN is allowed for missing entries, if not all are missing.
     """
     if samples.ndim != 2 or samples.size == 0:
         raise ShardError(
@@ -193,21 +156,16 @@ def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
             f"node {node}: samples have type {samples.dtype}; convert them to float64"
         )
     bad = np.isinf(samples) if gaps else ~np.isfinite(samples)
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        advice = (
-            ", or NaN where an entry is missing" if gaps else ", so fill or drop it"
-        )
-        raise ShardError(
-            f"node {node}: row {row}, column {column} is {samples[row, column]}; "
-            f"samples must be finite{advice}"
-        )
-    bad = np.abs(samples) > np.float64(LARGEST)  # false for NaN
+    advice = "or NaN where an entry is missing" if gaps else "so fill or drop it"
+    advice = f"samples must be finite, {advice}"
+    if not bad.any():
+        bad = np.abs(samples) > np.float64(LARGEST)  # false for NaN
+        advice = f"its powers overflow, so rescale the column to at most {LARGEST:g}"
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise ShardError(
-            f"node {node}: row {row}, column {column} is {samples[row, column]:g}; its "
-            f"powers overflow, so rescale the column to at most {LARGEST:g}"
+            f"node {node}: row {row}, column {column} is {samples[row, column]:g}; "
+            f"{advice}"
         )
     if np.isnan(samples).all():
         raise ShardError(

@@ -1,10 +1,67 @@
-"""Random data sets for regression, classification and clustering."""
+"""Random data sets: subspaces, tracks, regression, classification and clusters."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
+
+
+def synthetic(
+    n_samples: int = 500,
+    dimension: int = 20,
+    n_components: int = 5,
+    noise_variance: float = 0.2,
+    seed: int = 0,
+) -> tuple[Matrix, Matrix]:
+    """Draw samples from a random subspace, plus noise.
+
+    Returns
+    -------
+    samples : ndarray of shape (n_samples, dimension)
+    W : ndarray of shape (dimension, n_components)
+        The true projection matrix.
+
+    Notes
+    -----
+    Song, Yoon and Pavlovic, section 5.1: ``x = W z + e``, the entries of W and z
+    from N(0, 1), those of e from N(0, noise_variance).
+    """
+    # Not from `seed` alone: to numpy it is [seed, 0], from which `solve` draws starts.
+    rng = np.random.default_rng([seed, 3])
+    W = rng.standard_normal((dimension, n_components))
+    latent = rng.standard_normal((n_samples, n_components))
+    noise = rng.standard_normal((n_samples, dimension))
+    return latent @ W.T + np.sqrt(noise_variance) * noise, W
+
+
+def turntable(
+    n_frames: int = 30, n_points: int = 100, noise: float = 0.5, seed: int = 0
+) -> tuple[Matrix, Matrix]:
+    """Draw the image coordinates of a cube of points on a turntable.
+
+    The table turns by 3 degrees per frame, and the camera looks from above. ``noise``
+    is the standard deviation of the tracking error, in pixels.
+
+    Returns
+    -------
+    measurements : ndarray of shape (2 n_frames, n_points)
+        x and y of one frame after the other, in pixels.
+    structure : ndarray of shape (n_points, 3)
+        The points, on the faces of a cube of 200 pixels.
+    """
+    rng = np.random.default_rng(seed)
+    points = rng.uniform(-100.0, 100.0, (n_points, 3))
+    face = rng.integers(0, 3, n_points)
+    points[np.arange(n_points), face] = rng.choice([-100.0, 100.0], n_points)
+    turn, tilt = np.radians(3.0) * np.arange(n_frames), np.radians(25.0)
+    x = np.column_stack([np.cos(turn), np.sin(turn), np.zeros(n_frames)])
+    back = np.column_stack([-np.sin(turn), np.cos(turn), np.zeros(n_frames)])
+    y = np.cos(tilt) * np.array([0.0, 0.0, 1.0]) - np.sin(tilt) * back
+    cameras = np.stack([x, y], axis=1).reshape(2 * n_frames, 3)
+    centre = np.tile([320.0, 240.0], n_frames)[:, None]
+    error = noise * rng.standard_normal((2 * n_frames, n_points))
+    return cameras @ points.T + centre + error, points
 
 
 def regression(

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
 from dadmm.data import shard
-from dadmm.data.datasets import load_array, open_named
+from dadmm.data.datasets import ARCHIVES, load_array, open_named
 from dadmm.data.textfiles import Names
 
-ARCHIVES = (".npz", ".mat")  # files of several named arrays
 MOST_NAMES = 5  # in the error that no column has the name of the target
 Array = NDArray[Any]
 

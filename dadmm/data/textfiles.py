@@ -35,18 +35,8 @@ def read(file: Path, *, spaces: bool = False) -> tuple[Matrix, Names]:
     The delimiter is that of the first line: a tab, a semicolon or a comma. Cells may be
     quoted. A first line without numbers is a header. Lines that begin with # are
     comments. Without a header, the last comment before the first row is the header if
-    it has as many names as there are columns. An empty cell is NaN.
-
-    Parameters
-    ----------
-    file : Path
-    spaces : bool
-        Whether white space separates the cells; then no cell is empty.
-
-    Returns
-    -------
-    matrix : ndarray of shape (n, d)
-    names : tuple of str, or None without a header
+    it has as many names as there are columns. An empty cell is NaN. With ``spaces``,
+    white space separates the cells; then no cell is empty.
     """
     try:
         with file.open(encoding="utf-8-sig") as lines:

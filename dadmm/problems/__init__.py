@@ -9,11 +9,10 @@ from dadmm.problems.huber import Huber
 from dadmm.problems.lasso import ElasticNet, Lasso
 from dadmm.problems.least_squares import LeastSquares, Ridge
 from dadmm.problems.logistic import LogisticRegression
-from dadmm.problems.lost_tracks import LostTracks
 from dadmm.problems.missing import IncompletePPCA
 from dadmm.problems.mixture import GaussianMixture
 from dadmm.problems.ppca import PPCA
-from dadmm.problems.sfm import StructureFromMotion
+from dadmm.problems.sfm import LostTracks, StructureFromMotion
 
 PROBLEMS: dict[str, type] = {
     "ppca": PPCA,

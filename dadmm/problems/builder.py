@@ -134,16 +134,10 @@ def _import_class(name: str, place: str) -> type[Any]:
 def build(
     name: str, rows: Matrix, flags: Mapping[str, Any], settings: Mapping[str, Any]
 ) -> Any:
-    """Return the problem of a node.
+    """Return the problem of a node with these rows, y being the last column if any.
 
-    Parameters
-    ----------
-    name : str
-    rows : ndarray of shape (n, d), or (n, d + 1) with y as the last column
-    flags : dict of str to value
-        Passed on if the class has such an argument and the value is not None.
-    settings : dict of str to value
-        Passed on; the class must have these arguments.
+    Flags are passed on if the class has such an argument and they are not None.
+    Settings are passed on; the class must have these arguments.
     """
     kind = find(name)
     takes = arguments(kind)

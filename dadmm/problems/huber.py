@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import with_one_blas_thread
-from dadmm.problems.linear import checked_number, design
+from dadmm.problems.checks import checked_number
+from dadmm.problems.linear import LinearProblem, design
 
 MAX_STEPS = 100
 TOLERANCE = 1e-14  # of the gradient, relative to its terms
@@ -30,7 +31,7 @@ class LocalModel(NamedTuple):
     gradient: Vector  # (p,)
 
 
-class Huber:
+class Huber(LinearProblem):
     """f = sum over rows of h(x' coef + intercept - y) + alpha/2 |coef|^2.
 
     h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. ``theta``
@@ -39,18 +40,12 @@ class Huber:
 
     Parameters
     ----------
-    X : ndarray of shape (n, d)
-        This node's rows.
-    y : ndarray of shape (n,)
+    X, y, fit_intercept : as in `LeastSquares`
     delta : float
         Error from which the loss is linear; positive, in the unit of y.
     alpha : float
         This node's own share of the penalty; not negative.
-    fit_intercept : bool
-        Whether there is an intercept; it is not penalised.
     """
-
-    convex = True
 
     @with_one_blas_thread
     def __init__(
@@ -70,13 +65,6 @@ class Huber:
         self._lengths = np.sqrt(np.vecdot(self._X, self._X))
         # the rounding error of a gradient, from that of the misfits, is EPS of these
         self._terms = self._lengths @ np.abs(self._y), self._lengths @ self._lengths
-
-    def init(self, rng: np.random.Generator) -> Vector:
-        """Return zeros (p,)."""
-        return np.zeros(self.layout.size)
-
-    def expect(self, theta: Vector) -> None:
-        """Return None: there are no latent variables."""
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""

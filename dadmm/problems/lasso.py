@@ -16,14 +16,15 @@ import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import with_one_blas_thread
+from dadmm.problems.checks import checked_number
 from dadmm.problems.least_squares import LeastSquares
-from dadmm.problems.linear import checked_number, design
+from dadmm.problems.linear import LinearProblem, design
 
 MAX_ROUNDS = 20
 ROUNDING = 1e-14  # of a gradient, relative to its terms
 
 
-class ElasticNet:
+class ElasticNet(LinearProblem):
     """f = 1/2 |X coef + intercept - y|^2 + alpha (r |coef|_1 + (1 - r)/2 |coef|^2).
 
     r is ``l1_ratio``. ``theta`` holds ``coef`` (d,), whose zeros are exact, and, with
@@ -32,18 +33,10 @@ class ElasticNet:
 
     Parameters
     ----------
-    X : ndarray of shape (n, d)
-        This node's rows.
-    y : ndarray of shape (n,)
-    alpha : float
-        This node's own share of the penalty; not negative.
+    X, y, alpha, fit_intercept : as in `Ridge`
     l1_ratio : float
         Share of the absolute values in the penalty, from 0 to 1.
-    fit_intercept : bool
-        Whether there is an intercept; it is not penalised.
     """
-
-    convex = True
 
     @with_one_blas_thread
     def __init__(
@@ -65,13 +58,6 @@ class ElasticNet:
         self._gram, self._moment = rows.T @ rows + np.diag(l2 * penalised), y @ rows
         self._l1 = l1 * penalised  # (p,)
 
-    def init(self, rng: np.random.Generator) -> Vector:
-        """Return zeros (p,)."""
-        return np.zeros(self.layout.size)
-
-    def expect(self, theta: Vector) -> None:
-        """Return None: there are no latent variables."""
-
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         if not self._l1.any():
@@ -91,13 +77,7 @@ class Lasso(ElasticNet):
 
     Parameters
     ----------
-    X : ndarray of shape (n, d)
-        This node's rows.
-    y : ndarray of shape (n,)
-    alpha : float
-        This node's own share of the penalty; not negative.
-    fit_intercept : bool
-        Whether there is an intercept; it is not penalised.
+    X, y, alpha, fit_intercept : as in `Ridge`
     """
 
     def __init__(

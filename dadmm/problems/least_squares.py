@@ -16,10 +16,12 @@ import numpy as np
 
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.threads import with_one_blas_thread
-from dadmm.problems.linear import Design, checked_number, design
+from dadmm.problems.checks import checked_number
+from dadmm.problems.linear import Design, LinearProblem, design
+from dadmm.problems.stacking import stack_attributes
 
 
-class LeastSquares:
+class LeastSquares(LinearProblem):
     """f = 1/2 sum over rows of (x' coef + intercept - y)^2.
 
     ``theta`` holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). With
@@ -32,10 +34,9 @@ class LeastSquares:
         This node's rows.
     y : ndarray of shape (n,)
     fit_intercept : bool
-        Whether there is an intercept. Without it, ``theta`` holds ``coef`` only.
+        Whether there is an intercept. It is not penalised. Without it, ``theta``
+        holds ``coef`` only.
     """
-
-    convex = True
 
     @with_one_blas_thread
     def __init__(self, X: Matrix, y: Vector, *, fit_intercept: bool = True) -> None:
@@ -84,18 +85,8 @@ class LeastSquares:
         Its `prox` and `objectives` take and return arrays with a leading axis of n,
         and give the same bits as each problem alone.
         """
-        stacked = object.__new__(LeastSquares)
-        stacked.layout = problems[0].layout
-        for name in ("_axes", "_curvature", "_best", "_pull", "_floor"):
-            setattr(stacked, name, np.array([getattr(p, name) for p in problems]))
-        return stacked
-
-    def init(self, rng: np.random.Generator) -> Vector:
-        """Return zeros (p,)."""
-        return np.zeros(self.layout.size)
-
-    def expect(self, theta: Vector) -> None:
-        """Return None: there are no latent variables."""
+        names = ("_axes", "_curvature", "_best", "_pull", "_floor")
+        return stack_attributes(cls, problems, names)
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
@@ -118,13 +109,9 @@ class Ridge(LeastSquares):
 
     Parameters
     ----------
-    X : ndarray of shape (n, d)
-        This node's rows.
-    y : ndarray of shape (n,)
+    X, y, fit_intercept : as in `LeastSquares`
     alpha : float
         This node's own share of the penalty; not negative.
-    fit_intercept : bool
-        Whether there is an intercept; it is not penalised.
     """
 
     @with_one_blas_thread

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import with_one_blas_thread
-from dadmm.problems.linear import checked_number, design
+from dadmm.problems.checks import checked_number
+from dadmm.problems.linear import LinearProblem, design
 
 MAX_STEPS, MAX_HALVINGS = 100, 200
 TOLERANCE = 2e-13  # of the gradient, relative to its terms
@@ -41,7 +42,7 @@ class LocalModel(NamedTuple):
     trace: Matrix  # (m, 1) of their hessian
 
 
-class LogisticRegression:
+class LogisticRegression(LinearProblem):
     """f = sum over rows of log(1 + exp(-s (x' coef + intercept))) + alpha/2 |coef|^2.
 
     ``theta`` holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). A node
@@ -51,17 +52,12 @@ class LogisticRegression:
 
     Parameters
     ----------
-    X : ndarray of shape (n, d)
-        This node's rows.
+    X, fit_intercept : as in `LeastSquares`
     y : ndarray of shape (n,)
         Labels, 0 and 1 or -1 and 1; s is -1 for the lower and 1 for the upper.
     alpha : float
         This node's own share of the penalty; not negative.
-    fit_intercept : bool
-        Whether there is an intercept; it is not penalised.
     """
-
-    convex = True
 
     @with_one_blas_thread
     def __init__(
@@ -96,13 +92,6 @@ class LogisticRegression:
         rows = np.concatenate([p._rows for p in problems])
         stacked._prepare(rows, np.concatenate([p._penalty for p in problems]))
         return stacked
-
-    def init(self, rng: np.random.Generator) -> Vector:
-        """Return zeros (p,)."""
-        return np.zeros(self.layout.size)
-
-    def expect(self, theta: Vector) -> None:
-        """Return None: there are no latent variables."""
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""

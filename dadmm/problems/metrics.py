@@ -17,17 +17,7 @@ LOG_2PI = math.log(2.0 * math.pi)
 def subspace_angle(A: Matrix, B: Matrix) -> Any:
     """Return the largest principal angle between column spaces, in degrees.
 
-    Parameters
-    ----------
-    A : ndarray of shape (..., D, M)
-    B : ndarray of shape (D, M)
-
-    Returns
-    -------
-    angle : float, or ndarray of shape (...)
-
-    Notes
-    -----
+    A is (..., D, M) and B is (D, M). The result is a float, or an array of shape (...).
     The sine is computed from the component of one basis outside the other, so that
     small angles are accurate (Knyazev and Argentati, 2002).
     """
@@ -43,23 +33,11 @@ def subspace_angle(A: Matrix, B: Matrix) -> Any:
 
 
 def consensus_error(theta: Matrix) -> float:
-    """Return the largest relative distance of a node from the mean of all nodes.
-
-    Parameters
-    ----------
-    theta : ndarray of shape (n_nodes, size)
-    """
+    """Return the largest relative distance of a row of theta from the mean of all."""
     mean = theta.mean(axis=0)
     scale = np.linalg.norm(mean)
     worst = np.linalg.norm(theta - mean, axis=1).max()
     return float(worst / scale) if scale > 0 else float(worst)
-
-
-def reconstruction_error(samples: Matrix, W: Matrix, mu: Vector) -> float:
-    """Return the root mean square distance of samples (n, D) from the subspace."""
-    centred = samples - mu
-    basis = np.linalg.qr(W)[0]
-    return float(np.sqrt(np.mean((centred - centred @ basis @ basis.T) ** 2)))
 
 
 class Pooled(NamedTuple):
@@ -73,12 +51,8 @@ class Pooled(NamedTuple):
 def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
     """Return the sufficient statistics of all shards together.
 
-    Parameters
-    ----------
-    counts : ndarray of shape (n_shards,)
-    means : ndarray of shape (n_shards, D)
-    factors : ndarray of shape (rows, D)
-        The scatter factors of all shards, stacked.
+    Each shard has a count and a row of ``means``; ``factors`` are those of all shards,
+    one below the other.
     """
     count = counts.sum()
     mean = counts @ means / count
@@ -104,27 +78,16 @@ class MaximumLikelihood(NamedTuple):
 def ppca_reference(
     data: Pooled | Matrix, n_components: int, *, zero_mean: bool = False
 ) -> MaximumLikelihood:
-    """Return the maximum-likelihood PPCA of all data in closed form.
+    """Return the maximum-likelihood PPCA of all data (n, D) in closed form.
 
-    Parameters
-    ----------
-    data : ndarray of shape (n, D), or Pooled
-    n_components : int
-    zero_mean : bool
-        Fix mu at zero.
-
-    Notes
-    -----
     Tipping and Bishop (1999): with eigenvalues l_1 >= l_2 >= ... of the covariance,
     ``1/a`` is the mean of those beyond M, and ``W = U (L - I / a)^(1/2)``.
     """
     data = data if isinstance(data, Pooled) else summarise(data)
     factor, mu = data.factor, data.mean
     if zero_mean:
-        factor, mu = (
-            np.vstack([factor, math.sqrt(data.n_samples) * mu]),
-            np.zeros_like(mu),
-        )
+        factor = np.vstack([factor, math.sqrt(data.n_samples) * mu])
+        mu = np.zeros_like(mu)
     _, singular, axes = np.linalg.svd(factor, full_matrices=False)
     variances = singular**2 / data.n_samples
     noise = variances[n_components:].sum() / (len(mu) - n_components)
@@ -137,16 +100,9 @@ def ppca_reference(
 def ppca_log_likelihood(
     data: Pooled | Matrix, W: Matrix, mu: Vector, a: float
 ) -> float:
-    """Return the marginal log likelihood of samples under PPCA.
+    """Return the marginal log likelihood of samples (n, D) under PPCA.
 
-    Parameters
-    ----------
-    data : ndarray of shape (n, D), or Pooled
-        With NaN, the likelihood of the observed entries.
-    W : ndarray of shape (D, M)
-    mu : ndarray of shape (D,)
-    a : float
-        Noise precision.
+    With NaN it is the likelihood of the observed entries.
     """
     if not isinstance(data, Pooled):
         if np.isnan(data).any():

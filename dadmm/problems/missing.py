@@ -9,8 +9,9 @@ patterns and O(D M) for each of these rows, whatever the number of samples.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
@@ -25,15 +26,16 @@ from dadmm.data.patterns import (
     posterior,
     precisions,
 )
-from dadmm.problems.ppca import LOG_2PI, PPCA, _precision, check_entries
+from dadmm.problems.checks import check_entries
+from dadmm.problems.ppca import LOG_2PI, PPCA
 from dadmm.problems.stacking import (
-    as_list,
     as_matrix,
     as_scalar,
     as_stacked_matrix,
     as_vector,
     inner_product,
     solve,
+    stack_attributes,
     weighted_sums,
 )
 
@@ -68,8 +70,7 @@ class IncompletePPCA(PPCA):
     ----------
     samples : ndarray of shape (n_samples, D)
         This node's rows, NaN where an entry is missing.
-    n_components : int
-    zero_mean : bool
+    n_components, zero_mean : as in `PPCA`
 
     Notes
     -----
@@ -94,7 +95,7 @@ class IncompletePPCA(PPCA):
     free_offsets = False
 
     def _read(self, samples: Matrix) -> None:
-        check_entries(np.isinf(samples), samples)
+        check_entries("PPCA", "samples", samples, np.isinf(samples))
         samples = samples[~np.isnan(samples).all(axis=1)]
         if not len(samples):
             raise ProblemError(
@@ -106,7 +107,7 @@ class IncompletePPCA(PPCA):
         self._observed = found.mask.T @ found.counts[:, None]  # (D, 1)
         self._unobserved = (self._observed == 0.0).astype(np.float64)
         self._count = float(len(samples))
-        self._entry_count: Any = float(self._observed.sum())
+        self._entry_count, self._most = float(self._observed.sum()), math.inf
         self._ridge = np.diag([1.0] * self.n_components + [0.0] * self.free_offsets)
         self._set(compress(samples - self.mean, found))
 
@@ -128,12 +129,10 @@ class IncompletePPCA(PPCA):
         return *shapes, self.n_components, self.zero_mean
 
     @classmethod
-    def stack(cls, problems: Sequence[Any]) -> IncompletePPCA:
+    def stack(cls, problems: Sequence[Any]) -> Self:
         """Return n problems of one kind as one problem, as `PPCA.stack` does."""
-        stacked = object.__new__(cls)
-        vars(stacked).update(vars(problems[0]))
-        for name in ("mean", "_observed", "_unobserved", "_count", "_entry_count"):
-            setattr(stacked, name, np.array([getattr(p, name) for p in problems]))
+        names = ("mean", "_observed", "_unobserved", "_count", "_entry_count", "_most")
+        stacked: Self = stack_attributes(cls, problems, names)
         fields = zip(*(p._data for p in problems), strict=True)
         stacked._set(Compressed(*map(np.array, fields)))
         return stacked
@@ -222,45 +221,21 @@ class IncompletePPCA(PPCA):
             own = self.mean - np.vecdot(self._loadings(W_new), z_mean)
             mu_new[...] = share * own + (1.0 - share) * held_mu
 
-        misfit = self._misfit(W_new[..., None, :, :], mu_new[..., None, :], stats)
         centre_a = self.layout.views(centre).a
-        known = (self._entry_count, misfit[..., 0], weight, centre_a)
-        cases = zip(*map(as_list, known), strict=True)
-        a_new.flat = [_precision(*case) for case in cases]
+        a_new.flat = self._precisions(W_new, mu_new, stats, weight, centre_a)
         return out
-
-    def objectives(self, thetas: Matrix, stats: Observed) -> Vector:  # type: ignore[override]
-        """Return the expected negative log likelihood of each row, (k,)."""
-        W, mu, a = self.layout.views(thetas)
-        fit = 0.5 * a * self._misfit(W, mu, stats)
-        half = as_vector(0.5 * self._entry_count)
-        found: Vector = fit + half * (LOG_2PI - np.log(a)) + as_vector(stats.prior)
-        return found
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:
         """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""
         return self._infer(theta, samples)[0][:, : self.n_components]
 
     def impute(self, theta: Vector, samples: Matrix) -> tuple[Matrix, Matrix]:
-        """Return the samples with missing entries filled in, and their variances.
+        """Return samples (n, D) with NaN filled in, and the variances (n, D).
 
-        Parameters
-        ----------
-        theta : ndarray of shape (size,)
-        samples : ndarray of shape (n, D)
-            NaN where an entry is missing. They need not be those of this node.
-
-        Returns
-        -------
-        filled : ndarray of shape (n, D)
-            ``mu_d + w_d' E[z_n]`` where an entry was missing; mu in a row of NaN.
-        variances : ndarray of shape (n, D)
-            Of the entries filled in, ``w_d' Cov[z_n] w_d + 1 / a``, which includes the
-            noise. Zero where an entry was observed.
-
-        Notes
-        -----
-        With free offsets, a row of NaN stays NaN and its variances are infinite.
+        The samples need not be those of this node. A missing entry becomes
+        ``mu_d + w_d' E[z_n]``, with variance ``w_d' Cov[z_n] w_d + 1 / a``, which
+        includes the noise. Observed entries have variance zero. With free offsets, a
+        row of NaN stays NaN and its variances are infinite.
         """
         means, covariances, found = self._infer(theta, samples)
         W, mu, a = self.layout.views(theta)
@@ -284,7 +259,7 @@ class IncompletePPCA(PPCA):
             return W
         return np.concatenate([W, np.ones((*W.shape[:-1], 1))], axis=-1)
 
-    def _misfit(self, W: Matrix, mu: Matrix, stats: Observed) -> Vector:  # type: ignore[override]
+    def _misfit(self, W: Matrix, mu: Matrix, stats: Observed) -> Vector:
         """Return ``Q`` for W (..., k, D, M) and mu (..., k, D), shape (..., k)."""
         H = self._loadings(W)
         off = (H - stats.best[..., None, :, :]).swapaxes(-2, -3)  # (..., D, k, K)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from dadmm.core.checks import check_integer
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.problems.linear import checked_number
+from dadmm.problems.checks import checked_array, checked_number, checked_rows
 
 LOG_2PI = math.log(2.0 * math.pi)
 LEAST_COUNT = 1e-100  # of the rows of a component, so that logarithms are finite
@@ -84,7 +84,7 @@ class GaussianMixture:
         means: ArrayLike | None = None,
         scale: float = 1.0,
     ) -> None:
-        self._rows = _checked(X)
+        self._rows = checked_rows(type(self).__name__, X)
         check_integer("n_components", n_components, 1, error=ProblemError)
         self.n_components, self.dimension = int(n_components), self._rows.shape[1]
         self.alpha = checked_number("alpha", alpha)
@@ -199,32 +199,11 @@ def _root(weight: float, slope: Vector, count: Vector) -> Vector:
     return np.where(down, count / (weight * found), found) if down.any() else found
 
 
-def _checked(X: ArrayLike) -> Matrix:
-    try:
-        rows = np.array(X, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise ProblemError(f"GaussianMixture needs rows of numbers: {error}") from None
-    if rows.ndim != 2 or 0 in rows.shape:
-        raise ProblemError(
-            f"GaussianMixture needs X of shape (n, d) with n, d >= 1, got {rows.shape}"
-        )
-    if not np.isfinite(rows).all():
-        row, column = np.argwhere(~np.isfinite(rows))[0]
-        raise ProblemError(
-            f"GaussianMixture needs finite X, but row {row}, column {column} is "
-            f"{rows[row, column]}"
-        )
-    return rows
-
-
 def _checked_means(means: ArrayLike, shape: tuple[int, int]) -> Matrix:
-    try:
-        found = np.array(means, dtype=np.float64)
-    except (TypeError, ValueError):
-        found = np.array(math.nan)
-    if found.shape != shape or not np.isfinite(found).all():
+    found = checked_array("GaussianMixture", "means", means)
+    if found.shape != shape:
         raise ProblemError(
-            f"means must be {shape[0]} rows of {shape[1]} finite numbers, one row per "
-            f"component, got {np.shape(means) if found.ndim else means!r}"
+            f"means must be {shape[0]} rows of {shape[1]} numbers, one row per "
+            f"component, got shape {found.shape}"
         )
     return found

@@ -25,12 +25,6 @@ def upgrade(motion: Matrix, structure: Matrix) -> Reconstruction:
     motion : ndarray of shape (2 F, 3)
         Affine cameras: the x row and the y row of each frame.
     structure : ndarray of shape (N, 3)
-        Affine points.
-
-    Returns
-    -------
-    reconstruction : Reconstruction
-        ``motion Q`` and ``structure Q^-T``, which have the same product.
 
     Notes
     -----
@@ -38,6 +32,7 @@ def upgrade(motion: Matrix, structure: Matrix) -> Reconstruction:
     ``L = Q Q'`` for which the two rows of every frame are orthogonal and equally long,
     with a mean square length of one, in the least-squares sense. Q is its root. It
     exists only if L is positive definite, which needs at least three different views.
+    The result is ``motion Q`` and ``structure Q^-T``.
     """
     x, y = motion[0::2], motion[1::2]
     homogeneous = np.vstack([_products(x, y), _products(x, x) - _products(y, y)])
@@ -56,13 +51,5 @@ def upgrade(motion: Matrix, structure: Matrix) -> Reconstruction:
 
 def _products(u: Matrix, v: Matrix) -> Matrix:
     """Return the coefficients of ``u' L v`` in the six entries of symmetric L."""
-    return np.column_stack(
-        [
-            u[:, 0] * v[:, 0],
-            u[:, 0] * v[:, 1] + u[:, 1] * v[:, 0],
-            u[:, 0] * v[:, 2] + u[:, 2] * v[:, 0],
-            u[:, 1] * v[:, 1],
-            u[:, 1] * v[:, 2] + u[:, 2] * v[:, 1],
-            u[:, 2] * v[:, 2],
-        ]
-    )
+    i, j = np.triu_indices(3)
+    return np.ascontiguousarray(u[:, i] * v[:, j] + (i != j) * u[:, j] * v[:, i])

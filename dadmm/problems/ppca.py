@@ -14,19 +14,20 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadmm.core.checks import MOST, check_integer
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.core.threads import with_one_blas_thread
+from dadmm.problems.checks import check_entries
 from dadmm.problems.stacking import (
     as_list,
     as_matrix,
     as_scalar,
     as_vector,
     inner_product,
+    stack_attributes,
 )
 
 LOG_2PI = math.log(2.0 * math.pi)
@@ -95,10 +96,11 @@ class PPCA:
         self._read(samples)
 
     def _read(self, samples: Matrix) -> None:
-        check_entries(~np.isfinite(samples), samples)
+        check_entries("PPCA", "samples", samples, ~np.isfinite(samples))
         self.mean = samples.mean(axis=0)
         self.factor = triangular(samples - self.mean)
         self._count: Any = float(self.n_samples)  # (n,) in a stack
+        self._entry_count: Any = self._count * self.dimension
         rounding = np.finfo(float).eps * float(np.abs(samples).max())
         self._most: Any = rounding**-2 if rounding else math.inf
 
@@ -114,16 +116,8 @@ class PPCA:
         Its `expect`, `prox` and `objectives` take and return arrays with a leading
         axis of n, and give the same bits as each problem alone.
         """
-        first = problems[0]
-        stacked = object.__new__(PPCA)
-        stacked.layout, stacked.dimension = first.layout, first.dimension
-        stacked.n_components, stacked.zero_mean = first.n_components, first.zero_mean
-        stacked.mean = np.array([p.mean for p in problems])
-        stacked.factor = np.array([p.factor for p in problems])
-        stacked._count = np.array([p._count for p in problems])
-        stacked._most = np.array([p._most for p in problems])
-        stacked._eye = first._eye
-        return stacked
+        names = ("mean", "factor", "_count", "_entry_count", "_most")
+        return stack_attributes(cls, problems, names)
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return a random orthonormal W, mu = 0 and a = 1."""
@@ -179,30 +173,26 @@ class PPCA:
             mu_new *= share
             mu_new += (1.0 - share) * centre_mu
 
-        misfit = self._misfit(W_new[..., None, :, :], mu_new[..., None, :], stats)
-        known = (n * self.dimension, misfit[..., 0], weight, centre_a, self._most)
-        cases = zip(*map(as_list, known), strict=True)
-        a_new.flat = [_precision(*case) for case in cases]
+        a_new.flat = self._precisions(W_new, mu_new, stats, weight, centre_a)
         return out
 
-    def objectives(self, thetas: Matrix, stats: Expected) -> Vector:
+    def _precisions(
+        self, W: Matrix, mu: Vector, stats: Any, weight: Any, centre: Any
+    ) -> list[float]:
+        """Return the new a of each problem, given the new W and mu."""
+        misfit = self._misfit(W[..., None, :, :], mu[..., None, :], stats)
+        known = (self._entry_count, misfit[..., 0], weight, centre, self._most)
+        return [_precision(*case) for case in zip(*map(as_list, known), strict=True)]
+
+    def objectives(self, thetas: Matrix, stats: Any) -> Vector:
         """Return the expected complete-data negative log likelihood of each row.
 
-        EM minimises it in place of equation (14), ``-log p(X_i | theta_i)``.
-
-        Parameters
-        ----------
-        thetas : ndarray of shape (k, size)
-        stats : Expected
-            This node's posterior, which is the same for all rows.
-
-        Returns
-        -------
-        objectives : ndarray of shape (k,)
+        EM minimises it in place of equation (14), ``-log p(X_i | theta_i)``. The
+        posterior ``stats`` is the same for all rows of ``thetas`` (k, size).
         """
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
-        half = as_vector(0.5 * self._count * self.dimension)
+        half = as_vector(0.5 * self._entry_count)
         found: Vector = fit + half * (LOG_2PI - np.log(a)) + as_vector(stats.prior)
         return found
 
@@ -211,7 +201,7 @@ class PPCA:
         W, mu, a = self.layout.views(theta)
         return np.linalg.solve(W.T @ W + self._eye / a, W.T @ (samples - mu).T).T
 
-    def _misfit(self, W: Matrix, mu: Matrix, stats: Expected) -> Vector:
+    def _misfit(self, W: Matrix, mu: Matrix, stats: Any) -> Vector:
         """Return ``E sum |x - mu - W z|^2`` for W (..., k, D, M) and mu (..., k, D)."""
         shift = self.mean[..., None, :] - mu
         shift -= (W @ stats.z_mean[..., None, :, None])[..., 0]
@@ -223,11 +213,7 @@ class PPCA:
 
 
 def _precision(
-    count: float,
-    misfit: float,
-    weight: float,
-    centre: float,
-    most: float = math.inf,
+    count: float, misfit: float, weight: float, centre: float, most: float = math.inf
 ) -> float:
     """Return the positive root of the quadratic for a, without cancellation.
 
@@ -258,13 +244,3 @@ def _checked(samples: Matrix, n_components: int) -> Matrix:
             f"dimensions of the samples, got {n_components}"
         )
     return samples
-
-
-def check_entries(bad: NDArray[np.bool_], samples: Matrix) -> None:
-    """Raise if an entry of the samples is bad, and name the first."""
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise ProblemError(
-            f"PPCA needs finite samples, but row {row}, column {column} is "
-            f"{samples[row, column]}"
-        )

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from dadmm.core.layout import Matrix
+
+T = TypeVar("T")
+
+
+def stack_attributes(kind: type[T], problems: Sequence[T], names: Iterable[str]) -> T:
+    """Return one problem whose named attributes are those of all problems, stacked.
+
+    Its other attributes are those of the first problem.
+    """
+    stacked = object.__new__(kind)
+    vars(stacked).update(vars(problems[0]))
+    for name in names:
+        setattr(stacked, name, np.array([getattr(p, name) for p in problems]))
+    return stacked
 
 
 def as_scalar(scalars: Any) -> Any:

@@ -11,8 +11,6 @@ from dadmm import Topology, solve
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
 
-SIZES = [(30, 5, 2), (4, 6, 2), (2, 6, 3), (1, 4, 1)]  # samples, dimension, components
-
 
 class Alone(PPCA):
     """PPCA that is like no other, so that every node works by itself."""
@@ -24,32 +22,6 @@ def shard(n, dimension, seed=0):
     """Return random samples, some directions longer than others."""
     rng = np.random.default_rng([seed, n, dimension])
     return rng.normal(size=(n, dimension)) * np.arange(1, dimension + 1)
-
-
-@pytest.mark.parametrize("zero_mean", [False, True])
-@pytest.mark.parametrize("size", SIZES)
-def test_stacked_problems_give_the_same_bits(size, zero_mean):
-    n, dimension, M = size
-    problems = [
-        PPCA(shard(n, dimension, seed), M, zero_mean=zero_mean) for seed in range(4)
-    ]
-    rng = np.random.default_rng(0)
-    theta = np.array([problem.init(rng) for problem in problems])
-    centre, weight = rng.normal(size=theta.shape), np.array([0.0, 1e-6, 3.0, 1e6])
-    rows = np.stack([theta, theta + 0.1, 2 * theta], axis=1)
-    stacked = PPCA.stack(problems)
-
-    stats = stacked.expect(theta)
-    new = stacked.prox(theta, stats, centre, weight)
-    values = stacked.objectives(rows, stats)
-
-    for k, problem in enumerate(problems):
-        alone = problem.expect(theta[k])
-        for together, single in zip(stats, alone, strict=True):
-            assert_array_equal(together[k], single)
-        one = problem.prox(theta[k], alone, centre[k], float(weight[k]))
-        assert_array_equal(new[k], one)
-        assert_array_equal(values[k], problem.objectives(rows[k], alone))
 
 
 def test_only_problems_of_one_kind_are_stacked():
@@ -64,7 +36,6 @@ def test_only_problems_of_one_kind_are_stacked():
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_run_does_not_show_which_nodes_worked_together(scheme):
-    """Shards of several sizes and nodes of several degrees: some crews, some alone."""
     topology = Topology.cluster(6)
     shards = [shard(n, 4, seed) for seed, n in enumerate((9, 9, 9, 3, 3, 8))]
     settings = {"scheme": scheme, "max_iter": 60, "tolerance": 0, "record_edges": True}
@@ -94,13 +65,11 @@ def test_a_subclass_with_its_own_step_is_not_stacked():
 
 @pytest.mark.parametrize("samples", [np.zeros((5, 3)), np.ones((5, 3))])
 def test_samples_that_are_all_alike_are_refused_in_one_sentence(samples):
-    """Alone, such a node has no finite minimum; the error names it."""
     with pytest.raises(dadmm.ProblemError, match=r"node 0"):
         dadmm.solve([PPCA(samples, 1)], dadmm.Topology.complete(1), max_iter=5000)
 
 
 def test_a_problem_with_a_kind_but_no_stack_runs_node_by_node():
-    """`kind` is a common word; alone it promises nothing."""
     problems = [PPCA(x, 1) for x in np.random.default_rng(0).standard_normal((3, 6, 3))]
 
     class Wrapped:

@@ -33,7 +33,6 @@ def test_a_run_ends_when_all_are_satisfied(stopping, agreement):
 @pytest.mark.parametrize("agreement", ["neighbours", "global"])
 @pytest.mark.parametrize("stopping", RULES)
 def test_tolerance_zero_runs_exactly_max_iter_iterations(stopping, agreement):
-    """Even long after nothing moves any more, and that is not called convergence."""
     settings = {"stopping": stopping, "agreement": agreement}
     result = solve(
         quadratics(2), Topology.chain(2), tolerance=0, max_iter=400, **settings
@@ -92,7 +91,6 @@ def optimal_clauses(node, before, tolerance):
     ],
 )
 def test_a_node_is_satisfied_by_the_stated_lengths(rule, scheme, clauses):
-    """All lengths of the rule, measured anew from what each node has."""
     tolerance, verdicts = 0.02, []
     last = {i: (math.inf, np.zeros((2, 2))) for i in range(5)}
 

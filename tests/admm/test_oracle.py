@@ -125,7 +125,6 @@ def test_library_meets_the_program(name, t):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_library_meets_the_program_in_its_objectives(name):
-    """f_i of the new parameters under the posterior of the old, constants included."""
     want = oracle(name)
     before = flat(want["W0"], want["mu0"], want["a0"])
     for t in range(len(want["W"])):

@@ -109,7 +109,6 @@ def test_a_scale_is_a_change_of_units(scheme):
 
 
 def test_shared_and_whole_are_inverse():
-    """Also for stacked vectors; a plain layout hands back the vector itself."""
     layout = Layout({"a": (2,), "b": (), "c": (3,)}, ("c",), {"b": 9.0})
     theta = np.arange(1.0, 7.0)
 

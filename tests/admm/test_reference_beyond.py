@@ -72,7 +72,6 @@ def test_library_follows_the_reference(graph, scheme, relaxation):
 @pytest.mark.parametrize("coupling", ["symmetric", "own"])
 @pytest.mark.parametrize("scheme", beyond.SCHEMES)
 def test_small_and_uneven_shards(scheme, coupling):
-    """Some nodes have fewer samples than dimensions; coupling is left to the scheme."""
     case = make_case("cluster", sizes=(1, 3, 12, 1, 2, 5))
     settings = change(
         BUSY,

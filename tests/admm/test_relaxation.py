@@ -1,4 +1,4 @@
-"""Over-relaxation: the textbook's iterations, and the optimum."""
+"""Over-relaxation: the textbook's iterations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 from dadmm import Topology, solve
 from dadmm.penalty import SCHEMES, build
-from tests.support.problems import distance, optimum, quadratics
+from tests.support.problems import quadratics
 
 
 @pytest.mark.parametrize("name", SCHEMES)
@@ -48,7 +48,7 @@ def textbook(problems, topology, eta, alpha, n_iterations):
     return np.array(rows)
 
 
-@pytest.mark.parametrize("alpha", [0.5, 1.0, 1.6, 1.9])
+@pytest.mark.parametrize("alpha", [0.1, 1.0, 1.6, 1.99])
 @pytest.mark.parametrize("graph", ["ring", "cluster", "star"])
 def test_a_fixed_penalty_over_relaxed_is_the_textbooks(graph, alpha):
     """One multiplier and one anchor per edge are enough, for all iterations alike."""
@@ -63,13 +63,3 @@ def test_a_fixed_penalty_over_relaxed_is_the_textbooks(graph, alpha):
 
     want = textbook(problems, topology, 10.0, alpha, 30)
     assert_allclose(seen, want, rtol=0, atol=1e-12 * np.abs(want).max())
-
-
-@pytest.mark.parametrize("alpha", [0.1, 1.99])
-def test_any_relaxation_between_0_and_2_leads_to_the_optimum(alpha):
-    problems = quadratics(3)
-
-    settings = {"scheme": "fixed", "relaxation": alpha, "tolerance": 0}
-    result = solve(problems, Topology.chain(3), max_iter=1500, **settings)
-
-    assert distance(result.theta, optimum(problems)) < 1e-8

@@ -28,15 +28,11 @@ VALUES = {
     f"--max-iter={BIG}": "max_iter must be from 1 to",
     f"--max-iter={DIGITS}": "must be an integer",
     f"--seed={BIG}": "seed must be from 0 to",
-    f"--t-max={BIG}": "t_max must be from 0 to",
-    f"--send-every={BIG}": "send_every must be from 1 to",
     "--n-samples=900000000": "GiB",
-    "--dimension=900000000": "GiB",
     f"--n-components={BIG}": "n_components must be from 1",
     "--checkpoint-seconds=nan": "checkpoint_seconds must be at least 0",
     '--problem-settings={"n_components": "x"}': "n_components must be an integer",
     '--problem-settings={"n_components": 2.5}': "n_components must be an integer",
-    '--problem-settings={"n_components": null}': "n_components must be an integer",
     '--problem-settings={"zero_mean": "no"}': "zero_mean must be true or false",
     f'--problem-settings={{"n_components": 1{"0" * 5000}}}': "must be a JSON object",
     f"--problem-settings={'[' * 10**5}": "must be a JSON object",
@@ -83,7 +79,6 @@ def test_data_that_are_no_data(kind, suffix, tmp_path, capfd):
 @pytest.mark.parametrize("problem", ["ppca", "least_squares", "mixture"])
 @pytest.mark.parametrize("kind", MATRICES)
 def test_numbers_that_are_none(kind, problem, tmp_path, capfd):
-    """So large that their powers overflow."""
     array, words = MATRICES[kind]
     np.save(tmp_path / "data.npy", array)
     given = [*SMALL, "--problem", problem, "--out", tmp_path / "out"]
@@ -157,8 +152,6 @@ def test_measurements_that_are_none(kind, tmp_path, capfd):
 def test_the_library_says_the_same():
     for make, words in (
         (lambda: PPCA(X, "x"), "n_components must be an integer, got 'x'"),
-        (lambda: PPCA(X, 2.5), "n_components must be an integer, got 2.5"),
-        (lambda: Topology.complete(10**6), "at most 200000 nodes"),
         (lambda: Topology.ring(10**30), "at most 200000 nodes"),
         (lambda: Sending(bits="x"), "bits must be an integer"),
         (lambda: Sending(send_every=10**5000), "a number of very many digits"),
@@ -168,7 +161,6 @@ def test_the_library_says_the_same():
 
 
 def test_overflow_names_the_node_and_the_remedy():
-    """Where only the objective shows it."""
     problems = [PPCA(X[:20], 2), PPCA(X[20:] * 1e155, 2)]
     with pytest.raises(DadmmError, match=r"node 1: the objective is .* rescale"):
         solve(problems, Topology.complete(2), scheme="fixed")

@@ -13,19 +13,6 @@ from dadmm import Layout
 PPCA = {"W": (4, 2), "mu": (4,), "a": ()}
 
 
-def test_packing_and_viewing_are_inverse():
-    layout, rng = Layout(PPCA), np.random.default_rng(0)
-    W, mu, a = rng.normal(size=(4, 2)), rng.normal(size=4), rng.normal()
-
-    theta = layout.pack(W=W, mu=mu, a=a)
-
-    assert theta.dtype == np.float64
-    assert theta.flags.c_contiguous
-    for given, found in zip((W, mu, a), layout.views(theta), strict=True):
-        assert_array_equal(found, given)
-    assert_array_equal(layout.pack(**layout.views(theta)._asdict()), theta)
-
-
 @pytest.mark.parametrize("lead", [(), (3,), (3, 2), (0,)])
 def test_parts_of_a_stack_keep_its_leading_axes(lead):
     layout = Layout(PPCA)

@@ -139,11 +139,3 @@ def test_the_main_job_loads_little_over_mpi(tmp_path):
     ended = mpiexec(3, "-c", REPORT, arguments(tmp_path, "a"), heavy, cwd=tmp_path)
 
     assert loaded(ended, 3) == [[0, []]] * 3
-
-
-def test_importing_the_package_does_not_start_mpi():
-    """A library user decides that; nor is anything slow loaded."""
-    heavy = sorted(HEAVY | {"mpi4py"})
-    code = f"import sys, dadmm; assert not set({heavy}) & set(sys.modules)"
-
-    assert python("-c", code).end().code == 0

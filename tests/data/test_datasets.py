@@ -76,7 +76,6 @@ def test_npy_is_mapped_and_read_only(saved):
 
 @pytest.mark.parametrize("dtype", [bool, np.uint8, np.float32, ">f8"])
 def test_numbers_of_any_type_and_shape_can_be_loaded(tmp_path, dtype):
-    """A matrix becomes floats; labels are not a matrix."""
     np.save(tmp_path / "x.npy", np.eye(3).astype(dtype))
     np.save(tmp_path / "labels.npy", np.arange(5))
 
@@ -100,7 +99,6 @@ def test_one_of_several_arrays_is_chosen_by_its_name(tmp_path, suffix):
 
 
 def test_matrices_of_matlab_files_are_named(tmp_path):
-    """With their shapes; cells and text are not offered."""
     cells = np.array([["a", 1.0]], dtype=object)
     io.savemat(tmp_path / "x.mat", {"X": MATRIX, "n": 4, "c": cells, "t": "word"})
     io.savemat(tmp_path / "text.mat", {"t": "word"})

@@ -81,7 +81,6 @@ def test_labels_and_target_may_be_columns_of_one_file(source, labels, target):
 
 
 def test_names_follow_their_columns():
-    """Where the target moves to the end, labels leave, or an archive holds names."""
     text = "a;node;y;b\n" + "".join(f"{k};{k % 3};{2 * k};{3 * k}\n" for k in range(6))
     Path("labels.csv").write_text(text)
     np.savez("names.npz", X=X, y=Y, feature_names=np.array(["u", "v", "w"]))

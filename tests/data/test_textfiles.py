@@ -44,7 +44,6 @@ def test_tables_are_read(tmp_path, text, names, rows):
 
 
 def test_quoted_and_plain_files_give_the_same_bits(tmp_path):
-    """Also where a gap takes the other way through the reader."""
     X = np.random.default_rng(0).standard_normal((50, 3)) ** 5
     lines = [",".join(map(repr, row)) for row in X.tolist()]
     (tmp_path / "plain.csv").write_text("\n".join(lines))

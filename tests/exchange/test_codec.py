@@ -48,7 +48,6 @@ def walk(layout, rows, steps, seed=0, unit=1.0):
 @pytest.mark.parametrize("layout", [LAYOUT, PRIVATE, ONE])
 @pytest.mark.parametrize("unit", [1.0, 1e-30, 1e30])
 def test_both_ends_have_the_same_bits(payload, bits, layout, unit):
-    """After every message, though neither knows what the other does."""
     one = codec.build(payload, layout, bits)
     said = np.zeros((2, layout.shared_size))
     heard = said.copy()
@@ -61,7 +60,6 @@ def test_both_ends_have_the_same_bits(payload, bits, layout, unit):
 @pytest.mark.parametrize(("payload", "bits"), KINDS)
 @pytest.mark.parametrize("unit", [1.0, 1e-30, 1e30])
 def test_what_one_message_leaves_is_bounded(payload, bits, unit):
-    """By a share of the largest difference; of each part, if ranges are its own."""
     one = codec.build(payload, LAYOUT, bits)
     said = np.zeros((3, LAYOUT.size))
     for theta in walk(LAYOUT, 3, 20, seed=1, unit=unit):
@@ -77,7 +75,6 @@ def test_what_one_message_leaves_is_bounded(payload, bits, unit):
 
 @pytest.mark.parametrize(("payload", "bits"), KINDS)
 def test_no_difference_is_sent_as_none(payload, bits):
-    """Nobody moves, and the bytes are plain numbers: no 0/0 anywhere."""
     one = codec.build(payload, LAYOUT, bits)
     (theta,) = walk(LAYOUT, 2, 1)
     said, heard = theta.copy(), theta.copy()
@@ -92,7 +89,6 @@ def test_no_difference_is_sent_as_none(payload, bits):
 @pytest.mark.parametrize("payload", ["float32", "float16"])
 @pytest.mark.parametrize("unit", [1e-300, 1e-160, 1e160, 1e300])
 def test_powers_of_two_reach_as_far_as_doubles_do(payload, unit):
-    """The units of theta do not matter, a half's own range does not either."""
     one = codec.build(payload, LAYOUT)
     (theta,) = walk(LAYOUT, 2, 1, seed=3, unit=unit)
     said = np.zeros_like(theta)
@@ -127,7 +123,6 @@ def decoded(payload, bits, layout, row, heard):
 @pytest.mark.parametrize(("payload", "bits"), KINDS)
 @pytest.mark.parametrize("layout", [LAYOUT, PRIVATE, ONE])
 def test_a_decoder_written_by_hand_finds_the_same(payload, bits, layout):
-    """The format is what its docstring says, to the last bit."""
     one = codec.build(payload, layout, bits)
     said = np.zeros((2, layout.shared_size))
     for theta in walk(layout, 2, 8, seed=4):

@@ -65,7 +65,6 @@ def test_an_old_name_gets_a_sentence_with_the_new_one():
 
 @pytest.mark.parametrize("scheme", [s for s in SCHEMES if s != "fixed"])
 def test_losses_go_with_one_scheme_only(scheme):
-    """All others would need ends that know the same."""
     sentence = f"^drop_probability goes with the scheme fixed only, got '{scheme}'"
     lossy = Sending(drop_probability=0.1)
     with pytest.raises(ConfigError, match=sentence):

@@ -36,7 +36,6 @@ def test_matchings_are_matchings_and_cover_every_edge_once(seed):
 
 
 def test_a_node_sees_its_own_rows():
-    """In the order of its neighbours, one row per turn."""
     schedule = Schedule(4, [[(0, 1), (2, 3)], [(2, 1)], [(3, 2), (1, 2)]])
 
     assert schedule.period == 3
@@ -114,7 +113,6 @@ def backwards(n):
 
 @pytest.mark.parametrize("seed", range(16))
 def test_all_stop_after_the_same_iteration_whatever_the_schedule(seed):
-    """And by a rule only if all were content at one common iteration before."""
     rng = np.random.default_rng(seed)
     schedule = scattered(rng) if seed % 4 else backwards(int(rng.integers(2, 7)))
     n, reach = len(schedule.union), schedule.period * schedule.union.diameter
@@ -138,7 +136,6 @@ def test_all_stop_after_the_same_iteration_whatever_the_schedule(seed):
 
 @pytest.mark.parametrize("n", [2, 4, 6])
 def test_one_discontented_node_keeps_all_going(n):
-    """Though its word takes a whole period for each edge of the way."""
     schedule = backwards(n)
     for unhappy in range(n):
         content = np.ones((400, n), dtype=bool)
@@ -171,7 +168,6 @@ def test_runs_of_a_schedule_stop_together_and_close(rule, agreement, every):
 
 
 def test_a_wish_to_stop_takes_a_period_for_each_edge():
-    """Known before: it is the same number for all schedules of this shape."""
     schedule = backwards(5)
 
     def watch(t, nodes):

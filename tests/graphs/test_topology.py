@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import networkx as nx
@@ -14,7 +12,7 @@ from numpy.testing import assert_array_equal
 from dadmm.core.errors import TopologyError
 from dadmm.graphs import topology as topologies
 from dadmm.graphs.distance import diameter_range, distances
-from dadmm.graphs.topology import GRAPHS, Topology, build, is_named
+from dadmm.graphs.topology import GRAPHS, Topology, build
 
 FILES = Path(__file__).parents[2] / "topologies"
 SIZES = [1, 2, 3, 4, 5, 7, 12, 20, 23]
@@ -277,7 +275,6 @@ def test_directions_and_parallel_edges_are_merged(kind):
 
 @pytest.mark.parametrize("label", ["a", 7, (0, 1), -1])
 def test_other_labels_are_sent_to_networkx(label):
-    """Labels are 0..J-1, and networkx can make them so."""
     graph = nx.Graph([(0, 1), (1, label)])
 
     with pytest.raises(TopologyError, match="convert_node_labels_to_integers"):
@@ -301,6 +298,16 @@ def test_adjacency_matrices_are_read(tmp_path, dtype):
     assert Topology.read(tmp_path / "a.npy") == Topology.star(5)
 
 
+def test_graphml_is_read(tmp_path):
+    """Node labels that are no numbers are named."""
+    nx.write_graphml(nx.cycle_graph(12), tmp_path / "ring.graphml")
+    nx.write_graphml(nx.Graph([("n0", "n1")]), tmp_path / "g.graphml")
+
+    assert Topology.read(tmp_path / "ring.graphml") == Topology.ring(12)
+    with pytest.raises(TopologyError, match=r"g\.graphml: node label 'n0'"):
+        Topology.read(tmp_path / "g.graphml")
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
@@ -309,8 +316,6 @@ def test_adjacency_matrices_are_read(tmp_path, dtype):
         ("0 1\n1 -2\n", "line 2 is '1 -2'"),
         ("1 2\n2 3\n3 1\n", r"edge \(2, 3\) leaves the nodes 0..2"),
         ("0 1\n2\n", "node 2 has no neighbours"),
-        ("0 1\n1 1\n", "node 1 is its own neighbour"),
-        ("0 1\n2 3\n", "not connected"),
         ("# nothing\n", "at least one node, got 0"),
     ],
 )
@@ -354,15 +359,7 @@ def test_broken_files_get_one_sentence(tmp_path, suffix):
         assert "Errno" not in str(caught.value)
 
 
-def test_graphml_labels_that_are_no_numbers_are_named(tmp_path):
-    nx.write_graphml(nx.Graph([("n0", "n1")]), tmp_path / "g.graphml")
-
-    with pytest.raises(TopologyError, match=r"g\.graphml: node label 'n0'"):
-        Topology.read(tmp_path / "g.graphml")
-
-
 def test_a_file_must_fit_the_run():
-    """The sentence says how to start it; without a number the file decides."""
     ring = str(FILES / "ring20.edges")
 
     assert build(ring) == build(ring, 20) == build("ring", 20)
@@ -370,16 +367,11 @@ def test_a_file_must_fit_the_run():
         build(ring, 3)
 
 
-def test_unknown_graphs_are_told_the_names(tmp_path):
+def test_unknown_graphs_and_missing_numbers_are_refused(tmp_path):
     with pytest.raises(TopologyError, match=r"'rnig'; choose .* ring, .* path of a"):
         build("rnig", 5)
     with pytest.raises(TopologyError, match=r"is not a graph file; use one of \.edges"):
         build(str(tmp_path), 5)
-
-
-def test_a_named_graph_needs_a_number():
-    assert is_named("ring")
-    assert not is_named("ring20.edges")
     with pytest.raises(TopologyError, match="needs a number of nodes; give --nodes"):
         build("ring")
 
@@ -391,16 +383,6 @@ def test_files_of_the_paper_are_the_named_graphs(file):
     assert Topology.read(file) == build(name, int(file.stem.removeprefix(name)))
 
 
-def test_graphs_load_neither_networkx_nor_scipy():
-    """Twenty processes import this at once."""
-    code = (
-        "import sys, dadmm.graphs.topology as t; t.build('erdos-renyi', 20).diameter; "
-        "sys.exit(any(name in sys.modules for name in ('networkx', 'scipy')))"
-    )
-
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
-
-
 @pytest.mark.parametrize("name", GRAPHS)
 def test_no_graph_has_no_nodes(name):
     for n in (0, -1):
@@ -409,12 +391,5 @@ def test_no_graph_has_no_nodes(name):
 
 
 def test_only_edge_lists_are_written(tmp_path):
-    """A file could not be read back by its name otherwise."""
     with pytest.raises(TopologyError, match=r"\.edges or \.txt, not .*g\.graphml"):
         Topology.ring(3).write(tmp_path / "g.graphml")
-
-
-def test_graphml_is_read(tmp_path):
-    nx.write_graphml(nx.cycle_graph(12), tmp_path / "ring.graphml")
-
-    assert Topology.read(tmp_path / "ring.graphml") == Topology.ring(12)

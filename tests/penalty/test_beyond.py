@@ -60,7 +60,6 @@ def trace(scheme, graph, kind):
 def test_both_ends_agree_bit_for_bit_with_no_word_about_it(
     scheme, graph, kind, request
 ):
-    """Penalties are equal, multipliers opposite; what messages say is not read."""
     etas, theta = trace(scheme, graph, kind)
     request.getfixturevalue("poisoned")
     again, same = trace(scheme, graph, kind)
@@ -121,7 +120,6 @@ def test_the_spectral_ratio_moves_every_third_iteration():
 
 
 def test_an_edge_at_rest_keeps_its_penalty():
-    """Where neither multiplier nor anchor has moved since, whatever they are."""
     scheme = SpectralRatio(eta0=1.0)
     third = scheme.update(begin(scheme), sight(3))
 
@@ -166,7 +164,6 @@ def test_global_balance_doubles_and_halves_by_the_residuals_of_all():
 
 @pytest.mark.parametrize("agreement", ["neighbours", "global"])
 def test_every_node_knows_the_residuals_of_all_one_iteration_later(agreement):
-    """As one collective tells, beside the votes if there are any."""
     problems, topology, lengths = quadratics(5), Topology.ring(5), []
 
     def watch(t, nodes):

@@ -41,14 +41,12 @@ def test_all_that_a_penalty_may_ever_move_is_bounded(scale):
 
 
 def test_where_only_one_side_has_moved_the_bound_decides():
-    """0 or infinity: the end of the range that the move points to."""
     assert rules.spectral_ratio(full(0), full(1), full(1), full(1)) == 0.0
     assert rules.spectral_ratio(full(1), full(0), full(1), full(1)) == math.inf
 
 
 @pytest.mark.parametrize("size", [0.0, 1.0, 1e9])
 def test_noise_has_no_spectral_ratio(size):
-    """Nothing has moved, or by less than rounding, on both sides."""
     quiet, loud = full(0.5e-13 * size), full(2e-13 * size)
 
     assert np.isnan(rules.spectral_ratio(quiet, quiet, full(size), full(size)))

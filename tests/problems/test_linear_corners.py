@@ -35,7 +35,6 @@ def degenerate(seed):
 
 @pytest.mark.parametrize("name", NAMES[:-1])
 def test_degenerate_designs_are_solved_exactly(name):
-    """At weight zero, where many points may be best, as at any other."""
     for seed in range(60):
         X, y, centre = degenerate(seed)
         case = Case(name, X, y)
@@ -61,15 +60,6 @@ def test_a_singular_design_gives_the_shortest_solution(shape):
         assert_allclose(x, np.linalg.pinv(X) @ y, rtol=1e-12, atol=1e-14)
 
 
-def test_directions_without_data_stay_at_the_centre():
-    X, y, centre = data(3, 6)
-    outside = np.linalg.svd(X)[2][3:]
-
-    for weight in (1e-8, 1.0, 1e12):
-        x = LeastSquares(X, y, **BARE).prox(centre, None, centre, weight)
-        assert_allclose(outside @ x, outside @ centre, rtol=1e-12)
-
-
 def test_a_perfect_fit_far_from_zero_has_no_error():
     """The objective is a sum of squares: nothing of |y|^2 = 1e18 is left over."""
     X, _, theta = data(50, 4)
@@ -92,7 +82,6 @@ def test_a_step_of_least_squares_is_independent_of_the_number_of_rows():
 
 
 def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
-    """Whether or not all signs could be guessed at once, and from any start."""
     for seed in range(30):
         X, y, centre = data(8, 12, seed)
         problem = Lasso(X, y, 0.3)
@@ -106,28 +95,7 @@ def test_one_sign_at_a_time_leads_to_the_same_point(monkeypatch):
         assert_array_equal(np.sign(searched), np.sign(guessed))
 
 
-def test_a_narrow_band_is_the_median():
-    y = data(21, 1)[1]
-
-    problem = Huber(np.ones((21, 1)), y, 1e-9, **BARE)
-    x = problem.prox(np.zeros(1), None, np.zeros(1), 0.0)
-
-    assert_allclose(x[0], np.median(y), atol=1e-8)
-
-
-def test_it_does_not_matter_how_wrong_an_outlier_is():
-    X, y, centre = data(30, 4)
-    steps = []
-    for error in (1e2, 1e9):
-        y[3] = error
-        problem = Huber(X, y, 1.0, **BARE)
-        steps.append(problem.prox(0 * centre, None, centre, 1.0))
-
-    assert_allclose(steps[1], steps[0], rtol=1e-12)
-
-
 def test_all_rows_may_be_outliers_at_first():
-    """Then the objective has no curvature of its own to step by."""
     X, y, centre = data(40, 5)
     case = Case("huber", X, y)
     problem = Huber(X, y, 0.7, **BARE)
@@ -141,10 +109,9 @@ def test_all_rows_may_be_outliers_at_first():
 
 def test_errors_of_exactly_delta_do_not_stop_the_search():
     """Two values and a band that just reaches both: the mean, as for squares."""
-    X, centre = np.ones((2, 1)), np.zeros(1)
+    problem = Huber(np.ones((2, 1)), np.array([-1.0, 1.0]), 1.0, **BARE)
 
-    problem = Huber(X, np.array([-1.0, 1.0]), 1.0, **BARE)
-    x = problem.prox(centre + 5, None, centre, 0.0)
+    x = problem.prox(np.full(1, 5.0), None, np.zeros(1), 0.0)
 
     assert_allclose(x, [0.0], atol=1e-15)
 
@@ -168,7 +135,6 @@ def test_labels_may_be_zero_and_one_or_plus_and_minus_one():
 
 @pytest.mark.parametrize("label", [0, 1, -1])
 def test_a_node_with_one_class_is_pulled_towards_it_by_its_weight(label):
-    """Only without a weight has it no finite minimum."""
     X, _, centre = labelled(10, 3)
     problem = LogisticRegression(X, np.full(10, label), 0.1)
 
@@ -179,7 +145,6 @@ def test_a_node_with_one_class_is_pulled_towards_it_by_its_weight(label):
 
 
 def test_separable_classes_are_separated():
-    """Without weight and penalty the steps go on to infinity, but end."""
     X, _, centre = labelled(15, 3)
     problem = LogisticRegression(X, X[:, 0] > 0.1, 0.0)
 
@@ -192,7 +157,6 @@ def test_separable_classes_are_separated():
 
 @pytest.mark.parametrize("weight", [1e-6, 1e-2, 1.0])
 def test_saturated_starts_are_left(weight):
-    """Where all losses are straight or flat, and a Newton step leaps."""
     X, y, centre = labelled(25, 4)
     case = Case("logistic with intercept", 50 * X, y)
 
@@ -206,7 +170,6 @@ def test_saturated_starts_are_left(weight):
 
 
 def test_equal_columns_share_their_coefficient():
-    """Without weight and penalty, the shortest of all best points."""
     X, y, centre = labelled(40, 3)
     X[:, 1] = X[:, 0]
 

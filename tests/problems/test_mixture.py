@@ -98,7 +98,6 @@ def test_outside_its_domain_the_objective_is_infinite():
 
 
 def test_a_step_without_weight_is_the_m_step_of_em():
-    """By the formulas of every textbook, and the floor."""
     problem = GaussianMixture(ROWS, 3, alpha=0.2)
     theta = random_theta(problem)
     shares = np.exp(log_joint(theta, problem, ROWS))
@@ -144,41 +143,9 @@ def test_a_component_without_rows_stays_finite():
     assert found.weights[1] < 1e-90
 
 
-def test_all_nodes_start_alike():
-    nodes = [GaussianMixture(rows, 3) for rows in shard.split(ROWS, 4)]
-    starts = [node.init(np.random.default_rng(5)) for node in nodes]
-    given = GaussianMixture(ROWS, 3, means=START, scale=0.5)
-    found = given.layout.views(given.init(np.random.default_rng(5)))
-
-    for start in starts[1:]:
-        assert_array_equal(start, starts[0])
-    assert_array_equal(found.means, START)
-    assert_array_equal(found.precisions, np.tile(4.0 * np.eye(2), (3, 1, 1)))
-    assert_array_equal(found.weights, np.full(3, 1 / 3))
-
-
-def test_em_agrees_with_scikit_learn():
-    mixture = pytest.importorskip("sklearn.mixture", reason="needs scikit-learn")
-    ours = GaussianMixture(ROWS, 3, alpha=0.0, means=START)
-    theirs = mixture.GaussianMixture(
-        3, means_init=START, precisions_init=np.tile(np.eye(2), (3, 1, 1)),
-        weights_init=np.full(3, 1 / 3), reg_covar=0.0, tol=1e-14, max_iter=5000,
-    ).fit(ROWS)  # fmt: skip
-
-    theta = em(ours)
-
-    means, precisions, weights = ours.layout.views(theta)
-    assert_allclose(means, theirs.means_, rtol=1e-6, atol=1e-8)
-    assert_allclose(precisions, theirs.precisions_, rtol=1e-6, atol=1e-6)
-    assert_allclose(weights, theirs.weights_, rtol=1e-6)
-    assert_allclose(
-        -objective(theta, ours, ROWS) / len(ROWS), theirs.score(ROWS), rtol=1e-10
-    )
-
-
 WRONG = {
     "needs X of shape (n, d) with n, d >= 1, got (120,)": ((ROWS[:, 0], 3), {}),
-    "needs rows of numbers": (([["a"]], 3), {}),
+    "needs X of numbers": (([["a"]], 3), {}),
     "needs finite X, but row 1, column 0 is nan": (
         (np.where(np.arange(8).reshape(4, 2) == 2, np.nan, 1.0), 3), {},
     ),
@@ -187,10 +154,10 @@ WRONG = {
         (ROWS, 3), {"alpha": -1},
     ),
     "scale must be a number, positive and finite, got 0": ((ROWS, 3), {"scale": 0}),
-    "means must be 3 rows of 2 finite numbers, one row per component, got (2, 2)": (
+    "means must be 3 rows of 2 numbers, one row per component, got shape (2, 2)": (
         (ROWS, 3), {"means": START[:2]},
     ),
-    "one row per component, got 'there'": ((ROWS, 3), {"means": "there"}),
+    "GaussianMixture needs means of numbers": ((ROWS, 3), {"means": "there"}),
 }  # fmt: skip
 
 
@@ -232,28 +199,7 @@ def test_the_network_finds_what_em_finds_on_all_rows(graph, sort):
     assert objective(em(nodes[0]), pooled, ROWS) - objective(best, pooled, ROWS) > 1.0
 
 
-def test_a_run_does_not_depend_on_the_unit():
-
-    def run(unit):
-        nodes = [
-            GaussianMixture(
-                unit * rows, 3, alpha=0.01 * unit**2, means=unit * START, scale=unit / 2
-            )
-            for rows in blocks(sort=False)
-        ]
-        settings = {"tolerance": 0, "max_iter": 30, "record": False}
-        return solve(nodes, Topology.ring(5), **settings)
-
-    one, big = run(1.0), run(1024.0)
-    one, big = one.layout.views(one.theta), big.layout.views(big.theta)
-
-    assert_allclose(big.means, 1024.0 * one.means, rtol=1e-6)
-    assert_allclose(big.precisions, one.precisions / 1024.0**2, rtol=1e-6, atol=1e-12)
-    assert_allclose(big.weights, one.weights, rtol=1e-6)
-
-
 def test_a_run_needs_no_data(tmp_path, monkeypatch):
-    """It clusters some that are drawn; the floor is shared among the nodes."""
     monkeypatch.chdir(tmp_path)
     given = json.dumps({"means": START.tolist(), "scale": 0.5})
     words = ["--problem", "mixture", "--n-samples", 120, "--dimension", 2, "--nodes", 3]

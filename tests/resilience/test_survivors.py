@@ -49,7 +49,6 @@ def test_survivors_reach_the_optimum_of_their_own_data(seed):
 
 @pytest.mark.parametrize("seed", [1, pytest.param(6, marks=pytest.mark.slow)])
 def test_a_death_among_survivors_who_have_not_met_is_survived(seed):
-    """They go back once more, to the state that they were about to go on from."""
     ended = openmpi.start(5, *program("survivors.py"), seed, "opening").end()
 
     assert ended.code == 0, ended.err
@@ -125,7 +124,6 @@ def check_folder(folder: Path, nodes: list[int]) -> None:
 
 
 def test_an_mpi_that_cannot_is_refused(tmp_path):
-    """In one sentence, before anything is written."""
     words = ("-m", "dadmm.run", "--on-failure", "continue", "--out", "run")
     ended = mpiexec(2, *words, cwd=tmp_path)
 
@@ -137,7 +135,6 @@ def test_an_mpi_that_cannot_is_refused(tmp_path):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_parts_are_the_connected_components(seed):
-    """As networkx sees them, in the order of their first nodes."""
     rng = np.random.default_rng(seed)
     graph = random_graph(rng, int(rng.integers(2, 12)))
     alive = np.flatnonzero(rng.random(len(graph)) < 0.7).tolist()
@@ -150,7 +147,6 @@ def test_parts_are_the_connected_components(seed):
 
 
 def test_a_part_keeps_its_edges_and_their_turns():
-    """Numbered anew, in the old order."""
     schedule = Schedule(5, [[(0, 1), (2, 3)], [(1, 2), (3, 4)], [(0, 4)]])
 
     graph, turns = recovery.restrict(schedule.union, schedule, (2, 3, 4))
@@ -164,7 +160,6 @@ def test_a_part_keeps_its_edges_and_their_turns():
 
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_scheme_forgets_lost_edges(name):
-    """And knows the others as before."""
     scheme, kept = build(name), np.array([True, False, True])
     anchors = np.arange(6.0).reshape(3, 2)
     before = scheme.start(scheme.init(3, 4.0, 2), np.array([1.0, 2.0, 3.0]), anchors)
@@ -193,7 +188,6 @@ def test_recent_states_are_copies_and_few():
 
 @pytest.mark.parametrize("capacity_used", [1, 3, 7])
 def test_rows_go_back_and_on(tmp_path, capacity_used):
-    """In memory and in a file, flushed or not, with fewer rows afterwards."""
     memory = MemorySink()
     tables = [
         RowBuffer(3, 2, memory, seconds=0 if capacity_used == 1 else 60),
@@ -221,7 +215,6 @@ def test_rows_go_back_and_on(tmp_path, capacity_used):
 
 
 def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
-    """All its neighbours died."""
     table = EdgeRows(2, PartFile(tmp_path / "part.csv", [(1, 0), (1, 2)]))
     table.next_rows()[:] = 1.0
     table.rewind_to(1, np.array([False, False]))

@@ -28,7 +28,6 @@ def judged(result):
 @pytest.mark.parametrize("graph", ["ring", "chain"])
 @pytest.mark.parametrize("stopping", ["optimality", "residuals", "objective"])
 def test_the_ending_is_that_of_the_recorded_criteria(stopping, graph):
-    """All nodes meet all of them from the next iteration on, as long as counts."""
     topology = getattr(Topology, graph)(5)
     result = solve(quadratics(5), topology, stopping=stopping, tolerance=1e-6)
     ending, over = result.ending, judged(result)
@@ -100,7 +99,6 @@ def test_a_long_graph_is_named():
 
 
 def test_the_part_of_theta_that_is_furthest_from_its_limit_is_named():
-    """One part disagrees, the other one is the same from the start."""
     own = []
     for row in np.eye(3):
         problem = Quadratic(np.eye(5), np.array([1.0, 1.0, *(10.0 * row)]))
@@ -137,7 +135,6 @@ def test_a_run_that_still_falls_is_told_how_long():
 
 
 def test_units_are_looked_at_in_the_rows_of_one_node():
-    """Columns apart from each other; and all of them from 1, if theta has parts."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((50, 3))
     result = solve(quadratics(5), RING, tolerance=1e-14, max_iter=35)
@@ -155,7 +152,6 @@ def test_units_are_looked_at_in_the_rows_of_one_node():
 
 
 def test_a_standstill_of_a_problem_that_is_not_convex_is_named():
-    """As its trail tells: it stands still far from the limits."""
     result = solve(quadratics(5), RING, tolerance=1e-9, max_iter=35)
     still = replace(result.ending, trail=np.full(40, 50.0), factor=50.0)
     assert advise(replace(result, ending=still)).endswith(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -85,16 +83,6 @@ def test_the_result_names_its_parts():
     assert_allclose(result.objectives, values, rtol=1e-14)
 
 
-def test_the_seconds_of_all_nodes_fit_into_those_of_the_run():
-    start = perf_counter()
-    seconds = solve(quadratics(5), RING, max_iter=100, tolerance=0).seconds
-    elapsed = perf_counter() - start
-
-    assert all(phase.shape == (5,) for phase in seconds)
-    assert min(map(np.min, seconds)) > 0
-    assert np.sum(seconds) < elapsed
-
-
 def test_the_history_has_a_row_per_node_and_iteration():
     sums = {"sum": lambda theta: theta.sum(), "first": lambda theta: theta[0]}
     result = solve(quadratics(5), RING, max_iter=30, tolerance=0, observe=sums)
@@ -111,6 +99,7 @@ def test_the_history_has_a_row_per_node_and_iteration():
     for name, total in result.seconds._asdict().items():
         if name != "observe":  # its column is one iteration behind
             assert_allclose(history[f"{name}_seconds"].sum(axis=0), total)
+            assert total.shape == (5,)
     with pytest.raises(
         KeyError, match="no column 'angle'; there are objective, primal"
     ):

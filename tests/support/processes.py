@@ -132,11 +132,7 @@ def python(*arguments: object, cwd: Path | None = None, **env: str) -> Job:
 
 def mpi_python(n: int, *arguments: object, cwd: Path | None = None, **env: str) -> Job:
     """Start a Python on each of n ranks; skip the test without mpiexec."""
-    mpiexec = find_mpiexec()
-    if mpiexec is None:
-        pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
-    command = [mpiexec, "-n", str(n), sys.executable, *map(str, arguments)]
-    return Job(command, cwd, variables(**env))
+    return mpi_groups((n, *arguments), cwd=cwd, **env)
 
 
 def mpi_groups(*groups: Sequence[object], cwd: Path | None = None, **env: str) -> Job:

@@ -81,25 +81,16 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
     X, y, odd = own(X), own(y), COMM.rank == 2
     gap = np.where(np.arange(5) == 1, np.inf if odd else 1.0, X)
     many = LogisticRegression(comm=COMM)
+    other = y > 0 if odd else np.array(["a", "b"])[(y > 0) * 1]
     for estimator, rows, targets, words in (
-        (
-            Ridge(),
-            X[:, : 4 if odd else 5],
-            y,
-            "features is 5 on rank 0 and 4 on rank 2",
-        ),
+        (Ridge(), X[:, : 4 if odd else 5], y, "features is 5 on rank 0 and 4 on rank"),
         (Ridge(2.0 if odd else 1.0), X, y, "alpha is 1.0 on rank 0 and 2.0 on rank 2"),
         (Ridge(), gap, y, "rank 2: Input X contains infinity"),
         (PPCA(), X[:0] if odd else X, y, "rank 2: Found array with 0 sample(s)"),
         (Ridge(), X, y[:3] if odd else y, "rank 2: Found input variables with inconsi"),
         (Ridge(n_nodes=3), X, y, "n_nodes is 3 but there are 4 ranks"),
         (many, X, y, "Unknown label type: continuous"),
-        (
-            many,
-            X,
-            y > 0 if odd else np.array(["a", "b"])[(y > 0) * 1],
-            "all numbers or",
-        ),
+        (many, X, other, "all numbers or"),
         (many, X, np.ones(len(X)), "all labels are of one class, 1.0"),
         (PPCA(), 0 * X, y, "all samples are equal"),
         (PPCA(), X + np.where(np.arange(5) == 3, np.nan, 0), y, "feature 3 is missing"),

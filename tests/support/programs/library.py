@@ -10,6 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import Topology
+from tests.support.problems import Quadratic
 from tests.support.programs.parity import build, compare
 
 COMM = MPI.COMM_WORLD
@@ -117,34 +118,14 @@ def check_one_rank_stops_all() -> None:
     assert (ours.iterations, ours.reason) == (2 * chain.diameter, "max_seconds")
 
 
-class Quadratic:
-    """A user's own problem, 1/2 |x - target|^2."""
-
-    def __init__(self, target: float) -> None:
-        self.layout = dadmm.Layout.of(x=(3,))
-        self.target = np.full(3, target)
-
-    def init(self, rng: np.random.Generator) -> np.ndarray:
-        return rng.standard_normal(3)
-
-    def expect(self, theta: np.ndarray) -> None:
-        return None
-
-    def prox(self, theta, stats, centre, weight):
-        return (self.target + weight * centre) / (1.0 + weight)
-
-    def objectives(self, thetas, stats):
-        return 0.5 * ((thetas - self.target) ** 2).sum(axis=1)
-
-
 def check_a_users_own_problem_is_solved() -> None:
     """The mean of the targets, on every node, from whatever starting point."""
-    own, theta0 = Quadratic(COMM.rank), np.zeros((COMM.size, 3))
+    everyone = [Quadratic(np.eye(3), np.full(3, float(i))) for i in range(COMM.size)]
+    own, theta0 = everyone[COMM.rank], np.zeros((COMM.size, 3))
     settings = {"eta0": 1.0, "tolerance": 0.0, "max_iter": 120, "theta0": theta0}
     ours = dadmm.solve(own, RING, comm=COMM, **settings)
 
     assert_allclose(ours.theta, np.full((COMM.size, 3), 1.5), atol=1e-6)
-    everyone = [Quadratic(i) for i in range(COMM.size)]
     compare(ours, dadmm.solve(everyone, RING, **settings))
 
 

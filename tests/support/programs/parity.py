@@ -1,6 +1,6 @@
 """Runs over MPI and in one process give the same bits: one node per rank.
 
-Usage: keystone.py GRAPH... Every rank takes part in every run over MPI; then each
+Usage: parity.py GRAPH... Every rank takes part in every run over MPI; then each
 repeats some of the runs by itself, in process, and compares.
 """
 

@@ -7,6 +7,7 @@ not on the lists below raises: a new way of sending has to be added here first.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,10 @@ QUIET = {
     "rank", "size", "Get_group", "Recv", "Recv_init", "Ibarrier", "Free", "Abort",
 }  # fmt: skip
 MAKING = {"Dup", "Split", "Split_type"}
+COLLECTIVES = {  # and who gets what each rank puts in
+    "Iallreduce": "everybody", "Iallgather": "everybody", "Iallgatherv": "everybody",
+    "Ireduce": "rank 0", "Igather": "rank 0", "Igatherv": "rank 0",
+}  # fmt: skip
 LIBRARY = {
     "Exception", "Request", "REQUEST_NULL", "IN_PLACE", "MAX", "MIN", "SUM",
     "COMM_TYPE_SHARED", "UNDEFINED", "Get_library_version",
@@ -63,7 +68,15 @@ class Comm:
         if name in MAKING:
             make = getattr(self.real, name)
             return lambda *args, **more: Comm(make(*args, **more), self.tape)
+        if name in COLLECTIVES:
+            return partial(self._collective, name, COLLECTIVES[name])
         raise Unknown(f"{name} of a communicator is not recorded")
+
+    def _collective(
+        self, name: str, to: str, sent: Any, *args: Any, **more: Any
+    ) -> Any:
+        self.record(name, to, sent)
+        return getattr(self.real, name)(sent, *args, **more)
 
     def record(self, method: str, to: str, buffer: Any) -> None:
         array = buffer[0] if isinstance(buffer, list | tuple) else buffer
@@ -96,30 +109,6 @@ class Comm:
             "Allreduce", "everybody", received if sent is MPI.IN_PLACE else sent
         )
         self.real.Allreduce(sent, received, op=op)
-
-    def _collective(
-        self, name: str, to: str, sent: Any, *args: Any, **more: Any
-    ) -> Any:
-        self.record(name, to, sent)
-        return getattr(self.real, name)(sent, *args, **more)
-
-    def Iallreduce(self, *args: Any, **more: Any) -> Any:
-        return self._collective("Iallreduce", "everybody", *args, **more)
-
-    def Ireduce(self, *args: Any, **more: Any) -> Any:
-        return self._collective("Ireduce", "rank 0", *args, **more)
-
-    def Iallgather(self, *args: Any) -> Any:
-        return self._collective("Iallgather", "everybody", *args)
-
-    def Iallgatherv(self, *args: Any) -> Any:
-        return self._collective("Iallgatherv", "everybody", *args)
-
-    def Igather(self, *args: Any) -> Any:
-        return self._collective("Igather", "rank 0", *args)
-
-    def Igatherv(self, *args: Any) -> Any:
-        return self._collective("Igatherv", "rank 0", *args)
 
 
 class Library:

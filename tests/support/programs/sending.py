@@ -23,14 +23,9 @@ OPTIONS = (
     {"censor": 0.3, "censor_decay": 0.9},
     {"send_every": 3},
     {"edge_sleep": 0.7},
-    {
-        "payload": "quantised",
-        "bits": 3,
-        "censor": 0.2,
-        "edge_sleep": 0.7,
-        "send_every": 2,
-    },
-)
+    {"payload": "quantised", "bits": 3, "censor": 0.2, "edge_sleep": 0.7,
+     "send_every": 2},
+)  # fmt: skip
 TURNS = ("", "matchings", "ring,star")
 # so loose that the rule stops the runs
 STOPPING = {"tolerance": 50.0, "max_iter": 80, "record_edges": True}
@@ -39,12 +34,11 @@ STOPPING = {"tolerance": 50.0, "max_iter": 80, "record_edges": True}
 def cases(n_nodes: int) -> list:
     """Return the graph and the settings of every run."""
     cluster = topology.build("cluster", n_nodes)
-    graphs = {
-        "": (cluster, None),
-        "matchings": (cluster, Schedule.matchings(cluster)),
-    }
     several = Schedule.build(["ring", "star"], n_nodes)
-    graphs["ring,star"] = several.union, several
+    graphs = {
+        "": (cluster, None), "matchings": (cluster, Schedule.matchings(cluster)),
+        "ring,star": (several.union, several),
+    }  # fmt: skip
     chosen = [(turns, {}) for turns in TURNS[1:]]
     chosen += [("", it) for it in OPTIONS] + [(t, OPTIONS[-1]) for t in TURNS[1:]]
     found = [
