@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 from dadmm.cli import setup
 from dadmm.cli.config import RunConfig
-from dadmm.exchange.world import connect
+from dadmm.exchange.world import Checks, connect
 from dadmm.resilience import checkpoint
 from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.solver.solve import solve
@@ -53,8 +53,9 @@ def main() -> None:
     config = RunConfig(
         topology=given.topology, dimension=given.dimension, tolerance=0.0
     )
-    graph, _ = setup.graph(world, config)
-    samples = setup.shards(world, config, graph.n_nodes).samples
+    built = setup.build_graph(world, config)
+    graph, _ = setup.share_graph(world, config, built)
+    samples = setup.shards(world, config, graph.n_nodes, Checks(world)).samples
     problem = setup.problems(config, samples, graph.n_nodes)[world.rank]
     folder = Path(world.share(tempfile.mkdtemp() if world.rank == 0 else ""))
 

@@ -107,7 +107,9 @@ def contest(
     The transports take turns, in blocks of swaps and in another order each round. A
     block lasts as long as for the rank it lasts longest.
     """
-    own = WAITS[crowded(comm)]  # what "auto" comes to
+    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    own = WAITS[crowded(host)]  # what "auto" comes to
+    host.Free()
     gather = waiting(comm, own)
     with ExitStack() as stack:
         swaps = transports(comm, topology, size, own, stack)

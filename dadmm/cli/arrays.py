@@ -17,41 +17,45 @@ from dadmm.solver.result import Result
 
 def build(
     world: World,
-    problems: dict[int, Any],
     result: Result,
     features: Names,
+    frames: Matrix | None,
     adrift: bool,
 ) -> dict[str, Any]:
     """Return the arrays of result.npz, all of them on rank 0.
 
     These are the parts of theta by name, the edges with their penalties and traffic,
     structure and motion of sfm, and the names of the features, if there are any.
+    ``frames`` is the motion of all cameras, as `gather_motion` returns it.
     """
     found: dict[str, Any] = result.layout.views(result.theta)._asdict()
     found |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
-    found |= _reconstruct(world, problems, result, adrift)
+    if frames is not None and world.rank == 0:
+        found |= _reconstruct(frames, result, adrift)
     found |= {} if features is None else {"feature_names": np.array(features)}
     traffic = result.traffic._asdict().items()
     return found | {name: value for name, value in traffic if name.startswith("edge_")}
 
 
-def _reconstruct(
-    world: World, problems: dict[int, Any], result: Result, adrift: bool
-) -> dict[str, Any]:
-    """Return structure and motion of sfm after the metric upgrade, on rank 0.
-
-    Rank 0 gathers the motion of all cameras. A structure that is ``adrift``, known up
-    to a translation, is centred at the origin.
-    """
+def gather_motion(
+    world: World, problems: dict[int, Any], result: Result
+) -> Matrix | None:
+    """Return the motion of all cameras on rank 0, or None if the problem is not sfm."""
     cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
     if not cameras:
-        return {}
-    own = np.vstack([p.motion(result.of(i)) for i, p in cameras.items()])
+        return None
+    return world.gather(np.vstack([p.motion(result.of(i)) for i, p in cameras.items()]))
+
+
+def _reconstruct(frames: Matrix, result: Result, adrift: bool) -> dict[str, Any]:
+    """Return structure and motion of sfm after the metric upgrade.
+
+    A structure that is ``adrift``, known up to a translation, is centred at the origin.
+    """
     structure = result.layout.views(result.theta.mean(axis=0)).W
     if adrift:
         structure = structure - structure.mean(axis=0)
-    rows = world.gather(own)
-    return {} if world.rank else motion.upgrade(rows, structure)._asdict()
+    return motion.upgrade(frames, structure)._asdict()
 
 
 def write_imputed(

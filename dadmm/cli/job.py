@@ -6,8 +6,11 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from time import monotonic
 from typing import Any
+
+import numpy as np
 
 from dadmm.admm.algorithm import Callback
 from dadmm.cli import arrays, report, run_directory, setup, summary, targets
@@ -19,7 +22,7 @@ from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
 from dadmm.data.textfiles import Names
 from dadmm.exchange import identity
-from dadmm.exchange.world import collectively
+from dadmm.exchange.world import Checks, collectively, host
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.result import Result
@@ -31,27 +34,43 @@ OK, NOT_CONVERGED = 0, 3  # exit codes
 def run(world: World, argv: Sequence[str], signals: Signals) -> int:
     """Run the job on this rank, and return the exit code, the same on all ranks."""
     started = monotonic()
-    config, dry_run, resume = read(world, argv)
-    if dry_run:
+    checks = Checks(world)
+    given = checks.run(lambda: read(argv))
+    checks.compare(lambda: settings_of(given))
+    built = None
+    if isinstance(given, CommandLine) and not given.dry_run:
+        config, resume = given.config, given.resume
+        if config.on_failure == "continue":
+            checks.run(world.check_fault_tolerance)
+        built = checks.run(lambda: setup.build_graph(world, config))
+        checks.compare(lambda: setup.graph_facts(config, built))
+    hosts = [own["host"] for own in checks.gather(host=host())]
+    if isinstance(given, SystemExit):
+        raise given
+    if given.dry_run:
         from dadmm.cli.privacy import leaving  # only a dry run needs it
 
-        print_out(config.to_toml() + leaving(config))
+        print_out(given.config.to_toml() + leaving(given.config))
         return OK
-    if config.on_failure == "continue":
-        collectively(world, world.check_fault_tolerance)
-    graph, schedule = setup.graph(world, config)
-    world.compare({"graph": identity.of_graph(graph, schedule)})
-    hosts = setup.place(world, config, graph)  # from here on, rank i has node i
-    data = setup.shards(world, config, graph.n_nodes)
-    samples, truth = data.samples, data.truth
-    problems = collectively(world, setup.problems, config, samples, graph.n_nodes)
+    graph, schedule = setup.share_graph(world, config, built)
+    hosts = setup.place(world, config, graph, hosts)  # from here on, rank i has node i
+    checks = Checks(world)
+    data = setup.shards(world, config, graph.n_nodes, checks)
+    problems = checks.run(lambda: setup.problems(config, data.samples, graph.n_nodes))
+    features = checks.run(lambda: setup.features(config, data, problems))
+    about = checks.run(lambda: targets.describe(list(problems.values())))
+    process = [world.number, host(), os.getpid()]
+    everyone = checks.gather(about=about, process=process)
     notice = report.notice_of_gathering(world, config)
     if notice is not None and not config.quiet:
         print_out(f"{notice}\n")
-    features = collectively(world, setup.features, config, data, problems)
-    known = targets.gather(world, config, list(problems.values()), truth)
+    samples, truth = data.samples, data.truth
+    described = [own["about"] for own in everyone]
+    own = list(problems.values())
+    known = targets.gather(world, config, graph, own, truth, described)
+    processes = [own["process"] for own in everyone]
     directory = run_directory.begin(
-        world, config, resume, graph, schedule, samples, known.observe
+        world, config, resume, graph, schedule, samples, known.observe, processes
     )
     try:
         result = solve_watched(
@@ -62,7 +81,10 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
             if world.rank == 0:  # the lowest rank that is left prints from now on
                 sys.stdout = sys.__stdout__
             hosts = [hosts[i] for i in result.nodes]
-            known = targets.gather(world, config, list(problems.values()), truth)
+            described = [their["about"] for their in Checks(world).gather(about=about)]
+            known = targets.gather(
+                world, config, result.topology, own, truth, described
+            )
         write_results(
             world, config, problems, samples, features, known, directory, result, hosts,
             started,
@@ -85,53 +107,49 @@ def write_results(
     started: float,
 ) -> None:
     """Write the results, and print the report."""
-    collectively(world, directory.parts.close)
+    frames = arrays.gather_motion(world, problems, result)
+
+    def write_nodes() -> dict[str, np.ndarray]:
+        directory.parts.close()
+        if known.gaps:
+            arrays.write_imputed(directory.parts.home, problems, samples, result)
+        return arrays.build(world, result, features, frames, known.adrift)
+
+    content = collectively(world, write_nodes)
     elapsed, start = monotonic() - started, directory.checkpoints.start
     numbers = summary.build(
         world, config, result, known, samples.values(), hosts, elapsed, start, features
     )
-    content = collectively(
-        world, arrays.build, world, problems, result, features, known.adrift
-    )
-    if known.gaps:
-        collectively(
-            world, arrays.write_imputed, directory.parts.home, problems, samples, result
-        )
     calls, data = world.sent()
     numbers |= {"outside_calls": calls, "outside_bytes": data}
-    folder = collectively(
-        world, run_directory.finish, world, directory, result, numbers, content
-    )
-    collectively(world, directory.checkpoints.close)  # last: results are written
+
+    def write_all() -> Path:
+        folder = run_directory.finish(world, directory, result, numbers, content)
+        directory.checkpoints.close()  # last: results are written
+        return folder
+
+    folder = collectively(world, write_all)
     if world.rank == 0 and not config.quiet:
         print_out(f"{report.text(config, numbers, folder)}\n")
 
 
-def read(world: World, argv: Sequence[str]) -> CommandLine:
-    """Return the command line, after checking that all ranks have the same.
+def read(argv: Sequence[str]) -> CommandLine | SystemExit:
+    """Return the command line, or the exit after --help or --version has printed."""
+    try:
+        return RunConfig.from_argv(argv)
+    except SystemExit as leaving:
+        return leaving
 
-    Each rank reads its own command line and files.
-    """
-    printed: SystemExit | None = None  # by --help or --version
 
-    def parse() -> CommandLine | None:
-        nonlocal printed
-        try:
-            return RunConfig.from_argv(argv)
-        except SystemExit as leaving:
-            printed = leaving
-            return None
-
-    found = collectively(world, parse)
-    given: dict[str, Any] = {"--help or --version": printed is not None}
-    if found is not None:
-        settings = asdict(found.config).items()
-        given |= {name: value for name, value in settings if name not in PER_RANK}
-        given |= {"--dry-run": found.dry_run, "--resume": str(found.resume)}
-    world.compare(identity.versions() | identity.settings(given))
-    if found is None:
-        raise printed or SystemExit
-    return found
+def settings_of(given: CommandLine | SystemExit) -> identity.Facts:
+    """Return versions and settings, which must be the same on all ranks."""
+    printed = isinstance(given, SystemExit)
+    found: dict[str, Any] = {"--help or --version": printed}
+    if not isinstance(given, SystemExit):
+        settings = asdict(given.config).items()
+        found |= {name: value for name, value in settings if name not in PER_RANK}
+        found |= {"--dry-run": given.dry_run, "--resume": str(given.resume)}
+    return identity.versions() | identity.settings(found)
 
 
 def solve_watched(

@@ -174,12 +174,9 @@ def _observed(
         return {}
     parts = result.layout.views(result.theta.mean(axis=0))
     own = [
-        (np.isnan(x).sum(), x.size, metrics.ppca_log_likelihood(x, *parts))
+        np.array([np.isnan(x).sum(), x.size, metrics.ppca_log_likelihood(x, *parts)])
         for x in samples
     ]
-    table = world.gather(np.array(own))
-    if world.rank:
-        return {}
-    missing, entries, likelihood = table.sum(axis=0).tolist()
+    missing, entries, likelihood = world.reduce(result.topology, own).tolist()
     found = {"missing": missing / entries}
     return found if targets.adrift else found | {"log_likelihood": likelihood}

@@ -75,9 +75,12 @@ class MPIExchange:
         self.rank_failure: tuple[type[Exception], ...] = ()
         if survives:
             self.rank_failure = (MPI.Exception,)
-        self._wait = waiting(self._comm, wait)
         rank = self._comm.rank
         neighbours = topology.neighbours[rank]
+        host = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
+        self._wait = waiting(host, wait)
+        self._far = elsewhere(self._comm, host, neighbours)
+        host.Free()
         shape = len(neighbours), width
         out, box = np.zeros(shape, dtype=np.uint8), np.zeros(shape, dtype=np.uint8)
         self._lengths = np.zeros(len(neighbours), dtype=np.int64)
@@ -92,7 +95,6 @@ class MPIExchange:
         self._sends: dict[tuple[int, int, int], Any] = {}  # by source, row and length
         self._planned = self._lengths.tobytes()
         self._plans = [Plan([], [], [])] * 2  # of these lengths, used in turn
-        self._far = elsewhere(self._comm, neighbours)
         self._sources = (out, *(out.copy() for _ in range(2 * self._far)))
         self._pending: list[list[MPI.Prequest]] = [[], []]  # late sends, by turn
         self._turn = 0
@@ -254,9 +256,7 @@ class MPIExchange:
         self._comm.Free()
 
 
-def elsewhere(comm: MPI.Comm, ranks: Sequence[int]) -> bool:
-    """Return whether any of these ranks is on another host."""
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
+def elsewhere(comm: MPI.Comm, host: MPI.Comm, ranks: Sequence[int]) -> bool:
+    """Return whether any of these ranks of ``comm`` is not on this host."""
     here = comm.Get_group().Translate_ranks(list(ranks), host.Get_group())
-    host.Free()
     return MPI.UNDEFINED in list(here)

@@ -17,11 +17,19 @@ POLL_INTERVAL = 50e-6  # seconds; the usual timer makes it 100e-6; 200e-6 is as 
 _test_all = MPI.Request.Testall
 
 
-def waiting(comm: MPI.Comm, wait: str) -> Callable[[Sequence[MPI.Request]], Any]:
-    """Return the function that waits for requests: ``wait`` is one of `WAITS`."""
+def waiting(host: MPI.Comm, wait: str) -> Callable[[Sequence[MPI.Request]], Any]:
+    """Return the function that waits for requests.
+
+    Parameters
+    ----------
+    host : MPI.Comm
+        The ranks of this host.
+    wait : str
+        One of `WAITS`.
+    """
     check_wait(wait)
     if wait == "auto":
-        wait = "poll" if crowded(comm) else "block"
+        wait = "poll" if crowded(host) else "block"
     return poll if wait == "poll" else MPI.Request.Waitall
 
 
@@ -39,14 +47,11 @@ def poll(requests: Sequence[MPI.Request]) -> None:
         time.sleep(POLL_INTERVAL)
 
 
-def crowded(comm: MPI.Comm) -> bool:
+def crowded(host: MPI.Comm) -> bool:
     """Return whether this host has more ranks than cores they may use."""
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     allowed = os.sched_getaffinity(0)
     mine = np.zeros(4096, dtype=np.uint8)
     mine[list(allowed)] = 1
     cores = np.empty_like(mine)  # of all ranks: some launchers pin each rank to one
     wait_sleeping(host.Iallreduce(mine, cores, op=MPI.MAX), mine)
-    ranks = host.size
-    host.Free()
-    return bool(ranks > int(cores.sum()))
+    return bool(host.size > int(cores.sum()))

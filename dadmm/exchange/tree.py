@@ -93,6 +93,7 @@ class TreeReduction:
             if i in self._children:
                 self._children[i].append(j)
         self._pending: list[tuple[Any, Frame]] = []  # requests and what they send
+        self._offsets = topology.offsets
         self.sent = np.zeros((len(edges), 2), dtype=np.int64)
 
     def reduce(self, values: Mapping[int, Any], merge: Merge = np.add) -> Any:
@@ -133,6 +134,11 @@ class TreeReduction:
         self._finish()
         return whole
 
+    def sent_by(self, node: int) -> Integers:
+        """Return the messages and bytes of a hosted node to its neighbours so far."""
+        start, end = self._offsets[node : node + 2]
+        return self.sent[start:end]
+
     def _give(self, value: Any, child: int, row: int, to: int) -> Any:
         """Send a value between a child and its parent, in the message ``row``."""
         here, length = to == self._rank, _length(value)
@@ -161,12 +167,16 @@ class TreeReduction:
         return _unpack(frame)
 
     def _finish(self) -> None:
-        """Wait until all messages of this process have been received."""
-        if self._pending:
-            from dadmm.exchange.mpi_wait import poll
+        """Wait until all messages of this process are sent, and count them."""
+        if self._comm is None:
+            return
+        from dadmm.exchange.collectives import count
+        from dadmm.exchange.mpi_wait import poll
 
+        if self._pending:
             poll([request for request, _ in self._pending])
-            self._pending.clear()
+        count(*(frame for _, frame in self._pending))
+        self._pending.clear()
 
 
 def _as_array(value: Any) -> Any:

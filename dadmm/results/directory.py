@@ -179,7 +179,7 @@ def _measure(part: Path, last: int) -> tuple[int, int]:
         return part_files.measure(file, last)[:2]
 
 
-def write_ranks_file(folder: Path, places: Sequence[str]) -> None:
+def write_ranks_file(folder: Path, processes: Sequence[tuple[int, str, int]]) -> None:
     """Write ranks.csv so that the launch command can identify failed ranks.
 
     Also write the folder's path to the file that ``DADMM_RUN_FILE`` names, if it is
@@ -188,15 +188,15 @@ def write_ranks_file(folder: Path, places: Sequence[str]) -> None:
     Parameters
     ----------
     folder : Path
-    places : sequence of str
-        "rank host pid" of each node; empty for a run without MPI, which has no file.
+    processes : sequence of (int, str, int)
+        Rank, host and process number of each node; empty for a run without MPI, which
+        has no file.
     """
-    if places:
-        rows = []
-        for node, place in enumerate(places):
-            rank, host, pid = place.split(" ")
-            rows.append((int(rank), f"{rank},{node},{host},{pid}\n"))
-        lines = [line for _, line in sorted(rows)]
+    if processes:
+        rows = sorted(
+            (r, node, host, pid) for node, (r, host, pid) in enumerate(processes)
+        )
+        lines = [f"{rank},{node},{host},{pid}\n" for rank, node, host, pid in rows]
         write_text(folder / "ranks.csv", "".join(["rank,node,host,pid\n", *lines]))
     if file := os.environ.get("DADMM_RUN_FILE"):
         # the run continues without it

@@ -5,13 +5,14 @@ columns have mean zero. So rows are centred and divided by the size of the noise
 start is the closed-form solution of the rows of one node, which it sends to all. If the
 noise is small, EM finds the subspace long before the variances inside it. These have a
 closed form given the subspace, or an approximation of it if entries are missing. All of
-this needs a few small collectives outside the iterations: rank 0 adds up the sums of
-the nodes and sends the total to all.
+this needs a few small sums over all nodes outside the iterations, along a spanning tree
+of the graph.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.data.patterns import posterior
 
+Total = Callable[[Any], Vector]
 JITTER = 1e-3  # of the start, in units of the noise: with it, zero axes can grow
 
 
@@ -39,7 +41,7 @@ def spectrum(rows: Matrix) -> Spectrum:
 
 
 def scale(
-    world: World, rows: list[Matrix], spectra: list[Spectrum], n_components: int
+    total: Total, rows: list[Matrix], spectra: list[Spectrum], n_components: int
 ) -> float:
     """Return an estimate of the standard deviation of the noise.
 
@@ -48,7 +50,8 @@ def scale(
 
     Parameters
     ----------
-    world : World
+    total : callable
+        Adds up rows of numbers, one of each node of this process, over all nodes.
     rows : list of ndarray of shape (n_i, D)
         Of the nodes of this process, centred.
     spectra : list of Spectrum
@@ -60,22 +63,23 @@ def scale(
         freedom = max(n - 1 - n_components, 0) * (D - n_components)
         left = squares[n_components:].sum() if freedom else 0.0
         table.append([freedom, left, own.size, np.vdot(own, own)])
-    freedom, left, size, total = world.total(np.array(table)).tolist()
-    if total == 0.0:
+    freedom, left, size, square = total(table).tolist()
+    if square == 0.0:
         raise ProblemError("all samples are equal; PPCA needs samples that vary")
-    if freedom > 0.0 and left / freedom > 1e-14 * total / size:
+    if freedom > 0.0 and left / freedom > 1e-14 * square / size:
         return float(np.sqrt(left / freedom))
-    return float(np.sqrt(total / size))
+    return float(np.sqrt(square / size))
 
 
 def variances(
-    world: World, rows: list[Matrix], basis: Matrix
+    total: Total, rows: list[Matrix], basis: Matrix
 ) -> tuple[Matrix, Vector, float]:
     """Return the maximum-likelihood variances given the subspace.
 
     Parameters
     ----------
-    world : World
+    total : callable
+        Adds up rows of numbers, one of each node of this process, over all nodes.
     rows : list of ndarray of shape (n_i, D)
         Of the nodes of this process, minus the mean of all nodes.
     basis : ndarray of shape (D, M)
@@ -96,19 +100,20 @@ def variances(
         inner = own @ basis
         left = own - inner @ basis.T
         table.append([len(own), np.vdot(left, left), *(inner.T @ inner).ravel()])
-    n, left, *squares = world.total(np.array(table)).tolist()
+    n, left, *squares = total(table).tolist()
     inside, turn = np.linalg.eigh(np.reshape(squares, (M, M)) / n)
     return basis @ turn[:, ::-1], inside[::-1].copy(), left / (n * (D - M))
 
 
 def rescale_latent(
-    world: World, rows: list[Matrix], W: Matrix, mu: Vector, a: float
+    total: Total, rows: list[Matrix], W: Matrix, mu: Vector, a: float
 ) -> Matrix:
     """Return W (D, M) such that the latent variables of all rows have covariance one.
 
     Parameters
     ----------
-    world : World
+    total : callable
+        Adds up rows of numbers, one of each node of this process, over all nodes.
     rows : list of ndarray of shape (n_i, D)
         Of the nodes of this process, with NaN where an entry is missing.
     W, mu, a
@@ -124,7 +129,7 @@ def rescale_latent(
         means, covariances, found = posterior(own, W, mu, a, np.eye(M))
         squares = means.T @ means + np.tensordot(found.counts, covariances, axes=1)
         table.append([len(own), *squares.ravel()])
-    n, *squares = world.total(np.array(table)).tolist()
+    n, *squares = total(table).tolist()
     return np.asarray(W @ np.linalg.cholesky(np.reshape(squares, (M, M)) / n))
 
 

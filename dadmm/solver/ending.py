@@ -11,6 +11,7 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.stopping import CRITERIA, TRAIL, Rule, stride
 from dadmm.core.layout import Vector
+from dadmm.exchange.tree import TreeReduction
 from dadmm.resilience.runner import HostedNodes, NodeFactory
 
 
@@ -107,7 +108,11 @@ class Ending:
 
 
 def find(
-    local: HostedNodes, factory: NodeFactory, iterations: int, converged: bool
+    local: HostedNodes,
+    factory: NodeFactory,
+    tree: TreeReduction,
+    iterations: int,
+    converged: bool,
 ) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
     rule, global_stopping, node = factory.rule, local.global_stopping, local.nodes[0]
@@ -118,16 +123,14 @@ def find(
         assert global_stopping is not None
         standings = [global_stopping.standing] * len(local.nodes)
     heard = iterations - 1 if together else iterations
-    own = []
-    for each in standings:
+    own = {}
+    for i, each in zip(local.exchange.hosted, standings, strict=True):
         t, verdict = each.hurdle(heard) if converged else each.unmet
         worst = verdict.worst
-        own.append((t, worst, verdict[worst], (-1, *verdict[3:])[worst], *each.trail))
-    rows = local.exchange.collect(np.array(own))
-    found, trails = rows[:, :-TRAIL], rows[:, -TRAIL:]
-    # the latest; of several, the furthest from its limit
-    k = int(np.lexsort((-found[:, 2], -found[:, 0]))[0])
-    iteration, criterion, factor, part = found[k].tolist()
+        about = t, verdict[worst], -i, worst, (-1, *verdict[3:])[worst]
+        own[i] = np.array([*about, *each.trail])
+    whole = tree.reduce(own, _merge)
+    iteration, factor, k, criterion, part = whole[:-TRAIL].tolist()
     names = node.layout.names
     spacing = stride(max(heard, 1))
     return Ending(
@@ -135,10 +138,10 @@ def find(
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
         part=None if part < 0 else names[int(part)],
-        node=None if together else local.names[k],
+        node=None if together else local.names[-int(k)],
         iteration=int(iteration),
         factor=factor,
-        trail=trails[:, : -(-heard // spacing)].max(axis=0),
+        trail=whole[-TRAIL:][: -(-heard // spacing)],
         spacing=spacing,
         patience=standings[0].patience,
         delay=standings[0].delay + together,
@@ -147,3 +150,19 @@ def find(
         convex=bool(getattr(node.problem, "convex", False)),
         init=factory.init,
     )
+
+
+def _merge(mine: Vector, other: Vector) -> Vector:
+    """Return the criterion that was met last, and the largest factors of the trails.
+
+    Of criteria that were met in the same iteration, it is the one that was furthest
+    from its limit; of several such, that of the lowest node.
+    """
+    latest = max(mine, other, key=_order)
+    trail = np.maximum(mine[-TRAIL:], other[-TRAIL:])
+    return np.concatenate([latest[:-TRAIL], trail])
+
+
+def _order(row: Vector) -> tuple[float, float, float]:
+    iteration, factor, minus_node = row[:3].tolist()
+    return iteration, -1.0 if math.isnan(factor) else factor, minus_node

@@ -12,6 +12,7 @@ from dadmm.admm.certificate import Certificate, distance_bound
 from dadmm.admm.node import PHASES, Node
 from dadmm.core.interfaces import Exchange, Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.runner import HostedNodes, NodeFactory
 from dadmm.results.history import History, Recorder
@@ -121,8 +122,13 @@ def gather(
 
     ``before`` has the seconds (4,) of nodes in earlier sessions of the run.
     """
-    exchange, nodes = local.exchange, local.nodes
+    exchange, nodes, topology = local.exchange, local.nodes, local.topology
     layout = nodes[0].layout
+    comm = exchange.comm
+    tree = TreeReduction(topology, comm)
+    ending = find(local, factory, tree, iterations, reason == "converged")
+    if comm is not None:
+        comm.Free()
     none = np.zeros(len(PHASES))
     own = [
         (*node.theta, node.objective, *node.total_seconds,
@@ -130,38 +136,73 @@ def gather(
          node.disagreement, node.residual, node.gap, node.lag)
         for node in nodes
     ]  # fmt: skip
-    table = exchange.collect(np.array(own))
+    history = recorder.tables()
+    (table, node_rows), (edges, edge_rows) = _collect(
+        exchange,
+        topology,
+        [np.array(own), history[0]],
+        [_edges(nodes, exchange, tree), history[1]],
+    )
     measured = table[:, layout.size + 1 :].T.copy()
-    eta = np.concatenate([node.penalty.eta for node in nodes])
+    eta, *counts = edges.T.copy()
     return Result(
-        topology=local.topology,
+        topology=topology,
         layout=layout,
         theta=table[:, : layout.size].copy(),
-        eta=exchange.collect(eta[:, None])[:, 0],
+        eta=eta,
         objectives=table[:, layout.size].copy(),
         reason=reason,
         iterations=iterations,
         certificate=Certificate(*measured[2 * len(PHASES) :]),
-        ending=find(local, factory, iterations, reason == "converged"),
-        traffic=_traffic(nodes, exchange, local.topology),
+        ending=ending,
+        traffic=_traffic(np.array(counts, dtype=np.int64), exchange, topology),
         seconds=Seconds(*measured[len(PHASES) : 2 * len(PHASES)]),
         seconds_of_all_sessions=Seconds(*measured[: len(PHASES)]),
-        history=recorder.history(exchange),
+        history=recorder.history(node_rows, edge_rows),
         nodes=np.array(local.names),
         lost=tuple(local.lost),
         component_root=local.component_root,
     )
 
 
-def _traffic(nodes: Sequence[Node], exchange: Exchange, topology: Topology) -> Traffic:
-    """Return the number of messages and bytes that all nodes have sent."""
-    own = [
-        np.column_stack([exchange.sent[i], node.links.silent, node.links.lost])
-        for i, node in zip(exchange.hosted, nodes, strict=True)
+def _collect(
+    exchange: Exchange,
+    topology: Topology,
+    by_node: list[Matrix],
+    by_edge: list[Matrix],
+) -> tuple[list[Matrix], list[Matrix]]:
+    """Return the tables of all processes, on every process, by one gathering."""
+    tables = [*by_node, *by_edge]
+    if len(exchange.hosted) == topology.n_nodes:
+        return by_node, by_edge
+    flat = np.concatenate([table.ravel() for table in tables])
+    whole = exchange.collect(flat[:, None])[:, 0]
+    ones = np.ones_like(topology.degrees)  # a rank has one node
+    rows = np.array([ones] * len(by_node) + [topology.degrees] * len(by_edge))
+    lengths = (rows.T * [table.shape[1] for table in tables]).ravel()
+    pieces = np.split(whole, lengths.cumsum()[:-1])
+    found = [
+        np.concatenate(pieces[k :: len(tables)]).reshape(rows[k].sum(), table.shape[1])
+        for k, table in enumerate(tables)
     ]
-    counts = exchange.collect(np.vstack(own)).astype(np.int64)
-    messages, data, silent, lost = counts.T.copy()
+    return found[: len(by_node)], found[len(by_node) :]
+
+
+def _edges(nodes: Sequence[Node], exchange: Exchange, tree: TreeReduction) -> Matrix:
+    """Return penalties and traffic of the edges of hosted nodes, (n_edges, 7)."""
+    own = [
+        np.column_stack(
+            [node.penalty.eta, exchange.sent[i], node.links.silent, node.links.lost,
+             tree.sent_by(i)]
+        )
+        for i, node in zip(exchange.hosted, nodes, strict=True)
+    ]  # fmt: skip
+    return np.vstack(own)
+
+
+def _traffic(counts: np.ndarray, exchange: Exchange, topology: Topology) -> Traffic:
+    """Return the number of messages and bytes that all nodes have sent."""
+    messages, data, silent, lost, *tree = counts
     # receivers count lost payloads, so the sender's row is the reverse edge
-    return Traffic(
-        messages, data, silent, lost[topology.reverse], *exchange.collectives
-    )
+    lost = lost[topology.reverse]
+    return Traffic(messages, data, silent, lost, *exchange.collectives, *tree)
