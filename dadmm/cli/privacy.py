@@ -33,12 +33,13 @@ def _first(config: RunConfig) -> list[str]:
     found = [
         rows,
         *_columns(config),
-        "to all nodes: host name, a hash of the settings, error messages",
-        "to rank 0: process id, and number or names of parameters",
+        "to all nodes: host name, process id, a hash of the settings, error messages, "
+        "and number or names of parameters",
     ]
     if config.has_subspace and config.data is not None:
         found.append(
-            "to rank 0, if entries are missing: how many of each column are observed"
+            "to a neighbour, if entries are missing: how many of each column are "
+            "observed, added up over a part of the graph"
         )
     if config.has_subspace and config.compares:
         found.append(
@@ -88,14 +89,16 @@ def _last(config: RunConfig) -> list[str]:
     """Return the data that are sent after the last iteration."""
     found = [
         "to all nodes, at the end: parameters, objective, penalties, residuals, "
-        "seconds, progress of the stopping rule, and counts of messages"
+        "seconds, and counts of messages",
+        "to a neighbour, at the end: the slowest progress of the stopping rule in a "
+        "part of the graph",
     ]
     if config.problem == "sfm":
         found.append("to rank 0, at the end: the motion of the camera, by frame")
     if config.has_subspace:
         found.append(
-            "to rank 0, at the end, if entries are missing: how many, and the log "
-            "likelihood of the rows"
+            "to a neighbour, at the end, if entries are missing: how many, and the log "
+            "likelihood of the rows, added up over a part of the graph"
         )
     return found
 
