@@ -207,6 +207,10 @@ class Exchange(Protocol):
         """
 
     @property
+    def private_comm(self) -> Any:
+        """The communicator of the messages, for use between swaps; None without MPI."""
+
+    @property
     def comm(self) -> Any:
         """A communicator of these ranks, which the caller keeps; None without MPI."""
 

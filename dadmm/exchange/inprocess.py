@@ -37,7 +37,7 @@ class InProcessExchange:
         self.sent = {i: self._sent[rows[i]] for i in self.hosted}
 
     rank_failure: tuple[type[Exception], ...] = ()  # there is no other process
-    comm = None
+    comm = private_comm = None
 
     def all_finished(self, finished: bool) -> bool:
         """Return ``finished``: there is no other process."""

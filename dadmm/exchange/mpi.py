@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from dadmm.core.errors import TopologyError
 from dadmm.core.layout import Matrix
 from dadmm.exchange import fault_tolerance
-from dadmm.exchange.collectives import collect, count
+from dadmm.exchange.collectives import collect, count, wait_sleeping
 from dadmm.exchange.mpi_library import MPI
-from dadmm.exchange.mpi_wait import waiting
+from dadmm.exchange.mpi_wait import find_hosts, waiting
 from dadmm.graphs.topology import Topology
 
 SHORT = 8192  # bytes of a message that every MPI sends eagerly
@@ -70,17 +70,17 @@ class MPIExchange:
                 f"the graph has {topology.n_nodes} nodes but MPI started {comm.size} "
                 f"processes; run mpiexec -n {topology.n_nodes}"
             )
-        self._comm = comm.Dup()
+        self._comm, request = comm.Idup()
+        wait_sleeping(request)
         self._made_of = width, wait, survives
         self.rank_failure: tuple[type[Exception], ...] = ()
         if survives:
             self.rank_failure = (MPI.Exception,)
         rank = self._comm.rank
         neighbours = topology.neighbours[rank]
-        host = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
-        self._wait = waiting(host, wait)
-        self._far = elsewhere(self._comm, host, neighbours)
-        host.Free()
+        hosts, crowded = find_hosts(self._comm)
+        self._wait = waiting(wait, crowded)
+        self._far = bool((hosts[list(neighbours)] != hosts[rank]).any())
         shape = len(neighbours), width
         out, box = np.zeros(shape, dtype=np.uint8), np.zeros(shape, dtype=np.uint8)
         self._lengths = np.zeros(len(neighbours), dtype=np.int64)
@@ -231,6 +231,11 @@ class MPIExchange:
                 request.Wait()
 
     @property
+    def private_comm(self) -> Any:
+        """The communicator of the messages; between swaps nothing is under way."""
+        return self._comm
+
+    @property
     def comm(self) -> Any:
         """A new communicator of these ranks, which the caller keeps."""
         return self._comm.Dup()
@@ -254,9 +259,3 @@ class MPIExchange:
         for request in (*self._receives, *self._sends.values()):
             request.Free()
         self._comm.Free()
-
-
-def elsewhere(comm: MPI.Comm, host: MPI.Comm, ranks: Sequence[int]) -> bool:
-    """Return whether any of these ranks of ``comm`` is not on this host."""
-    here = comm.Get_group().Translate_ranks(list(ranks), host.Get_group())
-    return MPI.UNDEFINED in list(here)

@@ -124,11 +124,8 @@ def gather(
     """
     exchange, nodes, topology = local.exchange, local.nodes, local.topology
     layout = nodes[0].layout
-    comm = exchange.comm
-    tree = TreeReduction(topology, comm)
+    tree = TreeReduction(topology, exchange.private_comm)
     ending = find(local, factory, tree, iterations, reason == "converged")
-    if comm is not None:
-        comm.Free()
     none = np.zeros(len(PHASES))
     own = [
         (*node.theta, node.objective, *node.total_seconds,
