@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -125,14 +127,18 @@ def _columns(config: RunConfig, rows: Matrix) -> Matrix:
 
 
 def _versions() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version  # slow to import
+    """Return the versions of installed packages, from the names of their records.
 
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = "not installed"
+    `importlib.metadata` reads the records, too, and takes 40 ms.
+    """
+    found = dict.fromkeys(PACKAGES, "not installed")
+    for folder in reversed(sys.path):  # the first has precedence
+        with suppress(OSError):
+            for name in os.listdir(folder or "."):
+                stem, _, kind = name.rpartition(".")
+                package, *version = stem.split("-")
+                if kind in ("dist-info", "egg-info") and package in found and version:
+                    found[package] = version[0]
     return found
 
 
