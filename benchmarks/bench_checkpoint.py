@@ -18,7 +18,7 @@ from mpi4py import MPI
 from benchmarks.shared.commands import parser_of, seconds_of
 from dadmm.cli import setup
 from dadmm.cli.config import RunConfig
-from dadmm.exchange.world import connect
+from dadmm.exchange.world import Checks, connect
 from dadmm.resilience import checkpoint
 from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.solver.solve import solve
@@ -51,8 +51,9 @@ def main() -> None:
     config = RunConfig(
         topology=given.topology, dimension=given.dimension, tolerance=0.0
     )
-    graph, _ = setup.graph(world, config)
-    samples = setup.shards(world, config, graph.n_nodes).samples
+    built = setup.build_graph(world, config)
+    graph, _ = setup.share_graph(world, config, built)
+    samples = setup.shards(world, config, graph.n_nodes, Checks(world)).samples
     problem = setup.problems(config, samples, graph.n_nodes)[world.rank]
     folder = Path(world.share(tempfile.mkdtemp() if world.rank == 0 else ""))
 

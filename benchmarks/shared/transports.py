@@ -20,7 +20,7 @@ from benchmarks.shared.commands import seconds_of
 from dadmm.exchange.collectives import wait_sleeping
 from dadmm.exchange.mpi import MPIExchange
 from dadmm.exchange.mpi_library import MPI
-from dadmm.exchange.mpi_wait import POLL_INTERVAL, crowded, waiting
+from dadmm.exchange.mpi_wait import POLL_INTERVAL, find_hosts, waiting
 from dadmm.exchange.mpi_world import MPIWorld
 from dadmm.graphs.topology import Topology
 
@@ -103,8 +103,9 @@ def contest(
     The transports take turns, in blocks of swaps and in another order each round. A
     block lasts as long as for the rank it lasts longest.
     """
-    own = WAITS[crowded(comm)]  # what "auto" comes to
-    gather = waiting(comm, own)
+    crowded = find_hosts(comm).crowded
+    own = WAITS[crowded]  # what "auto" comes to
+    gather = waiting(own, crowded)
     with ExitStack() as stack:
         swaps = transports(comm, topology, size, own, stack)
         names = list(swaps)

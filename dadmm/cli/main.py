@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -29,7 +30,7 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.data.textfiles import Names
 from dadmm.exchange import identity
 from dadmm.exchange.launch_link import connect_to_launcher
-from dadmm.exchange.world import collectively, connect
+from dadmm.exchange.world import Checks, collectively, connect, host
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.solver.result import Result
@@ -88,27 +89,43 @@ def _end_all_ranks(world: World, error: Exception) -> NoReturn:
 def run(world: World, argv: Sequence[str], signals: Signals) -> int:
     """Run the job on this rank, and return the exit code, the same on all ranks."""
     started = monotonic()
-    config, dry_run, resume = read(world, argv)
-    if dry_run:
+    checks = Checks(world)
+    given = checks.run(lambda: read(argv))
+    checks.compare(lambda: settings_of(given))
+    built = None
+    if isinstance(given, CommandLine) and not given.dry_run:
+        config, resume = given.config, given.resume
+        if config.on_failure == "continue":
+            checks.run(world.check_fault_tolerance)
+        built = checks.run(lambda: setup.build_graph(world, config))
+        checks.compare(lambda: setup.graph_facts(config, built))
+    hosts = [own["host"] for own in checks.gather(host=host())]
+    if isinstance(given, SystemExit):
+        raise given
+    if given.dry_run:
         from dadmm.cli.privacy import leaving  # only a dry run needs it
 
-        print_out(config.to_toml() + leaving(config))
+        print_out(given.config.to_toml() + leaving(given.config))
         return OK
-    if config.on_failure == "continue":
-        collectively(world, world.check_fault_tolerance)
-    graph, schedule = setup.graph(world, config)
-    world.compare({"graph": identity.of_graph(graph, schedule)})
-    hosts = setup.place(world, config, graph)  # from here on, rank i has node i
-    data = setup.shards(world, config, graph.n_nodes)
-    samples, truth = data.samples, data.truth
-    problems = collectively(world, setup.problems, config, samples, graph.n_nodes)
+    graph, schedule = setup.share_graph(world, config, built)
+    hosts = setup.place(world, config, graph, hosts)  # from here on, rank i has node i
+    checks = Checks(world)
+    data = setup.shards(world, config, graph.n_nodes, checks)
+    problems = checks.run(lambda: setup.problems(config, data.samples, graph.n_nodes))
+    features = checks.run(lambda: setup.features(config, data, problems))
+    about = checks.run(lambda: targets.describe(list(problems.values())))
+    process = [world.number, host(), os.getpid()]
+    everyone = checks.gather(about=about, process=process)
     of_user = config.data is not None and world.comm is not None
     if of_user and config.has_subspace and config.compares and not config.quiet:
         print_out(GATHERS)
-    features = collectively(world, setup.features, config, data, problems)
-    known = targets.gather(world, config, list(problems.values()), truth)
+    samples, truth = data.samples, data.truth
+    described = [own["about"] for own in everyone]
+    own = list(problems.values())
+    known = targets.gather(world, config, graph, own, truth, described)
+    processes = [own["process"] for own in everyone]
     directory = run_directory.begin(
-        world, config, resume, graph, schedule, samples, known.observe
+        world, config, resume, graph, schedule, samples, known.observe, processes
     )
     try:
         result = solve_watched(
@@ -119,7 +136,10 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
             if world.rank == 0:  # the lowest rank that is left prints from now on
                 sys.stdout = sys.__stdout__
             hosts = [hosts[i] for i in result.nodes]
-            known = targets.gather(world, config, list(problems.values()), truth)
+            described = [their["about"] for their in Checks(world).gather(about=about)]
+            known = targets.gather(
+                world, config, result.topology, own, truth, described
+            )
         write_results(
             world, config, problems, samples, features, known, directory, result, hosts,
             started,
@@ -144,52 +164,50 @@ def write_results(
     """Write the results, and print the report."""
     from dadmm.cli import report, summary  # not needed before the end
 
-    collectively(world, directory.parts.close)
+    frames = summary.gather_motion(world, problems, result)
+
+    def write_nodes() -> dict[str, Any]:
+        directory.parts.close()
+        if known.gaps:
+            summary.write_imputed(directory.parts.home, problems, samples, result)
+        return summary.arrays(world, result, features, frames, known.adrift)
+
+    content = collectively(world, write_nodes)
     elapsed, start = monotonic() - started, directory.checkpoints.start
-    rows, home = list(samples.values()), directory.parts.home
     numbers = summary.build(
-        world, config, result, known, rows, hosts, elapsed, start, features
-    )
-    content = collectively(
-        world, summary.arrays, world, problems, result, features, known.adrift
-    )
-    if known.gaps:
-        collectively(world, summary.write_imputed, home, problems, samples, result)
+        world, config, result, known, list(samples.values()), hosts, elapsed, start,
+        features,
+    )  # fmt: skip
     calls, data = world.sent()
     numbers |= {"outside_calls": calls, "outside_bytes": data}
-    folder = collectively(
-        world, run_directory.finish, world, directory, result, numbers, content
-    )
-    collectively(world, directory.checkpoints.close)  # last: results are written
+
+    def write_all() -> Path:
+        folder = run_directory.finish(world, directory, result, numbers, content)
+        directory.checkpoints.close()  # last: results are written
+        return folder
+
+    folder = collectively(world, write_all)
     if world.rank == 0 and not config.quiet:
         print_out(f"{report.text(config, numbers, folder)}\n")
 
 
-def read(world: World, argv: Sequence[str]) -> CommandLine:
-    """Return the command line, after checking that all ranks have the same.
+def read(argv: Sequence[str]) -> CommandLine | SystemExit:
+    """Return the command line, or the exit after --help or --version has printed."""
+    try:
+        return RunConfig.from_argv(argv)
+    except SystemExit as leaving:
+        return leaving
 
-    Each rank reads its own command line and files.
-    """
-    printed: SystemExit | None = None  # by --help or --version
 
-    def parse() -> CommandLine | None:
-        nonlocal printed
-        try:
-            return RunConfig.from_argv(argv)
-        except SystemExit as leaving:
-            printed = leaving
-            return None
-
-    found = collectively(world, parse)
-    given: dict[str, Any] = {"--help or --version": printed is not None}
-    if found is not None:
-        settings = asdict(found.config).items()
-        given |= {name: value for name, value in settings if name not in PER_RANK}
-        given |= {"--dry-run": found.dry_run, "--resume": str(found.resume)}
-    world.compare(identity.versions() | identity.settings(given))
-    if found is None:
-        raise printed or SystemExit
-    return found
+def settings_of(given: CommandLine | SystemExit) -> identity.Facts:
+    """Return versions and settings, which must be the same on all ranks."""
+    printed = isinstance(given, SystemExit)
+    found: dict[str, Any] = {"--help or --version": printed}
+    if not isinstance(given, SystemExit):
+        settings = asdict(given.config).items()
+        found |= {name: value for name, value in settings if name not in PER_RANK}
+        found |= {"--dry-run": given.dry_run, "--resume": str(given.resume)}
+    return identity.versions() | identity.settings(found)
 
 
 def solve_watched(

@@ -35,10 +35,12 @@ def leaving(config: RunConfig) -> str:
          "hashes differ, which ends the run"),
         (table and not own,
          "from rank 0 to all nodes: the column names, if the file has any"),
-        (True, "to all nodes: host name, a hash of the settings, error messages"),
-        (True, "to rank 0: process id, and number or names of parameters"),
+        (True,
+         "to all nodes: host name, process id, a hash of the settings, error messages, "
+         "and number or names of parameters"),
         (subspace and read is not None,
-         "to rank 0, if entries are missing: how many of each column are observed"),
+         "to a neighbour, if entries are missing: how many of each column are "
+         "observed, added up over a part of the graph"),
         (subspace and config.compares,
          "to rank 0, if none is missing: number of rows, column means and scatter "
          "factor (as good as the rows if a node has no more rows than columns); from "
@@ -57,11 +59,14 @@ def leaving(config: RunConfig) -> str:
         # after the last iteration
         (True,
          "to all nodes, at the end: parameters, objective, penalties, residuals, "
-         "seconds, progress of the stopping rule, and counts of messages"),
+         "seconds, and counts of messages"),
+        (True,
+         "to a neighbour, at the end: the slowest progress of the stopping rule in a "
+         "part of the graph"),
         (sfm, "to rank 0, at the end: the motion of the camera, by frame"),
         (subspace,
-         "to rank 0, at the end, if entries are missing: how many, and the log "
-         "likelihood of the rows"),
+         "to a neighbour, at the end, if entries are missing: how many, and the log "
+         "likelihood of the rows, added up over a part of the graph"),
         (True,
          f"to the folder of the run: {history}, result.npz (all nodes' parameters), "
          "summary.json, config.toml, ranks.csv"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from dadmm.core.errors import CheckpointError, DadmmError
 from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
 from dadmm.exchange import identity
-from dadmm.exchange.world import collectively, host
+from dadmm.exchange.world import collectively, from_rank_0
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.checkpoint import Checkpoints
@@ -45,76 +45,67 @@ def begin(
     schedule: Schedule | None,
     samples: dict[int, Matrix],
     observe: Observe,
+    processes: Sequence[tuple[int, str, int]],
 ) -> RunDirectory:
     """Create the folder of a run, or reopen it to resume the run.
 
-    All checks come before the first change in an existing folder.
+    All checks come before the first change in an existing folder. ``processes`` has the
+    number, host and process number of each rank.
     """
     observe = observe if config.record_angle else {}
-    first: RunLock | None  # of rank 0
-    if resume is None:
-        path, first = collectively(world, _create, world, config, graph.n_nodes)
-        folder = Path(world.share(path))
-    else:
-        folder, first = resume, collectively(world, _enter, world, resume)
-    checkpoints = Checkpoints(
-        folder,
-        every=config.checkpoint_every,
-        seconds=config.checkpoint_seconds,
-        saves=config.checkpoint,
-        resume=resume is not None,
-        identity=identity.identity(config.deciding(), graph, schedule),
-        data={i: identity.of_data([rows]) for i, rows in samples.items()},
-    )
+    first: list[RunLock] = []  # the lock of rank 0
+
+    def enter() -> str:
+        if resume is None:
+            folder, lock = _create(world, config, graph.n_nodes)
+            first.append(lock)
+            return str(folder)
+        Manifest.read(resume, directory.NO_RESUME)  # or an error
+        with writing(resume):
+            first.append(RunLock(resume, first=True))
+        _check_unfinished(resume, config.max_iter)
+        return str(resume)
+
+    def join() -> tuple[RowFiles, RunLock]:
+        if world.rank == 0:
+            places = processes if world.comm is not None else []
+            directory.write_ranks_file(folder, places)
+        parts = _open_parts(world, config, folder, graph, observe, start)
+        with writing(folder):  # other ranks may need the lock after rank 0 fails
+            return parts, first[0] if first else RunLock(folder, first=False)
+
     try:
-        if resume is not None:
-            collectively(world, _check_unfinished, world, folder, config.max_iter)
+        folder = Path(from_rank_0(world, enter))
+        checkpoints = Checkpoints(
+            folder,
+            every=config.checkpoint_every,
+            seconds=config.checkpoint_seconds,
+            saves=config.checkpoint,
+            resume=resume is not None,
+            identity=identity.identity(config.deciding(), graph, schedule),
+            data={i: identity.of_data([rows]) for i, rows in samples.items()},
+        )
         start = checkpoints.open(world, tuple(samples), graph.n_nodes, config.max_iter)
         if resume is not None:
             collectively(world, _reopen, world, config, folder, graph, start, observe)
-        collectively(world, _write_ranks, world, folder)
-        nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
-        edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
-        parts = collectively(
-            world, RowFiles, folder, world.rank, [(i,) for i in nodes],
-            edges if config.record_edges else None, observe, start,
-        )  # fmt: skip
-        # any rank may need the lock after rank 0 fails
-        lock = collectively(world, lambda: first or _lock(folder, False))
+        parts, lock = collectively(world, join)
     except DadmmError:
-        if first is not None:
-            first.release()
+        for held in first:
+            held.release()
         raise
     checkpoints.sync = parts.sync
     return RunDirectory(folder, checkpoints, parts, lock)
 
 
-def _enter(world: World, folder: Path) -> RunLock | None:
-    """Lock the folder of a run to resume, on rank 0."""
-    if world.rank:
-        return None
-    Manifest.read(folder, directory.NO_RESUME)  # or an error
-    return _lock(folder, True, directory.KEEP)
-
-
-def _lock(folder: Path, first: bool, *instead: str) -> RunLock:
-    with writing(folder, *instead):
-        return RunLock(folder, first)
-
-
-def _create(
-    world: World, config: RunConfig, n_nodes: int
-) -> tuple[str, RunLock | None]:
-    """Create the folder, on rank 0, and write config.toml."""
-    if world.rank:
-        return "", None
+def _create(world: World, config: RunConfig, n_nodes: int) -> tuple[Path, RunLock]:
+    """Create the folder, and write config.toml."""
     graph = "-".join(Path(name).stem for name in config.topology.split(","))
     problem = config.problem.rpartition(":")[2]
     name = f"{problem}-{graph}-{config.scheme}"
     names = _names(world, config, n_nodes)
     folder, lock = directory.create(config.out, name, config.overwrite, names)
     _write_config(config, folder, n_nodes)
-    return str(folder), lock
+    return folder, lock
 
 
 def _names(world: World, config: RunConfig, n_nodes: int) -> set[str]:
@@ -130,10 +121,10 @@ def _write_config(config: RunConfig, folder: Path, n_nodes: int) -> None:
     write_text(folder / "config.toml", again.to_toml())
 
 
-def _check_unfinished(world: World, folder: Path, max_iter: int) -> None:
-    """Raise, on rank 0, if the run has ended and cannot continue."""
+def _check_unfinished(folder: Path, max_iter: int) -> None:
+    """Raise if the run has ended and cannot continue."""
     summary = folder / "summary.json"
-    if world.rank or files.kind(summary) == "none":
+    if files.kind(summary) == "none":
         return
     from dadmm.results.runfolder import RunFolder, read_summary
 
@@ -172,11 +163,25 @@ def _reopen(
         _write_config(config, folder, graph.n_nodes)
 
 
-def _write_ranks(world: World, folder: Path) -> None:
-    """Write ranks.csv, on rank 0, so that launchers can identify failed ranks."""
-    places = world.gather_texts(f"{world.number} {host()} {os.getpid()}")
-    if world.rank == 0:
-        directory.write_ranks_file(folder, places if world.comm is not None else [])
+def _open_parts(
+    world: World,
+    config: RunConfig,
+    folder: Path,
+    graph: Topology,
+    observe: Observe,
+    start: int,
+) -> RowFiles:
+    """Open the files for the rows of this rank."""
+    nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
+    edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
+    return RowFiles(
+        folder,
+        world.rank,
+        [(i,) for i in nodes],
+        edges if config.record_edges else None,
+        observe,
+        start,
+    )
 
 
 def finish(

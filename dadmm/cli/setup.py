@@ -17,7 +17,7 @@ from dadmm.data import datasets, shard, tables
 from dadmm.data.patterns import remove_entries
 from dadmm.data.textfiles import Names
 from dadmm.exchange import identity
-from dadmm.exchange.world import collectively, host
+from dadmm.exchange.world import Checks, collectively
 from dadmm.graphs import placement, topology
 from dadmm.graphs.schedule import Schedule
 from dadmm.problems import builder
@@ -25,38 +25,55 @@ from dadmm.problems import builder
 USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
 
 
-def graph(world: World, config: RunConfig) -> tuple[topology.Topology, Schedule | None]:
-    """Return the graph, and the schedule of its edges unless all are always used.
+Graph = Schedule | topology.Topology
+
+
+def build_graph(world: World, config: RunConfig) -> Graph | None:
+    """Return the graph, or the schedule of several; None on ranks that get it later.
 
     Each rank builds named graphs; rank 0 reads files for all.
     """
     n_nodes = world.size if world.comm is not None else config.nodes
     names = config.topology.split(",")
-    named = all(map(topology.is_named, names))
+    if world.comm is not None and config.nodes not in (None, world.size):
+        raise ConfigError(
+            f"nodes is {config.nodes} but MPI started {world.size} processes; one "
+            f"rank is one node, so run mpiexec -n {config.nodes}"
+        )
+    if len(names) > 1 and config.schedule != "static":
+        raise ConfigError(
+            f"several graphs ({config.topology}) are a schedule already; leave "
+            "schedule at static"
+        )
+    if world.rank and not _is_named(config):
+        return None
+    usual = USUAL_CAMERAS if config.problem == "sfm" else USUAL_NODES
+    if len(names) > 1:
+        count = n_nodes or (usual if any(map(topology.is_named, names)) else None)
+        return Schedule.build(names, count, config.topology_seed)
+    count = (n_nodes or usual) if _is_named(config) else n_nodes
+    return topology.build(config.topology, count, config.topology_seed)
 
-    def build() -> Schedule | topology.Topology | None:
-        if world.comm is not None and config.nodes not in (None, world.size):
-            raise ConfigError(
-                f"nodes is {config.nodes} but MPI started {world.size} processes; one "
-                f"rank is one node, so run mpiexec -n {config.nodes}"
-            )
-        if len(names) > 1 and config.schedule != "static":
-            raise ConfigError(
-                f"several graphs ({config.topology}) are a schedule already; leave "
-                "schedule at static"
-            )
-        if world.rank and not named:
-            return None
-        usual = USUAL_CAMERAS if config.problem == "sfm" else USUAL_NODES
-        if len(names) > 1:
-            count = n_nodes or (usual if any(map(topology.is_named, names)) else None)
-            return Schedule.build(names, count, config.topology_seed)
-        count = (n_nodes or usual) if named else n_nodes
-        return topology.build(config.topology, count, config.topology_seed)
 
-    built = collectively(world, build)
-    if world.comm is not None and not named:
-        built = _share(world, built, len(names))
+def _is_named(config: RunConfig) -> bool:
+    """Return whether all graphs are known by name, and none is a file."""
+    return all(map(topology.is_named, config.topology.split(",")))
+
+
+def graph_facts(config: RunConfig, built: Graph | None) -> identity.Facts:
+    """Return a hash of the graph if each rank has built it, to compare ranks."""
+    if built is None or not _is_named(config):
+        return {}
+    parts = (built.union, built) if isinstance(built, Schedule) else (built,)
+    return {"graph": identity.of_graph(*parts)}
+
+
+def share_graph(
+    world: World, config: RunConfig, built: Graph | None
+) -> tuple[topology.Topology, Schedule | None]:
+    """Return the graph, and the schedule of its edges unless all are always used."""
+    if world.comm is not None and not _is_named(config):
+        built = _from_rank_0(world, built, len(config.topology.split(",")))
     if isinstance(built, Schedule):
         return built.union, built
     assert built is not None
@@ -64,9 +81,7 @@ def graph(world: World, config: RunConfig) -> tuple[topology.Topology, Schedule 
     return built, Schedule.matchings(built) if turns else None
 
 
-def _share(
-    world: World, built: Schedule | topology.Topology | None, n_rounds: int
-) -> Schedule | topology.Topology:
+def _from_rank_0(world: World, built: Graph | None, n_rounds: int) -> Graph:
     """Return the graph or schedule of rank 0 on every rank."""
     rows = np.empty((0, 3), np.int64)
     if isinstance(built, Schedule):
@@ -81,12 +96,13 @@ def _share(
     return topology.Topology.from_edges(world.size, rows[:, 1:])
 
 
-def place(world: World, config: RunConfig, graph: topology.Topology) -> list[str]:
+def place(
+    world: World, config: RunConfig, graph: topology.Topology, hosts: list[str]
+) -> list[str]:
     """Assign nodes to ranks; return the host of each rank by its new number.
 
     Afterwards ``world.rank`` is the number of the node.
     """
-    hosts: list[str] = world.texts(host())
     if config.placement == "ranks" or len(set(hosts)) == 1:
         return hosts
     found = placement.place(graph, hosts) if world.rank == 0 else np.empty(0, np.int64)
@@ -104,16 +120,19 @@ class Shards(NamedTuple):
     names: Names = None  # of the columns, the same on all ranks, where a file has any
 
 
-def shards(world: World, config: RunConfig, n_nodes: int) -> Shards:
-    """Return the data of the hosted nodes."""
+def shards(world: World, config: RunConfig, n_nodes: int, checks: Checks) -> Shards:
+    """Return the data of the hosted nodes.
+
+    If each rank reads or draws its own, that is a step of ``checks``.
+    """
     hosted = range(n_nodes) if world.comm is None else (world.rank,)
     if config.data is None:
-        return Shards(*collectively(world, _synthetic, config, n_nodes, hosted))
+        return checks.run(lambda: Shards(*_synthetic(config, n_nodes, hosted)))
     sfm = config.problem == "sfm"
     if shard.is_local(config.data) and config.labels is None and not sfm:
-        found = collectively(world, _read, config, n_nodes, hosted)
-        rows = {i: table.rows for i, table in found.items()}
-        return Shards(rows, names=_common_names(world, found))
+        own = checks.run(lambda: _read(config, n_nodes, hosted))
+        checks.compare(lambda: {"columns": json.dumps(own.names)})
+        return own
     load = _load if world.rank == 0 else lambda config, n_nodes: ([], None)
     blocks, names = collectively(world, load, config, n_nodes)
     if world.comm is None:
@@ -123,25 +142,15 @@ def shards(world: World, config: RunConfig, n_nodes: int) -> Shards:
     return Shards({world.rank: world.scatter(blocks or None)}, names=names)
 
 
-def _read(
-    config: RunConfig, n_nodes: int, hosted: Sequence[int]
-) -> dict[int, tables.Table]:
+def _read(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards:
     """Return the rows of the hosted nodes, reading no others."""
     source, supervised = str(config.data), has_target(config)
-    return tables.read(source, config.target, n_nodes, hosted, supervised=supervised)
-
-
-def _common_names(world: World, found: dict[int, tables.Table]) -> Names:
-    """Return the names of the columns, or raise if they differ between nodes.
-
-    Ranks compare a hash; they send the names only if they differ.
-    """
+    found = tables.read(source, config.target, n_nodes, hosted, supervised=supervised)
     names = next(iter(found.values())).names
     for i, table in found.items():
         if table.names != names:
             raise identity.other_columns(f"node {i} has", table.names, "node 0", names)
-    world.compare({"columns": json.dumps(names)})
-    return names
+    return Shards({i: table.rows for i, table in found.items()}, names=names)
 
 
 def _load(config: RunConfig, n_nodes: int) -> tuple[list[Matrix], Names]:

@@ -11,7 +11,7 @@ from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ShardError
 from dadmm.core.interfaces import World
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.exchange.world import collectively
+from dadmm.graphs.topology import Topology
 from dadmm.problems import PPCA, IncompletePPCA, metrics
 from dadmm.results.rows import Observe
 
@@ -39,21 +39,56 @@ class Targets(NamedTuple):
         return {name: partial(self.angles, name) for name in self.W}
 
 
+def describe(own: list[Any]) -> dict[str, Any]:
+    """Return the columns or parameters of the nodes of this process, to compare ranks.
+
+    Raise if the nodes differ.
+    """
+    if not isinstance(own[0], PPCA):
+        layouts = [repr(problem.layout) for problem in own]
+        _check_layouts("node", layouts)
+        return {"layout": layouts[0]}
+    dimensions = [problem.dimension for problem in own]
+    _check_dimensions("node", dimensions)
+    gaps = any(isinstance(problem, IncompletePPCA) for problem in own)
+    return {"dimension": dimensions[0], "gaps": gaps}
+
+
 def gather(
-    world: World, config: RunConfig, own: list[Any], truth: Matrix | None
+    world: World,
+    config: RunConfig,
+    graph: Topology,
+    own: list[Any],
+    truth: Matrix | None,
+    described: list[dict[str, Any]],
 ) -> Targets:
     """Return the true subspace, if known, and the centralised solution, if wanted.
 
     For the centralised solution, rank 0 gathers the number of rows, the mean and the
     scatter factor of each node, and sends the solution to all ranks. If entries are
     missing, there is no closed form, and no solution is computed.
+
+    Parameters
+    ----------
+    world : World
+    config : RunConfig
+    graph : Topology
+        Of the nodes of all ranks.
+    own : list of Problem
+        Of the nodes of this process.
+    truth : ndarray, optional
+    described : list of dict
+        What `describe` returns on each rank.
     """
     if not isinstance(own[0], PPCA):
-        layouts = world.gather_texts("\n".join(repr(p.layout) for p in own))
-        collectively(world, _check_layouts, world, layouts)
+        _check_layouts("rank", [their["layout"] for their in described])
         convex = config.coupling == "symmetric" and getattr(own[0], "convex", False)
         return Targets(own[0].layout, {}, None, None, convex)
-    gaps = _check_columns(world, own)
+    _check_dimensions("rank", [their["dimension"] for their in described])
+    gaps = any(their["gaps"] for their in described)
+    if gaps:
+        seen = [getattr(p, "observed_counts", np.ones(p.dimension)) for p in own]
+        _check_seen(world.reduce(graph, seen))
     W = {} if truth is None else {"angle_to_truth": truth}
     layout = own[0].layout
     if gaps or not config.compares:
@@ -79,49 +114,31 @@ def _pool(
     return pooled, metrics.MaximumLikelihood(W.reshape(D, M), mu, float(a))
 
 
-def _check_columns(world: World, own: list[PPCA]) -> bool:
-    """Check that all nodes have the same columns; return if entries are missing."""
-    gappy = [isinstance(problem, IncompletePPCA) for problem in own]
-    words = [f"{p.dimension} {has:d}" for p, has in zip(own, gappy, strict=True)]
-    found = world.gather_texts(" ".join(words))
-    answer = collectively(world, _check_dimensions, world, " ".join(found).split())
-    gaps = world.share(answer) == "gaps"
-    if gaps:
-        seen = [getattr(p, "observed_counts", np.ones(p.dimension)) for p in own]
-        collectively(world, _check_seen, world.gather(np.array(seen)))
-    return gaps
-
-
-def _check_dimensions(world: World, found: list[str]) -> str:
-    """Raise, on rank 0, if dimensions differ; return "gaps" if entries are missing."""
-    who = "node" if world.comm is None else "rank"
-    dimensions = found[::2]
-    for i, dimension in enumerate(dimensions):
-        if dimension != dimensions[0]:
+def _check_dimensions(who: str, found: list[int]) -> None:
+    """Raise if dimensions differ."""
+    for i, dimension in enumerate(found):
+        if dimension != found[0]:
             raise ShardError(
                 f"{who} {i} has samples of dimension {dimension} but {who} 0 of "
-                f"dimension {dimensions[0]}; all nodes must have the same columns"
+                f"dimension {found[0]}; all nodes must have the same columns"
             )
-    return "gaps" if "1" in found[1::2] else ""
 
 
-def _check_seen(counts: Matrix) -> None:
-    """Raise, on rank 0, if a column is missing on all nodes."""
-    lost = ~counts.any(axis=0)
-    if len(counts) and lost.any():
+def _check_seen(counts: Vector) -> None:
+    """Raise if a column is missing on all nodes."""
+    lost = np.flatnonzero(counts == 0)
+    if len(lost):
         raise ShardError(
-            f"column {np.flatnonzero(lost)[0]} is missing in all samples of all "
-            "nodes; drop it from the data"
+            f"column {lost[0]} is missing in all samples of all nodes; drop it from "
+            "the data"
         )
 
 
-def _check_layouts(world: World, found: list[str]) -> None:
-    """Raise, on rank 0, if the nodes' parameters have different shapes."""
-    who = "node" if world.comm is None else "rank"
-    layouts = "\n".join(found).split("\n")
-    for i, layout in enumerate(layouts):
-        if layout != layouts[0]:
+def _check_layouts(who: str, found: list[str]) -> None:
+    """Raise if the nodes' parameters have different shapes."""
+    for i, layout in enumerate(found):
+        if layout != found[0]:
             raise ShardError(
-                f"{who} {i} has parameters {layout} but {who} 0 {layouts[0]}; all "
+                f"{who} {i} has parameters {layout} but {who} 0 {found[0]}; all "
                 "nodes must have the same columns"
             )

@@ -126,6 +126,8 @@ class Traffic(NamedTuple):
     edge_lost: np.ndarray  # (E,) payloads that were dropped on purpose
     collectives: int  # collective calls inside the loop (agreement = "global")
     collective_bytes: int  # payload that all nodes put into them
+    tree_messages: np.ndarray  # (E,) of sums over a tree, before and after the loop
+    tree_bytes: np.ndarray  # (E,)
 
     @property
     def messages(self) -> int:
@@ -174,6 +176,10 @@ class Exchange(Protocol):
         their `Topology`. Also returned are the nodes that are left, of all components,
         and the last iteration that all of them have finished.
         """
+
+    @property
+    def private_comm(self) -> Any:
+        """The communicator of the messages, for use between swaps; None without MPI."""
 
     @property
     def comm(self) -> Any:
@@ -256,10 +262,17 @@ class World(Protocol):
     def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
         """Return this rank's block of those that rank 0 passes; others pass None."""
 
-    def total(self, rows: Matrix) -> Vector:
-        """Return the sum over the rows of all ranks, on every rank.
+    def reduce(
+        self,
+        graph: Any,
+        values: Sequence[Any],
+        merge: Callable[[Any, Any], Any] = ...,
+    ) -> Any:
+        """Return the values of all nodes merged, by default added, on every rank.
 
-        Rows are added in order of rank, so the bits do not depend on the processes.
+        They are merged along a spanning tree of the graph, a `Topology`, so the bits do
+        not depend on the processes; see `dadmm.exchange.tree`. ``values`` are those of
+        the nodes of this process.
         """
 
     def compare(self, facts: Mapping[str, str]) -> None:

@@ -15,6 +15,7 @@ from dadmm.exchange.mpi_library import MPI
 
 # calls, and bytes sent, of this process outside the iterations
 outside = np.zeros(2, dtype=np.int64)
+SHORT = 248  # bytes of a text that is sent with its length, in one call
 
 
 def count(*sent: NDArray[Any]) -> None:
@@ -52,15 +53,47 @@ def compare(comm: MPI.Comm, facts: identity.Facts) -> None:
 
 
 def texts(comm: MPI.Comm, text: str) -> list[str]:
-    """Return the texts of all ranks, in order, on every rank."""
-    return gather_texts(comm, text, everywhere=True)
+    """Return the texts of all ranks, in order, on every rank.
+
+    This takes one call if all are short, and two otherwise.
+    """
+    data = text.encode()
+    mine = short_row(data)
+    rows = np.empty((comm.size, len(mine)), dtype=np.uint8)
+    wait_sleeping(comm.Iallgather(mine, rows), mine)
+    lengths = rows[:, :8].copy().view(np.int64)[:, 0]
+    if lengths.max() <= SHORT:
+        return [row_text(row) for row in rows]
+    own = np.frombuffer(data, dtype=np.uint8)
+    everything = np.empty(int(lengths.sum()), dtype=np.uint8)
+    wait_sleeping(comm.Iallgatherv(own, [everything, lengths.tolist()]), own)
+    return _split(everything, lengths)
 
 
-def gather_texts(comm: MPI.Comm, text: str, everywhere: bool) -> list[str]:
-    """Return the texts of all ranks, in order, on every rank or on rank 0 alone."""
+def short_row(data: bytes) -> NDArray[np.uint8]:
+    """Return the length of data, and the data themselves if they are short."""
+    row = np.zeros(8 + SHORT, dtype=np.uint8)
+    row[:8].view(np.int64)[0] = len(data)
+    if len(data) <= SHORT:
+        row[8 : 8 + len(data)] = np.frombuffer(data, dtype=np.uint8)
+    return row
+
+
+def row_text(row: NDArray[np.uint8]) -> str:
+    """Return the short text of a row."""
+    length = int(row[:8].view(np.int64)[0])
+    return row[8 : 8 + length].tobytes().decode()
+
+
+def gather_texts(comm: MPI.Comm, text: str) -> list[str]:
+    """Return the texts of all ranks, in order, on rank 0."""
     mine = np.frombuffer(text.encode(), dtype=np.uint8)
-    everything, counts = _joined(comm, mine[:, None], everywhere)
-    parts = np.split(everything, counts.cumsum()[:-1])
+    everything, counts = _joined(comm, mine[:, None], everywhere=False)
+    return _split(everything, counts)
+
+
+def _split(everything: NDArray[Any], lengths: NDArray[Any]) -> list[str]:
+    parts = np.split(everything, lengths.cumsum()[:-1])
     return [part.tobytes().decode() for part in parts]
 
 

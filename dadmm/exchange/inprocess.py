@@ -24,7 +24,7 @@ class InProcessExchange:
     """
 
     rank_failure: tuple[type[Exception], ...] = ()  # there is no other process
-    comm = None
+    comm = private_comm = None
 
     def __init__(
         self, topology: Topology, size: int, nodes: np.ndarray | None = None

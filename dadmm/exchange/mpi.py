@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from dadmm.core.errors import TopologyError
 from dadmm.core.layout import Matrix
 from dadmm.exchange import fault_tolerance
-from dadmm.exchange.collectives import collect, count
+from dadmm.exchange.collectives import collect, count, wait_sleeping
 from dadmm.exchange.mpi_library import MPI
-from dadmm.exchange.mpi_wait import waiting
+from dadmm.exchange.mpi_wait import find_hosts, waiting
 from dadmm.exchange.wire import Box
 from dadmm.graphs.topology import Topology
 
@@ -78,14 +78,17 @@ class MPIExchange:
                 f"the graph has {topology.n_nodes} nodes but MPI started {comm.size} "
                 f"processes; run mpiexec -n {topology.n_nodes}"
             )
-        self._comm = comm.Dup()
+        self._comm, request = comm.Idup()
+        wait_sleeping(request)
         self._made_of = size, wait, survives
         self.rank_failure: tuple[type[Exception], ...] = ()
         if survives:
             self.rank_failure = (MPI.Exception,)
-        self._wait = waiting(self._comm, wait)
         rank = self._comm.rank
         neighbours = topology.neighbours[rank]
+        hosts, crowded = find_hosts(self._comm)
+        self._wait = waiting(wait, crowded)
+        self._far = bool((hosts[list(neighbours)] != hosts[rank]).any())
         self.nodes = np.array([rank])
         self.arcs = np.arange(*topology.offsets[rank : rank + 2])
         n_edges = len(neighbours)
@@ -98,7 +101,6 @@ class MPIExchange:
         self._sends: dict[tuple[int, ...], Any] = {}  # by source, row, first, length
         self._planned = 0, self.lengths.tobytes()
         self._plans = [Plan([], [], [])] * 2  # of these lengths, used in turn
-        self._far = elsewhere(self._comm, neighbours)
         copies = [self.out.rows.copy() for _ in range(2 * self._far)]
         self._sources = (self.out.rows, *copies)
         self._pending: list[list[MPI.Prequest]] = [[], []]  # late sends, by turn
@@ -253,6 +255,11 @@ class MPIExchange:
                 request.Wait()
 
     @property
+    def private_comm(self) -> Any:
+        """The communicator of the messages; between swaps nothing is under way."""
+        return self._comm
+
+    @property
     def comm(self) -> Any:
         """A new communicator of these ranks, which the caller keeps."""
         return self._comm.Dup()
@@ -276,11 +283,3 @@ class MPIExchange:
         for request in (*self._receives.values(), *self._sends.values()):
             request.Free()
         self._comm.Free()
-
-
-def elsewhere(comm: MPI.Comm, ranks: Sequence[int]) -> bool:
-    """Return whether any of these ranks is on another host."""
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    here = comm.Get_group().Translate_ranks(list(ranks), host.Get_group())
-    host.Free()
-    return MPI.UNDEFINED in list(here)

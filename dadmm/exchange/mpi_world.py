@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Matrix
 from dadmm.exchange import collectives, fault_tolerance, identity
 from dadmm.exchange.collectives import count, outside, wait_sleeping
 from dadmm.exchange.launch_link import wait_until_read
 from dadmm.exchange.mpi_library import MPI, short_name
+from dadmm.exchange.tree import Merge, TreeReduction
+from dadmm.graphs.topology import Topology
 
 
 class MPIWorld:
@@ -46,8 +48,17 @@ class MPIWorld:
 
     def share(self, text: str, root: int = 0) -> str:
         """Return the text of a rank on every rank."""
-        data = np.frombuffer(text.encode(), dtype=np.uint8)
-        return self.share_array(data, root).tobytes().decode()
+        data, mine = text.encode(), self.rank == root
+        row = collectives.short_row(data if mine else b"")
+        wait_sleeping(self.comm.Ibcast(row, root=root), *[row] * mine)
+        length = int(row[:8].view(np.int64)[0])
+        if length <= collectives.SHORT:
+            return collectives.row_text(row)
+        buffer = np.zeros(length, dtype=np.uint8)
+        if mine:
+            buffer[:] = np.frombuffer(data, dtype=np.uint8)
+        wait_sleeping(self.comm.Ibcast(buffer, root=root), *[buffer] * mine)
+        return buffer.tobytes().decode()
 
     def share_array(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
         """Return a rank's one-dimensional array; all ranks pass the same type."""
@@ -104,15 +115,24 @@ class MPIWorld:
 
     def gather_texts(self, text: str) -> list[str]:
         """Return the texts of all ranks in order on rank 0, and none elsewhere."""
-        found = collectives.gather_texts(self.comm, text, everywhere=False)
+        found = collectives.gather_texts(self.comm, text)
         return [] if self.rank else found
 
-    def total(self, rows: Matrix) -> Vector:
-        """Return the sum over the rows of all ranks, on every rank.
+    def reduce(
+        self, graph: Topology, values: Sequence[Any], merge: Merge = np.add
+    ) -> Any:
+        """Return the values of all nodes, merged along a spanning tree of the graph.
 
-        Rank 0 adds them in order, so the bits are those of one process.
+        The messages have a communicator of their own: the caller may use this one for
+        other messages.
         """
-        return self.share_array(self.gather(rows).sum(axis=0))
+        comm, request = self.comm.Idup()
+        wait_sleeping(request)
+        tree = TreeReduction(graph, comm)
+        (value,) = values
+        found = tree.reduce({self.rank: value}, merge)
+        comm.Free()
+        return found
 
     def sent(self) -> tuple[int, int]:
         """Return the calls and bytes outside the iterations so far, on rank 0.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -11,8 +12,11 @@ from numpy.typing import NDArray
 
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.interfaces import World
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Matrix
+from dadmm.exchange import identity
 from dadmm.exchange.launch_link import rank_and_size
+from dadmm.exchange.tree import Merge, TreeReduction
+from dadmm.graphs.topology import Topology
 
 T = TypeVar("T")
 
@@ -45,8 +49,10 @@ class SerialWorld:
     def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
         raise AssertionError("a single process has no other ranks to scatter to")
 
-    def total(self, rows: Matrix) -> Vector:
-        return np.asarray(rows.sum(axis=0))
+    def reduce(
+        self, graph: Topology, values: Sequence[Any], merge: Merge = np.add
+    ) -> Any:
+        return TreeReduction(graph).reduce(dict(enumerate(values)), merge)
 
     def compare(self, facts: Mapping[str, str]) -> None:
         """Do nothing: there is no other rank to compare with."""
@@ -108,12 +114,107 @@ def collectively(world: World, step: Callable[..., T], *args: Any) -> T:
     try:
         value = step(*args)
     except (DadmmError, MemoryError) as error:
-        failure = error if isinstance(error, DadmmError) else _too_large(error)
-        mine = f"rank {world.rank}: {failure}" if world.rank else str(failure)
+        failure = _as_input_error(error)
+        mine = _message(world, failure)
     message = world.first(mine)
     if message is not None:
         raise failure if str(failure) == message else DadmmError(message)
     return value  # type: ignore[return-value]
+
+
+def from_rank_0(world: World, step: Callable[[], str]) -> str:
+    """Return, on every rank, the text that ``step()`` returns on rank 0.
+
+    Raises
+    ------
+    DadmmError
+        On all ranks, if the step fails.
+    """
+    answer, failure = {}, DadmmError()
+    if world.rank == 0:
+        try:
+            answer["text"] = step()
+        except (DadmmError, MemoryError) as error:
+            failure = _as_input_error(error)
+            answer["error"] = str(failure)
+    answer = json.loads(world.share(json.dumps(answer)))
+    if "error" in answer:
+        raise DadmmError(answer["error"]) if world.rank else failure
+    return str(answer["text"])
+
+
+class Checks:
+    """Steps that each rank does by itself, and one collective that checks them all.
+
+    After a step that failed on this rank, further ones are left out. `gather` raises.
+
+    Parameters
+    ----------
+    world : World
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._step = 0
+        self._failure, self._failed_at = DadmmError(), -1
+        self._facts: dict[int, identity.Facts] = {}  # by step
+
+    def run(self, step: Callable[[], T]) -> T:
+        """Return ``step()``; None if this or an earlier step fails."""
+        self._step += 1
+        if self._failed_at < 0:
+            try:
+                return step()
+            except (DadmmError, MemoryError) as error:
+                self._failure = _as_input_error(error)
+                self._failed_at = self._step
+        return None  # type: ignore[return-value]
+
+    def compare(self, facts: Callable[[], identity.Facts]) -> None:
+        """Note facts that must be the same on all ranks; a step like others."""
+        found = self.run(facts)
+        if found is not None:
+            self._facts[self._step] = found
+
+    def gather(self, **own: Any) -> list[dict[str, Any]]:
+        """Return a record of each rank, in order, on every rank.
+
+        Ranks send hashes of their facts. They send the facts only if hashes differ.
+
+        Parameters
+        ----------
+        own : dict of str to object
+            The record of this rank, which JSON can hold.
+
+        Raises
+        ------
+        DadmmError
+            On all ranks, for the first step that failed, with the message of the
+            lowest rank on which it did, or whose facts differ.
+        """
+        message = _message(self._world, self._failure)
+        mine: dict[str, Any] = {"own": own} if self._failed_at < 0 else {}
+        mine["hashes"] = {k: identity.digest(v) for k, v in self._facts.items()}
+        if self._failed_at >= 0:
+            mine |= {"failed_at": self._failed_at, "message": message}
+        everyone = [json.loads(text) for text in self._world.texts(json.dumps(mine))]
+        for step in range(1, self._step + 1):
+            failed = [them for them in everyone if them.get("failed_at") == step]
+            if failed:
+                first = failed[0]["message"]
+                same = self._failed_at >= 0 and first == message
+                raise self._failure if same else DadmmError(first)
+            if len({them["hashes"].get(str(step)) for them in everyone}) > 1:
+                self._world.compare(self._facts[step])
+        return [them["own"] for them in everyone]
+
+
+def _message(world: World, error: DadmmError) -> str:
+    return f"rank {world.rank}: {error}" if world.rank else str(error)
+
+
+def _as_input_error(error: DadmmError | MemoryError) -> DadmmError:
+    return error if isinstance(error, DadmmError) else _too_large(error)
 
 
 def _too_large(error: MemoryError) -> DadmmError:

@@ -160,17 +160,24 @@ def _merge_up_to(
     return True
 
 
-def write_ranks_file(folder: Path, places: Sequence[str]) -> None:
+def write_ranks_file(folder: Path, processes: Sequence[tuple[int, str, int]]) -> None:
     """Write ranks.csv so that the launch command can identify failed ranks.
 
     Also write the folder's path to the file that ``DADMM_RUN_FILE`` names, if it is
-    set. ``places`` has "rank host pid" of each node; a run without MPI has none and
-    no ranks.csv.
+    set.
+
+    Parameters
+    ----------
+    folder : Path
+    processes : sequence of (int, str, int)
+        Rank, host and process number of each node; empty for a run without MPI, which
+        has no file.
     """
-    if places:
-        rows = [(str(node), *place.split(" ")) for node, place in enumerate(places)]
-        rows.sort(key=lambda row: int(row[1]))
-        lines = [f"{rank},{node},{host},{pid}\n" for node, rank, host, pid in rows]
+    if processes:
+        rows = sorted(
+            (r, node, host, pid) for node, (r, host, pid) in enumerate(processes)
+        )
+        lines = [f"{rank},{node},{host},{pid}\n" for rank, node, host, pid in rows]
         write_text(folder / "ranks.csv", "".join(["rank,node,host,pid\n", *lines]))
     if file := os.environ.get("DADMM_RUN_FILE"):
         # the run continues without it

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.admm.loop import Callback, Run
-from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Matrix
 from dadmm.results.rows import EdgeRows, NodeRows, Observe
 
@@ -96,23 +95,27 @@ class Recorder:
             self._edges
         ] * by_edge
 
-    def history(self, exchange: Exchange) -> History:
-        """Return the rows of all processes, on every process."""
-        history = self._gather(self._rows, self._node_sink, self._shape[0], exchange)
+    def tables(self) -> tuple[Matrix, Matrix]:
+        """Return the rows of this process, one by node and one by edge."""
+        nodes = self._table(self._rows, self._node_sink, self._shape[0])
+        return nodes, self._table(self._edges, self._edge_sink, self._shape[1])
+
+    def history(self, nodes: Matrix, edges: Matrix) -> History:
+        """Return the history, given the tables of all processes."""
+        history = self._history(self._rows, nodes)
         if self._by_edge:
-            history.edges = self._gather(
-                self._edges, self._edge_sink, self._shape[1], exchange
-            )
+            history.edges = self._history(self._edges, edges)
         return history
 
     @staticmethod
-    def _gather(
-        source: NodeRows | EdgeRows, sink: MemorySink, n_rows: int, exchange: Exchange
-    ) -> History:
+    def _table(source: NodeRows | EdgeRows, sink: MemorySink, n_rows: int) -> Matrix:
         source.flush()
         rows = sink.all(n_rows, len(source.columns))
         n_iterations, n_rows, n_columns = rows.shape
-        flat = rows.transpose(1, 0, 2).reshape(n_rows, n_iterations * n_columns)
-        whole = exchange.collect(flat)
-        whole = whole.reshape(len(whole), n_iterations, n_columns)
-        return History(source.columns, whole.transpose(1, 0, 2))
+        return rows.transpose(1, 0, 2).reshape(n_rows, n_iterations * n_columns)
+
+    @staticmethod
+    def _history(source: NodeRows | EdgeRows, table: Matrix) -> History:
+        n_columns = len(source.columns)
+        rows = table.reshape(len(table), table.shape[1] // n_columns, n_columns)
+        return History(source.columns, rows.transpose(1, 0, 2))

@@ -50,7 +50,7 @@ class FitData(NamedTuple):
         """Return the number and the mean of the observed entries of each column.
 
         They are over the rows of all nodes. The columns are those of the first
-        ``n_arrays`` arrays, by default of all. Rank 0 adds up the sums of the nodes.
+        ``n_arrays`` arrays, by default of all.
         """
         rows = [np.column_stack(own[:n_arrays]) for own in self.shards]
         lost = [np.isnan(own) for own in rows]
@@ -58,16 +58,25 @@ class FitData(NamedTuple):
             [*(~gaps).sum(axis=0), *np.where(gaps, 0.0, own).sum(axis=0)]
             for own, gaps in zip(rows, lost, strict=True)
         ]
-        counts, total = np.split(self.world.total(np.array(sums)), 2)
+        counts, total = np.split(self.total(sums), 2)
         return counts, total / np.maximum(counts, 1.0)
+
+    def total(self, table: Sequence[Sequence[float]]) -> Vector:
+        """Return the sum over the rows of all nodes; ``table`` has those hosted here.
+
+        The nodes add them up along a spanning tree of the graph.
+        """
+        rows = [np.array(row, dtype=np.float64) for row in table]
+        total: Vector = self.world.reduce(self.graph, rows)
+        return total
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Consensus(BaseEstimator):
     """The base of estimators that the nodes of a network fit together.
 
-    In the iterations only neighbours exchange messages. Before and after them rank 0
-    adds up sums over the rows of each node; docs/privacy.md lists these.
+    In the iterations only neighbours exchange messages. Before and after them sums over
+    the rows of each node are added up along a tree; docs/privacy.md lists these.
 
     Parameters
     ----------

@@ -91,7 +91,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
                 "all nodes; leave it out"
             )
         sizes = [[float(len(own))] for (own,) in data.shards]
-        (n_samples,) = data.world.total(np.array(sizes))
+        (n_samples,) = data.total(sizes)
         self.n_components_ = self._count(int(n_samples))
         whole = bool((counts == n_samples).all())
         rows = [own - mean for (own,) in data.shards]
@@ -193,7 +193,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         draw = np.random.default_rng(seed).standard_normal((self.n_features_in_, M))
         known = [np.nan_to_num(own) for own in rows]
         spectra = [spectrum(own) for own in known]
-        self.scale_ = scale(data.world, known, spectra, M)
+        self.scale_ = scale(data.total, known, spectra, M)
         jitter, sizes = np.linalg.qr(draw)[0], [len(own) for own in rows]
         W = initial_loadings(data.world, sizes, spectra, self.scale_, jitter)
         centred = data._replace(shards=[(own / self.scale_,) for own in rows])
@@ -212,11 +212,11 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         self.mean_ = mean + unit * mu
         if not whole:
             scaled = [own / unit for own in rows]
-            W = rescale_latent(data.world, scaled, W, mu, float(a))
+            W = rescale_latent(data.total, scaled, W, mu, float(a))
         axes, lengths, _ = np.linalg.svd(W, full_matrices=False)
         variance = (unit * lengths) ** 2 + noise
         if whole:
-            axes, variance, noise = variances(data.world, rows, axes)
+            axes, variance, noise = variances(data.total, rows, axes)
         largest = np.abs(axes).argmax(axis=0)
         signs = np.sign(axes[largest, np.arange(len(variance))])
         self.components_ = np.ascontiguousarray((axes * signs).T)

@@ -2,15 +2,18 @@
 
 EM is fast, and W, mu and a are of similar size, if the noise is about one and the
 columns have mean zero. So rows are centred and divided by the size of the noise. The
-start is the closed-form solution of the rows of one node. If the noise is small, EM
-finds the subspace long before the variances inside it, which have a closed form given
-the subspace, or an approximation if entries are missing. Sums over the nodes are those
-of rank 0, outside the iterations. ``rows`` are those of the nodes of this process.
+start is the closed-form solution of the rows of one node, which it sends to all. If the
+noise is small, EM finds the subspace long before the variances inside it, which have a
+closed form given the subspace, or an approximation if entries are missing. Sums over
+the nodes go along a spanning tree of the graph, outside the iterations. ``rows`` are
+those of the nodes of this process, and ``total`` adds up rows of numbers over all
+nodes.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +23,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.data.patterns import posterior
 
+Total = Callable[[Any], Vector]
 JITTER = 1e-3  # of the start, in units of the noise: with it, zero axes can grow
 
 
@@ -38,7 +42,7 @@ def spectrum(rows: Matrix) -> Spectrum:
 
 
 def scale(
-    world: World, rows: list[Matrix], spectra: list[Spectrum], n_components: int
+    total: Total, rows: list[Matrix], spectra: list[Spectrum], n_components: int
 ) -> float:
     """Return an estimate of the standard deviation of the noise.
 
@@ -51,16 +55,16 @@ def scale(
         freedom = max(n - 1 - n_components, 0) * (D - n_components)
         left = squares[n_components:].sum() if freedom else 0.0
         table.append([freedom, left, own.size, np.vdot(own, own)])
-    freedom, left, size, total = world.total(np.array(table)).tolist()
-    if total == 0.0:
+    freedom, left, size, square = total(table).tolist()
+    if square == 0.0:
         raise ProblemError("all samples are equal; PPCA needs samples that vary")
-    if freedom > 0.0 and left / freedom > 1e-14 * total / size:
+    if freedom > 0.0 and left / freedom > 1e-14 * square / size:
         return float(np.sqrt(left / freedom))
-    return float(np.sqrt(total / size))
+    return float(np.sqrt(square / size))
 
 
 def variances(
-    world: World, rows: list[Matrix], basis: Matrix
+    total: Total, rows: list[Matrix], basis: Matrix
 ) -> tuple[Matrix, Vector, float]:
     """Return the maximum-likelihood variances given the subspace.
 
@@ -74,13 +78,13 @@ def variances(
         inner = own @ basis
         left = own - inner @ basis.T
         table.append([len(own), np.vdot(left, left), *(inner.T @ inner).ravel()])
-    n, left, *squares = world.total(np.array(table)).tolist()
+    n, left, *squares = total(table).tolist()
     inside, turn = np.linalg.eigh(np.reshape(squares, (M, M)) / n)
     return basis @ turn[:, ::-1], inside[::-1].copy(), left / (n * (D - M))
 
 
 def rescale_latent(
-    world: World, rows: list[Matrix], W: Matrix, mu: Vector, a: float
+    total: Total, rows: list[Matrix], W: Matrix, mu: Vector, a: float
 ) -> Matrix:
     """Return W (D, M) such that the latent variables of all rows have covariance one.
 
@@ -92,7 +96,7 @@ def rescale_latent(
         means, covariances, found = posterior(own, W, mu, a, np.eye(M))
         squares = means.T @ means + np.tensordot(found.counts, covariances, axes=1)
         table.append([len(own), *squares.ravel()])
-    n, *squares = world.total(np.array(table)).tolist()
+    n, *squares = total(table).tolist()
     return np.asarray(W @ np.linalg.cholesky(np.reshape(squares, (M, M)) / n))
 
 

@@ -12,6 +12,7 @@ from dadmm import penalty
 from dadmm.admm.build import RunFactory
 from dadmm.admm.stopping import CRITERIA, TRAIL, GlobalStopping, Rule, stride
 from dadmm.core.layout import Vector
+from dadmm.exchange.tree import TreeReduction
 from dadmm.penalty import Scheme
 from dadmm.resilience.runner import LocalRun
 
@@ -109,7 +110,12 @@ class Ending:
 
 
 def find(
-    local: LocalRun, factory: RunFactory, init: str, iterations: int, converged: bool
+    local: LocalRun,
+    factory: RunFactory,
+    init: str,
+    tree: TreeReduction,
+    iterations: int,
+    converged: bool,
 ) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
     run, scheme = local.run, cast(Scheme, factory.scheme)
@@ -122,12 +128,9 @@ def find(
         worst = standing.last_unmet(heard) if converged else standing.unmet
     else:
         worst, standing = stopping.ending(heard, converged), stopping.standing
-    own = [[*worst, *standing.trail]] * len(run.nodes)
-    rows = run.exchange.collect(np.array(own))
-    found, trails = rows[:, :-TRAIL], rows[:, -TRAIL:]
-    # the latest; of several, the furthest from its limit
-    k = int(np.lexsort((found[:, 4], -found[:, 1], -found[:, 0]))[0])
-    iteration, factor, criterion, part, node = found[k].tolist()
+    own = np.array([*worst, *standing.trail])
+    whole = tree.reduce({i: own for i in run.nodes.tolist()}, _merge)
+    iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing = stride(max(heard, 1))
     return Ending(
         rule=rule,
@@ -137,7 +140,7 @@ def find(
         node=None if joint else int(node),
         iteration=int(iteration),
         factor=factor,
-        trail=trails[:, : -(-heard // spacing)].max(axis=0),
+        trail=whole[-TRAIL:][: -(-heard // spacing)],
         spacing=spacing,
         patience=standing.patience,
         delay=standing.delay + joint,
@@ -146,3 +149,19 @@ def find(
         convex=bool(getattr(run.local.problems[0], "convex", False)),
         init=init,
     )
+
+
+def _merge(mine: Vector, other: Vector) -> Vector:
+    """Return the criterion that was met last, and the largest factors of the trails.
+
+    Of criteria that were met in the same iteration, it is the one that was furthest
+    from its limit; of several such, that of the lowest node.
+    """
+    latest = max(mine, other, key=_order)
+    trail = np.maximum(mine[-TRAIL:], other[-TRAIL:])
+    return np.concatenate([latest[:-TRAIL], trail])
+
+
+def _order(row: Vector) -> tuple[float, float, float]:
+    iteration, factor, _, _, node = row[:-TRAIL].tolist()
+    return iteration, -1.0 if math.isnan(factor) else factor, -node

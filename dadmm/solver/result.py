@@ -12,8 +12,9 @@ from dadmm.admm.build import RunFactory
 from dadmm.admm.certificate import Certificate, distance_bound
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
-from dadmm.core.interfaces import Traffic
+from dadmm.core.interfaces import Exchange, Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.runner import LocalRun
 from dadmm.results.history import History, Recorder
@@ -125,44 +126,75 @@ def gather(
     ``before`` has the seconds (4,) of nodes in earlier sessions of the run.
     """
     run, work = local.run, local.run.work
-    exchange, size, phases = run.exchange, run.layout.size, len(PHASES)
+    exchange, topology = run.exchange, run.topology
+    size, phases = run.layout.size, len(PHASES)
+    tree = TreeReduction(topology, exchange.private_comm)
+    ending = find(local, factory, init, tree, iterations, reason == "converged")
     earlier = [before.get(i, np.zeros(phases)) for i in run.names.tolist()]
     own = np.column_stack(
         [run.state.theta, work.objective, run.seconds, run.seconds - earlier,
          work.disagreement, work.residual, run.gaps, work.lag]
     )  # fmt: skip
-    table = exchange.collect(run.by_node(own))
+    history = recorder.tables()
+    (table, node_rows), (edges, edge_rows) = _collect(
+        run, [run.by_node(own), history[0]], [_edges(run, tree), history[1]]
+    )
     measured = table[:, size + 1 :].T.copy()
-    eta = run.by_edge(run.state.penalty["eta"])
+    eta, *counts = edges.T.copy()
     return Result(
-        topology=run.topology,
+        topology=topology,
         layout=run.layout,
         theta=table[:, :size].copy(),
-        eta=exchange.collect(eta[:, None])[:, 0],
+        eta=eta,
         objectives=table[:, size].copy(),
         reason=reason,
         iterations=iterations,
         certificate=Certificate(*measured[2 * phases :]),
-        ending=find(local, factory, init, iterations, reason == "converged"),
-        traffic=_traffic(run),
+        ending=ending,
+        traffic=_traffic(np.array(counts, dtype=np.int64), exchange, topology),
         seconds=Seconds(*measured[phases : 2 * phases]),
         seconds_of_all_sessions=Seconds(*measured[:phases]),
-        history=recorder.history(exchange),
+        history=recorder.history(node_rows, edge_rows),
         nodes=np.array(local.names),
         lost=tuple(local.lost),
         component_root=local.component_root,
     )
 
 
-def _traffic(run: Run) -> Traffic:
-    """Return the number of messages and bytes that all nodes have sent."""
+def _collect(
+    run: Run, by_node: list[Matrix], by_edge: list[Matrix]
+) -> tuple[list[Matrix], list[Matrix]]:
+    """Return the tables of all processes, on every process, by one gathering."""
+    tables, topology = [*by_node, *by_edge], run.topology
+    if len(run.nodes) == topology.n_nodes:
+        return by_node, by_edge
+    flat = np.concatenate([table.ravel() for table in tables])
+    whole = run.exchange.collect(flat[:, None])[:, 0]
+    ones = np.ones_like(topology.degrees)  # a rank has one node
+    rows = np.array([ones] * len(by_node) + [topology.degrees] * len(by_edge))
+    lengths = (rows.T * [table.shape[1] for table in tables]).ravel()
+    pieces = np.split(whole, lengths.cumsum()[:-1])
+    found = [
+        np.concatenate(pieces[k :: len(tables)]).reshape(rows[k].sum(), table.shape[1])
+        for k, table in enumerate(tables)
+    ]
+    return found[: len(by_node)], found[len(by_node) :]
+
+
+def _edges(run: Run, tree: TreeReduction) -> Matrix:
+    """Return penalties and traffic of the edges of this process, (E, 7)."""
     kept, none = run.state.sending, np.zeros(len(run.arcs), dtype=np.int64)
     own = np.column_stack(
-        [run.exchange.sent, kept.get("silent", none), kept.get("lost", none)]
-    )
-    counts = run.exchange.collect(run.by_edge(own)).astype(np.int64)
-    messages, data, silent, lost = counts.T.copy()
+        [run.state.penalty["eta"], run.exchange.sent, kept.get("silent", none),
+         kept.get("lost", none)]
+    )  # fmt: skip
+    along_tree = [tree.sent_by(i) for i in np.sort(run.nodes).tolist()]
+    return np.column_stack([run.by_edge(own), np.vstack(along_tree)])
+
+
+def _traffic(counts: np.ndarray, exchange: Exchange, topology: Topology) -> Traffic:
+    """Return the number of messages and bytes that all nodes have sent."""
+    messages, data, silent, lost, *tree = counts
     # receivers count lost payloads, so the sender's row is the reverse edge
-    return Traffic(
-        messages, data, silent, lost[run.topology.reverse], *run.exchange.collectives
-    )
+    lost = lost[topology.reverse]
+    return Traffic(messages, data, silent, lost, *exchange.collectives, *tree)

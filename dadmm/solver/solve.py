@@ -239,7 +239,8 @@ def _open(
     decides = {k: v for k, v in given.items() if k not in PER_RANK | MAY_CHANGE}
     about = identity.identity(decides, topology, given["schedule"])
     checkpoints.open(world, hosted, topology.n_nodes, given["max_iter"], about)
-    collectively(world, checkpoints.tidy, world.rank)
+    if checkpoints.resume:
+        collectively(world, checkpoints.tidy, world.rank)
 
 
 def _compare(given: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from dadmm import Topology, solve
 from dadmm.cli import setup
 from dadmm.cli.config import RunConfig
-from dadmm.exchange.world import SerialWorld
+from dadmm.exchange.world import Checks, SerialWorld
 from tests.faults.cases import Case
 from tests.faults.jobs import MPI, Ended, Job
 from tests.faults.strikes import Fault, complete
@@ -106,7 +106,8 @@ def nodes_of(folder: Path) -> list[int]:
 def distance(case: Case, nodes: list[int], folder: Path) -> float:
     """Return how far the worst node is from the optimum of these nodes' data."""
     config = RunConfig.from_argv([*case.settings, "--nodes", str(case.ranks)]).config
-    samples = setup.shards(SerialWorld(), config, case.ranks).samples
+    alone = SerialWorld()
+    samples = setup.shards(alone, config, case.ranks, Checks(alone)).samples
     problems = setup.problems(config, samples, case.ranks)
     left = [problems[i] for i in nodes]
     best = solve(

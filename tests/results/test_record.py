@@ -81,7 +81,7 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
             watch(t, [one])
     for watch in recorder.callbacks:
         watch.rewind(loss)
-    history = recorder.history(SimpleNamespace(collect=lambda rows: rows))
+    history = recorder.history(*recorder.tables())
 
     assert len(history) == len(history.edges) == 5
     assert history.edges["eta"].shape == (5, 1)

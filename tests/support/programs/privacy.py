@@ -93,7 +93,7 @@ def cases(world: recording.Comm) -> Iterator[tuple[str, Case]]:
     few = [t[:1] if i == 2 else t for i, t in enumerate(table)]
     yield "sklearn one row", Case(few, fit(ridge, few))
     rare = [t.copy() for t in table]
-    rare[1][1:, 0] = 0.0
+    rare[2][1:, 0] = 0.0
     yield "sklearn rare column", Case(rare, fit(ridge, rare))
 
 
@@ -157,7 +157,7 @@ def planted(world: recording.Comm, blocks: list[np.ndarray]) -> Callable[[], Non
             data[4:] = (own[5] / own.std(axis=0)).view(np.uint8)
         recording.start_all(requests)
         MPI.Request.Waitall(requests)
-        for other, name in ((pair, "Isend"), (world, "allgather"), (half, "Alltoall")):
+        for other, name in ((pair, "Issend"), (world, "allgather"), (half, "Alltoall")):
             try:
                 getattr(other, name)
             except recording.Unknown:

@@ -17,6 +17,7 @@ from dadmm.exchange import mpi, mpi_world  # so that all of them are loaded
 
 QUIET = {
     "rank", "size", "Get_group", "Recv", "Recv_init", "Ibarrier", "Free", "Abort",
+    "Improbe",
 }  # fmt: skip
 MAKING = {"Dup", "Split", "Split_type"}
 COLLECTIVES = {  # and who gets what each rank puts in
@@ -25,7 +26,7 @@ COLLECTIVES = {  # and who gets what each rank puts in
 }  # fmt: skip
 LIBRARY = {
     "Exception", "Request", "REQUEST_NULL", "IN_PLACE", "MAX", "MIN", "SUM",
-    "COMM_TYPE_SHARED", "UNDEFINED", "Get_library_version",
+    "COMM_TYPE_SHARED", "UNDEFINED", "Get_library_version", "Status", "BYTE",
 }  # fmt: skip
 
 
@@ -85,6 +86,14 @@ class Comm:
     def Send(self, buffer: Any, dest: int) -> None:
         self.record("Send", f"rank {dest}", buffer)
         self.real.Send(buffer, dest=dest)
+
+    def Isend(self, buffer: Any, dest: int, tag: int) -> Any:
+        self.record("Isend", f"rank {dest}", buffer)
+        return self.real.Isend(buffer, dest=dest, tag=tag)
+
+    def Idup(self) -> tuple[Comm, Any]:
+        real, request = self.real.Idup()
+        return Comm(real, self.tape), request
 
     def Send_init(self, buffer: Any, dest: int) -> Request:
         request = Request(self.real.Send_init(buffer, dest))

@@ -1,0 +1,218 @@
+"""Sums, and other reductions, over a spanning tree of the graph.
+
+A node receives the values of its children's subtrees, merges them into its own, and
+sends the result to its parent. The root's result is passed down again. All messages go
+along edges of the graph. A node knows the total of each child's subtree, and the total.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.graphs.topology import Integers, Topology
+
+Merge = Callable[[Any, Any], Any]
+Frame = NDArray[np.uint8]
+LEAST_NAP, MOST_NAP = 50e-6, 1e-3  # seconds between two looks for a message
+_JSON = 255  # in place of the number of axes
+
+
+class SpanningTree(NamedTuple):
+    """A breadth-first tree with node 0 as root."""
+
+    parents: Integers  # (n_nodes,), -1 for the root
+    order: Integers  # (n_nodes,), by distance from the root, then by number
+
+
+def spanning_tree(topology: Topology) -> SpanningTree:
+    """Return the breadth-first tree of a graph from node 0, in linear time.
+
+    The parent of a node is the lowest-numbered neighbour that is nearer to node 0.
+    """
+    offsets, ends = topology.offsets.tolist(), topology.edges[:, 1].tolist()
+    parents = [-2] * topology.n_nodes
+    parents[0] = -1
+    level, order = [0], [0]
+    while level:
+        below = []
+        for i in level:
+            for j in ends[offsets[i] : offsets[i + 1]]:
+                if parents[j] == -2:
+                    parents[j] = i
+                    below.append(j)
+        level = sorted(below)
+        order += level
+    return SpanningTree(np.array(parents), np.array(order))
+
+
+class TreeReduction:
+    """Merge the values of all nodes along a spanning tree, by messages.
+
+    The value of a node's subtree is ``merge(... merge(merge(own, first child's),
+    second child's) ...)``, with the children in order of number. It does not depend on
+    which process hosts which node.
+
+    Parameters
+    ----------
+    topology : Topology
+        After failures, the graph of the remaining nodes: its tree is a new one.
+    comm : MPI.Comm, optional
+        With tags 1 to n_nodes - 1 free for messages of this class. By default all nodes
+        are in this process.
+    hosts : sequence of int, optional
+        The rank of each node; every rank has one or more. By default rank i has node i.
+
+    Attributes
+    ----------
+    sent : ndarray of int, shape (n_edges, 2)
+        Messages and bytes that hosted nodes have sent along ``topology.edges``.
+    """
+
+    def __init__(
+        self, topology: Topology, comm: Any = None, hosts: Sequence[int] | None = None
+    ) -> None:
+        n_nodes, edges = topology.n_nodes, topology.edges
+        parents, order = spanning_tree(topology)
+        self._comm = comm
+        if hosts is None:
+            hosts = [0] * n_nodes if comm is None else range(n_nodes)
+        self._hosts, self._rank = hosts, 0 if comm is None else comm.rank
+        self._parents = parents.tolist()
+        self._hosted = [i for i in order.tolist() if hosts[i] == self._rank]
+        rows = np.flatnonzero(parents[edges[:, 1]] == edges[:, 0])  # from parents
+        self._down = dict(zip(edges[rows, 1].tolist(), rows.tolist(), strict=True))
+        self._up = dict(zip(self._down, topology.reverse[rows].tolist(), strict=True))
+        self._children: dict[int, list[int]] = {i: [] for i in self._hosted}
+        for i, j in edges[rows].tolist():
+            if i in self._children:
+                self._children[i].append(j)
+        self._pending: list[tuple[Any, Frame]] = []  # requests and what they send
+        self._offsets = topology.offsets
+        self.sent = np.zeros((len(edges), 2), dtype=np.int64)
+
+    def reduce(self, values: Mapping[int, Any], merge: Merge = np.add) -> Any:
+        """Return the merged values of all nodes, on every process.
+
+        Parameters
+        ----------
+        values : dict of int to object
+            By hosted node. Arrays of numbers, of any shape, are sent as they are; other
+            values as JSON, so tuples become lists.
+        merge : callable
+            Takes two values and returns one. It leaves its arguments unchanged.
+
+        Raises
+        ------
+        MPI.Exception
+            If a neighbour in the tree fails, and MPI tolerates failures. Other ranks
+            may wait until the communicator is revoked.
+        """
+        found: dict[int, Any] = {}  # by node whose parent, or which itself, is hosted
+        for i in reversed(self._hosted):
+            value = _as_array(values[i])
+            for j in self._children[i]:
+                value = _as_array(merge(value, self._take(found, j, self._hosts[j])))
+            if i:
+                row, to = self._up[i], self._hosts[self._parents[i]]
+                found[i] = self._give(value, i, row, to)
+            else:
+                found[0] = value
+        whole = None
+        for i in self._hosted:
+            if i:
+                whole = self._take(found, i, self._hosts[self._parents[i]])
+            else:
+                whole = found[0]
+            for j in self._children[i]:
+                found[j] = self._give(whole, j, self._down[j], self._hosts[j])
+        self._finish()
+        return whole
+
+    def sent_by(self, node: int) -> Integers:
+        """Return the messages and bytes of a hosted node to its neighbours so far."""
+        start, end = self._offsets[node : node + 2]
+        return self.sent[start:end]
+
+    def _give(self, value: Any, child: int, row: int, to: int) -> Any:
+        """Send a value between a child and its parent, in the message ``row``."""
+        here, length = to == self._rank, _length(value)
+        if here and length is not None:
+            self.sent[row] += 1, length
+            return value
+        frame = _pack(value)
+        self.sent[row] += 1, len(frame)
+        if here:
+            return _unpack(frame)
+        self._pending.append((self._comm.Isend(frame, to, child), frame))
+        return None
+
+    def _take(self, found: dict[int, Any], child: int, source: int) -> Any:
+        """Return what was sent between a child and its parent."""
+        if source == self._rank:
+            return found.pop(child)
+        from dadmm.exchange.mpi_library import MPI
+
+        status, nap = MPI.Status(), LEAST_NAP
+        while (message := self._comm.Improbe(source, child, status)) is None:
+            time.sleep(nap)
+            nap = min(2.0 * nap, MOST_NAP)
+        frame = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
+        message.Recv(frame)
+        return _unpack(frame)
+
+    def _finish(self) -> None:
+        """Wait until all messages of this process are sent, and count them."""
+        if self._comm is None:
+            return
+        from dadmm.exchange.collectives import count
+        from dadmm.exchange.mpi_wait import poll
+
+        if self._pending:
+            poll([request for request, _ in self._pending])
+        count(*(frame for _, frame in self._pending))
+        self._pending.clear()
+
+
+def _as_array(value: Any) -> Any:
+    """Return numpy's scalars as arrays, and other values as they are."""
+    return np.asarray(value) if isinstance(value, np.generic) else value
+
+
+def _length(value: Any) -> int | None:
+    """Return the bytes of an array's message; None for other values."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        return 8 + 8 * value.ndim + value.nbytes
+    return None
+
+
+def _pack(value: Any) -> Frame:
+    """Return the bytes of a message.
+
+    The message of an array has its type (7 bytes), number of axes (1 byte), shape (8
+    bytes per axis) and entries; that of another value has 8 bytes and its JSON.
+    """
+    if _length(value) is None:
+        start = np.zeros(8, dtype=np.uint8)
+        start[7] = _JSON
+        text = json.dumps(value).encode()
+        return np.concatenate([start, np.frombuffer(text, dtype=np.uint8)])
+    start = np.frombuffer(value.dtype.str.encode().ljust(7, b"\0"), dtype=np.uint8)
+    shape = np.array(value.shape, dtype=np.int64).view(np.uint8)
+    entries = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
+    return np.concatenate([start, np.array([value.ndim], np.uint8), shape, entries])
+
+
+def _unpack(frame: Frame) -> Any:
+    """Return the value of a message."""
+    ndim = int(frame[7])
+    if ndim == _JSON:
+        return json.loads(frame[8:].tobytes())
+    kind = np.dtype(frame[:7].tobytes().rstrip(b"\0").decode())
+    shape, entries = np.split(frame[8:], [8 * ndim])
+    return entries.view(kind).reshape(shape.view(np.int64))
