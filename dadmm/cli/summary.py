@@ -16,6 +16,7 @@ from dadmm.cli.config import RunConfig
 from dadmm.cli.targets import Targets
 from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
+from dadmm.core.version import __version__
 from dadmm.data.textfiles import Names
 from dadmm.graphs import placement
 from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, metrics, motion
