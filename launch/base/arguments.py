@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from launch.base.messages import UsageError
-from launch.base.reading import read_toml
+from launch.base.textfiles import read_toml
 
 DEFAULT_RANKS = 20
 

@@ -12,8 +12,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launch.base.messages import UsageError, print_message
-from launch.mpi import hostfile
-from launch.mpi.mpiexec import command_on_hosts, fault_tolerance, version_text
+from launch.mpi.mpiexec import (
+    command_on_hosts,
+    fault_tolerance,
+    read_hosts,
+    version_text,
+)
 from launch.mpi.runtime import Runtime, script_path
 
 LAUNCHERS = ("mpiexec", "srun")
@@ -73,18 +77,11 @@ SYSTEMS = {"slurm": slurm, "pbs": pbs}
 
 
 def is_pinned(allocation: Allocation, allowed: int, choice: str = "auto") -> bool:
-    """Return whether to pin each rank to its own core.
+    """Return whether to pin each rank to its own core: auto, yes or no.
 
-    By default, ranks are pinned if there are enough cores and if the process may use
-    only the cores of the job. Otherwise two jobs on one host could pin their ranks to
-    the same cores.
-
-    Parameters
-    ----------
-    allocation : Allocation
-    allowed : int
-        Number of cores that the process may use.
-    choice : {"auto", "yes", "no"}
+    Auto pins ranks if there are enough cores, and if the `allowed` number of cores,
+    that the process may use, is that of the job. Otherwise two jobs on one host could
+    pin their ranks to the same cores.
     """
     if choice not in PINS:
         raise UsageError(f"DADMM_PIN must be auto, yes or no, got {choice!r}")
@@ -122,7 +119,7 @@ def start(
         options += fault_tolerance(runtime.mpiexec, job)
         yield [runtime.mpiexec, *options, *ranks, *job], variables
         return
-    hosts = hostfile.read(allocation.hostfile)
+    hosts = read_hosts(allocation.hostfile)
     with command_on_hosts(runtime.mpiexec, hosts, job, variables) as command:
         yield [command[0], *options, *command[1:]], variables
 

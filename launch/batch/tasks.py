@@ -21,11 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from launch.base import toml
 from launch.base.arguments import DEFAULT_RANKS
 from launch.base.messages import UsageError
-from launch.base.plainfiles import files
-from launch.base.reading import read_json, read_toml
+from launch.base.textfiles import encode, files, read_json, read_toml, to_toml
 
 FLAG = "--sweep"
 RESERVED = {"settings", "logs"}
@@ -92,7 +90,7 @@ class Sweep:
         for number, name in enumerate(self.names):
             if number not in queued or name not in grid.tasks:
                 continue
-            old, new = self.settings(name), tomllib.loads(toml.dumps(grid.tasks[name]))
+            old, new = self.settings(name), tomllib.loads(to_toml(grid.tasks[name]))
             for key in sorted(old.keys() | new.keys()):
                 if old.get(key) != new.get(key):
                     raise UsageError(
@@ -110,7 +108,7 @@ class Sweep:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.save()
         for name, settings in grid.tasks.items():
-            self.write(f"settings/{name}.toml", toml.dumps(settings))
+            self.write(f"settings/{name}.toml", to_toml(settings))
         logs = files.within(self.folder / "logs" / "any", self.folder, make=True)
         with writing_to(self.folder), logs:  # Slurm writes there as well
             pass
@@ -276,4 +274,4 @@ def plain(value: Any) -> str:
     """Return a value as it appears in a name and in a table."""
     if isinstance(value, dict):
         return json.dumps(value)
-    return value if isinstance(value, str) else toml.encode(value)
+    return value if isinstance(value, str) else encode(value)

@@ -14,7 +14,7 @@ import pytest
 
 from launch.base.messages import UsageError
 from launch.base.run_folder import FAILURE, job_lock, read_state
-from launch.batch import local_pool, sweep, tasks
+from launch.batch import sweep, tasks
 from launch.mpi.runtime import Runtime
 from tests.support.processes import ROOT, Job, variables
 from tests.support.run_folders import copy_launch
@@ -286,7 +286,7 @@ def test_a_signal_while_a_run_starts_stops_it(tmp_path, monkeypatch):
     """It is no failure if the signal ends the run before it can stop."""
     made = tasks.Sweep(tmp_path)
     made.add(tasks.Grid(2, {"run": {}}, []))
-    pool = local_pool.LocalPool(made, Runtime("python", "", {}))
+    pool = sweep.LocalPool(made, Runtime("python", "", {}))
     start = subprocess.Popen
 
     def start_and_signal(*_, **options):
