@@ -1,7 +1,5 @@
 """Command lines: options of the launch commands, and settings of the run they start."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import TypeVar

@@ -6,8 +6,6 @@ without a matching stamp is built again. A lock lets one process at a time chang
 environments.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import hashlib
@@ -43,7 +41,6 @@ class Environment:
 
     @property
     def python(self) -> Path:
-        """The interpreter."""
         return self.folder / "bin" / "python"
 
     def inputs(self) -> str:
@@ -149,7 +146,6 @@ def with_extras(project: str, extras: frozenset[str]) -> str:
 
 
 def pip(folder: Path, *requirements: str) -> None:
-    """Install requirements with the environment's own pip."""
     run([str(folder / "bin" / "python"), "-m", "pip", "install", *requirements])
 
 
@@ -192,7 +188,6 @@ def rewrite_paths(built: Path, final: Path) -> None:
 
 
 def write_stamp(folder: Path, inputs: str, extras: frozenset[str]) -> None:
-    """Write the stamp file of an environment."""
     stamp = {"inputs": inputs, "extras": sorted(extras)}
     (folder / STAMP).write_text(json.dumps(stamp) + "\n")
 

@@ -1,7 +1,5 @@
 """Messages to the user, and the errors that end a command with one of them."""
 
-from __future__ import annotations
-
 import signal
 import sys
 from collections.abc import Callable

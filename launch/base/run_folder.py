@@ -1,7 +1,5 @@
 """The folder of a run, without dadmm: its state, its lock, and how to continue it."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import fcntl
@@ -205,7 +203,6 @@ class RunSettings:
     resumable: frozenset[str]  # names that may change when a run is resumed
 
     def __getitem__(self, name: str) -> Any:
-        """Return one setting."""
         return self.values[name]
 
 

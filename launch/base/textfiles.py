@@ -3,8 +3,6 @@
 `files` is `dadmm.core.files`, loaded by its path because dadmm imports numpy.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re
@@ -49,12 +47,10 @@ def read_text(path: Path) -> str:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file."""
     return _parse(path, json.loads, "JSON")
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the table in a TOML file."""
     return _parse(path, tomllib.loads, "TOML")
 
 

@@ -4,8 +4,6 @@
 compute nodes often have no network, and many jobs start at once.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -130,7 +128,6 @@ def mark_failed(folder: Path, code: int, resume: str) -> None:
 
 
 def describe(state: State, stopped: str = "stopped") -> str:
-    """Return the end of a run in words."""
     words = {"max_iter": "ended at max_iter, not converged,", "stopped": stopped}
     status = words.get(state.status, state.status)
     return f"{status} after {state.iterations} iterations"

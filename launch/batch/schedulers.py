@@ -1,7 +1,5 @@
 """Slurm and PBS: what a job was given, how it starts ranks, how it is submitted."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

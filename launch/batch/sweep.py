@@ -1,7 +1,5 @@
 """The command sweep: run a grid of settings, in Slurm or on this machine."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -60,8 +58,6 @@ GRID.toml:  ranks = 20
 
 
 class Options(NamedTuple):
-    """The options of a command line."""
-
     grid: Grid
     sweep: Sweep
     at_most: int
@@ -223,7 +219,6 @@ class LocalPool:
             return list(pool.map(self.run_task, names))
 
     def run_task(self, name: str) -> int:
-        """Run one task in one process; return its exit code."""
         if self._signals:
             return 128 + signal.SIGINT
         sweep, folder = self._sweep, self._sweep.folder / name
@@ -303,7 +298,6 @@ def collect(sweep: Sweep) -> int:
 
 
 def columns_of(summary: dict[str, Any]) -> dict[str, Any]:
-    """Return the columns that a summary has in the table."""
     keys = ("converged", "reason", "iterations", "n_nodes", "messages", "bytes")
     found = {key: summary[key] for key in keys if key in summary}
     seconds = summary.get("seconds", {}).items()
@@ -320,7 +314,6 @@ def main(arguments: list[str]) -> int:
 
 
 def collect_folder(arguments: list[str]) -> int:
-    """Collect the results of the sweep in a folder."""
     if len(arguments) != 2:
         raise UsageError("./launch/sweep collect needs the folder of one sweep")
     return collect(Sweep.existing(Path(arguments[1])))

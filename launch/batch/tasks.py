@@ -6,8 +6,6 @@ the submitted jobs and the files of the sweep; no other files are replaced.
 has the output of the jobs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -19,7 +17,7 @@ import tomllib
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
 from launch.base.arguments import DEFAULT_RANKS
 from launch.base.messages import UsageError
@@ -65,7 +63,7 @@ class Sweep:
                     )
 
     @classmethod
-    def existing(cls, folder: Path) -> Sweep:
+    def existing(cls, folder: Path) -> Self:
         """Return the sweep in a folder; raise `UsageError` if there is none."""
         if not (folder / "sweep.json").exists():
             raise UsageError(f"{folder} holds no sweep: it has no sweep.json")
@@ -114,7 +112,6 @@ class Sweep:
             pass
 
     def save(self) -> None:
-        """Write sweep.json."""
         record = {
             "ranks": self.ranks,
             "varied": self.varied,
@@ -159,11 +156,9 @@ class Sweep:
         return found
 
     def settings_file(self, name: str) -> Path:
-        """Return the file with a task's settings."""
         return self.folder / "settings" / f"{name}.toml"
 
     def settings(self, name: str) -> dict[str, Any]:
-        """Return the settings of a task."""
         file = self.settings_file(name)
         try:
             return read_toml(file)
@@ -171,13 +166,11 @@ class Sweep:
             raise UsageError(f"{self.folder} is damaged: it has no {file}") from None
 
     def arguments(self, name: str) -> list[str]:
-        """Return the arguments of ``dadmm.run`` for a task."""
         out = str(self.folder / name)
         return ["--config", str(self.settings_file(name)), "--out", out]
 
 
 def _strings(record: dict[str, Any], name: str, folder: Path) -> list[str]:
-    """Return a list of strings in sweep.json."""
     found = record.get(name)
     if not (isinstance(found, list) and all(isinstance(item, str) for item in found)):
         raise UsageError(f"{folder}/sweep.json is damaged: it has no list of {name}")
@@ -193,7 +186,6 @@ def files_of(grid: Grid) -> set[str]:
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raise `UsageError` instead of OSError."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,5 @@
 """The commands local, test and setup."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

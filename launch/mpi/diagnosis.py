@@ -6,8 +6,6 @@ RUN is the folder of the run, FILE the output of mpiexec or srun, and COMMAND wh
 resumes a run when its folder is appended.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -33,6 +31,15 @@ HINTS = {
     signal.SIGXCPU: "the limit of processor time (ulimit -t)",
     signal.SIGXFSZ: "the limit of a file's size (ulimit -f)",
 }
+
+
+class Failure(NamedTuple):
+    """What the output says about the rank that failed."""
+
+    rank: int | None = None
+    host: str = ""
+    what: str = ""  # the predicate of a sentence, as "was killed by SIGKILL"
+    signum: int = 0
 
 
 def explain(
@@ -90,7 +97,6 @@ def cause(
 
 
 def name(found: Failure, ranks: list[dict[str, str]]) -> str:
-    """Return the node, rank and host that failed."""
     if found.rank is None:
         return "an unknown rank"
     row = ranks[found.rank] if found.rank < len(ranks) else {}
@@ -123,15 +129,6 @@ def checkpoint(folder: Path) -> int:
     with contextlib.suppress(SetupError):  # config.toml cannot be read
         return last_checkpoint(folder)
     return 0
-
-
-class Failure(NamedTuple):
-    """What the output says about the rank that failed."""
-
-    rank: int | None = None
-    host: str = ""
-    what: str = ""  # the predicate of a sentence, as "was killed by SIGKILL"
-    signum: int = 0
 
 
 def by_signal(rank: int | None, host: str, signum: int, was: str = "was") -> Failure:

@@ -5,8 +5,6 @@ Open MPI and Intel MPI pass USR1 on to every rank. The ranks then stop at the sa
 iteration and write their results.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

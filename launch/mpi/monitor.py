@@ -4,8 +4,6 @@ The first rank to end is needed because MPICH and Intel MPI end the other ranks 
 dies, and then name any of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -18,7 +16,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from launch.base.messages import print_message
 
@@ -139,8 +137,7 @@ class Monitor:
             self.first = self._ranks.get(connection)
             self._deadline = time.monotonic() + PATIENCE
 
-    def __enter__(self) -> Monitor:
-        """Return the monitor."""
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

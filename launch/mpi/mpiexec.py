@@ -1,7 +1,5 @@
 """Command lines of mpiexec: its version, its host files, its fault tolerance."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What jobs run with: a Python environment, an mpiexec that fits it, and variables."""
 
-from __future__ import annotations
-
 import compileall
 import os
 import re

@@ -1,7 +1,5 @@
 """What a launch command prints after a failure: which node, why, how to resume."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -3,8 +3,6 @@
 All cases: ``python -m tests.faults.campaign --cases 200 --out FOLDER``.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Whether a run is started, resumed or done, and the lock on its folder."""
 
-from __future__ import annotations
-
 import datetime
 import json
 import math

@@ -1,7 +1,5 @@
 """Options of launch/local, the choice of an MPI, its variables and command lines."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -17,7 +15,6 @@ pytestmark = pytest.mark.mpi
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch):
-    """The user has set no variable."""
     for name in ("DADMM_MPIEXEC", "DADMM_PYTHON", "DADMM_PROGRESS"):
         monkeypatch.delenv(name, raising=False)
 
@@ -59,7 +56,6 @@ def test_ranks_know_the_command_that_resumes_the_run(local, monkeypatch):
 
 @pytest.fixture
 def made(monkeypatch):
-    """The environments that would be made."""
     environments = []
     monkeypatch.setattr(runtime, "ensure", environments.append)
     return environments

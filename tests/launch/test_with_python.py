@@ -1,7 +1,5 @@
 """launch/with-python chooses a Python for the launch commands."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 

@@ -7,8 +7,6 @@ Debian's slurm-wlm and munge, but not root. Nothing is installed unless ``instal
 called.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os
@@ -24,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol")
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
@@ -83,7 +82,7 @@ class Cluster:
         self.variables = {**kept, "PATH": path, "SLURM_CONF": str(conf)}
         self._daemons: list[subprocess.Popen[bytes]] = []
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         try:
             self._start()
         except BaseException:
@@ -159,7 +158,6 @@ class Cluster:
         )
 
     def logs(self, lines: int = 5) -> str:
-        """Return the last lines of all logs."""
         files = [*self.folder.glob("*.log"), *self.folder.glob("*.out")]
         tails = [(f.name, f.read_text().splitlines()[-lines:]) for f in sorted(files)]
         return "\n".join(f"{name}: {line}" for name, tail in tails for line in tail)
@@ -175,7 +173,6 @@ class Cluster:
         return [process for process in found if process != os.getpid()]
 
     def close(self) -> None:
-        """End all jobs and daemons, and remove the folder."""
         if len(self._daemons) > 1 and self._daemons[1].poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.call("scancel", "--user", user_name())
@@ -197,7 +194,6 @@ class Cluster:
 
 
 def end(daemon: subprocess.Popen[bytes]) -> None:
-    """End a daemon, with TERM first."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
         if daemon.poll() is None:
             daemon.send_signal(signum)
@@ -216,7 +212,6 @@ def user_name() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return free ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -225,7 +220,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def main(command: list[str]) -> int:
-    """Run a command with its own Slurm; return its exit code."""
     if not command:
         print(__doc__)
         return 2
