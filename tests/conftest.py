@@ -14,11 +14,11 @@ HANDLED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave out slow tests, unless DADMM_ALL is set or ``-m`` names them."""
-    if os.environ.get("DADMM_ALL") or "slow" in config.option.markexpr:
-        return
+    """Leave out slow tests, unless DADMM_ALL is set or only slow ones are asked for."""
     slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
+    if os.environ.get("DADMM_ALL") or len(slow) == len(items):
+        return
+    if slow and "slow" not in config.option.markexpr:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
 

@@ -6,12 +6,14 @@ without a matching stamp is built again. A lock lets one process at a time chang
 environments.
 """
 
+import compileall
 import contextlib
 import fcntl
 import hashlib
 import importlib.util
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -146,7 +148,11 @@ def with_extras(project: str, extras: frozenset[str]) -> str:
 
 
 def pip(folder: Path, *requirements: str) -> None:
-    run([str(folder / "bin" / "python"), "-m", "pip", "install", *requirements])
+    python = str(folder / "bin" / "python")
+    run([python, "-m", "pip", "install", "--no-compile", *requirements])
+    # on all cores, and without the tests of packages, unlike pip
+    tests = re.compile(r"/tests/")
+    compileall.compile_dir(str(folder / "lib"), quiet=2, workers=0, rx=tests)
 
 
 def run(command: list[str]) -> None:

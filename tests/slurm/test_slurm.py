@@ -23,6 +23,8 @@ from tests.slurm.cluster import Cluster, SlurmError, install, obstacle
 from tests.support.processes import ROOT, find_mpiexec, python, variables
 from tests.support.run_folders import copy_launch
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = ROOT / "launch" / "slurm.sbatch"
 PATIENCE = 120  # seconds to wait for a job, which takes a few
 ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
