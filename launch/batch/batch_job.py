@@ -43,7 +43,13 @@ def run(system: str, arguments: list[str]) -> int:
     """Start or resume a run inside an allocation; return the exit code of its ranks."""
     allocation = schedulers.SYSTEMS[system](os.environ)
     if system == "pbs":  # qsub passes no arguments to a script
-        arguments = [*split(os.environ.get("DADMM_ARGS", "")), *arguments]
+        text = os.environ.get("DADMM_ARGS", "")
+        try:
+            arguments = [*shlex.split(text), *arguments]
+        except ValueError as error:
+            raise UsageError(
+                f"DADMM_ARGS must be arguments as in a shell, got {text!r}: {error}"
+            ) from None
     arguments = arguments_of_task(arguments, os.environ)
     mpi, arguments = take_option(arguments, ("--mpi",), "")
     runtime = existing_runtime(mpi)
@@ -62,16 +68,6 @@ def run(system: str, arguments: list[str]) -> int:
             return NOT_CONVERGED if failed else 0
         resume = resume_instruction(wanted, folder, allocation, mpi)
         return attempt(allocation, runtime, folder, planned, resume)
-
-
-def split(text: str) -> list[str]:
-    """Return the arguments in a variable, quoted as in a shell, without wildcards."""
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UsageError(
-            f"DADMM_ARGS must be arguments as in a shell, got {text!r}: {error}"
-        ) from None
 
 
 def plan_job(

@@ -44,17 +44,10 @@ def slurm(variables: Mapping[str, str]) -> Allocation:
     if "SLURM_ARRAY_JOB_ID" in variables:
         task = variables.get("SLURM_ARRAY_TASK_ID", "0")
         job = f"{variables['SLURM_ARRAY_JOB_ID']}_{task}"
-    here = counts(variables.get("SLURM_TASKS_PER_NODE", "1"))[0]
+    here = re.match(r"\d*", variables.get("SLURM_TASKS_PER_NODE", ""))  # as 10(x2),3
     cores = int(variables.get("SLURM_CPUS_ON_NODE", "0")) or None
-    return Allocation("slurm", job, int(variables["SLURM_NTASKS"]), cores, here)
-
-
-def counts(text: str) -> list[int]:
-    """Return the numbers in Slurm's short form: 10(x2),3 is [10, 10, 3]."""
-    found = []
-    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        found += [int(count)] * int(times or 1)
-    return found
+    ranks, ranks_here = int(variables["SLURM_NTASKS"]), int(here[0] or 1)
+    return Allocation("slurm", job, ranks, cores, ranks_here)
 
 
 def pbs(variables: Mapping[str, str]) -> Allocation:

@@ -24,6 +24,7 @@ from launch.base.messages import UsageError
 from launch.base.textfiles import encode, files, read_json, read_toml, to_toml
 
 FLAG = "--sweep"
+LISTS = ("tasks", "varied", "jobs", "files")  # of sweep.json
 RESERVED = {"settings", "logs"}
 MAX_TASKS = 100_000  # of a grid
 LONGEST = 200  # characters of a folder's name; file systems allow 255
@@ -42,25 +43,25 @@ class Sweep:
     """The folder of a sweep. A task keeps its number when the grid grows."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ranks = DEFAULT_RANKS
-        self.names: list[str] = []
-        self.varied: list[str] = []
-        self.jobs: list[str] = []
-        self.files: set[str] = set()
+        self.folder, self.ranks = folder, DEFAULT_RANKS
+        record: dict[str, Any] = {}
         if files.kind(folder / "sweep.json") != "none":
             record = read_json(folder / "sweep.json")
             self.ranks = number_of_ranks(record.get("ranks"))
-            self.names = _strings(record, "tasks", folder)
-            self.varied = _strings(record, "varied", folder)
-            self.jobs = _strings(record, "jobs", folder)
-            self.files = set(_strings(record, "files", folder))
-            for name in self.names:
-                if not NAME.fullmatch(name):
-                    raise UsageError(
-                        f"{folder}/sweep.json has a task with the invalid name "
-                        f"{name!r}; start the sweep again in another --out"
-                    )
+        lists = [record.get(name) if record else [] for name in LISTS]
+        for name, found in zip(LISTS, lists, strict=True):
+            strings = isinstance(found, list) and all(isinstance(x, str) for x in found)
+            if not strings:
+                raise UsageError(
+                    f"{folder}/sweep.json is damaged: it has no list of {name}"
+                )
+        self.names, self.varied, self.jobs, self.files = lists
+        for name in self.names:
+            if not NAME.fullmatch(name):
+                raise UsageError(
+                    f"{folder}/sweep.json has a task with the invalid name "
+                    f"{name!r}; start the sweep again in another --out"
+                )
 
     @classmethod
     def existing(cls, folder: Path) -> Self:
@@ -102,7 +103,7 @@ class Sweep:
         self.ranks = grid.ranks
         self.varied = list(dict.fromkeys([*self.varied, *grid.varied]))
         self.names += [name for name in grid.tasks if name not in self.names]
-        self.files |= files_of(grid)
+        self.files = sorted({*self.files, *files_of(grid)})
         self.folder.mkdir(parents=True, exist_ok=True)
         self.save()
         for name, settings in grid.tasks.items():
@@ -112,13 +113,8 @@ class Sweep:
             pass
 
     def save(self) -> None:
-        record = {
-            "ranks": self.ranks,
-            "varied": self.varied,
-            "jobs": self.jobs,
-            "tasks": self.names,
-            "files": sorted(self.files),
-        }
+        lists = (self.names, self.varied, self.jobs, self.files)
+        record = {"ranks": self.ranks} | dict(zip(LISTS, lists, strict=True))
         self.write("sweep.json", json.dumps(record, indent=1) + "\n")
 
     def write(self, name: str, text: str) -> None:
@@ -168,13 +164,6 @@ class Sweep:
     def arguments(self, name: str) -> list[str]:
         out = str(self.folder / name)
         return ["--config", str(self.settings_file(name)), "--out", out]
-
-
-def _strings(record: dict[str, Any], name: str, folder: Path) -> list[str]:
-    found = record.get(name)
-    if not (isinstance(found, list) and all(isinstance(item, str) for item in found)):
-        raise UsageError(f"{folder}/sweep.json is damaged: it has no list of {name}")
-    return found
 
 
 def files_of(grid: Grid) -> set[str]:

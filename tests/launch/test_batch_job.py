@@ -217,6 +217,12 @@ def test_the_environment_of_the_user_is_sufficient(scripts, name):
     ended = scripts.start(name, "--dry-run", DADMM_IMAGE="dadmm.sif")
     assert ended.code == 1  # the Python of an image has neither srun nor scontrol
     assert "needs Python 3.11 or newer and found none on PATH" in ended.err
+    absent = {"DADMM_ENVIRONMENT": "", "DADMM_PYTHON": sys.executable}
+    ended = scripts.start(name, **absent)
+    assert ended.code == 2  # none is created, as there may be no network
+    folder = scripts.folder / ".venv"
+    assert f"there is no environment {folder}; create it before the job" in ended.err
+    assert not folder.exists()
 
 
 def test_arguments_under_pbs_may_be_quoted(scripts):

@@ -21,7 +21,6 @@ from numpy.testing import assert_array_equal
 
 from tests.slurm.cluster import Cluster, SlurmError, install, obstacle
 from tests.support.processes import ROOT, find_mpiexec, python, variables
-from tests.support.run_folders import copy_launch
 
 pytestmark = pytest.mark.slow
 
@@ -243,16 +242,6 @@ def test_a_missing_project_is_an_error(slurm):
     job = slurm.submit("-n", 1, job=[], DADMM_HOME="/nowhere")
     said = slurm.refuse(job)
     assert "cannot find the project in '/nowhere'; submit from its folder" in said
-
-
-def test_no_environment_is_created_in_a_job(slurm, tmp_path):
-    """There may be no network, and many jobs start at once."""
-    copy_launch(tmp_path)
-    more = {"DADMM_HOME": str(tmp_path), "DADMM_ENVIRONMENT": "", "DADMM_MPIEXEC": ""}
-    job = slurm.submit("-n", 1, job=[], DADMM_PYTHON=sys.executable, **more)
-    said = slurm.refuse(job)
-    assert f"there is no environment {tmp_path}/.venv; create it before the job" in said
-    assert "./launch/setup" in said
 
 
 def test_a_killed_job_is_resumed_from_its_checkpoint(slurm, expected):
