@@ -99,11 +99,8 @@ class Cluster:
         key = self.folder / "munge.key"
         key.touch(0o600)
         key.write_bytes(secrets.token_bytes(128))
-        files = {
-            f"--{name}-file": self.folder / f"munge.{name}"
-            for name in ("key", "log", "pid", "seed")
-        }
-        options = [f"{name}={path}" for name, path in files.items()]
+        names = ("key", "log", "pid", "seed")
+        options = [f"--{name}-file={self.folder}/munge.{name}" for name in names]
         socket_path = self.folder / "munge.socket"
         self._daemon("munged", "--foreground", "--force", *options, f"-S{socket_path}")
         self._until(socket_path.exists, "munged has no socket")
@@ -125,20 +122,18 @@ class Cluster:
         for name in ("state", "spool.n1", "spool.n2"):
             (self.folder / name).mkdir()
 
-    def _daemon(self, *command: str) -> None:
-        program = shutil.which(command[0], path=self.variables["PATH"])
-        with open(self.folder / f"{command[0]}.out", "ab") as log:
-            self._daemons.append(
-                subprocess.Popen(
-                    [str(program), *command[1:]],
-                    env=self.variables,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    preexec_fn=end_with_parent,  # even if the tests are killed
-                )
+    def _daemon(self, name: str, *options: str) -> None:
+        program = str(shutil.which(name, path=self.variables["PATH"]))
+        with open(self.folder / f"{name}.out", "ab") as log:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            daemon = subprocess.Popen(
+                [program, *options],
+                env=self.variables,
+                start_new_session=True,
+                preexec_fn=end_with_parent,  # even if the tests are killed
+                **streams,
             )
+        self._daemons.append(daemon)
 
     def _until(self, condition: Callable[[], bool], otherwise: str) -> None:
         end = time.monotonic() + PATIENCE
@@ -173,24 +168,20 @@ class Cluster:
         return [process for process in found if process != os.getpid()]
 
     def close(self) -> None:
+        limit = time.monotonic() + CANCELLING
         if len(self._daemons) > 1 and self._daemons[1].poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.call("scancel", "--user", user_name())
-            self._drain()
+                while self.call("squeue", "-h").stdout.strip():
+                    if time.monotonic() > limit:
+                        break
+                    time.sleep(0.1)
         for daemon in reversed(self._daemons):
             end(daemon)
         for process in self.processes():  # of jobs, or a daemon that did not end
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-    def _drain(self) -> None:
-        limit = time.monotonic() + CANCELLING
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            while self.call("squeue", "-h").stdout.strip():
-                if time.monotonic() > limit:
-                    break
-                time.sleep(0.1)
 
 
 def end(daemon: subprocess.Popen[bytes]) -> None:
