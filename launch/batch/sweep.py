@@ -12,20 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from launch.base import run_folder
 from launch.base.arguments import positive_number, take_option
 from launch.base.environment import PROJECT, ensure
 from launch.base.messages import UsageError, print_message, run_command
-from launch.base.run_folder import (
-    FAILED,
-    RunSettings,
-    check_same_settings,
-    job_lock,
-    plan,
-    read_settings,
-    read_state,
-    remove_failure,
-    write_failure,
-)
 from launch.batch.batch_job import check_exists, existing_runtime
 from launch.batch.tasks import FLAG, Grid, Sweep, number_of_ranks, plain, read_grid
 from launch.mpi.diagnosis import NOT_CONVERGED
@@ -99,7 +89,7 @@ def run(arguments: list[str]) -> int:
     sweep, tasks = options.sweep, options.grid.tasks
     if options.dry_run:
         for name in tasks:
-            print(f"{read_state(sweep.folder / name).status:<12}{name}")
+            print(f"{run_folder.read_state(sweep.folder / name).status:<12}{name}")
         return 0
     # batch jobs may be running from the environment, so it is not changed for them
     make = ensure if options.local else check_exists
@@ -108,7 +98,7 @@ def run(arguments: list[str]) -> int:
     left = unfinished(sweep, runtime, options)
     queued = sweep.queued()
     sweep.check(options.grid, queued)
-    with job_lock(sweep.folder):
+    with run_folder.job_lock(sweep.folder):
         before = sweep.names[:], sweep.varied[:]
         sweep.add(options.grid)
         if not left:
@@ -133,22 +123,22 @@ def unfinished(sweep: Sweep, runtime: Runtime, options: Options) -> list[str]:
     for name, wanted in zip(grid.tasks, settings, strict=True):
         folder = sweep.folder / name
         if (folder / "config.toml").exists():
-            check_same_settings(wanted, folder, grid.ranks)
-        if not read_state(folder).is_done(wanted["max_iter"]):
+            run_folder.check_same_settings(wanted, folder, grid.ranks)
+        if not run_folder.read_state(folder).is_done(wanted["max_iter"]):
             left.append(name)
     return left
 
 
 def checked(
     runtime: Runtime, grid: Grid, trust: Sequence[str] = ()
-) -> list[RunSettings]:
+) -> list[run_folder.RunSettings]:
     """Return the settings of all tasks as ``dadmm.run`` reads them."""
     with tempfile.TemporaryDirectory() as folder:
         draft = Sweep(Path(folder))
         draft.add(grid)
         command_lines = [[*draft.arguments(name), *trust] for name in grid.tasks]
         try:
-            return read_settings(runtime.python, command_lines)
+            return run_folder.read_settings(runtime.python, command_lines)
         except UsageError as error:  # leave out the path of the temporary folder
             sentence = str(error).replace(f"{folder}/settings/", "")
             raise UsageError(sentence) from None
@@ -222,8 +212,8 @@ class LocalPool:
         if self._signals:
             return 128 + signal.SIGINT
         sweep, folder = self._sweep, self._sweep.folder / name
-        with job_lock(folder), sweep.open_log(name) as log:
-            remove_failure(folder)
+        with run_folder.job_lock(folder), sweep.open_log(name) as log:
+            run_folder.remove_failure(folder)
             arguments = self._plan(name)
             if arguments is None:  # it had results before it was marked as failed
                 return 0
@@ -243,16 +233,16 @@ class LocalPool:
             self._running.discard(process)
             by_signal = self._signals and code < 0  # a signal of ours ended it
             if code not in (0, NOT_CONVERGED) and not by_signal:
-                sentence = f"{FAILED} {code}; see {sweep.log_file(name)}"
-                write_failure(folder, sentence)
-        print_message(f"{name}: {read_state(folder).label()}")
+                sentence = f"{run_folder.FAILED} {code}; see {sweep.log_file(name)}"
+                run_folder.write_failure(folder, sentence)
+        print_message(f"{name}: {run_folder.read_state(folder).label()}")
         return code
 
     def _plan(self, name: str) -> list[str] | None:
         sweep, trust = self._sweep, self._trust
         arguments = [*sweep.arguments(name), *trust]
-        (wanted,) = read_settings(self._runtime.python, [arguments])
-        planned = plan(wanted, arguments, sweep.folder / name, sweep.ranks)
+        (wanted,) = run_folder.read_settings(self._runtime.python, [arguments])
+        planned = run_folder.plan(wanted, arguments, sweep.folder / name, sweep.ranks)
         if planned is not None and "--resume" not in planned:
             planned = [*planned, "--nodes", str(sweep.ranks)]
         return planned
@@ -275,7 +265,7 @@ def collect(sweep: Sweep) -> int:
     queued = sweep.queued()
     rows = []
     for number, name in enumerate(sweep.names):
-        state = read_state(sweep.folder / name)
+        state = run_folder.read_state(sweep.folder / name)
         settings = sweep.settings(name)
         row = {key: plain(settings[key]) for key in sweep.varied if key in settings}
         row["status"] = state.label(number in queued)
