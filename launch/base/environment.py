@@ -151,7 +151,7 @@ def pip(folder: Path, *requirements: str) -> None:
     python = str(folder / "bin" / "python")
     run([python, "-m", "pip", "install", "--no-compile", *requirements])
     # on all cores, and without the tests of packages, unlike pip
-    tests = re.compile(r"/tests/")
+    tests = re.compile(r"/site-packages/.*/tests/")
     compileall.compile_dir(str(folder / "lib"), quiet=2, workers=0, rx=tests)
 
 
