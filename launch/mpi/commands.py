@@ -88,7 +88,8 @@ def test(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, lambda *_: None)  # the terminal's Ctrl-C ends pytest
     # Two files at a time: most tests keep one core busy, those over MPI all of them.
     try:
-        code = call("pytest", "-n", "2", "--dist", "loadfile", *arguments)
+        workers = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+        code = call("pytest", *workers, *arguments)
         print(mypy.communicate()[0], end="", flush=True)
     finally:
         mypy.kill()
