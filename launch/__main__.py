@@ -18,11 +18,10 @@ def main(command: str, arguments: list[str]) -> int:
 
         return sweep.main(arguments)
     if command == "diagnose":
+        from launch.base.messages import run_command
         from launch.mpi import diagnosis
 
-        if not 1 <= len(arguments) <= 3 or arguments[0].startswith("-"):
-            sys.exit(diagnosis.__doc__)
-        return diagnosis.main(*arguments)
+        return run_command(diagnosis.main, arguments)
     from launch.mpi import commands
 
     return commands.main(command, arguments)

@@ -8,17 +8,25 @@ from collections.abc import Iterator
 
 import pytest
 
+LONG = ("mpi", "timeout")  # markers of long tests
 HANDLED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """Leave out slow tests, unless DADMM_ALL is set or ``-m`` names them."""
-    if os.environ.get("DADMM_ALL") or "slow" in config.option.markexpr:
-        return
+    """Start with the longest files; leave out slow tests.
+
+    The longest files have tests over MPI or tests with their own time limit. With them
+    first, the workers of pytest-xdist end at about the same time. Slow tests are run if
+    DADMM_ALL is set or if only slow ones are asked for.
+    """
+    long = {item.path for item in items if any(map(item.get_closest_marker, LONG))}
+    items.sort(key=lambda item: item.path not in long)
     slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow:
+    if os.environ.get("DADMM_ALL") or len(slow) == len(items):
+        return
+    if slow and "slow" not in config.option.markexpr:
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
 

@@ -29,9 +29,8 @@ from launch.base.messages import (
     print_message,
     report_error,
 )
-from launch.mpi import hostfile
 from launch.mpi.job import run_job
-from launch.mpi.mpiexec import command_on_hosts
+from launch.mpi.mpiexec import command_on_hosts, read_hosts
 from launch.mpi.runtime import Runtime, default_variables, prepare, script_path
 
 USAGE = f"""\
@@ -126,7 +125,7 @@ def place(
         return hosts, spread(ranks or DEFAULT_RANKS, hosts, cyclic)
     if hosts is not None or cyclic:
         raise UsageError("--hostfile excludes --hosts and --cyclic; leave them out")
-    places = hostfile.first(hostfile.read(file), ranks)
+    places = read_hosts(file, ranks)
     for name in places:
         if not re.fullmatch(r"host(0|[1-9]\d*)", name):
             raise UsageError(

@@ -1,13 +1,11 @@
 """Command lines: options of the launch commands, and settings of the run they start."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 from typing import TypeVar
 
 from launch.base.messages import UsageError
-from launch.base.reading import read_toml
+from launch.base.textfiles import read_toml
 
 DEFAULT_RANKS = 20
 

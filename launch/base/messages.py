@@ -1,9 +1,10 @@
 """Messages to the user, and the errors that end a command with one of them."""
 
-from __future__ import annotations
-
+import signal
 import sys
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 TAIL = 15  # lines of a failed step's output that are shown
 
@@ -11,11 +12,7 @@ TAIL = 15  # lines of a failed step's output that are shown
 class SetupError(Exception):
     """A step of a command failed; the message says what to do.
 
-    Parameters
-    ----------
-    sentence : str
-    output : str
-        Output of the step, of which the last lines are shown.
+    The last lines of `output`, that of the step, are shown.
     """
 
     def __init__(self, sentence: str, output: str = "") -> None:
@@ -43,3 +40,13 @@ def report_error(error: SetupError) -> int:
 def exit_on_signal(signum: int, frame: FrameType | None) -> None:
     """Exit, as a signal handler, so that cleanup code runs."""
     sys.exit(128 + signum)
+
+
+def run_command(command: Callable[..., int], *arguments: Any) -> int:
+    """Call a command; report its errors, and exit cleanly on signals."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, exit_on_signal)
+    try:
+        return command(*arguments)
+    except SetupError as error:
+        return report_error(error)

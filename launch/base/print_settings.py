@@ -5,8 +5,6 @@ that apply to the run of each command line, and ``resumable``, the names that ma
 when a run is resumed.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 

@@ -1,18 +1,20 @@
-"""Read the folder of a run without dadmm: its state, settings and ranks; lock it."""
-
-from __future__ import annotations
+"""The folder of a run, without dadmm: its state, its lock, and how to continue it."""
 
 import contextlib
 import csv
 import fcntl
+import json
 import os
+import subprocess
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from launch.base.messages import UsageError
-from launch.base.plainfiles import files
-from launch.base.reading import read_json, read_toml
+from launch.base.arguments import problem_flags
+from launch.base.environment import PROJECT
+from launch.base.messages import SetupError, UsageError
+from launch.base.textfiles import files, read_json, read_toml
 
 JOB = ".job"  # the lock file of batch jobs and sweeps
 LOCK = ".lock"  # that of dadmm.run
@@ -27,23 +29,18 @@ SUMMARY: dict[str, tuple[Any, type]] = {
     "seconds": ({}, dict),
     "metrics": ({}, dict),
 }
+SEPARATE = {"nodes", "out", "overwrite", "resume"}  # not compared with config.toml
 
 
 class State(NamedTuple):
-    """The progress of the run in a folder.
+    """The progress of a run: its status, iterations, and summary.json if complete.
 
-    Attributes
-    ----------
-    status : str
-        "new" (no run in the folder), "empty" (no checkpoint yet), "unfinished",
-        "failed", "stopped", "converged" or "max_iter".
-    iterations : int
-        Of the summary, or of the last checkpoint.
-    summary : dict
+    The status is "new" (no run in the folder), "empty" (no checkpoint yet),
+    "unfinished", "failed", "stopped", "converged" or "max_iter".
     """
 
     status: str
-    iterations: int = 0
+    iterations: int = 0  # of the summary, or of the last checkpoint
     summary: dict[str, Any] = {}  # noqa: RUF012 (never changed)
 
     @property
@@ -173,9 +170,12 @@ def open_lock_file(file: Path) -> int:
 
     Raise `UsageError` for a file that is not an empty lock file.
     """
-    with contextlib.suppress(FileExistsError):
-        return int(files.create(file))
-    handle = int(files.open_plain(file, flags=os.O_RDWR))
+    while True:
+        with contextlib.suppress(FileExistsError):
+            return int(files.create(file))
+        with contextlib.suppress(FileNotFoundError):  # another job has just removed it
+            handle = int(files.open_plain(file, flags=os.O_RDWR))
+            break
     found = os.fstat(handle)
     if found.st_size or found.st_nlink > 1:
         os.close(handle)
@@ -193,3 +193,98 @@ def lock_file(handle: int) -> None:
         raise
     except OSError:  # a file system without locks
         pass
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The checked settings of a command line of ``dadmm.run`` that apply to its run."""
+
+    values: dict[str, Any]
+    resumable: frozenset[str]  # names that may change when a run is resumed
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values[name]
+
+
+def read_settings(python: str, command_lines: list[list[str]]) -> list[RunSettings]:
+    """Return the settings of command lines of ``dadmm.run``, as `python` reads them."""
+    done = subprocess.run(
+        [python, "-P", str(Path(__file__).with_name("print_settings.py"))],
+        input=json.dumps(command_lines),
+        env={**os.environ, "PYTHONPATH": python_path()},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        start_new_session=True,  # Ctrl-C in a terminal goes to this process only
+    )
+    if done.returncode == 2:
+        raise UsageError(done.stderr.strip())
+    if done.returncode:
+        raise SetupError(
+            f"{python} cannot import dadmm; run ./launch/setup", done.stderr
+        )
+    answer = json.loads(done.stdout)
+    resumable = frozenset(answer["resumable"])
+    return [RunSettings(values, resumable) for values in answer["settings"]]
+
+
+def python_path() -> str:
+    """Return a PYTHONPATH on which the dadmm of this project comes first."""
+    return os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH")]))
+
+
+def plan(
+    wanted: RunSettings,
+    arguments: list[str],
+    folder: Path,
+    ranks: int,
+    requeued: bool = False,
+) -> list[str] | None:
+    """Return the arguments that start or resume a run; None if it is done.
+
+    `arguments` are those of ``dadmm.run``, `wanted` their settings, and `folder` that
+    of ``--out``. A `requeued` job has applied ``--overwrite`` at an earlier start.
+    Raise `UsageError` if the run in the folder has other settings.
+    """
+    state = read_state(folder)
+    begun = (folder / "config.toml").exists()
+    if not begun or (wanted["overwrite"] and not requeued):
+        return arguments
+    check_same_settings(wanted, folder, ranks)
+    if state.is_done(wanted["max_iter"]):
+        return None
+    if last_checkpoint(folder):
+        problem = problem_flags(wanted["problem"])
+        return ["--resume", str(folder), *problem, *resume_flags(wanted)]
+    return [*arguments, "--overwrite"]  # it ended before its first checkpoint
+
+
+def check_same_settings(wanted: RunSettings, folder: Path, ranks: int) -> None:
+    """Raise `UsageError` if the run in a folder has other settings."""
+    begun = read_config(folder)
+    if begun.get("nodes") != ranks:
+        raise UsageError(
+            f"{folder} holds a run of {begun.get('nodes')} ranks, and this one has "
+            f"{ranks}; ask for as many, or choose another --out"
+        )
+    names = (wanted.values.keys() | begun.keys()) - wanted.resumable - SEPARATE
+    for name in sorted(names):
+        old, new = begun.get(name), wanted.values.get(name)
+        if old != new:
+            raise UsageError(
+                f"{folder} holds a run with {name} = {old!r}, and this one has "
+                f"{new!r}; choose another --out"
+            )
+
+
+def resume_flags(wanted: RunSettings) -> list[str]:
+    """Return the flags of the settings that a resumed run may change."""
+    flags = []
+    names = wanted.resumable - SEPARATE
+    for name, value in wanted.values.items():
+        flag = name.replace("_", "-")
+        if name in names and isinstance(value, bool):
+            flags.append(f"--{flag}" if value else f"--no-{flag}")
+        elif name in names and value is not None:
+            flags += [f"--{flag}", str(value)]
+    return flags

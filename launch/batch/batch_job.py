@@ -4,8 +4,6 @@
 compute nodes often have no network, and many jobs start at once.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import shutil
@@ -16,25 +14,22 @@ from pathlib import Path
 
 from launch.base.arguments import problem_flags, take_option
 from launch.base.environment import STAMP, Environment
-from launch.base.messages import (
-    SetupError,
-    UsageError,
-    exit_on_signal,
-    print_message,
-    report_error,
-)
+from launch.base.messages import UsageError, print_message, run_command
 from launch.base.run_folder import (
     FAILED,
     JOB,
     LOCK,
+    RunSettings,
     State,
     job_lock,
     last_checkpoint,
+    plan,
+    python_path,
+    read_settings,
     read_state,
     remove_failure,
     write_failure,
 )
-from launch.base.run_plan import RunSettings, plan, python_path, read_settings
 from launch.batch import schedulers
 from launch.batch.tasks import arguments_of_task
 from launch.mpi.diagnosis import NOT_CONVERGED
@@ -48,7 +43,13 @@ def run(system: str, arguments: list[str]) -> int:
     """Start or resume a run inside an allocation; return the exit code of its ranks."""
     allocation = schedulers.SYSTEMS[system](os.environ)
     if system == "pbs":  # qsub passes no arguments to a script
-        arguments = [*split(os.environ.get("DADMM_ARGS", "")), *arguments]
+        text = os.environ.get("DADMM_ARGS", "")
+        try:
+            arguments = [*shlex.split(text), *arguments]
+        except ValueError as error:
+            raise UsageError(
+                f"DADMM_ARGS must be arguments as in a shell, got {text!r}: {error}"
+            ) from None
     arguments = arguments_of_task(arguments, os.environ)
     mpi, arguments = take_option(arguments, ("--mpi",), "")
     runtime = existing_runtime(mpi)
@@ -67,16 +68,6 @@ def run(system: str, arguments: list[str]) -> int:
             return NOT_CONVERGED if failed else 0
         resume = resume_instruction(wanted, folder, allocation, mpi)
         return attempt(allocation, runtime, folder, planned, resume)
-
-
-def split(text: str) -> list[str]:
-    """Return the arguments in a variable, quoted as in a shell, without wildcards."""
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise UsageError(
-            f"DADMM_ARGS must be arguments as in a shell, got {text!r}: {error}"
-        ) from None
 
 
 def plan_job(
@@ -111,8 +102,10 @@ def attempt(
         return code or 1
     warned = stop.first == signal.SIGUSR1
     stopped = "stopped before the time limit" if warned else "stopped"
-    end, advice = describe(state, stopped), next_step(state, folder, resume)
-    print_message(f"{end}; results in {folder}{advice}")
+    advice = "" if state.complete else f"; {resume} to resume"
+    if advice and not last_checkpoint(folder):
+        advice = "; it has no checkpoint, so the same command starts it again"
+    print_message(f"{describe(state, stopped)}; results in {folder}{advice}")
     if warned and state.status == "stopped" and os.environ.get("DADMM_REQUEUE") == "1":
         requeue(allocation, before, state)
     return code
@@ -131,7 +124,6 @@ def mark_failed(folder: Path, code: int, resume: str) -> None:
 
 
 def describe(state: State, stopped: str = "stopped") -> str:
-    """Return the end of a run in words."""
     words = {"max_iter": "ended at max_iter, not converged,", "stopped": stopped}
     status = words.get(state.status, state.status)
     return f"{status} after {state.iterations} iterations"
@@ -150,15 +142,6 @@ def resume_instruction(
     arguments = [*(["--mpi", mpi] if mpi else []), "--resume", str(folder)]
     arguments += problem_flags(wanted["problem"])
     return f"run {schedulers.submission(allocation, arguments)}"
-
-
-def next_step(state: State, folder: Path, resume: str) -> str:
-    """Return what to do about a run that is not complete."""
-    if state.complete:
-        return ""
-    if last_checkpoint(folder):
-        return f"; {resume} to resume"
-    return "; it has no checkpoint, so the same command starts it again"
 
 
 def requeue(allocation: schedulers.Allocation, before: int, state: State) -> None:
@@ -224,9 +207,4 @@ def user_runtime(prefix: Path) -> Runtime:
 
 def main(system: str, arguments: list[str]) -> int:
     """Run a job of a batch system and return its exit code."""
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(signum, exit_on_signal)
-    try:
-        return run(system, arguments)
-    except SetupError as error:
-        return report_error(error)
+    return run_command(run, system, arguments)

@@ -1,7 +1,5 @@
 """Slurm and PBS: what a job was given, how it starts ranks, how it is submitted."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -12,8 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launch.base.messages import UsageError, print_message
-from launch.mpi import hostfile
-from launch.mpi.mpiexec import command_on_hosts, fault_tolerance, version_text
+from launch.mpi.mpiexec import (
+    command_on_hosts,
+    fault_tolerance,
+    read_hosts,
+    version_text,
+)
 from launch.mpi.runtime import Runtime, script_path
 
 LAUNCHERS = ("mpiexec", "srun")
@@ -42,17 +44,10 @@ def slurm(variables: Mapping[str, str]) -> Allocation:
     if "SLURM_ARRAY_JOB_ID" in variables:
         task = variables.get("SLURM_ARRAY_TASK_ID", "0")
         job = f"{variables['SLURM_ARRAY_JOB_ID']}_{task}"
-    here = counts(variables.get("SLURM_TASKS_PER_NODE", "1"))[0]
+    here = re.match(r"\d*", variables.get("SLURM_TASKS_PER_NODE", ""))  # as 10(x2),3
     cores = int(variables.get("SLURM_CPUS_ON_NODE", "0")) or None
-    return Allocation("slurm", job, int(variables["SLURM_NTASKS"]), cores, here)
-
-
-def counts(text: str) -> list[int]:
-    """Return the numbers in Slurm's short form: 10(x2),3 is [10, 10, 3]."""
-    found = []
-    for count, times in re.findall(r"(\d+)(?:\(x(\d+)\))?", text):
-        found += [int(count)] * int(times or 1)
-    return found
+    ranks, ranks_here = int(variables["SLURM_NTASKS"]), int(here[0] or 1)
+    return Allocation("slurm", job, ranks, cores, ranks_here)
 
 
 def pbs(variables: Mapping[str, str]) -> Allocation:
@@ -73,18 +68,11 @@ SYSTEMS = {"slurm": slurm, "pbs": pbs}
 
 
 def is_pinned(allocation: Allocation, allowed: int, choice: str = "auto") -> bool:
-    """Return whether to pin each rank to its own core.
+    """Return whether to pin each rank to its own core: auto, yes or no.
 
-    By default, ranks are pinned if there are enough cores and if the process may use
-    only the cores of the job. Otherwise two jobs on one host could pin their ranks to
-    the same cores.
-
-    Parameters
-    ----------
-    allocation : Allocation
-    allowed : int
-        Number of cores that the process may use.
-    choice : {"auto", "yes", "no"}
+    Auto pins ranks if there are enough cores, and if the `allowed` number of cores,
+    that the process may use, is that of the job. Otherwise two jobs on one host could
+    pin their ranks to the same cores.
     """
     if choice not in PINS:
         raise UsageError(f"DADMM_PIN must be auto, yes or no, got {choice!r}")
@@ -122,7 +110,7 @@ def start(
         options += fault_tolerance(runtime.mpiexec, job)
         yield [runtime.mpiexec, *options, *ranks, *job], variables
         return
-    hosts = hostfile.read(allocation.hostfile)
+    hosts = read_hosts(allocation.hostfile)
     with command_on_hosts(runtime.mpiexec, hosts, job, variables) as command:
         yield [command[0], *options, *command[1:]], variables
 

@@ -6,8 +6,6 @@ the submitted jobs and the files of the sweep; no other files are replaced.
 has the output of the jobs.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json
@@ -19,15 +17,14 @@ import tomllib
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
-from launch.base import toml
 from launch.base.arguments import DEFAULT_RANKS
 from launch.base.messages import UsageError
-from launch.base.plainfiles import files
-from launch.base.reading import read_json, read_toml
+from launch.base.textfiles import encode, files, read_json, read_toml, to_toml
 
 FLAG = "--sweep"
+LISTS = ("tasks", "varied", "jobs", "files")  # of sweep.json
 RESERVED = {"settings", "logs"}
 MAX_TASKS = 100_000  # of a grid
 LONGEST = 200  # characters of a folder's name; file systems allow 255
@@ -46,28 +43,28 @@ class Sweep:
     """The folder of a sweep. A task keeps its number when the grid grows."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.ranks = DEFAULT_RANKS
-        self.names: list[str] = []
-        self.varied: list[str] = []
-        self.jobs: list[str] = []
-        self.files: set[str] = set()
+        self.folder, self.ranks = folder, DEFAULT_RANKS
+        record: dict[str, Any] = {}
         if files.kind(folder / "sweep.json") != "none":
             record = read_json(folder / "sweep.json")
             self.ranks = number_of_ranks(record.get("ranks"))
-            self.names = _strings(record, "tasks", folder)
-            self.varied = _strings(record, "varied", folder)
-            self.jobs = _strings(record, "jobs", folder)
-            self.files = set(_strings(record, "files", folder))
-            for name in self.names:
-                if not NAME.fullmatch(name):
-                    raise UsageError(
-                        f"{folder}/sweep.json has a task with the invalid name "
-                        f"{name!r}; start the sweep again in another --out"
-                    )
+        lists = [record.get(name) if record else [] for name in LISTS]
+        for name, found in zip(LISTS, lists, strict=True):
+            strings = isinstance(found, list) and all(isinstance(x, str) for x in found)
+            if not strings:
+                raise UsageError(
+                    f"{folder}/sweep.json is damaged: it has no list of {name}"
+                )
+        self.names, self.varied, self.jobs, self.files = lists
+        for name in self.names:
+            if not NAME.fullmatch(name):
+                raise UsageError(
+                    f"{folder}/sweep.json has a task with the invalid name "
+                    f"{name!r}; start the sweep again in another --out"
+                )
 
     @classmethod
-    def existing(cls, folder: Path) -> Sweep:
+    def existing(cls, folder: Path) -> Self:
         """Return the sweep in a folder; raise `UsageError` if there is none."""
         if not (folder / "sweep.json").exists():
             raise UsageError(f"{folder} holds no sweep: it has no sweep.json")
@@ -92,7 +89,7 @@ class Sweep:
         for number, name in enumerate(self.names):
             if number not in queued or name not in grid.tasks:
                 continue
-            old, new = self.settings(name), tomllib.loads(toml.dumps(grid.tasks[name]))
+            old, new = self.settings(name), tomllib.loads(to_toml(grid.tasks[name]))
             for key in sorted(old.keys() | new.keys()):
                 if old.get(key) != new.get(key):
                     raise UsageError(
@@ -106,24 +103,18 @@ class Sweep:
         self.ranks = grid.ranks
         self.varied = list(dict.fromkeys([*self.varied, *grid.varied]))
         self.names += [name for name in grid.tasks if name not in self.names]
-        self.files |= files_of(grid)
+        self.files = sorted({*self.files, *files_of(grid)})
         self.folder.mkdir(parents=True, exist_ok=True)
         self.save()
         for name, settings in grid.tasks.items():
-            self.write(f"settings/{name}.toml", toml.dumps(settings))
+            self.write(f"settings/{name}.toml", to_toml(settings))
         logs = files.within(self.folder / "logs" / "any", self.folder, make=True)
         with writing_to(self.folder), logs:  # Slurm writes there as well
             pass
 
     def save(self) -> None:
-        """Write sweep.json."""
-        record = {
-            "ranks": self.ranks,
-            "varied": self.varied,
-            "jobs": self.jobs,
-            "tasks": self.names,
-            "files": sorted(self.files),
-        }
+        lists = (self.names, self.varied, self.jobs, self.files)
+        record = {"ranks": self.ranks} | dict(zip(LISTS, lists, strict=True))
         self.write("sweep.json", json.dumps(record, indent=1) + "\n")
 
     def write(self, name: str, text: str) -> None:
@@ -161,11 +152,9 @@ class Sweep:
         return found
 
     def settings_file(self, name: str) -> Path:
-        """Return the file with a task's settings."""
         return self.folder / "settings" / f"{name}.toml"
 
     def settings(self, name: str) -> dict[str, Any]:
-        """Return the settings of a task."""
         file = self.settings_file(name)
         try:
             return read_toml(file)
@@ -173,17 +162,8 @@ class Sweep:
             raise UsageError(f"{self.folder} is damaged: it has no {file}") from None
 
     def arguments(self, name: str) -> list[str]:
-        """Return the arguments of ``dadmm.run`` for a task."""
         out = str(self.folder / name)
         return ["--config", str(self.settings_file(name)), "--out", out]
-
-
-def _strings(record: dict[str, Any], name: str, folder: Path) -> list[str]:
-    """Return a list of strings in sweep.json."""
-    found = record.get(name)
-    if not (isinstance(found, list) and all(isinstance(item, str) for item in found)):
-        raise UsageError(f"{folder}/sweep.json is damaged: it has no list of {name}")
-    return found
 
 
 def files_of(grid: Grid) -> set[str]:
@@ -195,7 +175,6 @@ def files_of(grid: Grid) -> set[str]:
 
 @contextmanager
 def writing_to(folder: Path) -> Iterator[None]:
-    """Raise `UsageError` instead of OSError."""
     try:
         yield
     except OSError as error:
@@ -276,4 +255,4 @@ def plain(value: Any) -> str:
     """Return a value as it appears in a name and in a table."""
     if isinstance(value, dict):
         return json.dumps(value)
-    return value if isinstance(value, str) else toml.encode(value)
+    return value if isinstance(value, str) else encode(value)

@@ -1,11 +1,13 @@
 """The commands local, test and setup."""
 
-from __future__ import annotations
-
 import os
+import re
 import shlex
 import signal
 import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 from launch.base.arguments import (
@@ -16,12 +18,13 @@ from launch.base.arguments import (
     trust_flags,
 )
 from launch.base.environment import PROJECT
-from launch.base.messages import SetupError, UsageError, exit_on_signal, report_error
-from launch.mpi import full_suite, hostfile
+from launch.base.messages import UsageError, print_message, run_command
 from launch.mpi.job import run_job
-from launch.mpi.mpiexec import command_on_hosts, fault_tolerance
+from launch.mpi.mpiexec import command_on_hosts, fault_tolerance, read_hosts
 from launch.mpi.runtime import prepare, script_path
 
+EXTRAS = ("dev", "plot")  # of the environment of tests; dev has those of test
+CASES = 200  # of the fault campaign
 USAGE = f"""\
 usage: ./launch/local [-n RANKS] [--hostfile FILE] [--mpi mpich|openmpi|impi]
                       [arguments of dadmm.run]
@@ -41,7 +44,7 @@ def local(arguments: list[str]) -> int:
     ranks, arguments = take_option(arguments, ("-n", "-np"), None)
     mpi, arguments = take_option(arguments, ("--mpi",), "")
     n = None if ranks is None else positive_number("-n", ranks)
-    hosts = None if file is None else hostfile.first(hostfile.read(file), n)
+    hosts = None if file is None else read_hosts(file, n)
     runtime = prepare(mpi, ())
     job, variables = runtime.run_command(arguments), runtime.variables
     if {"-h", "--help"} & set(arguments):
@@ -65,11 +68,11 @@ def local(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Run ruff, mypy and pytest in the project's folder; return 0 if all pass."""
     if arguments == ["--all"]:
-        return full_suite.run()
+        return test_all()
     mpi, arguments = take_option(arguments, ("--mpi",), "")
     if mpi not in ("", "mpich") and not arguments:
         arguments = ["-m", "mpi"]  # the other tests do not depend on the MPI
-    runtime = prepare(mpi, ("test", "dev", "plot"))
+    runtime = prepare(mpi, EXTRAS)
     # The tests start mpiexec themselves.
     path = f"{Path(runtime.mpiexec).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     variables = {**runtime.variables, "PATH": path}
@@ -79,10 +82,57 @@ def test(arguments: list[str]) -> int:
         return subprocess.call(command, cwd=PROJECT, env=variables)
 
     style = call("ruff", "check", "--extend-exclude", ".venv*", ".")
-    types = call("mypy")
+    output = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    # beside the tests; its output comes after theirs
+    mypy = subprocess.Popen([runtime.python, "-m", "mypy"], cwd=PROJECT, **output)
     signal.signal(signal.SIGINT, lambda *_: None)  # the terminal's Ctrl-C ends pytest
     # Two files at a time: most tests keep one core busy, those over MPI all of them.
-    return call("pytest", "-n", "2", "--dist", "loadfile", *arguments) or style or types
+    try:
+        workers = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+        code = call("pytest", *workers, *arguments)
+        print(mypy.communicate()[0], end="", flush=True)
+    finally:
+        mypy.kill()
+    return code or style or mypy.returncode
+
+
+def test_all() -> int:
+    """Run the suite, other MPIs, Slurm and the fault campaign; print a table."""
+    runtime, script = prepare("", EXTRAS), str(PROJECT / "launch" / "test")
+    faults = Path(tempfile.mkdtemp(prefix="dadmm-faults-"))
+    campaign = [runtime.python, "-m", "tests.faults.campaign", "--cases", str(CASES)]
+    slow, mpich = {"DADMM_ALL": "1"}, [script, "--mpi", "mpich"]
+    stages: dict[str, tuple[list[str], dict[str, str]]] = {
+        "suite, MPICH": ([*mpich, "--ignore", "tests/slurm"], slow),
+        "MPI part, Open MPI": ([script, "--mpi", "openmpi"], slow),
+        "MPI part, Intel MPI": ([script, "--mpi", "impi"], slow),
+        "Slurm": ([script, "tests/slurm"], {"CI": "1"}),  # CI lets it install Slurm
+        "fault campaign": ([*campaign, "--out", str(faults)], {}),
+    }
+    rows, failed = [], False
+    for name, (command, variables) in stages.items():
+        print_message(f"now: {name}")
+        start = time.monotonic()
+        code, counts = show_output(command, runtime.variables | variables)
+        minutes = (time.monotonic() - start) / 60
+        rows.append(f"| {name} | {code} | {minutes:.1f} | {counts} |")
+        failed = failed or code != 0
+    print("\n| part | code | minutes | counts |\n|---|---|---|---|", *rows, sep="\n")
+    print_message(f"the cases of the fault campaign are in {faults}")
+    return int(failed)
+
+
+def show_output(command: list[str], variables: dict[str, str]) -> tuple[int, str]:
+    """Run a command; return its exit code and its last line with numbers of tests."""
+    options = {"text": True, "errors": "replace", "stdout": subprocess.PIPE}
+    counts = ""
+    with subprocess.Popen(command, cwd=PROJECT, env=variables, **options) as process:
+        for line in process.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            if re.search(r"\d+ (passed|failed|skipped|error)|\| all \|", line):
+                counts = line.strip(" =|\n").replace("|", ",")
+    return process.returncode, counts
 
 
 def setup(arguments: list[str]) -> int:
@@ -97,10 +147,5 @@ def setup(arguments: list[str]) -> int:
 
 def main(command: str, arguments: list[str]) -> int:
     """Run the command of that name and return its exit code."""
-    for signum in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(signum, exit_on_signal)
-    try:
-        known = {"local": local, "test": test, "setup": setup}
-        return known[command](arguments)
-    except SetupError as error:
-        return report_error(error)
+    known = {"local": local, "test": test, "setup": setup}
+    return run_command(known[command], arguments)

@@ -5,8 +5,6 @@ Open MPI and Intel MPI pass USR1 on to every rank. The ranks then stop at the sa
 iteration and write their results.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal
@@ -15,6 +13,7 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from launch.base.messages import print_message
 from launch.mpi import diagnosis
@@ -46,39 +45,33 @@ class StopHandler:
 
     def act(self) -> None:
         """Send USR1 for the first signal, TERM for the second, KILL for later ones."""
-        if self.process is None or not self.count:
-            return
-        if self.count == 1:
+        if self.process is not None and self.count == 1:
             print_message(
                 "stopping at a common iteration; a second signal ends the job at once"
             )
             self.process.send_signal(signal.SIGUSR1)
         elif self.count == 2:
             self._terminate()
-        else:
-            kill_group(self.process, signal.SIGKILL)
+        elif self.count:
+            self.kill()
 
     def end_hanging(self) -> None:
         """Terminate an mpiexec that did not react to the end of a rank."""
-        if self.process is not None:
-            print_message("a rank has ended, but mpiexec has not; ending the job")
-            self._terminate()
+        print_message("a rank has ended, but mpiexec has not; ending the job")
+        self._terminate()
 
-    def kill(self, signum: int, frame: FrameType | None) -> None:
+    def kill(self, *_: Any) -> None:
         """Kill a job that did not end after TERM, as the handler of SIGALRM."""
-        if self.process is not None:
-            kill_group(self.process, signal.SIGKILL)
+        self._signal_group(signal.SIGKILL)
 
     def _terminate(self) -> None:
-        assert self.process is not None
-        kill_group(self.process, signal.SIGTERM)
+        self._signal_group(signal.SIGTERM)
         signal.alarm(GRACE)
 
-
-def kill_group(process: subprocess.Popen[bytes], signum: int) -> None:
-    """Send a signal to the process group of mpiexec."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signum)
+    def _signal_group(self, signum: int) -> None:
+        if self.process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signum)
 
 
 def run_job(
@@ -92,19 +85,9 @@ def run_job(
 
     INT, TERM and USR1 stop the job; batch systems send USR1 before a time limit. HUP
     stops it, too, unless it is ignored, as under nohup. After a failure, print what
-    happened and how to resume.
-
-    Parameters
-    ----------
-    command : list of str
-    variables : dict of str to str
-    resume : str
-        The command that resumes a run when its folder is appended.
-    folder : Path, optional
-        The run's folder, if it is known. Otherwise rank 0 reports it, if it runs on
-        this host.
-    stop : StopHandler, optional
-        The handler to use, in which the caller can see the signals that arrived.
+    happened and how to resume: `resume` is the command when the folder is appended.
+    Rank 0 reports its folder, if it runs on this host; else `folder` is used. The
+    caller can see in `stop` which signals arrived.
     """
     stop = stop or StopHandler()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
@@ -158,15 +141,8 @@ def report_end(
             advice = diagnosis.resume_advice(resume, folder)
             print_message(f"ended by a second signal; {advice}")
         return code
-    sentences = diagnosis.explain(
-        resume,
-        monitor.tail,
-        folder,
-        code,
-        monitor.first,
-        monitor.out_of_memory,
-        monitor.has_seen(0),
-    )
+    seen = monitor.first, monitor.out_of_memory, monitor.has_seen(0)
+    sentences = diagnosis.explain(resume, monitor.tail, folder, code, *seen)
     if sentences and not monitor.at_line_start:  # after a progress line, for example
         print(file=sys.stderr)
     for sentence in sentences:

@@ -4,8 +4,6 @@ The first rank to end is needed because MPICH and Intel MPI end the other ranks 
 dies, and then name any of them.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -16,8 +14,9 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from launch.base.messages import print_message
 
@@ -36,18 +35,13 @@ class Monitor:
     `dadmm.exchange.launch_link`). When a rank ends, the kernel closes the
     connection before the MPI can notice the end and kill other ranks. Closed
     connections are reported here in the order in which they were closed.
-
-    Attributes
-    ----------
-    first : int or None
-        The rank that ended first, among those that connected.
     """
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="dadmm-")
         self._file = Path(self._directory.name, "run")
         self.variables = {"DADMM_RUN_FILE": str(self._file)}
-        self.first: int | None = None
+        self.first: int | None = None  # the rank that ended first, of those connected
         self._output = bytearray()
         self._oom_kills = count_oom_kills()
         self._ranks: dict[socket.socket, int] = {}
@@ -96,11 +90,11 @@ class Monitor:
         `end` is called once if the process still runs `PATIENCE` seconds after the
         first rank has ended. None lets it run.
         """
-        actions = {process.stdout: self._pass_out, process.stderr: self._pass_err}
-        for stream, action in actions.items():
+        for target, stream in ((1, process.stdout), (2, process.stderr)):
             assert stream is not None
+            action = partial(self._pass_on, target)
             self._selector.register(stream, selectors.EVENT_READ, action)
-        self._streams = len(actions)
+        self._streams = 2
         while self._streams:
             ready = self._selector.select(POLL)
             for key, _ in ready:
@@ -114,13 +108,7 @@ class Monitor:
                 if end is not None:
                     end()
 
-    def _pass_out(self, stream: Any) -> None:
-        self._pass_on(stream, 1)
-
-    def _pass_err(self, stream: Any) -> None:
-        self._pass_on(stream, 2)
-
-    def _pass_on(self, stream: Any, target: int) -> None:
+    def _pass_on(self, target: int, stream: Any) -> None:
         chunk = os.read(stream.fileno(), TAIL)
         if not chunk:
             self._selector.unregister(stream)
@@ -149,8 +137,7 @@ class Monitor:
             self.first = self._ranks.get(connection)
             self._deadline = time.monotonic() + PATIENCE
 
-    def __enter__(self) -> Monitor:
-        """Return the monitor."""
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

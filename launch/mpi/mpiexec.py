@@ -1,7 +1,5 @@
 """Command lines of mpiexec: its version, its host files, its fault tolerance."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import subprocess
@@ -11,6 +9,8 @@ from pathlib import Path
 from typing import IO
 
 from launch.base.arguments import run_setting
+from launch.base.messages import UsageError
+from launch.base.textfiles import read_text
 
 # Prefixes of the variables that Open MPI must be told to pass to other hosts.
 # Other MPIs pass all variables.
@@ -55,16 +55,9 @@ def command_on_hosts(
 ) -> Iterator[list[str]]:
     """Yield the command that runs each rank of a job on its host.
 
-    Parameters
-    ----------
-    mpiexec : str
-    hosts : list of str
-        Host of each rank, in blocks or cyclic.
-    job : list of str
-    variables : dict of str to str
-    agent : Path, optional
-        A program to use instead of ssh, for emulated hosts. Ranks are not pinned then,
-        because each emulated host would use the same first cores.
+    `hosts` has the host of each rank, in blocks or cyclic. `agent` is a program to use
+    instead of ssh, for emulated hosts. Ranks are not pinned then, because each emulated
+    host would use the same first cores.
     """
     with tempfile.NamedTemporaryFile("w", prefix="dadmm-hosts-") as file:
         if "Open" in version_text(mpiexec):
@@ -72,9 +65,8 @@ def command_on_hosts(
             options += ["--bind-to", "none"] if agent else []
         else:
             options = write_for_hydra(file, hosts)
-            options += (
-                ["-launcher", "ssh", "-launcher-exec", str(agent)] if agent else []
-            )
+            by_agent = ["-launcher", "ssh", "-launcher-exec", str(agent)]
+            options += by_agent if agent else []
         file.flush()
         options += fault_tolerance(mpiexec, job)
         yield [mpiexec, *options, "-n", str(len(hosts)), *job]
@@ -105,3 +97,47 @@ def write_for_hydra(file: IO[str], hosts: list[str]) -> list[str]:
         return ["-machinefile", file.name]
     file.writelines(f"{host}\n" for host in distinct)
     return ["-f", file.name, "-ppn", "1"]
+
+
+# host, host:4, host slots=4; Open MPI's max_slots is accepted and ignored
+LINE = re.compile(
+    r"(?P<host>\w[\w.-]*)(?::(?P<count>\d+)|(?:\s+slots\s*=\s*(?P<slots>\d+))?"
+    r"(?:\s+max[_-]slots\s*=\s*\d+)?)"
+)
+
+
+def read_hosts(file: str, ranks: int | None = None) -> list[str]:
+    """Return the host of each of the first `ranks` slots, or of all if it is None.
+
+    The slots of one host follow each other.
+    """
+    try:
+        lines = read_text(Path(file)).splitlines()
+    except FileNotFoundError as error:
+        reason = error.strerror
+        raise UsageError(f"cannot read the host file {file!r}: {reason}") from None
+    hosts = []
+    for number, line in enumerate(lines, 1):
+        if text := line.partition("#")[0].strip():
+            hosts += slots(text, f"line {number} of {file}")
+    if not hosts:
+        raise UsageError(f"{file} names no host; write one per line, as node1:4")
+    if ranks is not None and ranks > len(hosts):
+        raise UsageError(
+            f"the host file has {len(hosts)} slots, too few for -n {ranks}; "
+            "give its hosts more, or leave out -n to use all"
+        )
+    return sorted(hosts, key=list(dict.fromkeys(hosts)).index)[:ranks]
+
+
+def slots(text: str, where: str) -> list[str]:
+    """Return the host of a line, once for each slot; one slot without a number."""
+    found = LINE.fullmatch(text)
+    number = (found["count"] or found["slots"] or "1") if found else "0"
+    count = int(number) if len(number) < 7 else 0
+    if not found or not count:
+        raise UsageError(
+            f"{where} must be a host and its ranks, as node1:4 or node1 slots=4, "
+            f"got {text!r}"
+        )
+    return [found["host"]] * count

@@ -1,7 +1,5 @@
 """What jobs run with: a Python environment, an mpiexec that fits it, and variables."""
 
-from __future__ import annotations
-
 import compileall
 import os
 import re
@@ -38,14 +36,9 @@ def prepare(
 ) -> Runtime:
     """Make the environment of an MPI ready and return how to start jobs in it.
 
-    Parameters
-    ----------
-    mpi : {"", "mpich", "openmpi", "impi"}
-        "" is the MPI of DADMM_MPIEXEC, or else mpich.
-    extras : iterable of str
-        Extras of the project that the environment must have.
-    make : callable, optional
-        Makes an environment ready; `ensure` by default.
+    `mpi` is mpich, openmpi, impi or "", which is that of DADMM_MPIEXEC or else mpich.
+    `extras` are those of the project that the environment must have. `make` makes an
+    environment ready; it is `ensure` by default.
     """
     external = os.environ.get("DADMM_MPIEXEC", "")
     mpi = mpi or ("external" if external else "mpich")
@@ -75,11 +68,7 @@ def environment_of(mpi: str, extras: Iterable[str]) -> Environment:
 def default_variables(mpiexec: str, external: bool) -> dict[str, str]:
     """Return the variables of a job; those of the user take precedence.
 
-    Parameters
-    ----------
-    mpiexec : str
-    external : bool
-        Whether the MPI is not from the environment.
+    An `external` MPI is not from the environment.
     """
     threads = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
     variables = dict.fromkeys(threads, "1")

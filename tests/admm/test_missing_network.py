@@ -55,7 +55,15 @@ def error(samples, holed, theta):
 
 
 @pytest.mark.parametrize(("graph", "tolerance"), [("ring", 3e-4), ("complete", 1e-4)])
-@pytest.mark.parametrize("missing", [0.05, 0.1, 0.3, "blocks"])
+@pytest.mark.parametrize(
+    "missing",
+    [
+        pytest.param(0.05, marks=pytest.mark.slow),
+        pytest.param(0.1, marks=pytest.mark.slow),
+        0.3,
+        "blocks",
+    ],
+)
 def test_the_network_is_as_good_as_em_on_pooled_data(missing, graph, tolerance):
     """The likelihood of the observed entries to 1e-6, and what is filled in to 1 %."""
     samples, holed, central = gappy(missing)

@@ -13,10 +13,9 @@ from dadmm.core.errors import ConfigError
 from dadmm.problems import builder
 from dadmm.run import main
 from launch.base.messages import UsageError
-from launch.base.run_folder import read_config
-from launch.base.run_plan import RunSettings, plan
+from launch.base.run_folder import RunSettings, plan, read_config
 from launch.batch import sweep, tasks
-from launch.mpi import hostfile
+from launch.mpi.mpiexec import read_hosts
 from launch.mpi.runtime import Runtime
 
 SMALL = (
@@ -144,4 +143,4 @@ def test_a_host_is_not_an_option(line):
     """It would be one of ssh, by which mpiexec starts ranks."""
     Path("hosts").write_text(f"{line}\n")
     with pytest.raises(UsageError, match="must be a host and its ranks"):
-        hostfile.read("hosts")
+        read_hosts("hosts")

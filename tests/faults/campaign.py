@@ -7,8 +7,6 @@ Cases that are already in OUT/results.csv are passed over, so that a campaign th
 ended goes on. Exit code 0: no case broke the rule; 1: some did; 2: bad arguments.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import shutil
@@ -27,12 +25,10 @@ from tests.faults.judge import Play, Verdict
 from tests.faults.strikes import PRIVATE
 from tests.faults.table import FAILURES, SKIPPED, append, read, table
 
-HERE = Path(__file__).resolve().parent
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 
 
 def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Return the settings of a command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
     add("--cases", type=int, default=200, help="how many")
@@ -53,27 +49,13 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def cases_of(chosen: argparse.Namespace) -> list[Case]:
-    """Return the cases that were asked for."""
     if not chosen.only:
         return sequence(chosen.cases, chosen.seed, chosen.kinds)
     names = [name.split(":") for name in chosen.only.split(",")]
     return [draw(kind, int(seed)) for kind, seed in names]
 
 
-def obstacle(case: Case, mpi: MPI | None, name: str) -> str | None:
-    """Return why a case cannot be tried here, if so."""
-    if mpi is None:
-        return (
-            f"no {name} in DADMM_MPIEXEC, beside {sys.executable}, in "
-            f"DADMM_{name.upper()} or in .venv-{name}"
-        )
-    if case.kind == "full_disk" and not os.environ.get(PRIVATE):
-        return "no mount namespace of our own: unshare --mount is not allowed"
-    return None
-
-
 def play(case: Case, mpi: MPI, chosen: argparse.Namespace) -> dict[str, Any]:
-    """Play one case; return its row."""
     folder = chosen.out / "cases" / case.name.replace(":", "-")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -85,7 +67,7 @@ def play(case: Case, mpi: MPI, chosen: argparse.Namespace) -> dict[str, Any]:
 
 
 def play_one(arguments: tuple[Any, ...]) -> dict[str, Any]:
-    """Play one case in a process of its own."""
+    """Play one case in a process of the pool."""
     try:
         return play(*arguments)
     except KeyboardInterrupt:
@@ -99,7 +81,6 @@ def obey_the_pool() -> None:
 
 
 def row_of(case: Case, mpi: str, verdict: Verdict, seconds: float) -> dict[str, Any]:
-    """Return the row of a case in the results."""
     row = verdict._asdict() | {"kind": case.kind, "seed": case.seed, "mpi": mpi}
     row["story"] = " ".join(verdict.story.split())
     saving = " ".join(case.saving)
@@ -115,12 +96,16 @@ def play_all(
     due = []
     for case in cases:
         name = "openmpi" if case.kind == "loss" else chosen.mpi  # which needs ULFM
-        mpi = found[name]
-        reason = obstacle(case, mpi, name)
-        if reason is None and mpi is not None:
-            due.append((case, mpi, chosen))
-        else:
-            yield row_of(case, name, Verdict(SKIPPED, 0, 0, str(reason)), 0.0)
+        reason = "no mount namespace of our own: unshare --mount is not allowed"
+        if found[name] is None:
+            reason = (
+                f"no {name} in DADMM_MPIEXEC, beside {sys.executable}, in "
+                f"DADMM_{name.upper()} or in .venv-{name}"
+            )
+        elif case.kind != "full_disk" or os.environ.get(PRIVATE):
+            due.append((case, found[name], chosen))
+            continue
+        yield row_of(case, name, Verdict(SKIPPED, 0, 0, reason), 0.0)
     if chosen.jobs == 1:
         for arguments in due:
             yield play(*arguments)
@@ -143,7 +128,6 @@ def told(row: dict[str, Any], chosen: argparse.Namespace) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a campaign; return its exit code."""
     chosen = arguments_of(argv)
     chosen.out = chosen.out.resolve()
     chosen.out.mkdir(parents=True, exist_ok=True)

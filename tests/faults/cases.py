@@ -4,8 +4,6 @@ What is run is drawn here: problem, graph, scheme, way of sending, checkpoints. 
 happens to it is drawn in ``strikes.py``.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,13 +56,11 @@ class Case(NamedTuple):
 
 
 def pick(rng: np.random.Generator, options: Any) -> Any:
-    """Return one of the options."""
     options = tuple(options)
     return options[int(rng.integers(len(options)))]
 
 
 def draw(kind: str, seed: int) -> Case:
-    """Return the case of a kind and a seed."""
     rng = np.random.default_rng([seed, KINDS.index(kind), 0])
     if kind == "loss":
         return _draw_convex(kind, seed, rng)
@@ -95,7 +91,6 @@ def draw(kind: str, seed: int) -> Case:
 def _draw_saving(
     rng: np.random.Generator, max_iter: int
 ) -> tuple[int, tuple[str, ...]]:
-    """Return how often to save, by count or by the clock."""
     every = int(rng.integers(3, max_iter // 4))
     if rng.random() < 0.25:
         seconds = round(float(rng.uniform(0.02, 0.2)), 3)

@@ -1,7 +1,5 @@
 """The processes of a campaign: started, found, signalled, and swept away."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -55,8 +53,6 @@ def find_mpi(name: str) -> MPI | None:
 
 
 class Ended(NamedTuple):
-    """What a start of the job came to."""
-
     code: int
     err: str
     hung: bool  # it had to be ended
@@ -110,7 +106,6 @@ class Job:
         return self.process.poll() is None
 
     def ranks(self) -> dict[int, int]:
-        """Return the processes of the ranks that are there, by rank."""
         found = marked(self.mark).items()
         return {rank: pid for pid, rank in found if rank is not None}
 
@@ -141,7 +136,6 @@ class Job:
         return Ended(self.process.returncode, err, hung, left)
 
     def sweep(self) -> None:
-        """End whatever is left of this job."""
         sweep(self.mark)
         self.process.wait()
 
@@ -161,7 +155,6 @@ def marked(mark: str) -> dict[int, int | None]:
 
 
 def sweep(mark: str) -> None:
-    """Kill all processes with this mark, and wait until they are gone."""
     end = time.monotonic() + GRACE
     while (found := marked(mark)) and time.monotonic() < end:
         for pid in found:

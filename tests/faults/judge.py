@@ -5,8 +5,6 @@ message asks for is done, until there is a result. That result must be the one o
 uninterrupted run in one process, bit for bit.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json
@@ -14,20 +12,24 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 import dadmm.run
+from dadmm import Topology, solve
+from dadmm.cli import setup
+from dadmm.cli.config import RunConfig
+from dadmm.exchange.world import Checks, SerialWorld
 from tests.faults.cases import Case
 from tests.faults.jobs import MPI, Ended, Job
-from tests.faults.losses import judge_loss
 from tests.faults.strikes import Fault, complete, draw_faults, mount
 from tests.faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
 
 FINAL = ("converged", "max_iter")  # why a run ends that has nothing left to do
 LATE = ("signal", "max_iter")
 STARTS = 12  # of one case at most
+CLOSE = 1e-4  # relative distance from the optimum, for a tolerance of 1e-7
 
 # What dadmm may say when it does not go on, and what a user then does
 ANEW = (
@@ -42,8 +44,6 @@ OVER = r"the run in .* has converged after \d+ iterations; there is nothing to r
 
 
 class Verdict(NamedTuple):
-    """What a case came to."""
-
     outcome: str
     struck: int  # faults that hit
     starts: int
@@ -75,7 +75,6 @@ class Play:
         self.newest = -1  # complete checkpoint that was seen
 
     def verdict(self) -> Verdict:
-        """Play the case and judge it."""
         if self.case.kind == "full_disk":
             mount(self.disk)
         else:
@@ -101,14 +100,16 @@ class Play:
             self.struck += hit
             done, resume = self._after(ended, fault, hit, resume)
             if done:
-                self._compare()
+                if differs := differences(self.folder / "whole", self.run):
+                    raise Fall(
+                        WRONG, f"differs from the uninterrupted run in {differs}"
+                    )
                 if not self.struck:
                     return MISSED
                 return CLEAR if self.refused else SURVIVED
         raise Fall(UNCLEAR, f"no result after {STARTS} starts")
 
     def _start(self, fault: Fault, resume: bool) -> tuple[Ended, bool]:
-        """Start the job once and let the fault happen."""
         if resume:
             arguments = ["--resume", str(self.run), "--quiet"]
         else:
@@ -118,7 +119,10 @@ class Play:
         if fault.before is not None:
             fault.before(self.run)
         self.starts += 1
-        plan = self._plan(fault)
+        plan = fault.plan
+        if self.pace:
+            ranks = map(str, range(self.case.ranks))
+            plan = {k: {"pace": self.pace} | fault.plan.get(k, {}) for k in ranks}
         job = Job(self.mpi, self.case.ranks, arguments, self.folder, self.name, plan)
         try:
             hit = fault.strike is not None and fault.strike(job, self.run)
@@ -133,13 +137,6 @@ class Play:
         told = f"{how}, {fault.words}: code {ended.code}"
         self.story.append(f"{told}, {'; '.join(ended.said)}" if ended.said else told)
         return ended, hit
-
-    def _plan(self, fault: Fault) -> dict[str, Any]:
-        """Return what the ranks do by themselves; those of a real run do nothing."""
-        if not self.pace:
-            return fault.plan
-        ranks = map(str, range(self.case.ranks))
-        return {k: {"pace": self.pace} | fault.plan.get(k, {}) for k in ranks}
 
     def _after(
         self, ended: Ended, fault: Fault, hit: bool, resumed: bool
@@ -217,17 +214,10 @@ class Play:
             return False, False
         raise Fall(UNCLEAR, f"unexpected: {said}")
 
-    def _compare(self) -> None:
-        """Raise unless the results are those of the whole run."""
-        differs = differences(self.folder / "whole", self.run)
-        if differs:
-            raise Fall(WRONG, f"differs from the uninterrupted run in {differs}")
-
     def _play_loss(self) -> str:
         (fault,) = draw_faults(self.case)
-        self.starts = 1
+        self.starts = self.struck = 1
         outcome, told = judge_loss(self.case, self.mpi, self.run, self.name, fault)
-        self.struck = 1
         self.story += [fault.words, told]
         return outcome
 
@@ -284,3 +274,106 @@ def _without_times(path: Path) -> list[list[str]]:
     lines = [line.split(",") for line in path.read_text().splitlines()]
     kept = [k for k, name in enumerate(lines[0]) if not name.endswith("_seconds")]
     return [[line[k] for k in kept] for line in lines]
+
+
+def judge_loss(
+    case: Case, mpi: MPI, run: Path, name: str, fault: Fault
+) -> tuple[str, str]:
+    """Run a case that loses ranks; return its outcome and what was seen.
+
+    Nobody can go on if a rank dies before the first iteration or after the last one.
+    Then one sentence must say so, and the run must go on from its checkpoint.
+    """
+    begin = [*case.settings, *case.saving, "--out", str(run)]
+    ended = _start(case, mpi, run, name, begin, fault)
+    broken = _broken(ended)
+    if broken is not None:
+        return broken
+    dead = sorted(int(k) for k in fault.plan)
+    told = f"code {ended.code}, {'; '.join(ended.said)}"
+    if ended.code == 0:
+        return _judge_parts(case, dead, run, told)
+    if not (run / "summary.json").exists():
+        again = _start(case, mpi, run, name, ["--resume", str(run)], Fault("no fault"))
+        told += f" | resumed: code {again.code}, {'; '.join(again.said)}"
+        if again.code == 2 and len(again.said) == 1 and not complete(run, case.ranks):
+            return CLEAR, told
+        broken = _broken(again) or (None if again.code == 0 else (UNCLEAR, told))
+        if broken is not None:
+            return broken
+    outcome, told = _judge_parts(case, [], run, told)
+    return (CLEAR if outcome == SURVIVED else outcome), told
+
+
+def _start(
+    case: Case, mpi: MPI, run: Path, name: str, arguments: list[str], fault: Fault
+) -> Ended:
+    options = ("--with-ft", "ulfm")
+    arguments = [*arguments, "--quiet", "--on-failure", "continue"]
+    job = Job(mpi, case.ranks, arguments, run.parent, name, fault.plan, options)
+    return job.end()
+
+
+def _broken(ended: Ended) -> tuple[str, str] | None:
+    """Return how an end breaks the rule, whatever the results are."""
+    tail = ended.err[-2000:]
+    if ended.hung or ended.left:
+        return HANG, f"still running after its time: {tail}"
+    if "Traceback" in ended.err:
+        return UNCLEAR, f"a traceback: {tail}"
+    errors = [line for line in ended.said if line.startswith("dadmm: error: ")]
+    if len(errors) != (ended.code != 0):
+        return UNCLEAR, f"code {ended.code}: {tail}"
+    return None
+
+
+def _judge_parts(case: Case, dead: list[int], run: Path, told: str) -> tuple[str, str]:
+    """Compare the results of each part with the optimum of its data."""
+    folders = [run, *sorted(run.glob("part-*"))]
+    folders = [folder for folder in folders if (folder / "summary.json").exists()]
+    seen: list[int] = []
+    lost: set[int] = set()
+    for folder in folders:
+        summary = json.loads((folder / "summary.json").read_text())
+        lost |= set(summary["lost_nodes"])
+        nodes = nodes_of(folder)
+        seen += nodes
+        if not summary["converged"]:
+            return WRONG, f"{told}; nodes {nodes} ended by {summary['reason']}"
+        far = distance(case, nodes, folder)
+        told += f"; nodes {nodes} are {far:.0e} from the optimum of their data"
+        if not far < CLOSE:
+            return WRONG, told
+    missing = set(range(case.ranks)) - set(seen)  # some died alone, and nobody knows
+    if not lost <= missing <= set(dead) or len(set(seen)) < len(seen):
+        return LOST, f"{told}; there are results of nodes {sorted(seen)} only"
+    if dead and not lost:
+        return MISSED, told
+    return SURVIVED, told
+
+
+def nodes_of(folder: Path) -> list[int]:
+    """Return the nodes in the last rows of a history."""
+    rows = np.loadtxt(
+        folder / "history.csv", delimiter=",", skiprows=1, usecols=(0, 1), ndmin=2
+    ).astype(int)
+    return sorted(rows[rows[:, 0] == rows[-1, 0], 1].tolist())
+
+
+def distance(case: Case, nodes: list[int], folder: Path) -> float:
+    """Return how far the worst node is from the optimum of these nodes' data."""
+    config = RunConfig.from_argv([*case.settings, "--nodes", str(case.ranks)]).config
+    alone = SerialWorld()
+    samples = setup.shards(alone, config, case.ranks, Checks(alone)).samples
+    problems = setup.problems(config, samples, case.ranks)
+    left = [problems[i] for i in nodes]
+    best = solve(
+        left, Topology.complete(len(left)), tolerance=1e-9, absolute_tolerance=1e-12,
+        max_iter=20_000, record=False,
+    )  # fmt: skip
+    parts = best.layout.views(best.theta)._asdict()
+    goal = {name: part.mean(axis=0) for name, part in parts.items()}
+    with np.load(folder / "result.npz") as file:
+        off = [(file[k] - v).reshape(len(nodes), -1) for k, v in goal.items()]
+    length = np.linalg.norm(np.concatenate([v.ravel() for v in goal.values()]))
+    return float(np.linalg.norm(np.hstack(off), axis=1).max() / length)

@@ -6,8 +6,6 @@ exchange), ``disk`` (seconds added to each fsync and rename), and ``die``: a cal
 which this rank kills itself, ``{"at": "replace", "of": "node-", "count": 3}``.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

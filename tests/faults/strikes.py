@@ -5,8 +5,6 @@ signal sent when the run has come so far). What its files suffer is done between
 starts.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -50,7 +48,6 @@ def complete(run: Path, ranks: int) -> list[int]:
 
 
 def draw_faults(case: Case) -> list[Fault]:
-    """Return what befalls the starts of a case, in order."""
     rng = case.rng(1)
     once = {"slow_disk": _slow_disk, "delay": _delay, "corrupt": _corruption}
     once["loss"] = _loss

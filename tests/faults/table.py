@@ -3,8 +3,6 @@
 python tests/faults/table.py [results.csv]
 """
 
-from __future__ import annotations
-
 import csv
 import sys
 from collections import Counter
@@ -38,7 +36,6 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def append(path: Path, row: Row) -> None:
-    """Add a row to a results file."""
     fresh = not path.exists()
     with open(path, "a", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")

@@ -1,7 +1,5 @@
 """Batch jobs without a batch system, whose mpiexec is a script."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -13,6 +11,8 @@ from launch.base.run_folder import FAILURE, read_state
 from tests.support.processes import ROOT, Job, variables
 from tests.support.run_folders import copy_launch
 
+IN_SLURM = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "2"}
+
 
 class Batch:
     """A job in an environment whose mpiexec is a script."""
@@ -23,24 +23,18 @@ class Batch:
         (self.prefix / "bin" / "python").symlink_to(sys.executable)
         self.script = ROOT / "launch"
 
-    def start(self, script, *arguments, system="slurm", **more):
+    def start(self, script, *arguments, **more):
         mpiexec = self.prefix / "bin" / "mpiexec"
         mpiexec.write_text(f"#!/bin/sh\ntest $1 = --version && exit\n{script}\n")
         mpiexec.chmod(0o755)
-        defaults = {
-            "SLURM_JOB_ID": "1",
-            "SLURM_NTASKS": "2",
-            "DADMM_ENVIRONMENT": str(self.prefix),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]),
-        }
-        command = [sys.executable, str(self.script), system]
-        environment = variables(**defaults | more)
-        return Job([*command, *arguments], self.folder, environment)
+        path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
+        more = {"DADMM_ENVIRONMENT": str(self.prefix), "PYTHONPATH": path} | more
+        command = [sys.executable, str(self.script), "slurm", *arguments]
+        return Job(command, self.folder, variables(**IN_SLURM | more))
 
 
 @pytest.fixture
 def job(tmp_path):
-    """A batch job that can be started."""
     return Batch(tmp_path)
 
 
@@ -126,20 +120,15 @@ def test_a_run_without_out_is_named_after_its_job(project):
     assert again.said[0] == requeued.said[0]
     assert again.said[1].endswith("submit the same command again to resume")
     assert os.listdir(project.folder / "runs") == ["slurm-1"]
+    ended = project.start(STOPPED, "--out", "run", "--overwrite").end()
+    assert ended.said[-1].endswith(  # the same command would start again
+        "; run sbatch -n 2 ./launch/slurm.sbatch --resume run to resume"
+    )
     failed = project.start(STOPPED + "exit 9", SLURM_RESTART_COUNT="2").end()
     assert failed.code == 9
     assert failed.said[-1] == (
         f"dadmm: failed with code 9; run {RESUMED} to resume after iteration 5; "
         "see runs/slurm-1"
-    )
-
-
-def test_with_overwrite_another_command_resumes(project):
-    """The same command would start again."""
-    ended = project.start(STOPPED, "--out", "run", "--overwrite").end()
-
-    assert ended.said[-1].endswith(
-        "; run sbatch -n 2 ./launch/slurm.sbatch --resume run to resume"
     )
 
 
@@ -154,47 +143,34 @@ def test_the_folder_may_be_named_in_a_file_of_settings(project):
     assert again.said[0] == "dadmm: resuming runs/wanted after iteration 5"
 
 
-def test_a_run_that_is_done_is_not_resumed(job):
-    """It would be an error of the ranks, and count as a failure."""
-    first = job.start(SUMMARY.replace("REASON", "converged"), "--out", "run").end()
-    assert first.code == 0
-    assert first.said == ["dadmm: converged after 70 iterations; results in run"]
-    again = job.start("exit 2", "--resume", "run", "--max-iter", "70").end()
+@pytest.mark.parametrize(
+    ("reason", "flag", "code", "words"),
+    [
+        ("max_iter", "--strict", 3, "ended at max_iter, not converged,"),
+        ("max_iter", "--quiet", 0, "ended at max_iter, not converged,"),
+        ("converged", "--strict", 0, "converged"),
+    ],
+)
+def test_a_run_that_is_done_is_not_started(job, reason, flag, code, words):
+    """It has the same exit code again; resumed, it would be an error of the ranks."""
+    line = ("--out", "run", "--max-iter", "5", flag)
+    first = job.start(STOPPED.replace("signal", reason) + f"exit {code}", *line).end()
+    assert first.code == code
+    assert first.said == [f"dadmm: {words} after 5 iterations; results in run"]
+    again = job.start("exit 9", *line).end()
+    resumed = job.start("exit 9", "--resume", "run", "--max-iter", "5", flag).end()
 
-    assert again.code == 0
-    assert again.said[-1].startswith("dadmm: nothing left to do")
+    for ended in (again, resumed):
+        assert ended.code == code, ended
+        assert ended.said[-1].startswith("dadmm: nothing left to do")
     assert not (job.folder / "run" / FAILURE).exists()
 
 
-@pytest.mark.parametrize(
-    ("reason", "flag", "code"),
-    [
-        ("max_iter", "--strict", 3),
-        ("max_iter", "--quiet", 0),
-        ("converged", "--strict", 0),
-    ],
-)
-def test_a_run_that_is_done_has_the_same_exit_code(job, reason, flag, code):
-    line = ("--out", "run", "--max-iter", "5", flag)
-    script = STOPPED.replace("signal", reason) + f"exit {code}"
-    first = job.start(script, *line).end()
-    assert first.code == code
-    assert "after 5 iterations; results in run" in first.said[-1]
-    assert read_state(job.folder / "run").iterations == 5
-    again = job.start("exit 9", *line).end()
-
-    assert again.code == code, again
-    assert again.said[-1].startswith("dadmm: nothing left to do")
-
-
-@pytest.mark.parametrize(
-    ("flag", "words"), [("--dry-run", 'topology = "ring"'), ("--help", "usage:")]
-)
-def test_information_needs_no_ranks(job, flag, words):
-    ended = job.start("exit 9", "--topology", "ring", flag).end()
+def test_information_needs_no_ranks(job):
+    ended = job.start("exit 9", "--topology", "ring", "--help").end()
 
     assert (ended.code, ended.said) == (0, [])
-    assert words in ended.out
+    assert "usage:" in ended.out
     assert not (job.folder / "runs").exists()
 
 
@@ -215,9 +191,7 @@ class Script:
         copy_launch(folder)
 
     def start(self, name, *arguments, **more):
-        defaults = {
-            "SLURM_JOB_ID": "1",
-            "SLURM_NTASKS": "2",
+        defaults = IN_SLURM | {
             "SLURM_SUBMIT_DIR": str(self.folder),
             "PBS_NODEFILE": str(self.folder / "hosts"),
             "DADMM_ENVIRONMENT": sys.prefix,
@@ -231,7 +205,6 @@ class Script:
 
 @pytest.fixture
 def scripts(tmp_path):
-    """The scripts as a batch system runs them."""
     return Script(tmp_path)
 
 
@@ -244,6 +217,12 @@ def test_the_environment_of_the_user_is_sufficient(scripts, name):
     ended = scripts.start(name, "--dry-run", DADMM_IMAGE="dadmm.sif")
     assert ended.code == 1  # the Python of an image has neither srun nor scontrol
     assert "needs Python 3.11 or newer and found none on PATH" in ended.err
+    absent = {"DADMM_ENVIRONMENT": "", "DADMM_PYTHON": sys.executable}
+    ended = scripts.start(name, **absent)
+    assert ended.code == 2  # none is created, as there may be no network
+    folder = scripts.folder / ".venv"
+    assert f"there is no environment {folder}; create it before the job" in ended.err
+    assert not folder.exists()
 
 
 def test_arguments_under_pbs_may_be_quoted(scripts):

@@ -1,7 +1,5 @@
 """What a launch command prints after a failure: which node, why, how to resume."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -185,3 +183,8 @@ def test_the_command_diagnose_reads_a_folder_and_a_file(tmp_path):
         f"dadmm: node 2 (rank 2 on vm) {KILLED}",
         f"dadmm: run has a checkpoint of iteration 40; resume with {resume} run",
     ]
+    ended = python(ROOT / "launch", "diagnose", "--help").end()
+    assert (ended.code, ended.err) == (0, "")
+    assert "python launch diagnose RUN [FILE [COMMAND]]" in ended.out
+    ended = python(ROOT / "launch", "diagnose").end()
+    assert (ended.code, len(ended.said)) == (2, 1)

@@ -1,7 +1,5 @@
 """Environments are built once, completed, rebuilt when needed, and never half made."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -14,6 +12,8 @@ from launch.base.messages import SetupError
 
 class Project:
     """A project in its own folder, where calls of pip are recorded and not run."""
+
+    error = None  # that pip raises
 
     def __init__(self, folder):
         self.folder, self.installs = folder, []
@@ -28,6 +28,8 @@ class Project:
         (folder / "pyvenv.cfg").write_text(f"command = venv {folder}\n")
 
     def pip(self, folder, *requirements):
+        if self.error:
+            raise self.error
         self.installs.append(requirements)
 
     def ensure(self, *extras):
@@ -48,11 +50,6 @@ def project(monkeypatch, tmp_path):
     monkeypatch.setattr(environment, "create", project.create)
     monkeypatch.setattr(environment, "pip", project.pip)
     return project
-
-
-def failing_pip(folder, *requirements):
-    """Fail as pip does without a network."""
-    raise SetupError("set-up failed", "no such package")
 
 
 def test_an_environment_is_built_once(project, capsys):
@@ -107,33 +104,29 @@ def test_a_change_causes_a_rebuild(project, monkeypatch, what):
     assert project.folders() == [".venv"]
 
 
-def test_a_failure_leaves_what_there_was(project, monkeypatch):
+def test_a_failure_leaves_what_there_was(project):
     """Without a network, `launch/local` still works after `launch/test` failed."""
-    monkeypatch.setattr(environment, "pip", failing_pip)
+    project.error = SetupError("set-up failed", "no such package")
     with pytest.raises(SetupError):
         project.ensure("mpi")
     assert project.folders() == []
-    monkeypatch.setattr(environment, "pip", project.pip)
+    project.error = None
     project.ensure("mpi")
-    monkeypatch.setattr(environment, "pip", failing_pip)
+    project.error = SetupError("set-up failed", "no such package")
     with pytest.raises(SetupError):
         project.ensure("mpi", "test")
     assert project.environment("mpi").is_ready()
     assert not project.environment("mpi", "test").is_ready()
 
 
-def test_an_interrupted_addition_causes_a_rebuild(project, monkeypatch):
+def test_an_interrupted_addition_causes_a_rebuild(project):
     """A signal during pip leaves no valid stamp."""
     project.ensure("mpi")
-
-    def interrupted(folder, *requirements):
-        raise SystemExit(143)
-
-    monkeypatch.setattr(environment, "pip", interrupted)
+    project.error = SystemExit(143)
     with pytest.raises(SystemExit):
         project.ensure("mpi", "test")
     assert not project.environment("mpi").is_ready()
-    monkeypatch.setattr(environment, "pip", project.pip)
+    project.error = None
     project.ensure("mpi")
     assert project.installs[1:] == [("--editable", f"{project.folder}[mpi,test]")]
 

@@ -3,9 +3,6 @@
 All cases: ``python -m tests.faults.campaign --cases 200 --out FOLDER``.
 """
 
-from __future__ import annotations
-
-import os
 import shutil
 import subprocess
 import sys
@@ -21,10 +18,11 @@ from tests.faults.table import CLEAR, MISSED, SKIPPED, SURVIVED, read
 from tests.support import openmpi
 from tests.support.processes import ROOT, find_mpiexec, variables
 
-# Cases that take seconds each, some only for `./launch/test --all`
-SLICE = {"kill": 8, "signal": 1, "full_disk": 11, "corrupt": 5, "loss": 7}
-if os.environ.get("DADMM_ALL"):
-    SLICE |= {"freeze": 10, "slow_disk": 4, "delay": 6}
+# A case of each kind, most of them only for `./launch/test --all`
+SLICE = {"kill": 8, "full_disk": 11}
+SLOW = {
+    "signal": 1, "corrupt": 5, "loss": 7, "freeze": 10, "slow_disk": 4, "delay": 6,
+}  # fmt: skip
 
 
 def the_mpi() -> str:
@@ -40,10 +38,13 @@ def the_mpi() -> str:
 
 
 @pytest.mark.timeout(280)
-@pytest.mark.parametrize("kind", SLICE)
-def test_a_run_with_a_fault_succeeds_or_fails_clearly(tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "seed"),
+    [*SLICE.items(), *(pytest.param(*c, marks=pytest.mark.slow) for c in SLOW.items())],
+)
+def test_a_run_with_a_fault_succeeds_or_fails_clearly(tmp_path, kind, seed):
     """A correct result, or a clear error and a usable checkpoint; never a hang."""
-    case, more = f"{kind}:{SLICE[kind]}", {"DADMM_FAULTS_LIMIT": "60"}
+    case, more = f"{kind}:{seed}", {"DADMM_FAULTS_LIMIT": "60"}
     if kind == "loss":
         more["DADMM_OPENMPI"] = str(Path(openmpi.find()).parents[1])
     command = [sys.executable, "-m", "tests.faults.campaign", "--only", case]

@@ -1,7 +1,5 @@
 """Runs across four emulated hosts, reached by a program like ssh."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

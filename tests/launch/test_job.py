@@ -1,22 +1,33 @@
-"""Signals to a launch command, and its exit code."""
+"""Jobs under a launch command: signals, exit codes, output, failed ranks."""
 
-from __future__ import annotations
-
+import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PROGRAMS, default_signals, variables
+from launch.base.run_folder import read_ranks
+from tests.support.processes import (
+    PROGRAMS,
+    Job,
+    default_signals,
+    find_mpiexec,
+    variables,
+)
+from tests.support.run_folders import write_checkpoint, write_run
 
 pytestmark = pytest.mark.mpi
 
 TIMEOUT = 60
+RESUME = "resume with ./launch/local -n 4 --resume run"
 # An mpiexec that logs signals. It ends on USR1 unless STAY is set, and on TERM.
 POLITE = """
+exec >>log
 trap 'echo INT' INT
 trap 'echo TERM; exit 9' TERM
 trap 'echo USR1; test "$STAY" || exit 0' USR1
@@ -27,91 +38,258 @@ STAYING = "STAY=1\n" + POLITE
 IGNORING_TERM = STAYING.replace("'echo TERM; exit 9'", "''")
 
 
-class RunningJob:
-    """A job under `run_job` whose mpiexec is a script that logs to a file."""
+def command(*words: object, **options: object) -> list[str]:
+    """Return the command that runs a command under `run_job`."""
+    start = [sys.executable, str(PROGRAMS / "run_job.py"), json.dumps(options)]
+    return [*start, *map(str, words)]
 
-    def __init__(self, folder, script):
-        self.log = folder / "log"
-        mpiexec = folder / "mpiexec"
-        mpiexec.write_text(f"#!/bin/sh\nexec >>{self.log} 2>/dev/null\n{script}")
-        mpiexec.chmod(0o755)
-        self.command = subprocess.Popen(
-            [sys.executable, PROGRAMS / "run_job.py", '{"grace": 1}', mpiexec],
-            env=variables(),
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-            preexec_fn=default_signals,
-        )
 
-    def wait_for(self, word):
-        end = time.monotonic() + TIMEOUT
-        while not (self.log.exists() and word in self.log.read_text().split()):
-            assert time.monotonic() < end, f"mpiexec did not log {word}"
-            time.sleep(0.02)
-
-    def signal(self, signum):
-        """Signal the process group of the command, as a terminal does."""
-        os.killpg(self.command.pid, signum)
-
-    def end(self):
-        """Return the exit code, the messages and the log of mpiexec."""
-        _, messages = self.command.communicate(timeout=TIMEOUT)
-        return self.command.returncode, messages, self.log.read_text().split()
+def run_script(script: str, cwd: Path, *words: str, **options: object):
+    """Run a shell script in place of mpiexec to its end."""
+    words = command("/bin/sh", "-c", script, *words, **options)
+    return Job(words, cwd, variables()).end()
 
 
 @pytest.fixture
 def start(tmp_path):
-    """A function that starts a job, which is killed after the test."""
+    """A function that starts a shell script in place of mpiexec, with pipes."""
     jobs = []
 
-    def start(script):
-        jobs.append(RunningJob(tmp_path, script))
+    def start(script, **more):
+        jobs.append(
+            subprocess.Popen(
+                command("/bin/sh", "-c", script, grace=1),
+                cwd=tmp_path,
+                env=variables(**more),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                preexec_fn=default_signals,
+            )
+        )
         return jobs[-1]
 
     yield start
     for job in jobs:
-        if job.command.poll() is None:
-            job.command.kill()
-            job.command.communicate(timeout=TIMEOUT)
+        if job.poll() is None:
+            job.kill()
+            job.communicate(timeout=TIMEOUT)
+
+
+def wait_for(word, folder):
+    """Wait until the script has logged a word."""
+    end, log = time.monotonic() + TIMEOUT, folder / "log"
+    while not (log.exists() and word in log.read_text().split()):
+        assert time.monotonic() < end, f"mpiexec did not log {word}"
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
     ("script", "code"),
     [("exit 42", 42), ("kill -KILL $$", 128 + signal.SIGKILL), ("cat; exit 0", 0)],
 )
-def test_the_exit_code_of_mpiexec_is_passed_on(start, script, code):
+def test_the_exit_code_of_mpiexec_is_passed_on(tmp_path, script, code):
     """As a shell does for signals; and mpiexec has no input to wait for."""
-    assert start(script).end()[0] == code
+    assert run_script(script, tmp_path).code == code
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_reaches_mpiexec_as_usr1(start, signum):
+def test_the_first_signal_reaches_mpiexec_as_usr1(start, tmp_path, signum):
     """And as nothing else, although the whole process group was signalled."""
     job = start(POLITE)
-    job.wait_for("ready")
-    job.signal(signum)
-    code, messages, log = job.end()
+    wait_for("ready", tmp_path)
+    os.killpg(job.pid, signum)
+    _, messages = job.communicate(timeout=TIMEOUT)
 
-    assert (code, log) == (0, ["ready", "USR1"])
-    assert messages.count("a second signal ends the job at once") == 1
+    assert job.returncode == 0
+    assert (tmp_path / "log").read_text().split() == ["ready", "USR1"]
+    assert messages.count(b"a second signal ends the job at once") == 1
 
 
 @pytest.mark.parametrize("deaf", [False, True])
-def test_the_second_signal_terminates_the_job(start, deaf):
+def test_the_second_signal_terminates_the_job(start, tmp_path, deaf):
     """timeout(1) signals its child and then its group, which counts once.
 
     A job that ignores TERM is killed after a few seconds.
     """
     job = start(IGNORING_TERM if deaf else STAYING)
-    job.wait_for("ready")
-    job.command.send_signal(signal.SIGTERM)
-    job.signal(signal.SIGTERM)
-    job.wait_for("USR1")
+    wait_for("ready", tmp_path)
+    job.send_signal(signal.SIGTERM)
+    os.killpg(job.pid, signal.SIGTERM)
+    wait_for("USR1", tmp_path)
     time.sleep(0.5)
-    assert job.command.poll() is None
-    job.signal(signal.SIGINT)
-    code, _, log = job.end()
+    assert job.poll() is None
+    os.killpg(job.pid, signal.SIGINT)
 
-    assert code == (128 + signal.SIGKILL if deaf else 9)
-    assert log == ["ready", "USR1", "TERM"][: 2 if deaf else 3]
+    assert job.wait(TIMEOUT) == (128 + signal.SIGKILL if deaf else 9)
+    log = ["ready", "USR1", "TERM"][: 2 if deaf else 3]
+    assert (tmp_path / "log").read_text().split() == log
+
+
+def test_output_passes_unchanged_and_at_once(start, tmp_path):
+    """Each stream by itself, with its carriage returns, while the job runs."""
+    job = start(
+        "printf 'a\\r\\0\\377'; printf 'b\\r' >&2; "
+        "until test -e go; do sleep 0.05; done; printf 'c' >&2"
+    )
+    assert job.stdout.read(4) == b"a\r\0\xff"
+    assert job.stderr.read(2) == b"b\r"
+    (tmp_path / "go").touch()
+    out, err = job.communicate(timeout=TIMEOUT)
+
+    assert (out, err, job.returncode) == (b"", b"c", 0)
+
+
+def test_long_output_passes_completely_or_is_not_read(start, tmp_path):
+    """Longer than a pipe holds; unread as in `./launch/local | head`."""
+    out, err = start("seq 100000; seq 100000 >&2").communicate(timeout=TIMEOUT)
+    assert out == err == "".join(f"{k}\n" for k in range(1, 100001)).encode()
+    job = start("sleep 0.3; seq 100000; touch done")
+    job.stdout.close()
+    job.stdout = None
+    job.communicate(timeout=TIMEOUT)
+
+    assert job.returncode == 0
+    assert (tmp_path / "done").exists()
+
+
+def test_a_process_that_keeps_the_output_open_is_not_waited_for(start, tmp_path):
+    """As the daemons of some MPIs do; no temporary file is left."""
+    (tmp_path / "tmp").mkdir()
+    job = start("sleep 600 & echo $! >pid; exit 3", TMPDIR=str(tmp_path / "tmp"))
+    try:
+        assert job.wait(TIMEOUT) == 3
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+        job.communicate(timeout=TIMEOUT)
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+REPORT = "import dadmm.exchange.launch_link as l; l.connect_to_launcher()"
+RANK_ENDS = f"PMI_RANK=2 PMI_SIZE=4 {shlex.quote(sys.executable)} -c '{REPORT}'"
+
+
+def test_an_mpiexec_that_hangs_after_the_end_of_a_rank_is_ended(tmp_path):
+    """As Intel MPI's, if MPI had not started in the rank; even if it ignores TERM."""
+    script = f"trap '' TERM; {RANK_ENDS}; for k in $(seq 300); do sleep 0.2; done"
+    ended = run_script(script, tmp_path, patience=0.2, grace=1)
+
+    assert ended.code == 128 + signal.SIGKILL
+    assert ended.said[:2] == [
+        "dadmm: a rank has ended, but mpiexec has not; ending the job",
+        "dadmm: node 2 (rank 2) ended first, for an unknown reason",
+    ]
+
+
+def test_a_run_that_tolerates_failed_ranks_is_not_ended(tmp_path):
+    """With ULFM, the other ranks continue."""
+    script = f"{RANK_ENDS}; sleep 1; echo on"
+    ended = run_script(script, tmp_path, "--with-ft", patience=0.2)
+
+    assert (ended.code, ended.out) == (0, "on\n")
+
+
+def test_the_folder_of_a_failed_run_is_found(tmp_path):
+    """Rank 0 reports it, or it is that of the arguments, unless it is an earlier one.
+
+    A run without results has failed: Open MPI ends with 0 when it has lost a host.
+    """
+    folder = write_run(tmp_path / "run")
+    write_checkpoint(folder, 9, range(4))
+    ended = run_script(f"printf {folder} >$DADMM_RUN_FILE", tmp_path)
+    assert ended.code == 1
+    assert ended.said[-1].endswith(RESUME)
+    ended = run_script("exit 9", tmp_path, folder="run")
+    assert ended.said[-1].endswith(RESUME)
+
+    os.utime(folder / "config.toml", (0, 0))
+    ended = run_script("exit 9", tmp_path, folder="run")
+    assert ended.said[-1].startswith("dadmm: the folder of the run is not known on")
+
+
+def test_a_stalled_run_is_noticed(tmp_path):
+    """A rank was stopped, or a host was lost; the run is not ended."""
+    rows = tmp_path / "run" / "parts" / "history-00000.csv"
+    rows.parent.mkdir(parents=True)
+    rows.touch()
+    script = f"printf {rows.parents[1]} >$DADMM_RUN_FILE; sleep 1.5; rm {rows}"
+    ended = run_script(script, tmp_path, stall=0.5)
+
+    assert ended.said[0].startswith("dadmm: no iteration has ended for 0.5 s: iterat")
+
+
+FOREVER = ("--tolerance", 0, "--max-iter", 10**8, "--quiet")
+
+
+def start_job(folder: Path, *program, arguments=FOREVER) -> Job:
+    """Start a job of four ranks under a launch command and a real mpiexec."""
+    mpiexec = find_mpiexec()
+    if mpiexec is None:
+        pytest.skip(f"no mpiexec beside {sys.executable}, nor in DADMM_MPIEXEC")
+    job = [mpiexec, "-n", 4, sys.executable, *program, "--out", "run", *arguments]
+    return Job(command(*job), folder, variables())
+
+
+def wait_for_rows(job: Job, folder: Path) -> None:
+    """Wait until all ranks iterate."""
+    parts = [folder / "parts" / f"history-{k:05d}.csv" for k in range(4)]
+    job.wait_until(lambda: all(part.exists() for part in parts))
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_a_killed_rank_is_named(tmp_path, rank):
+    job = start_job(tmp_path, "-m", "dadmm.run", "--topology", "chain")
+    wait_for_rows(job, tmp_path / "run")
+    write_checkpoint(tmp_path / "run", 33, range(4))
+    row = read_ranks(tmp_path / "run")[rank]
+    assert (row["rank"], row["host"]) == (str(rank), os.uname().nodename)
+    os.kill(int(row["pid"]), signal.SIGKILL)
+    ended = job.end()
+
+    assert ended.code not in (0, 2, 3)
+    name = f"dadmm: node {rank} (rank {rank} on {os.uname().nodename}) was"
+    assert ended.said[-2].startswith(name)
+    assert "killed by SIGKILL" in ended.said[-2]
+    assert ended.said[-1] == f"dadmm: run has a checkpoint of iteration 33; {RESUME}"
+
+
+def test_an_exception_of_a_rank_is_repeated(tmp_path):
+    ended = start_job(tmp_path, PROGRAMS / "failing_rank.py", 3, "raise").end()
+
+    assert ended.code == 1
+    assert ended.err.count("Traceback") == 1
+    assert ended.said[-2] == (
+        f"dadmm: node 3 (rank 3 on {os.uname().nodename}) failed: "
+        "RuntimeError: this was to be expected"
+    )
+    assert "no complete checkpoint" in ended.said[-1]
+
+
+def test_a_full_disk_is_reported_once(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root, and a system that lets it mount a tmpfs")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "dadmm-test", str(disk)]
+    if subprocess.run(mount, capture_output=True, timeout=30).returncode:
+        pytest.skip("needs a system that lets root mount a tmpfs")
+    try:
+        job = start_job(disk, "-m", "dadmm.run", "--record-edges")
+        wait_for_rows(job, disk / "run")
+        write_checkpoint(disk / "run", 33, range(4))
+        (disk / "ballast").write_bytes(bytes(2**16))
+        ended = job.end()
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=False, timeout=30)
+
+    assert ended.code == 2, ended
+    assert len(ended.said) == 2
+    assert "cannot write to run: No space left on device" in ended.said[0]
+    assert ended.said[1].endswith(RESUME)
+
+
+def test_a_successful_run_is_not_explained(tmp_path):
+    ended = start_job(tmp_path, "-m", "dadmm.run", arguments=("--max-iter", 5)).end()
+
+    assert (ended.code, ended.err) == (0, "")
+    assert "after 5 iterations" in ended.out

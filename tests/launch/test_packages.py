@@ -1,7 +1,5 @@
 """launch imports the standard library, and its packages import one another one way."""
 
-from __future__ import annotations
-
 import ast
 import sys
 

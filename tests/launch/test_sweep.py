@@ -1,7 +1,5 @@
 """Sweeps: grids, job arrays, runs on this machine, and the table."""
 
-from __future__ import annotations
-
 import csv
 import os
 import shlex
@@ -14,7 +12,7 @@ import pytest
 
 from launch.base.messages import UsageError
 from launch.base.run_folder import FAILURE, job_lock, read_state
-from launch.batch import local_pool, sweep, tasks
+from launch.batch import sweep, tasks
 from launch.mpi.runtime import Runtime
 from tests.support.processes import ROOT, Job, variables
 from tests.support.run_folders import copy_launch
@@ -31,7 +29,6 @@ topology = ["complete", "ring,star"]
 
 @pytest.fixture
 def grid(tmp_path):
-    """A grid of four runs."""
     path = tmp_path / "grid.toml"
     path.write_text(GRID)
     return path
@@ -100,11 +97,6 @@ def launch_sweep(folder, *arguments, **more):
     return Job(command, folder, variables(**defaults | more))
 
 
-def run_sweep(folder, *arguments, **more):
-    """Run ./launch/sweep to its end."""
-    return launch_sweep(folder, *arguments, **more).end()
-
-
 def test_a_sweep_runs_on_this_machine(grid, tmp_path):
     """Only unfinished tasks are run, and the table has missing and failed ones.
 
@@ -112,13 +104,13 @@ def test_a_sweep_runs_on_this_machine(grid, tmp_path):
     """
     run = [grid, "--out", "out", "--local", "--at-most", 2]
     with job_lock(tmp_path / "out"):
-        second = run_sweep(tmp_path, *run)
+        second = launch_sweep(tmp_path, *run).end()
     assert (second.code, second.said) == (
         2,
         ["dadmm: another job is running in out; wait for it, or choose another --out"],
     )
     assert os.listdir(tmp_path / "out") == []
-    first = run_sweep(tmp_path, *run)
+    first = launch_sweep(tmp_path, *run).end()
     assert first.code == 0, first
     assert first.said[-1] == "dadmm: 4 runs: 4 not converged; table in out/table.csv"
 
@@ -128,14 +120,14 @@ def test_a_sweep_runs_on_this_machine(grid, tmp_path):
     (failed / "summary.json").unlink()
     shutil.rmtree(failed / "checkpoints", ignore_errors=True)
     (failed / FAILURE).write_text("failed with code 1; see the log\n")
-    collected = run_sweep(tmp_path, "collect", "out")
+    collected = launch_sweep(tmp_path, "collect", "out").end()
     assert collected.said == [
         "dadmm: 4 runs: 1 failed, 2 not converged, 1 missing; table in out/table.csv"
     ]
     with open(tmp_path / "out" / "table.csv") as file:
         rows = list(csv.DictReader(file))
     assert (rows[0]["status"], rows[1]["topology"]) == ("failed", "ring,star")
-    again = run_sweep(tmp_path, *run)
+    again = launch_sweep(tmp_path, *run).end()
     assert again.code == 0
     ran = {line.partition(": ")[2].partition(": ")[0] for line in again.said[:-1]}
     assert ran == {lost.name, failed.name}
@@ -159,7 +151,7 @@ def test_an_invalid_setting_is_an_error_before_any_run(
 ):
     """Without the path of a temporary file, and no folder is created."""
     grid.write_text(GRID.replace(name, wrong))
-    ended = run_sweep(tmp_path, grid, "--out", "out", "--local")
+    ended = launch_sweep(tmp_path, grid, "--out", "out", "--local").end()
 
     assert ended.code == 2
     assert ended.said == [ended.err.strip()]
@@ -168,7 +160,6 @@ def test_an_invalid_setting_is_an_error_before_any_run(
 
 
 def written(folder):
-    """Return the content of the files of a sweep."""
     files = [folder / "sweep.json", *folder.glob("settings/*")]
     return {path.name: path.read_text() for path in files}
 
@@ -182,7 +173,7 @@ def test_an_error_leaves_a_sweep_unchanged(grid, tmp_path):
     started.mkdir()
     (started / "config.toml").write_text('nodes = 2\ntopology = "star"\n')
     grid.write_text(GRID.replace("max_iter = 20", "max_iter = 20\nseed = 7"))
-    ended = run_sweep(tmp_path, grid, "--out", "out", "--local")
+    ended = launch_sweep(tmp_path, grid, "--out", "out", "--local").end()
 
     assert ended.code == 2
     assert "choose another --out" in ended.err
@@ -208,15 +199,15 @@ def test_the_settings_of_a_task_in_the_queue_are_not_changed(grid, queue, tmp_pa
     sbatch = '#!/bin/sh\necho "$@" >arguments\necho 15\n'
     (tmp_path / "slurm" / "sbatch").write_text(sbatch)
     run = [grid, "--out", "out", "--trust"]
-    assert "job 15: 4 of 4 runs" in run_sweep(tmp_path, *run, **queue).err
+    assert "job 15: 4 of 4 runs" in launch_sweep(tmp_path, *run, **queue).end().err
     before = written(tmp_path / "out")
-    assert "job 15: 3 of 4 runs" in run_sweep(tmp_path, *run, **queue).err
+    assert "job 15: 3 of 4 runs" in launch_sweep(tmp_path, *run, **queue).end().err
     passed = (tmp_path / "arguments").read_text().split()
     assert "--array=0-1,3%4" in passed
     assert passed[-3:] == ["--sweep", "out", "--trust"]
     before["sweep.json"] = written(tmp_path / "out")["sweep.json"]
     grid.write_text(GRID.replace("max_iter = 20", "max_iter = 30"))
-    ended = run_sweep(tmp_path, *run, **queue)
+    ended = launch_sweep(tmp_path, *run, **queue).end()
 
     assert ended.code == 2
     assert ended.said == [
@@ -231,12 +222,13 @@ def test_tasks_that_slurm_refuses_are_removed(grid, queue, tmp_path):
     sbatch = tmp_path / "slurm" / "sbatch"
     accepting = sbatch.read_text()
     sbatch.write_text("#!/bin/sh\necho too large >&2\nexit 1\n")
-    ended = run_sweep(tmp_path, grid, "--out", "out", **queue)
+    ended = launch_sweep(tmp_path, grid, "--out", "out", **queue).end()
     assert ended.said == ["dadmm: Slurm did not accept the array: too large"]
     sbatch.write_text(accepting)
     grid.write_text(GRID.replace('"auto", ', ""))
 
-    assert "job 15: 2 of 2" in run_sweep(tmp_path, grid, "--out", "out", **queue).err
+    ended = launch_sweep(tmp_path, grid, "--out", "out", **queue).end()
+    assert "job 15: 2 of 2" in ended.err
     assert len(tasks.Sweep(tmp_path / "out").names) == 2
 
 
@@ -286,7 +278,7 @@ def test_a_signal_while_a_run_starts_stops_it(tmp_path, monkeypatch):
     """It is no failure if the signal ends the run before it can stop."""
     made = tasks.Sweep(tmp_path)
     made.add(tasks.Grid(2, {"run": {}}, []))
-    pool = local_pool.LocalPool(made, Runtime("python", "", {}))
+    pool = sweep.LocalPool(made, Runtime("python", "", {}))
     start = subprocess.Popen
 
     def start_and_signal(*_, **options):

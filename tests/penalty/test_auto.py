@@ -138,7 +138,17 @@ AIMS = {
 }
 
 
-@pytest.mark.parametrize(("graph", "init"), AIMS)
+@pytest.mark.parametrize(
+    ("graph", "init"),
+    [
+        ("complete", "shared"),
+        ("cluster", "independent"),
+        pytest.param("complete", "independent", marks=pytest.mark.slow),
+        pytest.param("cluster", "shared", marks=pytest.mark.slow),
+        pytest.param("ring", "shared", marks=pytest.mark.slow),
+        pytest.param("ring", "independent", marks=pytest.mark.slow),
+    ],
+)
 def test_the_papers_problem_takes_few_iterations(graph, init):
     problems, W = dppca()
     topology, layout = getattr(Topology, graph)(20), problems[0].layout

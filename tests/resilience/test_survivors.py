@@ -70,7 +70,7 @@ def test_who_is_left_says_what_went_wrong(tmp_path):
     assert ended.said[0].startswith("dadmm: node 0 failed; nodes 1-2 continue after")
 
 
-@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("resumed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_run_writes_what_is_left_of_it(tmp_path, resumed):
     """The ends of a chain go on by themselves, each with results of its own.
 

@@ -7,8 +7,6 @@ Debian's slurm-wlm and munge, but not root. Nothing is installed unless ``instal
 called.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import os
@@ -24,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol")
 PACKAGES = ("slurmctld", "slurmd", "slurm-client", "munge")
@@ -83,7 +82,7 @@ class Cluster:
         self.variables = {**kept, "PATH": path, "SLURM_CONF": str(conf)}
         self._daemons: list[subprocess.Popen[bytes]] = []
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         try:
             self._start()
         except BaseException:
@@ -100,11 +99,8 @@ class Cluster:
         key = self.folder / "munge.key"
         key.touch(0o600)
         key.write_bytes(secrets.token_bytes(128))
-        files = {
-            f"--{name}-file": self.folder / f"munge.{name}"
-            for name in ("key", "log", "pid", "seed")
-        }
-        options = [f"{name}={path}" for name, path in files.items()]
+        names = ("key", "log", "pid", "seed")
+        options = [f"--{name}-file={self.folder}/munge.{name}" for name in names]
         socket_path = self.folder / "munge.socket"
         self._daemon("munged", "--foreground", "--force", *options, f"-S{socket_path}")
         self._until(socket_path.exists, "munged has no socket")
@@ -126,20 +122,18 @@ class Cluster:
         for name in ("state", "spool.n1", "spool.n2"):
             (self.folder / name).mkdir()
 
-    def _daemon(self, *command: str) -> None:
-        program = shutil.which(command[0], path=self.variables["PATH"])
-        with open(self.folder / f"{command[0]}.out", "ab") as log:
-            self._daemons.append(
-                subprocess.Popen(
-                    [str(program), *command[1:]],
-                    env=self.variables,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                    preexec_fn=end_with_parent,  # even if the tests are killed
-                )
+    def _daemon(self, name: str, *options: str) -> None:
+        program = str(shutil.which(name, path=self.variables["PATH"]))
+        with open(self.folder / f"{name}.out", "ab") as log:
+            streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
+            daemon = subprocess.Popen(
+                [program, *options],
+                env=self.variables,
+                start_new_session=True,
+                preexec_fn=end_with_parent,  # even if the tests are killed
+                **streams,
             )
+        self._daemons.append(daemon)
 
     def _until(self, condition: Callable[[], bool], otherwise: str) -> None:
         end = time.monotonic() + PATIENCE
@@ -159,7 +153,6 @@ class Cluster:
         )
 
     def logs(self, lines: int = 5) -> str:
-        """Return the last lines of all logs."""
         files = [*self.folder.glob("*.log"), *self.folder.glob("*.out")]
         tails = [(f.name, f.read_text().splitlines()[-lines:]) for f in sorted(files)]
         return "\n".join(f"{name}: {line}" for name, tail in tails for line in tail)
@@ -175,11 +168,14 @@ class Cluster:
         return [process for process in found if process != os.getpid()]
 
     def close(self) -> None:
-        """End all jobs and daemons, and remove the folder."""
+        limit = time.monotonic() + CANCELLING
         if len(self._daemons) > 1 and self._daemons[1].poll() is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.call("scancel", "--user", user_name())
-            self._drain()
+                while self.call("squeue", "-h").stdout.strip():
+                    if time.monotonic() > limit:
+                        break
+                    time.sleep(0.1)
         for daemon in reversed(self._daemons):
             end(daemon)
         for process in self.processes():  # of jobs, or a daemon that did not end
@@ -187,17 +183,8 @@ class Cluster:
                 os.kill(process, signal.SIGKILL)
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _drain(self) -> None:
-        limit = time.monotonic() + CANCELLING
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            while self.call("squeue", "-h").stdout.strip():
-                if time.monotonic() > limit:
-                    break
-                time.sleep(0.1)
-
 
 def end(daemon: subprocess.Popen[bytes]) -> None:
-    """End a daemon, with TERM first."""
     for signum in (signal.SIGTERM, signal.SIGKILL):
         if daemon.poll() is None:
             daemon.send_signal(signum)
@@ -216,7 +203,6 @@ def user_name() -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return free ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -225,7 +211,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def main(command: list[str]) -> int:
-    """Run a command with its own Slurm; return its exit code."""
     if not command:
         print(__doc__)
         return 2

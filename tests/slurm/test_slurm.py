@@ -4,8 +4,6 @@ Without Slurm these tests are skipped, unless the variable CI is set: then they 
 install it.
 """
 
-from __future__ import annotations
-
 import csv
 import os
 import re
@@ -23,7 +21,8 @@ from numpy.testing import assert_array_equal
 
 from tests.slurm.cluster import Cluster, SlurmError, install, obstacle
 from tests.support.processes import ROOT, find_mpiexec, python, variables
-from tests.support.run_folders import copy_launch
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = ROOT / "launch" / "slurm.sbatch"
 PATIENCE = 120  # seconds to wait for a job, which takes a few
@@ -49,7 +48,6 @@ class Slurm:
         return variables(**kept | own | more)
 
     def call(self, *command: object, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run a command in the folder."""
         return subprocess.run(
             [str(part) for part in command],
             cwd=self.folder,
@@ -60,23 +58,19 @@ class Slurm:
         )
 
     def submit(self, *options: object, job: list[str], **more: str) -> str:
-        """Submit the batch script; return the number of the job."""
         done = self.call("sbatch", "--parsable", *options, SCRIPT, *job, **more)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
     def facts(self, job: str) -> dict[str, str]:
-        """Return the fields that scontrol shows of a job."""
         shown = self.call("scontrol", "-o", "show", "job", job).stdout
         return dict(re.findall(r"(\w+)=(\S*)", shown))
 
     def said(self, job: str) -> str:
-        """Return the output of a job so far."""
         file = self.folder / f"dadmm-{job}.out"
         return file.read_text() if file.exists() else ""
 
     def until(self, condition, job: str) -> None:
-        """Wait until a condition holds."""
         end = time.monotonic() + PATIENCE
         while not condition():
             if time.monotonic() > end:
@@ -91,24 +85,20 @@ class Slurm:
         return facts["JobState"], facts["ExitCode"], self.said(job)
 
     def succeed(self, job: str) -> str:
-        """Wait for the end of a job that succeeds; return its output."""
         state, code, said = self.end(job)
         assert (state, code) == ("COMPLETED", "0:0"), said
         return said
 
     def refuse(self, job: str) -> str:
-        """Wait for the end of a job with an error; return its output."""
         state, code, said = self.end(job)
         assert (state, code) == ("FAILED", "2:0"), said
         return said
 
     def processes(self, job: str) -> list[int]:
-        """Return the processes that still belong to a job."""
         mark = f"SLURM_JOB_ID={job}".encode()
         return [p for p in self.cluster.processes() if mark in strings(p, "environ")]
 
     def ranks(self, job: str) -> list[int]:
-        """Return the processes of a job that are ranks."""
         python = os.path.join(sys.prefix, "bin", "python").encode()
         lines = {p: strings(p, "cmdline") for p in self.processes(job)}
         return [p for p, w in lines.items() if w[0] == python and b"dadmm.run" in w]
@@ -252,16 +242,6 @@ def test_a_missing_project_is_an_error(slurm):
     job = slurm.submit("-n", 1, job=[], DADMM_HOME="/nowhere")
     said = slurm.refuse(job)
     assert "cannot find the project in '/nowhere'; submit from its folder" in said
-
-
-def test_no_environment_is_created_in_a_job(slurm, tmp_path):
-    """There may be no network, and many jobs start at once."""
-    copy_launch(tmp_path)
-    more = {"DADMM_HOME": str(tmp_path), "DADMM_ENVIRONMENT": "", "DADMM_MPIEXEC": ""}
-    job = slurm.submit("-n", 1, job=[], DADMM_PYTHON=sys.executable, **more)
-    said = slurm.refuse(job)
-    assert f"there is no environment {tmp_path}/.venv; create it before the job" in said
-    assert "./launch/setup" in said
 
 
 def test_a_killed_job_is_resumed_from_its_checkpoint(slurm, expected):

@@ -1,22 +1,21 @@
 """Whether a run is started, resumed or done, and the lock on its folder."""
 
-from __future__ import annotations
-
+import datetime
 import json
+import math
 import os
+import tomllib
 
 import pytest
 
-from launch.base import toml
+from launch.base import run_folder
+from launch.base.arguments import run_setting, trust_flags
 from launch.base.messages import UsageError
-from launch.base.run_folder import State, job_lock, last_checkpoint, read_state
-from launch.base.run_plan import RunSettings, plan
+from launch.base.run_folder import RunSettings, State, job_lock, plan, read_state
+from launch.base.textfiles import to_toml
 from tests.support.run_folders import write_checkpoint
 
-WANTED = {
-    "problem": "ppca", "topology": "ring", "max_iter": 100, "overwrite": False,
-    "seed": 0,
-}  # fmt: skip
+WANTED = {"problem": "ppca", "topology": "ring", "max_iter": 100, "seed": 0}
 RESUMABLE = frozenset({"max_iter", "quiet", "strict", "wait", "data", "nodes"})
 
 
@@ -29,7 +28,7 @@ class Run:
     def start(self, **settings):
         self.folder.mkdir(exist_ok=True)
         table = {**WANTED, "nodes": 2, **settings}
-        (self.folder / "config.toml").write_text(toml.dumps(table))
+        (self.folder / "config.toml").write_text(to_toml(table))
         return self
 
     def save(self, iteration, nodes=2):
@@ -42,7 +41,7 @@ class Run:
         return self
 
     def plan(self, requeued=False, **settings):
-        wanted = RunSettings(WANTED | settings, RESUMABLE)
+        wanted = RunSettings(WANTED | {"overwrite": False} | settings, RESUMABLE)
         return plan(wanted, ["--out", "x"], self.folder, 2, requeued)
 
 
@@ -58,7 +57,6 @@ def test_a_run_with_a_checkpoint_is_resumed(run):
     assert read_state(run.folder).status == "new"
     assert run.start().plan() == ["--out", "x", "--overwrite"]
     run.save(40).save(80, nodes=1)  # killed while it wrote
-    assert last_checkpoint(run.folder) == 40
     assert read_state(run.folder) == State("unfinished", 40)
     resumed = ["--resume", str(run.folder)]
     assert run.plan()[:2] == resumed
@@ -78,9 +76,9 @@ def test_a_resumed_run_gets_the_settings_that_may_change(run):
     assert " ".join(arguments[2:]) == wanted
 
 
-@pytest.mark.parametrize(("reason", "max_iter"), [("converged", 100), ("max_iter", 80)])
-def test_a_run_that_is_done_is_not_started(run, reason, max_iter):
-    assert run.start().end(reason, 80).plan(max_iter=max_iter) is None
+def test_a_run_that_is_done_is_not_started(run):
+    assert run.start().end("converged", 80).plan() is None
+    assert run.end("max_iter", 80).plan(max_iter=80) is None
 
 
 def test_overwrite_is_applied_once(run):
@@ -107,10 +105,71 @@ def test_a_run_with_other_settings_is_not_resumed(run, settings, sentence):
         run.plan()
 
 
-def test_one_job_at_a_time_uses_a_folder(tmp_path):
+def test_one_job_at_a_time_uses_a_folder(tmp_path, monkeypatch):
+    """A job may remove the lock file just before another one opens it."""
     folder = tmp_path / "run"
     with job_lock(folder), pytest.raises(UsageError, match="another job is running in"):
         job_lock(folder).__enter__()
     assert os.listdir(folder) == []
+    create, calls = run_folder.files.create, []
+
+    def create_late(file):
+        calls.append(file)
+        if len(calls) == 1:
+            raise FileExistsError
+        return create(file)
+
+    monkeypatch.setattr(run_folder.files, "create", create_late)
     with job_lock(folder):
-        pass
+        assert os.listdir(folder) == [".job"]
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "repeated"),
+    [
+        ("--problem lasso --seed 3", ""),
+        ("--problem mine:Mean --seed 3", "--problem mine:Mean"),
+        ("--problem=mine:Mean --trust", "--problem mine:Mean"),
+        ("--config a.toml --trust", "--trust"),
+    ],
+)
+def test_the_problem_class_is_repeated_on_resuming(given, repeated):
+    """The config.toml of a run must not name code."""
+    assert trust_flags(given.split()) == repeated.split()
+
+
+@pytest.mark.parametrize("text", ['out = "run"\n', "out = [", None])
+def test_a_setting_is_read_from_the_file(tmp_path, text):
+    """A file that cannot be read is left to the run, and a pipe is not waited for."""
+    file = tmp_path / "a.toml"
+    os.mkfifo(file) if text is None else file.write_text(text)
+    found = run_setting(["--config", str(file)], "out")
+
+    assert found == ("run" if text == 'out = "run"\n' else "")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        'a "b" \\ \n\t\x00\x1f\x7f',
+        "\N{GREEK SMALL LETTER ETA} \N{GRINNING FACE}",
+        [True, -3, 1e-07, 1e22, math.inf, -math.inf],
+        [1, 2.5, "x", [True]],
+    ],
+)
+def test_a_value_is_read_as_it_was_written(value):
+    """Neither Infinity nor surrogate escapes are valid TOML."""
+    assert tomllib.loads(to_toml({"name": value})) == {"name": value}
+
+
+def test_other_keys_and_tables_are_written_too():
+    """A table becomes JSON, as dadmm.run reads problem_settings; a date is an error."""
+    table = {"a b": 1, "": 2, "a.b": 3, "max_iter": 4}
+    assert tomllib.loads(to_toml(table)) == table
+    assert math.isnan(tomllib.loads(to_toml({"name": math.nan}))["name"])
+    table = {"alpha": math.inf, "name": "\N{GRINNING FACE}"}
+    text = tomllib.loads(to_toml({"problem_settings": table}))["problem_settings"]
+    assert json.loads(text) == table
+    with pytest.raises(UsageError, match="got 2020-01-01"):
+        to_toml({"name": datetime.date(2020, 1, 1)})
