@@ -21,6 +21,7 @@ from dadmm.cli.config import RunConfig
 from dadmm.exchange.world import Checks, connect
 from dadmm.resilience import checkpoint
 from dadmm.resilience.checkpoint import Checkpoints
+from dadmm.solver.options import Stopping
 from dadmm.solver.solve import solve
 
 USUAL = RunConfig().checkpoint_seconds
@@ -59,8 +60,9 @@ def main() -> None:
 
     def run(checkpoints: Checkpoints | None) -> float:
         def whole() -> None:
-            solve(problem, graph, comm=world.comm, tolerance=0.0, record=False,
-                  max_iter=given.iterations, checkpoints=checkpoints)  # fmt: skip
+            solve(problem, graph, comm=world.comm, record=False,
+                  stopping=Stopping(tolerance=0.0, max_iter=given.iterations),
+                  checkpoints=checkpoints)  # fmt: skip
             world.comm.Barrier()
 
         world.comm.Barrier()

@@ -131,9 +131,10 @@ def work(talk: Talk) -> dict[str, Any]:
     graph = GRAPHS[talk.graph](NODES, 0)
     watch = Watch(goal, error, talk.cap)
     result = dadmm.solve(
-        problems, graph, scheme=talk.scheme, eta0=talk.eta0,
-        sending=Sending(**SENDINGS[talk.sending]), tolerance=0,
-        max_iter=watch.arrival.longest, seed=1, record=False, callbacks=[watch],
+        problems, graph, scheme=dadmm.penalty.build(talk.scheme, eta0=talk.eta0),
+        stopping=dadmm.Stopping(tolerance=0, max_iter=watch.arrival.longest),
+        sending=Sending(**SENDINGS[talk.sending]), seed=1, record=False,
+        callbacks=[watch],
     )  # fmt: skip
     first, for_good = watch.arrival.first, watch.arrival.for_good
     sent = np.array(watch.sent, dtype=float)

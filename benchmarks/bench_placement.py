@@ -38,9 +38,9 @@ def counted(name: str, n: int, iterations: int = 20) -> np.ndarray:
     samples, _ = datasets.synthetic(500, 20, 5, 0.2, 0)
     problems = [dadmm.problems.PPCA(x, 5) for x in shard.split(samples, n)]
     graph = topology.build(name, n)
+    stops = [dadmm.Stopping(tolerance=0, max_iter=k) for k in (1, 1 + iterations)]
     sent = [
-        dadmm.solve(problems, graph, tolerance=0, max_iter=k).traffic.edge_bytes
-        for k in (1, 1 + iterations)
+        dadmm.solve(problems, graph, stopping=stop).traffic.edge_bytes for stop in stops
     ]
     return (sent[1] - sent[0]) / iterations
 

@@ -19,6 +19,7 @@ from benchmarks.shared.trials import Arrival
 from dadmm.drawing.style import BLUE, GREY, ORANGE, VERMILLION, save, styled
 from dadmm.graphs import topology
 from dadmm.problems import LeastSquares
+from dadmm.solver.options import grouped
 
 NODES, SIZE, ROWS, CAP = 20, 10, 25, 3000
 GRAPHS = {"complete": (BLUE, "-"), "cluster": (ORANGE, "--"), "ring": (VERMILLION, ":")}
@@ -59,8 +60,8 @@ def errors(
         return "stop" if known else None
 
     dadmm.solve(
-        problems, topology.build(graph, NODES), tolerance=0, max_iter=most,
-        record=False, callbacks=[watch], **settings,
+        problems, topology.build(graph, NODES), callbacks=[watch],
+        **grouped({"tolerance": 0, "max_iter": most, "record": False, **settings}),
     )  # fmt: skip
     return np.array(found)
 

@@ -53,9 +53,11 @@ def cells(tracks: np.ndarray, gappy: np.ndarray, scheme: str) -> list[str]:
     shards = split_frames(gappy, CAMERAS)
     cameras = [StructureFromMotion(rows) for rows in shards]
     ring, one = dadmm.Topology.ring(CAMERAS), dadmm.Topology.chain(1)
-    result = dadmm.solve(cameras, ring, scheme=scheme, max_iter=5000, record=False)
+    stop = dadmm.Stopping(max_iter=5000)
+    result = dadmm.solve(cameras, ring, scheme=scheme, stopping=stop, record=False)
+    stop = dadmm.Stopping(tolerance=0, max_iter=1000)
     central = dadmm.solve(
-        [StructureFromMotion(gappy)], one, tolerance=0, max_iter=1000, record=False
+        [StructureFromMotion(gappy)], one, stopping=stop, record=False
     )
     errors = [np.empty(0)]
     for i, full in enumerate(split_frames(tracks, CAMERAS)):

@@ -82,11 +82,14 @@ def print_left(rows: list[Row], levels: dict[str, tuple[int, ...]]) -> None:
 def recorded(scheme: str, **settings: Any) -> Any:
     """Return what a run on the synthetic data recorded of its edges."""
     problems = [PPCA(rows, 5) for rows in split(dadmm.datasets.synthetic()[0], 20)]
-    settings = {"coupling": "own", "init": "independent"} | settings
     return dadmm.solve(
-        problems, dadmm.Topology.complete(20), scheme=scheme, tolerance=0.0,
-        max_iter=150, record_edges=True, **settings,
-    ).history.edges  # fmt: skip
+        problems,
+        dadmm.Topology.complete(20),
+        scheme=dadmm.penalty.build(scheme, coupling="own", **settings),
+        stopping=dadmm.Stopping(tolerance=0.0, max_iter=150),
+        init="independent",
+        record=dadmm.Record(edges=True),
+    ).history.edges
 
 
 def print_penalties() -> None:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from dadmm import problems
+from dadmm import penalty, problems
 from dadmm.core.errors import (
     CheckpointError,
     ConfigError,
@@ -20,6 +20,7 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.problems import metrics
 from dadmm.resilience.checkpoint import Checkpoints
+from dadmm.solver.options import Ranks, Record, Stopping
 from dadmm.solver.result import Result
 from dadmm.solver.solve import solve
 
@@ -34,15 +35,19 @@ __all__ = [
     "Layout",
     "OutputError",
     "ProblemError",
+    "Ranks",
+    "Record",
     "Result",
     "Schedule",
     "Sending",
     "ShardError",
+    "Stopping",
     "Topology",
     "TopologyError",
     "__version__",
     "datasets",
     "metrics",
+    "penalty",
     "problems",
     "shard",
     "solve",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter
 from typing import Any
@@ -23,8 +22,8 @@ class Path:
     def __init__(self) -> None:
         self.points: list[np.ndarray] = []
 
-    def __call__(self, t: int, nodes: Sequence[Any]) -> None:
-        self.points.append(np.array([node.theta for node in nodes]))
+    def __call__(self, t: int, run: Any) -> None:
+        self.points.append(run.theta.copy())
 
 
 class Clock:
@@ -33,7 +32,7 @@ class Clock:
     def __init__(self) -> None:
         self.first = self.last = 0.0
 
-    def __call__(self, t: int, nodes: Sequence[Any]) -> None:
+    def __call__(self, t: int, run: Any) -> None:
         self.last = perf_counter()
         self.first = self.first or self.last
 
@@ -58,9 +57,9 @@ def run(
 
     def solve(max_iter: int, *callbacks: Any) -> dadmm.Result:
         return dadmm.solve(
-            local if comm is None else local[0], ring, comm=comm, scheme=scheme,
-            eta0=setting, tolerance=0.0, max_iter=max_iter, record=False,
-            callbacks=callbacks,
+            local if comm is None else local[0], ring, comm=comm,
+            scheme=dadmm.penalty.build(scheme, eta0=setting), callbacks=callbacks,
+            stopping=dadmm.Stopping(tolerance=0.0, max_iter=max_iter), record=False,
         )  # fmt: skip
 
     solve(WARM_UP)

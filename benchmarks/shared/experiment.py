@@ -33,6 +33,7 @@ from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import PPCA, metrics
+from dadmm.solver.options import grouped
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
 THRESHOLDS = (10.0, 5.0, 3.0, 1.0)  # degrees
@@ -217,10 +218,14 @@ def run_case(
     watched = case.setting == "printed"
     observers = [angles, paper, second, Enough(paper, angles, patient)]
     result = dadmm.solve(
-        problems, GRAPHS[case.graph](case.n_nodes, 0), scheme=case.scheme,
-        t_max=case.t_max, seed=case.start, max_iter=max_iter,
-        tolerance=0.0 if watched else 1e-3, record=False,
-        callbacks=observers if watched else [angles], **settings,
+        problems,
+        GRAPHS[case.graph](case.n_nodes, 0),
+        callbacks=observers if watched else [angles],
+        **grouped(
+            {"scheme": case.scheme, "t_max": case.t_max, "seed": case.start,
+             "max_iter": max_iter, "tolerance": 0.0 if watched else 1e-3,
+             "record": False, **settings}
+        ),
     )  # fmt: skip
     iterations = (watched and paper.stop) or result.iterations
     row = asdict(case) | settings | {

@@ -128,7 +128,8 @@ def run(trial: Trial, data: str = "") -> Outcome:
         dadmm.solve(
             case.problems, GRAPHS[trial.graph](trial.n_nodes, trial.seed),
             scheme=build(trial.scheme, **own), init=trial.init, seed=trial.seed,
-            max_iter=arrival.longest, tolerance=0.0, record=False, callbacks=[watch],
+            stopping=dadmm.Stopping(tolerance=0.0, max_iter=arrival.longest),
+            record=False, callbacks=[watch],
         )  # fmt: skip
     except Known:
         pass

@@ -12,9 +12,9 @@ from dadmm.admm.edges import Halfway, Reflected
 from dadmm.admm.local import Local
 from dadmm.admm.loop import Run
 from dadmm.admm.mail import Mail
-from dadmm.admm.penalties import COUPLINGS, Penalties
+from dadmm.admm.penalties import Penalties
 from dadmm.admm.state import State, Work
-from dadmm.admm.stopping import GlobalStopping, Rule, Stopping
+from dadmm.admm.stopping import GlobalStopping, NeighbourStopping, Rule
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Exchange, PenaltyScheme, Problem
 from dadmm.core.layout import Layout, Vector
@@ -25,8 +25,6 @@ from dadmm.exchange.wire import IDLE, MOST_QUIET
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
-
-PROBES = ("midpoint", "neighbour")
 
 
 def row_order(topology: Topology, problems: Mapping[int, Problem]) -> np.ndarray:
@@ -53,8 +51,8 @@ class RunFactory:
     scheme : PenaltyScheme
     rule : Rule
     sending : Sending
-    coupling, probe, agreement : str
-        See `dadmm.solve`.
+    agreement : {"neighbours", "global"}
+        How nodes agree on a stop.
     """
 
     problems: Mapping[int, Problem]
@@ -62,17 +60,7 @@ class RunFactory:
     scheme: PenaltyScheme
     rule: Rule
     sending: Sending
-    coupling: str = "symmetric"
-    probe: str = "midpoint"
     agreement: str = "neighbours"
-
-    def __post_init__(self) -> None:
-        for name, allowed in (("coupling", COUPLINGS), ("probe", PROBES)):
-            value = getattr(self, name)
-            if value not in allowed:
-                raise ConfigError(
-                    f"unknown {name} {value!r}; choose one of {', '.join(allowed)}"
-                )
 
     def build(
         self,
@@ -138,7 +126,7 @@ class RunFactory:
             state, work, edges, exchange, incidence, packing, gates,
             not scheme.is_symmetric, direct,
         )  # fmt: skip
-        probe = self.probe if scheme.probes else ""
+        probe = scheme.probe if scheme.probes else ""
         return Run(
             topology=topology,
             layout=layout,
@@ -155,9 +143,7 @@ class RunFactory:
             stopping=self._stopping(
                 state, work, own, incidence, layout, reach, period, exchange
             ),
-            penalties=Penalties(
-                state, work, scheme, incidence, mail, exchange, self.coupling
-            ),
+            penalties=Penalties(state, work, scheme, incidence, mail, exchange),
         )
 
     def _check_reach(self, reach: int) -> None:
@@ -209,9 +195,9 @@ class RunFactory:
         reach: int,
         period: int,
         exchange: Exchange,
-    ) -> Stopping:
+    ) -> NeighbourStopping:
         cycle = self.sending.send_every * period
         given = state, work, self.rule, names, incidence, layout, reach, cycle
         if self.agreement == "global":
             return GlobalStopping(exchange, *given)
-        return Stopping(*given)
+        return NeighbourStopping(*given)

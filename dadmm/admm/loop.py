@@ -13,7 +13,7 @@ from dadmm.admm.local import Local
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.state import State, Work
-from dadmm.admm.stopping import REASONS, Stopping
+from dadmm.admm.stopping import REASONS, NeighbourStopping
 from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.incidence import Incidence
@@ -95,7 +95,7 @@ class Run:
     local: Local
     mail: Mail
     exchange: Exchange
-    stopping: Stopping
+    stopping: NeighbourStopping
     penalties: Penalties
     clock: Clock = field(default_factory=Clock)
     due: str = ""

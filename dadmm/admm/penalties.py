@@ -10,11 +10,14 @@ from dadmm.core.interfaces import Exchange, Observation, PenaltyScheme
 from dadmm.exchange.gates import Turn
 from dadmm.graphs.incidence import Incidence
 
-COUPLINGS = ("symmetric", "own")
-
 
 class Penalties:
     """Adapt the penalties by a scheme.
+
+    Under symmetric coupling an edge has one penalty, the mean of both proposals. If
+    each end has its own, as the paper prints it, the sum of all multipliers drifts by
+    ``1/2 sum_edges (eta_ij - eta_ji) (theta_i - theta_j)`` in each iteration, and the
+    nodes agree on a wrong point.
 
     Parameters
     ----------
@@ -24,11 +27,6 @@ class Penalties:
     incidence : Incidence
     mail : Mail
     exchange : Exchange
-    coupling : {"symmetric", "own"}
-        One penalty per edge, or each end its own as the paper prints it. Without
-        coupling, the sum of all multipliers drifts by ``1/2 sum_edges (eta_ij -
-        eta_ji) (theta_i - theta_j)`` in each iteration, and the nodes agree on a wrong
-        point.
     """
 
     NAME = "residuals"
@@ -41,11 +39,11 @@ class Penalties:
         incidence: Incidence,
         mail: Mail,
         exchange: Exchange,
-        coupling: str,
     ) -> None:
         self.state, self.work, self.scheme, self.mail = state, work, scheme, mail
         self.exchange = exchange
-        self._couples = coupling == "symmetric" and not scheme.is_symmetric
+        symmetric = scheme.coupling == "symmetric"
+        self._couples = symmetric and not scheme.is_symmetric
         self._least, self._most = np.empty(len(work.total)), np.empty(len(work.total))
         self._find_least = incidence.reducer(np.minimum, work.probes, self._least)
         self._find_most = incidence.reducer(np.maximum, work.probes, self._most)

@@ -57,7 +57,9 @@ class State:
     )  # of the scheme; "eta" is what this end proposes
     sending: Arrays = field(metadata=_EDGE)  # of the gates
     traffic: np.ndarray = field(metadata=_EDGE)  # (E, 2) messages and bytes
-    stopping: Matrix = field(metadata=_NODE)  # (n, ...) what `Stopping.save` returned
+    stopping: Matrix = field(
+        metadata=_NODE
+    )  # (n, ...) what `NeighbourStopping.save` returned
     idle: np.ndarray = field(metadata=_RUN)  # () iterations in which no edge was used
 
     def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:

@@ -286,7 +286,7 @@ def stride(t: int) -> int:
     return max(1, 1 << (t - 1).bit_length() >> (TRAIL.bit_length() - 1))
 
 
-class Stopping:
+class NeighbourStopping:
     """The verdict of each node, and the agreement of all nodes by their headers.
 
     Parameters
@@ -520,7 +520,7 @@ class Votes:
         self._iteration, self._previous = int(saved[0, -2]), float(saved[0, -1])
 
 
-class GlobalStopping(Stopping):
+class GlobalStopping(NeighbourStopping):
     """Stopping by a collective over all nodes, comparable with the paper's curves.
 
     Every node posts one number per iteration: f_i for the rule "objective", otherwise

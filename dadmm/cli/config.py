@@ -9,8 +9,6 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dadmm import penalty
-from dadmm.admm.stopping import Rule
 from dadmm.cli import flags, presets, settings
 from dadmm.cli.settings import Settings
 from dadmm.core import files, reading
@@ -18,8 +16,9 @@ from dadmm.core.checks import MOST, MOST_SEED, check_integer, check_number, show
 from dadmm.core.errors import ConfigError
 from dadmm.core.toml import toml_value
 from dadmm.exchange import check_wait
-from dadmm.exchange.sending import Sending, check_loss
+from dadmm.exchange.sending import check_loss
 from dadmm.problems import PROBLEMS, builder
+from dadmm.solver.options import grouped
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked apart
@@ -50,10 +49,8 @@ class RunConfig(Settings):
                 raise ConfigError(
                     f"unknown {item.name} {value!r}; choose one of {', '.join(choices)}"
                 )
-        penalty.build(self.scheme, **self._of(penalty.schemes.Scheme))
-        Rule(self.stopping, self.tolerance, self.absolute_tolerance)
-        check_loss(Sending(**self._of(Sending)), self.scheme)
-        for name in ("n_samples", "n_components", "nodes", "max_iter"):
+        check_loss(self.options()["sending"], self.scheme)
+        for name in ("n_samples", "n_components", "nodes"):
             self._integer(name, 1)
         self._integer("dimension", 2)
         if self.problem == "sfm" and self.n_components != 3:
@@ -68,8 +65,6 @@ class RunConfig(Settings):
             check_number(name, value, lambda x: 0 <= x < math.inf, "at least 0")
         rate = self.missing_fraction
         check_number("missing_fraction", rate, lambda x: 0 <= x < 1, "within [0, 1)")
-        if self.max_seconds is not None:
-            check_number("max_seconds", self.max_seconds, lambda x: x > 0, "positive")
 
     def _set_defaults(self) -> None:
         """Set defaults that depend on the problem; raise for settings it lacks."""
@@ -144,13 +139,10 @@ class RunConfig(Settings):
         if getattr(self, name) is not None:
             check_integer(name, getattr(self, name), least, most)
 
-    def _of(self, kind: Any) -> dict[str, Any]:
-        return {item.name: getattr(self, item.name) for item in fields(kind)}
-
-    def solver_settings(self) -> dict[str, Any]:
-        """Return the keyword arguments of `dadmm.solve` that are settings."""
+    def options(self) -> dict[str, Any]:
+        """Return the arguments of `dadmm.solve` that are settings."""
         chosen = {name: getattr(self, name) for name in settings.names("solver")}
-        return chosen | {"sending": Sending(**self._of(Sending))}
+        return grouped(chosen)
 
     @classmethod
     def from_toml(cls, path: str | Path) -> dict[str, Any]:

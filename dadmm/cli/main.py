@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any, NoReturn
@@ -225,16 +225,18 @@ def solve_watched(
     callbacks.append(FailureMessages(world.rank))
     if world.rank == 0 and not config.quiet:
         callbacks.append(line)
+    options = config.options()
+    options["comm"] = replace(options["comm"], comm=world.comm)
+    del options["record"]
     try:
         return solve(
             list(problems.values()) if world.comm is None else problems[world.rank],
             graph,
-            comm=world.comm,
             schedule=schedule,
             record=False,
             callbacks=callbacks,
             checkpoints=directory.checkpoints,
-            **config.solver_settings(),
+            **options,
         )
     except DadmmError as error:
         if world.comm is None:

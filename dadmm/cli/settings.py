@@ -6,14 +6,11 @@ fields. To add a setting, add a field.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dadmm import penalty
-from dadmm.admm.build import PROBES
-from dadmm.admm.penalties import COUPLINGS
 from dadmm.admm.stopping import AGREEMENTS, RULES
 from dadmm.exchange import WAITS
 from dadmm.exchange.codec import PAYLOADS
@@ -21,11 +18,18 @@ from dadmm.exchange.sending import Sending
 from dadmm.graphs.placement import PLACEMENTS
 from dadmm.graphs.schedule import TURNS
 from dadmm.graphs.topology import GRAPHS, RANDOM
+from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.sfm import STARTS
-from dadmm.solver.solve import FAILURES, INITS, MAY_CHANGE, solve
+from dadmm.solver.options import FAILURES, INITS, Ranks, Stopping
+from dadmm.solver.solve import MAY_CHANGE
 
-SOLVER = inspect.signature(solve).parameters
+# defaults of the arguments of `dadmm.solve`, and of the fields of its options
+DEFAULTS: dict[str, Any] = {
+    item.name: item.default
+    for kind in (penalty.Scheme, Stopping, Sending, Ranks)
+    for item in fields(kind)
+} | {"scheme": "auto", "stopping": Stopping.rule, "init": "shared", "seed": 0}
 
 # the topics of --help, in order
 PROBLEM, DATA, GRAPH = "problem", "data", "graph"
@@ -45,7 +49,7 @@ def setting(
     resume: bool = False,  # whether it may change when a run is resumed
     per_rank: bool = False,  # whether ranks may have different values
     argument: str | None = None,  # argument that the problem's constructor must have
-    solver: bool = False,  # whether it is an argument of `dadmm.solve`
+    solver: bool = False,  # whether it is an option of `dadmm.solve`
 ) -> Any:
     """Return a dataclass field whose metadata are these facts about a setting."""
     facts = dict(locals())
@@ -53,14 +57,9 @@ def setting(
 
 
 def solver_setting(name: str, group: str, *help: Any, **facts: Any) -> Any:
-    """Return the field of an argument of `dadmm.solve`, with its default and rules."""
+    """Return the field of an option of `dadmm.solve`, with its default and rules."""
     facts |= {"solver": True, "resume": name in MAY_CHANGE}
-    return setting(group, SOLVER[name].default, *help, **facts)
-
-
-def sending_setting(name: str, *help: Any, **facts: Any) -> Any:
-    """Return the field of a setting of `Sending`, with its default."""
-    return setting(MESSAGES, getattr(Sending, name), *help, **facts)
+    return setting(group, DEFAULTS[name], *help, **facts)
 
 
 def _is_random(run: Settings) -> bool:
@@ -163,7 +162,7 @@ class Settings:
     eta0: float = solver_setting(  # auto uses it if no node finds any curvature
         "eta0", PENALTIES, "initial penalty; auto computes its own",
         applies=lambda run: (
-            _of_scheme("eta0")(run) or run.eta0 != SOLVER["eta0"].default))
+            _of_scheme("eta0")(run) or run.eta0 != DEFAULTS["eta0"]))
     t_max: int = solver_setting(
         "t_max", PENALTIES, "vp, ap, vp_ap, global_balance: adapt while t < t_max",
         applies=_of_scheme("t_max"))
@@ -218,25 +217,28 @@ class Settings:
         STOPPING, False, "exit with code 3 if the run does not converge",
         decides=False, resume=True)
 
-    payload: str = sending_setting("payload", "how parameters are encoded", PAYLOADS)
-    bits: int = sending_setting(
-        "bits", "quantised: bits per entry, 2 to 16",
+    payload: str = solver_setting(
+        "payload", MESSAGES, "how parameters are encoded", PAYLOADS)
+    bits: int = solver_setting(
+        "bits", MESSAGES, "quantised: bits per entry, 2 to 16",
         applies=lambda run: run.payload == "quantised")
-    censor: float = sending_setting(
-        "censor", "send theta only if it has changed by more than this fraction; the "
-        "fraction shrinks by censor_decay")
-    censor_decay: float = sending_setting(
-        "censor_decay",
+    censor: float = solver_setting(
+        "censor", MESSAGES, "send theta only if it has changed by more than this "
+        "fraction; the fraction shrinks by censor_decay")
+    censor_decay: float = solver_setting(
+        "censor_decay", MESSAGES,
         "censor: factor by which the fraction shrinks in each iteration",
         applies=lambda run: run.censor > 0)
-    send_every: int = sending_setting("send_every", "send payloads every N iterations")
-    edge_sleep: float = sending_setting(
-        "edge_sleep",
+    send_every: int = solver_setting(
+        "send_every", MESSAGES, "send payloads every N iterations")
+    edge_sleep: float = solver_setting(
+        "edge_sleep", MESSAGES,
         "skip edges whose influence is below this fraction of the node's largest")
-    drop_probability: float = sending_setting(
-        "drop_probability", "scheme fixed: probability that a payload is lost")
-    drop_seed: int = sending_setting(
-        "drop_seed", "seed of the lost payloads",
+    drop_probability: float = solver_setting(
+        "drop_probability", MESSAGES,
+        "scheme fixed: probability that a payload is lost")
+    drop_seed: int = solver_setting(
+        "drop_seed", MESSAGES, "seed of the lost payloads",
         applies=lambda run: run.drop_probability > 0)
 
     checkpoint: bool = setting(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from numbers import Integral, Real
 
 from dadmm.core.errors import ConfigError, DadmmError
@@ -39,6 +39,14 @@ def check_number(
         raise ConfigError(f"{name} must be a number, got {shown(value)}")
     if not holds(float(value)):
         raise ConfigError(f"{name} must be {rule}, got {shown(value)}")
+
+
+def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Raise unless a setting is one of the allowed names."""
+    if not isinstance(value, str) or value not in allowed:
+        raise ConfigError(
+            f"unknown {name} {shown(value)}; choose one of {', '.join(allowed)}"
+        )
 
 
 def as_float(value: int) -> float:

@@ -87,6 +87,14 @@ class PenaltyScheme(Protocol):
         """Over-relaxation of the steps; 1 is none."""
 
     @property
+    def probe(self) -> str:
+        """Where f_i is evaluated for an edge: "midpoint" or "neighbour"."""
+
+    @property
+    def coupling(self) -> str:
+        """Whether an edge has one penalty, "symmetric", or each end its "own"."""
+
+    @property
     def probes(self) -> bool:
         """Whether ``Observation.probes`` is needed."""
 
@@ -210,10 +218,10 @@ class Exchange(Protocol):
     def read(self, name: str) -> Matrix:
         """Return the rows of that name posted before the last swap, by node number."""
 
-    def collect(self, rows: Matrix) -> Matrix:
-        """Return the rows of all processes in node order, on every process.
+    def collect(self, rows: Matrix, everywhere: bool = True) -> Matrix:
+        """Return the rows of all processes in order, on every process.
 
-        ``rows`` are in the order of the numbers of the nodes or edges.
+        If not ``everywhere``, processes other than the first return no rows.
         """
 
     @property

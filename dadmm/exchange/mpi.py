@@ -188,9 +188,9 @@ class MPIExchange:
         """Return the rows posted before the last swap."""
         return self._posted[name].all
 
-    def collect(self, rows: Matrix) -> Matrix:
-        """Return the rows of all ranks in node order, on every rank."""
-        return collect(self._comm, rows)
+    def collect(self, rows: Matrix, everywhere: bool = True) -> Matrix:
+        """Return the rows of all ranks, on every rank, or on rank 0 alone."""
+        return collect(self._comm, rows, everywhere)
 
     def all_finished(self, finished: bool) -> bool:
         """Return whether all ranks have finished and none has failed.

@@ -1,7 +1,7 @@
 """Penalty schemes: how the penalty of each edge adapts.
 
 `equations` and `schemes` are the paper's, `rules` and `beyond` are not; a new scheme is
-a class and a line in `SCHEMES`. It may import `core`.
+a class and a line in `SCHEMES`. It may import `core` and `graphs`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,21 @@ from dadmm.core.errors import ConfigError
 from dadmm.penalty.beyond import Auto, GlobalBalance
 from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, Scheme
 
-__all__ = ["DEFAULTS", "SCHEMES", "Scheme", "build", "name_of"]
+__all__ = [
+    "AP",
+    "DEFAULTS",
+    "NAP",
+    "SCHEMES",
+    "VP",
+    "VPAP",
+    "VPNAP",
+    "Auto",
+    "Fixed",
+    "GlobalBalance",
+    "Scheme",
+    "build",
+    "name_of",
+]
 
 SCHEMES: dict[str, type[Scheme]] = {
     "fixed": Fixed,

@@ -9,12 +9,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadmm.core.checks import check_integer, check_number
+from dadmm.core.checks import check_choice, check_integer, check_number
 from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import equations
 
+PROBES, COUPLINGS = ("midpoint", "neighbour"), ("symmetric", "own")
 BUDGET = ("budget0", "budget_decay", "budget_trigger")
 
 
@@ -35,6 +36,12 @@ class Scheme:
         change of f_i above which a spent budget is raised (beta).
     relaxation : float, optional
         Over-relaxation of every step, between 0 and 2; by default `RELAXATION`.
+    probe : {"midpoint", "neighbour"}
+        Where a node evaluates its objective to rate a neighbour: halfway between their
+        parameters, or at the neighbour's parameters.
+    coupling : {"symmetric", "own"}
+        Use one penalty per edge, which converges to the optimum, or one per end of an
+        edge, as printed in the paper, which in general does not.
     """
 
     eta0: float = 10.0
@@ -44,6 +51,8 @@ class Scheme:
     budget_decay: float = 0.5
     budget_trigger: float = 0.1
     relaxation: float | None = None
+    probe: str = "midpoint"
+    coupling: str = "symmetric"
 
     RELAXATION: ClassVar[float] = 1.0
     uses: ClassVar[tuple[str, ...]] = ("eta0",)  # settings, besides relaxation
@@ -54,6 +63,8 @@ class Scheme:
 
     def __post_init__(self) -> None:
         check_integer("t_max", self.t_max)
+        check_choice("probe", self.probe, PROBES)
+        check_choice("coupling", self.coupling, COUPLINGS)
         rules: dict[str, tuple[Callable[[float], bool], str]] = {
             "eta0": (lambda x: 0 < x < math.inf, "positive and finite"),
             "residual_ratio": (lambda x: x > 1, "greater than 1"),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dadmm.admm.loop import Run
 from dadmm.admm.state import State
-from dadmm.admm.stopping import Stopping
+from dadmm.admm.stopping import NeighbourStopping
 from dadmm.core.layout import Layout
 from dadmm.exchange.wire import IDLE
 from dadmm.graphs.schedule import Schedule
@@ -119,5 +119,5 @@ def remove_edges(state: State, kept: NDArray[np.bool_], layout: Layout) -> State
     left.mean[...] = layout.shared(left.theta)
     if kept.any():
         left.mean[...] = left.received.sum(axis=0) / len(left.received)
-    left.stopping = Stopping.without_agreement(left.stopping)
+    left.stopping = NeighbourStopping.without_agreement(left.stopping)
     return left

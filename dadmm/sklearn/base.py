@@ -27,6 +27,7 @@ from dadmm.graphs import topology
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.advice import advise
+from dadmm.solver.options import grouped
 from dadmm.solver.result import Result
 from dadmm.solver.solve import solve
 
@@ -93,7 +94,8 @@ class Consensus(BaseEstimator):
         absolute tolerance is a thousandth of it.
     max_iter : int
     options : dict, optional
-        Further settings of `dadmm.solve`.
+        Further settings by name: fields of the scheme, of `dadmm.Stopping`,
+        `dadmm.Sending` or `dadmm.Record`, or arguments of `dadmm.solve`.
     comm : MPI.Comm, optional
         Every rank passes its own rows to `fit`, and has the same attributes afterwards.
         Clones share the communicator; a pickled estimator does not contain it.
@@ -179,7 +181,9 @@ class Consensus(BaseEstimator):
         more |= {"tolerance": self.tolerance}
         more |= {"absolute_tolerance": 1e-3 * self.tolerance, **(self.options or {})}
         result = solve(
-            problems if alone else problems[0], data.graph, comm=comm, **more
+            problems if alone else problems[0],
+            data.graph,
+            **grouped(more | {"comm": comm}),
         )
         if not result.converged and data.world.rank == 0:
             warnings.warn(

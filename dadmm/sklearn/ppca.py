@@ -200,8 +200,8 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         # without missing entries the best mu is the mean, which is zero here
         nodes = centred.problems(lambda own: problems.PPCA(own, M, zero_mean=whole))
         theta = nodes[0].layout.pack(W=W, mu=0.0, a=1.0)
-        theta0 = np.tile(theta, (len(data.graph), 1))
-        return self._solve(centred, nodes, theta0=theta0)
+        init = np.tile(theta, (len(data.graph), 1))
+        return self._solve(centred, nodes, init=init)
 
     def _set_attributes(
         self, data: FitData, mean: Vector, rows: list[Matrix], whole: bool

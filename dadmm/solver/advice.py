@@ -20,7 +20,7 @@ CROSSINGS = 50  # diameters; in a longer run the diameter is not the cause
 OTHER_START = {  # by `Ending.init`
     "shared": "another seed",
     "independent": 'init = "shared", or another seed',
-    "theta0": "other starting parameters",
+    "given": "other starting parameters",
 }
 
 

@@ -50,8 +50,8 @@ class Ending:
         None if the scheme does not use it.
     convex : bool
         Whether the problem declares itself convex.
-    init : {"shared", "independent", "theta0"}
-        How the starting parameters were chosen; "theta0" if the caller gave them.
+    init : {"shared", "independent", "given"}
+        How the starting parameters were chosen; "given" if by the caller.
     """
 
     rule: Rule

@@ -12,7 +12,7 @@ from dadmm.admm.build import RunFactory
 from dadmm.admm.certificate import Certificate, distance_bound
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
-from dadmm.core.interfaces import Exchange, Traffic
+from dadmm.core.interfaces import Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
@@ -33,6 +33,10 @@ class Seconds(NamedTuple):
 @dataclass(frozen=True)
 class Result:
     """The result of a run; the same on every rank.
+
+    With ``gather="root"`` or ``"none"``, ranks without the results of all nodes have
+    arrays with one row, that of their node, or with a row for each of its edges. Their
+    ``traffic.edge_lost`` counts the payloads that did not arrive here.
 
     Parameters
     ----------
@@ -112,7 +116,7 @@ class Result:
         return self.layout.views(self.theta[i])
 
 
-def gather(
+def collect(
     local: LocalRun,
     factory: RunFactory,
     init: str,
@@ -120,10 +124,12 @@ def gather(
     reason: str,
     recorder: Recorder,
     before: Mapping[int, Vector],
+    gather: str,
 ) -> Result:
-    """Return the result of all nodes that finished, on every rank.
+    """Return the result of all nodes that finished.
 
-    ``before`` has the seconds (4,) of nodes in earlier sessions of the run.
+    ``before`` has the seconds (4,) of nodes in earlier sessions of the run. Ranks
+    without the results of all nodes, by ``gather``, have those of their own node.
     """
     run, work = local.run, local.run.work
     exchange, topology = run.exchange, run.topology
@@ -136,9 +142,14 @@ def gather(
          work.disagreement, work.residual, run.gaps, work.lag]
     )  # fmt: skip
     history = recorder.tables()
-    (table, node_rows), (edges, edge_rows) = _collect(
-        run, [run.by_node(own), history[0]], [_edges(run, tree), history[1]]
-    )
+    by_node, by_edge = [run.by_node(own), history[0]], [_edges(run, tree), history[1]]
+    whole = len(run.nodes) == topology.n_nodes
+    names = np.array(local.names)
+    if not whole and gather != "none":
+        whole, by_node, by_edge = _gathered(run, by_node, by_edge, gather == "all")
+    if not whole:
+        names = names[run.nodes]
+    (table, node_rows), (edges, edge_rows) = by_node, by_edge
     measured = table[:, size + 1 :].T.copy()
     eta, *counts = edges.T.copy()
     return Result(
@@ -151,25 +162,25 @@ def gather(
         iterations=iterations,
         certificate=Certificate(*measured[2 * phases :]),
         ending=ending,
-        traffic=_traffic(np.array(counts, dtype=np.int64), exchange, topology),
+        traffic=_traffic(np.array(counts, dtype=np.int64), run, whole),
         seconds=Seconds(*measured[phases : 2 * phases]),
         seconds_of_all_sessions=Seconds(*measured[:phases]),
         history=recorder.history(node_rows, edge_rows),
-        nodes=np.array(local.names),
+        nodes=names,
         lost=tuple(local.lost),
         component_root=local.component_root,
     )
 
 
-def _collect(
-    run: Run, by_node: list[Matrix], by_edge: list[Matrix]
-) -> tuple[list[Matrix], list[Matrix]]:
-    """Return the tables of all processes, on every process, by one gathering."""
+def _gathered(
+    run: Run, by_node: list[Matrix], by_edge: list[Matrix], everywhere: bool
+) -> tuple[bool, list[Matrix], list[Matrix]]:
+    """Return the tables of all ranks, by one gathering, and whether they are here."""
     tables, topology = [*by_node, *by_edge], run.topology
-    if len(run.nodes) == topology.n_nodes:
-        return by_node, by_edge
     flat = np.concatenate([table.ravel() for table in tables])
-    whole = run.exchange.collect(flat[:, None])[:, 0]
+    whole = run.exchange.collect(flat[:, None], everywhere)[:, 0]
+    if not len(whole):
+        return False, by_node, by_edge
     ones = np.ones_like(topology.degrees)  # a rank has one node
     rows = np.array([ones] * len(by_node) + [topology.degrees] * len(by_edge))
     lengths = (rows.T * [table.shape[1] for table in tables]).ravel()
@@ -178,7 +189,7 @@ def _collect(
         np.concatenate(pieces[k :: len(tables)]).reshape(rows[k].sum(), table.shape[1])
         for k, table in enumerate(tables)
     ]
-    return found[: len(by_node)], found[len(by_node) :]
+    return True, found[: len(by_node)], found[len(by_node) :]
 
 
 def _edges(run: Run, tree: TreeReduction) -> Matrix:
@@ -192,9 +203,9 @@ def _edges(run: Run, tree: TreeReduction) -> Matrix:
     return np.column_stack([run.by_edge(own), np.vstack(along_tree)])
 
 
-def _traffic(counts: np.ndarray, exchange: Exchange, topology: Topology) -> Traffic:
-    """Return the number of messages and bytes that all nodes have sent."""
+def _traffic(counts: np.ndarray, run: Run, whole: bool) -> Traffic:
+    """Return the number of messages and bytes that nodes have sent."""
     messages, data, silent, lost, *tree = counts
-    # receivers count lost payloads, so the sender's row is the reverse edge
-    lost = lost[topology.reverse]
-    return Traffic(messages, data, silent, lost, *exchange.collectives, *tree)
+    if whole:  # receivers count lost payloads, so the sender's row is the reverse edge
+        lost = lost[run.topology.reverse]
+    return Traffic(messages, data, silent, lost, *run.exchange.collectives, *tree)

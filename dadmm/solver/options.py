@@ -1,0 +1,191 @@
+"""Options of `dadmm.solve`: small objects, each with its own settings and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dadmm import penalty
+from dadmm.admm.stopping import AGREEMENTS, Rule
+from dadmm.core.checks import check_choice, check_integer, check_number
+from dadmm.core.errors import ConfigError
+from dadmm.core.layout import Vector
+from dadmm.exchange import check_wait
+from dadmm.exchange.sending import Sending
+
+FAILURES = ("abort", "continue")
+INITS = ("shared", "independent")
+GATHERS = ("all", "root", "none")
+MOST_RECORDED = 1000  # nodes up to which rows are recorded by default
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """When a run stops.
+
+    Parameters
+    ----------
+    rule : {"optimality", "residuals", "objective"}
+        Which quantities must be small, see `dadmm.admm.stopping.Rule`. They must be
+        small in 4 iterations in a row.
+    tolerance, absolute_tolerance : float
+        Tolerances of the rule. With a ``tolerance`` of 0, the run does exactly
+        ``max_iter`` iterations.
+    agreement : {"neighbours", "global"}
+        How nodes find out that all of them meet the rule: by numbers in their messages,
+        or by a collective operation, comparable with the paper's curves.
+    max_iter : int
+        Maximum number of iterations.
+    max_seconds : float, optional
+        Ask all nodes to stop after this time. They stop after the same iteration. The
+        delay is at most twice the diameter of the graph, in iterations, times the
+        period of the schedule.
+    """
+
+    rule: str = "optimality"
+    tolerance: float = Rule.tolerance
+    absolute_tolerance: float = Rule.absolute_tolerance
+    agreement: str = "neighbours"
+    max_iter: int = 1000
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.criteria
+        check_choice("agreement", self.agreement, AGREEMENTS)
+        check_integer("max_iter", self.max_iter, 1)
+        if self.max_seconds is not None:
+            check_number("max_seconds", self.max_seconds, lambda x: x > 0, "positive")
+
+    @property
+    def criteria(self) -> Rule:
+        """The rule, with its tolerances."""
+        return Rule(self.rule, self.tolerance, self.absolute_tolerance)
+
+
+@dataclass(frozen=True)
+class Record:
+    """What `Result.history` has.
+
+    Parameters
+    ----------
+    nodes : bool, optional
+        Whether to record a row per iteration and node. By default this is so up to
+        1,000 nodes.
+    edges : bool
+        Whether to record a row per iteration and directed edge.
+    observe : dict of str to callable
+        Further columns. Each is a function of the parameters (size,) of a node.
+    """
+
+    nodes: bool | None = None
+    edges: bool = False
+    observe: Mapping[str, Callable[[Vector], float]] = field(default_factory=dict)
+
+    def records_nodes(self, n_nodes: int) -> bool:
+        """Return whether rows of so many nodes are recorded."""
+        return n_nodes <= MOST_RECORDED if self.nodes is None else self.nodes
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The processes of a run over MPI, one node each.
+
+    Parameters
+    ----------
+    comm : MPI.Comm
+    wait : {"auto", "block", "poll"}
+        How ranks wait for messages, see `dadmm.exchange.mpi.MPIExchange`.
+    on_failure : {"abort", "continue"}
+        If a rank fails, abort the run, or continue with the other ranks. To continue,
+        ``comm`` must be fault tolerant (Open MPI with ULFM).
+    """
+
+    comm: Any = None
+    wait: str = "auto"
+    on_failure: str = "abort"
+
+    def __post_init__(self) -> None:
+        check_wait(self.wait)
+        check_choice("on_failure", self.on_failure, FAILURES)
+
+
+def as_stopping(given: str | Stopping) -> Stopping:
+    """Return the stopping rule of that name, or the object itself."""
+    return given if isinstance(given, Stopping) else Stopping(given)
+
+
+def as_sending(given: str | Sending) -> Sending:
+    """Return how to send that payload, or the object itself."""
+    return given if isinstance(given, Sending) else Sending(given)
+
+
+def as_record(given: bool | Record | None) -> Record:
+    """Return what to record."""
+    return given if isinstance(given, Record) else Record(given)
+
+
+def as_ranks(given: Any) -> Ranks:
+    """Return the ranks of a communicator, or the object itself."""
+    return given if isinstance(given, Ranks) else Ranks(given)
+
+
+def grouped(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of `dadmm.solve` from settings by name.
+
+    Settings are fields of the scheme, of `Stopping`, `Sending`, `Record` and `Ranks`
+    (``record_edges`` is the field ``edges``, and ``stopping`` the name of the rule).
+    Others, and those that are objects already, are returned as they are.
+
+    Examples
+    --------
+    >>> grouped({"scheme": "nap", "budget0": 2.0, "seed": 1})["scheme"].budget0
+    2.0
+    """
+    left = dict(settings)
+
+    def take(kind: type, **renamed: str) -> dict[str, Any]:
+        names = {item.name: renamed.get(item.name, item.name) for item in fields(kind)}
+        return {name: left.pop(old) for name, old in names.items() if old in left}
+
+    found: dict[str, Any] = {}
+    scheme = left.pop("scheme", "auto")
+    found["scheme"] = penalty.build(scheme, **take(penalty.Scheme))
+    if not isinstance(left.get("stopping"), Stopping):
+        found["stopping"] = Stopping(**take(Stopping, rule="stopping"))
+    if "sending" not in left:
+        found["sending"] = Sending(**take(Sending))
+    if not isinstance(left.get("record"), Record):
+        names = {"nodes": "record", "edges": "record_edges"}
+        found["record"] = Record(**take(Record, **names))
+    if not isinstance(left.get("comm"), Ranks):
+        found["comm"] = Ranks(**take(Ranks))
+    return found | left
+
+
+# arguments of version 0.1, and what replaces them
+OLD_ARGUMENTS = {
+    "watchers": "is now called callbacks",
+    "theta0": "is now passed as init",
+    "observe": "is now a field of Record; pass record=dadmm.Record(observe=...)",
+    "record_edges": "is now a field of Record; pass record=dadmm.Record(edges=...)",
+}
+for _kind, _argument, _example in (
+    (penalty.Scheme, "scheme", "dadmm.penalty.NAP({}=...)"),
+    (Stopping, "stopping", "dadmm.Stopping({}=...)"),
+    (Ranks, "comm", "dadmm.Ranks(comm, {}=...)"),
+):
+    for _item in fields(_kind):
+        OLD_ARGUMENTS.setdefault(
+            _item.name,
+            f"is now a field; pass {_argument}={_example.format(_item.name)}",
+        )
+del OLD_ARGUMENTS["comm"]
+
+
+def refuse_old(given: Mapping[str, Any]) -> None:
+    """Raise an error that names what replaces the first of these arguments."""
+    for name in given:
+        if name in OLD_ARGUMENTS:
+            raise ConfigError(f"{name} {OLD_ARGUMENTS[name]}")
+        raise TypeError(f"solve() got an unexpected keyword argument {name!r}")
