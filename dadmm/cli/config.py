@@ -18,7 +18,7 @@ from dadmm.core.toml import toml_value
 from dadmm.exchange import check_wait
 from dadmm.exchange.sending import check_loss
 from dadmm.problems import PROBLEMS, builder
-from dadmm.solver.options import grouped
+from dadmm.solver.options import Record, grouped
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked apart
@@ -102,6 +102,10 @@ class RunConfig(Settings):
                     f"{name} does not go with {self.problem}; it is for "
                     f"{', '.join(suited)}"
                 )
+
+    def records(self, n_nodes: int) -> bool:
+        """Return whether history.csv has the rows of so many nodes."""
+        return Record(self.record).records_nodes(n_nodes)
 
     @property
     def compares(self) -> bool:

@@ -159,7 +159,8 @@ def _reopen(
     if world.rank == 0:
         n_edges = len(graph.edges) if config.record_edges else None
         names = _names(world, config, graph.n_nodes)
-        directory.reopen(folder, start, graph.n_nodes, n_edges, observe, names)
+        n_rows = graph.n_nodes if config.records(graph.n_nodes) else 0
+        directory.reopen(folder, start, n_rows, n_edges, observe, names)
         _write_config(config, folder, graph.n_nodes)
 
 
@@ -173,12 +174,14 @@ def _open_parts(
 ) -> RowFiles:
     """Open the files for the rows of this rank."""
     nodes = range(graph.n_nodes) if world.comm is None else [world.rank]
-    edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
+    edges = None
+    if config.record_edges:
+        edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
     return RowFiles(
         folder,
         world.rank,
-        [(i,) for i in nodes],
-        edges if config.record_edges else None,
+        [(i,) for i in nodes] if config.records(graph.n_nodes) else [],
+        edges,
         observe,
         start,
     )

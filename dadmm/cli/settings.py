@@ -262,6 +262,9 @@ class Settings:
         common=True, decides=False)
     overwrite: bool = setting(
         RESULTS, False, "replace the results in --out", decides=False)
+    record: bool | None = setting(
+        RESULTS, None, "write history.csv, one row per iteration and node (default: "
+        "up to 1,000 nodes)", decides=False)
     record_edges: bool = setting(
         RESULTS, False, "also write edges.csv, one row per edge", decides=False)
     record_angle: bool = setting(

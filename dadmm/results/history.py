@@ -46,11 +46,18 @@ class History:
     rows : ndarray of shape (iterations, n_rows, n_columns)
     """
 
-    def __init__(self, columns: Sequence[str], rows: NDArray[Any]) -> None:
-        self.columns, self.rows = tuple(columns), rows
+    def __init__(
+        self, columns: Sequence[str], rows: NDArray[Any], recorded: bool = True
+    ) -> None:
+        self.columns, self.rows, self._recorded = tuple(columns), rows, recorded
         self.edges: History | None = None
 
     def __getitem__(self, column: str) -> Matrix:
+        if not self._recorded:
+            raise KeyError(
+                "the history is not recorded; pass record=True, which more than 1,000 "
+                "nodes need"
+            )
         if column not in self.columns:
             raise KeyError(f"no column {column!r}; there are {', '.join(self.columns)}")
         return self.rows[:, :, self.columns.index(column)]
@@ -88,7 +95,7 @@ class Recorder:
     ) -> None:
         self._node_sink, self._edge_sink = MemorySink(), MemorySink()
         self._shape = len(run.nodes), len(run.arcs)
-        self._by_edge = by_edge
+        self._by_node, self._by_edge = by_node, by_edge
         self._rows = NodeRows(self._node_sink, observe, start)
         self._edges = EdgeRows(self._edge_sink, start)
         self.callbacks: list[Callback] = [self._rows] * by_node + [
@@ -102,7 +109,7 @@ class Recorder:
 
     def history(self, nodes: Matrix, edges: Matrix) -> History:
         """Return the history, given the tables of all processes."""
-        history = self._history(self._rows, nodes)
+        history = self._history(self._rows, nodes, self._by_node)
         if self._by_edge:
             history.edges = self._history(self._edges, edges)
         return history
@@ -115,7 +122,9 @@ class Recorder:
         return rows.transpose(1, 0, 2).reshape(n_rows, n_iterations * n_columns)
 
     @staticmethod
-    def _history(source: NodeRows | EdgeRows, table: Matrix) -> History:
+    def _history(
+        source: NodeRows | EdgeRows, table: Matrix, recorded: bool = True
+    ) -> History:
         n_columns = len(source.columns)
         rows = table.reshape(len(table), table.shape[1] // n_columns, n_columns)
-        return History(source.columns, rows.transpose(1, 0, 2))
+        return History(source.columns, rows.transpose(1, 0, 2), recorded)

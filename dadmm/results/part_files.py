@@ -184,7 +184,7 @@ class RowFiles:
         self,
         folder: Path,  # of the run; all ranks must see it
         rank: int,
-        keys: Sequence[tuple[int, ...]],  # (node,) of the hosted nodes
+        keys: Sequence[tuple[int, ...]],  # (node,) of hosted nodes to record, if any
         edges: Sequence[tuple[int, ...]] | None,  # their directed edges, or None
         observe: Observe,  # further columns of the history
         start: int = 0,  # the iteration after which a resumed run continues
@@ -203,7 +203,8 @@ class RowFiles:
         self.home = folder  # of the results; after a failure that of a component
         with writing(folder):
             part = self._open(f"history-{rank:05d}.csv", keys)
-            self._rows.append(NodeRows(part, observe, start))
+            if keys:
+                self._rows.append(NodeRows(part, observe, start))
             self.header = history_header(observe)
             if edges is not None:
                 part = self._open(f"edges-{rank:05d}.csv", edges)

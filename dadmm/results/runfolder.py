@@ -213,7 +213,12 @@ def _rows(file: Path, keys: tuple[str, ...], n_rows: int) -> dict[str, Matrix]:
             f"{file} is damaged: its columns must be {', '.join(keys)} and others, got "
             f"{', '.join(header):.100}"
         )
-    whole = len(table) and not len(table) % n_rows and table.shape[1] == len(header)
+    if not len(table):
+        raise ConfigError(
+            f"{file} has no rows; run it again with --record, which more than 1,000 "
+            "nodes need"
+        )
+    whole = not len(table) % n_rows and table.shape[1] == len(header)
     if whole:
         cube = table.reshape(-1, n_rows, len(header))
         counted = cube[:, :, 0] == np.arange(1, len(cube) + 1)[:, None]
