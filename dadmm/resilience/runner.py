@@ -109,7 +109,9 @@ class NodeFactory:
                     self.sending,
                     agrees=self.scheme.is_symmetric,
                     schedule=(
-                        None if schedule is None else schedule.active_edges(topology, i)
+                        None
+                        if schedule is None
+                        else schedule.active_edges(topology, i)
                     ),
                 ),
                 diameter=topology.diameter,
