@@ -214,3 +214,4 @@ def main(arguments: list[str]) -> int:
         return 2
     except SetupError as error:
         return report_error(error)
+

@@ -72,7 +72,7 @@ def on_ranks(n: int, *words: str, timeout: float = 300, **options: Any) -> Any:
     launcher = [os.environ.get("DADMM_MPIEXEC", beside), "-n", str(n), sys.executable]
     return subprocess.run(
         [*launcher, *words], check=True, timeout=timeout, stdin=subprocess.DEVNULL,
-        env=variables(), **options,
+        **({"env": variables()} | options),
     )  # fmt: skip
 
 

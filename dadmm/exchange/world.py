@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,7 +118,7 @@ def collectively(world: World, step: Callable[..., T], *args: Any) -> T:
         mine = _message(world, failure)
     message = world.first(mine)
     if message is not None:
-        raise failure if str(failure) == message else DadmmError(message)
+        _raise(message, failure)
     return value  # type: ignore[return-value]
 
 
@@ -192,21 +192,24 @@ class Checks:
             On all ranks, for the first step that failed, with the message of the
             lowest rank on which it did, or whose facts differ.
         """
-        message = _message(self._world, self._failure)
-        mine: dict[str, Any] = {"own": own} if self._failed_at < 0 else {}
-        mine["hashes"] = {k: identity.digest(v) for k, v in self._facts.items()}
+        mine: dict[str, Any] = {"own": own}
         if self._failed_at >= 0:
-            mine |= {"failed_at": self._failed_at, "message": message}
+            message = _message(self._world, self._failure)
+            mine = {"failed_at": self._failed_at, "message": message}
+        mine["hashes"] = {k: identity.digest(v) for k, v in self._facts.items()}
         everyone = [json.loads(text) for text in self._world.texts(json.dumps(mine))]
         for step in range(1, self._step + 1):
             failed = [them for them in everyone if them.get("failed_at") == step]
             if failed:
-                first = failed[0]["message"]
-                same = self._failed_at >= 0 and first == message
-                raise self._failure if same else DadmmError(first)
+                _raise(failed[0]["message"], self._failure)
             if len({them["hashes"].get(str(step)) for them in everyone}) > 1:
                 self._world.compare(self._facts[step])
         return [them["own"] for them in everyone]
+
+
+def _raise(message: str, own: DadmmError) -> NoReturn:
+    """Raise the error with this message: this rank's, which keeps its type, or not."""
+    raise own if str(own) == message else DadmmError(message)
 
 
 def _message(world: World, error: DadmmError) -> str:

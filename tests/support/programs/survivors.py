@@ -55,7 +55,7 @@ class Death:
 class Given:
     """Stands in for checkpoints: a run goes on from, and leaves, states in memory."""
 
-    saves, identity, seconds_before = False, {}, {}
+    saves, resume, identity, seconds_before = False, False, {}, {}
 
     def __init__(self, start=0, given=None):
         self.start, self.given, self.found = start, given, None

@@ -1,0 +1,67 @@
+"""Texts of all ranks, and steps that fail on some of them, on four ranks."""
+
+from __future__ import annotations
+
+import pytest
+from mpi4py import MPI
+
+from dadmm.core.errors import ConfigError, DadmmError, ShardError
+from dadmm.exchange.mpi_world import MPIWorld
+from dadmm.exchange.world import Checks, from_rank_0
+
+WORLD = MPIWorld(MPI.COMM_WORLD)
+RANK = WORLD.rank
+
+
+def fails_on(ranks, error=None):
+    def step():
+        if RANK in ranks:
+            raise error or ShardError(f"step of {RANK}")
+        return RANK
+
+    return step
+
+
+def told(steps, **own) -> str:
+    """Return the error of a stage of steps."""
+    checks = Checks(WORLD)
+    try:
+        for step, is_fact in steps:
+            (checks.compare if is_fact else checks.run)(step)
+        checks.gather(**own)
+    except DadmmError as error:
+        return f"{type(error).__name__}: {error}"
+    return "fine"
+
+
+def same_everywhere(said: str) -> str:
+    """Return what rank 0 says, after checking that others raise the same."""
+    everyone = {text.partition(": ")[2] for text in WORLD.texts(said)}
+    assert len(everyone) == 1, everyone
+    return said
+
+
+if __name__ == "__main__":
+    lengths = (0, 1, 247, 248, 249, 5000)
+    for own in lengths:
+        for longest in lengths:
+            mine = "é" * (own // 2) if RANK else "x" * longest
+            assert WORLD.texts(mine) == ["x" * longest, *["é" * (own // 2)] * 3]
+            for root in (0, 2):
+                whole = WORLD.share(mine, root)
+                assert whole == ("é" * (own // 2) if root else "x" * longest)
+    records = Checks(WORLD).gather(number=RANK, long="y" * 300 * RANK)
+    assert [record["number"] for record in records] == [0, 1, 2, 3]
+    said = [
+        told([(fails_on([]), False), (lambda: {"seed": "1"}, True)]),
+        told([(fails_on([2, 3]), False), (fails_on([0]), False)]),
+        told([(lambda: {"seed": str(RANK // 3)}, True), (fails_on([0]), False)]),
+        told([(fails_on([1]), False), (lambda: {"seed": str(RANK)}, True)]),
+        told([(fails_on([0], ConfigError("of rank 0")), False)]),
+    ]
+    for text in (said[0], *map(same_everywhere, said[1:])):
+        if RANK == 0:
+            print(text)
+    assert from_rank_0(WORLD, lambda: f"text of {RANK}") == "text of 0"
+    with pytest.raises(DadmmError, match="step of 0"):
+        from_rank_0(WORLD, fails_on([0, 1]))
