@@ -45,9 +45,8 @@ def reach(problems, topology, scheme, max_iter, **settings):
     """Solve until the worst node is within 1e-9, and as long as it takes to say so."""
     best = optimum(problems)
 
-    def watch(t, nodes):
-        close = distance(np.array([node.theta for node in nodes]), best) < 1e-9
-        return "signal" if close else None
+    def watch(t, run):
+        return "signal" if distance(run.theta, best) < 1e-9 else None
 
     return run(problems, topology, scheme, max_iter, callbacks=[watch], **settings)
 
@@ -160,8 +159,8 @@ def balance_of_multipliers(scheme, coupling):
     topology, worst = Topology.cluster(6), []
     reverse = topology.reverse
 
-    def watch(t, nodes):
-        rows = np.concatenate([node.multipliers for node in nodes])
+    def watch(t, run):
+        rows = run.by_edge(run.state.multipliers)
         worst.append(np.abs(rows.sum(axis=0)).max() / np.abs(rows).max())
         if coupling == "symmetric" or scheme in AGREEING:
             assert_array_equal(rows, -rows[reverse])

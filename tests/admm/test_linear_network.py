@@ -76,9 +76,8 @@ def off(name, graph, most=1000, **settings):
     """Return the worst node's relative distance from the optimum, once below 1e-7."""
     problems, best = network(name, len(graph))
 
-    def watch(t, nodes):
-        near = distance(np.array([node.theta for node in nodes]), best) < 1e-7
-        return "signal" if near else None
+    def watch(t, run):
+        return "signal" if distance(run.theta, best) < 1e-7 else None
 
     eta0 = 0.3 if name.startswith("logistic") else 4.0
     result = solve(
