@@ -77,7 +77,10 @@ class Observation:
 
 
 class PenaltyScheme(Protocol):
-    """How eta_ij adapts: pure functions from state and observation to a new state."""
+    """How eta_ij adapts: functions from state and observation to a new state.
+
+    They may overwrite arrays of the state that they keep, but not the observation.
+    """
 
     @property
     def eta0(self) -> float: ...
