@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from benchmarks.shared.schemes import (
 )
 from dadmm import CheckpointError, Checkpoints, ConfigError, Topology, solve
 from dadmm.penalty.schemes import Fixed
-from tests.penalty.test_beyond import begin, edges, sight
+from tests.penalty.test_beyond import begin, sight
 from tests.support.problems import distance, optimum, quadratics
 
 
@@ -103,10 +104,10 @@ def test_edge_balance_moves_by_the_root_of_the_ratio(factor, moved):
         size = max(1.0, abs(1.0 - factor))  # the longer of both ends
         pull = size * np.array([[1.0, 1.0]])
 
-        obs = sight(t, received_theta=far, multipliers=pull)
+        obs = sight(t, received=far, multipliers=pull)
         state = scheme.update(begin(scheme), obs)
 
-        assert_allclose(state.eta, [moved ** (1.0 if t == 0 else 0.25)])
+        assert_allclose(state["eta"], [moved ** (1.0 if t == 0 else 0.25)])
 
 
 def test_edge_balance_counts_how_far_the_anchor_went():
@@ -114,7 +115,7 @@ def test_edge_balance_counts_how_far_the_anchor_went():
     plain = build("edge_balance", eta0=1.0)
     relaxed = build("edge_balance", eta0=1.0, relaxation=1.5)
 
-    one, other = (s.update(begin(s), sight(0)).eta[0] for s in (plain, relaxed))
+    one, other = (s.update(begin(s), sight(0))["eta"][0] for s in (plain, relaxed))
 
     assert_allclose(one / other, math.sqrt(1.5))
 
@@ -123,31 +124,32 @@ def test_node_spectral_takes_the_mean_of_both_curvatures():
     """Its slope turned by 8 per way, the multipliers by 2: weight 4, eta 2."""
     scheme = build("node_spectral", eta0=1.0)
     state = scheme.update(begin(scheme), sight(1))
-    assert_array_equal(state.eta, [1.0])
+    assert_array_equal(state["eta"], [1.0])
     assert scheme.update(state, sight(2)) is state  # every second iteration
 
-    way = np.array([0.5, -0.25])
-    now = edges()
-    turned = now._replace(
+    way = np.array([[0.5, -0.25]])
+    now = sight(3)
+    turned = replace(
+        now,
         theta=now.theta + way,
         centre=now.theta + way + 8.0 / now.weight * way,
         anchors=now.anchors + way,
         multipliers=now.multipliers + way,  # which pull twice
     )
-    third = scheme.update(state, sight(3)._replace(edges=turned))
+    third = scheme.update(state, turned)
 
-    assert_allclose(third.eta, [2.0])
+    assert_allclose(third["eta"], [2.0])
 
 
 def test_node_spectral_without_a_curvature_stays():
     scheme = build("node_spectral", eta0=1.0)
     state = scheme.update(begin(scheme), sight(1))
 
-    assert_array_equal(scheme.update(state, sight(3)).eta, [1.0])
-    wrong = {"theta": np.array([2.0, 0.0]), "centre": np.array([3.0, 0.0])}
-    assert scheme.update(state, sight(3, **wrong)).eta[0] != 1.0
-    wrong = {"theta": np.array([2.0, 0.0]), "centre": np.array([1.0, 0.0])}
-    assert_array_equal(scheme.update(state, sight(3, **wrong)).eta, [1.0])
+    assert_array_equal(scheme.update(state, sight(3))["eta"], [1.0])
+    wrong = {"theta": np.array([[2.0, 0.0]]), "centre": np.array([[3.0, 0.0]])}
+    assert scheme.update(state, sight(3, **wrong))["eta"][0] != 1.0
+    wrong = {"theta": np.array([[2.0, 0.0]]), "centre": np.array([[1.0, 0.0]])}
+    assert_array_equal(scheme.update(state, sight(3, **wrong))["eta"], [1.0])
 
 
 def test_the_relative_balance_is_primal_over_dual_each_by_its_own_size():
