@@ -59,6 +59,7 @@ class State:
     traffic: np.ndarray = field(metadata=_EDGE)  # (E, 2) messages and bytes
     stopping: Matrix = field(metadata=_NODE)  # (n, ...) what `Stopping.save` returned
     idle: np.ndarray = field(metadata=_RUN)  # () iterations in which no edge was used
+    collectives: np.ndarray = field(metadata=_RUN)  # (2,) calls and bytes
 
     def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
         """Return a copy of these rows.

@@ -201,6 +201,8 @@ class Exchange(Protocol):
     lengths: NDArray[np.int64]
     """(E,) bytes of each message. Where it is 0, nothing is sent and nothing is
     received; both ends must have it so."""
+    collectives: NDArray[np.int64]
+    """(2,) the number of calls of ``post``, and the bytes of all nodes in them."""
 
     @property
     def sent(self) -> NDArray[np.int64]:
@@ -223,10 +225,6 @@ class Exchange(Protocol):
 
         ``rows`` are in the order of the numbers of the nodes or edges.
         """
-
-    @property
-    def collectives(self) -> tuple[int, int]:
-        """The number of calls of ``post``, and the bytes of all nodes in them."""
 
     def close(self) -> None:
         """Free what the constructor has allocated."""

@@ -163,6 +163,5 @@ def _traffic(run: Run) -> Traffic:
     counts = run.exchange.collect(run.by_edge(own)).astype(np.int64)
     messages, data, silent, lost = counts.T.copy()
     # receivers count lost payloads, so the sender's row is the reverse edge
-    return Traffic(
-        messages, data, silent, lost[run.topology.reverse], *run.exchange.collectives
-    )
+    lost = lost[run.topology.reverse]
+    return Traffic(messages, data, silent, lost, *run.exchange.collectives.tolist())
