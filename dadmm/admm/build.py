@@ -118,6 +118,7 @@ class RunFactory:
             traffic=np.zeros((n_edges, 2), dtype=np.int64),
             stopping=np.empty((n, 0)),
             idle=np.zeros((), dtype=np.int64),
+            collectives=np.zeros(2, dtype=np.int64),
         )
         kind = Reflected if self.sending.drop_probability else Halfway
         edges = kind(state, work, incidence, layout, scheme.alpha, direct)

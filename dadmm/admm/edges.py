@@ -49,6 +49,8 @@ class Halfway:
         self._pull_behind = np.zeros_like(work.shared)
         self._twice = 2.0 * (incidence.degrees > 0)
         self._counts = incidence.count[:, None]
+        # the mean penalty of a node without edges is 0
+        self._divisors = np.where(incidence.degrees > 0, incidence.count, np.inf)
         self._totals = work.total[:, None]
         self._etas, self._steps = state.eta[:, None], self._step[:, None]
         plan, weigh = incidence.reducer, incidence.weighted_sum
@@ -206,7 +208,7 @@ class Halfway:
         work = self.work
         np.vecdot(work.vectors, work.vectors, out=work.lengths)
         np.sqrt(work.lengths, out=work.lengths)
-        np.divide(work.total, self.incidence.count, out=work.eta_mean)
+        np.divide(work.total, self._divisors, out=work.eta_mean)
         if not turn.idle:
             work.primal[...] = work.lengths[5]
             np.multiply(work.eta_mean, work.lengths[6], out=work.dual)

@@ -100,7 +100,8 @@ class Local:
         for block, stats in zip(self.blocks, self._stats, strict=True):
             theta = block.own[...] = state.theta[block.rows]
             if self.probe:
-                rows = probes[block.edges].reshape((*block.probes.shape[:-1], -1))
+                shape = *block.probes.shape[:-1], probes.shape[1]
+                rows = probes[block.edges].reshape(shape)
                 block.probes[...] = self.layout.whole(rows, theta[..., None, :])
             try:
                 found = block.problem.objectives(block.trial, stats)

@@ -179,7 +179,7 @@ def _update(array: np.ndarray, source: np.ndarray, mask: np.ndarray) -> None:
 
 def _masked(code: Callable[..., None], mask: np.ndarray, *arrays: np.ndarray) -> None:
     """Apply a codec to the rows of a mask."""
-    if mask.all():
+    if mask.any() and mask.all():  # there may be no edge at all
         code(*arrays)
     elif mask.any():
         parts = [array[mask] for array in arrays]

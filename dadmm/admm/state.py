@@ -61,6 +61,7 @@ class State:
         metadata=_NODE
     )  # (n, ...) what `NeighbourStopping.save` returned
     idle: np.ndarray = field(metadata=_RUN)  # () iterations in which no edge was used
+    collectives: np.ndarray = field(metadata=_RUN)  # (2,) calls and bytes
 
     def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
         """Return a copy of these rows.

@@ -325,6 +325,7 @@ class NeighbourStopping:
         self._now = Measured.of(work.numbers, len(layout.sizes))
         self._last = np.empty_like(work.numbers)  # of the iteration before
         self._t = 0  # of these numbers; 0 if there are none
+        self._current = 0  # of the numbers in `work`
         self._idle = IDLE.tobytes() * len(incidence.node), IDLE.tobytes() * len(nodes)
         self._words = state.header.view(HEADER)
         self.standing = Standing(PATIENCE * self._spell, self._delay())
@@ -337,7 +338,7 @@ class NeighbourStopping:
         state, work = self.state, self.work
         work.previous[...] = state.objective
         holds = self.rule.met(self._now, self._sizes)
-        n_met = np.count_nonzero(holds)
+        n_met, self._current = np.count_nonzero(holds), turn.t
         self.standing.enter(turn.t, n_met == len(holds), self._worst)
         self._last[...] = work.numbers
         self._t = turn.t
@@ -414,7 +415,7 @@ class NeighbourStopping:
         """
         if t == self._t:
             now = Measured.of(self._last, len(self._sizes))
-        elif t == self._t + 1:
+        elif t == self._current:
             now = self._now
         else:
             return self.standing.unmet

@@ -77,7 +77,10 @@ class Observation:
 
 
 class PenaltyScheme(Protocol):
-    """How eta_ij adapts: pure functions from state and observation to a new state."""
+    """How eta_ij adapts: functions from state and observation to a new state.
+
+    They may overwrite arrays of the state that they keep, but not the observation.
+    """
 
     @property
     def eta0(self) -> float: ...
@@ -201,6 +204,8 @@ class Exchange(Protocol):
     lengths: NDArray[np.int64]
     """(E,) bytes of each message. Where it is 0, nothing is sent and nothing is
     received; both ends must have it so."""
+    collectives: NDArray[np.int64]
+    """(2,) the number of calls of ``post``, and the bytes of all nodes in them."""
 
     @property
     def sent(self) -> NDArray[np.int64]:
@@ -223,10 +228,6 @@ class Exchange(Protocol):
 
         If not ``everywhere``, processes other than the first return no rows.
         """
-
-    @property
-    def collectives(self) -> tuple[int, int]:
-        """The number of calls of ``post``, and the bytes of all nodes in them."""
 
     def close(self) -> None:
         """Free what the constructor has allocated."""

@@ -208,4 +208,5 @@ def _traffic(counts: np.ndarray, run: Run, whole: bool) -> Traffic:
     messages, data, silent, lost, *tree = counts
     if whole:  # receivers count lost payloads, so the sender's row is the reverse edge
         lost = lost[run.topology.reverse]
-    return Traffic(messages, data, silent, lost, *run.exchange.collectives, *tree)
+    counted = run.exchange.collectives.tolist()
+    return Traffic(messages, data, silent, lost, *counted, *tree)

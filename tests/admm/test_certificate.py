@@ -9,7 +9,6 @@ import pytest
 
 import dadmm
 from dadmm.admm.certificate import connectivity
-from dadmm.admm.consensus import optimality
 from dadmm.graphs import topology
 from dadmm.problems import Lasso, LeastSquares
 from tests.support.problems import quadratics
@@ -56,13 +55,12 @@ def test_the_residuals_sum_to_the_gradient_of_the_whole():
     problems, net = quadratics(8, 3, seed=4), topology.build("ring", 8)
     totals = []
 
-    def watch(t, nodes):
-        residuals = sum(optimality(node.drift, node.eta) for node in nodes)
+    def watch(t, run):
         gradients = sum(
-            problem.A @ (node.theta - problem.b)
-            for problem, node in zip(problems, nodes, strict=True)
+            problem.A @ (theta - problem.b)
+            for problem, theta in zip(problems, run.theta, strict=True)
         )
-        totals.append(np.abs(residuals + gradients).max())
+        totals.append(np.abs(run.work.slope.sum(axis=0) + gradients).max())
 
     dadmm.solve(problems, net, scheme="fixed", relaxation=1.6, max_iter=30,
                 tolerance=0, callbacks=[watch])  # fmt: skip

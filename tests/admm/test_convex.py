@@ -45,9 +45,8 @@ def reach(problems, topology, scheme, max_iter, **settings):
     """Solve until the worst node is within 1e-9, and as long as it takes to say so."""
     best = optimum(problems)
 
-    def watch(t, nodes):
-        close = distance(np.array([node.theta for node in nodes]), best) < 1e-9
-        return "signal" if close else None
+    def watch(t, run):
+        return "signal" if distance(run.theta, best) < 1e-9 else None
 
     return run(problems, topology, scheme, max_iter, callbacks=[watch], **settings)
 
@@ -153,6 +152,34 @@ def test_coupling_makes_no_difference_where_both_ends_agree(scheme, graph):
     assert_array_equal(own.theta, run(problems, topology, scheme, 250).theta)
     assert_array_equal(own.eta, own.eta[topology.reverse])
     assert distance(own.theta, optimum(problems)) < 1e-8
+
+
+def balance_of_multipliers(scheme, coupling):
+    """Return the largest sum of all multipliers in a run, relative to the largest."""
+    topology, worst = Topology.cluster(6), []
+    reverse = topology.reverse
+
+    def watch(t, run):
+        rows = run.by_edge(run.state.multipliers)
+        worst.append(np.abs(rows.sum(axis=0)).max() / np.abs(rows).max())
+        if coupling == "symmetric" or scheme in AGREEING:
+            assert_array_equal(rows, -rows[reverse])
+
+    settings = {"coupling": coupling, "callbacks": [watch]}
+    run(quadratics(6), topology, scheme, 120, **settings)
+    return max(worst)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_multipliers_of_the_two_ends_are_opposite_in_every_iteration(scheme):
+    """Bit for bit, so that their sum over the network stays zero to rounding."""
+    assert balance_of_multipliers(scheme, "symmetric") < 1e-13
+
+
+@pytest.mark.parametrize("scheme", DIFFERING)
+def test_multipliers_drift_when_each_end_has_its_own_penalty(scheme):
+    """That sum is what leads to the wrong point: at the optimum it must be zero."""
+    assert balance_of_multipliers(scheme, "own") > 1e-4
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

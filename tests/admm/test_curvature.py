@@ -7,7 +7,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout
-from dadmm.admm.curvature import curvature
+from dadmm.admm.curvature import curvature, curvatures
+from dadmm.problems import PPCA, LeastSquares
 from tests.support.problems import Quadratic, quadratics
 
 
@@ -107,3 +108,28 @@ def test_only_what_is_shared_bends_and_in_common_units(seed):
     want = curvature(plain, root * start(3)[:2])
 
     assert_allclose(curvature(Panel(A, b, 0.25), start(3)), want, rtol=1e-7)
+
+
+def test_stacked_problems_have_the_curvature_of_each_alone():
+    """Bit for bit, in order, whatever other problems there are and do."""
+    rng = np.random.default_rng(0)
+    problems = []
+    for k in range(9):
+        X = rng.normal(size=(4 + k % 3, 3)) * 10.0 ** rng.integers(-3, 4)
+        problems.append(LeastSquares(X, rng.normal(size=len(X)), fit_intercept=False))
+    problems.insert(4, quadratics(1, size=3)[0])
+    broken = PPCA(np.ones((3, 2)), 1)
+    theta = rng.normal(size=(len(problems), 3))
+    theta[2] = problems[2].prox(theta[2], None, theta[2], 0.0)  # its optimum
+
+    found = curvatures(problems, theta)
+
+    alone = [curvature(p, x) for p, x in zip(problems, theta, strict=True)]
+    assert_array_equal(found, alone)
+    assert np.isfinite(np.delete(found, 2)).all()
+    kinds = [broken, PPCA(rng.normal(size=(3, 2)), 1)]
+    starts = np.array([problem.init(np.random.default_rng(1)) for problem in kinds])
+    assert_array_equal(
+        curvatures(kinds, starts),
+        [curvature(p, x) for p, x in zip(kinds, starts, strict=True)],
+    )

@@ -9,6 +9,7 @@ import pytest
 
 from dadmm import Topology, solve
 from dadmm.admm.stopping import RULES
+from tests.support.engine import nodes_of
 from tests.support.problems import Quadratic, distance, optimum, quadratics
 
 RING = Topology.ring(5)
@@ -42,36 +43,36 @@ def test_tolerance_zero_runs_exactly_max_iter_iterations(stopping, agreement):
     assert (result.reason, result.converged) == ("max_iter", False)
 
 
-def test_a_watcher_sees_every_iteration_and_can_end_the_run():
-    """Its word takes a diameter to get round, in one process as over MPI."""
+def test_a_callback_is_called_after_every_iteration_and_can_end_the_run():
+    """Its request takes a diameter to reach all, in one process as over MPI."""
     seen = []
 
-    def watch(t, nodes):
-        seen.append((t, [node.index for node in nodes]))
+    def watch(t, run):
+        seen.append((t, run.due))
         return "signal" if t == 7 else None
 
     result = solve(quadratics(4), CHAIN, tolerance=0, callbacks=[watch])
 
     assert result.iterations == 12  # two rounds of a diameter after that of 7
     assert (result.reason, result.converged) == ("signal", False)
-    assert seen == [(t, [0, 1, 2, 3]) for t in range(1, 13)]
+    assert seen == [(t, "") for t in range(1, 12)] + [(12, "signal")]
 
 
-def paper_clauses(node, before, tolerance):
+def paper_clauses(node, before, tolerance, alpha):
     """Return the paper's residuals against their limits."""
     pull = np.linalg.norm(2 * node.multipliers.sum(axis=0))
     length = max(np.linalg.norm(node.theta), np.linalg.norm(node.mean))
     return node.primal < tolerance * length, node.dual < tolerance * max(pull, 1)
 
 
-def optimal_clauses(node, before, tolerance):
+def optimal_clauses(node, before, tolerance, alpha):
     """Return distance from the neighbours and slope against their limits.
 
     The slope is that of the quadratic itself, not of the proximal step, and meets the
     multipliers as they would be without over-relaxation.
     """
-    apart = np.linalg.norm(node.theta - node.links.heard, axis=1)
-    unrelaxed = before + (node.multipliers - before) / node.scheme.alpha
+    apart = np.linalg.norm(node.theta - node.received, axis=1)
+    unrelaxed = before + (node.multipliers - before) / alpha
     slope = node.problem.A @ (node.theta - node.problem.b)
     pull = np.linalg.norm(2 * node.multipliers.sum(axis=0))
     length = max(np.linalg.norm(node.theta), np.linalg.norm(node.mean))
@@ -94,12 +95,12 @@ def test_a_node_is_satisfied_by_the_stated_lengths(rule, scheme, clauses):
     tolerance, verdicts = 0.02, []
     last = {i: (math.inf, np.zeros((2, 2))) for i in range(5)}
 
-    def watch(t, nodes):
-        for node in nodes:
+    def watch(t, run):
+        for node in nodes_of(run):
             f, (previous, before) = node.objective, last[node.index]
             steady = abs(f - previous) < tolerance * max(abs(f), 1)
-            verdicts.append((steady, *clauses(node, before, tolerance)))
-            last[node.index] = f, node.multipliers.copy()
+            verdicts.append((steady, *clauses(node, before, tolerance, run.edges.alpha)))
+            last[node.index] = f, node.multipliers
             assert node.satisfied == all(verdicts[-1])
 
     settings = {"scheme": scheme, "stopping": rule, "tolerance": tolerance}

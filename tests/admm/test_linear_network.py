@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 
-import numpy as np
 import pytest
 
 from dadmm import Topology, solve
@@ -29,9 +28,8 @@ def test_every_scheme_finds_the_optimum_of_all_rows(name, scheme, graph):
     """To 1e-6; f_i is a plain sum over rows, alpha is shared evenly by the nodes."""
     problems, best = network(name, len(GRAPHS[graph]))
 
-    def watch(t, nodes):
-        near = distance(np.array([node.theta for node in nodes]), best) < 1e-7
-        return "signal" if near else None
+    def watch(t, run):
+        return "signal" if distance(run.theta, best) < 1e-7 else None
 
     eta0 = 0.3 if name.startswith("logistic") else 4.0
     result = solve(

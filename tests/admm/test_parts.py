@@ -75,11 +75,10 @@ def test_private_parts_are_never_sent():
     problems = [Varying(*pair) for pair in zip(X, y, strict=True)]
     seen = []
 
-    def watch(t, nodes):
-        for node in nodes:
-            assert node.links.said.shape == (2, D)
-            assert_array_equal(node.links.said, np.tile(node.theta[:D], (2, 1)))
-            seen.append(node.theta[D])
+    def watch(t, run):
+        assert run.exchange.out.numbers.shape == (2 * N, D)
+        assert_array_equal(run.exchange.out.numbers, np.repeat(run.theta[:, :D], 2, 0))
+        seen.extend(run.theta[:, D])
 
     result = dadmm.solve(
         problems, topology.build("ring", N), tolerance=0, max_iter=5, callbacks=[watch]

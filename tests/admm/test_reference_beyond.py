@@ -31,9 +31,9 @@ def assert_follows(case, scheme, settings):
     """Assert that every iteration of the library is the reference's."""
     thetas, multipliers = [], []
 
-    def keep(t, nodes):
-        thetas.append([node.theta for node in nodes])
-        multipliers.append(np.concatenate([node.multipliers for node in nodes]))
+    def keep(t, run):
+        thetas.append(run.theta)
+        multipliers.append(run.by_edge(run.state.multipliers))
 
     more = {"record_edges": True, "callbacks": [keep]}
     history = solve(case, scheme, settings, LAST, **more).history

@@ -55,8 +55,8 @@ def test_a_fixed_penalty_over_relaxed_is_the_textbooks(graph, alpha):
     problems, topology = quadratics(6, size=3), getattr(Topology, graph)(6)
     seen = []
 
-    def watch(t, nodes):
-        seen.append([node.theta for node in nodes])
+    def watch(t, run):
+        seen.append(run.theta)
 
     settings = {"scheme": "fixed", "relaxation": alpha, "tolerance": 0}
     solve(problems, topology, max_iter=30, callbacks=[watch], **settings)

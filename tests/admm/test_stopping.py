@@ -9,55 +9,65 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Topology
-from dadmm.admm import stopping
-from dadmm.admm.stopping import (
-    PATIENCE,
-    REQUESTS,
-    GlobalStopping,
-    Part,
-    Progress,
-    Rule,
-    StopState,
-)
+from dadmm.admm.stopping import PATIENCE, REQUESTS, Measured, Rule
 from dadmm.core.errors import ConfigError
-from tests.support.agreement import agree
+from dadmm.exchange.gates import Turn
+from dadmm.exchange.wire import Box
+from tests.support.agreement import RULE, agree
+from tests.support.engine import stopping
 from tests.support.problems import distances, random_graph
 
-# At tolerance 0.1 a node is content with this: all lengths are half of their limits.
-CALM = Progress(
-    objective=10.0,
-    objective_previous=10.5,
-    primal=0.5,
-    dual=0.5,
-    theta=10.0,
-    mean=10.0,
-    multipliers=10.0,
-    parts=(Part(0.5, 0.5, theta=10.0, mean=10.0, multipliers=10.0, size=4),),
-)
+# At tolerance 0.1 a node is satisfied with this: all lengths are half of their limits.
+CALM = {
+    "objective": 10.0,
+    "previous": 10.5,
+    "primal": 0.5,
+    "dual": 0.5,
+    "theta": 10.0,
+    "mean": 10.0,
+    "multipliers": 10.0,  # 2 lambda_i
+    "disagreement": 0.5,
+    "residual": 0.5,
+}
+STILL = CALM | {"previous": 10.0, "primal": 0.0, "dual": 0.0}
+STILL |= {"disagreement": 0.0, "residual": 0.0}
 
 
-def changed(now, **change):
-    """Return the progress with other lengths, of the whole and of its one part."""
-    whole = {k: v for k, v in change.items() if k in Progress._fields}
-    part = {k: v for k, v in change.items() if k in Part._fields}
-    return now._replace(**whole, parts=(now.parts[0]._replace(**part),))
+def holds(rule, *parts, size=4):
+    """Return the verdict of a node; numbers of the whole are those of the first part.
 
-
-STILL = changed(
-    CALM, objective_previous=10.0, primal=0.0, dual=0.0, disagreement=0.0, residual=0.0
-)
+    The quick form must agree with the multiples of the limits.
+    """
+    rows = [
+        [part[name] for part in parts]
+        for name in ("theta", "mean", "multipliers", "disagreement", "residual")
+    ]
+    rows[2] = [length / 2.0 for length in rows[2]]
+    lengths, first = np.array(rows)[:, :, None], parts[0]
+    now = Measured(
+        *(np.array([first[name]]) for name in ("objective", "previous")),
+        *(np.array([first[name]]) for name in ("primal", "dual")),
+        lengths=np.concatenate([lengths[:, 0], np.zeros((2, 1))]),
+        parts=lengths,
+    )
+    sizes = np.sqrt(np.full((len(parts), 1), float(size)))
+    (found,) = rule.met(now, sizes).tolist()
+    verdict = rule.verdict(now, sizes)
+    multiples = np.array(verdict[:3])
+    assert found == np.all((multiples < 1.0) | np.isnan(multiples))
+    return found
 
 
 @pytest.mark.parametrize(
     ("change", "residuals", "objective"),
     [
         ({}, True, True),
-        ({"objective_previous": 11.0}, False, False),  # |change| = 0.1 |f| exactly
-        ({"objective_previous": 9.0}, False, False),
-        ({"objective_previous": math.inf}, False, False),  # there is none at t = 1
-        ({"objective": -10.0, "objective_previous": -10.5}, True, True),
-        ({"objective": 0.0, "objective_previous": 0.09}, True, True),  # |f| below 1
-        ({"objective": 0.0, "objective_previous": 0.11}, False, False),
+        ({"previous": 11.0}, False, False),  # |change| = 0.1 |f| exactly
+        ({"previous": 9.0}, False, False),
+        ({"previous": math.inf}, False, False),  # there is none at t = 1
+        ({"objective": -10.0, "previous": -10.5}, True, True),
+        ({"objective": 0.0, "previous": 0.09}, True, True),  # |f| below 1
+        ({"objective": 0.0, "previous": 0.11}, False, False),
         ({"primal": 1.0}, False, True),
         ({"primal": 1.0, "theta": 10.1}, True, True),
         ({"primal": 1.0, "mean": 10.1}, True, True),
@@ -69,18 +79,18 @@ STILL = changed(
 )
 def test_each_clause_counts_and_is_strict(change, residuals, objective):
     """A length at its limit is too long, though the paper looks at f only."""
-    now = changed(CALM, **change)
+    now = CALM | change
 
-    assert Rule("residuals", 0.1).holds(now) is residuals
-    assert Rule("objective", 0.1).holds(now) is objective
+    assert holds(Rule("residuals", 0.1), now) is residuals
+    assert holds(Rule("objective", 0.1), now) is objective
 
 
 @pytest.mark.parametrize(
-    ("change", "holds"),
+    ("change", "expected"),
     [
         ({}, True),
-        ({"objective_previous": 11.0}, False),  # |change| = 0.1 |f| exactly
-        ({"objective_previous": math.inf}, False),  # there is none at t = 1
+        ({"previous": 11.0}, False),  # |change| = 0.1 |f| exactly
+        ({"previous": math.inf}, False),  # there is none at t = 1
         ({"disagreement": 1.0}, False),
         ({"disagreement": 1.0, "theta": 10.1}, True),
         ({"disagreement": 1.0, "mean": 10.1}, True),
@@ -90,9 +100,9 @@ def test_each_clause_counts_and_is_strict(change, residuals, objective):
         ({"primal": 99.0, "dual": 99.0}, True),  # the paper's lengths do not count
     ],
 )
-def test_each_clause_of_optimality_counts_and_is_strict(change, holds):
+def test_each_clause_of_optimality_counts_and_is_strict(change, expected):
     """Relative to theta and to the multipliers; with no absolute part."""
-    assert Rule("optimality", 0.1, 0.0).holds(changed(CALM, **change)) is holds
+    assert holds(Rule("optimality", 0.1, 0.0), CALM | change) is expected
 
 
 @pytest.mark.parametrize("name", ["disagreement", "residual"])
@@ -102,23 +112,21 @@ def test_the_absolute_tolerance_is_per_entry_and_adds_to_the_relative(
     name, length, size
 ):
     """Its limit is the root of the size; alone it decides where the optimum is zero."""
-    lengths = {"theta": length, "mean": length, "multipliers": length, "size": size}
-    now = changed(STILL, **lengths)
+    now = STILL | {"theta": length, "mean": length, "multipliers": length}
     rule, limit = Rule("optimality", 0.1, 0.01), 0.01 * math.sqrt(size) + 0.1 * length
 
-    assert rule.holds(changed(now, **{name: 0.999 * limit}))
-    assert not rule.holds(changed(now, **{name: 1.001 * limit}))
+    assert holds(rule, now | {name: 0.999 * limit}, size=size)
+    assert not holds(rule, now | {name: 1.001 * limit}, size=size)
 
 
 def test_every_part_counts_by_itself():
     """A large mean must not hide that the directions still disagree."""
-    (calm,) = CALM.parts
-    large = calm._replace(theta=1e6, mean=1e6, disagreement=1.0)
-    small = calm._replace(theta=1.0, mean=1.0, disagreement=1.0)
+    large = CALM | {"theta": 1e6, "mean": 1e6, "disagreement": 1.0}
+    small = CALM | {"theta": 1.0, "mean": 1.0, "disagreement": 1.0}
     rule = Rule("optimality", 0.1)
 
-    assert rule.holds(CALM._replace(parts=(calm, large)))
-    assert not rule.holds(CALM._replace(parts=(calm, large, small)))
+    assert holds(rule, CALM, large)
+    assert not holds(rule, CALM, large, small)
 
 
 @pytest.mark.parametrize("tolerance", [-1e-3, math.inf, math.nan])
@@ -129,9 +137,10 @@ def test_unusable_rules_are_refused(tolerance):
         Rule("never", 0.1)
 
 
-def run(topology, content, requests=()):
+def run(topology, content, requests=(), together=False):
     """Return when and why each node is done, and how quiet it was (t, n_nodes)."""
-    return agree([topology.neighbours], topology.diameter, content, requests)
+    rounds = [topology.neighbours]
+    return agree(rounds, topology.diameter, content, requests, together)
 
 
 def expected_quiet(content, apart):
@@ -193,9 +202,12 @@ def test_all_nodes_stop_after_the_same_iteration_for_the_same_reason(seed):
     assert ends == [end] * len(topology)
     if end is not None and end[1] == "converged":
         assert content[: end[0] - topology.diameter].all(axis=1).any()
+    one_process, same = run(topology, content, requests, together=True)
+    assert_array_equal(same, quiet)
+    assert requests or one_process == ends
 
 
-def test_of_a_round_the_gravest_wish_counts():
+def test_of_a_round_the_largest_request_counts():
     """A signal takes precedence over the time limit; later requests are late."""
     content = np.zeros((20, 6), dtype=bool)
     both = [(3, 0, "max_seconds"), (4, 5, "signal")]
@@ -205,35 +217,65 @@ def test_of_a_round_the_gravest_wish_counts():
     assert run(Topology.chain(6), content, late)[0] == [(10, "max_seconds")] * 6
 
 
-def test_a_wish_is_fulfilled_once_and_leaves_the_verdict_alone():
+def test_a_request_is_carried_out_once_and_leaves_the_verdict_alone():
     """So that a run that was saved, or stopped and resumed, converges as it would."""
-    mine = StopState(streak=6, quiet_count=3.0, stop_at=40.0)
+    mine = stopping(Rule(), reach=5)
+    mine._words["quiet_count"], mine._words["stop_at"] = 3, 40
+    before = mine.state.header.copy()
 
-    asked = stopping.add_request(
-        stopping.add_request(mine, 7, "save", 5), 11, "signal", 5
+    mine.request(7, "save")
+    mine.request(11, "signal")
+
+    assert mine.due_request(14) == ""
+    assert mine.due_request(15) == "save"
+    assert mine.due_request(15) == ""
+    assert (mine._words["quiet_count"], mine._words["stop_at"]) == (3, 40)
+    assert mine.due_request(20) == "signal"
+    assert_array_equal(mine.state.header, before)
+
+
+@pytest.mark.parametrize("agreement", ["neighbours", "global"])
+def test_a_stopping_state_that_is_saved_continues_as_it_was(agreement):
+    """All numbers of `save` come back, whatever happened before."""
+    content = np.random.default_rng(0).random(100) < 0.8
+    one, other = (
+        stopping(RULE, exchange=None if agreement == "neighbours" else Votes())
+        for _ in range(2)
     )
+    for t, satisfied in enumerate(content.tolist(), start=1):
+        one.work.objective[...] = 0.0 if satisfied else 1.0
+        one.judge(Box(0, 1), Turn(t))
+    saved = one.save()
+    other.restore(saved[None])
 
-    assert stopping.due_request(asked, 14, 5) == ("", asked)
-    request, left = stopping.due_request(asked, 15, 5)
-    assert request == "save"
-    assert left == stopping.add_request(mine, 11, "signal", 5)
-    assert stopping.due_request(left, 20, 5) == ("signal", mine)
+    assert_array_equal(other.save(), saved)
+    assert np.isfinite(saved).sum() > 64
 
 
-def test_the_council_waits_until_all_are_content_in_a_row():
-    global_stopping = GlobalStopping(Rule("residuals", 0.1))
+class Votes:
+    """An exchange of one node."""
+
+    def post(self, name, rows):
+        self.rows = rows
+
+    def read(self, name):
+        return self.rows
+
+
+def test_global_stopping_waits_until_all_are_satisfied_in_a_row():
+    together = stopping(Rule("residuals", 0.1), exchange=Votes())
     votes = [[1, 1]] * 3 + [[1, 0]] + [[1, 1]] * 4
 
-    heard = [global_stopping.update(np.array(row, dtype=float)) for row in votes]
+    heard = [together.update(np.array(row, dtype=float)) for row in votes]
 
     assert heard == [False] * 7 + [True]
 
 
-def test_the_council_of_the_paper_looks_at_the_sum_of_objectives():
+def test_global_stopping_of_the_paper_uses_the_sum_of_objectives():
     """Nodes may still move against each other; the first sum has none before it."""
-    global_stopping = GlobalStopping(Rule("objective", 0.1))
+    together = stopping(Rule("objective", 0.1), exchange=Votes())
     votes = [[50, 50], [70, 31], [20, 82], [60, 41], [10, 91], [0, 150]]
 
-    heard = [global_stopping.update(np.array(row, dtype=float)) for row in votes]
+    heard = [together.update(np.array(row, dtype=float)) for row in votes]
 
     assert heard == [False] * 4 + [True, False]

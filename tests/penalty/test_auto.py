@@ -99,25 +99,20 @@ def test_without_any_curvature_eta0_takes_its_place():
 )
 def test_both_ends_come_to_the_same_start(mine, theirs, agreed):
     scheme, anchors = build("auto"), np.zeros((1, 2))
-    state = scheme.init(1)
 
-    one = scheme.start(
-        state._replace(eta=np.array([mine])), np.array([theirs]), anchors
-    )
-    other = scheme.start(
-        state._replace(eta=np.array([theirs])), np.array([mine]), anchors
-    )
+    one = scheme.start({"eta": np.array([mine])}, np.array([theirs]), anchors)
+    other = scheme.start({"eta": np.array([theirs])}, np.array([mine]), anchors)
 
-    assert_array_equal(one.eta, other.eta)
-    assert_allclose(one.eta, [agreed], rtol=1e-14)
+    assert_array_equal(one["eta"], other["eta"])
+    assert_allclose(one["eta"], [agreed], rtol=1e-14)
 
 
 def iterations(problems, topology, reached, cap, **settings):
     """Return after how many iterations all nodes have reached something."""
     taken = []
 
-    def watch(t, nodes):
-        if not taken and reached(np.array([node.theta for node in nodes])):
+    def watch(t, run):
+        if not taken and reached(run.theta):
             taken.append(t)
         return "signal" if taken else None
 

@@ -11,9 +11,23 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm.core.errors import ConfigError
+from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES, build, equations
 
 STEP = 2.0**-52  # the relative step of float64
+
+
+def tau(*nodes):
+    """Return tau of each edge of nodes with (f_i, f_i at its probes), flat."""
+    nodes = sorted(nodes, key=lambda node: len(node[1]))
+    every = [np.append(own, probes) for own, probes in nodes]
+    return equations.tau(
+        np.array([own for own, _ in nodes], dtype=float),
+        np.concatenate([np.asarray(probes, dtype=float) for _, probes in nodes]),
+        np.array([f.min() for f in every]),
+        np.array([f.max() for f in every]),
+        Incidence(np.array([len(probes) for _, probes in nodes])),
+    )
 
 
 def tau_by_hand(own, f_probe):
@@ -28,12 +42,9 @@ def tau_by_hand(own, f_probe):
 
 
 @pytest.mark.parametrize("value", [0.0, 2.0, -1e300, 1e-300])
-def test_kappa_is_one_when_all_objectives_agree(value):
-    """The paper's 0/0 means that nobody is better."""
-    f = np.full(3, value)
-
-    assert_array_equal(equations.kappa(f, value, value), np.ones(3))
-    assert_array_equal(equations.tau(value, f), np.zeros(3))
+def test_tau_is_zero_when_all_objectives_agree(value):
+    """The paper's 0/0 means that no neighbour is better."""
+    assert_array_equal(tau((value, [value] * 3)), np.zeros(3))
 
 
 @pytest.mark.parametrize("scale", [1.0, -1.0, 1e-200, 3e150, -7e9])
@@ -41,7 +52,7 @@ def test_rounding_noise_is_no_difference(scale):
     """A few last bits must not become a penalty, whatever the scale and sign of f."""
     f_probe = scale * np.array([1.0, 1 + 8 * STEP, 1 - 64 * STEP, 1 + 1e-13])
 
-    assert_array_equal(equations.tau(scale, f_probe), np.zeros(4))
+    assert_array_equal(tau((scale, f_probe)), np.zeros(4))
 
 
 @pytest.mark.parametrize("scale", [1.0, -1.0, 1e-200, 3e150])
@@ -49,8 +60,8 @@ def test_a_small_true_difference_counts_in_full(scale):
     """Only the order of the objectives matters, not how far apart they are."""
     better, worse = scale - abs(scale) * 1e-11, scale + abs(scale) * 1e-11
 
-    assert_allclose(equations.tau(scale, np.array([better])), [1.0])
-    assert_allclose(equations.tau(scale, np.array([worse])), [-0.5])
+    assert_allclose(tau((scale, [better])), [1.0])
+    assert_allclose(tau((scale, [worse])), [-0.5])
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -59,10 +70,50 @@ def test_tau_is_the_ratio_of_kappas(seed):
     rng = np.random.default_rng(seed)
     own, *f_probe = rng.normal(size=rng.integers(2, 9)) + rng.choice([-10, 0, 10])
 
-    found = equations.tau(own, np.array(f_probe))
+    found = tau((own, f_probe))
 
     assert found.shape == (len(f_probe),)
     assert_allclose(found, tau_by_hand(own, f_probe), rtol=1e-11, atol=1e-13)
+
+
+def test_tau_of_a_node_does_not_depend_on_other_nodes():
+    """Bit for bit, also where another node's objectives are all equal."""
+    rng = np.random.default_rng(0)
+    nodes = [(rng.normal(), rng.normal(size=d)) for d in (0, 1, 1, 3, 3, 9)]
+    nodes.insert(3, (2.0, np.full(3, 2.0)))
+
+    assert_array_equal(tau(*nodes), np.concatenate([tau(node) for node in nodes]))
+
+
+def test_kappa_is_one_at_the_least_and_two_at_the_largest_objective():
+    assert_array_equal(equations.kappa(np.array([3.0, 4.0, 7.0]), 3.0, 4.0), [1, 1.25, 2])
+
+
+def test_adapted_penalties_are_eta0_where_an_edge_is_not_active():
+    tau, active = np.array([-0.5, 0.25, 1.0]), np.array([True, True, False])
+
+    assert_array_equal(equations.adapt(8.0, tau, active), [4.0, 10.0, 8.0])
+    assert_array_equal(equations.adapt(8.0, tau, False), [8.0] * 3)
+
+
+def test_combined_penalties_move_only_out_of_balance():
+    """Equation (12): eta (1 + tau) 2 or 1/2; else unchanged; eta0 if not active."""
+    eta, tau = np.full(4, 8.0), np.array([0.5, 0.5, 0.5, 0.5])
+    factor, active = np.array([2.0, 0.5, 1.0, 2.0]), np.array([1, 1, 1, 0], dtype=bool)
+
+    assert_array_equal(equations.combine(eta, tau, factor, 3.0, active), [24, 6, 8, 3])
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_tau_stays_between_minus_one_half_and_one(scale):
+    """So that one step of AP changes a penalty by a factor of two at most."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        own, *f_probe = scale * rng.standard_cauchy(size=rng.integers(2, 6))
+        found = tau((own, f_probe))
+
+        assert np.all((found >= -0.5) & (found <= 1.0))
+        assert np.all(np.sign(found) == np.sign(own - np.array(f_probe)))
 
 
 @pytest.mark.parametrize(
@@ -81,12 +132,14 @@ def test_tau_is_the_ratio_of_kappas(seed):
 def test_balance_doubles_or_halves_beyond_the_ratio(primal, dual, factor):
     """Both comparisons are strict, so nothing moves at the ratio or when all is 0."""
     assert equations.balance(primal, dual, 10.0) == factor
+    rows = equations.balance(np.array([primal, 1.0]), np.array([dual, 1.0]), 10.0)
+    assert_array_equal(rows, [factor, 1.0])
 
 
 def grow(spent, change, *, budget=5.0, growths=0.0, decay=0.5, trigger=0.1):
     """Return the budget and growths of one edge with T = 5."""
     edge = np.array([budget]), np.array([growths]), np.array([spent])
-    new, count = equations.grow(*edge, change, 5.0, decay, trigger)
+    new, count = equations.grow(*edge, np.array([change]), 5.0, decay, trigger)
     return new[0], count[0]
 
 

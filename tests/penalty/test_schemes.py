@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from benchmarks.shared.schemes import SCHEMES, build
-from dadmm.core.interfaces import Edges, Observation
+from dadmm.core.interfaces import Observation
+from dadmm.graphs.incidence import Incidence
 
 TIMED = ("vp", "ap", "vp_ap")  # adapt while t < t_max
 WORSE_AND_BETTER = (3.0, 1.0)  # f at two probes; with f_i = 2, tau is -1/4 and 1/2
@@ -21,132 +23,173 @@ def scheme(request):
     return build(request.param)
 
 
-def agreeing(degree, size=4):
-    """Return edges whose ends agree and have never pulled at each other."""
-    theta, calm = np.ones(size), np.zeros((degree, size))
-    rows, eta = np.ones((degree, size)), np.full(degree, 10.0)
-    return Edges(theta, rows, rows, rows, calm, calm, eta, theta, 20.0 * degree)
-
-
 def sight(t=2, own=2.0, before=2.0, f_probe=WORSE_AND_BETTER, primal=1.0, dual=1.0):
-    """Return a sighting; the residuals are balanced unless said."""
-    edges = agreeing(len(f_probe))
-    return Observation(t, own, before, np.array(f_probe), primal, dual, edges)
+    """Return an observation of one node whose ends agree; see `observe`."""
+    degree, size = len(f_probe), 4
+    calm = np.zeros((degree, size))
+    ones = dict.fromkeys(("sent", "received", "anchors"), np.ones((degree, size)))
+    node = {
+        "t": t, "objective": own, "previous": before, "probes": f_probe,
+        "primal": primal, "dual": dual, "theta": np.ones(size),
+        "centre": np.ones(size), "weight": 20.0 * degree, **ones, "drift": calm,
+        "multipliers": calm, "eta": np.full(degree, 10.0),
+    }  # fmt: skip
+    return observe([node])
 
 
-def jump(rng, degree, size=4):
-    """Return edges that are anywhere, by as much as a factor of 1e6."""
-    far = np.exp(3 * rng.normal(size=(4, degree, 1)))
-    rows = far * rng.normal(size=(4, degree, size))
-    theta, centre = rng.normal(size=(2, size))
-    eta, weight = np.exp(rng.normal(size=degree)), np.exp(rng.normal())
-    said = np.tile(theta, (degree, 1))
-    return Edges(theta, said, *rows, eta, centre, weight)
+def observe(nodes, global_residuals=None):
+    """Return what nodes know together; each is a dict of its own numbers and rows."""
+    degrees = [len(node["probes"]) for node in nodes]
+    every = [np.append(node["objective"], node["probes"]) for node in nodes]
+    found = {"f_min": [f.min() for f in every], "f_max": [f.max() for f in every]}
+    for name in ("objective", "previous", "primal", "dual", "weight"):
+        found[name] = [node[name] for node in nodes]
+    for name in ("theta", "centre"):
+        found[name] = [node[name] for node in nodes]
+    for name in ("probes", "sent", "received", "anchors", "drift", "multipliers"):
+        found[name] = np.concatenate([node[name] for node in nodes])
+    found["eta"] = np.concatenate([node["eta"] for node in nodes])
+    return Observation(
+        t=nodes[0]["t"],
+        incidence=Incidence(np.array(degrees)),
+        **{name: np.array(rows, dtype=float) for name, rows in found.items()},
+        global_residuals=global_residuals,
+    )
 
 
-def wander(seed, degree=3, n=80):
-    """Return random observations in order, as a node might have them."""
+def wander(seed, degree=3, n=80, size=4):
+    """Return random numbers of one node in order, by as much as a factor of 1e6."""
     rng = np.random.default_rng(seed)
     own = rng.normal(size=n + 1).cumsum()
     for t in range(1, n + 1):
-        before = own[t - 1] if t > 1 else math.inf
-        f_probe = own[t] + rng.normal(size=degree)
-        obs = sight(t, own[t], before, f_probe, *np.exp(4 * rng.normal(size=2)))
-        network = (obs.dual, obs.primal) if t > 1 else None
-        yield obs._replace(edges=jump(rng, degree), global_residuals=network)
+        far = np.exp(3 * rng.normal(size=(4, degree, 1)))
+        rows = far * rng.normal(size=(4, degree, size))
+        theta, centre = rng.normal(size=(2, size))
+        primal, dual = np.exp(4 * rng.normal(size=2))
+        yield {
+            "t": t, "objective": own[t], "previous": own[t - 1] if t > 1 else math.inf,
+            "probes": own[t] + rng.normal(size=degree), "primal": primal, "dual": dual,
+            "theta": theta, "centre": centre, "weight": np.exp(rng.normal()),
+            "sent": np.tile(theta, (degree, 1)), "received": rows[0],
+            "anchors": rows[1], "drift": rows[2], "multipliers": rows[3],
+            "eta": np.exp(rng.normal(size=degree)),
+        }  # fmt: skip
 
 
-def begin(scheme, degree):
-    """Return the state before iteration 1, after meeting neighbours like oneself."""
-    state = scheme.init(degree)
-    return scheme.start(state, state.eta, np.ones((degree, 4)))
+def together(*nodes):
+    """Return the observations of several nodes that `wander`, in order."""
+    for t, each in enumerate(zip(*nodes, strict=True), start=1):
+        yield observe(each, (1.0 + t % 7, 30.0 / t) if t > 1 else None)
+
+
+def begin(scheme, *degrees):
+    """Return the state before iteration 1; the neighbours propose the same."""
+    incidence = Incidence(np.array(degrees))
+    state = scheme.init(incidence, np.full(len(degrees), math.nan), 2)
+    return scheme.start(state, state["eta"], np.ones((sum(degrees), 4)))
 
 
 def arrays(record):
-    """Return all arrays of a state or a sighting, whatever else it remembers."""
-    if isinstance(record, np.ndarray):
-        return [record]
-    if not isinstance(record, tuple):
-        return []
-    return [array for field in record for array in arrays(field)]
+    """Return all arrays of a state or an observation."""
+    fields = record if isinstance(record, dict) else vars(record)
+    return [field for field in fields.values() if isinstance(field, np.ndarray)]
 
 
-def follow(scheme, observations, degree=3):
+def copied(state):
+    """Return a state whose arrays a scheme may overwrite."""
+    return {name: array.copy() for name, array in state.items()}
+
+
+def follow(scheme, observations, *degrees):
     """Return the states of a scheme, the first before iteration 1."""
-    states = [begin(scheme, degree)]
+    states = [begin(scheme, *(degrees or (3,)))]
     for obs in observations:
-        states.append(scheme.update(states[-1], obs))
+        states.append(scheme.update(copied(states[-1]), obs))
     return states
 
 
 @pytest.mark.parametrize("degree", [0, 1, 4])
 def test_a_scheme_starts_from_eta0_on_every_edge(scheme, degree):
-    assert scheme.init(degree).memory is None
+    """Nothing is spent, nothing was raised, and each field has a row for each edge."""
     state = begin(scheme, degree)
 
-    assert_array_equal(state.eta, np.full(degree, scheme.eta0))
-    assert_array_equal(state.spent, np.zeros(degree))
-    budget = scheme.budget0 if "budget0" in scheme.uses else 0.0
-    assert_array_equal(state.budget, np.full(degree, budget))
-    assert_array_equal(state.growths, np.zeros(degree))
-    assert all(field.dtype == np.float64 for field in state[:4])
+    assert_array_equal(state["eta"], np.full(degree, scheme.eta0))
+    assert ("budget" in state) == ("budget0" in scheme.uses)
+    if "budget" in state:
+        assert_array_equal(state["spent"], np.zeros(degree))
+        assert_array_equal(state["budget"], np.full(degree, scheme.budget0))
+        assert_array_equal(state["growths"], np.zeros(degree))
+    for field in arrays(state):
+        assert field.dtype == np.float64
+        assert len(field) == degree
 
 
 def test_equal_objectives_leave_the_penalty_alone(scheme):
     """tau is zero when no neighbour is better, though the paper's formula is 0/0."""
     *_, last = follow(scheme, [sight(t, f_probe=[2.0] * 3) for t in range(1, 9)])
 
-    assert_array_equal(last.eta, np.full(3, scheme.eta0))
-    assert_array_equal(last.spent, np.zeros(3))
+    assert_array_equal(last["eta"], np.full(3, scheme.eta0))
+    assert_array_equal(last.get("spent", 0.0), np.zeros(3))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_penalties_stay_positive_finite_and_bounded(scheme, seed):
     """Whatever a node sees, within 1e-6 to 1e6 times eta0, in float64 rows."""
-    for state in follow(scheme, wander(seed)):
-        for field in state[:4]:
-            assert field.shape == (3,)
+    for state in follow(scheme, together(wander(seed))):
+        for field in arrays(state):
+            assert len(field) == 3
             assert field.dtype == np.float64
             assert np.isfinite(field).all()
-        assert np.all(state.eta >= 1e-6 * scheme.eta0)
-        assert np.all(state.eta <= 1e6 * scheme.eta0)
+        assert np.all(state["eta"] >= 1e-6 * scheme.eta0)
+        assert np.all(state["eta"] <= 1e6 * scheme.eta0)
 
 
-def test_a_scheme_is_pure(scheme):
-    for state, obs in zip(follow(scheme, wander(0)), wander(0), strict=False):
-        given = arrays(state) + arrays(obs)
-        kept = [array.copy() for array in given]
+def test_a_scheme_depends_on_state_and_observation_only(scheme):
+    """And keeps nothing of the observation, whose arrays change later."""
+    observations = list(together(wander(0)))
+    for state, obs in zip(follow(scheme, observations), observations, strict=False):
+        kept = [array.copy() for array in arrays(obs)]
 
-        first, again = scheme.update(state, obs), scheme.update(state, obs)
+        first, again = scheme.update(copied(state), obs), scheme.update(copied(state), obs)
 
-        for array, before in zip(given, kept, strict=True):
+        for array, before in zip(arrays(obs), kept, strict=True):
             assert_array_equal(array, before)
         for one, other in zip(arrays(first), arrays(again), strict=True):
             assert_array_equal(one, other)
-            assert not any(np.shares_memory(one, theirs) for theirs in arrays(obs))
+        for mine in arrays(first):
+            assert not any(np.shares_memory(mine, theirs) for theirs in arrays(obs))
+
+
+def test_nodes_together_have_the_bits_of_each_alone(scheme):
+    """Of several degrees, up to where numpy adds in pairs."""
+    degrees = (1, 1, 2, 5, 5, 11, 40)
+    nodes = [list(wander(k, degree, 20)) for k, degree in enumerate(degrees)]
+
+    states = follow(scheme, together(*nodes), *degrees)
+    alone = [
+        follow(scheme, together(node), degree)
+        for node, degree in zip(nodes, degrees, strict=True)
+    ]
+
+    for t, state in enumerate(states):
+        for name, array in state.items():
+            each = np.concatenate([node[t][name] for node in alone])
+            assert_array_equal(array, each, err_msg=name)
 
 
 def test_edges_may_come_in_any_order(scheme):
     order = np.array([2, 0, 1])
-    observations = list(wander(1))
-    turned = [
-        obs._replace(f_probe=obs.f_probe[order], edges=turn(obs.edges, order))
-        for obs in observations
-    ]
+    names = ("probes", "received", "anchors", "drift", "multipliers", "eta")
+    nodes = list(wander(1))
+    turned = [node | {name: node[name][order] for name in names} for node in nodes]
     # sums over edges in another order are the same but for rounding
     rtol = 1e-9 if scheme == build("node_spectral") else 0.0
 
-    states, others = follow(scheme, observations), follow(scheme, turned)
+    states, others = follow(scheme, together(nodes)), follow(scheme, together(turned))
 
     for state, other in zip(states, others, strict=True):
-        for field, permuted in zip(state[:4], other[:4], strict=True):
-            assert_allclose(permuted, field[order], rtol=rtol)
-
-
-def turn(edges, order):
-    """Return the same edges in another order."""
-    rows = ("received_theta", "anchors", "drift", "multipliers", "eta")
-    return edges._replace(**{name: getattr(edges, name)[order] for name in rows})
+        for name in {"eta", "spent", "budget", "growths"} & set(state):
+            assert_allclose(other[name], state[name][order], rtol=rtol)
 
 
 @pytest.mark.parametrize("name", TIMED)
@@ -156,69 +199,71 @@ def test_the_penalty_moves_while_t_is_below_t_max(name, t_max):
     scheme = build(name, t_max=t_max)
     moving = [sight(t, primal=11.0, dual=1.0 / (t % 3)) for t in range(1, 70) if t % 3]
 
-    states = follow(scheme, moving, degree=2)[1:]
+    states = follow(scheme, moving, 2)[1:]
 
     moved = [obs.t for obs, new in zip(moving, states, strict=True)
-             if np.any(new.eta != 10.0)]  # fmt: skip
+             if np.any(new["eta"] != 10.0)]  # fmt: skip
     assert moved == [t for t in range(1, t_max) if t % 3]
 
 
 def test_vp_doubles_and_halves_by_its_own_residuals():
     """All edges alike, from where they are, whatever the neighbours' objectives."""
-    scheme, state = build("vp", eta0=3.0), build("vp", eta0=3.0).init(2)
+    scheme = build("vp", eta0=3.0)
+    state = begin(scheme, 2)
     for primal, dual, eta in [(11, 1, 6), (11, 1, 12), (1, 1, 12), (1, 11, 6)]:
         state = scheme.update(state, sight(primal=primal, dual=dual))
-        assert_array_equal(state.eta, [eta, eta])
+        assert_array_equal(state["eta"], [eta, eta])
 
 
 @pytest.mark.parametrize("name", ["vp", "vp_ap", "vp_nap"])
 def test_doubling_and_halving_end_at_the_clamp(name):
     scheme = build(name, t_max=1000)
     up = [sight(t, f_probe=[2.0, 2.0], primal=1.0, dual=0.0) for t in range(1, 60)]
-    down = [obs._replace(primal=0.0, dual=1.0) for obs in up]
+    down = [replace(obs, primal=obs.dual, dual=obs.primal) for obs in up]
 
-    assert_array_equal(follow(scheme, up, 2)[-1].eta, [1e7, 1e7])
-    assert_array_equal(follow(scheme, down, 2)[-1].eta, [1e-5, 1e-5])
+    assert_array_equal(follow(scheme, up, 2)[-1]["eta"], [1e7, 1e7])
+    assert_array_equal(follow(scheme, down, 2)[-1]["eta"], [1e-5, 1e-5])
 
 
 def test_ap_follows_tau_from_eta0():
     """A better neighbour pulls harder, and the step is at most a factor of two."""
-    states = follow(build("ap"), [sight(1), sight(2)], degree=2)
+    states = follow(build("ap"), [sight(1), sight(2)], 2)
 
-    assert_allclose(states[1].eta, [10 * 0.75, 10 * 1.5])
-    assert_array_equal(states[2].eta, states[1].eta)
-    for state in follow(build("ap"), wander(3)):
-        assert np.all((state.eta / 10 >= 0.5) & (state.eta / 10 <= 2.0))
+    assert_allclose(states[1]["eta"], [10 * 0.75, 10 * 1.5])
+    assert_array_equal(states[2]["eta"], states[1]["eta"])
+    for state in follow(build("ap"), together(wander(3))):
+        assert np.all((state["eta"] / 10 >= 0.5) & (state["eta"] / 10 <= 2.0))
 
 
 def test_nap_follows_tau_while_the_budget_lasts():
     """It pays |tau| per iteration; at the budget the edge falls back to eta0."""
     scheme = build("nap", budget0=1.0)  # edge 1 pays 1/2, edge 0 only 1/4
-    states = follow(scheme, [sight(t) for t in range(1, 6)], degree=2)
+    states = follow(scheme, [sight(t) for t in range(1, 6)], 2)
 
-    assert_allclose(states[3].spent, [0.75, 1.5])
-    assert_allclose([s.eta[0] for s in states], [10, 7.5, 7.5, 7.5, 10, 10])
-    assert_allclose([s.eta[1] for s in states], [10, 15, 10, 10, 10, 10])
+    assert_allclose(states[3]["spent"], [0.75, 1.5])
+    assert_allclose([s["eta"][0] for s in states], [10, 7.5, 7.5, 7.5, 10, 10])
+    assert_allclose([s["eta"][1] for s in states], [10, 15, 10, 10, 10, 10])
 
 
 @pytest.mark.parametrize("name", ["vp_ap", "vp_nap"])
 def test_combined_schemes_multiply_balance_and_tau(name):
     """From the edge's last penalty; balanced residuals leave it, but tau is paid."""
-    scheme, state = build(name), build(name).init(2)
+    scheme = build(name)
+    state = begin(scheme, 2)
     for primal, dual, eta in [
         (11, 1, [15.0, 30.0]),
         (1, 1, [15.0, 30.0]),
         (1, 11, [5.625, 22.5]),
     ]:
         state = scheme.update(state, sight(primal=primal, dual=dual))
-        assert_allclose(state.eta, eta)
-    paid = 3 if name == "vp_nap" else 0
-    assert_allclose(state.spent, [paid / 4, paid / 2])
+        assert_allclose(state["eta"], eta)
+    if name == "vp_nap":
+        assert_allclose(state["spent"], [3 / 4, 3 / 2])
 
 
 def test_settings_at_the_end_of_their_range_are_allowed(scheme):
     ends = {"budget_trigger": 0.0, "budget_decay": 0.0, "budget0": 0.0, "t_max": 0}
     for settings in (ends, {"budget_trigger": math.inf, "budget0": math.inf}):
-        for state in follow(type(scheme)(**settings), wander(4)):
-            assert np.isfinite(state.eta).all()
-            assert not np.isnan(state.budget).any()
+        for state in follow(type(scheme)(**settings), together(wander(4))):
+            assert np.isfinite(state["eta"]).all()
+            assert not np.isnan(state.get("budget", 0.0)).any()

@@ -1,0 +1,336 @@
+"""The equations of the edges, against loops and the augmented Lagrangian itself."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Sending, Topology
+from dadmm.exchange.gates import Turn
+from dadmm.penalty import build as scheme
+from tests.support.engine import build, nodes_of
+from tests.support.problems import quadratics, random_graph
+
+GRAPHS = {
+    "pair": Topology.chain(2),
+    "star": Topology.star(6),
+    "random": random_graph(np.random.default_rng(3), 9),
+}
+ALL = Turn(1)
+NOISY = Sending(payload="float32")  # neighbours have rounded parameters
+
+
+@pytest.fixture(params=GRAPHS)
+def topology(request):
+    """Return graphs with nodes of one degree, and of several."""
+    return GRAPHS[request.param]
+
+
+def anywhere(topology, size=3, relaxation=1.0, sending=None, seed=0):
+    """Return a run at random parameters, multipliers, anchors and penalties.
+
+    Both ends of an edge have the same anchor and penalty, and opposite multipliers.
+    """
+    policy = scheme("fixed", relaxation=relaxation)
+    more = {} if sending is None else {"sending": sending}
+    run = build(quadratics(len(topology), size), topology, policy, **more)
+    rng, state = np.random.default_rng([seed, size]), run.state
+    (i, j), m = topology.edges.T, len(topology.edges)
+    theta, said = rng.normal(size=(2, len(topology), size))
+    if run.mail.direct:
+        said = theta
+    pull, anchors = rng.normal(size=(2, m, size))
+    multipliers, anchors = pull - pull[topology.reverse], anchors + anchors[
+        topology.reverse
+    ]
+    eta = np.exp(rng.normal(size=m))
+    state.theta[...] = run.work.shared[...] = theta[run.nodes]
+    state.mean[...] = rng.normal(size=(len(topology), size))
+    state.sent[...], state.received[...] = said[i][run.arcs], said[j][run.arcs]
+    state.multipliers[...], state.anchors[...] = multipliers[run.arcs], anchors[run.arcs]
+    state.eta[...] = (eta + eta[topology.reverse])[run.arcs]
+    run.edges.derive()
+    return run
+
+
+def augmented(x, node):
+    """Return what the augmented Lagrangian of node i adds to f_i at x.
+
+    The paper's M-step: multipliers of both directions of an edge pull on theta_i, and
+    each edge's rho_ij of the last iteration holds it twice, from i and from j.
+    """
+    total = 0.0
+    for rho, multiplier, eta in zip(
+        node.anchors, node.multipliers, node.eta, strict=True
+    ):
+        total += 2 * multiplier @ x + eta * np.sum((x - rho) ** 2)
+    return total
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_the_proximal_term_is_the_augmented_one(topology, size):
+    """weight/2 |x - centre|^2 differs from it by a constant, at random points."""
+    run = anywhere(topology, size)
+
+    run.edges.pull()
+
+    points = 3 * np.random.default_rng(9).normal(size=(20, size))
+    for node in nodes_of(run):
+        gaps = [
+            augmented(x, node) - node.weight / 2 * np.sum((x - node.centre) ** 2)
+            for x in points
+        ]
+        assert_allclose(gaps, gaps[0], rtol=0, atol=1e-11 * node.weight)
+        assert node.weight == pytest.approx(2 * math.fsum(node.eta), rel=1e-14)
+
+
+def test_the_centre_is_that_of_the_paper(topology):
+    """(sum_j eta_ij (theta_i + theta_j) - 2 lambda_i) / (2 sum_j eta_ij)."""
+    run = anywhere(topology)
+    run.edges.move(ALL)  # the anchors are the midpoints now
+    run.edges.measure(ALL)
+
+    run.edges.pull()
+
+    for node in nodes_of(run):
+        top = sum(
+            node.eta[k] * (node.theta + node.received[k]) - 2 * node.multipliers[k]
+            for k in range(len(node.eta))
+        )
+        assert_allclose(node.centre, top / (2 * sum(node.eta)), rtol=1e-12)
+
+
+def test_a_node_alone_has_no_proximal_term_and_is_its_own_mean():
+    """Its problem is the centralised one, and its residuals are zero, not 0/0."""
+    run = build(quadratics(1), Topology.chain(1))
+
+    run.edges.pull()
+    run.edges.move(ALL)
+    run.edges.measure(ALL)
+
+    (node,) = nodes_of(run)
+    assert node.weight == 0.0
+    assert_array_equal(node.centre, np.zeros(2))
+    assert_array_equal(node.mean, node.theta)
+    assert (node.primal, node.dual) == (0.0, 0.0)
+    assert (node.disagreement, node.residual) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 1.6])
+def test_an_edge_moves_by_half_the_penalty_times_the_gap(topology, alpha):
+    """Multiplier, midpoint and anchor of each edge; the sum of multipliers too."""
+    run = anywhere(topology, relaxation=alpha)
+    before = nodes_of(run)
+
+    run.edges.move(ALL)
+    run.edges.measure(ALL)
+
+    for node, old in zip(nodes_of(run), before, strict=True):
+        paper = old.multipliers.sum(axis=0)
+        for k, eta in enumerate(old.eta):
+            gap = old.theta - old.received[k]
+            moved = old.multipliers[k] + alpha / 2 * eta * gap
+            rho = (old.theta + old.received[k]) / 2
+            anchor = old.anchors[k] + alpha * (rho - old.anchors[k])
+            assert_allclose(node.multipliers[k], moved, rtol=1e-13, atol=1e-15)
+            assert_allclose(node.midpoints[k], rho, atol=1e-15)
+            assert_allclose(node.anchors[k], anchor, atol=1e-14)
+            assert_allclose(node.drift[k], rho - old.anchors[k], atol=1e-15)
+            paper = paper + alpha / 2 * eta * gap
+        assert_allclose(node.multiplier, paper, rtol=1e-12, atol=1e-13)
+
+
+def test_an_edge_that_is_not_live_does_not_move(topology):
+    """Bit for bit; the live ones move as if all did."""
+    run, full = anywhere(topology, relaxation=1.6), anywhere(topology, relaxation=1.6)
+    old = run.state.choose()
+    live = np.random.default_rng(1).random(len(old.eta)) < 0.5
+
+    run.edges.move(Turn(1, live=live))
+    full.edges.move(ALL)
+
+    for name in ("multipliers", "anchors"):
+        now, start = getattr(run.state, name), getattr(old, name)
+        assert_array_equal(now[~live], start[~live])
+        assert_allclose(now[live], getattr(full.state, name)[live], rtol=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_two_ends_of_an_edge_stay_exactly_opposite(seed):
+    """lambda_ij == -lambda_ji and z_ij == z_ji to the last bit, on any graph."""
+    rng = np.random.default_rng(seed)
+    topology = random_graph(rng, 7)
+    run = anywhere(topology, 5, relaxation=1.6)
+    (i, j), state = topology.edges.T, run.state
+
+    for _ in range(30):
+        theta = rng.normal(size=(7, 5)) * 10.0 ** rng.integers(-8, 8)
+        proposals = 10.0 ** rng.uniform(-5, 7, size=len(i))
+        state.sent[...], state.received[...] = theta[i][run.arcs], theta[j][run.arcs]
+        state.eta[...] = (proposals + proposals[topology.reverse])[run.arcs]
+        run.edges.move(ALL)
+
+    multipliers, anchors = run.by_edge(state.multipliers), run.by_edge(state.anchors)
+    assert_array_equal(multipliers, -multipliers[topology.reverse])
+    assert_array_equal(anchors, anchors[topology.reverse])
+    assert np.abs(multipliers).max() > 0
+
+
+def test_coupled_penalties_are_the_mean_of_the_two_ends():
+    """One number per edge, between the two proposals; without coupling one's own."""
+    topology = Topology.chain(3)
+    for coupling in ("symmetric", "own"):
+        run = build(quadratics(3), topology, scheme("vp"), coupling=coupling)
+        proposals = np.array([1.0, 3.0, 1e-6, 1e6])[run.arcs]
+        run.state.penalty["eta"] = proposals  # with balanced residuals they stay
+        turn = run.mail.write(1)
+        run.exchange.swap()
+        run.work.primal[...] = run.work.dual[...] = 1.0
+
+        run.penalties.adapt(turn)
+
+        mean = [2.0, 2.0, 500000.0000005, 500000.0000005]
+        want = mean if coupling == "symmetric" else [1.0, 3.0, 1e-5, 1e6]
+        assert_array_equal(run.by_edge(run.state.eta), want)
+
+
+def length(vector):
+    """Return the Euclidean length, entry by entry."""
+    return math.sqrt(math.fsum(x * x for x in vector.tolist()))
+
+
+@pytest.mark.parametrize("size", [1, 4])
+def test_residuals_are_those_of_equation_5(topology, size):
+    """|theta - mean|, and the mean penalty times how far the mean has moved.
+
+    The mean is that of the neighbours and leaves the node out.
+    """
+    run = anywhere(topology, size)
+    before = run.by_node(run.state.mean.copy())
+
+    run.edges.pull()
+    run.edges.move(ALL)
+    run.edges.measure(ALL)
+
+    for node, old in zip(nodes_of(run), before, strict=True):
+        degree = len(node.eta)
+        mean = [math.fsum(node.received[:, k]) / degree for k in range(size)]
+        assert_allclose(node.mean, mean, rtol=1e-13, atol=1e-15)
+        assert node.eta_mean == pytest.approx(math.fsum(node.eta) / degree, rel=1e-14)
+        assert node.primal == pytest.approx(length(node.theta - mean), rel=1e-12)
+        dual = node.eta_mean * length(mean - old)
+        assert node.dual == pytest.approx(dual, rel=1e-12)
+    assert_array_equal(run.state.mean, run.work.mean)
+
+
+@pytest.mark.parametrize("sending", [None, NOISY])
+def test_slope_and_disagreement_are_what_the_node_can_know(topology, sending):
+    """Slope ``2 sum_j eta_ij (rho_ij - z_ij)``, and the root mean square difference.
+
+    Where neighbours have other parameters than the node, both count the difference.
+    """
+    run = anywhere(topology, sending=sending)
+
+    run.edges.pull()
+    run.edges.move(ALL)
+    run.edges.measure(ALL)
+
+    for node in nodes_of(run):
+        behind = node.theta - node.sent
+        slope = 2 * sum(
+            eta * (drift + lag)
+            for eta, drift, lag in zip(node.eta, node.drift, behind, strict=True)
+        )
+        assert_allclose(node.slope, slope, rtol=1e-11, atol=1e-12)
+        assert node.residual == pytest.approx(length(slope), rel=1e-11)
+        apart = np.sqrt(((node.theta - node.received) ** 2).mean(axis=0))
+        assert node.disagreement == pytest.approx(length(apart), rel=1e-13)
+        lag = np.sqrt((behind**2).mean(axis=0))
+        assert node.lag == pytest.approx(length(lag), rel=1e-13, abs=0.0)
+        assert_allclose(node.apart, apart + lag, rtol=1e-13)
+        assert (node.lag > 0.0) == (sending is not None)
+
+
+def test_lengths_by_part_add_up(topology):
+    """Squares of the parts of theta sum to that of the whole."""
+    from dadmm.problems import PPCA
+
+    rng = np.random.default_rng(0)
+    problems = [PPCA(rng.normal(size=(9, 4)), 2) for _ in range(len(topology))]
+    run = build(problems, topology)
+
+    run.edges.pull()
+    run.edges.move(ALL)
+    run.edges.measure(ALL)
+
+    assert run.work.parts.shape[1] == 3
+    total = np.sqrt((run.work.parts**2).sum(axis=1))
+    assert_allclose(total, run.work.lengths[:5], rtol=1e-13)
+
+
+def test_influence_is_the_same_at_both_ends(topology):
+    """eta_ij (|rho_ij - z_ij| + |theta_i - theta_j| / 2), bit for bit."""
+    run = anywhere(topology, sending=NOISY)
+    run.edges.move(ALL)
+
+    found = run.by_edge(run.edges.influence())
+
+    want = [
+        node.eta[k] * (length(node.drift[k]) + length(node.sent[k] - theirs) / 2)
+        for node in nodes_of(run)
+        for k, theirs in enumerate(node.received)
+    ]
+    assert_allclose(found, want, rtol=1e-13)
+    assert_array_equal(found, found[topology.reverse])
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.6])
+def test_reflected_edges_are_those_of_r_admm(topology, alpha):
+    """Say 2 theta - c; move by alpha/2 to what has arrived, and not otherwise."""
+    run = anywhere(topology, relaxation=alpha, sending=Sending(drop_probability=0.5))
+    arrived = np.random.default_rng(2).random(len(run.arcs)) < 0.5
+    state, message = run.state, np.empty_like(run.state.sent)
+    before = nodes_of(run)
+
+    run.edges.message(message)
+    state.received[...] = np.random.default_rng(3).normal(size=message.shape)
+    heard, start = state.received.copy(), state.anchors.copy()
+    run.edges.move(Turn(1, arrived=arrived))
+    run.edges.measure(Turn(1, arrived=arrived))
+
+    want = [2 * node.theta - anchor for node in before for anchor in node.anchors]
+    assert_array_equal(run.by_edge(message), want)
+    moved = (1 - alpha / 2) * start + alpha / 2 * heard
+    assert_allclose(state.anchors[arrived], moved[arrived], atol=1e-14)
+    assert_array_equal(state.anchors[~arrived], start[~arrived])
+    assert np.isnan(run.work.dual).all()
+    for node, old in zip(nodes_of(run), before, strict=True):
+        drift = (node.received - old.anchors) / 2
+        far = math.sqrt((drift**2).sum() / len(drift))
+        assert node.primal == pytest.approx(far, rel=1e-12)
+
+
+def test_without_loss_reflected_edges_do_what_multipliers_do():
+    """R-ADMM at loss 0 is ADMM: c_ij is z_ij - lambda_ij / eta_ij."""
+    topology, problems = GRAPHS["random"], quadratics(9)
+    plain = build(problems, topology, scheme("fixed"))
+    lossy = build(
+        problems, topology, scheme("fixed"), Sending(drop_probability=1e-300)
+    )
+    for t in range(1, 20):
+        for run in (plain, lossy):
+            run.edges.pull()
+            run.local.solve()
+            turn = run.mail.write(t)
+            run.exchange.swap()
+            run.mail.read(turn)
+            run.edges.move(turn)
+            run.edges.measure(turn)
+
+    assert_allclose(lossy.theta, plain.theta, atol=1e-10)
+    state = plain.state
+    want = state.anchors - state.multipliers / state.eta[:, None]
+    assert_allclose(lossy.state.anchors, want, atol=1e-10)

@@ -1,0 +1,79 @@
+"""The engine of `dadmm.admm` without `solve`: runs to step through, and their nodes."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+
+from dadmm.admm.build import RunFactory, row_order
+from dadmm.admm.state import Work
+from dadmm.admm.stopping import GlobalStopping, Rule, Stopping
+from dadmm.core.layout import Layout
+from dadmm.exchange.inprocess import InProcessExchange
+from dadmm.exchange.sending import EVERYTHING
+from dadmm.exchange.wire import IDLE
+from dadmm.graphs.incidence import Incidence
+from dadmm.penalty.schemes import Fixed
+
+
+def build(
+    problems, topology, scheme=None, sending=EVERYTHING, schedule=None, **settings
+):
+    """Return an open run of these problems, each from its own start."""
+    hosted = dict(enumerate(problems))
+    starts = {i: hosted[i].init(np.random.default_rng([3, i])) for i in hosted}
+    size = problems[0].layout.shared_size
+    exchange = InProcessExchange(topology, size, row_order(topology, hosted))
+    factory = RunFactory(
+        hosted, starts, scheme or Fixed(), Rule(), sending, **settings
+    )
+    run = factory.build(exchange, topology, schedule)
+    run.open()
+    return run
+
+
+def nodes_of(run):
+    """Return what each node of a run has, in the order of their numbers."""
+    found = []
+    for row in np.argsort(run.nodes).tolist():
+        edges, state, work = run.incidence.edges_of(row), run.state, run.work
+        by_node = {
+            name: getattr(work, name)[row].copy()
+            for name in (*Work.VECTORS, *Work.NUMBERS, "centre", "weight")
+        }
+        by_edge = {
+            name: getattr(state, name)[edges].copy()
+            for name in ("sent", "received", "multipliers", "anchors", "eta")
+        }
+        found.append(
+            SimpleNamespace(
+                index=int(run.nodes[row]),
+                problem=run.local.problems[row],
+                theta=state.theta[row].copy(),
+                satisfied=bool(state.held[row]),
+                disagreement=work.disagreement[row],
+                residual=work.residual[row],
+                drift=work.drift[edges].copy(),
+                midpoints=work.midpoints[edges].copy(),
+                **by_node,
+                **by_edge,
+            )
+        )
+    return found
+
+
+def stopping(rule, degrees=(0,), reach=1, cycle=1, nodes=None, exchange=None):
+    """Return the stopping of nodes of these degrees, with a record of its own."""
+    n, incidence = len(degrees), Incidence(np.array(degrees))
+    state = SimpleNamespace(
+        header=np.full(n, IDLE),
+        objective=np.zeros(n),
+        held=np.zeros(n, dtype=int),
+        streak=np.zeros(n, dtype=int),
+        posted={},
+    )
+    nodes = np.arange(n) if nodes is None else nodes
+    work = Work(n, sum(degrees), 1, 1)
+    given = state, work, rule, nodes, incidence, Layout.of(x=(1,)), reach, cycle
+    return Stopping(*given) if exchange is None else GlobalStopping(exchange, *given)
