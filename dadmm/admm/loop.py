@@ -135,6 +135,7 @@ class Run:
         state.measured[...] = self.work.numbers.T
         state.seconds[...] = self.seconds
         state.traffic[...] = self.exchange.sent
+        state.collectives[...] = self.exchange.collectives
         state.stopping = np.tile(self.stopping.save(), (len(self.nodes), 1))
         return state.choose()
 
@@ -151,6 +152,7 @@ class Run:
         own.header.view(self.mail.out.words.dtype)["requests"] = 0  # of that time
         for name, rows in own.posted.items():
             self.exchange.post(name, rows)
+        self.exchange.collectives[...] = own.collectives
 
     @property
     def seconds(self) -> Matrix:

@@ -58,6 +58,7 @@ class State:
     sending: Arrays = field(metadata=_EDGE)  # of the gates
     traffic: np.ndarray = field(metadata=_EDGE)  # (E, 2) messages and bytes
     stopping: Matrix = field(metadata=_NODE)  # (n, ...) what `Stopping.save` returned
+    collectives: np.ndarray = field(metadata=_RUN)  # (2,) calls and bytes
     idle: np.ndarray = field(metadata=_RUN)  # () iterations in which no edge was used
 
     def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:

@@ -325,7 +325,7 @@ class Stopping:
         self._spell = 1 if rule.name == "optimality" else cycle
         self._now = Measured.of(work.numbers, len(layout.sizes))
         self._last = np.empty_like(work.numbers)  # of the iteration before
-        self._t = 0  # of these numbers; 0 if there are none
+        self._t = 0  # the last iteration that was judged here
         self._idle = IDLE.tobytes() * len(incidence.node), IDLE.tobytes() * len(nodes)
         self._words = state.header.view(HEADER)
         self.standing = Standing(PATIENCE * self._spell, self._delay())
@@ -338,9 +338,9 @@ class Stopping:
         state, work = self.state, self.work
         work.previous[...] = state.objective
         holds = self.rule.met(self._now, self._sizes)
+        self._t = turn.t
         self.standing.enter(turn.t, bool(holds.all()), self._worst)
         self._last[...] = work.numbers
-        self._t = turn.t
         state.held += 1
         state.held *= holds
         state.streak += 1
@@ -408,12 +408,9 @@ class Stopping:
 
         ``t`` is the current iteration or the one before.
         """
-        if t == self._t:
+        now = self._now
+        if t != self._t:
             now = Measured.of(self._last, len(self._sizes))
-        elif t == self._t + 1:
-            now = self._now
-        else:
-            return self.standing.unmet
         verdict = self.rule.verdict(now, self._sizes)
         factors = np.array(verdict[:3])
         factors[np.isnan(factors)] = -np.inf
@@ -445,6 +442,7 @@ class Stopping:
     def restore(self, saved: Matrix) -> None:
         """Continue from what `save` returned, with a row for each node."""
         self.standing.restore(saved[:, : len(self.standing.save())])
+        self._last[...] = self.work.numbers
         self._t = 0
 
     @staticmethod

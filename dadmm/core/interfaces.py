@@ -221,9 +221,8 @@ class Exchange(Protocol):
         ``rows`` are in the order of the numbers of the nodes or edges.
         """
 
-    @property
-    def collectives(self) -> tuple[int, int]:
-        """The number of calls of ``post``, and the bytes of all nodes in them."""
+    collectives: NDArray[np.int64]
+    """(2,) the number of calls of ``post``, and the bytes of all nodes in them."""
 
     def close(self) -> None:
         """Free what the constructor has allocated."""

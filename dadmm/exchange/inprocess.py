@@ -49,7 +49,7 @@ class InProcessExchange:
         ]
         self._node_order = np.argsort(nodes)
         self._posted: dict[str, Matrix] = {}
-        self._calls = self._bytes = 0
+        self.collectives = np.zeros(2, dtype=np.int64)
 
     def all_finished(self, finished: bool) -> bool:
         """Return ``finished``: there is no other process."""
@@ -75,8 +75,7 @@ class InProcessExchange:
     def post(self, name: str, rows: Matrix) -> None:
         """Start to share rows, one per node, with all nodes."""
         self._posted[name] = rows[self._node_order]
-        self._calls += 1
-        self._bytes += rows.nbytes
+        self.collectives += 1, rows.nbytes
 
     def read(self, name: str) -> Matrix:
         """Return the rows posted last."""
@@ -85,11 +84,6 @@ class InProcessExchange:
     def collect(self, rows: Matrix) -> Matrix:
         """Return the rows: this process hosts all nodes."""
         return rows
-
-    @property
-    def collectives(self) -> tuple[int, int]:
-        """The number of calls of ``post``, and the bytes of all nodes in them."""
-        return self._calls, self._bytes
 
     def close(self) -> None:
         """Do nothing: the buffers are ordinary memory."""

@@ -107,7 +107,7 @@ class MPIExchange:
         self._swaps = 0  # with this plan, not yet counted
         self._posted: dict[str, Posted] = {}
         self._open: list[MPI.Request] = []  # collectives under way
-        self._calls = self._bytes = 0
+        self.collectives = np.zeros(2, dtype=np.int64)
 
     def swap(self) -> None:
         """Send every message that has a length, and receive one in return."""
@@ -179,8 +179,7 @@ class MPIExchange:
         own, all_rows = self._posted[name]
         own[...] = rows  # MPI reads it until the request completes
         self._open.append(self._comm.Iallgather(own, all_rows))
-        self._calls += 1
-        self._bytes += all_rows.nbytes
+        self.collectives += 1, all_rows.nbytes
 
     def read(self, name: str) -> Matrix:
         """Return the rows posted before the last swap."""
@@ -262,11 +261,6 @@ class MPIExchange:
         """Messages and bytes to each neighbour so far, (E, 2)."""
         self._count()
         return self._sent
-
-    @property
-    def collectives(self) -> tuple[int, int]:
-        """The number of calls of ``post``, and the bytes of all nodes in them."""
-        return self._calls, self._bytes
 
     def close(self) -> None:
         """Free the requests and the communicator."""

@@ -164,5 +164,9 @@ def _traffic(run: Run) -> Traffic:
     messages, data, silent, lost = counts.T.copy()
     # receivers count lost payloads, so the sender's row is the reverse edge
     return Traffic(
-        messages, data, silent, lost[run.topology.reverse], *run.exchange.collectives
+        messages,
+        data,
+        silent,
+        lost[run.topology.reverse],
+        *run.exchange.collectives.tolist(),
     )
