@@ -106,7 +106,7 @@ def test_a_signal_leaves_the_verdict_alone(tmp_path, at):
     settings = {"max_iter": 400, "tolerance": 0.05}
     whole = ppca(**settings)
 
-    def watch(t, nodes):
+    def watch(t, run):
         return "signal" if t == whole.iterations - at else None
 
     first = ppca(**settings, callbacks=[watch], checkpoints=Checkpoints(tmp_path))
@@ -276,7 +276,7 @@ def test_rows_of_several_sessions_add_up():
 
 def test_the_seconds_of_a_resumed_run_are_of_its_last_session(capsys, monkeypatch):
     clock = itertools.count()  # every phase takes one second
-    monkeypatch.setattr(dadmm.admm.algorithm, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(dadmm.admm.clock, "perf_counter", lambda: next(clock))
     main(*ENDLESS, "--max-iter", 20, "--out", "run")
     first = summary_of("run")["seconds"]
     assert main("--resume", "run", "--max-iter", 23, "--no-quiet") == 0
@@ -297,8 +297,8 @@ def list_as_over_mpi():
 
 
 def killed_after(t, *words):
-    def kill(self, now, nodes):
-        record(self, now, nodes)
+    def kill(self, now, run):
+        record(self, now, run)
         if now == t:
             self.sync()
             raise KeyboardInterrupt

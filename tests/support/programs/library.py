@@ -108,7 +108,7 @@ def check_one_rank_stops_all() -> None:
     """A request of rank 3 at t = 5 is fulfilled by all at the end of the next round."""
     chain = Topology.chain(COMM.size)
     request = {"tolerance": 0.0, "max_iter": 50}
-    mine = [lambda t, nodes: "signal" if t == 5 else None] * (COMM.rank == 3)
+    mine = [lambda t, run: "signal" if t == 5 else None] * (COMM.rank == 3)
     ours = dadmm.solve(OWN, chain, comm=COMM, callbacks=mine, **request)
 
     assert (ours.iterations, ours.reason) == (3 * chain.diameter, "signal")

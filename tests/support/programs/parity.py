@@ -1,6 +1,6 @@
 """Runs over MPI and in one process give the same bits: one node per rank.
 
-Usage: keystone.py GRAPH... Every rank takes part in every run over MPI; then each
+Usage: parity.py GRAPH... Every rank takes part in every run over MPI; then each
 repeats some of the runs by itself, in process, and compares.
 """
 
@@ -13,7 +13,7 @@ from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm.admm.node import COUPLINGS
+from dadmm.admm.penalties import COUPLINGS
 from dadmm.admm.stopping import AGREEMENTS, RULES
 from dadmm.data import shard
 from dadmm.graphs import topology
