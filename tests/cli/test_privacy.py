@@ -123,11 +123,11 @@ def overheard(X, y):
     other = rng.standard_normal((20, X.shape[1])), rng.standard_normal(20)
     known, seen = [], []
 
-    def watch(t, nodes):
-        neighbour = nodes[1]
-        seen.append(neighbour.links.heard[0].copy())
-        (eta,) = neighbour.eta
-        known.append((neighbour.anchors[0] + neighbour.multipliers[0] / eta, 2.0 * eta))
+    def watch(t, run):
+        state = run.state
+        seen.append(state.received[1].copy())
+        eta = state.eta[1]
+        known.append((state.anchors[1] + state.multipliers[1] / eta, 2.0 * eta))
 
     dadmm.solve(
         [problems.LeastSquares(X, y), problems.LeastSquares(*other)],
