@@ -405,7 +405,10 @@ def test_what_should_not_happen_is_not_hidden(monkeypatch):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-NODE = SimpleNamespace(primal=0.5, dual=0.25, objective=123.0)
+RUN = SimpleNamespace(
+    work=SimpleNamespace(primal=[0.5], dual=[0.25], objective=[123.0]),
+    by_node=lambda rows: rows,
+)
 
 
 @pytest.fixture
@@ -420,7 +423,7 @@ def test_the_progress_line_is_rewritten_on_a_terminal(clock, capsys, monkeypatch
     monkeypatch.setenv("COLUMNS", "60")
     line = ProgressLine(max_iter=1000)
     for t in (100, 200):
-        line(t, [NODE])
+        line(t, RUN)
     line.close()
     *shown, wiped, end = capsys.readouterr().err.split("\r")
 
@@ -433,7 +436,7 @@ def test_progress_elsewhere_is_a_line_now_and_then(clock, capsys, monkeypatch):
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
     line = ProgressLine(max_iter=1000)
     for t in range(1, 25):
-        line(t, [NODE])
+        line(t, RUN)
     line.close()
     lines = capsys.readouterr().err.splitlines()
 
