@@ -100,7 +100,7 @@ class Local:
             trial[..., 0, :] = theta
             if self.probe:
                 lead, degree = trial.shape[:-2], trial.shape[-2] - 1
-                rows = probes[block.edges].reshape((*lead, degree, -1))
+                rows = probes[block.edges].reshape(*lead, degree, probes.shape[1])
                 trial[..., 1:, :] = self.layout.whole(rows, theta[..., None, :])
             try:
                 found = block.problem.objectives(trial, stats)

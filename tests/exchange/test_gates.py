@@ -147,13 +147,14 @@ def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("turns", [False, True])
-def test_a_node_alone_sends_nothing(payload, turns):
+@pytest.mark.parametrize("scheme", ["auto", "nap"])
+def test_a_node_alone_sends_nothing(payload, turns, scheme):
     one = Topology.complete(1)
     schedule = Schedule.matchings(one) if turns else None
     sending = Sending(payload=payload, censor=0.1, edge_sleep=0.5, send_every=2)
     (problem,) = quadratics(1)
 
-    result = solve([problem], one, sending=sending, schedule=schedule)
+    result = solve([problem], one, scheme=scheme, sending=sending, schedule=schedule)
 
     assert result.converged
     assert result.traffic.messages == result.traffic.bytes == 0
