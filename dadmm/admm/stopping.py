@@ -271,15 +271,20 @@ class Standing:
             warnings.simplefilter("ignore", RuntimeWarning)  # samples that are all NaN
             self.trail = np.nanmax(saved[:, 2 : 2 + TRAIL], axis=0)
         seen = saved[:, 2 + TRAIL :].reshape(len(saved), 1 + KEPT, -1)
-        self.unmet = max(map(_unmet, seen[:, 0].tolist()))
+        self.unmet = max(map(_unmet, seen[:, 0].tolist()), key=_severity)
         rows = seen[:, 1:].reshape(-1, seen.shape[2])
-        rows = np.unique(rows[~np.isnan(rows[:, 0])], axis=0)
-        self._candidates = [_unmet(row) for row in rows.tolist()]
+        found = {_unmet(row) for row in rows[~np.isnan(rows[:, 0])].tolist()}
+        self._candidates = sorted(found, key=_severity)
 
 
 def _unmet(numbers: Sequence[float]) -> Unmet:
     t, factor, criterion, part, node = numbers
     return Unmet(int(t), factor, int(criterion), int(part), int(node))
+
+
+def _severity(unmet: Unmet) -> tuple[int, float, int]:
+    """Return a key: the latest is worst, then the furthest, then the first node."""
+    return unmet.t, unmet.factor, -unmet.node
 
 
 def stride(t: int) -> int:

@@ -25,6 +25,14 @@ def test_every_way_of_sending_has_the_same_bits():
     assert int(found[2]) >= 15
 
 
+def test_runs_move_from_mpi_to_one_process_and_back(tmp_path):
+    """On graphs whose nodes have different degrees, and with all that a state holds."""
+    ended = mpiexec(6, *program("resume.py"), tmp_path, timeout=200)
+
+    assert ended.code == 0, ended.err
+    assert ended.out == "20 agree\n"
+
+
 def test_the_main_job_writes_the_same_over_mpi(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.edges").write_text("0 1\n2 3\n")
