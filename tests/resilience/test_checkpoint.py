@@ -217,6 +217,18 @@ def test_another_version_is_refused(run, monkeypatch):
     assert said in complaint(run)
 
 
+def test_another_format_is_refused(run):
+    """Such as that of dadmm 0.1.0, whose states had other arrays."""
+    path = checkpoint.path_of(run, 20, 0)
+    about, arrays = checkpoint.read(path)
+    checkpoint.write(path, about | {"format": 2}, arrays)
+
+    assert complaint(run) == (
+        f"the checkpoint {path} has format 2, and this dadmm reads format 3 only; "
+        "resume with the dadmm that wrote it, or start anew"
+    )
+
+
 def main(*words):
     return dadmm.run.main([str(word) for word in words])
 
