@@ -179,9 +179,11 @@ def _update(array: np.ndarray, source: np.ndarray, mask: np.ndarray) -> None:
 
 def _masked(code: Callable[..., None], mask: np.ndarray, *arrays: np.ndarray) -> None:
     """Apply a codec to the rows of a mask."""
-    if mask.any() and mask.all():  # there may be no edge at all
+    if not mask.any():
+        return
+    if mask.all():
         code(*arrays)
-    elif mask.any():
+    else:
         parts = [array[mask] for array in arrays]
         code(*parts)
         for array, part in zip(arrays, parts, strict=True):

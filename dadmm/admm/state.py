@@ -28,38 +28,30 @@ class State:
 
     theta: Matrix = field(metadata=_NODE)  # (n, size)
     mean: Matrix = field(metadata=_NODE)  # (n, m) of the neighbours' theta
-    objective: Vector = field(
-        metadata=_NODE
-    )  # (n,) f_i in the last iteration that was not idle
-    held: np.ndarray = field(
-        metadata=_NODE
-    )  # (n,) iterations in a row that met the rule
-    streak: np.ndarray = field(
-        metadata=_NODE
-    )  # (n,) iterations in a row that were satisfied
-    header: np.ndarray = field(
-        metadata=_NODE
-    )  # (n,) as in the node's messages, see `wire`
-    measured: Matrix = field(
-        metadata=_NODE
-    )  # (n, ...) the numbers of the last iteration
+    # (n,) f_i in the last iteration that was not idle
+    objective: Vector = field(metadata=_NODE)
+    # (n,) iterations in a row that met the rule
+    held: np.ndarray = field(metadata=_NODE)
+    # (n,) iterations in a row that were satisfied
+    streak: np.ndarray = field(metadata=_NODE)
+    # (n,) as in the node's messages, see `wire`
+    header: np.ndarray = field(metadata=_NODE)
+    # (n, ...) the numbers of the last iteration
+    measured: Matrix = field(metadata=_NODE)
     seconds: Matrix = field(metadata=_NODE)  # (n, 4) of each phase
-    posted: Arrays = field(
-        metadata=_NODE
-    )  # rows in collectives that are under way, by name
+    # rows in collectives that are under way, by name
+    posted: Arrays = field(metadata=_NODE)
     sent: Matrix = field(metadata=_EDGE)  # (E, m) theta_i as the neighbour has it
     received: Matrix = field(metadata=_EDGE)  # (E, m) theta_j
     multipliers: Matrix = field(metadata=_EDGE)  # (E, m) lambda_ij
     anchors: Matrix = field(metadata=_EDGE)  # (E, m) z_ij
     eta: Vector = field(metadata=_EDGE)  # (E,) eta_ij, as used
-    penalty: Arrays = field(
-        metadata=_EDGE
-    )  # of the scheme; "eta" is what this end proposes
+    # of the scheme; "eta" is what this end proposes
+    penalty: Arrays = field(metadata=_EDGE)
     sending: Arrays = field(metadata=_EDGE)  # of the gates
     traffic: np.ndarray = field(metadata=_EDGE)  # (E, 2) messages and bytes
-    stopping: Matrix = field(
-        metadata=_NODE
-    )  # (n, ...) what `NeighbourStopping.save` returned
+    # (n, ...) what `NeighbourStopping.save` returned
+    stopping: Matrix = field(metadata=_NODE)
     idle: np.ndarray = field(metadata=_RUN)  # () iterations in which no edge was used
     collectives: np.ndarray = field(metadata=_RUN)  # (2,) calls and bytes
 

@@ -270,15 +270,20 @@ class Standing:
             warnings.simplefilter("ignore", RuntimeWarning)  # samples that are all NaN
             self.trail = np.nanmax(saved[:, 2 : 2 + TRAIL], axis=0)
         seen = saved[:, 2 + TRAIL :].reshape(len(saved), 1 + KEPT, -1)
-        self.unmet = max(map(_unmet, seen[:, 0].tolist()))
+        self.unmet = max(map(_unmet, seen[:, 0].tolist()), key=_severity)
         rows = seen[:, 1:].reshape(-1, seen.shape[2])
-        rows = np.unique(rows[~np.isnan(rows[:, 0])], axis=0)
-        self._candidates = [_unmet(row) for row in rows.tolist()]
+        found = {_unmet(row) for row in rows[~np.isnan(rows[:, 0])].tolist()}
+        self._candidates = sorted(found, key=_severity)
 
 
 def _unmet(numbers: Sequence[float]) -> Unmet:
     t, factor, criterion, part, node = numbers
     return Unmet(int(t), factor, int(criterion), int(part), int(node))
+
+
+def _severity(unmet: Unmet) -> tuple[int, float, int]:
+    """Return a key: the latest is worst, then the furthest, then the first node."""
+    return unmet.t, unmet.factor, -unmet.node
 
 
 def stride(t: int) -> int:
@@ -324,8 +329,7 @@ class NeighbourStopping:
         self._spell = 1 if rule.name == "optimality" else cycle
         self._now = Measured.of(work.numbers, len(layout.sizes))
         self._last = np.empty_like(work.numbers)  # of the iteration before
-        self._t = 0  # of these numbers; 0 if there are none
-        self._current = 0  # of the numbers in `work`
+        self._t = 0  # the last iteration that was judged here
         self._idle = IDLE.tobytes() * len(incidence.node), IDLE.tobytes() * len(nodes)
         self._words = state.header.view(HEADER)
         self.standing = Standing(PATIENCE * self._spell, self._delay())
@@ -338,10 +342,9 @@ class NeighbourStopping:
         state, work = self.state, self.work
         work.previous[...] = state.objective
         holds = self.rule.met(self._now, self._sizes)
-        n_met, self._current = np.count_nonzero(holds), turn.t
+        n_met, self._t = np.count_nonzero(holds), turn.t
         self.standing.enter(turn.t, n_met == len(holds), self._worst)
         self._last[...] = work.numbers
-        self._t = turn.t
         if n_met:
             state.held += 1
             state.held *= holds
@@ -413,12 +416,9 @@ class NeighbourStopping:
 
         ``t`` is the current iteration or the one before.
         """
-        if t == self._t:
+        now = self._now
+        if t != self._t:
             now = Measured.of(self._last, len(self._sizes))
-        elif t == self._current:
-            now = self._now
-        else:
-            return self.standing.unmet
         verdict = self.rule.verdict(now, self._sizes)
         factors = np.array(verdict[:3])
         factors[np.isnan(factors)] = -np.inf
@@ -450,6 +450,7 @@ class NeighbourStopping:
     def restore(self, saved: Matrix) -> None:
         """Continue from what `save` returned, with a row for each node."""
         self.standing.restore(saved[:, : len(self.standing.save())])
+        self._last[...] = self.work.numbers
         self._t = 0
 
     @staticmethod

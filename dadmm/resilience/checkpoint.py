@@ -238,6 +238,12 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays]:
 
 def check(about: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
     """Raise a CheckpointError if a fact is not as expected."""
+    if about.get("format") != FORMAT:
+        raise CheckpointError(
+            f"the checkpoint {path} has format {about.get('format')}, and this dadmm "
+            f"reads format {FORMAT} only; resume with the dadmm that wrote it, or "
+            "start anew"
+        )
     for name, mine in expected.items():
         if about.get(name) != mine:
             remedy = "resume with what it was made with, or start a new run"

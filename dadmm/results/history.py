@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dadmm.admm.loop import Callback, Run
 from dadmm.core.layout import Matrix
-from dadmm.results.rows import EdgeRows, NodeRows, Observe
+from dadmm.results.rows import EdgeRows, Mask, NodeRows, Observe
 
 
 class MemorySink:
@@ -25,10 +25,10 @@ class MemorySink:
             self._first = first
         self._blocks.append(block.copy())
 
-    def rewind(self, t: int, kept: Any) -> None:
+    def rewind(self, t: int, kept: Mask | None) -> None:
         if self._blocks:
-            whole = np.concatenate(self._blocks)
-            self._blocks = [whole[: t + 1 - self._first, kept]]
+            whole = np.concatenate(self._blocks)[: t + 1 - self._first]
+            self._blocks = [whole if kept is None else whole[:, kept]]
 
     def all(self, n_rows: int, n_columns: int) -> NDArray[Any]:
         """Return all rows, (iterations, n_rows, n_columns)."""

@@ -10,6 +10,7 @@ import csv
 import io
 import os
 from collections.abc import Callable, Collection, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -52,12 +53,13 @@ class PartFile:
             self._writer.writerows((t, *key, *row) for key, row in lines)
         self._file.flush()
 
-    def rewind(self, t: int, kept: Mask) -> None:
+    def rewind(self, t: int, kept: Mask | None) -> None:
         """Drop iterations after ``t``; leave out rows not ``kept`` from now on.
 
         Their earlier rows stay, for a resume from an earlier checkpoint.
         """
-        self._keys = [key for key, stays in zip(self._keys, kept, strict=True) if stays]
+        if kept is not None:
+            self._keys = list(compress(self._keys, kept))
         self._file.seek(0)
         self._file.seek(measure(self._file, t)[2])
         self._file.truncate()

@@ -51,8 +51,8 @@ class Sink(Protocol):
     def append(self, first: int, block: NDArray[Any]) -> None:
         """Store (iterations, rows, columns), from iteration ``first`` on."""
 
-    def rewind(self, t: int, kept: Any) -> None:
-        """Drop iterations after ``t``, and the rows that are not ``kept``, an index."""
+    def rewind(self, t: int, kept: Mask | None) -> None:
+        """Drop iterations after ``t``, and rows that are not ``kept``; None is all."""
 
 
 class RowBuffer:
@@ -60,7 +60,6 @@ class RowBuffer:
 
     Parameters
     ----------
-    n_columns : int
     sink : Sink
     start : int
         The iteration before the first.
@@ -68,10 +67,8 @@ class RowBuffer:
         A block older than this is passed on even if it is not full.
     """
 
-    def __init__(
-        self, n_columns: int, sink: Sink, start: int = 0, seconds: float = 2.0
-    ) -> None:
-        self._n_columns, self._sink, self._seconds = n_columns, sink, seconds
+    def __init__(self, sink: Sink, start: int = 0, seconds: float = 2.0) -> None:
+        self._sink, self._seconds = sink, seconds
         self._block = np.empty((0, 0, 0))
         self._used, self._first, self._flushed = 0, start + 1, monotonic()
 
@@ -93,7 +90,7 @@ class RowBuffer:
         """Continue after iteration ``t`` with the rows that are ``kept`` (n_rows,)."""
         self._used = min(self._used, max(t + 1 - self._first, 0))
         self.flush()
-        self._sink.rewind(t, slice(None) if kept is None else kept)
+        self._sink.rewind(t, kept)
         self._first = t + 1
 
     def flush(self) -> None:
@@ -132,7 +129,7 @@ class NodeRows(RowBuffer):
         self._observe = tuple(observe.values())
         self.columns = NODE_COLUMNS + tuple(observe)
         self._run: Run | None = None
-        super().__init__(len(self.columns), sink, start)
+        super().__init__(sink, start)
 
     def rewind(self, failure: NodeFailure) -> None:
         """Drop the iterations that the remaining nodes repeat."""
@@ -180,9 +177,6 @@ class EdgeRows(RowBuffer):
     """
 
     columns = EDGE_COLUMNS
-
-    def __init__(self, sink: Sink, start: int = 0) -> None:
-        super().__init__(len(self.columns), sink, start)
 
     def rewind(self, failure: NodeFailure) -> None:
         """Drop the iterations that are repeated, and the edges to failed nodes."""

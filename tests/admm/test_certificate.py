@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pytest
 
-import dadmm
 from dadmm.admm.certificate import connectivity
 from dadmm.graphs import topology
 from dadmm.problems import Lasso, LeastSquares
 from tests.support.problems import quadratics
+from tests.support.solving import solve
 
 
 @pytest.mark.parametrize("fit_intercept", [False, True])
@@ -34,7 +34,7 @@ def test_the_gap_is_estimated_within_two_orders(kind, graph, fit_intercept):
     least = pooled.objectives(best[None], None)[0]
 
     for tolerance in (1e-2, 1e-3, 1e-4):
-        result = dadmm.solve(
+        result = solve(
             problems, topology.build(graph, 6), tolerance=tolerance, max_iter=3000
         )
         assert result.converged
@@ -62,7 +62,7 @@ def test_the_residuals_sum_to_the_gradient_of_the_whole():
         )
         totals.append(np.abs(run.work.slope.sum(axis=0) + gradients).max())
 
-    dadmm.solve(problems, net, scheme="fixed", relaxation=1.6, max_iter=30,
+    solve(problems, net, scheme="fixed", relaxation=1.6, max_iter=30,
                 tolerance=0, callbacks=[watch])  # fmt: skip
 
     assert max(totals) < 1e-11

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.penalty import SCHEMES
 from dadmm.problems import metrics
 from tests.support.problems import (
@@ -19,6 +19,7 @@ from tests.support.problems import (
     quadratics,
     random_graph,
 )
+from tests.support.solving import solve
 
 # Both ends of an edge come to one penalty by themselves, or each to its own
 AGREEING = [name for name in SCHEMES if SCHEMES[name].is_symmetric or name == "fixed"]
@@ -107,7 +108,7 @@ def test_any_graph_and_any_start_lead_to_the_optimum(scheme, seed):
     topology, problems = random_graph(rng, 5), quadratics(5, size=3, seed=seed)
     theta0 = 10 * rng.normal(size=(5, 3))
 
-    result = run(problems, topology, scheme, 500, theta0=theta0, probe="neighbour")
+    result = run(problems, topology, scheme, 500, init=theta0, probe="neighbour")
 
     assert distance(result.theta, optimum(problems)) < 1e-8
 

@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.admm.stopping import RULES
 from tests.support.engine import nodes_of
 from tests.support.problems import Quadratic, distance, optimum, quadratics
+from tests.support.solving import solve
 
 RING = Topology.ring(5)
 CHAIN = Topology.chain(4)  # its diameter is 3
@@ -99,7 +100,9 @@ def test_a_node_is_satisfied_by_the_stated_lengths(rule, scheme, clauses):
         for node in nodes_of(run):
             f, (previous, before) = node.objective, last[node.index]
             steady = abs(f - previous) < tolerance * max(abs(f), 1)
-            verdicts.append((steady, *clauses(node, before, tolerance, run.edges.alpha)))
+            verdicts.append(
+                (steady, *clauses(node, before, tolerance, run.edges.alpha))
+            )
             last[node.index] = f, node.multipliers
             assert node.satisfied == all(verdicts[-1])
 

@@ -6,10 +6,11 @@ from functools import cache
 
 import pytest
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.penalty import SCHEMES
 from tests.support.linear import NAMES, make, pooled
 from tests.support.problems import distance
+from tests.support.solving import solve
 
 GRAPHS = {"ring": Topology.ring(4), "cluster": Topology.cluster(4)}
 PAIRS = [(name, "auto") for name in NAMES] + [("lasso", each) for each in SCHEMES]

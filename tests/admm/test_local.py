@@ -7,9 +7,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
+from tests.support.solving import solve
 
 
 class Alone(PPCA):
@@ -36,7 +37,6 @@ def test_only_problems_of_one_kind_are_stacked():
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_run_does_not_show_which_problems_were_stacked(scheme):
-    """Shards of several sizes and nodes of several degrees: some stacked, some alone."""
     topology = Topology.cluster(6)
     shards = [shard(n, 4, seed) for seed, n in enumerate((9, 9, 9, 3, 3, 8))]
     settings = {"scheme": scheme, "max_iter": 60, "tolerance": 0, "record_edges": True}
@@ -67,7 +67,7 @@ def test_a_subclass_with_its_own_step_is_not_stacked():
 @pytest.mark.parametrize("samples", [np.zeros((5, 3)), np.ones((5, 3))])
 def test_samples_that_are_all_alike_are_refused_in_one_sentence(samples):
     with pytest.raises(dadmm.ProblemError, match=r"node 0"):
-        dadmm.solve([PPCA(samples, 1)], dadmm.Topology.complete(1), max_iter=5000)
+        solve([PPCA(samples, 1)], dadmm.Topology.complete(1), max_iter=5000)
 
 
 def test_a_problem_with_a_kind_but_no_stack_runs_node_by_node():
@@ -82,8 +82,8 @@ def test_a_problem_with_a_kind_but_no_stack_runs_node_by_node():
             self.objectives = inner.objectives
 
     topology = dadmm.Topology.ring(3)
-    plain = dadmm.solve(problems, topology, max_iter=5)
-    wrapped = dadmm.solve([Wrapped(p) for p in problems], topology, max_iter=5)
+    plain = solve(problems, topology, max_iter=5)
+    wrapped = solve([Wrapped(p) for p in problems], topology, max_iter=5)
 
     assert (plain.theta == wrapped.theta).all()
 
@@ -94,4 +94,4 @@ def test_starting_parameters_must_be_finite():
     theta0[1, 2] = np.nan
 
     with pytest.raises(dadmm.ProblemError, match="node 1 is not"):
-        dadmm.solve(problems, dadmm.Topology.ring(3), theta0=theta0)
+        solve(problems, dadmm.Topology.ring(3), init=theta0)

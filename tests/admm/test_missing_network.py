@@ -21,6 +21,7 @@ from dadmm.problems import (
 )
 from dadmm.run import main
 from tests.support.runs import refused
+from tests.support.solving import solve
 
 NODES = 20
 
@@ -70,9 +71,7 @@ def test_the_network_is_as_good_as_em_on_pooled_data(missing, graph, tolerance):
     problems = [PPCA(rows, 2) for rows in split(holed, NODES)]
     topology = getattr(dadmm.Topology, graph)(NODES)
 
-    result = dadmm.solve(
-        problems, topology, tolerance=tolerance, max_iter=3000, record=False
-    )
+    result = solve(problems, topology, tolerance=tolerance, max_iter=3000, record=False)
 
     views = result.layout.views
     best = metrics.ppca_log_likelihood(holed, *views(central))
@@ -92,7 +91,7 @@ def test_nodes_with_and_without_missing_entries_work_together():
     central = centralised(holed)
     problems = [PPCA(rows, 2) for rows in split(holed, 4)]
 
-    result = dadmm.solve(problems, dadmm.Topology.ring(4), record=False)
+    result = solve(problems, dadmm.Topology.ring(4), record=False)
 
     assert [type(problem) for problem in problems] == [IncompletePPCA, *[PPCA] * 3]
     assert result.converged
@@ -112,7 +111,7 @@ def test_cameras_that_lose_tracks_agree_on_the_cube(lost):
         holed[8:16, 10:30] = np.nan
     cameras = [StructureFromMotion(rows) for rows in split_frames(holed, 5)]
 
-    result = dadmm.solve(cameras, dadmm.Topology.ring(5), max_iter=2000, record=False)
+    result = solve(cameras, dadmm.Topology.ring(5), max_iter=2000, record=False)
 
     count = sum(isinstance(camera, LostTracks) for camera in cameras)
     assert count == (1 if lost == "block" else 5)

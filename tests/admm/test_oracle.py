@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 from scipy.linalg import subspace_angles
 
 import dadmm
+from tests.support.solving import solve as run_solve
 
 SHARED = Path(os.environ.get("DADMM_SHARED", Path(__file__).parents[3] / "shared"))
 ORACLE = SHARED / "oracle"
@@ -89,11 +90,11 @@ def flat(W, mu, a):
 def solve(name, n_iterations):
     """Run the library on one oracle file."""
     want = oracle(name)
-    return dadmm.solve(
+    return run_solve(
         library_problems(name),
         dadmm.Topology.from_edges(len(want["a0"]), want["edges"]),
         scheme=str(want["scheme"]),
-        theta0=flat(want["W0"], want["mu0"], want["a0"]),
+        init=flat(want["W0"], want["mu0"], want["a0"]),
         tolerance=0,
         max_iter=n_iterations,
         **penalty_settings(want),

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-import dadmm
 from dadmm import Layout, ProblemError
 from dadmm.graphs import topology
 from dadmm.penalty import SCHEMES
+from tests.support.solving import solve
 
 N, D, ROWS = 6, 3, 12
 
@@ -61,7 +61,7 @@ def test_private_parts_stay_private_and_optimal(scheme):
     X, y, best = panel()
     problems = [Varying(*pair) for pair in zip(X, y, strict=True)]
 
-    result = dadmm.solve(
+    result = solve(
         problems, topology.build("ring", N), scheme=scheme, tolerance=0, max_iter=700
     )
 
@@ -80,7 +80,7 @@ def test_private_parts_are_never_sent():
         assert_array_equal(run.exchange.out.numbers, np.repeat(run.theta[:, :D], 2, 0))
         seen.extend(run.theta[:, D])
 
-    result = dadmm.solve(
+    result = solve(
         problems, topology.build("ring", N), tolerance=0, max_iter=5, callbacks=[watch]
     )
 
@@ -100,8 +100,8 @@ def test_a_scale_is_a_change_of_units(scheme):
     settings = {"scheme": scheme, "tolerance": 0, "max_iter": 40}
     net = topology.build("ring", N)
 
-    one = dadmm.solve(scaled, net, theta0=start, **settings)
-    two = dadmm.solve(changed, net, theta0=other, **settings)
+    one = solve(scaled, net, init=start, **settings)
+    two = solve(changed, net, init=other, **settings)
 
     assert_allclose(one.theta, two.theta / np.append(roots, 1.0), rtol=1e-9)
     assert_allclose(one.eta, two.eta, rtol=1e-9)

@@ -15,6 +15,7 @@ from benchmarks.shared.schemes import build
 from dadmm.penalty import Scheme
 from tests.support import reference
 from tests.support.reference import SCHEMES, Settings, Theta
+from tests.support.solving import solve as run_solve
 
 D, M = 4, 2
 GRAPHS = {
@@ -81,14 +82,14 @@ def solve(case, scheme, settings, n_iterations, **more):
     zero_mean, _ = keywords.pop("zero_mean"), keywords.pop("curvature")
     own = {field.name: keywords.pop(field.name) for field in fields(Scheme)}
     edges = [(i, j) for i, around in enumerate(case.neighbours) for j in around]
-    return dadmm.solve(
+    return run_solve(
         [
             dadmm.problems.PPCA(samples, n_components=M, zero_mean=zero_mean)
             for samples in case.shards
         ],
         dadmm.Topology.from_edges(len(case.shards), edges),
         scheme=build(scheme, **own),
-        theta0=np.array([reference.stack(theta) for theta in case.theta0]),
+        init=np.array([reference.stack(theta) for theta in case.theta0]),
         tolerance=0,
         max_iter=n_iterations,
         **keywords,

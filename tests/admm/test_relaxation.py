@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.penalty import SCHEMES, build
 from tests.support.problems import quadratics
+from tests.support.solving import solve
 
 
 @pytest.mark.parametrize("name", SCHEMES)

@@ -14,6 +14,7 @@ from benchmarks.shared import cases, experiment, trials
 from benchmarks.shared.schemes import SCHEMES
 from benchmarks.shared.trials import Trial
 from tests.support.processes import ROOT, python
+from tests.support.solving import solve
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -116,7 +117,7 @@ def test_messages_are_those_that_the_exchange_counts(scheme):
     row = trials.outcome(trial)
 
     problems = cases.instance("quadratic-0", 10, 0).problems
-    result = dadmm.solve(
+    result = solve(
         problems, dadmm.Topology.ring(10), scheme=scheme, relaxation=1.6, eta0=30.0,
         tolerance=0.0, max_iter=row["for_good"],
     )  # fmt: skip

@@ -14,6 +14,7 @@ import dadmm
 from benchmarks import paper_hopkins, paper_synthetic
 from benchmarks.shared import experiment, report, tracks
 from tests.support.processes import mpiexec
+from tests.support.solving import solve
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -83,7 +84,7 @@ def test_a_cell_of_the_synthetic_experiment_is_the_same_over_mpi(tmp_path):
     assert ended.code == 0, ended.err
     samples, _ = paper_synthetic.samples_and_truth("seed0")
     problems = [dadmm.problems.PPCA(x, 5) for x in dadmm.shard.split(samples, 12)]
-    alone = dadmm.solve(problems, dadmm.Topology.complete(12), **settings)
+    alone = solve(problems, dadmm.Topology.complete(12), **settings)
     with np.load(tmp_path / "cell" / "result.npz") as arrays:
         for part, values in alone.layout.views(alone.theta)._asdict().items():
             assert_array_equal(arrays[part], values)

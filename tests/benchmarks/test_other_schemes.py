@@ -5,6 +5,7 @@ The rules themselves are compared with a reference in tests/admm.
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import replace
 
@@ -19,10 +20,11 @@ from benchmarks.shared.schemes import (
     build,
     relative_balance,
 )
-from dadmm import CheckpointError, Checkpoints, ConfigError, Topology, solve
+from dadmm import CheckpointError, Checkpoints, ConfigError, Topology
 from dadmm.penalty.schemes import Fixed
 from tests.penalty.test_beyond import begin, sight
 from tests.support.problems import distance, optimum, quadratics
+from tests.support.solving import solve
 
 
 @pytest.mark.parametrize(

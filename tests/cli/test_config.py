@@ -16,6 +16,7 @@ from dadmm.cli import config, settings
 from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError
 from tests.support.problems import quadratics
+from tests.support.solving import solve
 
 AWKWARD = 'C:\\new\\"quoted"\t#1\n\r\x00\x1f\x7f\x80 é ☃ 𝄞 \u2028 = [x] {rank}'
 
@@ -159,7 +160,7 @@ OTHER = {
 def test_a_scheme_looks_at_no_setting_but_those_it_names(scheme):
     unused = {k: v for k, v in OTHER.items() if k not in penalty.SCHEMES[scheme].uses}
     found = [
-        dadmm.solve(
+        solve(
             quadratics(4), dadmm.Topology.chain(4), scheme=scheme, max_iter=30,
             record_edges=True, **settings,
         )
@@ -273,7 +274,7 @@ def test_a_setting_out_of_range_is_named_with_its_rule(setting, said):
     assert str(caught.value).startswith(said)
     if name in RunConfig().solver_settings():
         with pytest.raises(ConfigError, match=re.escape(said)):
-            dadmm.solve(quadratics(2), dadmm.Topology.ring(2), **setting)
+            solve(quadratics(2), dadmm.Topology.ring(2), **setting)
     flag = f"--{name.replace('_', '-')}={value}"
     assert complaint(flag).startswith(said)
 

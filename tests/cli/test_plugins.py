@@ -18,6 +18,7 @@ from dadmm.problems import builder
 from dadmm.run import main
 from tests.support.processes import ROOT, mpiexec, python
 from tests.support.runs import arrays_of, refused
+from tests.support.solving import solve
 
 MODULE = '''
 """Problems that somebody wrote."""
@@ -251,8 +252,8 @@ def test_the_template_runs(monkeypatch):
     X, y, _ = datasets.regression(60, 3)
     blocks = [(X[i::3], y[i::3] + 2.0) for i in range(3)]
     problems = [kind(*block, alpha=0.1) for block in blocks]
-    result = dadmm.solve(problems, dadmm.Topology.ring(3), tolerance=1e-9)
-    (pooled,) = dadmm.solve(
+    result = solve(problems, dadmm.Topology.ring(3), tolerance=1e-9)
+    (pooled,) = solve(
         [kind(X, y + 2.0, alpha=0.3)], dadmm.Topology.chain(1), max_iter=1
     ).theta
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-import dadmm
 from dadmm import Topology, problems
 from dadmm.problems import PROBLEMS
 from dadmm.results import writing
 from dadmm.run import main
 from tests.support.processes import mpiexec, program
 from tests.support.runs import summary_of
+from tests.support.solving import solve
 
 RANKS = 4
 GATHERED = "Igatherv to rank 0"
@@ -128,13 +128,13 @@ def overheard(X, y):
     other = rng.standard_normal((20, X.shape[1])), rng.standard_normal(20)
     known, seen = [], []
 
-    def watch(t, nodes):
-        neighbour = nodes[1]
-        seen.append(neighbour.links.heard[0].copy())
-        (eta,) = neighbour.eta
-        known.append((neighbour.anchors[0] + neighbour.multipliers[0] / eta, 2.0 * eta))
+    def watch(t, run):
+        state = run.state
+        seen.append(state.received[1].copy())
+        eta = state.eta[1]
+        known.append((state.anchors[1] + state.multipliers[1] / eta, 2.0 * eta))
 
-    dadmm.solve(
+    solve(
         [problems.LeastSquares(X, y), problems.LeastSquares(*other)],
         Topology.chain(2),
         tolerance=0.0,

@@ -16,6 +16,7 @@ from dadmm.problems import builder
 from dadmm.run import main
 from tests.support.processes import mpiexec
 from tests.support.runs import arrays_of, refused, summary_of
+from tests.support.solving import solve
 
 REGRESSIONS = ["least_squares", "ridge", "lasso", "elastic_net", "huber"]
 SUPERVISED = [*REGRESSIONS, "logistic"]
@@ -61,7 +62,7 @@ def test_a_run_does_what_solve_does(name, flags, settings):
     rows = zip(shard.split(X, 4), np.array_split(y, 4), strict=True)
     own = settings | ({"alpha": settings["alpha"] / 4} if "alpha" in settings else {})
     made = [problems.PROBLEMS[name](*block, **own) for block in rows]
-    result = dadmm.solve(made, dadmm.Topology.ring(4))
+    result = solve(made, dadmm.Topology.ring(4))
     for part, values in result.layout.views(result.theta)._asdict().items():
         assert_array_equal(found[part], values)
 

@@ -33,6 +33,7 @@ from tests.support.runs import (
     refused,
     summary_of,
 )
+from tests.support.solving import solve
 
 SMALL = ("--nodes", 4, "--n-samples", 60, "--dimension", 6, "--n-components", 2)
 SHORT = (*SMALL, "--max-iter", 12)
@@ -264,7 +265,7 @@ def test_a_source_gives_the_same_as_the_shards(source, labels, tmp_path):
     which = None if labels is None else labels_of(len(samples))
     problems = [PPCA(own, 2) for own in shard.split(samples, 3, which)]
     settings = {"scheme": "vp", "eta0": 2.0, "max_iter": 8}
-    assert_found(folder, dadmm.solve(problems, dadmm.Topology.chain(3), **settings))
+    assert_found(folder, solve(problems, dadmm.Topology.chain(3), **settings))
     assert "angle_to_truth_degrees" not in summary_of(folder)["metrics"]
 
 
@@ -372,7 +373,10 @@ def test_what_should_not_happen_is_not_hidden(monkeypatch):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-NODE = SimpleNamespace(primal=0.5, dual=0.25, objective=123.0)
+RUN = SimpleNamespace(
+    work=SimpleNamespace(primal=[0.5], dual=[0.25], objective=[123.0]),
+    by_node=lambda rows: rows,
+)
 
 
 @pytest.fixture
@@ -387,7 +391,7 @@ def test_the_progress_line_is_rewritten_on_a_terminal(clock, capsys, monkeypatch
     monkeypatch.setenv("COLUMNS", "60")
     line = ProgressLine(max_iter=1000)
     for t in (100, 200):
-        line(t, [NODE])
+        line(t, RUN)
     line.close()
     *shown, wiped, end = capsys.readouterr().err.split("\r")
 
@@ -400,7 +404,7 @@ def test_progress_elsewhere_is_a_line_now_and_then(clock, capsys, monkeypatch):
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
     line = ProgressLine(max_iter=1000)
     for t in range(1, 25):
-        line(t, [NODE])
+        line(t, RUN)
     line.close()
     lines = capsys.readouterr().err.splitlines()
 

@@ -7,12 +7,13 @@ import os
 import numpy as np
 import pytest
 
-from dadmm import Topology, calibrate, replay, run, solve
+from dadmm import Topology, calibrate, replay, run
 from dadmm.core.errors import DadmmError
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.topology import GRAPHS as GRAPHS_BY_NAME
 from dadmm.problems import PPCA
 from tests.support.runs import refused
+from tests.support.solving import solve
 
 SMALL = ["--nodes", "4", "--n-samples", "40", "--dimension", "4", "--n-components", "2"]
 SMALL += ["--max-iter", "5", "--quiet", "--no-checkpoint"]

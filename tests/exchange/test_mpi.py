@@ -396,3 +396,11 @@ def test_only_rank_0_speaks(reports):
     assert reports["version"]["out"] == f"dadmm {dadmm.__version__}\n"
     for name in SPEAKING:
         assert reports[name]["err"] == [""] * RANKS
+
+
+def test_runs_move_from_mpi_to_one_process_and_back(tmp_path):
+    """On graphs whose nodes have different degrees, and with all that a state holds."""
+    ended = mpiexec(6, *program("resume.py"), tmp_path, timeout=200)
+
+    assert ended.code == 0, ended.err
+    assert ended.out == "20 agree\n"

@@ -6,12 +6,13 @@ import math
 
 import pytest
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.core.errors import ConfigError
 from dadmm.exchange.sending import Sending
 from dadmm.penalty import SCHEMES
 from tests.support.problems import quadratics
 from tests.support.runs import refused
+from tests.support.solving import solve
 
 WRONG = [
     ({"payload": "int8"}, "unknown payload 'int8'; choose one of float64, float32, "),

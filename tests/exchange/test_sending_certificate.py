@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.schedule import Schedule
 from tests.support.problems import moduli, optimum, quadratics
+from tests.support.solving import solve
 
 CLUSTER = Topology.cluster(6)
 MATCHINGS = Schedule.matchings(CLUSTER)

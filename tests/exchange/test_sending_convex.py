@@ -6,13 +6,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.admm.certificate import connectivity
-from dadmm.exchange import links as links_module
+from dadmm.exchange import codec
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.schedule import Schedule
 from dadmm.penalty import SCHEMES
 from tests.support.problems import distance, optimum, quadratics
+from tests.support.solving import solve
 
 RING, CLUSTER = Topology.ring(5), Topology.cluster(6)
 COMBINED = Sending(
@@ -47,9 +48,8 @@ CASES += [
 def reach(problems, net, best, max_iter=900, **settings):
     """Solve until the worst node is within 1e-9, or as long as allowed."""
 
-    def watch(t, nodes):
-        close = distance(np.array([node.theta for node in nodes]), best) < 1e-9
-        return "signal" if close else None
+    def watch(t, run):
+        return "signal" if distance(run.theta, best) < 1e-9 else None
 
     return solve(
         problems, net, tolerance=0, max_iter=max_iter, record=False,
@@ -95,14 +95,15 @@ def test_the_optimum_is_reached_on_graphs_that_take_turns(name, scheme, sending)
 def opposite(net):
     """Return a callback that asserts that both ends of each edge are where they are."""
 
-    def watch(t, nodes):
-        multipliers = np.concatenate([node.multipliers for node in nodes])
-        anchors = np.concatenate([node.anchors for node in nodes])
-        eta = np.concatenate([node.eta for node in nodes])
+    def watch(t, run):
+        state = run.state
+        multipliers, anchors, eta = map(
+            run.by_edge, (state.multipliers, state.anchors, state.eta)
+        )
         assert_array_equal(multipliers, -multipliers[net.reverse])
         assert_array_equal(anchors, anchors[net.reverse])
         assert_array_equal(eta, eta[net.reverse])
-        together = sum(node.multiplier for node in nodes)
+        together = run.work.multiplier.sum(axis=0)
         assert np.abs(together).max() <= 1e-14 * np.abs(multipliers).sum()
 
     return watch
@@ -143,15 +144,13 @@ def test_the_value_as_sent_must_enter_the_dual_step(scheme, monkeypatch):
     problems = quadratics(5, 3, seed=4)
     best, off, sums = optimum(problems), {}, {}
     for honest in (True, False):
-        monkeypatch.setattr(
-            links_module.codec, "build", lambda *_, honest=honest: Halves(3, honest)
-        )
+        monkeypatch.setattr(codec, "build", lambda *_, honest=honest: Halves(3, honest))
 
         thetas = []
 
-        def watch(t, nodes, honest=honest, thetas=thetas):
-            sums[honest] = np.abs(sum(node.multiplier for node in nodes)).max()
-            thetas.append(np.mean([node.theta for node in nodes], axis=0))
+        def watch(t, run, honest=honest, thetas=thetas):
+            sums[honest] = np.abs(run.work.multiplier.sum(axis=0)).max()
+            thetas.append(run.theta.mean(axis=0))
 
         solve(
             problems, RING, scheme=scheme, tolerance=0, max_iter=400,
@@ -192,7 +191,7 @@ def test_without_losses_it_is_plain_admm():
         found.append([])
         solve(
             problems, RING, scheme="fixed", tolerance=0, max_iter=30, sending=sending,
-            callbacks=[lambda t, nodes: found[-1].append([n.theta for n in nodes])],
+            callbacks=[lambda t, run: found[-1].append(run.theta)],
         )  # fmt: skip
 
     assert np.abs(np.subtract(*found)).max() < 1e-12

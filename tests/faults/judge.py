@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 import dadmm.run
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.cli import setup
 from dadmm.cli.config import RunConfig
 from dadmm.exchange.world import Checks, SerialWorld
@@ -25,6 +25,7 @@ from tests.faults.cases import Case
 from tests.faults.jobs import MPI, Ended, Job
 from tests.faults.strikes import Fault, complete, draw_faults, mount
 from tests.faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
+from tests.support.solving import solve
 
 FINAL = ("converged", "max_iter")  # why a run ends that has nothing left to do
 LATE = ("signal", "max_iter")

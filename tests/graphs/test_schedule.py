@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.admm import stopping
 from dadmm.core.errors import TopologyError
 from dadmm.exchange.sending import Sending
@@ -16,6 +16,7 @@ from dadmm.exchange.wire import HEADER
 from dadmm.graphs.schedule import Schedule
 from tests.support.agreement import agree
 from tests.support.problems import optimum, quadratics, random_graph
+from tests.support.solving import solve
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.admm.curvature import curvature
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.penalty import build, rules
 from dadmm.problems import PPCA, metrics
 from tests.support.problems import Quadratic, distance, optimum, quadratics
+from tests.support.solving import solve
 
 
 @cache
@@ -52,8 +53,8 @@ def test_other_units_give_the_same_run(f, x):
     scaled = [Quadratic(f * problem.A / x**2, x * problem.b) for problem in problems]
     theta0 = np.random.default_rng(0).standard_normal((6, 3))
 
-    plain = auto(problems, topology, 40, theta0=theta0)
-    other = auto(scaled, topology, 40, theta0=x * theta0)
+    plain = auto(problems, topology, 40, init=theta0)
+    other = auto(scaled, topology, 40, init=x * theta0)
 
     assert_allclose(other.theta, x * plain.theta, rtol=1e-6)
     assert_allclose(other.eta, f * plain.eta / x**2, rtol=1e-3)
@@ -71,7 +72,7 @@ def test_an_edge_starts_from_the_mean_of_its_ends_proposals():
     bends = [curvature(p, x) for p, x in zip(problems, theta0, strict=True)]
     proposed = [rules.initial_penalty(h, 1 if i else 4, 2) for i, h in enumerate(bends)]
 
-    etas = first(problems, topology, theta0=theta0)
+    etas = first(problems, topology, init=theta0)
 
     want = [math.sqrt(proposed[i] * proposed[j]) for i, j in topology.edges]
     assert_allclose(etas, want, rtol=1e-14)
@@ -81,8 +82,8 @@ def test_without_any_curvature_eta0_takes_its_place():
     problems, topology = quadratics(4), Topology.chain(4)
     theta0 = np.array([problem.b for problem in problems])
 
-    assert_array_equal(first(problems, topology, theta0=theta0, eta0=7.0), [7.0] * 6)
-    result = auto(problems, topology, 300, theta0=theta0, eta0=7.0)
+    assert_array_equal(first(problems, topology, init=theta0, eta0=7.0), [7.0] * 6)
+    result = auto(problems, topology, 300, init=theta0, eta0=7.0)
     assert distance(result.theta, optimum(problems)) < 1e-8
 
 

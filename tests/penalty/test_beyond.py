@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.admm.mail import Mail
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Observation
@@ -20,6 +20,7 @@ from dadmm.penalty import SCHEMES, build, rules
 from dadmm.penalty.beyond import Auto, GlobalBalance, SpectralRatio
 from dadmm.problems import PPCA
 from tests.support.problems import quadratics
+from tests.support.solving import solve
 
 AGREEING = [name for name in SCHEMES if SCHEMES[name].is_symmetric]
 GRAPHS = ("ring", "complete", "cluster")
@@ -59,9 +60,7 @@ def trace(scheme, graph, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("scheme", AGREEING)
-def test_both_ends_agree_bit_for_bit_without_a_message(
-    scheme, graph, kind, request
-):
+def test_both_ends_agree_bit_for_bit_without_a_message(scheme, graph, kind, request):
     etas, theta = trace(scheme, graph, kind)
     request.getfixturevalue("poisoned")
     again, same = trace(scheme, graph, kind)

@@ -11,12 +11,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.core.errors import ProblemError
 from dadmm.data import datasets, shard
 from dadmm.problems import GaussianMixture
 from dadmm.run import main
 from dadmm.testing import check_problem
+from tests.support.solving import solve
 
 ROWS, MEANS = datasets.clusters(120, 2, 3, seed=2)
 START = MEANS + np.array([[0.4, -0.3], [-0.2, 0.5], [0.3, 0.2]])

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm.problems import PPCA, metrics
 from dadmm.problems.ppca import _precision
+from tests.support.solving import solve
 
 
 @pytest.mark.parametrize("centre", [-1e9, -1.0, 0.0, 1.0, 1e9])
@@ -52,7 +53,7 @@ def test_one_node_alone_finds_the_maximum_likelihood(zero_mean):
         likelihood.append(metrics.ppca_log_likelihood(samples, *parts))
 
     alone = dadmm.Topology.chain(1)
-    result = dadmm.solve([problem], alone, tolerance=0, max_iter=300, callbacks=[watch])
+    result = solve([problem], alone, tolerance=0, max_iter=300, callbacks=[watch])
 
     best = metrics.ppca_reference(samples, 2, zero_mean=zero_mean)
     top = metrics.ppca_log_likelihood(samples, *best)

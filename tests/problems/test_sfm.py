@@ -11,6 +11,7 @@ from dadmm import run
 from dadmm.data import datasets, shard
 from dadmm.problems import PPCA, StructureFromMotion, metrics, motion
 from tests.support.runs import refused
+from tests.support.solving import solve
 
 
 def procrustes(found: np.ndarray, truth: np.ndarray) -> float:
@@ -83,7 +84,7 @@ def test_cameras_agree_on_the_cube():
     tracks, points = datasets.turntable(noise=0.2)
     cameras = [StructureFromMotion(rows) for rows in shard.split_frames(tracks, 5)]
 
-    result = dadmm.solve(cameras, dadmm.Topology.complete(5), max_iter=2000)
+    result = solve(cameras, dadmm.Topology.complete(5), max_iter=2000)
 
     best = metrics.ppca_reference(
         np.vstack([camera.rows for camera in cameras]), 3, zero_mean=True

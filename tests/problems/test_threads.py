@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dadmm import Topology, problems, solve
+from dadmm import Topology, problems
+from tests.support.solving import solve
 
 X = np.random.default_rng(0).normal(size=(30, 4))
 Y = np.sign(X[:, 0])

@@ -11,7 +11,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm.run
-from dadmm import Schedule, Sending, Topology, solve
+from dadmm import Schedule, Sending, Topology
 from dadmm.core.errors import CheckpointError
 from dadmm.data import datasets, shard
 from dadmm.penalty import SCHEMES
@@ -21,6 +21,7 @@ from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.results import part_files
 from dadmm.results.manifest import Manifest, names_of_run
 from tests.support.runs import history_of, refused, summary_of
+from tests.support.solving import solve
 
 RING = Topology.ring(6)
 BLOCKS = shard.split(datasets.synthetic(120, 8, 2, 0.2, 0)[0], 6)
@@ -108,7 +109,7 @@ def test_a_signal_leaves_the_verdict_alone(tmp_path, at):
     settings = {"max_iter": 400, "tolerance": 0.05}
     whole = ppca(**settings)
 
-    def watch(t, nodes):
+    def watch(t, run):
         return "signal" if t == whole.iterations - at else None
 
     first = ppca(**settings, callbacks=[watch], checkpoints=Checkpoints(tmp_path))
@@ -210,6 +211,18 @@ def test_another_version_is_refused(run, monkeypatch):
     assert said in complaint(run)
 
 
+def test_another_format_is_refused(run):
+    """Such as that of dadmm 0.1.0, whose states had other arrays."""
+    path = checkpoint.path_of(run, 20, 0)
+    about, arrays = checkpoint.read(path)
+    checkpoint.write(path, about | {"format": 2}, arrays)
+
+    assert complaint(run) == (
+        f"the checkpoint {path} has format 2, and this dadmm reads format 3 only; "
+        "resume with the dadmm that wrote it, or start anew"
+    )
+
+
 def main(*words):
     return dadmm.run.main([str(word) for word in words])
 
@@ -269,7 +282,7 @@ def test_rows_of_several_sessions_add_up():
 
 def test_the_seconds_of_a_resumed_run_are_of_its_last_session(capsys, monkeypatch):
     clock = itertools.count()  # every phase takes one second
-    monkeypatch.setattr(dadmm.admm.algorithm, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(dadmm.admm.clock, "perf_counter", lambda: next(clock))
     main(*ENDLESS, "--max-iter", 20, "--out", "run")
     first = summary_of("run")["seconds"]
     assert main("--resume", "run", "--max-iter", 23, "--no-quiet") == 0
@@ -290,8 +303,8 @@ def list_as_over_mpi():
 
 
 def killed_after(t, *words):
-    def kill(self, now, nodes):
-        record(self, now, nodes)
+    def kill(self, now, run):
+        record(self, now, run)
         if now == t:
             self.sync()
             raise KeyboardInterrupt

@@ -12,17 +12,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm import Schedule, Topology
+from dadmm import Schedule, Sending, Topology
 from dadmm.drawing.run_reader import Run
-from dadmm.penalty import SCHEMES, build
+from dadmm.penalty import SCHEMES
 from dadmm.resilience import recovery
 from dadmm.resilience.recovery import StateBuffer
 from dadmm.results.history import MemorySink
 from dadmm.results.part_files import PartFile
 from dadmm.results.rows import EdgeRows, RowBuffer
 from tests.support import openmpi
-from tests.support.problems import random_graph
+from tests.support.problems import quadratics, random_graph
 from tests.support.processes import PROGRAMS, mpiexec, program
+from tests.support.runs import run_of
 
 pytestmark = pytest.mark.mpi
 
@@ -159,29 +160,33 @@ def test_a_part_keeps_its_edges_and_their_turns():
 
 
 @pytest.mark.parametrize("name", SCHEMES)
-def test_a_scheme_forgets_lost_edges(name):
-    scheme, kept = build(name), np.array([True, False, True])
-    anchors = np.arange(6.0).reshape(3, 2)
-    before = scheme.start(scheme.init(3, 4.0, 2), np.array([1.0, 2.0, 3.0]), anchors)
+def test_lost_edges_are_forgotten(name):
+    """The others are known as before, by the scheme and by the gates."""
+    run = run_of(
+        quadratics(2), Topology.chain(2), scheme=name, max_iter=5,
+        sending=Sending(edge_sleep=0.5),
+    )  # fmt: skip
+    before, kept = run.snapshot(), np.array([True, False])
 
-    after = scheme.keep(before, kept)
+    after = recovery.remove_edges(before, kept, run.layout)
 
-    for mine, theirs in zip(after[:4], before[:4], strict=True):
-        assert_array_equal(mine, theirs[kept])
-    if before.memory is not None:
-        assert_array_equal(after.memory.anchors, anchors[kept])
+    left = after.flatten()
+    for entry, array in before.flatten().items():
+        if len(array.shape) and len(array) == 2 and entry.startswith(("pen", "send")):
+            assert_array_equal(left[entry], array[kept], err_msg=entry)
+    assert_array_equal(after.multipliers, before.multipliers[kept])
 
 
 def test_recent_states_are_copies_and_few():
     """As many as the slowest node may be behind, and the present one."""
-    buffer, array = StateBuffer(reach=2), np.zeros(2)
+    buffer, run = StateBuffer(reach=2), run_of(quadratics(2), Topology.chain(2))
     assert buffer.empty
     for t in range(5):
-        array[:] = t
-        buffer.save(t, "", lambda: {0: {"x": array}})
+        run.state.eta[:] = t
+        buffer(t, run)
 
     assert buffer.last == 4
-    assert [buffer.at(t)[0]["x"][0] for t in (2, 3, 4)] == [2, 3, 4]
+    assert [buffer.at(t).eta[0] for t in (2, 3, 4)] == [2, 3, 4]
     with pytest.raises(StopIteration):
         buffer.at(1)
 
@@ -190,18 +195,18 @@ def test_recent_states_are_copies_and_few():
 def test_rows_go_back_and_on(tmp_path, capacity_used):
     memory = MemorySink()
     tables = [
-        RowBuffer(3, 2, memory, seconds=0 if capacity_used == 1 else 60),
-        RowBuffer(3, 2, PartFile(tmp_path / "part.csv", [(1, 0), (1, 2), (1, 4)])),
+        RowBuffer(memory, seconds=0 if capacity_used == 1 else 60),
+        RowBuffer(PartFile(tmp_path / "part.csv", [(1, 0), (1, 2), (1, 4)])),
     ]
     kept = np.array([True, False, True])
     for table in tables:
         for t in range(1, 8):
-            table.next_rows()[:] = t
+            table.next_rows(3, 2)[:] = t
             if t == capacity_used:
                 table.flush()
         table.rewind_to(4, kept)
         for t in (5, 6):
-            table.next_rows()[:] = 10 * t
+            table.next_rows(2, 2)[:] = 10 * t
         table.flush()
 
     rows = memory.all(2, 2)
@@ -215,10 +220,11 @@ def test_rows_go_back_and_on(tmp_path, capacity_used):
 
 
 def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
-    table = EdgeRows(2, PartFile(tmp_path / "part.csv", [(1, 0), (1, 2)]))
-    table.next_rows()[:] = 1.0
+    """All its neighbours died."""
+    table = EdgeRows(PartFile(tmp_path / "part.csv", [(1, 0), (1, 2)]))
+    table.next_rows(2, 4)[:] = 1.0
     table.rewind_to(1, np.array([False, False]))
-    assert table.next_rows().shape == (0, 4)
+    assert table.next_rows(0, 4).shape == (0, 4)
     table.flush()
 
     lines = (tmp_path / "part.csv").read_text().splitlines()

@@ -7,20 +7,20 @@ import re
 import subprocess
 import sys
 import time
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
+from dadmm import Topology
 from dadmm.core import files
 from dadmm.core.errors import OutputError
-from dadmm.core.interfaces import PenaltyState
 from dadmm.results.directory import create
 from dadmm.results.finish import write_results
 from dadmm.results.lock import RunLock
 from dadmm.results.manifest import PARTS, names_of_run
 from dadmm.results.part_files import RowFiles
 from dadmm.results.writing import write_text
+from tests.support.problems import quadratics
+from tests.support.runs import run_of
 
 
 def names(folder):
@@ -97,17 +97,6 @@ def test_a_folder_that_other_ranks_do_not_see_is_named(tmp_path):
         RowFiles(tmp_path / "elsewhere", 3, [(3,)], None, {})
 
 
-def node(i, t, degree=1):
-    eta = np.full(degree, float(t))
-    return SimpleNamespace(
-        objective=100.0 * t + i, primal=1.0, dual=1.0, eta_mean=1.0,
-        disagreement=1.0, residual=1.0, verdict=(1.0, 1.0, 1.0),
-        accord=SimpleNamespace(quiet_count=0.0), seconds=[0.0] * 4,
-        links=SimpleNamespace(lengths=np.full(degree, 8)), theta=np.array([t + i / 8]),
-        penalty=PenaltyState(eta, eta, eta, eta),
-    )  # fmt: skip
-
-
 @pytest.fixture
 def folder(tmp_path):
     return create(str(tmp_path / "run"), "name", False, NAMES)[0]
@@ -134,7 +123,8 @@ def test_a_failure_to_write_ends_the_run_in_good_order(folder, monkeypatch, iter
     device = lambda path, root: os.open("/dev/full", os.O_RDWR)  # noqa: E731
     monkeypatch.setattr(files, "create", device)
     parts = RowFiles(folder, 0, [(0,)], None, {})
-    said = [parts(t, [node(0, t)]) for t in range(1, iterations + 1)]
+    run = run_of(quadratics(1), Topology.complete(1), max_iter=1)
+    said = [parts(t, run) for t in range(1, iterations + 1)]
 
     assert said[0] is None
     assert set(said[4097:]) <= {"output"}

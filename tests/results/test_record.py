@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import csv
 
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from dadmm.admm.stopping import Verdict
-from dadmm.core.interfaces import PenaltyState
+from dadmm import Topology
 from dadmm.resilience.recovery import NodeFailure
 from dadmm.results.history import Recorder
-from dadmm.results.part_files import merge
-from dadmm.results.rows import NODE_COLUMNS, NodeRows, RowBuffer
+from dadmm.results.part_files import PartFile, merge
+from dadmm.results.rows import NODE_COLUMNS, RowBuffer
+from tests.support.problems import quadratics
+from tests.support.runs import run_of
+from tests.support.solving import solve
 
 
 class Blocks:
@@ -30,55 +32,72 @@ class Blocks:
         return np.concatenate(self.blocks)
 
 
-def fill(buffer, n_iterations, start=1):
+def fill(buffer, n_iterations, *shape):
     """Fill rows with numbers that say where they belong."""
-    for t in range(start, start + n_iterations):
-        rows = buffer.next_rows()
+    for t in range(1, n_iterations + 1):
+        rows = buffer.next_rows(*shape)
         rows[...] = 100 * t + np.arange(rows.size).reshape(rows.shape)
 
 
 def test_a_buffer_hands_over_full_blocks():
     sink = Blocks()
-    buffer = RowBuffer(2, 3, sink, seconds=1e9)
-    buffer._block = buffer._block[:4]
-    fill(buffer, 10)
+    buffer = RowBuffer(sink, seconds=1e9)
+    fill(buffer, 10, 2**14, 4)  # four of them are 2**18 numbers
     buffer.flush()
 
     assert sink.firsts == [1, 5, 9]
     assert [len(block) for block in sink.blocks] == [4, 4, 2]
     assert_array_equal(sink.rows[:, 0, 0], 100 * np.arange(1, 11))
-    assert_array_equal(sink.rows[6, 1], [703, 704, 705])
+    assert_array_equal(sink.rows[6, 1], [704, 705, 706, 707])
 
 
 def test_a_buffer_hands_over_old_blocks():
     sink = Blocks()
-    fill(RowBuffer(1, 1, sink, seconds=-1.0), 3)
+    fill(RowBuffer(sink, seconds=-1.0), 3, 1, 1)
 
     assert sink.firsts == [1, 2]
 
 
-def node(i, eta=(1.0, 2.0)):
-    state = PenaltyState(np.array(eta), np.array(eta) + 10, np.array(eta) + 20, None)
-    return SimpleNamespace(
-        objective=1.0 + i, primal=2.0 + i, dual=3.0 + i,
-        disagreement=4.0 + i, residual=5.0 + i,
-        verdict=Verdict(6.0 + i, 7.0 + i, 8.0 + i), eta_mean=9.0 + i,
-        accord=SimpleNamespace(quiet_count=10.0 + i),
-        links=SimpleNamespace(lengths=np.array([9, 0] if len(eta) == 2 else eta)),
-        seconds=[13.0 + i, 14.0 + i, 15.0 + i, 16.0 + i],
-        theta=np.array([17.0 + i]), penalty=state,
-    )  # fmt: skip
+def write_part(path, keys, n_iterations, n_columns=2, at_once=3):
+    """Write the part of a process; a number says iteration, row and column."""
+    part = PartFile(path, keys)
+    block = np.empty((n_iterations, len(keys), n_columns))
+    for t in range(n_iterations):
+        for k, key in enumerate(keys):
+            block[t, k] = 1000 * (t + 1) + 10 * key[0] + np.arange(n_columns) / 3
+    for first in range(0, n_iterations, at_once):
+        part.append(first + 1, block[first : first + at_once])
+    part.close()
+
+
+def read(path):
+    with path.open() as file:
+        return list(csv.reader(file))
+
+
+def test_parts_merge_by_iteration_then_node(tmp_path):
+    write_part(tmp_path / "a.csv", [(0,), (1,)], 12)
+    write_part(tmp_path / "b.csv", [(2,)], 12, at_once=5)
+    write_part(tmp_path / "c.csv", [(3,), (4,), (5,)], 12, at_once=12)
+    parts = [tmp_path / f"{name}.csv" for name in "abc"]
+    with (tmp_path / "all.csv").open("wb") as target:
+        merge(parts, ("iteration", "node", "x", "y"), target)
+    header, *rows = read(tmp_path / "all.csv")
+
+    assert header == ["iteration", "node", "x", "y"]
+    expected = [(t, node) for t in range(1, 13) for node in range(6)]
+    assert [(int(row[0]), int(row[1])) for row in rows] == expected
+    assert [float(row[2]) for row in rows] == [1000 * t + 10 * i for t, i in expected]
 
 
 def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
     """Its first row is that of the iteration after the one from which it goes on."""
-    one = node(0)
-    one.eta = np.ones(2)
-    recorder = Recorder([one], {}, True, True, start=100)
+    run = run_of(quadratics(2), Topology.chain(2), max_iter=1)
+    recorder = Recorder(run, {}, True, True, start=100)
     loss = NodeFailure(105, (2,), ((0, 1),), (0, 1), np.array([True, False]))
     for t in range(101, 111):
         for watch in recorder.callbacks:
-            watch(t, [one])
+            watch(t, run)
     for watch in recorder.callbacks:
         watch.rewind(loss)
     history = recorder.history(*recorder.tables())
@@ -101,14 +120,25 @@ def test_rows_of_the_dead_are_left_out(tmp_path):
 
 
 def test_a_row_per_node_holds_the_named_columns():
-    sink = Blocks()
-    rows = NodeRows(2, sink, {"first": lambda theta: theta[0]})
-    rows(1, [node(0), node(10)])
-    rows.flush()
+    """In the order of the nodes' numbers; the centre of a star is the last row."""
+    names = {"eta": "eta_mean"}
+    seen, thetas = [], []
 
-    assert rows.columns == (*NODE_COLUMNS, "first")
-    sent = [1.0, 9.0]  # one of two messages, of nine bytes
-    for row, first in zip(sink.rows[0], (1.0, 11.0), strict=True):
-        assert_array_equal(row[:10], np.arange(first, first + 10))
-        assert_array_equal(row[10:12], sent)
-        assert_array_equal(row[12:], np.arange(first + 12, first + 17))
+    def watch(t, run):
+        own = [getattr(run.work, names.get(name, name)) for name in measured]
+        seen.append([run.by_node(numbers) for numbers in own])
+        thetas.append(run.theta)
+
+    measured = [name for name in NODE_COLUMNS[:12] if "over_limit" not in name]
+    history = solve(
+        quadratics(4), Topology.star(4), observe={"first": lambda theta: theta[0]},
+        callbacks=[watch], stopping="residuals", tolerance=0.1,
+    ).history  # fmt: skip
+
+    assert history.columns == (*NODE_COLUMNS, "first")
+    for name, numbers in zip(measured, np.moveaxis(seen, 1, 0), strict=True):
+        assert_array_equal(history[name], numbers, err_msg=name)
+    assert_array_equal(history["messages"][0], [3, 1, 1, 1])
+    assert_array_equal(history["first"], np.array(thetas)[:, :, 0])
+    over = history["disagreement_over_limit"]
+    assert over[-1].max() < 1 < over[0].max()

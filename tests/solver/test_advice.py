@@ -9,12 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dadmm import Layout, Topology, problems, run, solve
+from dadmm import Layout, Topology, problems, run
 from dadmm.admm.stopping import CRITERIA
 from dadmm.exchange.sending import Sending
 from dadmm.solver.advice import advise
 from tests.support.problems import Quadratic, quadratics
 from tests.support.runs import summary_of
+from tests.support.solving import solve
 
 RING = Topology.ring(5)
 
@@ -171,8 +172,8 @@ def test_a_standstill_of_a_problem_that_is_not_convex_is_named():
 def test_an_ending_knows_how_the_nodes_started(init):
     """So that the advice does not propose the start that was used."""
     assert solve(quadratics(5), RING, init=init, max_iter=3).ending.init == init
-    given = solve(quadratics(5), RING, init=init, max_iter=3, theta0=np.ones((5, 2)))
-    assert given.ending.init == "theta0"
+    given = solve(quadratics(5), RING, max_iter=3, init=np.ones((5, 2)))
+    assert given.ending.init == "given"
 
 
 # In the folder of a run

@@ -18,6 +18,7 @@ from numpy.testing import assert_allclose
 
 import dadmm
 from dadmm import Checkpoints, Sending, Topology, problems
+from tests.support.solving import solve as run_solve
 
 FILE = Path(__file__).with_name("golden.npz")
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance", "auto")
@@ -81,7 +82,7 @@ CASES = {
 def solve(kind: str, graph: str, settings: dict, max_iter: int = 30) -> dadmm.Result:
     nodes = [problem(kind, i) for i in range(GRAPHS[graph].n_nodes)]
     settings = {"max_iter": max_iter, "seed": 3, **settings}
-    return dadmm.solve(nodes, GRAPHS[graph], **settings)
+    return run_solve(nodes, GRAPHS[graph], **settings)
 
 
 def resumed(kind: str, graph: str, settings: dict) -> dadmm.Result:

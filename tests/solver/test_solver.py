@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from dadmm import Layout, Topology, solve
+from dadmm import Layout, Topology
 from dadmm.results.rows import NODE_COLUMNS
 from tests.support.problems import quadratics
+from tests.support.solving import solve
 
 RING = Topology.ring(5)
 CHAIN = Topology.chain(4)  # its diameter is 3
@@ -44,11 +45,11 @@ def test_given_starts_are_used_and_left_alone():
     problems, theta0 = quadratics(4), np.arange(8.0).reshape(4, 2)
     kept = theta0.copy()
 
-    settings = {"theta0": theta0, "max_iter": 1}
+    settings = {"init": theta0, "max_iter": 1}
     result = solve(problems, CHAIN, scheme="nap", eta0=2.0, **settings)
 
     assert_array_equal(theta0, kept)
-    assert_array_equal(starts(theta0=np.eye(5, 2)), np.eye(5, 2))
+    assert_array_equal(starts(init=np.eye(5, 2)), np.eye(5, 2))
     for i, near in enumerate(CHAIN.neighbours):
         pull = sum(2.0 * (theta0[i] + theta0[j]) for j in near)
         A, b = problems[i].A, problems[i].b
@@ -65,7 +66,7 @@ def test_a_problem_that_works_in_place_does_not_reach_the_given_starts(scheme):
             theta, 0.5, out=theta
         )
 
-    result = solve(problems, CHAIN, scheme=scheme, theta0=theta0, max_iter=2)
+    result = solve(problems, CHAIN, scheme=scheme, init=theta0, max_iter=2)
 
     assert_array_equal(theta0, np.ones((4, 2)))
     assert_array_equal(result.theta, np.full((4, 2), 0.25))

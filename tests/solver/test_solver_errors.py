@@ -8,9 +8,10 @@ import re
 import numpy as np
 import pytest
 
-from dadmm import Topology, solve
+from dadmm import Topology
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from tests.support.problems import Quadratic, quadratics
+from tests.support.solving import solve
 
 RING = Topology.ring(5)
 OTHER = Quadratic(np.eye(3), np.zeros(3))  # with another layout
@@ -22,7 +23,7 @@ SETTINGS = {
     "max_iter must be from 1 to 1000000000": {"max_iter": 10**12},
 }  # values out of range: see test_config.py
 PROBLEMS = {
-    "theta0 must have shape (5, 2), got (5, 3)": {"theta0": np.zeros((5, 3))},
+    "init must have shape (5, 2), got (5, 3)": {"init": np.zeros((5, 3))},
     "without comm, pass a list with one problem per node;": {"problems": OTHER},
     "all nodes must share one layout, but node 0 has Layout.of(x=(2,)) and node 4 "
     "has Layout.of(x=(3,))": {"problems": [*quadratics(4), OTHER]},

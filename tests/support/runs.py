@@ -1,4 +1,4 @@
-"""Folders that runs have left, and what a refused command line says."""
+"""Runs, the folders that they leave, and what a refused command line says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from pathlib import Path
 
 import numpy as np
 
+import dadmm
 import dadmm.run
+from tests.support.solving import solve
+
+
+def run_of(problems, topology, **settings):
+    """Return the run that `solve` makes of its arguments, after it."""
+    runs = []
+    solve(problems, topology, callbacks=[lambda t, run: runs.append(run)], **settings)
+    return runs[-1]
 
 
 def summary_of(folder: str | Path) -> dict:

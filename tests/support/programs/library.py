@@ -12,6 +12,7 @@ import dadmm
 from dadmm import Topology
 from tests.support.problems import Quadratic
 from tests.support.programs.parity import build, compare
+from tests.support.solving import solve
 
 COMM = MPI.COMM_WORLD
 PROBLEMS = build(COMM.size)
@@ -25,7 +26,7 @@ def same_everywhere(value: object) -> bool:
 
 def check_every_rank_has_the_whole_result() -> None:
     """To the bit, the seconds of the nodes included."""
-    ours = dadmm.solve(OWN, RING, comm=COMM, max_iter=12, record_edges=True)
+    ours = solve(OWN, RING, comm=COMM, max_iter=12, record_edges=True)
 
     arrays = [ours.theta, ours.eta, ours.objectives, *ours.seconds, ours.history.rows]
     arrays += [ours.history.edges.rows, *ours.traffic[:2]]
@@ -47,7 +48,7 @@ def check_mistakes_are_told_on_every_rank() -> None:
     ):
         said = None
         try:
-            dadmm.solve(*call, comm=COMM)
+            solve(*call, comm=COMM)
         except kind as error:
             said = str(error)
         assert said is not None
@@ -84,14 +85,14 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
     ):  # fmt: skip
         said = None
         try:
-            dadmm.solve(OWN, graph, comm=COMM, **settings)
+            solve(OWN, graph, comm=COMM, **settings)
         except getattr(dadmm, f"{kind}Error") as error:
             said = str(error)
         assert said is not None, words
         assert said.startswith(words), said
         assert same_everywhere(said)
     like = {"eta0": 10 if odd else 10.0, "max_iter": np.int64(5) if odd else 5}
-    dadmm.solve(OWN, RING, comm=COMM, max_seconds=60 + COMM.rank, **like)
+    solve(OWN, RING, comm=COMM, max_seconds=60 + COMM.rank, **like)
 
 
 def check_any_communicator_serves() -> None:
@@ -99,9 +100,9 @@ def check_any_communicator_serves() -> None:
     pair = COMM.Split(COMM.rank % 2, key=-COMM.rank)
     graph, offset = Topology.chain(2), COMM.rank % 2
     problems = PROBLEMS[offset : offset + 2]
-    ours = dadmm.solve(problems[pair.rank], graph, comm=pair, max_iter=9)
+    ours = solve(problems[pair.rank], graph, comm=pair, max_iter=9)
 
-    compare(ours, dadmm.solve(problems, graph, max_iter=9))
+    compare(ours, solve(problems, graph, max_iter=9))
     pair.Free()
 
 
@@ -109,12 +110,12 @@ def check_one_rank_stops_all() -> None:
     """A request of rank 3 at t = 5 is fulfilled by all at the end of the next round."""
     chain = Topology.chain(COMM.size)
     request = {"tolerance": 0.0, "max_iter": 50}
-    mine = [lambda t, nodes: "signal" if t == 5 else None] * (COMM.rank == 3)
-    ours = dadmm.solve(OWN, chain, comm=COMM, callbacks=mine, **request)
+    mine = [lambda t, run: "signal" if t == 5 else None] * (COMM.rank == 3)
+    ours = solve(OWN, chain, comm=COMM, callbacks=mine, **request)
 
     assert (ours.iterations, ours.reason) == (3 * chain.diameter, "signal")
     deadline = 1e-9 if COMM.rank == 1 else None
-    ours = dadmm.solve(OWN, chain, comm=COMM, max_seconds=deadline, **request)
+    ours = solve(OWN, chain, comm=COMM, max_seconds=deadline, **request)
     assert (ours.iterations, ours.reason) == (2 * chain.diameter, "max_seconds")
 
 
@@ -123,10 +124,10 @@ def check_a_users_own_problem_is_solved() -> None:
     everyone = [Quadratic(np.eye(3), np.full(3, float(i))) for i in range(COMM.size)]
     own, theta0 = everyone[COMM.rank], np.zeros((COMM.size, 3))
     settings = {"eta0": 1.0, "tolerance": 0.0, "max_iter": 120, "theta0": theta0}
-    ours = dadmm.solve(own, RING, comm=COMM, **settings)
+    ours = solve(own, RING, comm=COMM, **settings)
 
     assert_allclose(ours.theta, np.full((COMM.size, 3), 1.5), atol=1e-6)
-    compare(ours, dadmm.solve(everyone, RING, **settings))
+    compare(ours, solve(everyone, RING, **settings))
 
 
 def check_other_graphs_and_columns() -> None:
@@ -140,8 +141,8 @@ def check_other_graphs_and_columns() -> None:
 
 def both(graph: Topology = RING, **settings) -> tuple[dadmm.Result, dadmm.Result]:
     """Return the same run over MPI and in this process."""
-    ours = dadmm.solve(OWN, graph, comm=COMM, **settings)
-    return ours, dadmm.solve(PROBLEMS, graph, **settings)
+    ours = solve(OWN, graph, comm=COMM, **settings)
+    return ours, solve(PROBLEMS, graph, **settings)
 
 
 if __name__ == "__main__":

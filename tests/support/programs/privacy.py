@@ -15,10 +15,10 @@ import numpy as np
 import recording
 from mpi4py import MPI
 
-import dadmm
 from dadmm import Topology, problems, run
 from dadmm import sklearn as estimators
 from dadmm.exchange.mpi_world import MPIWorld
+from tests.support.solving import solve
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
 ITERATIONS = 20
@@ -121,7 +121,7 @@ def cameras(
     def job() -> None:
         own = problems.StructureFromMotion(blocks[RANK], start=start)
         settings = {"tolerance": 0.0, "max_iter": ITERATIONS}
-        dadmm.solve(own, Topology.ring(SIZE), comm=world, **settings)
+        solve(own, Topology.ring(SIZE), comm=world, **settings)
 
     return job
 

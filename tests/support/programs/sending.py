@@ -9,11 +9,11 @@ from __future__ import annotations
 from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
-import dadmm
 from dadmm.exchange.sending import Sending
 from dadmm.graphs import topology
 from dadmm.graphs.schedule import Schedule
 from tests.support.programs.parity import build, compare
+from tests.support.solving import solve
 
 SHORT = {"tolerance": 0.0, "max_iter": 24, "budget0": 0.6}
 OPTIONS = (
@@ -61,13 +61,13 @@ def check(comm: MPI.Comm) -> str:
     """Run everything and return what was seen."""
     problems, every = build(comm.size), cases(comm.size)
     results = [
-        dadmm.solve(problems[comm.rank], graph, comm=comm, schedule=turns, **chosen)
+        solve(problems[comm.rank], graph, comm=comm, schedule=turns, **chosen)
         for graph, turns, chosen in every
     ]
     mine = range(comm.rank, len(every), comm.size)
     for k in mine:
         graph, turns, chosen = every[k]
-        alone = dadmm.solve(problems, graph, schedule=turns, **chosen)
+        alone = solve(problems, graph, schedule=turns, **chosen)
         compare(results[k], alone)
         for ours, theirs in zip(results[k].certificate, alone.certificate, strict=True):
             assert_array_equal(ours, theirs)

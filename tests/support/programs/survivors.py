@@ -18,11 +18,12 @@ import numpy as np
 from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
-import dadmm
 from dadmm import Schedule, Sending, Topology
+from dadmm.admm.state import State
 from dadmm.penalty import SCHEMES
 from dadmm.resilience import recovery
 from tests.support.problems import distance, optimum, quadratics, random_graph
+from tests.support.solving import solve
 
 WAYS = (
     Sending(),
@@ -42,7 +43,7 @@ class Death:
     def __init__(self, t: int | None = None, at_loss: bool = False) -> None:
         self.t, self.at_loss, self.losses = t, at_loss, []
 
-    def __call__(self, t, nodes):
+    def __call__(self, t, run):
         if t == self.t:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -55,10 +56,11 @@ class Death:
 class Given:
     """Stands in for checkpoints: a run goes on from, and leaves, states in memory."""
 
-    saves, resume, identity, seconds_before = False, False, {}, {}
+    saves, identity, seconds_before = False, {}, {}
+    found = rows = None
 
     def __init__(self, start=0, given=None):
-        self.start, self.given, self.found = start, given, None
+        self.start, self.given = start, given
 
     def open(self, *arguments):
         return self.start
@@ -66,39 +68,43 @@ class Given:
     def tidy(self, rank):
         """Leave nothing behind."""
 
-    def states(self, like):
-        return self.given
+    def state(self, nodes):
+        if self.given is None:
+            return None
+        return State.join([self.given[i] for i in nodes.tolist()])
 
-    def save(self, t, request, take):
-        if request == "max_iter":
-            self.found = take()
-
-    def __call__(self, t, nodes):
-        return None
+    def __call__(self, t, run):
+        if run.due == "max_iter":
+            self.found = run.snapshot()
+            self.rows = run.names.tolist(), run.incidence
 
 
 def alone(problems, graph, schedule, losses, settings):
     """Return the run of one part in one process, which drops nodes as was done."""
     names, since, states = list(range(len(graph))), 0, None
     for loss in losses:
-        before = states
         if loss.t > since:  # else nothing was done between two losses
             keeper = Given(since, states)
-            dadmm.solve(
+            solve(
                 [problems[i] for i in names], graph, schedule=schedule,
                 checkpoints=keeper, **{**settings, "tolerance": 0, "max_iter": loss.t},
             )  # fmt: skip
-            before = keeper.found
+            rows, incidence = keeper.rows
+            states = {
+                i: keeper.found.choose([row], incidence.edges_of(row))
+                for row, i in enumerate(rows)
+            }
         part = [names.index(i) for i in loss.component]
-        scheme = dadmm.penalty.build(settings["scheme"])
         layout = problems[0].layout
-        states = {}
-        for k, i in enumerate(part):
-            kept = np.isin(graph.neighbours[i], part)
-            states[k] = recovery.remove_edges(before[i], kept, scheme, layout)
+        states = {
+            k: recovery.remove_edges(
+                states[i], np.isin(graph.neighbours[i], part), layout
+            )
+            for k, i in enumerate(part)
+        }
         graph, schedule = recovery.restrict(graph, schedule, part)
         names, since = list(loss.component), loss.t
-    return dadmm.solve(
+    return solve(
         [problems[i] for i in names], graph, schedule=schedule,
         checkpoints=Given(since, states), **settings,
     )  # fmt: skip
@@ -127,7 +133,7 @@ def check(comm: MPI.Comm, seed: int, opening: bool) -> None:
     if comm.rank in dead and not death.at_loss:
         death.t = int(times[dead.tolist().index(comm.rank) - len(dead)])
 
-    ours = dadmm.solve(
+    ours = solve(
         problems[comm.rank], graph, comm=comm, schedule=schedule, callbacks=[death],
         on_failure="continue", **settings,
     )  # fmt: skip

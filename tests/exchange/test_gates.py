@@ -1,18 +1,24 @@
-"""A node's edges: when something is sent, who knows what, and what is counted."""
+"""When an edge sends, what both its ends know, and what is counted."""
 
 from __future__ import annotations
+
+from itertools import count
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm import Topology, solve
+from dadmm import Topology
+from dadmm.admm.edges import Halfway
+from dadmm.exchange import codec
 from dadmm.exchange.codec import PAYLOADS
-from dadmm.exchange.sending import REVISIT, Sending
+from dadmm.exchange.gates import REVISIT
+from dadmm.exchange.sending import Sending
 from dadmm.exchange.wire import HEADER
 from dadmm.graphs.schedule import Schedule
 from dadmm.penalty import SCHEMES
 from tests.support.problems import quadratics
+from tests.support.solving import solve
 
 RING = Topology.ring(5)
 HEAD = HEADER.itemsize
@@ -23,20 +29,20 @@ HEAD = HEADER.itemsize
 def test_a_change_is_sent_exactly_if_it_is_longer_than_the_threshold(
     payload, censor, decay
 ):
-    """|theta - said| > censor decay^t |theta|, and else a header alone."""
-    before, seen = {}, set()
+    """|theta - sent| > censor decay^t |theta|, and else a header alone."""
+    full = HEAD + codec.build(payload, quadratics(1, 3)[0].layout, 8).length
+    before, seen = [], set()
 
-    def watch(t, nodes):
-        for i, node in enumerate(nodes):
-            links = node.links
+    def watch(t, run):
+        sent = run.state.sent
+        for k, theta in enumerate(run.theta[run.incidence.node]):
             if t > 1:
-                limit = censor * decay**t * np.linalg.norm(node.theta)
-                due = bool(np.linalg.norm(node.theta - before[i]) > limit)
-                full = HEAD + links.codec.length
-                assert links.lengths.tolist() == [full if due else HEAD] * 2
-                assert due or (links.said[0] == before[i]).all()
+                limit = censor * decay**t * np.linalg.norm(theta)
+                due = bool(np.linalg.norm(theta - before[-1][k]) > limit)
+                assert run.exchange.lengths[k] == (full if due else HEAD)
+                assert due or (sent[k] == before[-1][k]).all()
                 seen.add(due)
-            before[i] = links.said[0].copy()
+        before.append(sent.copy())
 
     sending = Sending(payload=payload, censor=censor, censor_decay=decay)
     solve(
@@ -49,22 +55,22 @@ def test_a_change_is_sent_exactly_if_it_is_longer_than_the_threshold(
 
 @pytest.mark.parametrize("period", [1, 2, 3, 4, 5, 10])
 @pytest.mark.parametrize("every", [1, 2, 3])
-def test_a_sleeping_edge_is_used_in_one_of_ten_turns(period, every):
+def test_a_sleeping_edge_is_used_in_one_of_ten_turns(period, every, monkeypatch):
     """By its own turns: whatever the schedule, it is woken; all others stay awake."""
     rounds = [[] for _ in range(period)]
     for k, edge in enumerate(((0, 1), (1, 2), (2, 3), (3, 4), (0, 4))):
         rounds[k % period].append(edge)
     cycle = period * every
 
-    def watch(t, nodes):  # the edge 0 - 1 moves neither end, and all others do
-        for i, node in enumerate(nodes):
-            moved = [1e-9 if {i, j} == {0, 1} else 1.0 + i for j in RING.neighbours[i]]
-            node.links.rest(np.array(moved))
+    def influence(self):  # the edge 0 - 1 moves neither end, and all others do
+        ends = RING.edges.tolist()
+        return np.array([1e-9 if {i, j} == {0, 1} else 1.0 + i for i, j in ends])
 
+    monkeypatch.setattr(Halfway, "influence", influence)
     result = solve(
         quadratics(5, 3), RING, schedule=Schedule(5, rounds), tolerance=0,
         sending=Sending(edge_sleep=0.1, send_every=every), max_iter=35 * cycle,
-        callbacks=[watch], record_edges=True,
+        record_edges=True,
     )  # fmt: skip
     sent = result.history.edges["bytes"] > HEAD
     woken, other = np.flatnonzero(sent[:, 0]), RING.edges.tolist().index([2, 3])
@@ -76,17 +82,20 @@ def test_a_sleeping_edge_is_used_in_one_of_ten_turns(period, every):
     assert (np.diff(woken[-3:]) == REVISIT * cycle).all()
 
 
-def test_an_edge_sleeps_only_if_both_ends_would():
+def test_an_edge_sleeps_only_if_both_ends_would(monkeypatch):
     """One end that is moved by it keeps it awake."""
+    iterations = count(1)
 
-    def watch(t, nodes):  # node 0 would sleep always, node 1 from 10 to 25
-        for i, node in enumerate(nodes):
-            would = (i == 0) or (i == 1 and 10 <= t < 25)
-            node.links.rest(np.array([1e-9 if would else 1.0, 1.0]))
+    def influence(self):  # node 0 would sleep always, node 1 from 10 to 25
+        moved = np.ones(len(RING.edges))
+        moved[0] = 1e-9
+        moved[2] = 1e-9 if 10 <= next(iterations) < 25 else 1.0
+        return moved
 
+    monkeypatch.setattr(Halfway, "influence", influence)
     result = solve(
         quadratics(5, 3), RING, sending=Sending(edge_sleep=0.5), tolerance=0,
-        max_iter=40, callbacks=[watch], record_edges=True,
+        max_iter=40, record_edges=True,
     )  # fmt: skip
     sent = result.history.edges["bytes"][:, [0, 2]] > HEAD  # 0 -> 1, 1 -> 0
 
@@ -139,13 +148,14 @@ def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("turns", [False, True])
-def test_a_node_alone_sends_nothing(payload, turns):
+@pytest.mark.parametrize("scheme", ["auto", "nap"])
+def test_a_node_alone_sends_nothing(payload, turns, scheme):
     one = Topology.complete(1)
     schedule = Schedule.matchings(one) if turns else None
     sending = Sending(payload=payload, censor=0.1, edge_sleep=0.5, send_every=2)
     (problem,) = quadratics(1)
 
-    result = solve([problem], one, sending=sending, schedule=schedule)
+    result = solve([problem], one, scheme=scheme, sending=sending, schedule=schedule)
 
     assert result.converged
     assert result.traffic.messages == result.traffic.bytes == 0
@@ -161,7 +171,7 @@ def test_a_run_that_sends_rarely_is_the_plain_one_in_slow_motion(scheme, every):
     ring = Topology.ring(4)
 
     def record(rows):
-        return lambda t, nodes: rows.append(np.array([node.theta for node in nodes]))
+        return lambda t, run: rows.append(run.theta)
 
     solve(problems, ring, max_iter=24, callbacks=[record(plain)], **settings)
     solve(

@@ -1,0 +1,13 @@
+"""`dadmm.solve` with settings by name, as the command line has them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dadmm
+from dadmm.solver.options import grouped
+
+
+def solve(problems: Any, topology: Any, **settings: Any) -> dadmm.Result:
+    """Solve with settings such as ``eta0``, ``tolerance`` and ``max_iter``."""
+    return dadmm.solve(problems, topology, **grouped(settings))
