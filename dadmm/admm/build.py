@@ -117,7 +117,6 @@ class RunFactory:
             sending=Mail.arrays(gates, n_edges, direct),
             traffic=np.zeros((n_edges, 2), dtype=np.int64),
             stopping=np.empty((n, 0)),
-            collectives=np.zeros(2, dtype=np.int64),
             idle=np.zeros((), dtype=np.int64),
             collectives=np.zeros(2, dtype=np.int64),
         )
