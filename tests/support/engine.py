@@ -8,7 +8,7 @@ import numpy as np
 
 from dadmm.admm.build import RunFactory, row_order
 from dadmm.admm.state import Work
-from dadmm.admm.stopping import GlobalStopping, Rule, Stopping
+from dadmm.admm.stopping import GlobalStopping, NeighbourStopping, Rule
 from dadmm.core.layout import Layout
 from dadmm.exchange.inprocess import InProcessExchange
 from dadmm.exchange.sending import EVERYTHING
@@ -74,4 +74,4 @@ def stopping(rule, degrees=(0,), reach=1, cycle=1, nodes=None, exchange=None):
     nodes = np.arange(n) if nodes is None else nodes
     work = Work(n, sum(degrees), 1, 1)
     given = state, work, rule, nodes, incidence, Layout.of(x=(1,)), reach, cycle
-    return Stopping(*given) if exchange is None else GlobalStopping(exchange, *given)
+    return NeighbourStopping(*given) if exchange is None else GlobalStopping(exchange, *given)
