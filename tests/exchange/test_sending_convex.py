@@ -170,9 +170,7 @@ def test_the_value_as_sent_must_enter_the_dual_step(scheme, monkeypatch):
     problems = quadratics(5, 3, seed=4)
     best, off, sums = optimum(problems), {}, {}
     for honest in (True, False):
-        monkeypatch.setattr(
-            codec, "build", lambda *_, honest=honest: Halves(3, honest)
-        )
+        monkeypatch.setattr(codec, "build", lambda *_, honest=honest: Halves(3, honest))
 
         thetas = []
 

@@ -1,7 +1,8 @@
 """Run the main job as a rank that does not belong to the others.
 
-Usage: mismatched_rank.py WHAT [arguments of dadmm.run], where WHAT is "dadmm" or "numpy", for
-another version, or "graph", for a ring that this rank numbers in its own way.
+Usage: mismatched_rank.py WHAT [arguments of dadmm.run], where WHAT is "dadmm" or
+"numpy", for another version, or "graph", for a ring that this rank numbers in its own
+way.
 """
 
 from __future__ import annotations
