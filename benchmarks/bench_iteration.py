@@ -18,19 +18,18 @@ from pathlib import Path
 from time import perf_counter, sleep
 
 import numpy as np
-from dadmm.admm.algorithm import iterate, prime
-from dadmm.admm.node import Node
-from dadmm.exchange.links import Links
 
 from benchmarks.bench_problems import iteration
 from benchmarks.shared.commands import THREADS, medians, on_ranks, seconds_of
+from dadmm.admm.build import RunFactory
+from dadmm.admm.loop import Run, iterate
 from dadmm.admm.stopping import Rule
 from dadmm.core.interfaces import Exchange
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.exchange import InProcessExchange
-from dadmm.exchange.wire import width
+from dadmm.exchange.sending import Sending
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import build
 from dadmm.problems import PPCA
@@ -42,21 +41,24 @@ WAITS = ("block", "poll")
 NOT_COMPILED = "PYTHONDONTWRITEBYTECODE"  # then every process compiles every module
 
 
-def nodes_of(exchange: Exchange, topology: Topology, problems: dict) -> list[Node]:
-    """Return fresh nodes that never stop, under the scheme `nap`."""
-    starts = {i: problems[i].init(np.random.default_rng(0)) for i in exchange.hosted}
-    return [
-        Node(
-            i,
-            problems[i],
-            starts[i],
-            build("nap"),
-            Rule("residuals", 0.0),
-            diameter=topology.diameter,
-            links=Links(exchange, i, problems[i].layout),
-        )
-        for i in exchange.hosted
-    ]
+def run_of(exchange: Exchange, topology: Topology, problems: dict) -> Run:
+    """Return a run that never stops, under the scheme `nap`, before iteration 1."""
+    starts = {i: own.init(np.random.default_rng(0)) for i, own in problems.items()}
+    rule = Rule("residuals", 0.0)
+    factory = RunFactory(problems, starts, build("nap"), rule, Sending())
+    run = factory.build(exchange, topology)
+    run.open()
+    return run
+
+
+class Echo:
+    """An exchange without transport: each neighbour agrees with the node."""
+
+    def __init__(self, run: Run) -> None:
+        self.out, self.box = run.exchange.out, run.exchange.box
+
+    def swap(self) -> None:
+        self.box.rows[:] = self.out.rows
 
 
 def of_ranks(iterations: int, repeats: int) -> list[dict]:
@@ -78,31 +80,18 @@ def of_ranks(iterations: int, repeats: int) -> list[dict]:
 
     rows = []
     for graph, make in GRAPHS.items():
-        topology, longest = make(comm.size), width(problem.layout.size)
+        topology, size = make(comm.size), problem.layout.shared_size
         exchanges = {
-            wait: MPIExchange(comm, topology, longest, wait)
-            for wait in ("auto", *WAITS)
+            wait: MPIExchange(comm, topology, size, wait) for wait in ("auto", *WAITS)
         }
-        (node,) = nodes_of(exchanges["auto"], topology, {comm.rank: problem})
-        prime([node], exchanges["auto"])
+        run = run_of(exchanges["auto"], topology, {comm.rank: problem})
+        alone = run_of(exchanges["block"], topology, {comm.rank: problem})
+        alone.exchange = Echo(alone)
+        for exchange in exchanges.values():  # or a bare one would send nothing
+            exchange.lengths[:] = run.exchange.lengths
 
-        def whole(node: Node = node, exchange: Exchange = exchanges["auto"]) -> None:
-            iterate([node], exchange, iterations)
-
-        alone = exchanges["block"]  # its rows, but nothing is sent
-        (hermit,) = nodes_of(alone, topology, {comm.rank: problem})
-        prime([hermit], alone)
-        for exchange in exchanges.values():
-            exchange.lengths[comm.rank][:] = longest  # or bare ones would send nothing
-
-        def local_once(
-            node: Node = hermit,
-            sent: np.ndarray = alone.outbox[comm.rank],
-            heard: np.ndarray = alone.inbox[comm.rank],
-        ) -> None:
-            node.propose()
-            heard[:] = sent  # neighbours that agree, so that nothing diverges
-            node.absorb(1)
+        def whole(run: Run = run) -> None:
+            iterate(run, iterations)
 
         def turn(local: Callable[[], None] = local_once) -> None:
             local()
@@ -111,9 +100,14 @@ def of_ranks(iterations: int, repeats: int) -> list[dict]:
         def repeated(work: Callable[[], None]) -> Callable[[], None]:
             return lambda: [work() for _ in range(iterations)]
 
-        tasks = {"iteration": whole, "local": repeated(local_once)}
-        tasks |= {"local in turns": repeated(turn)}
-        tasks |= {f"bare {wait}": repeated(exchanges[wait].swap) for wait in WAITS}
+        def local(run: Run = alone) -> None:
+            iterate(run, iterations)
+
+        def turns(run: Run = alone) -> None:
+            iterate(run, iterations, [lambda t, run: sleep(1e-4)])
+
+        tasks = {"iteration": whole, "local": local, "local in turns": turns}
+        tasks |= {f"bare {wait}": bare(exchanges[wait]) for wait in WAITS}
         measured = {k: lambda work=work: timed(work) for k, work in tasks.items()}
         times = medians(measured, repeats)
         best = min(WAITS, key=lambda wait: times[f"bare {wait}"])
@@ -167,13 +161,11 @@ def sample_count(iterations: int, repeats: int, most: int) -> dict:
     for n in (100, most):
         problems = {i: PPCA(rng.standard_normal((n, 20)), 5) for i in range(2)}
         topology = Topology.chain(2)
-        exchange = InProcessExchange(topology, width(problems[0].layout.size))
-        nodes = nodes_of(exchange, topology, problems)
-        prime(nodes, exchange)
+        exchange = InProcessExchange(topology, problems[0].layout.shared_size)
+        run = run_of(exchange, topology, problems)
 
-        def task(nodes: list[Node] = nodes, exchange: Exchange = exchange) -> float:
-            whole = seconds_of(lambda: iterate(nodes, exchange, iterations))
-            return whole / iterations * 1e6
+        def task(run: Run = run) -> float:
+            return seconds_of(lambda: iterate(run, iterations)) / iterations * 1e6
 
         tasks[str(n)] = task
     times = medians(tasks, repeats)

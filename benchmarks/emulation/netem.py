@@ -214,4 +214,3 @@ def main(arguments: list[str]) -> int:
         return 2
     except SetupError as error:
         return report_error(error)
-

@@ -187,7 +187,7 @@ def test_coupled_penalties_are_the_mean_of_the_two_ends():
     """One number per edge, between the two proposals; without coupling one's own."""
     topology = Topology.chain(3)
     for coupling in ("symmetric", "own"):
-        run = build(quadratics(3), topology, scheme("vp"), coupling=coupling)
+        run = build(quadratics(3), topology, scheme("vp", coupling=coupling))
         proposals = np.array([1.0, 3.0, 1e-6, 1e6])[run.arcs]
         run.state.penalty["eta"] = proposals  # with balanced residuals they stay
         turn = run.mail.write(1)

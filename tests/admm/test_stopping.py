@@ -263,7 +263,7 @@ class Votes:
 
 
 def test_global_stopping_waits_until_all_are_satisfied_in_a_row():
-    together = stopping(Rule("residuals", 0.1), exchange=Votes())
+    together = stopping(Rule("residuals", 0.1), exchange=Votes()).votes
     votes = [[1, 1]] * 3 + [[1, 0]] + [[1, 1]] * 4
 
     heard = [together.update(np.array(row, dtype=float)) for row in votes]
@@ -273,7 +273,7 @@ def test_global_stopping_waits_until_all_are_satisfied_in_a_row():
 
 def test_global_stopping_of_the_paper_uses_the_sum_of_objectives():
     """Nodes may still move against each other; the first sum has none before it."""
-    together = stopping(Rule("objective", 0.1), exchange=Votes())
+    together = stopping(Rule("objective", 0.1), exchange=Votes()).votes
     votes = [[50, 50], [70, 31], [20, 82], [60, 41], [10, 91], [0, 150]]
 
     heard = [together.update(np.array(row, dtype=float)) for row in votes]

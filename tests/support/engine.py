@@ -74,4 +74,6 @@ def stopping(rule, degrees=(0,), reach=1, cycle=1, nodes=None, exchange=None):
     nodes = np.arange(n) if nodes is None else nodes
     work = Work(n, sum(degrees), 1, 1)
     given = state, work, rule, nodes, incidence, Layout.of(x=(1,)), reach, cycle
-    return NeighbourStopping(*given) if exchange is None else GlobalStopping(exchange, *given)
+    if exchange is None:
+        return NeighbourStopping(*given)
+    return GlobalStopping(exchange, *given)

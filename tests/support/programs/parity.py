@@ -13,11 +13,11 @@ from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm.admm.penalties import COUPLINGS
 from dadmm.admm.stopping import AGREEMENTS, RULES
 from dadmm.data import shard
 from dadmm.graphs import topology
 from dadmm.penalty import SCHEMES
+from dadmm.penalty.schemes import COUPLINGS
 from tests.support.solving import solve
 
 # Short budgets and an early reset, so that each scheme goes through all its phases
