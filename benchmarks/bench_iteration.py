@@ -93,12 +93,8 @@ def of_ranks(iterations: int, repeats: int) -> list[dict]:
         def whole(run: Run = run) -> None:
             iterate(run, iterations)
 
-        def turn(local: Callable[[], None] = local_once) -> None:
-            local()
-            sleep(1e-4)
-
-        def repeated(work: Callable[[], None]) -> Callable[[], None]:
-            return lambda: [work() for _ in range(iterations)]
+        def bare(exchange: Exchange) -> Callable[[], None]:
+            return lambda: [exchange.swap() for _ in range(iterations)]
 
         def local(run: Run = alone) -> None:
             iterate(run, iterations)

@@ -149,8 +149,8 @@ def grouped(settings: Mapping[str, Any]) -> dict[str, Any]:
         return {name: left.pop(old) for name, old in names.items() if old in left}
 
     found: dict[str, Any] = {}
-    scheme = left.pop("scheme", "auto")
-    found["scheme"] = penalty.build(scheme, **take(penalty.Scheme))
+    if own := take(penalty.Scheme):
+        found["scheme"] = penalty.build(left.pop("scheme", "auto"), **own)
     if not isinstance(left.get("stopping"), Stopping):
         found["stopping"] = Stopping(**take(Stopping, rule="stopping"))
     if "sending" not in left:

@@ -69,10 +69,10 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
         ("Config", "ranks 1 and 3 have max_iter = 9 but rank 0 has 8;", RING,
          {"max_iter": 8 if even else 9}),
         ("Config", "rank 2 has bits = 5 but rank 0 has 8;", RING, {"sending": sending}),
-        ("Config", "rank 2 has theta0 = given but rank 0 has None", RING,
-         {"theta0": np.zeros((COMM.size, OWN.layout.size)) if odd else None}),
-        ("Config", "rank 2 has observe = ['a'] but rank 0 has None", RING,
-         {"observe": {"a": np.sum} if odd else None}),
+        ("Config", "rank 2 has init = given but rank 0 has 'shared'", RING,
+         {"init": np.zeros((COMM.size, OWN.layout.size)) if odd else "shared"}),
+        ("Config", "rank 2 has observe = ['a'] but rank 0 has []", RING,
+         {"observe": {"a": np.sum} if odd else {}}),
         ("Config", "rank 2 has wait = 'poll' but rank 0 has 'auto';", RING,
          {"wait": "poll" if odd else "auto"}),  # to find out what auto is takes all
         ("Config", "rank 2 has scheme = 'npa' but", RING,  # which is no scheme
