@@ -79,6 +79,16 @@ def test_the_callbacks_of_the_page_measure_and_stop():
     assert found["result"].iterations == 3 * (close // 3 + 2)
 
 
+def test_the_scheme_of_the_page_adapts_and_reaches_the_optimum():
+    found = follow("docs/penalties.md")
+    rows = np.column_stack([found["X"], np.ones(60)])
+    best = np.linalg.lstsq(rows, found["y"])[0]
+
+    assert found["result"].converged
+    assert len(np.unique(found["result"].eta)) > 2
+    assert np.abs(found["result"].theta - best).max() < 1e-3
+
+
 def test_a_request_that_does_not_exist_gets_one_sentence():
     problems = [dadmm.problems.LeastSquares(np.eye(2), np.ones(2))] * 3
 
