@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import fields
 from pathlib import Path
+from textwrap import indent
 
 import numpy as np
 import pytest
 
 import dadmm
+from dadmm.admm.state import State, Work
 from tests.support.processes import mpi_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,3 +99,43 @@ def test_a_request_that_does_not_exist_gets_one_sentence():
         dadmm.solve(
             problems, dadmm.Topology.ring(3), callbacks=[lambda t, run: "converged"]
         )
+
+
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+
+
+def test_the_loop_is_quoted_as_it_is():
+    (quoted,) = blocks(CONTRIBUTING)
+    source = (ROOT / "dadmm" / "admm" / "loop.py").read_text("utf-8")
+
+    assert indent(quoted, "    ") in source
+
+
+def test_the_record_lists_every_array():
+    """Those of `State`, and those of `Work` that have a name."""
+    rows = CONTRIBUTING.read_text("utf-8").partition("| step | writes")[2]
+    listed = set(re.findall(r"`(\w+)`", rows.partition("\n\n")[0]))
+
+    assert {field.name for field in fields(State)} <= listed
+    assert vars(Work(1, 1, 1, 1)).keys() - {"vectors", "numbers"} <= listed | {
+        "disagreement",  # lengths of `apart` and `slope`
+        "residual",
+    }
+
+
+def test_the_places_that_the_page_names_exist():
+    """A path, and the names that follow it until the next path or semicolon."""
+    for line in CONTRIBUTING.read_text("utf-8").splitlines():
+        file = None
+        for word in re.findall(r"`([^`]+)`|(;)", line):
+            name = word[0]
+            if re.fullmatch(r"[\w/]+\.(py|md|toml)", name) and "/" in name:
+                outside = name.partition("/")[0] in ("launch", "tests", "benchmarks")
+                file = ROOT / ("" if outside else "dadmm") / name
+                assert file.exists(), name
+            elif file is None or word[1] or not line.startswith("|"):
+                file = None
+            else:
+                last = name.rpartition(".")[2]
+                defined = rf"(def|class) {last}\b|^{last}\b.* = "
+                assert re.search(defined, file.read_text("utf-8"), re.M), name
