@@ -42,12 +42,12 @@ def film(seed: int = 0):
 def run(seed: int = 0) -> dict:
     """Return structures with and without gaps, and how well gaps were filled."""
     tracks, gappy, truth = film(seed)
-    topology = Topology.ring(CAMERAS)
+    topology, stopping = Topology.ring(CAMERAS), dadmm.Stopping(max_iter=3000)
     found = {"missing": float(np.isnan(gappy).mean()), "truth": truth}
     for name, rows in {"all tracks": tracks, "with gaps": gappy}.items():
         shards = split_frames(rows, CAMERAS)
         problems = [StructureFromMotion(shard) for shard in shards]
-        result = dadmm.solve(problems, topology, max_iter=3000)
+        result = dadmm.solve(problems, topology, stopping=stopping)
         W = result.layout.views(result.theta).W
         W = W - W.mean(axis=1, keepdims=True)  # a camera's position is its own
         centred = truth - truth.mean(axis=0)

@@ -37,7 +37,8 @@ def run() -> dict:
     samples = load_digits().data / UNIT
     shards = split(samples, NODES)
     problems = [PPCA(rows, COMPONENTS) for rows in shards]
-    result = dadmm.solve(problems, Topology.grid(NODES), max_iter=2000)
+    stopping = dadmm.Stopping(max_iter=2000)
+    result = dadmm.solve(problems, Topology.grid(NODES), stopping=stopping)
     best = metrics.ppca_reference(samples, COMPONENTS).W
     alone = [metrics.ppca_reference(rows, COMPONENTS).W for rows in shards]
     found = result.layout.views(result.theta).W

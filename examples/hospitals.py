@@ -48,7 +48,8 @@ def common_scale(shards, topology):
         moments = np.concatenate([X.mean(axis=0), (X**2).mean(axis=0)])
         root = np.sqrt(len(X)) * np.eye(len(moments))
         problems.append(LeastSquares(root, root @ moments, fit_intercept=False))
-    result = dadmm.solve(problems, topology, tolerance=1e-9, max_iter=5000)
+    stopping = dadmm.Stopping(tolerance=1e-9, max_iter=5000)
+    result = dadmm.solve(problems, topology, stopping=stopping)
     mean, square = np.split(result.theta[0], 2)
     return mean, np.sqrt(square - mean**2), result.iterations
 
@@ -66,7 +67,8 @@ def run(seed: int = 0) -> dict:
     X_test = (X_test - mean) / spread
 
     problems = [LogisticRegression(X, y, ALPHA / HOSPITALS) for X, y in scaled]
-    result = dadmm.solve(problems, topology, tolerance=1e-5, max_iter=5000)
+    stopping = dadmm.Stopping(tolerance=1e-5, max_iter=5000)
+    result = dadmm.solve(problems, topology, stopping=stopping)
 
     pooled = Pooled(C=1.0 / ALPHA, tol=1e-10, max_iter=10_000)
     pooled.fit(

@@ -59,7 +59,7 @@ def reach(places: np.ndarray) -> Topology:
 def run(seed: int = 3) -> dict:
     """Return the fields found and how wrong they are."""
     places, readings, truth, broken = network(seed)
-    topology = reach(places)
+    topology, stopping = reach(places), dadmm.Stopping(tolerance=1e-4, max_iter=3000)
     pairs = list(zip(features(places), readings, strict=True))
     corners = np.linspace(0, 1, 60)
     square = np.stack(np.meshgrid(corners, corners), axis=-1)
@@ -71,7 +71,7 @@ def run(seed: int = 3) -> dict:
             Huber(X, y, delta=0.5, alpha=1e-3, fit_intercept=False) for X, y in pairs
         ],
     }.items():
-        result = dadmm.solve(problems, topology, tolerance=1e-4, max_iter=3000)
+        result = dadmm.solve(problems, topology, stopping=stopping)
         fields[name] = features(square) @ result.theta.mean(axis=0)
         off = fields[name] - fields["true field"]
         errors[name] = float(np.sqrt(np.mean(off**2)))

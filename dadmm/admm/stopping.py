@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.admm.state import State, Work
-from dadmm.core.checks import check_number
+from dadmm.core.checks import check_choice, check_number
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Layout, Matrix, Vector
@@ -364,6 +364,7 @@ class NeighbourStopping:
 
     def request(self, t: int, request: str) -> None:
         """Request something of all nodes, see `REQUESTS`."""
+        check_choice("request", request, REQUESTS[1:])
         code = REQUESTS.index(request) << _place(t // self._round)
         _merge(self._words["requests"], np.uint8(code))
 

@@ -27,8 +27,8 @@ class Stopping:
     Parameters
     ----------
     rule : {"optimality", "residuals", "objective"}
-        Which quantities must be small, see `dadmm.admm.stopping.Rule`. They must be
-        small in 4 iterations in a row.
+        Which quantities must be small, see `dadmm.admm.stopping.Rule`. The rule must
+        hold on all nodes in 4 iterations in a row.
     tolerance, absolute_tolerance : float
         Tolerances of the rule. With a ``tolerance`` of 0, the run does exactly
         ``max_iter`` iterations.
@@ -38,7 +38,7 @@ class Stopping:
     max_iter : int
         Maximum number of iterations.
     max_seconds : float, optional
-        Ask all nodes to stop after this time. They stop after the same iteration. The
+        Request a stop after this time. All nodes stop after the same iteration. The
         delay is at most twice the diameter of the graph, in iterations, times the
         period of the schedule.
     """
@@ -65,13 +65,13 @@ class Stopping:
 
 @dataclass(frozen=True)
 class Record:
-    """What `Result.history` has.
+    """Which rows and columns `Result.history` has.
 
     Parameters
     ----------
     nodes : bool, optional
-        Whether to record a row per iteration and node. By default this is so up to
-        1,000 nodes.
+        Whether to record a row per iteration and node. By default this is so for
+        graphs of up to 1,000 nodes.
     edges : bool
         Whether to record a row per iteration and directed edge.
     observe : dict of str to callable

@@ -46,7 +46,8 @@ class Result:
     theta : ndarray of shape (n_nodes, size)
         Parameters of each node.
     eta : ndarray of shape (E,)
-        Final penalties, aligned with ``topology.edges``.
+        Penalties that the scheme has set last, aligned with ``topology.edges``. With
+        ``coupling="symmetric"`` an edge uses the mean of its two directions.
     objectives : ndarray of shape (n_nodes,)
         f_i at theta_i in the last iteration.
     reason : str
@@ -61,6 +62,7 @@ class Result:
         Of this session: since the run began or was resumed.
     seconds_of_all_sessions : Seconds
     history : History
+        Numbers of each iteration, see `dadmm.Record`; empty if nothing was recorded.
     nodes : ndarray of int of shape (n_nodes,)
         Original number of each node that is left.
     lost : tuple of int

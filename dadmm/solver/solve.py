@@ -93,10 +93,12 @@ def solve(
     seed : int
         Seed of the initial parameters.
     record : bool or Record, optional
-        Whether ``history`` has a row per iteration and node, by default up to 1,000
-        nodes; or an object, as in ``dadmm.Record(edges=True)``.
+        Whether to record a row per iteration and node in ``result.history``; by default
+        this is so for graphs of up to 1,000 nodes. Or an object, as in
+        ``dadmm.Record(edges=True)``.
     callbacks : sequence of callables
-        Called with ``(t, run)`` after each iteration, see `dadmm.admm.loop.iterate`.
+        Each is called with ``(t, run)`` after each iteration, and may return a request
+        to all nodes, such as ``"stop"``. `docs/callbacks.md` has examples.
     checkpoints : Checkpoints, optional
         Where and when to save the state of the run, and whether to resume it. The
         history of a resumed run starts at the resume.
@@ -105,7 +107,8 @@ def solve(
         the same to the last bit on machines of one type with the same BLAS, unless a
         problem of your own uses BLAS with several threads before `solve`.
     gather : {"all", "root", "none"}
-        Which ranks have the results of all nodes. Other ranks have those of their node.
+        Which ranks have the results of all nodes: all, rank 0 only, or none. The others
+        have those of their own node. In one process all nodes are there.
 
     Returns
     -------

@@ -21,7 +21,6 @@ from dadmm import run
 from dadmm.cli import presets
 from dadmm.cli.config import RunConfig
 from dadmm.data.datasets import load_tracks
-from tests.support.solving import solve
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"
@@ -50,13 +49,17 @@ def test_the_preset_is_the_library_with_the_papers_settings(tmp_path, monkeypatc
     assert code == 0
     samples, _ = dadmm.datasets.synthetic(500, 20, 5, 0.2)
     problems = [dadmm.problems.PPCA(x, 5) for x in dadmm.shard.split(samples, 12)]
-    library = solve(
-        problems, dadmm.Topology.complete(12),
-        scheme="nap", eta0=10.0, t_max=50, residual_ratio=10.0, budget0=5.0,
-        budget_decay=0.5, budget_trigger=0.1, relaxation=1.0, coupling="own",
-        probe="midpoint", init="independent", stopping="objective",
-        agreement="global", tolerance=1e-3, max_iter=30,
+    scheme = dadmm.penalty.NAP(
+        eta0=10.0, t_max=50, residual_ratio=10.0, budget0=5.0, budget_decay=0.5,
+        budget_trigger=0.1, relaxation=1.0, coupling="own", probe="midpoint",
     )  # fmt: skip
+    library = dadmm.solve(
+        problems,
+        dadmm.Topology.complete(12),
+        scheme=scheme,
+        init="independent",
+        stopping=dadmm.Stopping("objective", 1e-3, agreement="global", max_iter=30),
+    )
     assert library.iterations == 30
     with np.load(tmp_path / "a" / "result.npz") as arrays:
         for part, values in library.layout.views(library.theta)._asdict().items():

@@ -1,0 +1,141 @@
+"""The Python blocks of the pages run, and what a page quotes is in the code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+from textwrap import indent
+
+import numpy as np
+import pytest
+
+import dadmm
+from dadmm.admm.state import State, Work
+from tests.support.processes import mpi_python
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EMULATION = "from benchmarks.emulation"  # needs namespaces; see tests/benchmarks
+
+
+def blocks(page: Path, language: str = "python") -> list[str]:
+    """Return the blocks of a page in this language."""
+    text = page.read_text("utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.M | re.S)
+
+
+def serial(page: Path) -> list[str]:
+    """Return the Python blocks of a page that need one process."""
+    return [
+        block
+        for block in blocks(page)
+        if "mpi4py" not in block and EMULATION not in block
+    ]
+
+
+OVER_MPI = [
+    pytest.param(block, id=page.stem)
+    for page in PAGES
+    for block in blocks(page)
+    if "mpi4py" in block
+]
+
+
+def follow(name: str) -> dict:
+    """Return what the Python blocks of a page define, one after the other."""
+    found: dict = {}
+    for block in serial(ROOT / name):
+        exec(compile(block, name, "exec"), found)
+    return found
+
+
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if serial(p)], ids=lambda page: page.stem
+)
+def test_the_python_blocks_of_a_page_run(page):
+    if "sklearn" in page.name:
+        pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+    assert follow(str(page.relative_to(ROOT)))
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("block", OVER_MPI)
+def test_the_blocks_for_mpi_run(block, tmp_path):
+    if "sklearn" in block:
+        pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    (tmp_path / "program.py").write_text(block)
+
+    ended = mpi_python(4, "-m", "mpi4py", tmp_path / "program.py").end()
+
+    assert ended.code == 0, ended.err
+
+
+def test_the_callbacks_of_the_page_measure_and_stop():
+    """The distances fall to the tolerance; the stop is at a multiple of D = 3."""
+    found = follow("docs/callbacks.md")
+
+    assert found["distances"][-1] < 1e-2 < found["distances"][0]
+    assert found["result"].reason == "stop"
+    close = next(t for t, d in enumerate(found["distances"], 1) if d < 1e-2)
+    assert found["result"].iterations == 3 * (close // 3 + 2)
+
+
+def test_the_scheme_of_the_page_adapts_and_reaches_the_optimum():
+    found = follow("docs/penalties.md")
+    rows = np.column_stack([found["X"], np.ones(60)])
+    best = np.linalg.lstsq(rows, found["y"])[0]
+
+    assert found["result"].converged
+    assert len(np.unique(found["result"].eta)) > 2
+    assert np.abs(found["result"].theta - best).max() < 1e-3
+
+
+def test_a_request_that_does_not_exist_gets_one_sentence():
+    problems = [dadmm.problems.LeastSquares(np.eye(2), np.ones(2))] * 3
+
+    with pytest.raises(dadmm.ConfigError, match="unknown request 'converged'; choose"):
+        dadmm.solve(
+            problems, dadmm.Topology.ring(3), callbacks=[lambda t, run: "converged"]
+        )
+
+
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+
+
+def test_the_loop_is_quoted_as_it_is():
+    (quoted,) = blocks(CONTRIBUTING)
+    source = (ROOT / "dadmm" / "admm" / "loop.py").read_text("utf-8")
+
+    assert indent(quoted, "    ") in source
+
+
+def test_the_record_lists_every_array():
+    """Those of `State`, and those of `Work` that have a name."""
+    rows = CONTRIBUTING.read_text("utf-8").partition("| step | writes")[2]
+    listed = set(re.findall(r"`(\w+)`", rows.partition("\n\n")[0]))
+
+    assert {field.name for field in fields(State)} <= listed
+    assert vars(Work(1, 1, 1, 1)).keys() - {"vectors", "numbers"} <= listed | {
+        "disagreement",  # lengths of `apart` and `slope`
+        "residual",
+    }
+
+
+def test_the_places_that_the_page_names_exist():
+    """A path, and the names that follow it until the next path or semicolon."""
+    for line in CONTRIBUTING.read_text("utf-8").splitlines():
+        file = None
+        for word in re.findall(r"`([^`]+)`|(;)", line):
+            name = word[0]
+            if re.fullmatch(r"[\w/]+\.(py|md|toml)", name) and "/" in name:
+                outside = name.partition("/")[0] in ("launch", "tests", "benchmarks")
+                file = ROOT / ("" if outside else "dadmm") / name
+                assert file.exists(), name
+            elif file is None or word[1] or not line.startswith("|"):
+                file = None
+            else:
+                last = name.rpartition(".")[2]
+                defined = rf"(def|class) {last}\b|^{last}\b.* = "
+                assert re.search(defined, file.read_text("utf-8"), re.M), name
