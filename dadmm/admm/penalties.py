@@ -1,4 +1,4 @@
-"""The penalties of all edges: each end proposes one, and both settle on one per edge."""
+"""The penalties of all edges: both ends propose one, and an edge has one."""
 
 from __future__ import annotations
 

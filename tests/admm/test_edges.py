@@ -43,14 +43,18 @@ def anywhere(topology, size=3, relaxation=1.0, sending=None, seed=0):
     if run.mail.direct:
         said = theta
     pull, anchors = rng.normal(size=(2, m, size))
-    multipliers, anchors = pull - pull[topology.reverse], anchors + anchors[
-        topology.reverse
-    ]
+    multipliers, anchors = (
+        pull - pull[topology.reverse],
+        anchors + anchors[topology.reverse],
+    )
     eta = np.exp(rng.normal(size=m))
     state.theta[...] = run.work.shared[...] = theta[run.nodes]
     state.mean[...] = rng.normal(size=(len(topology), size))
     state.sent[...], state.received[...] = said[i][run.arcs], said[j][run.arcs]
-    state.multipliers[...], state.anchors[...] = multipliers[run.arcs], anchors[run.arcs]
+    state.multipliers[...], state.anchors[...] = (
+        multipliers[run.arcs],
+        anchors[run.arcs],
+    )
     state.eta[...] = (eta + eta[topology.reverse])[run.arcs]
     run.edges.derive()
     return run
@@ -317,9 +321,7 @@ def test_without_loss_reflected_edges_do_what_multipliers_do():
     """R-ADMM at loss 0 is ADMM: c_ij is z_ij - lambda_ij / eta_ij."""
     topology, problems = GRAPHS["random"], quadratics(9)
     plain = build(problems, topology, scheme("fixed"))
-    lossy = build(
-        problems, topology, scheme("fixed"), Sending(drop_probability=1e-300)
-    )
+    lossy = build(problems, topology, scheme("fixed"), Sending(drop_probability=1e-300))
     for t in range(1, 20):
         for run in (plain, lossy):
             run.edges.pull()

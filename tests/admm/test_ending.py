@@ -101,7 +101,9 @@ def test_a_node_is_satisfied_by_the_stated_lengths(rule, scheme, clauses):
         for node in nodes_of(run):
             f, (previous, before) = node.objective, last[node.index]
             steady = abs(f - previous) < tolerance * max(abs(f), 1)
-            verdicts.append((steady, *clauses(node, before, tolerance, run.edges.alpha)))
+            verdicts.append(
+                (steady, *clauses(node, before, tolerance, run.edges.alpha))
+            )
             last[node.index] = f, node.multipliers
             assert node.satisfied == all(verdicts[-1])
 

@@ -64,7 +64,7 @@ def test_only_problems_of_one_kind_are_stacked():
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_run_does_not_show_which_problems_were_stacked(scheme):
-    """Shards of several sizes and nodes of several degrees: some stacked, some alone."""
+    """Shards of several sizes, nodes of several degrees: some stacked, some alone."""
     topology = Topology.cluster(6)
     shards = [shard(n, 4, seed) for seed, n in enumerate((9, 9, 9, 3, 3, 8))]
     settings = {"scheme": scheme, "max_iter": 60, "tolerance": 0, "record_edges": True}

@@ -55,7 +55,8 @@ def test_a_state_of_chosen_nodes_joins_to_the_whole(kind):
     whole = run.snapshot()
 
     each = [
-        whole.choose([row], run.incidence.edges_of(row)) for row in range(len(run.nodes))
+        whole.choose([row], run.incidence.edges_of(row))
+        for row in range(len(run.nodes))
     ]
 
     assert all(len(state.theta) == 1 for state in each)

@@ -59,7 +59,10 @@ def test_a_weighted_sum_has_the_bits_of_one_node_alone(degrees, m):
     weights, edges = np.zeros(degrees.sum()), np.zeros((degrees.sum(), m))
     out = np.full((len(degrees), m), 7.0)
     planned = Incidence(degrees).weighted_sum(weights, edges, out)
-    weights[...], edges[...] = rng.normal(size=len(weights)), rng.normal(size=edges.shape)
+    weights[...], edges[...] = (
+        rng.normal(size=len(weights)),
+        rng.normal(size=edges.shape),
+    )
 
     planned()
 
@@ -69,8 +72,9 @@ def test_a_weighted_sum_has_the_bits_of_one_node_alone(degrees, m):
 
 
 def test_each_edge_has_the_row_of_its_node(degrees):
-    incidence, rows = Incidence(degrees), np.random.default_rng(0).normal(
-        size=(len(degrees), 3)
+    incidence, rows = (
+        Incidence(degrees),
+        np.random.default_rng(0).normal(size=(len(degrees), 3)),
     )
     out = np.empty((degrees.sum(), 3))
 

@@ -1,4 +1,4 @@
-"""Graphs that take turns, and how all nodes of such a network agree to stop."""
+"""Graphs that change in turns, and how all nodes agree to stop on them."""
 
 from __future__ import annotations
 
@@ -109,13 +109,13 @@ def scattered(rng):
 
 
 def backwards(n):
-    """Return a chain whose edges come in the order in which words travel worst."""
+    """Return a chain whose edges come in the order that delays headers most."""
     return Schedule(n, [[(i, i + 1)] for i in reversed(range(n - 1))])
 
 
 @pytest.mark.parametrize("seed", range(16))
 def test_all_stop_after_the_same_iteration_whatever_the_schedule(seed):
-    """And by a rule only if all were content at one common iteration before."""
+    """And by a rule only if all were satisfied in one common iteration before."""
     rng = np.random.default_rng(seed)
     schedule = scattered(rng) if seed % 4 else backwards(int(rng.integers(2, 7)))
     n, reach = len(schedule.union), schedule.period * schedule.union.diameter
@@ -138,8 +138,8 @@ def test_all_stop_after_the_same_iteration_whatever_the_schedule(seed):
 
 
 @pytest.mark.parametrize("n", [2, 4, 6])
-def test_one_discontented_node_keeps_all_going(n):
-    """Though its word takes a whole period for each edge of the way."""
+def test_one_node_that_is_not_satisfied_keeps_all_going(n):
+    """Though its header takes a whole period for each edge of the way."""
     schedule = backwards(n)
     for unhappy in range(n):
         content = np.ones((400, n), dtype=bool)
@@ -151,7 +151,7 @@ def test_one_discontented_node_keeps_all_going(n):
 @pytest.mark.parametrize("agreement", ["neighbours", "global"])
 @pytest.mark.parametrize("rule", stopping.RULES)
 def test_runs_of_a_schedule_stop_together_and_close(rule, agreement, every):
-    """A node for which nothing has changed, as nobody was there, is not content yet."""
+    """A node whose edges were not used has not changed, and is not satisfied yet."""
     problems = quadratics(6, curvature=(2.0, 8.0))
     schedule = backwards(6)
     ends = []

@@ -59,9 +59,7 @@ def trace(scheme, graph, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("scheme", AGREEING)
-def test_both_ends_agree_bit_for_bit_without_a_message(
-    scheme, graph, kind, request
-):
+def test_both_ends_agree_bit_for_bit_without_a_message(scheme, graph, kind, request):
     """Penalties are equal, multipliers opposite; what messages say is not read."""
     etas, theta = trace(scheme, graph, kind)
     request.getfixturevalue("poisoned")

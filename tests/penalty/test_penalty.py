@@ -86,7 +86,9 @@ def test_tau_of_a_node_does_not_depend_on_other_nodes():
 
 
 def test_kappa_is_one_at_the_least_and_two_at_the_largest_objective():
-    assert_array_equal(equations.kappa(np.array([3.0, 4.0, 7.0]), 3.0, 4.0), [1, 1.25, 2])
+    assert_array_equal(
+        equations.kappa(np.array([3.0, 4.0, 7.0]), 3.0, 4.0), [1, 1.25, 2]
+    )
 
 
 def test_adapted_penalties_are_eta0_where_an_edge_is_not_active():

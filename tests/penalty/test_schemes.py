@@ -150,7 +150,10 @@ def test_a_scheme_depends_on_state_and_observation_only(scheme):
     for state, obs in zip(follow(scheme, observations), observations, strict=False):
         kept = [array.copy() for array in arrays(obs)]
 
-        first, again = scheme.update(copied(state), obs), scheme.update(copied(state), obs)
+        first, again = (
+            scheme.update(copied(state), obs),
+            scheme.update(copied(state), obs),
+        )
 
         for array, before in zip(arrays(obs), kept, strict=True):
             assert_array_equal(array, before)

@@ -1,4 +1,4 @@
-"""The agreement of all nodes to stop, without a run: verdicts and requests are given."""
+"""The agreement of all nodes to stop, without a run, for given verdicts."""
 
 from __future__ import annotations
 

@@ -25,9 +25,7 @@ def build(
     starts = {i: hosted[i].init(np.random.default_rng([3, i])) for i in hosted}
     size = problems[0].layout.shared_size
     exchange = InProcessExchange(topology, size, row_order(topology, hosted))
-    factory = RunFactory(
-        hosted, starts, scheme or Fixed(), Rule(), sending, **settings
-    )
+    factory = RunFactory(hosted, starts, scheme or Fixed(), Rule(), sending, **settings)
     run = factory.build(exchange, topology, schedule)
     run.open()
     return run
