@@ -1,4 +1,4 @@
-"""A node's verdict, and the agreement of all nodes through their neighbours alone."""
+"""The verdict of a node, and the agreement of all nodes by headers of messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs that take turns, and how all nodes of such a network agree to stop."""
+"""Graphs that change in turns, and how all nodes agree to stop on them."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def scattered(rng):
 
 
 def backwards(n):
-    """Return a chain whose edges come in the order in which words travel worst."""
+    """Return a chain whose edges come in the order that delays headers most."""
     return Schedule(n, [[(i, i + 1)] for i in reversed(range(n - 1))])
 
 
@@ -150,7 +150,7 @@ def test_one_discontented_node_keeps_all_going(n):
 @pytest.mark.parametrize("agreement", ["neighbours", "global"])
 @pytest.mark.parametrize("rule", stopping.RULES)
 def test_runs_of_a_schedule_stop_together_and_close(rule, agreement, every):
-    """A node for which nothing has changed, as nobody was there, is not content yet."""
+    """A node whose edges were not used has not changed, and is not satisfied yet."""
     problems = quadratics(6, curvature=(2.0, 8.0))
     schedule = backwards(6)
     ends = []
