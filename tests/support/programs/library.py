@@ -123,7 +123,7 @@ def check_a_users_own_problem_is_solved() -> None:
     """The mean of the targets, on every node, from whatever starting point."""
     everyone = [Quadratic(np.eye(3), np.full(3, float(i))) for i in range(COMM.size)]
     own, theta0 = everyone[COMM.rank], np.zeros((COMM.size, 3))
-    settings = {"eta0": 1.0, "tolerance": 0.0, "max_iter": 120, "theta0": theta0}
+    settings = {"eta0": 1.0, "tolerance": 0.0, "max_iter": 120, "init": theta0}
     ours = solve(own, RING, comm=COMM, **settings)
 
     assert_allclose(ours.theta, np.full((COMM.size, 3), 1.5), atol=1e-6)
