@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 import re
@@ -34,18 +35,21 @@ def complaint(*words: object) -> str:
 
 
 def test_defaults_are_those_of_solve():
-    settings = RunConfig().solver_settings()
     parameters = inspect.signature(dadmm.solve).parameters
+    defaults = {name: parameters[name].default for name in ("init", "seed")}
+    defaults |= {"scheme": dadmm.penalty.Auto(), "stopping": dadmm.Stopping()}
+    defaults |= {"sending": dadmm.Sending(), "record": dadmm.Record()}
 
-    assert settings == {name: parameters[name].default for name in settings}
+    assert RunConfig().options() == defaults | {"comm": dadmm.Ranks()}
 
 
-def test_every_setting_of_solve_is_a_setting_of_a_run():
-    others = {"problems", "topology", "comm", "theta0", "record", "record_edges"}
-    others |= {"observe", "callbacks", "schedule", "checkpoints"}
+def test_every_option_of_solve_is_a_setting_of_a_run():
+    kinds = (dadmm.penalty.Scheme, dadmm.Stopping, dadmm.Sending, dadmm.Ranks)
+    fields = {item.name for kind in kinds for item in dataclasses.fields(kind)}
 
-    known = set(inspect.signature(dadmm.solve).parameters) - others
-    assert set(RunConfig().solver_settings()) == known
+    assert settings.names("solver") == fields - {"comm", "rule"} | {
+        "scheme", "stopping", "init", "seed"
+    }  # fmt: skip
 
 
 def test_what_a_resumed_run_may_change_does_not_decide_its_result():
@@ -272,7 +276,7 @@ def test_a_setting_out_of_range_is_named_with_its_rule(setting, said):
     with pytest.raises(ConfigError) as caught:
         RunConfig(**setting)
     assert str(caught.value).startswith(said)
-    if name in RunConfig().solver_settings():
+    if name in settings.names("solver"):
         with pytest.raises(ConfigError, match=re.escape(said)):
             solve(quadratics(2), dadmm.Topology.ring(2), **setting)
     flag = f"--{name.replace('_', '-')}={value}"

@@ -48,8 +48,8 @@ def test_one_node_alone_finds_the_maximum_likelihood(zero_mean):
     samples = rng.normal(size=(60, 5)) * [4.0, 3.0, 1.0, 1.0, 1.0] + 0.1
     problem, likelihood = PPCA(samples, 2, zero_mean=zero_mean), [-math.inf]
 
-    def watch(t, nodes):
-        parts = problem.layout.views(nodes[0].theta)
+    def watch(t, run):
+        parts = problem.layout.views(run.theta[0])
         likelihood.append(metrics.ppca_log_likelihood(samples, *parts))
 
     alone = dadmm.Topology.chain(1)
