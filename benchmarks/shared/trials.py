@@ -153,10 +153,10 @@ def row(trial: Trial, scheme: str, found: Outcome, data: str = "") -> dict[str, 
     if found.for_good is not None:
         size = case.problems[0].layout.shared_size
         rule = SCHEMES["fixed" if scheme == "oracle" else scheme]
-        each = found.for_good * wire.length(size, with_eta=not rule.is_symmetric)
+        each = found.for_good * wire.length(8 * size, not rule.is_symmetric)
         outcome |= {
             "messages": len(graph.edges) * (found.for_good + 1),
-            "bytes": len(graph.edges) * (wire.width(size) + each),
+            "bytes": len(graph.edges) * (wire.length(8 * size, True) + each),
             "collectives": found.for_good * rule.needs_global_residuals,
         }
     return outcome | {"dadmm": dadmm.__version__, "numpy": np.__version__}
