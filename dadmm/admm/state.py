@@ -34,9 +34,6 @@ class State:
     held: np.ndarray = field(
         metadata=_NODE
     )  # (n,) iterations in a row that met the rule
-    streak: np.ndarray = field(
-        metadata=_NODE
-    )  # (n,) iterations in a row that were satisfied
     header: np.ndarray = field(
         metadata=_NODE
     )  # (n,) as in the node's messages, see `wire`
