@@ -22,6 +22,8 @@ class Block(NamedTuple):
     problem: Any
     edges: Any  # of these nodes: a slice or indices
     trial: np.ndarray  # (nodes, 1 + degree, size), or (1 + degree, size) for one node
+    own: np.ndarray  # the views of it for theta_i
+    tried: np.ndarray  # and for the probes
 
 
 class Local:
@@ -95,21 +97,20 @@ class Local:
         state, work = self.state, self.work
         probes = work.midpoints if self.probe == "midpoint" else state.received
         for block, stats in zip(self.blocks, self._stats, strict=True):
-            trial = block.trial
             theta = state.theta[block.rows]
-            trial[..., 0, :] = theta
+            block.own[...] = theta
             if self.probe:
-                lead, degree = trial.shape[:-2], trial.shape[-2] - 1
-                rows = probes[block.edges].reshape(*lead, degree, probes.shape[1])
-                trial[..., 1:, :] = self.layout.whole(rows, theta[..., None, :])
+                tried = block.tried
+                rows = probes[block.edges].reshape(*tried.shape[:-1], probes.shape[1])
+                tried[...] = self.layout.whole(rows, theta[..., None, :])
             try:
-                found = block.problem.objectives(trial, stats)
+                found = block.problem.objectives(block.trial, stats)
             except BREAKDOWNS as error:
                 raise self._breakdown(block, error) from error
             work.objective[block.rows] = found[..., 0]
             if self.probe:
                 work.probes[block.edges] = found[..., 1:].ravel()
-        if not np.isfinite(work.objective).all():
+        if np.count_nonzero(np.isfinite(work.objective)) < len(work.objective):
             raise self._infinite(work.objective, t)
 
     def _breakdown(self, block: Block, error: Exception) -> ProblemError:
@@ -168,7 +169,8 @@ def _block(
     if len(nodes) == 1:
         (row,) = nodes
         edges = incidence.edges_of(row) if degree else slice(0)
-        return Block(row, problems[row], edges, np.empty((1 + degree, size)))
+        trial = np.empty((1 + degree, size))
+        return Block(row, problems[row], edges, trial, trial[0], trial[1:])
     kind: Any = type(problems[nodes[0]])
     stacked = kind.stack([problems[row] for row in nodes])
     rows: Any = np.array(nodes)
@@ -177,4 +179,5 @@ def _block(
         rows = slice(nodes[0], nodes[-1] + 1)
         first = int(incidence.ends[nodes[0]])
         edges = slice(first, first + degree * len(nodes))
-    return Block(rows, stacked, edges, np.empty((len(nodes), 1 + degree, size)))
+    trial = np.empty((len(nodes), 1 + degree, size))
+    return Block(rows, stacked, edges, trial, trial[:, 0], trial[:, 1:])

@@ -49,12 +49,13 @@ def tau(
         the neighbour is better.
     """
     spread, span = incidence.spread, f_max - f_min
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = spread(kappa(own, f_min, span))
-        ratio = ratio / kappa(probes, spread(f_min), spread(span))
-    ratio -= 1.0
     clear = span > 1e-12 * np.maximum(-f_min, f_max)
-    return ratio if clear.all() else np.where(spread(clear), ratio, 0.0)
+    all_clear = np.count_nonzero(clear) == len(clear)
+    if not all_clear:
+        span = np.where(clear, span, np.nan)
+    ratio = spread(kappa(own, f_min, span))
+    ratio = ratio / kappa(probes, spread(f_min), spread(span)) - 1.0
+    return ratio if all_clear else np.where(spread(clear), ratio, 0.0)
 
 
 def balance(
@@ -77,7 +78,7 @@ def adapt(eta0: float, tau: Vector, active: bool | np.ndarray) -> Vector:
     Equations (6) and (9). An edge is active while ``t < t_max`` in AP, and while
     ``spent_ij < budget_ij`` in NAP.
     """
-    return np.where(active, eta0 * (1.0 + tau), eta0)
+    return eta0 * (1.0 + tau * active)
 
 
 def combine(
@@ -114,7 +115,7 @@ def grow(
         stays below ``T / (1 - alpha)``, which is equation (11).
     """
     raised = (change > trigger) & (spent >= budget)
-    if not raised.any():
+    if not np.count_nonzero(raised):
         return budget, growths
     growths = growths + raised
     return budget + np.where(raised, decay**growths * budget0, 0.0), growths

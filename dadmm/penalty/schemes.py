@@ -112,7 +112,9 @@ class Scheme:
         """Return tau, and the state with its new sums of |tau| and budgets."""
         tau = self._tau(obs)
         spent = state["spent"] + np.abs(tau)
-        change = np.abs(obs.objective - obs.previous) * (obs.t > 1)
+        if obs.t == 1:  # no change of f_i is known
+            return tau, state | {"spent": spent}
+        change = np.abs(obs.objective - obs.previous)
         budget, growths = equations.grow(
             state["budget"], state["growths"], spent, obs.incidence.spread(change),
             self.budget0, self.budget_decay, self.budget_trigger,
