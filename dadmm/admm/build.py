@@ -103,7 +103,6 @@ class RunFactory:
             mean=work.shared.copy(),
             objective=np.full(n, np.inf),
             held=np.zeros(n, dtype=np.int64),
-            streak=np.zeros(n, dtype=np.int64),
             header=np.full(n, IDLE),
             measured=np.zeros((n, len(work.numbers))),
             seconds=np.zeros((n, 4)),

@@ -32,8 +32,6 @@ class State:
     objective: Vector = field(metadata=_NODE)
     # (n,) iterations in a row that met the rule
     held: np.ndarray = field(metadata=_NODE)
-    # (n,) iterations in a row that were satisfied
-    streak: np.ndarray = field(metadata=_NODE)
     # (n,) as in the node's messages, see `wire`
     header: np.ndarray = field(metadata=_NODE)
     # (n, ...) the numbers of the last iteration

@@ -137,11 +137,8 @@ class Rule:
             holds &= now.primal < tolerance * np.maximum(theta, mean)
             holds &= now.dual < tolerance * np.maximum(2.0 * pull, 1.0)
             return holds
-        theta, mean, pull, apart, slope = now.parts
-        least = self.absolute_tolerance * sizes
-        met = apart < least + tolerance * np.maximum(theta, mean)
-        met &= slope < least + tolerance * (2.0 * pull)
-        holds &= met.all(axis=0)
+        met = now.parts[3:] < self._limits(now, sizes)
+        holds &= met.all(axis=(0, 1))
         return holds
 
     def verdict(self, now: Measured, sizes: Vector) -> Verdict:
@@ -149,26 +146,24 @@ class Rule:
         tolerance = self.tolerance
         limit = tolerance * np.maximum(np.abs(now.objective), 1.0)
         change = _over(np.abs(now.objective - now.previous), limit)
-        none = np.full_like(change, np.nan)
-        whole = np.full(change.shape, -1)
+        if self.name == "optimality":
+            over = _over(now.parts[3:], self._limits(now, sizes))
+            return Verdict(change, *over.max(axis=1), *over.argmax(axis=1))
+        none, whole = np.full_like(change, np.nan), np.full(change.shape, -1)
         if self.name == "objective":
             return Verdict(change, none, none, whole, whole)
-        if self.name == "residuals":
-            theta, mean, pull = now.lengths[:3]
-            primal = _over(now.primal, tolerance * np.maximum(theta, mean))
-            dual = _over(now.dual, tolerance * np.maximum(2.0 * pull, 1.0))
-            return Verdict(change, primal, dual, whole, whole)
-        theta, mean, pull, apart, slope = now.parts
-        least = self.absolute_tolerance * sizes.reshape(-1, *[1] * change.ndim)
-        apart = _over(apart, least + tolerance * np.maximum(theta, mean))
-        slope = _over(slope, least + tolerance * (2.0 * pull))
-        return Verdict(
-            change,
-            apart.max(axis=0),
-            slope.max(axis=0),
-            apart.argmax(axis=0),
-            slope.argmax(axis=0),
-        )
+        theta, mean, pull = now.lengths[:3]
+        primal = _over(now.primal, tolerance * np.maximum(theta, mean))
+        dual = _over(now.dual, tolerance * np.maximum(2.0 * pull, 1.0))
+        return Verdict(change, primal, dual, whole, whole)
+
+    def _limits(self, now: Measured, sizes: Vector) -> np.ndarray:
+        """Return the limits of "optimality" on |apart| and |slope|, (2, P, ..., n)."""
+        theta, mean, pull = now.parts[:3]
+        limits = np.array([np.maximum(theta, mean), 2.0 * pull])
+        limits *= self.tolerance
+        limits += self.absolute_tolerance * sizes.reshape(-1, *[1] * (theta.ndim - 1))
+        return limits
 
 
 def _over(lengths: Any, limit: Any) -> np.ndarray:
@@ -177,9 +172,10 @@ def _over(lengths: Any, limit: Any) -> np.ndarray:
     A multiple is infinite if the limit is zero or the norm is NaN. It is below 1 if and
     only if the norm is below the limit.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.divide(lengths, limit)
-    return np.where((limit > 0.0) & ~np.isnan(ratio), ratio, np.inf)
+    ratio = np.full(np.shape(lengths), np.inf)
+    np.divide(lengths, limit, out=ratio, where=np.less(0.0, limit))
+    ratio[np.isnan(ratio)] = np.inf
+    return ratio
 
 
 class Unmet(NamedTuple):
@@ -342,21 +338,16 @@ class NeighbourStopping:
         state, work = self.state, self.work
         work.previous[...] = state.objective
         holds = self.rule.met(self._now, self._sizes)
-        n_met, self._t = np.count_nonzero(holds), turn.t
-        self.standing.enter(turn.t, n_met == len(holds), self._worst)
+        self._t = turn.t
+        all_hold = np.count_nonzero(holds) == len(holds)
+        self.standing.enter(turn.t, all_hold, self._worst)
         self._last[...] = work.numbers
-        if n_met:
-            state.held += 1
-            state.held *= holds
-            state.streak += 1
-            state.streak *= state.held > PATIENCE * (self._spell - 1)
-        else:
-            state.held.fill(0)
-            state.streak.fill(0)
+        state.held += 1
+        state.held *= holds
         self._vote(box, turn)
 
     def _vote(self, box: Box, turn: Turn) -> None:
-        self._agree(box, turn, self.state.streak >= PATIENCE)
+        self._agree(box, turn, self.state.held >= PATIENCE * self._spell)
 
     def done(self, t: int) -> bool:
         """Return whether all nodes stop after this iteration; all agree on it."""

@@ -78,7 +78,7 @@ def adapt(eta0: float, tau: Vector, active: bool | np.ndarray) -> Vector:
     Equations (6) and (9). An edge is active while ``t < t_max`` in AP, and while
     ``spent_ij < budget_ij`` in NAP.
     """
-    return np.where(active, eta0 * (1.0 + tau), eta0)
+    return eta0 * (1.0 + tau * active)
 
 
 def combine(

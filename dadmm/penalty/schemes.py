@@ -121,15 +121,15 @@ class Scheme:
         self, state: PenaltyState, obs: Observation
     ) -> tuple[Vector, PenaltyState]:
         """Return tau, and the state with its new sums of |tau| and budgets."""
-        tau, budget, growths = self._tau(obs), state["budget"], state["growths"]
-        spent = np.abs(tau)
-        spent += state["spent"]
-        if obs.t > 1:
-            change = obs.incidence.spread(np.abs(obs.objective - obs.previous))
-            budget, growths = equations.grow(
-                budget, growths, spent, change,
-                self.budget0, self.budget_decay, self.budget_trigger,
-            )  # fmt: skip
+        tau = self._tau(obs)
+        spent = state["spent"] + np.abs(tau)
+        if obs.t == 1:  # no change of f_i is known
+            return tau, state | {"spent": spent}
+        change = np.abs(obs.objective - obs.previous)
+        budget, growths = equations.grow(
+            state["budget"], state["growths"], spent, obs.incidence.spread(change),
+            self.budget0, self.budget_decay, self.budget_trigger,
+        )  # fmt: skip
         return tau, state | {"spent": spent, "budget": budget, "growths": growths}
 
 

@@ -115,7 +115,7 @@ def remove_edges(state: State, kept: NDArray[np.bool_], layout: Layout) -> State
     """
     left = state.choose(edge=kept)
     left.header[...] = IDLE
-    left.held[...] = left.streak[...] = 0
+    left.held[...] = 0
     left.mean[...] = layout.shared(left.theta)
     if kept.any():
         left.mean[...] = left.received.sum(axis=0) / len(left.received)

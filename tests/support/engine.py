@@ -68,7 +68,6 @@ def stopping(rule, degrees=(0,), reach=1, cycle=1, nodes=None, exchange=None):
         header=np.full(n, IDLE),
         objective=np.zeros(n),
         held=np.zeros(n, dtype=int),
-        streak=np.zeros(n, dtype=int),
         posted={},
     )
     nodes = np.arange(n) if nodes is None else nodes
