@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from textwrap import indent
@@ -12,6 +13,7 @@ import pytest
 
 import dadmm
 from dadmm.admm.state import State, Work
+from dadmm.cli.config import RunConfig
 from tests.support.processes import mpi_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -99,6 +101,22 @@ def test_a_request_that_does_not_exist_gets_one_sentence():
         dadmm.solve(
             problems, dadmm.Topology.ring(3), callbacks=[lambda t, run: "converged"]
         )
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Return the arguments of dadmm.run in the commands of a page."""
+    start = r"(?:\./launch/local|(?:mpiexec .*)?(?:\.venv/bin/)?python -m dadmm\.run)"
+    text = page.read_text("utf-8").replace("\\\n", " ")
+    found = re.findall(rf"^{start}\b(?: -n \d+)?(.*)$", text, re.M)
+    return [shlex.split(line, comments=True) for line in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_settings_in_the_commands_of_a_page_exist(page):
+    """Those of the launch commands and of a run to resume are left out."""
+    for words in commands(page):
+        if not {"--resume", "--hostfile", "--mpi", "--help", ":"} & {*words}:
+            assert RunConfig.from_argv(words).config
 
 
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
