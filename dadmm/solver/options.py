@@ -170,15 +170,14 @@ OLD_ARGUMENTS = {
     "observe": "is now a field of Record; pass record=dadmm.Record(observe=...)",
     "record_edges": "is now a field of Record; pass record=dadmm.Record(edges=...)",
 }
-for _kind, _argument, _example in (
-    (penalty.Scheme, "scheme", "dadmm.penalty.NAP({}=...)"),
-    (Stopping, "stopping", "dadmm.Stopping({}=...)"),
-    (Ranks, "comm", "dadmm.Ranks(comm, {}=...)"),
+for _kind, _remedy in (
+    (penalty.Scheme, "of the scheme; pass one, as in scheme=dadmm.penalty.NAP({}=...)"),
+    (Stopping, "of Stopping; pass stopping=dadmm.Stopping({}=...)"),
+    (Ranks, "of Ranks; pass comm=dadmm.Ranks(comm, {}=...)"),
 ):
     for _item in fields(_kind):
         OLD_ARGUMENTS.setdefault(
-            _item.name,
-            f"is now a field; pass {_argument}={_example.format(_item.name)}",
+            _item.name, f"is now a field {_remedy.format(_item.name)}"
         )
 del OLD_ARGUMENTS["comm"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from textwrap import indent
@@ -12,6 +13,7 @@ import pytest
 
 import dadmm
 from dadmm.admm.state import State, Work
+from dadmm.cli.config import RunConfig
 from tests.support.processes import mpi_python
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,6 +74,10 @@ def test_the_blocks_for_mpi_run(block, tmp_path):
     assert ended.code == 0, ended.err
 
 
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
+
+
 def test_the_callbacks_of_the_page_measure_and_stop():
     """The distances fall to the tolerance; the stop is at a multiple of D = 3."""
     found = follow("docs/callbacks.md")
@@ -92,6 +98,26 @@ def test_the_scheme_of_the_page_adapts_and_reaches_the_optimum():
     assert np.abs(found["result"].theta - best).max() < 1e-3
 
 
+@pytest.mark.parametrize(
+    ("old", "sentence"),
+    [
+        ("eta0", "of the scheme; pass one, as in scheme=dadmm.penalty.NAP(eta0=...)"),
+        ("max_iter", "of Stopping; pass stopping=dadmm.Stopping(max_iter=...)"),
+        ("wait", "of Ranks; pass comm=dadmm.Ranks(comm, wait=...)"),
+        ("observe", "of Record; pass record=dadmm.Record(observe=...)"),
+        ("record_edges", "of Record; pass record=dadmm.Record(edges=...)"),
+        ("theta0", "is now passed as init"),
+        ("watchers", "is now called callbacks"),
+    ],
+)
+def test_an_old_argument_gets_the_sentence_of_the_changelog(old, sentence):
+    """The changelog lists each of them, with what replaces it."""
+    with pytest.raises(dadmm.ConfigError, match=re.escape(sentence)):
+        dadmm.solve([], dadmm.Topology.ring(3), **{old: 1})
+
+    assert f"`{old}=" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
 def test_a_request_that_does_not_exist_gets_one_sentence():
     problems = [dadmm.problems.LeastSquares(np.eye(2), np.ones(2))] * 3
 
@@ -99,6 +125,22 @@ def test_a_request_that_does_not_exist_gets_one_sentence():
         dadmm.solve(
             problems, dadmm.Topology.ring(3), callbacks=[lambda t, run: "converged"]
         )
+
+
+def commands(page: Path) -> list[list[str]]:
+    """Return the arguments of dadmm.run in the commands of a page."""
+    start = r"(?:\./launch/local|(?:mpiexec .*)?(?:\.venv/bin/)?python -m dadmm\.run)"
+    text = page.read_text("utf-8").replace("\\\n", " ")
+    found = re.findall(rf"^{start}\b(?: -n \d+)?(.*)$", text, re.M)
+    return [shlex.split(line, comments=True) for line in found]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_settings_in_the_commands_of_a_page_exist(page):
+    """Those of the launch commands and of a run to resume are left out."""
+    for words in commands(page):
+        if not {"--resume", "--hostfile", "--mpi", "--help", ":"} & {*words}:
+            assert RunConfig.from_argv(words).config
 
 
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
@@ -117,10 +159,7 @@ def test_the_record_lists_every_array():
     listed = set(re.findall(r"`(\w+)`", rows.partition("\n\n")[0]))
 
     assert {field.name for field in fields(State)} <= listed
-    assert vars(Work(1, 1, 1, 1)).keys() - {"vectors", "numbers"} <= listed | {
-        "disagreement",  # lengths of `apart` and `slope`
-        "residual",
-    }
+    assert vars(Work(1, 1, 1, 1)).keys() - {"vectors", "numbers"} <= listed
 
 
 def test_the_places_that_the_page_names_exist():
