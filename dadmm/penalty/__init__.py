@@ -1,7 +1,7 @@
 """Penalty schemes: how the penalty of each edge adapts.
 
 `equations` and `schemes` are the paper's, `rules` and `beyond` are not; a new scheme is
-a class and a line in `SCHEMES`. It may import `core`.
+a class and a line in `SCHEMES`. It may import `core` and `graphs`.
 """
 
 from __future__ import annotations
