@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dadmm import Sending, Topology
 from dadmm.exchange.gates import Turn
 from dadmm.penalty import build as scheme
+from dadmm.problems import PPCA
 from tests.support.engine import build, nodes_of
 from tests.support.problems import quadratics, random_graph
 
@@ -260,8 +261,6 @@ def test_slope_and_disagreement_are_what_the_node_can_know(topology, sending):
 
 def test_lengths_by_part_add_up(topology):
     """Squares of the parts of theta sum to that of the whole."""
-    from dadmm.problems import PPCA
-
     rng = np.random.default_rng(0)
     problems = [PPCA(rng.normal(size=(9, 4)), 2) for _ in range(len(topology))]
     run = build(problems, topology)
