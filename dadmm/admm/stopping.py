@@ -173,10 +173,9 @@ def _over(lengths: Any, limit: Any) -> np.ndarray:
     A multiple is infinite if the limit is zero or the norm is NaN. It is below 1 if and
     only if the norm is below the limit.
     """
-    ratio = np.full(np.shape(lengths), np.inf)
-    np.divide(lengths, limit, out=ratio, where=np.less(0.0, limit))
-    ratio[np.isnan(ratio)] = np.inf
-    return ratio
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.divide(lengths, limit)
+    return np.where(np.isnan(ratio), np.inf, ratio)
 
 
 class Unmet(NamedTuple):
