@@ -41,7 +41,7 @@ PATIENCE = 4  # satisfied iterations in a row that a node needs
 CRITERIA = ("objective", "disagreement", "residual")
 LOW, HIGH = np.uint8(15), np.uint8(240)  # requests of even and of odd rounds
 KEPT = 4  # candidates of a `Standing` in a checkpoint
-TRAIL = 64  # samples of the progress of a run of any length; a power of two
+TRAIL = 32  # samples of the progress of a run of any length; a power of two
 
 
 class Verdict(NamedTuple):
