@@ -41,7 +41,7 @@ PATIENCE = 4  # satisfied iterations in a row that a node needs
 CRITERIA = ("objective", "disagreement", "residual")
 LOW, HIGH = np.uint8(15), np.uint8(240)  # requests of even and of odd rounds
 KEPT = 4  # candidates of a `Standing` in a checkpoint
-TRAIL = 64  # samples of the progress of a run of any length; a power of two
+TRAIL = 32  # samples of the progress of a run of any length; a power of two
 
 
 class Verdict(NamedTuple):
@@ -172,10 +172,9 @@ def _over(lengths: Any, limit: Any) -> np.ndarray:
     A multiple is infinite if the limit is zero or the norm is NaN. It is below 1 if and
     only if the norm is below the limit.
     """
-    ratio = np.full(np.shape(lengths), np.inf)
-    np.divide(lengths, limit, out=ratio, where=np.less(0.0, limit))
-    ratio[np.isnan(ratio)] = np.inf
-    return ratio
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.divide(lengths, limit)
+    return np.where(np.isnan(ratio), np.inf, ratio)
 
 
 class Unmet(NamedTuple):
