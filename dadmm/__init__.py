@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from dadmm import penalty, problems
+from dadmm.admm.loop import Callback, Run
 from dadmm.core.errors import (
     CheckpointError,
     ConfigError,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from dadmm import testing
 
 __all__ = [
+    "Callback",
     "CheckpointError",
     "Checkpoints",
     "ConfigError",
@@ -38,6 +40,7 @@ __all__ = [
     "Ranks",
     "Record",
     "Result",
+    "Run",
     "Schedule",
     "Sending",
     "ShardError",

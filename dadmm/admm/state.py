@@ -133,7 +133,7 @@ class State:
 
 
 class Work:
-    """What an iteration computes and the next does not need.
+    """What an iteration computes; it follows from the `State`, so no file has it.
 
     The node vectors whose lengths are taken are one array, ``vectors``. The numbers of
     each node are one array, ``numbers``, so that a record of an iteration is one copy.

@@ -17,7 +17,6 @@ RENAMED = {
     "loss": "drop_probability",
     "loss_seed": "drop_seed",
 }
-REVISIT = 10  # a sleeping edge carries a payload in one of this many of its turns
 
 
 @dataclass(frozen=True)
