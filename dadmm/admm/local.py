@@ -13,6 +13,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.graphs.incidence import Incidence
 
+NAMED = 20  # nodes at most in an error message
 BREAKDOWNS = (np.linalg.LinAlgError, ZeroDivisionError)
 
 
@@ -105,7 +106,8 @@ class Local:
             raise self._infinite(work.objective, t)
 
     def _breakdown(self, block: Block, error: Exception) -> ProblemError:
-        names = ", ".join(map(str, sorted(np.atleast_1d(self.nodes[block.rows]))))
+        nodes = sorted(np.atleast_1d(self.nodes[block.rows]).tolist())
+        names = ", ".join(map(str, nodes[:NAMED])) + ", ..." * (len(nodes) > NAMED)
         return ProblemError(
             f"the local problem of node {names} broke down ({error}); check that it "
             "has at least two samples, and that they differ"
