@@ -9,13 +9,6 @@ from benchmarks.shared.experiment import read_rows
 from tests.support.processes import ROOT
 
 
-@pytest.fixture(scope="module")
-def kept():
-    """Return the rows of 100,000 nodes by graph."""
-    rows = read_rows(ROOT / "benchmarks" / "results" / "scale.csv")
-    return {row["graph"]: row for row in rows if row["nodes"] == "100000"}
-
-
 @pytest.mark.parametrize("graph", ["grid", "random_geometric"])
 def test_a_case_stops_at_the_optimum(graph):
     row = bench_scale.measure(graph, 30, 2000, 1e-3)
@@ -30,18 +23,20 @@ def test_a_run_has_few_arrays_of_the_size_of_theta():
     assert bench_scale.theta_arrays() == {"node": 18, "edge": 10}
 
 
-def test_the_rows_kept_meet_the_aims(kept):
-    assert kept.keys() == set(bench_scale.GRAPHS)
-    for row in kept.values():
+def test_the_rows_kept_meet_the_aims():
+    """At 100,000 nodes, and wherever the run was to stop by itself."""
+    rows = read_rows(ROOT / "benchmarks" / "results" / "scale.csv")
+    large = [row for row in rows if row["nodes"] == "100000"]
+
+    assert large
+    for row in large:
         assert bench_scale.setup_seconds(row) < 60
         assert float(row["node_iteration_us"]) < 10
         assert float(row["memory_mb"]) < 2000
-
-
-@pytest.mark.parametrize("graph", ["grid", "random_geometric"])
-def test_the_rows_kept_end_at_the_optimum(graph, kept):
-    assert kept[graph]["reason"] == "converged"
-    assert float(kept[graph]["worst_error"]) < float(kept[graph]["tolerance"])
+    for row in rows:
+        if row["graph"] != "ring":
+            assert row["reason"] == "converged"
+            assert float(row["worst_error"]) < float(row["tolerance"])
 
 
 def test_a_table_and_a_figure_come_from_rows(tmp_path, capsys):
