@@ -9,7 +9,7 @@ import numpy as np
 
 from dadmm.admm.curvature import curvatures
 from dadmm.admm.edges import Halfway, Reflected
-from dadmm.admm.local import Local
+from dadmm.admm.local import Local, stacked
 from dadmm.admm.loop import Run
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
@@ -29,13 +29,14 @@ from dadmm.graphs.topology import Topology
 
 def row_order(topology: Topology, problems: Mapping[int, Problem]) -> np.ndarray:
     """Return the nodes in order of degree, and of the kind of their problem."""
-    kinds: dict[object, int] = {}
-    keys = {}
-    for i, problem in problems.items():
-        kind = type(problem), getattr(problem, "kind", None)
-        keys[i] = kinds.setdefault(kind, len(kinds))
-    degrees = topology.degrees.tolist()
-    return np.array(sorted(problems, key=lambda i: (degrees[i], keys[i])))
+    numbers: dict[object, int] = {}
+    kinds = [
+        numbers.setdefault((type(p), getattr(p, "kind", None)), len(numbers))
+        for p in problems.values()
+    ]
+    nodes = np.array(list(problems))
+    order: np.ndarray = nodes[np.lexsort((kinds, topology.degrees[nodes]))]
+    return order
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,11 @@ class RunFactory:
         direct = self.sending.always and not gates
         work = Work(n, n_edges, m, len(layout.sizes))
         theta = np.array([self.starts[i] for i in own.tolist()], dtype=np.float64)
+        probe = scheme.probe if scheme.probes else ""
+        blocks = stacked(problems, incidence, bool(probe))
         bends = np.full(n, np.nan)
         if scheme.needs_curvature:
-            bends = curvatures(problems, theta)
+            bends = curvatures(problems, blocks, theta)
         work.shared[...] = layout.shared(theta)
         work.mean[...] = work.shared
         state = State(
@@ -126,7 +129,6 @@ class RunFactory:
             state, work, edges, exchange, incidence, packing, gates,
             not scheme.is_symmetric, direct,
         )  # fmt: skip
-        probe = scheme.probe if scheme.probes else ""
         return Run(
             topology=topology,
             layout=layout,
@@ -137,7 +139,7 @@ class RunFactory:
             state=state,
             work=work,
             edges=edges,
-            local=Local(state, work, own, problems, incidence, probe),
+            local=Local(state, work, own, problems, blocks, probe),
             mail=mail,
             exchange=exchange,
             stopping=self._stopping(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dadmm.admm.local import BREAKDOWNS, stack_by_kind
+from dadmm.admm.local import BREAKDOWNS, Block
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 
@@ -17,7 +18,9 @@ ROUNDS, LEAP = 20, 1e6  # most weights tried, and largest ratio of two in a row
 NOISE = 1e-13  # steps shorter than this, relative to theta, are rounding errors
 
 
-def curvatures(problems: Sequence[Problem], theta: Matrix) -> Vector:
+def curvatures(
+    problems: Sequence[Problem], blocks: Sequence[Block], theta: Matrix
+) -> Vector:
     """Return the curvature of each f_i where it descends from ``theta`` (n, size).
 
     A proximal step from c with weight w ends at an x where the gradient is w (c - x).
@@ -31,62 +34,57 @@ def curvatures(problems: Sequence[Problem], theta: Matrix) -> Vector:
     weight gives the curvature at the start, which may be anywhere. A smaller one fails
     if f_i has no minimum.
     """
-    found = np.empty(len(problems))
-    for rows, problem in stack_by_kind(problems):
+    found = np.full(len(problems), np.nan)
+    for block in blocks:
+        rows = np.atleast_1d(np.arange(len(problems))[block.rows])
         try:
-            found[rows] = _curvatures(problem, theta[rows])
+            found[rows] = _curvatures(block.problem, theta[block.rows])
         except BREAKDOWNS:
-            for row in rows if isinstance(rows, list) else ():
-                found[row] = curvature(problems[row], theta[row])
-            if not isinstance(rows, list):
-                found[rows] = math.nan
+            if len(rows) > 1:
+                alone = [curvature(problems[row], theta[row]) for row in rows.tolist()]
+                found[rows] = alone
     return found
 
 
 def curvature(problem: Problem, theta: Vector) -> float:
     """Return the curvature of one f_i where it descends from ``theta`` (size,)."""
-    return float(curvatures([problem], theta[None])[0])
-
-
-class _Search:
-    """The search of one node for the weight that fits its curvature."""
-
-    def __init__(self) -> None:
-        self.weight, self.found, self.done = 1.0, math.nan, False
-        self._slope = 0.0  # of log curvature by log weight
-        self._last = math.nan, math.nan
-
-    def update(self, found: float) -> None:
-        before = self.weight
-        self.found = found
-        if not 0.0 < found < math.inf:  # the weight is too large or too small
-            self.weight *= LEAP if found == math.inf else 1.0 / LEAP
-            return
-        rise, run = math.log(found / self._last[0]), math.log(before / self._last[1])
-        if 0.0 < rise < 0.9 * run or 0.9 * run < rise < 0.0:
-            self._slope = rise / run
-        step = math.log(LIGHT * found / before) / (1.0 - self._slope)
-        self.weight *= math.exp(min(max(step, -math.log(LEAP)), math.log(LEAP)))
-        self._last = found, before
-        self.done = abs(step) <= 1e-8
+    try:
+        return float(_curvatures(problem, theta)[0])
+    except BREAKDOWNS:
+        return np.nan
 
 
 def _curvatures(problem: Any, theta: np.ndarray) -> np.ndarray:
-    """Return the curvatures of a problem, or of a stack of problems."""
+    """Return the curvatures of a problem (1,), or of a stack of problems (n,).
+
+    Each problem has its own search for the weight that fits its curvature. The slope is
+    that of log curvature by log weight.
+    """
     single = theta.ndim == 1
-    searches = [_Search() for _ in range(1 if single else len(theta))]
-    stats = problem.expect(theta)
+    n = 1 if single else len(theta)
+    weight, slope, found = np.ones(n), np.zeros(n), np.full(n, np.nan)
+    last_weight, last_found = np.full((2, n), np.nan)
+    searching, stats = np.arange(n), problem.expect(theta)
     for _ in range(ROUNDS):
-        weights = np.array([search.weight for search in searches])
-        bends = _bends(problem, theta, stats, weights[0] if single else weights)
-        for search, bend in zip(searches, np.atleast_1d(bends).tolist(), strict=True):
-            if not search.done:
-                search.update(bend)
-        if all(search.done for search in searches):
+        bends = _bends(problem, theta, stats, weight[0] if single else weight)
+        found[searching] = np.atleast_1d(bends)[searching]
+        known = (found > 0.0) & (found < np.inf)
+        lost = searching[~known[searching]]  # the weight is too large or too small
+        weight[lost] *= np.where(found[lost] == np.inf, LEAP, 1.0 / LEAP)
+        rows = searching[known[searching]]
+        bend, used, before = found[rows], weight[rows], slope[rows]
+        rise, run = _log(bend / last_found[rows]), _log(used / last_weight[rows])
+        between = (rise > 0.0) & (rise < 0.9 * run) | (rise > 0.9 * run) & (rise < 0.0)
+        slope[rows] = np.divide(rise, run, out=before, where=between)
+        step = _log(LIGHT * bend / used) / (1.0 - slope[rows])
+        most = math.log(LEAP)
+        weight[rows] *= _exp(np.minimum(np.maximum(step, -most), most))
+        last_found[rows], last_weight[rows] = bend, used
+        searching = np.concatenate([lost, rows[np.abs(step) > 1e-8]])
+        if not len(searching):
             break
-    found = np.array([search.found for search in searches])
-    found[~((found > 0.0) & (found < np.inf))] = np.nan
-    return found[0] if single else found
+    found[~known] = np.nan
+    return found
 
 
 def _bends(problem: Any, theta: np.ndarray, stats: Any, weight: Any) -> np.ndarray:
@@ -99,6 +97,14 @@ def _bends(problem: Any, theta: np.ndarray, stats: Any, weight: Any) -> np.ndarr
         bend = np.where(way > 0.0, weight * turn / way, np.inf)
     still = np.maximum(way, turn) <= NOISE * np.maximum(_norms(start), _norms(far))
     return np.where(still, np.nan, bend)
+
+
+def _by_entry(function: Callable[[float], float], numbers: Vector) -> Vector:
+    """Return a function of each number; numpy's own may differ between machines."""
+    return np.array([function(x) for x in numbers.tolist()], dtype=np.float64)
+
+
+_log, _exp = partial(_by_entry, math.log), partial(_by_entry, math.exp)
 
 
 def _norms(rows: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.graphs.incidence import Incidence
 
+NAMED = 20  # nodes at most in an error message
 BREAKDOWNS = (np.linalg.LinAlgError, ZeroDivisionError)
 
 
@@ -40,7 +41,8 @@ class Local:
         Their numbers, for error messages.
     problems : sequence of Problem
         In the order of the nodes.
-    incidence : Incidence
+    blocks : sequence of Block
+        As `stacked` returns them.
     probe : {"", "midpoint", "neighbour"}
         Where f_i is also evaluated for each edge: nowhere, at rho_ij or at theta_j.
     """
@@ -51,21 +53,12 @@ class Local:
         work: Work,
         nodes: np.ndarray,
         problems: Sequence[Problem],
-        incidence: Incidence,
+        blocks: Sequence[Block],
         probe: str = "",
     ) -> None:
         self.state, self.work = state, work
         self.nodes, self.problems, self.layout = nodes, problems, problems[0].layout
-        self.probe = probe
-        groups: dict[Any, list[int]] = {}
-        for row, problem in enumerate(problems):
-            # by degree too, if each edge has a probe
-            degree = int(incidence.degrees[row]) if probe else 0
-            groups.setdefault((*_kind(problem, row), degree), []).append(row)
-        self.blocks = [
-            _block(problems, rows, degree, incidence, self.layout.size)
-            for (*_, degree), rows in groups.items()
-        ]
+        self.blocks, self.probe = blocks, probe
         self._stats: list[Any] = []
 
     def solve(self) -> None:
@@ -114,7 +107,8 @@ class Local:
             raise self._infinite(work.objective, t)
 
     def _breakdown(self, block: Block, error: Exception) -> ProblemError:
-        names = ", ".join(map(str, sorted(np.atleast_1d(self.nodes[block.rows]))))
+        nodes = sorted(np.atleast_1d(self.nodes[block.rows]).tolist())
+        names = ", ".join(map(str, nodes[:NAMED])) + ", ..." * (len(nodes) > NAMED)
         return ProblemError(
             f"the local problem of node {names} broke down ({error}); check that it "
             "has at least two samples, and that they differ"
@@ -142,33 +136,36 @@ def stacks(problem: type) -> bool:
     )
 
 
-def stack_by_kind(problems: Sequence[Problem]) -> list[tuple[Any, Any]]:
-    """Return rows and problem of each kind: a list of rows, or one row alone."""
+def stacked(
+    problems: Sequence[Problem], incidence: Incidence, probes: bool
+) -> list[Block]:
+    """Return the problems by kind and, if each edge has a probe, by degree.
+
+    Parameters
+    ----------
+    problems : sequence of Problem
+        In the order of the nodes.
+    incidence : Incidence
+    probes : bool
+        Whether f_i is also evaluated for each edge.
+    """
+    can = {kind: stacks(kind) for kind in set(map(type, problems))}
+    degrees = (incidence.degrees if probes else 0 * incidence.degrees).tolist()
     groups: dict[Any, list[int]] = {}
     for row, problem in enumerate(problems):
-        groups.setdefault(_kind(problem, row), []).append(row)
+        kind = type(problem)
+        alike = getattr(problem, "kind", None) if can[kind] else ("alone", row)
+        groups.setdefault((kind, alike, degrees[row]), []).append(row)
     return [
-        (rows, kind.stack([problems[row] for row in rows]))
-        if len(rows) > 1
-        else (rows[0], problems[rows[0]])
-        for (kind, _), rows in groups.items()
+        _block(problems, rows, degree, incidence)
+        for (_, _, degree), rows in groups.items()
     ]
 
 
-def _kind(problem: Problem, row: int) -> tuple[Any, ...]:
-    """Return a key that is equal for problems that can be stacked."""
-    kind = type(problem)
-    return kind, getattr(problem, "kind", None) if stacks(kind) else ("alone", row)
-
-
 def _block(
-    problems: Sequence[Problem],
-    nodes: list[int],
-    degree: int,
-    incidence: Incidence,
-    size: int,
+    problems: Sequence[Problem], nodes: list[int], degree: int, incidence: Incidence
 ) -> Block:
-    shape = 1 + degree, size
+    shape = 1 + degree, problems[0].layout.size
     if len(nodes) == 1:
         (row,) = nodes
         edges, trial = incidence.edges_of(row) if degree else slice(0), np.empty(shape)

@@ -163,10 +163,13 @@ class Run:
     def gaps(self) -> Vector:
         """Each node's share of the estimated objective gap, see `Certificate.gap`."""
         state, work, incidence = self.state, self.work, self.incidence
-        shared = incidence.spread(work.shared)
-        apart = shared - state.received
+        apart, behind = work.scratch, work.gap
+        incidence.spread_into(work.shared, apart)
         if not self.mail.direct:
-            apart += shared - state.sent
+            np.subtract(apart, state.sent, out=behind)
+        apart -= state.received
+        if not self.mail.direct:
+            apart += behind
         across = np.zeros(len(self.nodes))
         products = np.vecdot(state.multipliers, apart)
         incidence.reduce(np.add, products, across)

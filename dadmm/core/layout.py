@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from math import inf, prod
 from typing import Any
 
@@ -72,8 +72,8 @@ class Layout:
 
     @classmethod
     def of(cls, **shapes: tuple[int, ...]) -> Layout:
-        """Return a layout from shapes given by name."""
-        return cls(shapes)
+        """Return the layout of shapes given by name; equal shapes share one object."""
+        return _of(tuple((name, tuple(shape)) for name, shape in shapes.items()))
 
     def shared(self, theta: Vector) -> Vector:
         """Return the shared parts (..., shared_size) of ``theta`` (..., size).
@@ -120,7 +120,7 @@ class Layout:
         return theta
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Layout) and self._key == other._key
+        return self is other or (isinstance(other, Layout) and self._key == other._key)
 
     def __hash__(self) -> int:
         return hash(self._key)
@@ -138,6 +138,11 @@ class Layout:
         if self._plain:
             return f"Layout.of({inside})"
         return f"Layout(dict({inside}), private={self.private}, scales={self.scales})"
+
+
+@cache
+def _of(shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> Layout:
+    return Layout(dict(shapes))
 
 
 def _check(layout: Layout) -> None:

@@ -93,7 +93,6 @@ class TreeReduction:
             if i in self._children:
                 self._children[i].append(j)
         self._pending: list[tuple[Any, Frame]] = []  # requests and what they send
-        self._offsets = topology.offsets
         self.sent = np.zeros((len(edges), 2), dtype=np.int64)
 
     def reduce(self, values: Mapping[int, Any], merge: Merge = np.add) -> Any:
@@ -133,11 +132,6 @@ class TreeReduction:
                 found[j] = self._give(whole, j, self._down[j], self._hosts[j])
         self._finish()
         return whole
-
-    def sent_by(self, node: int) -> Integers:
-        """Return the messages and bytes of a hosted node to its neighbours so far."""
-        start, end = self._offsets[node : node + 2]
-        return self.sent[start:end]
 
     def _give(self, value: Any, child: int, row: int, to: int) -> Any:
         """Send a value between a child and its parent, in the message ``row``."""

@@ -157,6 +157,8 @@ def _merge(mine: Vector, other: Vector) -> Vector:
     Of criteria that were met in the same iteration, it is the one that was furthest
     from its limit; of several such, that of the lowest node.
     """
+    if mine is other:  # nodes of one process have one value
+        return mine
     latest = max(mine, other, key=_order)
     trail = np.maximum(mine[-TRAIL:], other[-TRAIL:])
     return np.concatenate([latest[:-TRAIL], trail])

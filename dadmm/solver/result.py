@@ -138,7 +138,9 @@ def collect(
     size, phases = run.layout.size, len(PHASES)
     tree = TreeReduction(topology, exchange.private_comm)
     ending = find(local, factory, init, tree, iterations, reason == "converged")
-    earlier = [before.get(i, np.zeros(phases)) for i in run.names.tolist()]
+    earlier = np.zeros_like(run.seconds)
+    if before:
+        earlier[...] = [before.get(i, earlier[0]) for i in run.names.tolist()]
     own = np.column_stack(
         [run.state.theta, work.objective, run.seconds, run.seconds - earlier,
          work.disagreement, work.residual, run.gaps, work.lag]
@@ -153,18 +155,18 @@ def collect(
         names = names[run.nodes]
     (table, node_rows), (edges, edge_rows) = by_node, by_edge
     measured = table[:, size + 1 :].T.copy()
-    eta, *counts = edges.T.copy()
+    counts = edges[:, 1:].T.astype(np.int64)
     return Result(
         topology=topology,
         layout=run.layout,
         theta=table[:, :size].copy(),
-        eta=eta,
+        eta=edges[:, 0].copy(),
         objectives=table[:, size].copy(),
         reason=reason,
         iterations=iterations,
         certificate=Certificate(*measured[2 * phases :]),
         ending=ending,
-        traffic=_traffic(np.array(counts, dtype=np.int64), run, whole),
+        traffic=_traffic(counts, run, whole),
         seconds=Seconds(*measured[phases : 2 * phases]),
         seconds_of_all_sessions=Seconds(*measured[:phases]),
         history=recorder.history(node_rows, edge_rows),
@@ -196,13 +198,14 @@ def _gathered(
 
 def _edges(run: Run, tree: TreeReduction) -> Matrix:
     """Return penalties and traffic of the edges of this process, (E, 7)."""
-    kept, none = run.state.sending, np.zeros(len(run.arcs), dtype=np.int64)
-    own = np.column_stack(
-        [run.state.penalty["eta"], run.exchange.sent, kept.get("silent", none),
-         kept.get("lost", none)]
-    )  # fmt: skip
-    along_tree = [tree.sent_by(i) for i in np.sort(run.nodes).tolist()]
-    return np.column_stack([run.by_edge(own), np.vstack(along_tree)])
+    state, table = run.state, np.zeros((7, len(run.arcs))).T  # quick to fill
+    table[:, 0] = run.by_edge(state.penalty["eta"])
+    table[:, 1:3] = run.by_edge(run.exchange.sent)
+    for column, name in ((3, "silent"), (4, "lost")):
+        if name in state.sending:
+            table[:, column] = run.by_edge(state.sending[name])
+    table[:, 5:] = tree.sent[run.by_edge(run.arcs)]
+    return table
 
 
 def _traffic(counts: np.ndarray, run: Run, whole: bool) -> Traffic:

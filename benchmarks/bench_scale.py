@@ -1,0 +1,254 @@
+"""What do networks of 20 to 100,000 nodes cost in one process?
+
+    python -m benchmarks.bench_scale [--quick] [--csv FILE] [--figure STEM]
+
+Least squares with 5 coefficients and 12 rows per node. Grids and random geometric
+graphs run until they stop; a ring runs 200 iterations. Each case is a process of its
+own. Times are processor time; the samples and the problems are made before, and do not
+count. With --csv, cases that are in the file are kept, and each new one is added to it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from time import process_time
+from types import FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+import dadmm
+from benchmarks.shared.commands import parser_of, print_markdown, say, variables
+from benchmarks.shared.experiment import read_rows, write_rows
+from dadmm.admm.loop import Run
+
+SIZES, QUICK = (20, 100, 1_000, 10_000, 100_000), (20, 200)
+GRAPHS = ("ring", "grid", "random_geometric")
+COEFFICIENTS, ROWS = 5, 12
+RING_ITERATIONS, MOST_ITERATIONS = 200, 20_000
+TOLERANCE = dadmm.Stopping().tolerance
+LONGEST = 7200.0  # seconds of a case
+Row = dict[str, Any]
+
+
+def make_problems(n: int) -> tuple[np.ndarray, np.ndarray, list[Any]]:
+    """Return the samples X (n, rows, d) and y (n, rows), and the problem of each node.
+
+    All nodes have the same coefficients and noise, and different samples.
+    """
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, ROWS, COEFFICIENTS))
+    coef = rng.standard_normal(COEFFICIENTS)
+    y = X @ coef + 0.1 * rng.standard_normal((n, ROWS))
+    problems = [
+        dadmm.problems.LeastSquares(*node, fit_intercept=False)
+        for node in zip(X, y, strict=True)
+    ]
+    return X, y, problems
+
+
+def peak() -> float:
+    """Return the largest memory of this process so far, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(graph: str, n: int, iterations: int, tolerance: float) -> Row:
+    """Return the row of one case; it assumes that the process is a new one."""
+    X, y, problems = make_problems(n)
+    data, start = peak(), process_time()
+    topology = getattr(dadmm.Topology, graph)(n)
+    graph_seconds, marks = process_time() - start, [process_time()]
+
+    def mark(t: int, run: Run) -> None:
+        marks.append(process_time())
+
+    result = dadmm.solve(
+        problems, topology,
+        stopping=dadmm.Stopping(tolerance=tolerance, max_iter=iterations),
+        record=False, callbacks=[mark],
+    )  # fmt: skip
+    end = process_time() - marks[-1]
+    memory = peak() - data
+    iteration = median(np.diff(marks[1:]))
+    best = np.linalg.lstsq(X.reshape(-1, COEFFICIENTS), y.ravel())[0]
+    apart = np.linalg.norm(result.theta - best, axis=1) / np.linalg.norm(best)
+    return {
+        "graph": graph,
+        "nodes": n,
+        "edges": len(topology.edges) // 2,
+        "diameter_bound": topology.diameter_bound,
+        "graph_seconds": graph_seconds,
+        "setup_seconds": marks[1] - marks[0] - iteration,
+        "node_iteration_us": 1e6 * iteration / n,
+        "end_seconds": end,
+        "data_mb": data,
+        "memory_mb": memory,
+        "tolerance": tolerance,
+        "iterations": result.iterations,
+        "reason": result.reason,
+        "worst_error": float(apart.max()),
+        "median_error": float(np.median(apart)),
+    }
+
+
+def theta_arrays(n: int = 200) -> dict[str, int]:
+    """Return how many arrays of the size of theta a run on a grid has, by owner.
+
+    Those of the problems do not count.
+    """
+    _, _, problems = make_problems(n)
+    topology = dadmm.Topology.grid(n)
+    owners = {"node": n, "edge": len(topology.edges)}
+    found = dict.fromkeys(owners, 0)
+
+    def count(t: int, run: Run) -> None:
+        stacks = [block.problem for block in run.local.blocks]
+        known, left = {id(x) for x in (run.local.problems, *stacks)}, [run]
+        while left:
+            thing = left.pop()
+            if id(thing) in known or isinstance(
+                thing, FunctionType | ModuleType | type
+            ):
+                continue
+            known.add(id(thing))
+            if not isinstance(thing, np.ndarray):
+                left += gc.get_referents(thing)
+            elif thing.base is not None:
+                left.append(thing.base)
+            elif (
+                thing.ndim > 1 and thing.shape[-1] * thing.itemsize == 8 * COEFFICIENTS
+            ):
+                for owner, size in owners.items():
+                    if size in thing.shape:
+                        found[owner] += thing.nbytes // (8 * COEFFICIENTS * size)
+
+    stopping = dadmm.Stopping(max_iter=1)
+    dadmm.solve(problems, topology, stopping=stopping, callbacks=[count], record=False)
+    return found
+
+
+def in_a_process(graph: str, n: int) -> Row:
+    """Return the row of one case, measured in a process of its own."""
+    ring = graph == "ring"
+    case = (RING_ITERATIONS, 0.0) if ring else (MOST_ITERATIONS, TOLERANCE)
+    words = ["-m", "benchmarks.bench_scale", "--case", graph, n, *case]
+    done = subprocess.run(
+        [sys.executable, *map(str, words)], check=True, stdout=subprocess.PIPE,
+        stdin=subprocess.DEVNULL, text=True, timeout=LONGEST, env=variables(),
+    )  # fmt: skip
+    row: Row = json.loads(done.stdout)
+    return row
+
+
+def setup_seconds(row: Mapping[str, Any]) -> float:
+    """Return the seconds before the first iteration, with those of the graph."""
+    return float(row["graph_seconds"]) + float(row["setup_seconds"])
+
+
+def print_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the rows, and the growth of set-up with the edges."""
+    head = ("graph", "nodes", "edges", "graph, s", "set-up, s", "us of both per edge",
+            "us per node-iteration", "end, s", "memory, MB", "iterations", "ended by",
+            "worst error", "median error")  # fmt: skip
+    lines = []
+    for row in rows:
+        error = [f"{float(row[name]):.1e}" for name in ("worst_error", "median_error")]
+        lines.append([
+            row["graph"].replace("_", " "), f"{int(row['nodes']):,}",
+            f"{int(row['edges']):,}", f"{float(row['graph_seconds']):.2f}",
+            f"{float(row['setup_seconds']):.2f}",
+            f"{1e6 * setup_seconds(row) / int(row['edges']):.0f}",
+            f"{float(row['node_iteration_us']):.1f}",
+            f"{float(row['end_seconds']):.2f}", f"{float(row['memory_mb']):.0f}",
+            f"{int(row['iterations']):,}", row["reason"],
+            *(error if row["reason"] == "converged" else ["", ""]),
+        ])  # fmt: skip
+    print_markdown(head, lines)
+
+
+def draw(rows: Sequence[Mapping[str, Any]], stem: Path) -> None:
+    """Draw set-up, iterations and memory against the number of nodes."""
+    try:
+        from matplotlib.figure import Figure
+
+        from dadmm.drawing.style import CYCLE, log_axis, save, styled
+    except ImportError:
+        say("no figure: pip install 'dadmm[plot]'")
+        return
+    panels: dict[str, tuple[Callable[[Mapping[str, Any]], float], float]] = {
+        "Graph and set-up (s)": (setup_seconds, 60.0),
+        "Per node and iteration (\u00b5s)": (
+            lambda row: float(row["node_iteration_us"]),
+            10.0,
+        ),
+        "Memory beyond the data (MB)": (lambda row: float(row["memory_mb"]), 2000.0),
+    }
+
+    @styled
+    def drawn() -> Figure:
+        figure = Figure(figsize=(9.0, 3.1), layout="constrained")
+        for axis, (title, (value, aim)) in zip(
+            figure.subplots(1, len(panels)), panels.items(), strict=True
+        ):
+            for graph, look in zip(GRAPHS, CYCLE, strict=False):
+                own = [row for row in rows if row["graph"] == graph]
+                nodes, values = [int(row["nodes"]) for row in own], map(value, own)
+                axis.plot(nodes, list(values), label=graph.replace("_", " "), **look)
+            style = {"color": "0.3", "markersize": 14, "linestyle": ""}
+            axis.plot(SIZES[-1], aim, marker="_", label="aim", **style)
+            axis.set(title=title, xlabel="Nodes", xscale="log")
+            log_axis(axis)
+            axis.grid()
+        handles, labels = axis.get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+        return figure
+
+    for path in save(drawn(), stem, ("png",)):
+        say(f"wrote {path}")
+
+
+def main() -> None:
+    """Measure all cases, print the table, write rows and figure."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--quick", action="store_true", help="only 20 and 200 nodes")
+    parser.add_argument("--csv", type=Path, help="write the rows here, too")
+    parser.add_argument("--figure", type=Path, help="draw STEM.png from the rows")
+    parser.add_argument("--case", nargs=4, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.case:
+        graph, n, iterations, tolerance = given.case
+        row = measure(graph, int(n), int(iterations), float(tolerance))
+        print(json.dumps(row))
+        return
+    rows: list[Mapping[str, Any]] = []
+    if given.csv and given.csv.exists():
+        rows += read_rows(given.csv)
+    known = {(row["graph"], int(row["nodes"])) for row in rows}
+    for n in QUICK if given.quick else SIZES:
+        for graph in GRAPHS:
+            if (graph, n) not in known:
+                say(f"{graph}, {n} nodes")
+                rows.append(in_a_process(graph, n))
+                if given.csv:
+                    write_rows(rows, given.csv)
+    rows.sort(key=lambda row: (GRAPHS.index(row["graph"]), int(row["nodes"])))
+    print_table(rows)
+    counts = theta_arrays()
+    print(f"\narrays of the size of theta: {counts['node']} per node, ", end="")
+    print(f"{counts['edge']} per directed edge")
+    if given.csv:
+        write_rows(rows, given.csv)
+    if given.figure:
+        draw(rows, given.figure)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""The benchmark of large networks: small cases of it, and the rows that are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import bench_scale
+from benchmarks.shared.experiment import read_rows
+from tests.support.processes import ROOT
+
+
+@pytest.mark.parametrize("graph", ["grid", "random_geometric"])
+def test_a_case_stops_at_the_optimum(graph):
+    row = bench_scale.measure(graph, 30, 2000, 1e-3)
+
+    assert row["reason"] == "converged"
+    assert row["median_error"] <= row["worst_error"] < 1e-3
+    assert row["nodes"] == 30
+
+
+def test_a_run_has_few_arrays_of_the_size_of_theta():
+    """None of those that an iteration needs is there twice."""
+    assert bench_scale.theta_arrays() == {"node": 18, "edge": 10}
+
+
+def test_the_rows_kept_meet_the_aims():
+    """At 100,000 nodes, and wherever the run was to stop by itself."""
+    rows = read_rows(ROOT / "benchmarks" / "results" / "scale.csv")
+    large = [row for row in rows if row["nodes"] == "100000"]
+
+    assert large
+    for row in large:
+        assert bench_scale.setup_seconds(row) < 60
+        assert float(row["node_iteration_us"]) < 10
+        assert float(row["memory_mb"]) < 2000
+    for row in rows:
+        if row["graph"] != "ring":
+            assert row["reason"] == "converged"
+            assert float(row["worst_error"]) < float(row["tolerance"])
+
+
+def test_a_table_and_a_figure_come_from_rows(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    rows = [bench_scale.measure("ring", n, 5, 0.0) for n in (4, 8)]
+
+    bench_scale.print_table(rows)
+    bench_scale.draw(rows, tmp_path / "scale")
+
+    assert "| ring | 8 | 8 |" in capsys.readouterr().out
+    assert (tmp_path / "scale.png").stat().st_size > 0
