@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Topology
-from dadmm.admm.stopping import PATIENCE, REQUESTS, Measured, Rule
+from dadmm.admm.stopping import PATIENCE, REQUESTS, TRAIL, Measured, Rule
 from dadmm.core.errors import ConfigError
 from dadmm.exchange.gates import Turn
 from dadmm.exchange.wire import Box
@@ -249,7 +249,7 @@ def test_a_stopping_state_that_is_saved_continues_as_it_was(agreement):
     other.restore(saved[None])
 
     assert_array_equal(other.save(), saved)
-    assert np.isfinite(saved).sum() > 64
+    assert np.isfinite(saved).sum() > TRAIL
 
 
 class Votes:
