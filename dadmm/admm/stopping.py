@@ -41,6 +41,7 @@ PATIENCE = 4  # satisfied iterations in a row that a node needs
 CRITERIA = ("objective", "disagreement", "residual")
 LOW, HIGH = np.uint8(15), np.uint8(240)  # requests of even and of odd rounds
 KEPT = 4  # candidates of a `Standing` in a checkpoint
+MOST_SAMPLED = 2**16  # numbers of samples that are judged together
 TRAIL = 32  # samples of the progress of a run of any length; a power of two
 
 
@@ -209,16 +210,13 @@ class Standing:
     def enter(self, t: int, met: bool, worst: Any) -> None:
         """Add iteration ``t``; the first is 1.
 
-        The trail samples one iteration out of `stride`, starting with the first. When
-        it is full, every other sample is dropped.
-
         Parameters
         ----------
         t : int
         met : bool
             Whether all nodes met all criteria.
         worst : callable
-            Takes an iteration, ``t`` or ``t - 1``, and returns its `Unmet`.
+            Takes the iteration ``t - 1`` and returns its `Unmet`.
         """
         if met:
             self.held += 1
@@ -232,13 +230,25 @@ class Standing:
                 self._candidates.append(self.unmet)
         else:
             self.held = 0
-        if t == self._due:
-            step = stride(t)
-            k = (t - 1) // step
-            if step > 1 and 2 * k == TRAIL:
-                self.trail[:k] = self.trail[::2].copy()
-                self.trail[k:] = math.nan
-            self.trail[k], self._due = worst(t).factor, t + step
+
+    def is_sampled(self, t: int) -> bool:
+        """Return whether iteration ``t`` belongs to the trail.
+
+        The trail samples one iteration out of `stride`, starting with the first.
+        """
+        if t != self._due:
+            return False
+        self._due = t + stride(t)
+        return True
+
+    def sample(self, t: int, factor: float) -> None:
+        """Add a sample to the trail; when it is full, drop every other one."""
+        step = stride(t)
+        k = (t - 1) // step
+        if step > 1 and 2 * k == TRAIL:
+            self.trail[:k] = self.trail[::2].copy()
+            self.trail[k:] = math.nan
+        self.trail[k] = factor
 
     def _counts(self, unmet: Unmet, t: int) -> bool:
         return unmet.t + self.patience + self.delay <= t
@@ -325,6 +335,7 @@ class NeighbourStopping:
         self._now = Measured.of(work.numbers, len(layout.sizes))
         self._last = np.empty_like(work.numbers)  # of the iteration before
         self._t = 0  # the last iteration that was judged here
+        self._samples: list[tuple[int, np.ndarray]] = []  # of the trail, not judged
         self._idle = IDLE.tobytes() * len(incidence.node), IDLE.tobytes() * len(nodes)
         self._words = state.header.view(HEADER)
         self.standing = Standing(PATIENCE * self._spell, self._delay())
@@ -341,9 +352,23 @@ class NeighbourStopping:
         all_hold = np.count_nonzero(holds) == len(holds)
         self.standing.enter(turn.t, all_hold, self._worst)
         self._last[...] = work.numbers
+        if self.standing.is_sampled(turn.t):
+            self._samples.append((turn.t, work.numbers.copy()))
+            if len(self._samples) * work.numbers.size > MOST_SAMPLED:
+                self._judge_samples()
         state.held += 1
         state.held *= holds
         self._vote(box, turn)
+
+    def _judge_samples(self) -> None:
+        """Add the kept samples to the trail; together they take less time."""
+        if self._samples:
+            times, numbers = zip(*self._samples, strict=True)
+            factors = np.array(self.verdict(np.array(numbers))[:3])
+            factors[np.isnan(factors)] = -np.inf
+            for t, factor in zip(times, factors.max(axis=(0, 2)).tolist(), strict=True):
+                self.standing.sample(t, factor)
+            self._samples = []
 
     def _vote(self, box: Box, turn: Turn) -> None:
         self._agree(box, turn, self.state.held >= PATIENCE * self._spell)
@@ -421,6 +446,7 @@ class NeighbourStopping:
 
     def _settle(self) -> Standing:
         """Return the standing, up to date with the last iteration."""
+        self._judge_samples()
         if self._t and not self.standing.held:
             self.standing.unmet = self._worst(self._t)
         return self.standing
@@ -442,7 +468,7 @@ class NeighbourStopping:
         """Continue from what `save` returned, with a row for each node."""
         self.standing.restore(saved[:, : len(self.standing.save())])
         self._last[...] = self.work.numbers
-        self._t = 0
+        self._t, self._samples = 0, []
 
     @staticmethod
     def without_agreement(saved: Matrix) -> Matrix:
@@ -495,9 +521,9 @@ class Votes:
             now = Unmet(self._iteration, factor)
             if factor >= 1.0:
                 standing.unmet = now
-            standing.enter(
-                now.t, factor < 1.0, lambda t: now if t == now.t else standing.unmet
-            )
+            standing.enter(now.t, factor < 1.0, lambda t: standing.unmet)
+            if standing.is_sampled(now.t):
+                standing.sample(now.t, factor)
             self._previous = total
         else:
             standing.held = standing.held + 1 if votes.all() else 0

@@ -90,7 +90,10 @@ def combine(
     (``factor`` is 2 or 1/2), unchanged otherwise (``factor`` is 1), and eta0 once the
     edge is no longer active.
     """
-    moved = np.where(factor == 1.0, eta, eta * (1.0 + tau) * factor)
+    unbalanced = factor != 1.0
+    moved = eta
+    if np.count_nonzero(unbalanced):
+        moved = np.where(unbalanced, eta * (1.0 + tau) * factor, eta)
     return np.where(active, moved, eta0)
 
 
