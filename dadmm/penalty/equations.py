@@ -68,8 +68,8 @@ def balance(
     1. VP and the combined schemes use step 1: the factors are 2 and 1/2.
     """
     up, down = 1.0 + step, 1.0 / (1.0 + step)
-    factor = np.where(np.greater(dual, ratio * primal), down, 1.0)
-    return np.where(np.greater(primal, ratio * dual), up, factor)
+    factor = np.where(dual > ratio * primal, down, 1.0)
+    return np.where(primal > ratio * dual, up, factor)
 
 
 def adapt(eta0: float, tau: Vector, active: bool | np.ndarray) -> Vector:

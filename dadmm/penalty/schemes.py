@@ -211,7 +211,7 @@ class VPNAP(Scheme):
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         tau, now = self._spend(state, obs)
-        active = (now["spent"] < state["budget"]) & (obs.t < self.LAST)
+        active = now["spent"] < state["budget"] if obs.t < self.LAST else False
         factor = self._balance(obs)
         eta = equations.combine(state["eta"], tau, factor, self.eta0, active)
         return now | {"eta": equations.clamp(eta, self.eta0)}
