@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.admm.local import BREAKDOWNS, Block
+from dadmm.admm.local import BREAKDOWNS, Block, as_numbers
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 
@@ -89,9 +89,14 @@ def _curvatures(problem: Any, theta: np.ndarray) -> np.ndarray:
 
 def _bends(problem: Any, theta: np.ndarray, stats: Any, weight: Any) -> np.ndarray:
     """Return the curvature between the ends of two steps; NaN if both stay at theta."""
-    share, place = problem.layout.shared, theta.copy  # a problem may work in place
-    near = share(problem.prox(place(), stats, place(), 2.0 * weight))
-    far, start = share(problem.prox(place(), stats, place(), weight)), share(theta)
+
+    def step(weight: Any) -> np.ndarray:
+        # copies, because a problem may work in place, or in arrays of its own
+        found = problem.prox(theta.copy(), stats, theta.copy(), weight)
+        ends = as_numbers(found, theta.shape, "prox").copy()
+        return problem.layout.shared(ends)  # type: ignore[no-any-return]
+
+    near, far, start = step(2.0 * weight), step(weight), problem.layout.shared(theta)
     way, turn = _norms(far - near), _norms(2.0 * near - far - start)
     with np.errstate(divide="ignore", invalid="ignore"):
         bend = np.where(way > 0.0, weight * turn / way, np.inf)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.admm.state import State, Work
+from dadmm.core.checks import shown
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.graphs.incidence import Incidence
@@ -66,9 +67,7 @@ class Local:
         state, work = self.state, self.work
         theta, centre = state.theta, self.layout.whole(work.centre, state.theta)
         self._stats = []
-        new = theta
-        if len(self.blocks) > 1:
-            new = np.empty_like(theta)  # statistics may refer to the old array
+        new = np.empty_like(theta)  # a problem may keep the arrays that it has seen
         for block in self.blocks:
             rows, problem = block.rows, block.problem
             try:
@@ -79,10 +78,7 @@ class Local:
             except BREAKDOWNS as error:
                 raise self._breakdown(block, error) from error
             self._stats.append(stats)
-            if len(self.blocks) > 1:
-                new[rows] = found
-            else:
-                new = found.reshape(theta.shape)
+            new[rows] = as_numbers(found, block.own.shape, "prox")
         state.theta = new
         work.shared[...] = self.layout.shared(new)
 
@@ -100,6 +96,7 @@ class Local:
                 found = block.problem.objectives(block.trial, stats)
             except BREAKDOWNS as error:
                 raise self._breakdown(block, error) from error
+            found = as_numbers(found, block.trial.shape[:-1], "objectives")
             work.objective[block.rows] = found[..., 0]
             if self.probe:
                 work.probes[block.edges] = found[..., 1:].ravel()
@@ -125,6 +122,20 @@ class Local:
             "of noise, or the penalty far too small?), or its numbers overflow; "
             "rescale columns with very large entries"
         )
+
+
+def as_numbers(found: Any, shape: tuple[int, ...], method: str) -> np.ndarray:
+    """Return what a method of a problem has returned, as floats of that shape."""
+    try:
+        array: np.ndarray = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.empty(())
+    if array.shape == shape:
+        return array
+    got = f"shape {array.shape}" if array.ndim else shown(found)
+    raise ProblemError(
+        f"{method} of a problem must return numbers of shape {shape}, got {got}"
+    )
 
 
 def stacks(problem: type) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 from dadmm import penalty
 from dadmm.admm.build import RunFactory, row_order
+from dadmm.admm.local import as_numbers
 from dadmm.admm.loop import Callback
 from dadmm.core.checks import MOST_SEED, check_choice, check_integer
 from dadmm.core.errors import ProblemError, TopologyError
@@ -275,7 +276,8 @@ def _starts(
     check_integer("seed", seed, 0, MOST_SEED)
     # one stream for all nodes, or one per node: the same with and without MPI
     key = {i: [seed, 0] if init == "shared" else [seed, 1, i] for i in hosted}
-    return {i: hosted[i].init(np.random.default_rng(key[i])) for i in hosted}
+    drawn = {i: hosted[i].init(np.random.default_rng(key[i])) for i in hosted}
+    return {i: as_numbers(drawn[i], (size,), "init") for i in hosted}
 
 
 def _exchange(topology: Topology, hosted: dict[int, Problem], ranks: Ranks) -> Exchange:

@@ -10,6 +10,7 @@ import dadmm
 from dadmm import Topology
 from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA
+from tests.support.problems import Quadratic
 from tests.support.solving import solve
 
 
@@ -95,3 +96,64 @@ def test_starting_parameters_must_be_finite():
 
     with pytest.raises(dadmm.ProblemError, match="node 1 is not"):
         solve(problems, dadmm.Topology.ring(3), init=theta0)
+
+
+class Returning(Quadratic):
+    """A quadratic whose step depends on theta, and which returns what it is told to."""
+
+    buffer = None
+
+    def __init__(self, returned):
+        super().__init__(np.diag([1.0, 3.0]), np.array([1.0, -2.0]))
+        self.returned, self.buffer = returned, np.zeros(2)
+
+    def init(self, rng):
+        return self.returned(self, super().init(rng))
+
+    def prox(self, theta, stats, centre, weight):
+        kept = self.returned(self, 0.5 * theta)
+        exact = super().prox(theta, stats, centre, weight)
+        return self.returned(self, 0.5 * exact + kept)
+
+
+def in_buffer(problem, found):
+    problem.buffer[...] = found
+    return problem.buffer
+
+
+@pytest.mark.parametrize("n", [1, 3])
+@pytest.mark.parametrize("returned", [lambda _, found: found.tolist(), in_buffer])
+def test_a_problem_may_return_lists_or_an_array_that_it_uses_again(returned, n):
+    """One node is a block of its own, as on each rank over MPI."""
+    topology = Topology.complete(n)
+    expected = solve([Returning(lambda _, x: x) for _ in range(n)], topology)
+
+    found = solve([Returning(returned) for _ in range(n)], topology)
+
+    assert_array_equal(found.theta, expected.theta)
+    assert found.iterations == expected.iterations
+
+
+@pytest.mark.parametrize("scheme", ["auto", "fixed"])
+@pytest.mark.parametrize("wrong", [np.ones(1), np.ones((2, 1)), 1.0, None, "x"])
+def test_a_step_of_another_shape_is_refused(wrong, scheme):
+    """Numpy would repeat one number for all parameters."""
+
+    class Wrong(Quadratic):
+        def prox(self, *given):
+            return wrong
+
+    problems = [Wrong(np.eye(2), np.ones(2)) for _ in range(3)]
+    with pytest.raises(dadmm.ProblemError, match=r"prox .* numbers of shape \(2,\), g"):
+        solve(problems, Topology.ring(3), scheme=scheme)
+
+
+def test_objectives_of_another_shape_are_refused():
+    class Wrong(Quadratic):
+        def objectives(self, thetas, stats):
+            return 0.0
+
+    with pytest.raises(
+        dadmm.ProblemError, match=r"objectives .* shape \(3,\), got 0.0"
+    ):
+        solve([Wrong(np.eye(2), np.ones(2))] * 3, Topology.ring(3), scheme="nap")
