@@ -1,10 +1,11 @@
-"""Stopping rules, and how all nodes stop after the same iteration without a centre.
+"""Stopping rules, and how all nodes stop after the same iteration without a server.
 
 The header of each message has three numbers. If ``quiet_count`` is c, all nodes within
-c - 1 edges of the sender were satisfied c - 1 iterations ago. ``stop_at`` is the
-iteration after which all nodes stop. ``requests`` is described below. If
-``quiet_count`` exceeds the diameter, all nodes were satisfied in the same iteration.
-The node then sets ``stop_at`` so far ahead that it reaches all nodes in time.
+c - 1 edges of the sender were satisfied c - 1 iterations ago. If it exceeds the
+diameter, all nodes were satisfied in the same iteration. ``stop_at`` is the iteration
+after which all nodes stop. A node sets it once its ``quiet_count`` exceeds the
+diameter, to an iteration by which the number has reached all nodes. ``requests`` is
+described below.
 
 A node can also request that all nodes save, or stop because of time, a signal or a full
 disk. A round has as many iterations as a header needs to reach all nodes. All nodes
@@ -40,7 +41,7 @@ AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # satisfied iterations in a row that a node needs
 CRITERIA = ("objective", "disagreement", "residual")
 LOW, HIGH = np.uint8(15), np.uint8(240)  # requests of even and of odd rounds
-KEPT = 4  # candidates of a `Standing` in a checkpoint
+KEPT = 4  # candidates of a `CriteriaLog` in a checkpoint
 TRAIL = 32  # samples of the progress of a run of any length; a power of two
 
 
@@ -91,9 +92,10 @@ class Rule:
     Parameters
     ----------
     name : {"optimality", "residuals", "objective"}
-        "objective" is the test of the paper's section 5, the relative change of f
-        alone, used in place of its equation (14). The others also require that the
-        node agrees with its neighbours and is at a minimum of its Lagrangian.
+        "objective" is the test of the paper's section 5, the relative change of the
+        objective alone. (The paper uses equation (14); dadmm uses f_i.) The others also
+        require that the node agrees with its neighbours and is at a minimum of its
+        Lagrangian.
         "optimality" tests this in every part of theta, by norms that bound the
         distance from the optimum (see `dadmm.admm.certificate`). "residuals" uses the
         paper's primal and dual residuals.
@@ -158,7 +160,10 @@ class Rule:
         return Verdict(change, primal, dual, whole, whole)
 
     def _limits(self, now: Measured, sizes: Vector) -> np.ndarray:
-        """Return the limits of "optimality" on |apart| and |slope|, (2, P, ..., n)."""
+        """Return the limits of "optimality", (2, P, ..., n).
+
+        They are those of |difference| and of |stationarity|, by part of theta.
+        """
         theta, mean, pull = now.parts[:3]
         limits = np.array([np.maximum(theta, mean), 2.0 * pull])
         limits *= self.tolerance
@@ -178,7 +183,7 @@ def _over(lengths: Any, limit: Any) -> np.ndarray:
 
 
 class Unmet(NamedTuple):
-    """The criterion furthest from its limit, in an iteration that met not all."""
+    """The criterion furthest from its limit, in an iteration that did not meet all."""
 
     t: int = 0
     factor: float = math.inf  # value over limit
@@ -187,8 +192,8 @@ class Unmet(NamedTuple):
     node: int = -1  # -1 is all nodes
 
 
-class Standing:
-    """How far the nodes of a process were from their limits in the run so far.
+class CriteriaLog:
+    """A log of how far the nodes of a process were from the limits of a rule.
 
     Parameters
     ----------
@@ -320,14 +325,15 @@ class NeighbourStopping:
         self.reach, self.cycle = reach, cycle
         self._round = max(reach, 1)
         self._sizes = np.sqrt(layout.sizes)[:, None]
-        # optimality is a fact of one iteration; a standstill takes all edges' turns
-        self._spell = 1 if rule.name == "optimality" else cycle
+        # "residuals" and "objective" measure changes, which are small while edges are
+        # not used. So they must hold for a whole cycle.
+        self._window = 1 if rule.name == "optimality" else cycle
         self._now = Measured.of(work.numbers, len(layout.sizes))
         self._last = np.empty_like(work.numbers)  # of the iteration before
         self._t = 0  # the last iteration that was judged here
         self._idle = IDLE.tobytes() * len(incidence.node), IDLE.tobytes() * len(nodes)
-        self._words = state.header.view(HEADER)
-        self.standing = Standing(PATIENCE * self._spell, self._delay())
+        self._fields = state.header.view(HEADER)
+        self.log = CriteriaLog(PATIENCE * self._window, self._delay())
 
     def _delay(self) -> int:
         return 2 * self.reach
@@ -339,34 +345,34 @@ class NeighbourStopping:
         holds = self.rule.met(self._now, self._sizes)
         self._t = turn.t
         all_hold = np.count_nonzero(holds) == len(holds)
-        self.standing.enter(turn.t, all_hold, self._worst)
+        self.log.enter(turn.t, all_hold, self._worst)
         self._last[...] = work.numbers
         state.held += 1
         state.held *= holds
         self._vote(box, turn)
 
     def _vote(self, box: Box, turn: Turn) -> None:
-        self._agree(box, turn, self.state.held >= PATIENCE * self._spell)
+        self._agree(box, turn, self.state.held >= PATIENCE * self._window)
 
     def done(self, t: int) -> bool:
         """Return whether all nodes stop after this iteration; all agree on it."""
-        return bool(self._words["stop_at"][0] <= t)
+        return bool(self._fields["stop_at"][0] <= t)
 
     def request(self, t: int, request: str) -> None:
         """Request something of all nodes, see `REQUESTS`."""
         check_choice("request", request, REQUESTS[1:])
-        code = REQUESTS.index(request) << _place(t // self._round)
-        _merge(self._words["requests"], np.uint8(code))
+        code = REQUESTS.index(request) << _shift(t // self._round)
+        _merge(self._fields["requests"], np.uint8(code))
 
     def due_request(self, t: int) -> str:
         """Return the request that all nodes carry out after this iteration, or ""."""
         rounds, rest = divmod(t, self._round)
-        requests = self._words["requests"]
+        requests = self._fields["requests"]
         if rest or not requests[0]:
             return ""
-        place = _place(rounds)  # of the round before: known to all nodes
-        code = int(requests[0]) >> place & 15
-        requests &= np.uint8(255 - (15 << place))
+        shift = _shift(rounds)  # of the round before: known to all nodes
+        code = int(requests[0]) >> shift & 15
+        requests &= np.uint8(255 - (15 << shift))
         return REQUESTS[code]
 
     def _agree(self, box: Box, turn: Turn, satisfied: np.ndarray) -> None:
@@ -382,23 +388,23 @@ class NeighbourStopping:
             box.header.tobytes() == theirs and self.state.header.tobytes() == mine
         ):
             return
-        words, heard = self._words, _heard(box, turn.present)
+        fields, received = self._fields, _neighbour_headers(box, turn.present)
         quiet, stop_at, requests = (
-            words[name] for name in ("quiet_count", "stop_at", "requests")
+            fields[name] for name in ("quiet_count", "stop_at", "requests")
         )
-        reduce, n = self.incidence.reduce, len(words)
+        reduce, n = self.incidence.reduce, len(fields)
         least = np.full(n, MOST_QUIET, dtype=np.uint16)
-        reduce(np.minimum, heard["quiet_count"], least)
+        reduce(np.minimum, received["quiet_count"], least)
         wider = np.minimum(1 + np.minimum(quiet, least).astype(np.int64), MOST_QUIET)
         quiet[...] = np.where(satisfied, wider, 0)
         soonest = np.full(n, NEVER, dtype=np.uint32)
-        reduce(np.minimum, heard["stop_at"], soonest)
+        reduce(np.minimum, received["stop_at"], soonest)
         np.minimum(stop_at, soonest, out=stop_at)
         agreed = quiet > self.reach
         stop_at[agreed] = np.minimum(stop_at[agreed], turn.t + self.reach)
         for digit in (LOW, HIGH):
             asked = np.zeros(n, dtype=np.uint8)
-            reduce(np.maximum, heard["requests"] & digit, asked)
+            reduce(np.maximum, received["requests"] & digit, asked)
             _merge(requests, asked)
         self.work.quiet[...] = quiet
 
@@ -419,40 +425,40 @@ class NeighbourStopping:
         factor = float(factors[criterion, row])
         return Unmet(t, factor, criterion, part, int(self.nodes[row]))
 
-    def _settle(self) -> Standing:
-        """Return the standing, up to date with the last iteration."""
-        if self._t and not self.standing.held:
-            self.standing.unmet = self._worst(self._t)
-        return self.standing
+    def _current_log(self) -> CriteriaLog:
+        """Return the log, up to date with the last iteration."""
+        if self._t and not self.log.held:
+            self.log.unmet = self._worst(self._t)
+        return self.log
 
     def ending(self, t: int, converged: bool) -> Unmet:
         """Return the criterion that was met last, or was not met."""
-        standing = self._settle()
-        return standing.last_unmet(t) if converged else standing.unmet
+        log = self._current_log()
+        return log.last_unmet(t) if converged else log.unmet
 
     def verdict(self, numbers: np.ndarray) -> Verdict:
         """Return the verdict on numbers (..., K, n) of one or more iterations."""
         return self.rule.verdict(Measured.of(numbers, len(self._sizes)), self._sizes)
 
     def save(self) -> Vector:
-        """Return what the process knows as numbers, for a checkpoint."""
-        return self._settle().save()
+        """Return the log as numbers, for a checkpoint."""
+        return self._current_log().save()
 
     def restore(self, saved: Matrix) -> None:
         """Continue from what `save` returned, with a row for each node."""
-        self.standing.restore(saved[:, : len(self.standing.save())])
+        self.log.restore(saved[:, : len(self.log.save())])
         self._last[...] = self.work.numbers
         self._t = 0
 
     @staticmethod
     def without_agreement(saved: Matrix) -> Matrix:
-        """Return what was saved, without what the nodes agreed on."""
-        saved = saved[:, : len(Standing(0, 0).save())].copy()
-        saved[:, 0] = 0.0  # `Standing.held`
+        """Return what was saved, without votes and with ``held`` 0, after a failure."""
+        saved = saved[:, : len(CriteriaLog(0, 0).save())].copy()
+        saved[:, 0] = 0.0  # `CriteriaLog.held`
         return saved
 
 
-def _place(rounds: int) -> int:
+def _shift(rounds: int) -> int:
     return 4 * (rounds % 2)
 
 
@@ -462,12 +468,12 @@ def _merge(requests: np.ndarray, more: Any) -> None:
     requests[...] = low | np.maximum(requests & HIGH, more & HIGH)
 
 
-def _heard(box: Box, present: np.ndarray | None) -> np.ndarray:
-    """Return the headers of the neighbours; that of no message has no effect."""
+def _neighbour_headers(box: Box, present: np.ndarray | None) -> np.ndarray:
+    """Return the headers of the neighbours; without a message, one of no effect."""
     if present is None:
-        return box.words
+        return box.fields
     blank = np.array((NEVER, MOST_QUIET, 0, 0), dtype=HEADER)
-    return np.where(present, box.words, blank)
+    return np.where(present, box.fields, blank)
 
 
 class Votes:
@@ -481,35 +487,33 @@ class Votes:
     """
 
     def __init__(self, rule: Rule, cycle: int = 1) -> None:
-        self.rule, self.standing = rule, Standing(PATIENCE * cycle, 0)
+        self.rule, self.log = rule, CriteriaLog(PATIENCE * cycle, 0)
         self._iteration, self._previous = 0, math.inf
 
     def update(self, votes: Vector) -> bool:
         """Return whether all nodes stop now, given their votes (n_nodes,)."""
         self._iteration += 1
-        standing = self.standing
+        log = self.log
         if self.rule.name == "objective":
             total = float(np.add.reduce(votes))
             limit = self.rule.tolerance * max(abs(total), 1.0)
             factor = float(_over(abs(total - self._previous), limit))
             now = Unmet(self._iteration, factor)
             if factor >= 1.0:
-                standing.unmet = now
-            standing.enter(
-                now.t, factor < 1.0, lambda t: now if t == now.t else standing.unmet
-            )
+                log.unmet = now
+            log.enter(now.t, factor < 1.0, lambda t: now if t == now.t else log.unmet)
             self._previous = total
         else:
-            standing.held = standing.held + 1 if votes.all() else 0
-        return standing.held >= standing.patience
+            log.held = log.held + 1 if votes.all() else 0
+        return log.held >= log.patience
 
     def save(self) -> Vector:
         """Return the state as numbers, for a checkpoint."""
-        return np.append(self.standing.save(), (self._iteration, self._previous))
+        return np.append(self.log.save(), (self._iteration, self._previous))
 
     def restore(self, saved: Matrix) -> None:
         """Continue from what was saved, with a row for each node."""
-        self.standing.restore(saved[:1, :-2])
+        self.log.restore(saved[:1, :-2])
         self._iteration, self._previous = int(saved[0, -2]), float(saved[0, -1])
 
 
@@ -538,7 +542,7 @@ class GlobalStopping(NeighbourStopping):
         if self.NAME in posted:
             self._agreed = self.votes.update(self._exchange.read(self.NAME)[:, 0])
         if not self._agreed:
-            satisfied = held > PATIENCE * (self._spell - 1)
+            satisfied = held > PATIENCE * (self._window - 1)
             vote = self.work.objective if self.is_joint else satisfied
             posted[self.NAME] = np.array(vote, dtype=np.float64)[:, None]
             self._exchange.post(self.NAME, posted[self.NAME])
@@ -557,6 +561,6 @@ class GlobalStopping(NeighbourStopping):
 
     def restore(self, saved: Matrix) -> None:
         super().restore(saved)
-        rest = saved[:, len(self.standing.save()) :]
+        rest = saved[:, len(self.log.save()) :]
         if rest.shape[1]:
             self.votes.restore(rest)

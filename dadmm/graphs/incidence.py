@@ -39,18 +39,18 @@ class Incidence:
         self.degrees = degrees
         self.node = np.repeat(np.arange(len(degrees)), degrees)
         self.count: Vector = np.maximum(degrees, 1).astype(np.float64)
-        self.ends = np.append(0, np.cumsum(degrees))
+        self.offsets = np.append(0, np.cumsum(degrees))
         kinds, first = np.unique(degrees, return_index=True)
         last = [*first[1:].tolist(), len(degrees)]
         self._groups = [
-            (slice(a, b), slice(self.ends[a], self.ends[b]), (b - a, d))
+            (slice(a, b), slice(self.offsets[a], self.offsets[b]), (b - a, d))
             for d, a, b in zip(kinds.tolist(), first.tolist(), last, strict=True)
             if d
         ]
 
     def edges_of(self, row: int) -> slice:
         """Return the edges of one node."""
-        return slice(int(self.ends[row]), int(self.ends[row + 1]))
+        return slice(int(self.offsets[row]), int(self.offsets[row + 1]))
 
     def spread(self, rows: Rows) -> Rows:
         """Return the row of its node for each edge.

@@ -18,7 +18,7 @@ from dadmm.core.interfaces import Exchange, Problem, World
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import one_blas_thread
 from dadmm.exchange import InProcessExchange, identity
-from dadmm.exchange.sending import Sending, check_loss
+from dadmm.exchange.sending import Sending, check_drop
 from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
@@ -134,7 +134,7 @@ def solve(
     if isinstance(init, str):
         check_choice("init", init, INITS)
     check_choice("gather", gather, GATHERS)
-    check_loss(messages, penalty.name_of(policy))
+    check_drop(messages, penalty.name_of(policy))
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
     if checkpoints is not None:
