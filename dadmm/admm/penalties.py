@@ -1,4 +1,4 @@
-"""The penalties of all edges: each end proposes one, and the edge uses their mean."""
+"""The penalties of all edges: each end proposes one, and both use one per edge."""
 
 from __future__ import annotations
 
