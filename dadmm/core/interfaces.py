@@ -162,9 +162,9 @@ class Traffic(NamedTuple):
 
 
 class Exchange(Protocol):
-    """Moves outboxes into neighbours' inboxes.
+    """Moves the messages of each outbox into the neighbours' inboxes.
 
-    Plans in the constructor, works in ``swap()``, releases in ``close()``.
+    The constructor allocates buffers and requests, and ``close()`` frees them.
     """
 
     @property
