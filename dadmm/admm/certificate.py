@@ -2,9 +2,9 @@
 
 With symmetric coupling, ``y_ij = 2 lambda_ij`` and ``g_i`` the node's stationarity
 (`dadmm.admm.edges.Edges.measure`), ``grad f_i(theta_i) = -sum_j y_ij - g_i``. The y_ij
-of an edge's two ends cancel, so the nodes' gradients sum to ``-sum_i g_i``. Small residuals and a small disagreement
-imply a small gradient of the whole sum, and thus a small distance from the optimum if
-the sum is strongly convex.
+of an edge's two ends cancel, so the nodes' gradients sum to ``-sum_i g_i``. If all g_i
+and the disagreement of the nodes are small, so is the gradient of the whole sum. The
+distance from the optimum is then small, too, if the sum is strongly convex.
 """
 
 from __future__ import annotations

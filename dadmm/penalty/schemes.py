@@ -59,7 +59,7 @@ class Scheme:
     RELAXATION: ClassVar[float] = 1.0
     uses: ClassVar[tuple[str, ...]] = (
         "eta0",
-    )  # of the numbers above, except relaxation
+    )  # numbers, but relaxation
     probes: ClassVar[bool] = False
     needs_curvature: ClassVar[bool] = False
     is_symmetric: ClassVar[bool] = False
