@@ -55,10 +55,10 @@ class Echo:
     """An exchange without transport: each neighbour agrees with the node."""
 
     def __init__(self, run: Run) -> None:
-        self.out, self.box = run.exchange.out, run.exchange.box
+        self.outbox, self.inbox = run.exchange.outbox, run.exchange.inbox
 
     def swap(self) -> None:
-        self.box.rows[:] = self.out.rows
+        self.inbox.rows[:] = self.outbox.rows
 
 
 def of_ranks(iterations: int, repeats: int) -> list[dict]:

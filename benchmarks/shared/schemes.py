@@ -105,7 +105,7 @@ class NodeSpectral(Scheme):
         memory = {"memory": np.repeat(now, incidence.degrees, axis=0)}
         if "memory" not in state:
             return state | memory
-        before = state["memory"][incidence.ends[:-1]]
+        before = state["memory"][incidence.offsets[:-1]]
         incidence.reduce(np.add, state["eta"], total)
         most = 1.0 + self.SAFEGUARD / obs.t**2
         factor = np.array(

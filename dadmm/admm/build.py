@@ -1,4 +1,4 @@
-"""A run, made of problems, graph, scheme, stopping rule and sending."""
+"""Build a run from problems, graph, scheme, stopping rule and sending."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from dadmm.admm.curvature import curvatures
-from dadmm.admm.edges import Halfway, Reflected
-from dadmm.admm.local import Local, stacked
+from dadmm.admm.edges import Edges, LossyEdges
+from dadmm.admm.local import Local, make_blocks
 from dadmm.admm.loop import Run
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
@@ -19,7 +19,7 @@ from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Exchange, PenaltyScheme, Problem
 from dadmm.core.layout import Layout, Vector
 from dadmm.exchange import codec
-from dadmm.exchange.gates import Censor, Every, Gate, Loss, Scheduled, Sleep
+from dadmm.exchange.gates import Censor, Drop, Gate, Scheduled, SendEvery, Sleep
 from dadmm.exchange.sending import Sending
 from dadmm.exchange.wire import IDLE, MOST_QUIET
 from dadmm.graphs.incidence import Incidence
@@ -41,7 +41,7 @@ def row_order(topology: Topology, problems: Mapping[int, Problem]) -> np.ndarray
 
 @dataclass(frozen=True)
 class RunFactory:
-    """Builds the run of this process, on the whole graph or without failed nodes.
+    """Builds the run of this process, for the whole graph or without failed nodes.
 
     Parameters
     ----------
@@ -79,7 +79,8 @@ class RunFactory:
         topology : Topology
         schedule : Schedule, optional
         names : sequence of int, optional
-            Original number of each node of the graph.
+            Original number of each node of the graph. By default these are the
+            numbers themselves.
         """
         nodes, arcs = exchange.nodes, exchange.arcs
         own = nodes if names is None else np.asarray(names)[nodes]
@@ -95,10 +96,10 @@ class RunFactory:
         work = Work(n, n_edges, m, len(layout.sizes))
         theta = np.array([self.starts[i] for i in own.tolist()], dtype=np.float64)
         probe = scheme.probe if scheme.probes else ""
-        blocks = stacked(problems, incidence, bool(probe))
-        bends = np.full(n, np.nan)
+        blocks = make_blocks(problems, incidence, bool(probe))
+        curvature = np.full(n, np.nan)
         if scheme.needs_curvature:
-            bends = curvatures(problems, blocks, theta)
+            curvature = curvatures(problems, blocks, theta)
         work.shared[...] = layout.shared(theta)
         work.mean[...] = work.shared
         state = State(
@@ -110,20 +111,20 @@ class RunFactory:
             measured=np.zeros((n, len(work.numbers))),
             seconds=np.zeros((n, 4)),
             posted={},
-            sent=exchange.out.numbers if direct else np.empty((n_edges, m)),
-            received=exchange.box.numbers if direct else np.empty((n_edges, m)),
+            sent=exchange.outbox.numbers if direct else np.empty((n_edges, m)),
+            received=exchange.inbox.numbers if direct else np.empty((n_edges, m)),
             multipliers=np.zeros((n_edges, m)),
             anchors=np.zeros((n_edges, m)),
             eta=np.zeros(n_edges),
-            penalty=scheme.init(incidence, bends, topology.diameter_bound),
+            penalty=scheme.init(incidence, curvature, topology.diameter_bound),
             sending=Mail.arrays(gates, n_edges, direct),
             traffic=np.zeros((n_edges, 2), dtype=np.int64),
             stopping=np.empty((n, 0)),
             idle=np.zeros((), dtype=np.int64),
             collectives=np.zeros(2, dtype=np.int64),
         )
-        kind = Reflected if self.sending.drop_probability else Halfway
-        edges = kind(state, work, incidence, layout, scheme.alpha, direct)
+        make_edges = LossyEdges if self.sending.drop_probability else Edges
+        edges = make_edges(state, work, incidence, layout, scheme.alpha, direct)
         packing = codec.build(self.sending.payload, layout, self.sending.bits)
         mail = Mail(
             state, work, edges, exchange, incidence, packing, gates,
@@ -171,14 +172,14 @@ class RunFactory:
             period = schedule.period
             gates.append(Scheduled(schedule.active_edges(topology)[:, arcs]))
         if sending.send_every > 1:
-            gates.append(Every(sending.send_every, period))
+            gates.append(SendEvery(sending.send_every, period))
         if sending.edge_sleep:
             gates.append(Sleep(sending.edge_sleep, incidence))
         if sending.censor:
             gates.append(Censor(sending.censor, sending.censor_decay))
         if sending.drop_probability:
             gates.append(
-                Loss(
+                Drop(
                     sending.drop_probability,
                     sending.drop_seed,
                     names,

@@ -1,10 +1,10 @@
-"""What the end of a run tells about its distance from the optimum.
+"""Bounds and estimates of a run's distance from the optimum.
 
-At every node i of a symmetric run, with ``y_ij = 2 lambda_ij`` and residual ``s_i``,
-``grad f_i(theta_i) = -sum_j y_ij - s_i``, and the y_ij of an edge's two ends cancel.
-So the nodes' gradients sum to ``-sum_i s_i``. Small residuals and a small disagreement
-imply a small gradient of the whole sum, and thus a small distance from the optimum if
-the sum is strongly convex.
+With symmetric coupling, ``y_ij = 2 lambda_ij`` and ``g_i`` the node's stationarity
+(`dadmm.admm.edges.Edges.measure`), ``grad f_i(theta_i) = -sum_j y_ij - g_i``. The y_ij
+of an edge's two ends cancel, so the nodes' gradients sum to ``-sum_i g_i``. If all g_i
+and the disagreement of the nodes are small, so is the gradient of the whole sum. The
+distance from the optimum is then small, too, if the sum is strongly convex.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Certificate(NamedTuple):
     """Lengths that each node computes by itself, each (n_nodes,)."""
 
     disagreement: Vector  # root mean square distance from the neighbours, as received
-    residual: Vector  # |s_i|
+    residual: Vector  # |g_i|
     gaps: Vector  # each node's share of the estimated gap
     lag: Vector  # root mean square distance from the neighbours' copies of it
 
@@ -31,7 +31,7 @@ class Certificate(NamedTuple):
         """An estimate of ``sum_i f_i(theta_i)`` minus the optimum, for convex f_i.
 
         Convexity gives ``sum_i f_i(theta_i) - f* <= sum_i grad f_i . (theta_i - x*)``,
-        which is at most ``sum_i |1/2 sum_j y_ij . (theta_i - theta_j)| + |s_i| R`` for
+        which is at most ``sum_i |1/2 sum_j y_ij . (theta_i - theta_j)| + |g_i| R`` for
         any R that exceeds every |theta_i - x*|. Here R is |theta_i|, so this is not a
         bound: while the nodes are further from the optimum than from zero, it can be
         too small by orders of magnitude.
@@ -72,7 +72,7 @@ def distance_bound(
     -----
     With P the nodes' distance from their mean m, ``P^2 <= sum_edges |theta_i -
     theta_j|^2 / connectivity``, where theta_j differs from the copy at i by its lag at
-    most. Then ``|sum_i grad f_i(m)| <= sum_i |s_i| + smooth sqrt(n) P`` and
+    most. Then ``|sum_i grad f_i(m)| <= sum_i |g_i| + smooth sqrt(n) P`` and
     ``|theta_i - x*| <= P + |sum_i grad f_i(m)| / strong``.
     """
     degrees = np.diff(topology.offsets)

@@ -1,8 +1,8 @@
-"""How an edge holds its ends together: proximal term, dual step and residuals.
+"""The equations of the edges: proximal term, dual step and residuals.
 
 The paper keeps one multiplier per node. Here each edge has its own, and the paper's
-lambda_i (gamma_i, beta_i) is their sum. An edge can then change or fail without an
-effect on the other edges.
+lambda_i (gamma_i, beta_i) is their sum. So an edge can change or fail without an effect
+on the other edges.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dadmm.exchange.gates import Turn
 from dadmm.graphs.incidence import Incidence
 
 
-class Halfway:
+class Edges:
     """The edges of the paper: a multiplier lambda_ij and an anchor z_ij per edge.
 
     Parameters
@@ -49,7 +49,7 @@ class Halfway:
         self._pull_behind = np.zeros_like(work.shared)
         self._twice = 2.0 * (incidence.degrees > 0)
         self._counts = incidence.count[:, None]
-        # the mean penalty of a node without edges is 0
+        # so that the mean penalty of a node without edges is 0
         self._divisors = np.where(incidence.degrees > 0, incidence.count, np.inf)
         self._totals = work.total[:, None]
         self._etas, self._steps = state.eta[:, None], self._step[:, None]
@@ -57,10 +57,10 @@ class Halfway:
         self._sum_eta = plan(np.add, state.eta, work.total)
         self._sum_multipliers = plan(np.add, edges, work.multiplier)
         self._sum_received = plan(np.add, state.received, work.mean)
-        self._sum_squares = plan(np.add, work.scratch, work.apart)
+        self._sum_squares = plan(np.add, work.scratch, work.difference)
         self._sum_squares_behind = plan(np.add, work.scratch, self._behind)
         self._weigh_anchors = weigh(state.eta, state.anchors, work.centre)
-        self._weigh_drift = weigh(state.eta, work.drift, work.slope)
+        self._weigh_drift = weigh(state.eta, work.drift, work.stationarity)
         self._weigh_lag = weigh(state.eta, gap, self._pull_behind)
         five = len(work.parts)
         self._five = work.vectors[:five]
@@ -149,24 +149,25 @@ class Halfway:
         mean_i_previous)``, where mean_i is the mean of the neighbours' theta and eta_i
         the mean of the node's penalties.
 
-        ``slope`` is the gradient of the node's Lagrangian. With ``y_ij = 2 lambda_ij``
-        after an unrelaxed step, the proximal step leaves ``grad f_i(theta_i) + sum_j
-        y_ij = -sum_j 2 eta_ij (rho_ij - z_ij)``. The y_ij of an edge's two ends cancel,
-        so the slopes of all nodes sum to minus the gradient of the whole sum.
+        ``stationarity`` is minus the gradient of the node's Lagrangian. After the
+        proximal step, ``grad f_i(theta_i) + sum_j y_ij = -sum_j 2 eta_ij (rho_ij -
+        z_ij)``, where ``y_ij = 2 lambda_ij`` after an unrelaxed step. The y_ij of an
+        edge's two ends cancel. So the stationarity of all nodes sums to minus the
+        gradient of the sum of all f_i.
 
-        ``apart`` is the root mean square difference from the neighbours, by entry.
-        Where neighbours have older or rounded parameters, ``lag`` is the distance from
-        them, and the slope includes them.
+        ``difference`` is the root mean square difference from the neighbours, by entry.
+        If neighbours have older or rounded copies of theta_i, ``lag`` is the root mean
+        square distance from these copies, and is included in both.
         """
         state, work = self.state, self.work
         scratch = work.scratch
         self._sum_multipliers()
         self._neighbour_mean()
-        np.subtract(work.shared, work.mean, out=work.astray)
-        np.subtract(work.mean, state.mean, out=work.moved)
+        np.subtract(work.shared, work.mean, out=work.deviation)
+        np.subtract(work.mean, state.mean, out=work.mean_change)
         state.mean[...] = work.mean
         self._weigh_drift()
-        work.slope *= 2.0
+        work.stationarity *= 2.0
         if self.direct:
             np.multiply(work.gap, work.gap, out=scratch)
         else:
@@ -175,12 +176,12 @@ class Halfway:
             scratch -= state.received
             scratch *= scratch
         self._sum_squares()
-        work.apart /= self._counts
-        np.sqrt(work.apart, out=work.apart)
+        work.difference /= self._counts
+        np.sqrt(work.difference, out=work.difference)
         self._measure_lengths(turn)
 
     def _neighbour_mean(self) -> None:
-        """Set the mean of the neighbours' theta; a node alone is its own mean."""
+        """Set the mean of the neighbours' theta; without neighbours, theta_i."""
         work = self.work
         self._sum_received()
         work.mean /= self._counts
@@ -188,14 +189,14 @@ class Halfway:
             work.mean[self._alone] = work.shared[self._alone]
 
     def _measure_lag(self) -> None:
-        """Add to the slope what the neighbours do not know yet of a node."""
+        """Set the distance from the neighbours' copies, and add it to stationarity."""
         state, work = self.state, self.work
         gap, scratch = work.gap, work.scratch
         self.incidence.spread_into(work.shared, gap)
         gap -= state.sent
         self._weigh_lag()
         self._pull_behind *= 2.0
-        work.slope += self._pull_behind
+        work.stationarity += self._pull_behind
         np.multiply(gap, gap, out=scratch)
         self._sum_squares_behind()
         self._behind /= self._counts
@@ -213,7 +214,7 @@ class Halfway:
             work.primal[...] = work.lengths[5]
             np.multiply(work.eta_mean, work.lengths[6], out=work.dual)
         if not self.direct:
-            work.apart += self._behind
+            work.difference += self._behind
         elif work.parts.shape[1] == 1:
             work.parts[:, 0] = work.lengths[: len(work.parts)]
             return
@@ -222,10 +223,10 @@ class Halfway:
         np.sqrt(work.parts, out=work.parts)
 
     def influence(self) -> np.ndarray:
-        """Return by how much each edge moved its two ends, the same at both, (E,).
+        """Return how much each edge moved its two ends, (E,); both ends agree.
 
-        ``eta_ij (|rho_ij - z_ij| + |theta_i - theta_j| / 2)``: how much the pull of the
-        edge at either end can have changed, in the units of a gradient.
+        ``eta_ij (|rho_ij - z_ij| + |theta_i - theta_j| / 2)`` bounds the change of the
+        edge's proximal term, in the units of a gradient.
         """
         state, work = self.state, self.work
         gap = np.subtract(state.sent, state.received, out=work.gap)
@@ -235,19 +236,19 @@ class Halfway:
         return moved
 
 
-class Reflected(Halfway):
-    """Edges that converge although messages are lost.
+class LossyEdges(Edges):
+    """Edges that converge although payloads are dropped.
 
-    An edge's anchor is c_ij, which is ``z_ij - lambda_ij / eta_ij`` as long as nothing
-    is lost. The multipliers stay zero.
+    The anchor of an edge is c_ij, which is ``z_ij - lambda_ij / eta_ij`` as long as no
+    payload is dropped. The multipliers stay zero.
 
     Notes
     -----
     R-ADMM (Bastianello, Carli, Schenato and Todescato, arXiv 1901.09252): node i sends
-    ``2 theta_i - c_ij``. The receiver moves ``c_ji <- (1 - alpha/2) c_ji + alpha/2 (2
-    theta_i - c_ij)`` if the message arrives, and keeps c_ji if not. The two directions
-    of an edge need not lose the same messages. With the multipliers of `Halfway` they
-    would have to; otherwise the multipliers drift and stay wrong.
+    ``2 theta_i - c_ij``. The receiver sets ``c_ji <- (1 - alpha/2) c_ji + alpha/2 (2
+    theta_i - c_ij)`` if the message arrives, and keeps c_ji if not. A payload may be
+    dropped in one direction of an edge only. With the multipliers of `Edges` this would
+    not be allowed: the two multipliers of the edge would no longer be opposite.
     """
 
     def message(self, out: Matrix) -> None:
@@ -269,14 +270,13 @@ class Reflected(Halfway):
     def measure(self, turn: Turn) -> None:
         """Measure how far the anchors move.
 
-        A node knows neither its neighbours' parameters nor how far the optimum is, so
-        the slope is NaN.
+        A node does not receive its neighbours' parameters, so stationarity is NaN.
         """
         work = self.work
         np.multiply(work.drift, work.drift, out=work.scratch)
         self._sum_squares()
-        work.apart /= self._counts
-        np.sqrt(work.apart, out=work.apart)
-        work.slope[...] = np.nan
+        work.difference /= self._counts
+        np.sqrt(work.difference, out=work.difference)
+        work.stationarity[...] = np.nan
         self._measure_lengths(turn)
         work.primal[...], work.dual[...] = work.disagreement, np.nan

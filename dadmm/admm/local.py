@@ -1,4 +1,4 @@
-"""The local problems of all nodes of a process: solved, and evaluated."""
+"""The local problems of all nodes of a process: proximal steps and objectives."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Block(NamedTuple):
 class Local:
     """Proximal steps and objectives; problems of one kind are stacked into one call.
 
-    Stacking keeps the bits of each problem alone.
+    The bits are those of each problem alone.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Local:
     problems : sequence of Problem
         In the order of the nodes.
     blocks : sequence of Block
-        As `stacked` returns them.
+        As `make_blocks` returns them.
     probe : {"", "midpoint", "neighbour"}
         Where f_i is also evaluated for each edge: nowhere, at rho_ij or at theta_j.
     """
@@ -139,7 +139,10 @@ def as_numbers(found: Any, shape: tuple[int, ...], method: str) -> np.ndarray:
 
 
 def stacks(problem: type) -> bool:
-    """Return whether a class stacks its own methods, not those it has overridden."""
+    """Return whether problems of a class can be stacked.
+
+    They cannot if a subclass inherits `stack` but overrides a method that it replaces.
+    """
     owners = [kind for kind in problem.__mro__ if "stack" in vars(kind)]
     names = ("expect", "prox", "objectives")
     return bool(owners) and all(
@@ -147,10 +150,10 @@ def stacks(problem: type) -> bool:
     )
 
 
-def stacked(
+def make_blocks(
     problems: Sequence[Problem], incidence: Incidence, probes: bool
 ) -> list[Block]:
-    """Return the problems by kind and, if each edge has a probe, by degree.
+    """Return blocks of nodes with one kind of problem and, for probes, one degree.
 
     Parameters
     ----------
@@ -182,12 +185,12 @@ def _block(
         edges, trial = incidence.edges_of(row) if degree else slice(0), np.empty(shape)
         return Block(row, problems[row], edges, trial, trial[0], trial[1:])
     kind: Any = type(problems[nodes[0]])
-    stacked = kind.stack([problems[row] for row in nodes])
+    problem = kind.stack([problems[row] for row in nodes])
     rows: Any = np.array(nodes)
-    edges = (incidence.ends[rows][:, None] + np.arange(degree)).ravel()
+    edges = (incidence.offsets[rows][:, None] + np.arange(degree)).ravel()
     if nodes[-1] - nodes[0] + 1 == len(nodes):
         rows = slice(nodes[0], nodes[-1] + 1)
-        first = int(incidence.ends[nodes[0]])
+        first = int(incidence.offsets[nodes[0]])
         edges = slice(first, first + degree * len(nodes))
     trial = np.empty((len(nodes), *shape))
-    return Block(rows, stacked, edges, trial, trial[:, 0], trial[:, 1:])
+    return Block(rows, problem, edges, trial, trial[:, 0], trial[:, 1:])

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dadmm.admm.clock import Clock
-from dadmm.admm.edges import Halfway
+from dadmm.admm.edges import Edges
 from dadmm.admm.local import Local
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
@@ -48,9 +48,9 @@ def iterate(
             mail.read(turn)  # theta_j
             edges.move(turn)  # lambda_ij and z_ij
             edges.measure(turn)  # r_i and s_i
-            mail.learn(turn)  # which edges may rest
+            mail.update_gates(turn)  # which edges may sleep
             local.evaluate(t)  # f_i(theta_i), and f_i(rho_ij) if the scheme probes
-            run.stopping.judge(mail.box, turn)
+            run.stopping.judge(mail.inbox, turn)
             run.penalties.adapt(turn)  # eta_ij and the budgets
         with clock.observe:
             done = run.stopping.done(t)
@@ -78,7 +78,7 @@ class Run:
     nodes : ndarray of int, shape (n,)
         Numbers of the nodes in the graph, by row.
     arcs : ndarray of int, shape (E,)
-        Their directed edges, as places in ``topology.edges``.
+        Their directed edges, as indices of ``topology.edges``.
     names : ndarray of int, shape (n,)
         Numbers of the nodes at the start of the run; others may have failed since.
     """
@@ -91,7 +91,7 @@ class Run:
     incidence: Incidence
     state: State
     work: Work
-    edges: Halfway
+    edges: Edges
     local: Local
     mail: Mail
     exchange: Exchange
@@ -124,7 +124,7 @@ class Run:
         return self.by_node(self.work.objective)
 
     def open(self) -> None:
-        """Exchange starting parameters between neighbours, and set what follows."""
+        """Exchange starting parameters, and set the first anchors and penalties."""
         self.mail.open()
         self.edges.start()
         self.penalties.start()
@@ -149,7 +149,9 @@ class Run:
         self._seconds_before = own.seconds.copy()
         self.exchange.sent[...] = own.traffic
         self.stopping.restore(own.stopping)
-        own.header.view(self.mail.out.words.dtype)["requests"] = 0  # of that time
+        own.header.view(self.mail.outbox.fields.dtype)["requests"] = (
+            0  # made before it was saved
+        )
         for name, rows in own.posted.items():
             self.exchange.post(name, rows)
         self.exchange.collectives[...] = own.collectives

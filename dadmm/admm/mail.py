@@ -1,9 +1,10 @@
-"""What an edge carries: header, penalty and parameters, written and read when due.
+"""The messages of all edges: header, penalty and parameters, written and read.
 
-``sent`` is a node's parameters as each neighbour has them, rounded or old, and
-``received`` the neighbours' as this node has them. Both ends of an edge know both, bit
-for bit. Whatever moves an edge (dual step, anchor, penalty) is computed from these and
-never from the parameters themselves. So the two ends stay equal and opposite.
+``sent`` has a node's parameters as each neighbour has them, rounded or old.
+``received`` has the neighbours' parameters as this node has them. Unless payloads are
+dropped, both ends of an edge know both, bit for bit. Multipliers and anchors are
+computed from these, never from the parameters themselves. So the two ends of an edge
+have equal anchors and opposite multipliers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dadmm.admm.edges import Halfway
+from dadmm.admm.edges import Edges
 from dadmm.admm.state import Arrays, State, Work
 from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Matrix, Vector
@@ -24,14 +25,14 @@ from dadmm.graphs.incidence import Incidence
 
 
 class Mail:
-    """Messages out and in: a codec decides the bytes, gates decide when to send.
+    """Write and read messages: a codec encodes them, gates decide which are sent.
 
     Parameters
     ----------
     state : State
     work : Work
-    edges : Halfway
-        What is sent.
+    edges : Edges
+        They compute what is sent.
     exchange : Exchange
     incidence : Incidence
     codec : Codec
@@ -39,15 +40,15 @@ class Mail:
     with_eta : bool
         Whether messages carry the proposed penalties; the initial ones always do.
     direct : bool
-        Whether every message has the exact parameters. Then the messages themselves
-        are what was sent and received, and nothing is copied.
+        Whether every message has the exact parameters. Then ``sent`` and ``received``
+        are the buffers of the exchange, and nothing is copied.
     """
 
     def __init__(
         self,
         state: State,
         work: Work,
-        edges: Halfway,
+        edges: Edges,
         exchange: Exchange,
         incidence: Incidence,
         codec: Codec,
@@ -57,21 +58,21 @@ class Mail:
     ) -> None:
         self.state, self.work, self.edges = state, work, edges
         self.exchange, self.incidence, self.gates = exchange, incidence, tuple(gates)
-        self.out, self.box, self.direct = exchange.out, exchange.box, direct
+        self.outbox, self.inbox, self.direct = exchange.outbox, exchange.inbox, direct
         self._codec, self._with_eta = codec, with_eta
-        self._writing = self.out.payload[:, : codec.length]
-        self._reading = self.box.payload[:, : codec.length]
+        self._writing = self.outbox.payload[:, : codec.length]
+        self._reading = self.inbox.payload[:, : codec.length]
         self._full = wire.length(codec.length, with_eta)
         self._short = wire.length(0, with_eta)
         self._message: Matrix = state.sent if direct else np.empty_like(state.sent)
-        self._alike = all(gate.by_node for gate in gates)
+        self._same_by_node = all(gate.by_node for gate in gates)
         self._sleeps = any(gate.needs_influence for gate in gates)
         self._all = np.ones(len(state.eta), dtype=bool)
-        self._first = incidence.ends[:-1][incidence.degrees > 0]  # edge of each node
+        self._first = incidence.offsets[:-1][incidence.degrees > 0]  # edge of each node
 
     @staticmethod
     def arrays(gates: Sequence[Gate], n_edges: int, direct: bool) -> Arrays:
-        """Return what is kept from one iteration to the next, by edge."""
+        """Return the arrays of `State.sending`, by edge."""
         if direct:
             return {}
         kept: Arrays = {"silent": np.zeros(n_edges, dtype=np.int64)}
@@ -81,7 +82,7 @@ class Mail:
 
     def open(self) -> None:
         """Exchange starting parameters and proposed penalties."""
-        state, out, exchange = self.state, self.out, self.exchange
+        state, out, exchange = self.state, self.outbox, self.exchange
         out.header[...] = wire.IDLE
         out.eta[...] = state.penalty["eta"]
         self.incidence.spread_into(self.work.shared, out.numbers)
@@ -90,17 +91,17 @@ class Mail:
         exchange.swap()
         exchange.begin = 0 if self._with_eta else wire.ETA
         exchange.lengths[...] = self._full
-        state.sent[...], state.received[...] = out.numbers, self.box.numbers
+        state.sent[...], state.received[...] = out.numbers, self.inbox.numbers
         state.sending |= {
             name: field.copy()
-            for name, field in (("eta_sent", out.eta), ("eta_received", self.box.eta))
+            for name, field in (("eta_sent", out.eta), ("eta_received", self.inbox.eta))
             if name in state.sending
         }
         self._count()
 
     def write(self, t: int) -> Turn:
         """Write the messages of iteration ``t``; return which edges take part."""
-        state, out, turn = self.state, self.out, Turn(t)
+        state, out, turn = self.state, self.outbox, Turn(t)
         self.incidence.spread_into(state.header, out.header)
         if self._with_eta:
             out.eta[...] = state.penalty["eta"]
@@ -114,7 +115,7 @@ class Mail:
         flags = due * np.uint8(PAYLOAD)
         if self._sleeps:
             flags += kept["sleepy"] * np.uint8(SLEEPY)
-        out.words["flags"] = flags
+        out.fields["flags"] = flags
         self._encode(due)
         lengths = self.exchange.lengths
         lengths[...] = np.where(due, self._full, self._short)
@@ -130,32 +131,32 @@ class Mail:
         if self.direct:
             return
         kept = self.state.sending
-        turn.arrived = (self.box.words["flags"] & PAYLOAD) > 0
+        turn.arrived = (self.inbox.fields["flags"] & PAYLOAD) > 0
         if turn.present is not None:
             turn.arrived &= turn.present
-            _update(kept["eta_received"], self.box.eta, turn.present)
+            _update(kept["eta_received"], self.inbox.eta, turn.present)
         for gate in self.gates:
-            gate.after(kept, turn, self.box)
+            gate.after(kept, turn, self.inbox)
         _masked(self._codec.read, turn.arrived, self._reading, self.state.received)
 
-    def learn(self, turn: Turn) -> None:
-        """Let the gates know how much each edge moved its ends."""
+    def update_gates(self, turn: Turn) -> None:
+        """Update the gates by how much each edge moved its ends."""
         if self._sleeps:
             influence = self.edges.influence()
             for gate in self.gates:
-                gate.learn(self.state.sending, turn, influence)
+                gate.update(self.state.sending, turn, influence)
 
     def proposals(self) -> tuple[Vector, Vector]:
         """Return the penalties (E,) that this end and the other end propose."""
         kept = self.state.sending
         if "eta_sent" in kept:
             return kept["eta_sent"], kept["eta_received"]
-        return self.out.eta, self.box.eta
+        return self.outbox.eta, self.inbox.eta
 
     def _encode(self, due: np.ndarray) -> None:
         """Write the payloads that are due; encode equal ones once."""
         sent, writing, message = self.state.sent, self._writing, self._message
-        if not self._alike:
+        if not self._same_by_node:
             _masked(self._codec.write, due, message, sent, writing)
             return
         first = self._first[due[self._first]]

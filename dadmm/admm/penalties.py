@@ -1,4 +1,4 @@
-"""The penalties of all edges: both ends propose, and settle on one per edge."""
+"""The penalties of all edges: each end proposes one, and both use one per edge."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from dadmm.graphs.incidence import Incidence
 class Penalties:
     """Adapt the penalties by a scheme.
 
-    Under symmetric coupling an edge has one penalty, the mean of both proposals. If
-    each end has its own, as the paper prints it, the sum of all multipliers drifts by
+    With symmetric coupling an edge has one penalty, the mean of both proposals. If each
+    end has its own, as printed in the paper, the sum of all multipliers changes by
     ``1/2 sum_edges (eta_ij - eta_ji) (theta_i - theta_j)`` in each iteration, and the
     nodes agree on a wrong point.
 
@@ -72,12 +72,12 @@ class Penalties:
         """Set the penalties of iteration 1, given the neighbours' proposals."""
         state = self.state
         state.penalty = self.scheme.start(
-            state.penalty, self.mail.box.eta.copy(), state.anchors
+            state.penalty, self.mail.inbox.eta.copy(), state.anchors
         )
         state.eta[...] = state.penalty["eta"]
 
     def adapt(self, turn: Turn) -> None:
-        """Adapt the penalties, unless no edge was used in this iteration."""
+        """Adapt the penalties, unless no payload was sent in this iteration."""
         state, obs = self.state, self._obs
         if self.scheme.needs_global_residuals:
             self._share_residuals()

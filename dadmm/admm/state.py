@@ -12,8 +12,6 @@ from dadmm.core.layout import Matrix, Vector
 
 Arrays = dict[str, np.ndarray]
 NODE, EDGE, RUN = "node", "edge", "run"
-
-
 _NODE, _EDGE, _RUN = ({"of": of} for of in (NODE, EDGE, RUN))
 
 
@@ -21,9 +19,10 @@ _NODE, _EDGE, _RUN = ({"of": of} for of in (NODE, EDGE, RUN))
 class State:
     """What the next iteration and the results depend on.
 
-    Each field has one row per node or per edge of this process. A checkpoint, a move to
-    other processes and the loss of nodes are choices of rows. The parts of an iteration
-    keep views of these arrays, so all but ``theta`` are written in place.
+    Each field has one row per node or per edge of this process, or belongs to the run
+    (`_RUN`). `choose` takes the rows of a checkpoint file, or of what is left after a
+    failure. The parts of a `Run` keep views of the arrays, so these are written in
+    place. Only ``theta``, ``stopping`` and the arrays in dicts may be replaced.
     """
 
     theta: Matrix = field(metadata=_NODE)  # (n, size)
@@ -32,7 +31,7 @@ class State:
     objective: Vector = field(metadata=_NODE)
     # (n,) iterations in a row that met the rule
     held: np.ndarray = field(metadata=_NODE)
-    # (n,) as in the node's messages, see `wire`
+    # (n,) that of the node's messages, see `wire`
     header: np.ndarray = field(metadata=_NODE)
     # (n, ...) the numbers of the last iteration
     measured: Matrix = field(metadata=_NODE)
@@ -50,7 +49,7 @@ class State:
     traffic: np.ndarray = field(metadata=_EDGE)  # (E, 2) messages and bytes
     # (n, ...) what `NeighbourStopping.save` returned
     stopping: Matrix = field(metadata=_NODE)
-    idle: np.ndarray = field(metadata=_RUN)  # () iterations in which no edge was used
+    idle: np.ndarray = field(metadata=_RUN)  # () number of iterations without payloads
     collectives: np.ndarray = field(metadata=_RUN)  # (2,) calls and bytes
 
     def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
@@ -71,7 +70,7 @@ class State:
         return State(**chosen)
 
     def assign(self, other: State) -> None:
-        """Take over the values of a state of the same shape, in place."""
+        """Copy the values of a state of the same shape."""
         for name, _, mine in self._fields():
             theirs = getattr(other, name)
             if isinstance(mine, dict):
@@ -98,7 +97,7 @@ class State:
 
     @classmethod
     def from_arrays(cls, flat: Mapping[str, np.ndarray]) -> State:
-        """Return the state that `flatten` returned the arrays of."""
+        """Return a state, given what `flatten` returned."""
         found: dict[str, Any] = {}
         for entry in fields(cls):
             inside = f"{entry.name}/"
@@ -133,7 +132,7 @@ class State:
 
 
 class Work:
-    """What an iteration computes; it follows from the `State`, so no file has it.
+    """What an iteration computes. A checkpoint has its ``numbers`` only.
 
     The node vectors whose lengths are taken are one array, ``vectors``. The numbers of
     each node are one array, ``numbers``, so that a record of an iteration is one copy.
@@ -146,7 +145,15 @@ class Work:
         Shared parts of theta.
     """
 
-    VECTORS = ("shared", "mean", "multiplier", "apart", "slope", "astray", "moved")
+    VECTORS = (
+        "shared",
+        "mean",
+        "multiplier",
+        "difference",
+        "stationarity",
+        "deviation",
+        "mean_change",
+    )
     NUMBERS = (
         "objective", "previous", "eta_mean", "primal", "dual", "lag", "quiet",
         "messages", "bytes",
@@ -155,20 +162,20 @@ class Work:
     shared: Matrix  # theta_i, the shared parts
     mean: Matrix  # of the neighbours' theta
     multiplier: Matrix  # sum of lambda_ij over the edges, the paper's lambda_i
-    apart: Matrix  # root mean square difference from the neighbours, by entry
-    slope: Matrix  # gradient of the Lagrangian
-    astray: Matrix  # theta_i minus the neighbours' mean
-    moved: Matrix  # change of the neighbours' mean
+    difference: Matrix  # root mean square difference from the neighbours, by entry
+    stationarity: Matrix  # minus the gradient of the node's Lagrangian
+    deviation: Matrix  # theta_i minus the neighbours' mean, r_i
+    mean_change: Matrix  # change of the neighbours' mean
 
     objective: Vector  # f_i(theta_i)
-    previous: Vector  # and in the iteration before
+    previous: Vector  # f_i(theta_i) in the iteration before
     eta_mean: Vector  # of the penalties used, the paper's eta_i
     primal: Vector  # |r_i|
     dual: Vector  # |s_i|
     lag: Vector  # distance from the neighbours' copies of theta_i
     quiet: Vector  # see `stopping`
     messages: Vector  # sent in this iteration
-    bytes: Vector  # of these messages
+    bytes: Vector  # sent in this iteration
 
     def __init__(self, n: int, n_edges: int, m: int, n_parts: int) -> None:
         self.vectors = np.zeros((len(self.VECTORS), n, m))
@@ -189,6 +196,6 @@ class Work:
         self.total = np.ones(n)  # of eta_ij; stays 1 without edges
         self.midpoints = np.zeros((n_edges, m))
         self.drift = np.zeros((n_edges, m))  # rho_ij minus z_ij
-        self.gap = np.zeros((n_edges, m))
+        self.gap = np.zeros((n_edges, m))  # theta_i minus theta_j, or minus its copy
         self.scratch = np.zeros((n_edges, m))
         self.probes = np.zeros(n_edges)  # f_i at each edge's probe

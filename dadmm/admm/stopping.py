@@ -1,10 +1,11 @@
-"""Stopping rules, and how all nodes stop after the same iteration without a centre.
+"""Stopping rules, and how all nodes stop after the same iteration without a server.
 
 The header of each message has three numbers. If ``quiet_count`` is c, all nodes within
-c - 1 edges of the sender were satisfied c - 1 iterations ago. ``stop_at`` is the
-iteration after which all nodes stop. ``requests`` is described below. If
-``quiet_count`` exceeds the diameter, all nodes were satisfied in the same iteration.
-The node then sets ``stop_at`` so far ahead that it reaches all nodes in time.
+c - 1 edges of the sender were satisfied c - 1 iterations ago. If it exceeds the
+diameter, all nodes were satisfied in the same iteration. ``stop_at`` is the iteration
+after which all nodes stop. A node sets it once its ``quiet_count`` exceeds the
+diameter, to an iteration by which the number has reached all nodes. ``requests`` is
+described below.
 
 A node can also request that all nodes save, or stop because of time, a signal or a full
 disk. A round has as many iterations as a header needs to reach all nodes. All nodes
@@ -92,9 +93,10 @@ class Rule:
     Parameters
     ----------
     name : {"optimality", "residuals", "objective"}
-        "objective" is the test of the paper's section 5, the relative change of f
-        alone, used in place of its equation (14). The others also require that the
-        node agrees with its neighbours and is at a minimum of its Lagrangian.
+        "objective" is the test of the paper's section 5, the relative change of the
+        objective alone. (The paper uses equation (14); dadmm uses f_i.) The others also
+        require that the node agrees with its neighbours and is at a minimum of its
+        Lagrangian.
         "optimality" tests this in every part of theta, by norms that bound the
         distance from the optimum (see `dadmm.admm.certificate`). "residuals" uses the
         paper's primal and dual residuals.
@@ -159,7 +161,10 @@ class Rule:
         return Verdict(change, primal, dual, whole, whole)
 
     def _limits(self, now: Measured, sizes: Vector) -> np.ndarray:
-        """Return the limits of "optimality" on |apart| and |slope|, (2, P, ..., n)."""
+        """Return the limits of "optimality", (2, P, ..., n).
+
+        They are those of |difference| and of |stationarity|, by part of theta.
+        """
         theta, mean, pull = now.parts[:3]
         limits = np.array([np.maximum(theta, mean), 2.0 * pull])
         limits *= self.tolerance
@@ -179,7 +184,7 @@ def _over(lengths: Any, limit: Any) -> np.ndarray:
 
 
 class Unmet(NamedTuple):
-    """The criterion furthest from its limit, in an iteration that met not all."""
+    """The criterion furthest from its limit, in an iteration that did not meet all."""
 
     t: int = 0
     factor: float = math.inf  # value over limit
@@ -189,7 +194,7 @@ class Unmet(NamedTuple):
 
 
 class Standing:
-    """How far the nodes of a process were from their limits in the run so far.
+    """How far the nodes of a process were from the limits of a rule.
 
     Parameters
     ----------
@@ -330,7 +335,8 @@ class NeighbourStopping:
         self.reach, self.cycle = reach, cycle
         self._round = max(reach, 1)
         self._sizes = np.sqrt(layout.sizes)[:, None]
-        # optimality is a fact of one iteration; a standstill takes all edges' turns
+        # "residuals" and "objective" measure changes, which are small while edges are
+        # not used. So they must hold for a whole cycle.
         self._spell = 1 if rule.name == "optimality" else cycle
         self._now = Measured.of(work.numbers, len(layout.sizes))
         self._last = np.empty_like(work.numbers)  # of the iteration before
@@ -380,7 +386,7 @@ class NeighbourStopping:
     def request(self, t: int, request: str) -> None:
         """Request something of all nodes, see `REQUESTS`."""
         check_choice("request", request, REQUESTS[1:])
-        code = REQUESTS.index(request) << _place(t // self._round)
+        code = REQUESTS.index(request) << _shift(t // self._round)
         _merge(self._words["requests"], np.uint8(code))
 
     def due_request(self, t: int) -> str:
@@ -389,9 +395,9 @@ class NeighbourStopping:
         requests = self._words["requests"]
         if rest or not requests[0]:
             return ""
-        place = _place(rounds)  # of the round before: known to all nodes
-        code = int(requests[0]) >> place & 15
-        requests &= np.uint8(255 - (15 << place))
+        shift = _shift(rounds)  # of the round before: known to all nodes
+        code = int(requests[0]) >> shift & 15
+        requests &= np.uint8(255 - (15 << shift))
         return REQUESTS[code]
 
     def _agree(self, box: Box, turn: Turn, satisfied: np.ndarray) -> None:
@@ -407,23 +413,23 @@ class NeighbourStopping:
             box.header.tobytes() == theirs and self.state.header.tobytes() == mine
         ):
             return
-        words, heard = self._words, _heard(box, turn.present)
+        fields, received = self._words, _neighbour_headers(box, turn.present)
         quiet, stop_at, requests = (
-            words[name] for name in ("quiet_count", "stop_at", "requests")
+            fields[name] for name in ("quiet_count", "stop_at", "requests")
         )
-        reduce, n = self.incidence.reduce, len(words)
+        reduce, n = self.incidence.reduce, len(fields)
         least = np.full(n, MOST_QUIET, dtype=np.uint16)
-        reduce(np.minimum, heard["quiet_count"], least)
+        reduce(np.minimum, received["quiet_count"], least)
         wider = np.minimum(1 + np.minimum(quiet, least).astype(np.int64), MOST_QUIET)
         quiet[...] = np.where(satisfied, wider, 0)
         soonest = np.full(n, NEVER, dtype=np.uint32)
-        reduce(np.minimum, heard["stop_at"], soonest)
+        reduce(np.minimum, received["stop_at"], soonest)
         np.minimum(stop_at, soonest, out=stop_at)
         agreed = quiet > self.reach
         stop_at[agreed] = np.minimum(stop_at[agreed], turn.t + self.reach)
         for digit in (LOW, HIGH):
             asked = np.zeros(n, dtype=np.uint8)
-            reduce(np.maximum, heard["requests"] & digit, asked)
+            reduce(np.maximum, received["requests"] & digit, asked)
             _merge(requests, asked)
         self.work.quiet[...] = quiet
 
@@ -461,7 +467,7 @@ class NeighbourStopping:
         return self.rule.verdict(Measured.of(numbers, len(self._sizes)), self._sizes)
 
     def save(self) -> Vector:
-        """Return what the process knows as numbers, for a checkpoint."""
+        """Return the standing as numbers, for a checkpoint."""
         return self._settle().save()
 
     def restore(self, saved: Matrix) -> None:
@@ -472,13 +478,13 @@ class NeighbourStopping:
 
     @staticmethod
     def without_agreement(saved: Matrix) -> Matrix:
-        """Return what was saved, without what the nodes agreed on."""
+        """Return what was saved, without votes and with ``held`` 0, after a failure."""
         saved = saved[:, : len(Standing(0, 0).save())].copy()
         saved[:, 0] = 0.0  # `Standing.held`
         return saved
 
 
-def _place(rounds: int) -> int:
+def _shift(rounds: int) -> int:
     return 4 * (rounds % 2)
 
 
@@ -488,12 +494,12 @@ def _merge(requests: np.ndarray, more: Any) -> None:
     requests[...] = low | np.maximum(requests & HIGH, more & HIGH)
 
 
-def _heard(box: Box, present: np.ndarray | None) -> np.ndarray:
-    """Return the headers of the neighbours; that of no message has no effect."""
+def _neighbour_headers(box: Box, present: np.ndarray | None) -> np.ndarray:
+    """Return the headers of the neighbours; without a message, one of no effect."""
     if present is None:
-        return box.words
+        return box.fields
     blank = np.array((NEVER, MOST_QUIET, 0, 0), dtype=HEADER)
-    return np.where(present, box.words, blank)
+    return np.where(present, box.fields, blank)
 
 
 class Votes:

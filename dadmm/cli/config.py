@@ -16,7 +16,7 @@ from dadmm.core.checks import MOST, MOST_SEED, check_integer, check_number, show
 from dadmm.core.errors import ConfigError
 from dadmm.core.toml import toml_value
 from dadmm.exchange import check_wait
-from dadmm.exchange.sending import check_loss
+from dadmm.exchange.sending import check_drop
 from dadmm.problems import PROBLEMS, builder
 from dadmm.solver.options import Record, grouped
 
@@ -49,7 +49,7 @@ class RunConfig(Settings):
                 raise ConfigError(
                     f"unknown {item.name} {value!r}; choose one of {', '.join(choices)}"
                 )
-        check_loss(self.options()["sending"], self.scheme)
+        check_drop(self.options()["sending"], self.scheme)
         for name in ("n_samples", "n_components", "nodes"):
             self._integer(name, 1)
         self._integer("dimension", 2)

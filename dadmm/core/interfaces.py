@@ -162,9 +162,9 @@ class Traffic(NamedTuple):
 
 
 class Exchange(Protocol):
-    """Moves outboxes into neighbours' inboxes.
+    """Moves the messages of each outbox into the neighbours' inboxes.
 
-    Plans in the constructor, works in ``swap()``, releases in ``close()``.
+    The constructor allocates buffers and requests, and ``close()`` frees them.
     """
 
     @property
@@ -197,9 +197,9 @@ class Exchange(Protocol):
         """A communicator of these ranks, which the caller keeps; None without MPI."""
 
     nodes: NDArray[np.int64]  # (n,) the nodes of this process, by row
-    arcs: NDArray[np.int64]  # (E,) their edges, as places in ``topology.edges``
-    out: Any  # `wire.Box`: the messages to send, a row per edge
-    box: Any  # `wire.Box`: the messages received
+    arcs: NDArray[np.int64]  # (E,) their edges, as indices of ``topology.edges``
+    outbox: Any  # `wire.Box`: the messages to send, a row per edge
+    inbox: Any  # `wire.Box`: the messages received
     begin: int  # first byte of a message; 8 if messages have no eta
     lengths: NDArray[np.int64]
     """(E,) bytes of each message. Where it is 0, nothing is sent and nothing is

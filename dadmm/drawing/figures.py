@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from dadmm.admm.clock import PHASES
 from dadmm.admm.stopping import CRITERIA
 from dadmm.cli import settings
 from dadmm.core.errors import ConfigError
@@ -26,7 +27,6 @@ ANGLES = {
     "angle_to_centralised": "Angle to the centralised solution (degrees)",
 }
 DECIDE = settings.names("decides")
-PHASES = ("solve", "exchange", "update", "observe")
 CHANGE = "Relative change of the objective"
 TITLES = {
     "primal": "Primal residual",

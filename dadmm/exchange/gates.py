@@ -1,4 +1,4 @@
-"""When an edge sends and moves: each gate restricts an iteration in one way."""
+"""Gates: rules that decide which edges send, and which take their step."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Turn:
 
     t: int
     idle: bool = False  # whether no edge of any node is used
-    present: np.ndarray | None = None  # edges that have a message
-    live: np.ndarray | None = None  # edges that move
+    present: np.ndarray | None = None  # edges of this iteration's graph
+    live: np.ndarray | None = None  # edges whose multiplier and anchor change
     due: np.ndarray | None = None  # edges whose message has a payload
     arrived: np.ndarray | None = None  # edges on which a payload has arrived
 
@@ -30,7 +30,7 @@ class Turn:
 class Gate(Protocol):
     """One way to send less."""
 
-    needs_influence: bool  # whether `learn` is needed
+    needs_influence: bool  # whether `update` is needed
     by_node: bool  # whether it treats all edges of a node alike
 
     def arrays(self, n_edges: int) -> Arrays:
@@ -49,14 +49,14 @@ class Gate(Protocol):
         """
 
     def after(self, kept: Arrays, turn: Turn, box: Box) -> None:
-        """Take note of the messages that have arrived."""
+        """Update ``kept`` and ``turn`` by the messages that have arrived."""
 
-    def learn(self, kept: Arrays, turn: Turn, influence: Vector) -> None:
-        """Take note of how much each edge moved its ends, (E,)."""
+    def update(self, kept: Arrays, turn: Turn, influence: Vector) -> None:
+        """Update ``kept`` by how much each edge moved its ends, (E,)."""
 
 
 class Open:
-    """A gate that is always open; the base of the others."""
+    """A gate that restricts nothing; the base of the others."""
 
     needs_influence = False
     by_node = True
@@ -70,12 +70,12 @@ class Open:
     def after(self, kept: Arrays, turn: Turn, box: Box) -> None:
         pass
 
-    def learn(self, kept: Arrays, turn: Turn, influence: Vector) -> None:
+    def update(self, kept: Arrays, turn: Turn, influence: Vector) -> None:
         pass
 
 
 class Scheduled(Open):
-    """Use the edges of a schedule.
+    """Use the edges that a schedule names for the iteration.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class Scheduled(Open):
         self.active = active
 
     def arrays(self, n_edges: int) -> Arrays:
-        # penalties as last sent and received; an absent edge keeps its own
+        # as last sent and received; an edge that is not present keeps its penalty
         return {"eta_sent": np.empty(n_edges), "eta_received": np.empty(n_edges)}
 
     def before(self, kept: Arrays, turn: Turn, message: Matrix, sent: Matrix) -> None:
@@ -97,7 +97,7 @@ class Scheduled(Open):
         turn.live = turn.due = turn.present
 
 
-class Every(Open):
+class SendEvery(Open):
     """Send payloads in one period out of ``every``; solve local problems in all."""
 
     def __init__(self, every: int, period: int = 1) -> None:
@@ -111,7 +111,7 @@ class Every(Open):
 
 
 class Sleep(Open):
-    """Skip edges that move both ends by less than a share of what others do."""
+    """Skip edges whose influence is a small fraction of the node's largest."""
 
     needs_influence = True
     by_node = False
@@ -121,17 +121,17 @@ class Sleep(Open):
 
     def arrays(self, n_edges: int) -> Arrays:
         return {
-            "sleepy": np.zeros(n_edges, dtype=bool),  # as told to the neighbours
-            "asleep": np.zeros(n_edges, dtype=bool),  # as both ends told each other
-            "missed": np.zeros(n_edges, dtype=np.int64),  # turns since an edge moved
+            "sleepy": np.zeros(n_edges, dtype=bool),  # this end may skip the edge
+            "asleep": np.zeros(n_edges, dtype=bool),  # both ends may skip the edge
+            "missed": np.zeros(n_edges, dtype=np.int64),  # turns that it was skipped
             "influence": np.full(n_edges, np.inf),
         }
 
     def before(self, kept: Arrays, turn: Turn, message: Matrix, sent: Matrix) -> None:
-        """Skip edges that sleep, but wake them in one of `REVISIT` of their turns.
+        """Skip edges that sleep, but use each in one of `REVISIT` of its turns.
 
-        Turns are counted by edge. Counted in iterations, the turns of a schedule might
-        never fall on the one in which an edge is woken.
+        Turns are counted by edge, because a schedule might never have the edge in every
+        `REVISIT`-th iteration.
         """
         if turn.idle:
             return
@@ -142,12 +142,12 @@ class Sleep(Open):
         turn.live = turn.due = live
 
     def after(self, kept: Arrays, turn: Turn, box: Box) -> None:
-        both = kept["sleepy"] & ((box.words["flags"] & SLEEPY) > 0)
+        both = kept["sleepy"] & ((box.fields["flags"] & SLEEPY) > 0)
         if turn.present is not None:
             both = np.where(turn.present, both, kept["asleep"])
         kept["asleep"][...] = both
 
-    def learn(self, kept: Arrays, turn: Turn, influence: Vector) -> None:
+    def update(self, kept: Arrays, turn: Turn, influence: Vector) -> None:
         known = kept["influence"]
         moved = slice(None) if turn.live is None else turn.live
         known[moved] = influence[moved]
@@ -175,7 +175,7 @@ class Censor(Open):
         turn.due = news if turn.due is None else turn.due & news
 
 
-class Loss(Open):
+class Drop(Open):
     """Drop payloads at random, as a simulation of lost messages.
 
     Parameters

@@ -39,12 +39,12 @@ class InProcessExchange:
         place = np.empty(n_edges, dtype=np.int64)
         place[self.arcs] = np.arange(n_edges)
         self._reverse = place[topology.reverse[self.arcs]]
-        self.out, self.box = Box(n_edges, size), Box(n_edges, size)
+        self.outbox, self.inbox = Box(n_edges, size), Box(n_edges, size)
         self.begin = 0
         self.lengths = np.zeros(n_edges, dtype=np.int64)
         self.sent = np.zeros((n_edges, 2), dtype=np.int64)
         self._fields = [
-            (getattr(self.out, name), getattr(self.box, name))
+            (getattr(self.outbox, name), getattr(self.inbox, name))
             for name in ("header", "eta", "numbers")
         ]
         self._node_order = np.argsort(nodes)
@@ -65,10 +65,10 @@ class InProcessExchange:
 
     def swap(self) -> None:
         """Send every message that has a length."""
-        # mode="clip" lets take write into the box without a buffer. Bytes beyond a
+        # mode="clip" lets take write into the inbox without a buffer. Bytes beyond a
         # message's length are copied too, and are not read.
-        for out, box in self._fields:
-            np.take(out, self._reverse, axis=0, out=box, mode="clip")
+        for source, target in self._fields:
+            np.take(source, self._reverse, axis=0, out=target, mode="clip")
         self.sent[:, 0] += self.lengths > 0
         self.sent[:, 1] += self.lengths
 

@@ -92,7 +92,7 @@ class MPIExchange:
         self.nodes = np.array([rank])
         self.arcs = np.arange(*topology.offsets[rank : rank + 2])
         n_edges = len(neighbours)
-        self.out, self.box = Box(n_edges, size, True), Box(n_edges, size, True)
+        self.outbox, self.inbox = Box(n_edges, size, True), Box(n_edges, size, True)
         self.begin = 0
         self.lengths = np.zeros(n_edges, dtype=np.int64)
         self._sent = np.zeros((n_edges, 2), dtype=np.int64)
@@ -101,8 +101,8 @@ class MPIExchange:
         self._sends: dict[tuple[int, ...], Any] = {}  # by source, row, first, length
         self._planned = 0, self.lengths.tobytes()
         self._plans = [Plan([], [], [])] * 2  # of these lengths, used in turn
-        copies = [self.out.rows.copy() for _ in range(2 * self._far)]
-        self._sources = (self.out.rows, *copies)
+        copies = [self.outbox.rows.copy() for _ in range(2 * self._far)]
+        self._sources = (self.outbox.rows, *copies)
         self._pending: list[list[MPI.Prequest]] = [[], []]  # late sends, by turn
         self._turn = 0
         self._started, _, self._late = self._plans[0]
@@ -134,7 +134,7 @@ class MPIExchange:
         turn = self._turn = 1 - self._turn
         plan = self._plans[turn]
         self._wait(self._pending[turn])
-        np.copyto(self._sources[1 + turn], self.out.rows)
+        np.copyto(self._sources[1 + turn], self.outbox.rows)
         self._pending[turn] = plan.late
         _start(plan.started)
         self._wait(plan.awaited)
@@ -160,7 +160,7 @@ class MPIExchange:
 
     def _receive(self, k: int, first: int) -> MPI.Prequest:
         if (k, first) not in self._receives:
-            row, j = self.box.rows[k, first:], self._neighbours[k]
+            row, j = self.inbox.rows[k, first:], self._neighbours[k]
             self._receives[k, first] = self._comm.Recv_init(row, j)
         request: MPI.Prequest = self._receives[k, first]
         return request

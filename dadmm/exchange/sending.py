@@ -94,13 +94,10 @@ class Sending:
         )
 
 
-def check_loss(sending: Sending, scheme: str) -> None:
-    """Raise if payloads may be dropped and the scheme is not "fixed"."""
+def check_drop(sending: Sending, scheme: str) -> None:
+    """Raise a ConfigError if payloads are dropped and the scheme is not "fixed"."""
     if sending.drop_probability and scheme != "fixed":
         raise ConfigError(
             f"drop_probability goes with the scheme fixed only, got {scheme!r}: "
             "penalties that move need ends that know the same"
         )
-
-
-EVERYTHING = Sending()

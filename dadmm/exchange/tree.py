@@ -1,8 +1,9 @@
 """Sums, and other reductions, over a spanning tree of the graph.
 
 A node receives the values of its children's subtrees, merges them into its own, and
-sends the result to its parent. The root's result is passed down again. All messages go
-along edges of the graph. A node knows the total of each child's subtree, and the total.
+sends the result to its parent. The result of the root is sent down the tree. All
+messages go along edges of the graph. A node learns the total of each child's subtree,
+and the total of all nodes.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dadmm.graphs.topology import Integers, Topology
 
 Merge = Callable[[Any, Any], Any]
 Frame = NDArray[np.uint8]
-LEAST_NAP, MOST_NAP = 50e-6, 1e-3  # seconds between two looks for a message
+SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds between two probes for a message
 _JSON = 255  # in place of the number of axes
 
 
@@ -112,28 +113,28 @@ class TreeReduction:
             If a neighbour in the tree fails, and MPI tolerates failures. Other ranks
             may wait until the communicator is revoked.
         """
-        found: dict[int, Any] = {}  # by node whose parent, or which itself, is hosted
+        found: dict[int, Any] = {}  # by child: the value between it and its parent
         for i in reversed(self._hosted):
             value = _as_array(values[i])
             for j in self._children[i]:
-                value = _as_array(merge(value, self._take(found, j, self._hosts[j])))
+                value = _as_array(merge(value, self._receive(found, j, self._hosts[j])))
             if i:
                 row, to = self._up[i], self._hosts[self._parents[i]]
-                found[i] = self._give(value, i, row, to)
+                found[i] = self._send(value, i, row, to)
             else:
                 found[0] = value
         whole = None
         for i in self._hosted:
             if i:
-                whole = self._take(found, i, self._hosts[self._parents[i]])
+                whole = self._receive(found, i, self._hosts[self._parents[i]])
             else:
                 whole = found[0]
             for j in self._children[i]:
-                found[j] = self._give(whole, j, self._down[j], self._hosts[j])
+                found[j] = self._send(whole, j, self._down[j], self._hosts[j])
         self._finish()
         return whole
 
-    def _give(self, value: Any, child: int, row: int, to: int) -> Any:
+    def _send(self, value: Any, child: int, row: int, to: int) -> Any:
         """Send a value between a child and its parent, in the message ``row``."""
         here, length = to == self._rank, _length(value)
         if here and length is not None:
@@ -146,16 +147,16 @@ class TreeReduction:
         self._pending.append((self._comm.Isend(frame, to, child), frame))
         return None
 
-    def _take(self, found: dict[int, Any], child: int, source: int) -> Any:
+    def _receive(self, found: dict[int, Any], child: int, source: int) -> Any:
         """Return what was sent between a child and its parent."""
         if source == self._rank:
             return found.pop(child)
         from dadmm.exchange.mpi_library import MPI
 
-        status, nap = MPI.Status(), LEAST_NAP
+        status, pause = MPI.Status(), SHORTEST_SLEEP
         while (message := self._comm.Improbe(source, child, status)) is None:
-            time.sleep(nap)
-            nap = min(2.0 * nap, MOST_NAP)
+            time.sleep(pause)
+            pause = min(2.0 * pause, LONGEST_SLEEP)
         frame = np.empty(status.Get_count(MPI.BYTE), dtype=np.uint8)
         message.Recv(frame)
         return _unpack(frame)

@@ -7,7 +7,7 @@ bytes  type  content
 8..11  uint  ``stop_at``, the iteration after which all stop, or NEVER
 12..13 uint  ``quiet_count``, see `dadmm.admm.stopping`
 14     uint  ``requests``, see `dadmm.admm.stopping`
-15     bits  PAYLOAD: one follows; SLEEPY: the edge may sleep
+15     bits  PAYLOAD: a payload follows; SLEEPY: may be skipped
 rest         the payload, as `dadmm.exchange.codec` writes it
 ====== ===== =========================================================
 
@@ -35,18 +35,18 @@ IDLE = np.array([(NEVER, 0, 0, PAYLOAD)], HEADER).view(np.uint64)[0]
 
 
 def length(payload: int, with_eta: bool) -> int:
-    """Return the bytes of a message with so many bytes of payload."""
+    """Return the bytes of a message whose payload has this many bytes."""
     return ETA * with_eta + HEADER.itemsize + payload
 
 
 class Box:
-    """The messages of all edges, field by field.
+    """The messages of all edges, as an array per field.
 
     Parameters
     ----------
     n_edges : int
     size : int
-        Entries of theta in a message.
+        Number of entries of theta in a message.
     by_row : bool
         Whether each message is one row of ``rows``, ready to send; else each field is
         an array of its own.
@@ -55,7 +55,7 @@ class Box:
     ----------
     eta : ndarray of shape (E,)
     header : ndarray of uint64, shape (E,)
-    words : structured ndarray of shape (E,)
+    fields : structured ndarray of shape (E,)
         The fields of the header.
     payload : ndarray of uint8, shape (E, 8 size)
     numbers : ndarray of shape (E, size)
@@ -74,5 +74,5 @@ class Box:
         else:
             self.eta, self.header = np.zeros(n_edges), np.zeros(n_edges, np.uint64)
             self.payload = np.zeros((n_edges, 8 * size), np.uint8)
-        self.words = self.header.view(HEADER)
+        self.fields = self.header.view(HEADER)
         self.numbers: Matrix = self.payload.view(np.float64)

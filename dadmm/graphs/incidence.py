@@ -1,4 +1,4 @@
-"""Which edges belong to which node: sums over the edges of each node."""
+"""Which edges belong to which node, and sums over the edges of each node."""
 
 from __future__ import annotations
 
@@ -33,34 +33,36 @@ class Incidence:
         The row of the node of each edge.
     count : ndarray of shape (n,)
         Number of edges of each node, at least 1, as divisor of means.
+    offsets : ndarray of int, shape (n + 1,)
+        Node k has the edges from ``offsets[k]`` to ``offsets[k + 1]``.
     """
 
     def __init__(self, degrees: np.ndarray) -> None:
         self.degrees = degrees
         self.node = np.repeat(np.arange(len(degrees)), degrees)
         self.count: Vector = np.maximum(degrees, 1).astype(np.float64)
-        self.ends = np.append(0, np.cumsum(degrees))
+        self.offsets = np.append(0, np.cumsum(degrees))
         kinds, first = np.unique(degrees, return_index=True)
         last = [*first[1:].tolist(), len(degrees)]
         self._groups = [
-            (slice(a, b), slice(self.ends[a], self.ends[b]), (b - a, d))
+            (slice(a, b), slice(self.offsets[a], self.offsets[b]), (b - a, d))
             for d, a, b in zip(kinds.tolist(), first.tolist(), last, strict=True)
             if d
         ]
 
     def edges_of(self, row: int) -> slice:
-        """Return the edges of one node."""
-        return slice(int(self.ends[row]), int(self.ends[row + 1]))
+        """Return the edges of the node in this row."""
+        return slice(int(self.offsets[row]), int(self.offsets[row + 1]))
 
     def spread(self, rows: Rows) -> Rows:
-        """Return the row of its node for each edge.
+        """Return rows (E, ...): for each edge the row of its node.
 
-        The row of a single node broadcasts to all edges and is returned unchanged.
+        If there is one node, ``rows`` (1, ...) is returned: it broadcasts to all edges.
         """
         return rows if len(rows) == 1 else rows[self.node]
 
     def spread_into(self, rows: Rows, out: Rows) -> None:
-        """Write the row of its node (n, ...) for each edge into ``out`` (E, ...)."""
+        """Write into ``out`` (E, ...), for each edge, the row (n, ...) of its node."""
         if len(rows) == 1:
             out[...] = rows
         else:
@@ -110,7 +112,7 @@ class Incidence:
         )
 
     def reduce(self, ufunc: np.ufunc, edges: Rows, out: Rows) -> Rows:
-        """Reduce the edges of each node into ``out`` at once, and return it."""
+        """Reduce the edges of each node into ``out``, and return it."""
         self.reducer(ufunc, edges, out)()
         return out
 

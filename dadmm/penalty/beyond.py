@@ -1,4 +1,4 @@
-"""Schemes that are not in the paper, made of the equations in `rules`."""
+"""Schemes that are not in the paper, made of `rules` and `equations`."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class GlobalBalance(Scheme):
     """Balance the residuals of the whole network until t_max; then keep the penalty.
 
     The rule of He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state it.
-    It is a centralised baseline: every iteration has a collective over all nodes, which
-    is counted. The residuals are those of the previous iteration.
+    It is a centralised baseline: every iteration has a collective over all nodes, and
+    its bytes are counted. The residuals are those of the previous iteration.
     """
 
     uses = ("eta0", "t_max", "residual_ratio")

@@ -28,14 +28,16 @@ class Scheme:
     eta0 : float
         Penalty of the first iteration, and after a reset.
     t_max : int
-        `vp`, `ap` and `vp_ap` adapt the penalty of iteration t + 1 while t < t_max.
+        `vp`, `ap`, `vp_ap` and `global_balance` adapt the penalty of iteration t + 1
+        while t < t_max.
     residual_ratio : float
-        Residuals are out of balance if one is more than this many times the other (mu).
+        The residuals are out of balance if one is more than this many times the other
+        (the paper's mu).
     budget0, budget_decay, budget_trigger : float
-        First budget of an edge (T), factor of each further raise (alpha), and the
-        change of f_i above which a spent budget is raised (beta).
+        First budget of an edge (the paper's T), factor of each further raise (alpha),
+        and the change of f_i above which a spent budget is raised (beta).
     relaxation : float, optional
-        Over-relaxation of every step, between 0 and 2; by default `RELAXATION`.
+        Over-relaxation of every step, between 0 and 2; by default 1, in `auto` 1.6.
     probe : {"midpoint", "neighbour"}
         Where a node evaluates its objective to rate a neighbour: halfway between their
         parameters, or at the neighbour's parameters.
@@ -55,7 +57,9 @@ class Scheme:
     coupling: str = "symmetric"
 
     RELAXATION: ClassVar[float] = 1.0
-    uses: ClassVar[tuple[str, ...]] = ("eta0",)  # settings, besides relaxation
+    uses: ClassVar[tuple[str, ...]] = (
+        "eta0",
+    )  # numbers, but relaxation
     probes: ClassVar[bool] = False
     needs_curvature: ClassVar[bool] = False
     is_symmetric: ClassVar[bool] = False

@@ -51,7 +51,7 @@ class Stopping:
     max_seconds: float | None = None
 
     def __post_init__(self) -> None:
-        _ = self.criteria
+        _ = self.criteria  # checks the rule and its tolerances
         check_choice("agreement", self.agreement, AGREEMENTS)
         check_integer("max_iter", self.max_iter, 1)
         if self.max_seconds is not None:
@@ -83,7 +83,7 @@ class Record:
     observe: Mapping[str, Callable[[Vector], float]] = field(default_factory=dict)
 
     def records_nodes(self, n_nodes: int) -> bool:
-        """Return whether rows of so many nodes are recorded."""
+        """Return whether rows are recorded for a graph of this many nodes."""
         return n_nodes <= MOST_RECORDED if self.nodes is None else self.nodes
 
 
@@ -111,22 +111,22 @@ class Ranks:
 
 
 def as_stopping(given: str | Stopping) -> Stopping:
-    """Return the stopping rule of that name, or the object itself."""
+    """Return `Stopping` with the rule of that name, or the object itself."""
     return given if isinstance(given, Stopping) else Stopping(given)
 
 
 def as_sending(given: str | Sending) -> Sending:
-    """Return how to send that payload, or the object itself."""
+    """Return `Sending` with the payload of that name, or the object itself."""
     return given if isinstance(given, Sending) else Sending(given)
 
 
 def as_record(given: bool | Record | None) -> Record:
-    """Return what to record."""
+    """Return `Record` with or without rows of nodes, or the object itself."""
     return given if isinstance(given, Record) else Record(given)
 
 
 def as_ranks(given: Any) -> Ranks:
-    """Return the ranks of a communicator, or the object itself."""
+    """Return `Ranks` with that communicator, or the object itself."""
     return given if isinstance(given, Ranks) else Ranks(given)
 
 
@@ -135,7 +135,7 @@ def grouped(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     Settings are fields of the scheme, of `Stopping`, `Sending`, `Record` and `Ranks`
     (``record_edges`` is the field ``edges``, and ``stopping`` the name of the rule).
-    Others, and those that are objects already, are returned as they are.
+    Other settings, and settings that are objects, are returned unchanged.
 
     Examples
     --------
@@ -183,7 +183,7 @@ del OLD_ARGUMENTS["comm"]
 
 
 def refuse_old(given: Mapping[str, Any]) -> None:
-    """Raise an error that names what replaces the first of these arguments."""
+    """Raise an error for the first of these arguments that says what replaces it."""
     for name in given:
         if name in OLD_ARGUMENTS:
             raise ConfigError(f"{name} {OLD_ARGUMENTS[name]}")

@@ -36,7 +36,7 @@ class Result:
 
     With ``gather="root"`` or ``"none"``, ranks without the results of all nodes have
     arrays with one row, that of their node, or with a row for each of its edges. Their
-    ``traffic.edge_lost`` counts the payloads that did not arrive here.
+    ``traffic.edge_lost`` counts the payloads that were dropped on arrival here.
 
     Parameters
     ----------
@@ -54,7 +54,8 @@ class Result:
         Why the run ended, one of `dadmm.admm.stopping.REASONS`.
     iterations : int
     certificate : Certificate
-        What the last iteration tells about the distance from the optimum.
+        Numbers of the last iteration, for bounds and estimates of the distance from
+        the optimum.
     ending : Ending
         The criterion that was met last, or was not met.
     traffic : Traffic
@@ -62,11 +63,11 @@ class Result:
         Of this session: since the run began or was resumed.
     seconds_of_all_sessions : Seconds
     history : History
-        Numbers of each iteration, see `dadmm.Record`; empty if nothing was recorded.
+        Rows of each iteration, see `dadmm.Record`; empty if nothing was recorded.
     nodes : ndarray of int of shape (n_nodes,)
-        Original number of each node that is left.
+        Number at the start of each node that has not failed.
     lost : tuple of int
-        Original numbers of failed nodes.
+        Numbers at the start of failed nodes.
     component_root : int, optional
         First node of this part of the graph, if failures disconnected it from the rest.
     comm : MPI.Comm, optional
@@ -130,8 +131,8 @@ def collect(
 ) -> Result:
     """Return the result of all nodes that finished.
 
-    ``before`` has the seconds (4,) of nodes in earlier sessions of the run. Ranks
-    without the results of all nodes, by ``gather``, have those of their own node.
+    ``before`` has the seconds (4,) of nodes in earlier sessions of the run. A rank that
+    ``gather`` leaves out returns the results of its own node.
     """
     run, work = local.run, local.run.work
     exchange, topology = run.exchange, run.topology
@@ -179,16 +180,19 @@ def collect(
 def _gathered(
     run: Run, by_node: list[Matrix], by_edge: list[Matrix], everywhere: bool
 ) -> tuple[bool, list[Matrix], list[Matrix]]:
-    """Return the tables of all ranks, by one gathering, and whether they are here."""
+    """Return whether this rank has the tables of all ranks, and the tables.
+
+    One collective call gathers all tables.
+    """
     tables, topology = [*by_node, *by_edge], run.topology
     flat = np.concatenate([table.ravel() for table in tables])
-    whole = run.exchange.collect(flat[:, None], everywhere)[:, 0]
-    if not len(whole):
+    received = run.exchange.collect(flat[:, None], everywhere)[:, 0]
+    if not len(received):
         return False, by_node, by_edge
     ones = np.ones_like(topology.degrees)  # a rank has one node
     rows = np.array([ones] * len(by_node) + [topology.degrees] * len(by_edge))
     lengths = (rows.T * [table.shape[1] for table in tables]).ravel()
-    pieces = np.split(whole, lengths.cumsum()[:-1])
+    pieces = np.split(received, lengths.cumsum()[:-1])
     found = [
         np.concatenate(pieces[k :: len(tables)]).reshape(rows[k].sum(), table.shape[1])
         for k, table in enumerate(tables)
@@ -198,7 +202,7 @@ def _gathered(
 
 def _edges(run: Run, tree: TreeReduction) -> Matrix:
     """Return penalties and traffic of the edges of this process, (E, 7)."""
-    state, table = run.state, np.zeros((7, len(run.arcs))).T  # quick to fill
+    state, table = run.state, np.zeros((7, len(run.arcs))).T  # columns are contiguous
     table[:, 0] = run.by_edge(state.penalty["eta"])
     table[:, 1:3] = run.by_edge(run.exchange.sent)
     for column, name in ((3, "silent"), (4, "lost")):

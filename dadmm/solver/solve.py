@@ -19,7 +19,7 @@ from dadmm.core.interfaces import Exchange, Problem, World
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import one_blas_thread
 from dadmm.exchange import InProcessExchange, identity
-from dadmm.exchange.sending import Sending, check_loss
+from dadmm.exchange.sending import Sending, check_drop
 from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
@@ -109,7 +109,7 @@ def solve(
         problem of your own uses BLAS with several threads before `solve`.
     gather : {"all", "root", "none"}
         Which ranks have the results of all nodes: all, rank 0 only, or none. The others
-        have those of their own node. In one process all nodes are there.
+        have those of their own node. In one process the result has all nodes.
 
     Returns
     -------
@@ -135,13 +135,13 @@ def solve(
     if isinstance(init, str):
         check_choice("init", init, INITS)
     check_choice("gather", gather, GATHERS)
-    check_loss(messages, penalty.name_of(policy))
+    check_drop(messages, penalty.name_of(policy))
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
     if checkpoints is not None:
         chosen = {"scheme": policy, "stopping": stop, "sending": messages}
-        decides = _settings(given | chosen)
-        _open(checkpoints, tuple(hosted), comm, topology, schedule, stop, decides)
+        settings = _settings(given | chosen)
+        _open(checkpoints, tuple(hosted), comm, topology, schedule, stop, settings)
     with one_blas_thread():
         starts = _starts(hosted, topology.n_nodes, layout.size, init, seed)
     factory = RunFactory(
@@ -149,7 +149,7 @@ def solve(
     )
     # numpy's warnings are off: an objective that is not finite raises an error
     with one_blas_thread(), np.errstate(all="ignore"):
-        # not closed on an error: other ranks may still wait, and the job must end
+        # After an error the exchange stays open: to close it waits for other ranks.
         exchange = _exchange(topology, hosted, ranks)
         run = factory.build(exchange, topology, schedule)
         local = LocalRun(run, schedule, tuple(range(topology.n_nodes)))
@@ -158,11 +158,11 @@ def solve(
             run, records.observe, records.records_nodes(topology.n_nodes),
             records.edges, start,
         )  # fmt: skip
-        watching = [*callbacks, *recorder.callbacks]
+        all_callbacks = [*callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
-            watching.append(_deadline(stop.max_seconds))
+            all_callbacks.append(_deadline(stop.max_seconds))
         local, iterations, reason = run_with_recovery(
-            local, factory, stop.max_iter, watching, checkpoints
+            local, factory, stop.max_iter, all_callbacks, checkpoints
         )
         before = {} if checkpoints is None else checkpoints.seconds_before
         how = init if isinstance(init, str) else "given"
@@ -205,9 +205,9 @@ def _open(
         from dadmm.exchange.mpi_world import MPIWorld
 
         world = MPIWorld(comm)
-    decides = {k: v for k, v in settings.items() if k not in MAY_CHANGE}
-    about = identity.identity(decides, topology, schedule)
-    checkpoints.open(world, hosted, topology.n_nodes, stopping.max_iter, about)
+    fixed = {k: v for k, v in settings.items() if k not in MAY_CHANGE}
+    known = identity.identity(fixed, topology, schedule)
+    checkpoints.open(world, hosted, topology.n_nodes, stopping.max_iter, known)
     collectively(world, checkpoints.tidy, world.rank)
 
 
@@ -218,7 +218,7 @@ def _compare(
     schedule: Schedule | None,
     problem: Any,
 ) -> None:
-    """Raise, on all ranks, if their arguments differ."""
+    """Raise a DadmmError on all ranks if their arguments differ."""
     from dadmm.exchange.collectives import compare
 
     settings = _settings(given).items()

@@ -60,7 +60,7 @@ def test_the_residuals_sum_to_the_gradient_of_the_whole():
             problem.A @ (theta - problem.b)
             for problem, theta in zip(problems, run.theta, strict=True)
         )
-        totals.append(np.abs(run.work.slope.sum(axis=0) + gradients).max())
+        totals.append(np.abs(run.work.stationarity.sum(axis=0) + gradients).max())
 
     solve(problems, net, scheme="fixed", relaxation=1.6, max_iter=30,
                 tolerance=0, callbacks=[watch])  # fmt: skip

@@ -249,13 +249,13 @@ def test_slope_and_disagreement_are_what_the_node_can_know(topology, sending):
             eta * (drift + lag)
             for eta, drift, lag in zip(node.eta, node.drift, behind, strict=True)
         )
-        assert_allclose(node.slope, slope, rtol=1e-11, atol=1e-12)
+        assert_allclose(node.stationarity, slope, rtol=1e-11, atol=1e-12)
         assert node.residual == pytest.approx(length(slope), rel=1e-11)
         apart = np.sqrt(((node.theta - node.received) ** 2).mean(axis=0))
         assert node.disagreement == pytest.approx(length(apart), rel=1e-13)
         lag = np.sqrt((behind**2).mean(axis=0))
         assert node.lag == pytest.approx(length(lag), rel=1e-13, abs=0.0)
-        assert_allclose(node.apart, apart + lag, rtol=1e-13)
+        assert_allclose(node.difference, apart + lag, rtol=1e-13)
         assert (node.lag > 0.0) == (sending is not None)
 
 

@@ -76,8 +76,10 @@ def test_private_parts_are_never_sent():
     seen = []
 
     def watch(t, run):
-        assert run.exchange.out.numbers.shape == (2 * N, D)
-        assert_array_equal(run.exchange.out.numbers, np.repeat(run.theta[:, :D], 2, 0))
+        assert run.exchange.outbox.numbers.shape == (2 * N, D)
+        assert_array_equal(
+            run.exchange.outbox.numbers, np.repeat(run.theta[:, :D], 2, 0)
+        )
         seen.extend(run.theta[:, D])
 
     result = solve(

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Topology
-from dadmm.admm.edges import Halfway
+from dadmm.admm.edges import Edges
 from dadmm.exchange import codec
 from dadmm.exchange.codec import PAYLOADS
 from dadmm.exchange.gates import REVISIT
@@ -66,7 +66,7 @@ def test_a_sleeping_edge_is_used_in_one_of_ten_turns(period, every, monkeypatch)
         ends = RING.edges.tolist()
         return np.array([1e-9 if {i, j} == {0, 1} else 1.0 + i for i, j in ends])
 
-    monkeypatch.setattr(Halfway, "influence", influence)
+    monkeypatch.setattr(Edges, "influence", influence)
     result = solve(
         quadratics(5, 3), RING, schedule=Schedule(5, rounds), tolerance=0,
         sending=Sending(edge_sleep=0.1, send_every=every), max_iter=35 * cycle,
@@ -92,7 +92,7 @@ def test_an_edge_sleeps_only_if_both_ends_would(monkeypatch):
         moved[2] = 1e-9 if 10 <= next(iterations) < 25 else 1.0
         return moved
 
-    monkeypatch.setattr(Halfway, "influence", influence)
+    monkeypatch.setattr(Edges, "influence", influence)
     result = solve(
         quadratics(5, 3), RING, sending=Sending(edge_sleep=0.5), tolerance=0,
         max_iter=40, record_edges=True,

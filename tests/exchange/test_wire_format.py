@@ -25,7 +25,7 @@ def test_the_fields_are_views_of_the_rows():
     box = Box(3, 4, by_row=True)
 
     box.eta[1] = 2.5
-    box.words[1] = 1234, 5, 7, PAYLOAD | SLEEPY
+    box.fields[1] = 1234, 5, 7, PAYLOAD | SLEEPY
     box.numbers[1] = [1.0, -2.0, 3.0, math.pi]
 
     sent = struct.unpack("=dIHBB4d", box.rows[1].tobytes())
@@ -41,4 +41,4 @@ def test_a_header_is_one_number_of_eight_bytes(by_row):
 
     box.header[:] = wire.IDLE, np.frombuffer(struct.pack("=IHBB", 7, 3, 4, 2), "u8")[0]
 
-    assert box.words.tolist() == [(NEVER, 0, 0, PAYLOAD), (7, 3, 4, SLEEPY)]
+    assert box.fields.tolist() == [(NEVER, 0, 0, PAYLOAD), (7, 3, 4, SLEEPY)]

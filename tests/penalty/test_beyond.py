@@ -37,7 +37,7 @@ def poisoned(monkeypatch):
 
     def spoil(mail, turn):
         read(mail, turn)
-        mail.box.eta[:] = mail.out.eta[:] = math.nan
+        mail.inbox.eta[:] = mail.outbox.eta[:] = math.nan
 
     monkeypatch.setattr(Mail, "read", spoil)
 

@@ -42,7 +42,7 @@ def agree(rounds, reach, content, requests=(), together=False):
             process.work.objective[...] = np.where(verdicts[own], 0.0, 1.0)
             process.judge(box, Turn(t, present=None if present.all() else present))
             done, due = process.done(t), process.due_request(t)
-            quiet[t - 1, own] = process.state.header.view(box.words.dtype)[
+            quiet[t - 1, own] = process.state.header.view(box.fields.dtype)[
                 "quiet_count"
             ]
             for i in own:

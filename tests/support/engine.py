@@ -11,21 +11,20 @@ from dadmm.admm.state import Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping, Rule
 from dadmm.core.layout import Layout
 from dadmm.exchange.inprocess import InProcessExchange
-from dadmm.exchange.sending import EVERYTHING
+from dadmm.exchange.sending import Sending
 from dadmm.exchange.wire import IDLE
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty.schemes import Fixed
 
 
-def build(
-    problems, topology, scheme=None, sending=EVERYTHING, schedule=None, **settings
-):
+def build(problems, topology, scheme=None, sending=None, schedule=None, **settings):
     """Return an open run of these problems, each from its own start."""
     hosted = dict(enumerate(problems))
     starts = {i: hosted[i].init(np.random.default_rng([3, i])) for i in hosted}
     size = problems[0].layout.shared_size
     exchange = InProcessExchange(topology, size, row_order(topology, hosted))
-    factory = RunFactory(hosted, starts, scheme or Fixed(), Rule(), sending, **settings)
+    scheme, sending = scheme or Fixed(), sending or Sending()
+    factory = RunFactory(hosted, starts, scheme, Rule(), sending, **settings)
     run = factory.build(exchange, topology, schedule)
     run.open()
     return run
