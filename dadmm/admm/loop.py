@@ -165,15 +165,15 @@ class Run:
     def gaps(self) -> Vector:
         """Each node's share of the estimated objective gap, see `Certificate.gap`."""
         state, work, incidence = self.state, self.work, self.incidence
-        apart, behind = work.scratch, work.gap
-        incidence.spread_into(work.shared, apart)
+        difference, lag = work.scratch, work.gap
+        incidence.spread_into(work.shared, difference)
         if not self.mail.direct:
-            np.subtract(apart, state.sent, out=behind)
-        apart -= state.received
+            np.subtract(difference, state.sent, out=lag)
+        difference -= state.received
         if not self.mail.direct:
-            apart += behind
+            difference += lag
         across = np.zeros(len(self.nodes))
-        products = np.vecdot(state.multipliers, apart)
+        products = np.vecdot(state.multipliers, difference)
         incidence.reduce(np.add, products, across)
         lengths = np.sqrt(np.vecdot(work.shared, work.shared))
         gaps: Vector = np.abs(across) + work.residual * lengths

@@ -57,9 +57,7 @@ class Scheme:
     coupling: str = "symmetric"
 
     RELAXATION: ClassVar[float] = 1.0
-    uses: ClassVar[tuple[str, ...]] = (
-        "eta0",
-    )  # numbers, but relaxation
+    uses: ClassVar[tuple[str, ...]] = ("eta0",)  # numbers, but relaxation
     probes: ClassVar[bool] = False
     needs_curvature: ClassVar[bool] = False
     is_symmetric: ClassVar[bool] = False

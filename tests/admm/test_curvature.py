@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout
 from dadmm.admm.curvature import curvature, curvatures
-from dadmm.admm.local import make_blocks
+from dadmm.admm.local import stacked
 from dadmm.graphs.incidence import Incidence
 from dadmm.problems import PPCA, LeastSquares
 from tests.support.problems import Quadratic, quadratics
@@ -112,10 +112,10 @@ def test_only_what_is_shared_bends_and_in_common_units(seed):
     assert_allclose(curvature(Panel(A, b, 0.25), start(3)), want, rtol=1e-7)
 
 
-def by_block(problems, theta):
+def together(problems, theta):
     """Return the curvatures of problems that are stacked where they can be."""
-    alone = Incidence(np.zeros(len(problems), dtype=int))
-    return curvatures(problems, make_blocks(problems, alone, False), theta)
+    incidence = Incidence(np.zeros(len(problems), dtype=np.int64))
+    return curvatures(problems, stacked(problems, incidence, False), theta)
 
 
 def test_stacked_problems_have_the_curvature_of_each_alone():
@@ -130,7 +130,7 @@ def test_stacked_problems_have_the_curvature_of_each_alone():
     theta = rng.normal(size=(len(problems), 3))
     theta[2] = problems[2].prox(theta[2], None, theta[2], 0.0)  # its optimum
 
-    found = by_block(problems, theta)
+    found = together(problems, theta)
 
     alone = [curvature(p, x) for p, x in zip(problems, theta, strict=True)]
     assert_array_equal(found, alone)
@@ -138,6 +138,6 @@ def test_stacked_problems_have_the_curvature_of_each_alone():
     kinds = [broken, PPCA(rng.normal(size=(3, 2)), 1)]
     starts = np.array([problem.init(np.random.default_rng(1)) for problem in kinds])
     assert_array_equal(
-        by_block(kinds, starts),
+        together(kinds, starts),
         [curvature(p, x) for p, x in zip(kinds, starts, strict=True)],
     )

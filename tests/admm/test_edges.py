@@ -125,7 +125,7 @@ def test_a_node_alone_has_no_proximal_term_and_is_its_own_mean():
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 1.6])
-def test_an_edge_moves_by_half_the_penalty_times_the_gap(topology, alpha):
+def test_the_multiplier_step_is_half_the_penalty_times_the_gap(topology, alpha):
     """Multiplier, midpoint and anchor of each edge; the sum of multipliers too."""
     run = anywhere(topology, relaxation=alpha)
     before = nodes_of(run)
@@ -232,7 +232,7 @@ def test_residuals_are_those_of_equation_5(topology, size):
 
 
 @pytest.mark.parametrize("sending", [None, NOISY])
-def test_slope_and_disagreement_are_what_the_node_can_know(topology, sending):
+def test_stationarity_and_disagreement_are_what_the_node_can_know(topology, sending):
     """Slope ``2 sum_j eta_ij (rho_ij - z_ij)``, and the root mean square difference.
 
     Where neighbours have other parameters than the node, both count the difference.
@@ -291,8 +291,8 @@ def test_influence_is_the_same_at_both_ends(topology):
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1.6])
-def test_reflected_edges_are_those_of_r_admm(topology, alpha):
-    """Say 2 theta - c; move by alpha/2 to what has arrived, and not otherwise."""
+def test_lossy_edges_are_those_of_r_admm(topology, alpha):
+    """Send 2 theta - c; move by alpha/2 to what has arrived, and not otherwise."""
     run = anywhere(topology, relaxation=alpha, sending=Sending(drop_probability=0.5))
     arrived = np.random.default_rng(2).random(len(run.arcs)) < 0.5
     state, message = run.state, np.empty_like(run.state.sent)
@@ -316,7 +316,7 @@ def test_reflected_edges_are_those_of_r_admm(topology, alpha):
         assert node.primal == pytest.approx(far, rel=1e-12)
 
 
-def test_without_loss_reflected_edges_do_what_multipliers_do():
+def test_lossy_edges_without_losses_do_what_multipliers_do():
     """R-ADMM at loss 0 is ADMM: c_ij is z_ij - lambda_ij / eta_ij."""
     topology, problems = GRAPHS["random"], quadratics(9)
     plain = build(problems, topology, scheme("fixed"))
