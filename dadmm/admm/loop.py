@@ -58,7 +58,7 @@ def iterate(
             run.due = "converged" if done else "max_iter" if t == max_iter else due
             for callback in callbacks:
                 request = callback(t, run)
-                if request:
+                if request is not None:
                     run.stopping.request(t, request)
         if run.due in REASONS:
             return t, run.due
@@ -132,6 +132,7 @@ class Run:
     def snapshot(self) -> State:
         """Return a copy of the state after the last iteration."""
         state = self.state
+        self.penalties.check("update")
         state.measured[...] = self.work.numbers.T
         state.seconds[...] = self.seconds
         state.traffic[...] = self.exchange.sent

@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dadmm.admm.mail import Mail
 from dadmm.admm.state import State, Work
+from dadmm.core.checks import shown
+from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Exchange, Observation, PenaltyScheme
 from dadmm.exchange.gates import Turn
 from dadmm.graphs.incidence import Incidence
+
+
+def check_penalties(scheme: object, method: str, found: Any, n_edges: int) -> None:
+    """Raise if a method of a scheme returned no arrays with a row per edge."""
+    name = f"{method} of the scheme {type(scheme).__name__}"
+    if not isinstance(found, dict) or "eta" not in found:
+        raise ConfigError(
+            f"{name} must return a dict of arrays with the key 'eta', got "
+            f"{shown(found)}"
+        )
+    for key, rows in found.items():
+        shape = rows.shape if isinstance(rows, np.ndarray) else ()
+        if shape[:1] != (n_edges,) or (key == "eta" and len(shape) > 1):
+            got = f"of shape {shape}" if shape else shown(rows)
+            raise ConfigError(
+                f"{name} must return arrays with a row for each of the {n_edges} "
+                f"edges, but {key!r} is {got}"
+            )
+    eta = found["eta"]
+    if method == "init":  # a penalty may be unknown before the first message
+        return
+    if not (eta > 0.0).all() or not np.isfinite(eta).all():
+        raise ConfigError(f"{name} must return positive, finite penalties 'eta'")
 
 
 class Penalties:
@@ -43,6 +70,7 @@ class Penalties:
         self.state, self.work, self.scheme, self.mail = state, work, scheme, mail
         self.exchange = exchange
         symmetric = scheme.coupling == "symmetric"
+        self.check("init")
         self._couples = symmetric and not scheme.is_symmetric
         self._least, self._most = np.empty(len(work.total)), np.empty(len(work.total))
         self._find_least = incidence.reducer(np.minimum, work.probes, self._least)
@@ -74,7 +102,12 @@ class Penalties:
         state.penalty = self.scheme.start(
             state.penalty, self.mail.inbox.eta.copy(), state.anchors
         )
+        self.check("start")
         state.eta[...] = state.penalty["eta"]
+
+    def check(self, method: str) -> None:
+        """Raise if the state of the scheme, which a method returned, is invalid."""
+        check_penalties(self.scheme, method, self.state.penalty, len(self.state.eta))
 
     def adapt(self, turn: Turn) -> None:
         """Adapt the penalties, unless no payload was sent in this iteration."""
@@ -92,6 +125,8 @@ class Penalties:
             np.maximum(self._most, obs.objective, out=self._most)
         if len(state.eta):
             state.penalty = self.scheme.update(state.penalty, obs)
+            if obs.t == 1:
+                self.check("update")
             if self._couples:
                 np.add(*self.mail.proposals(), out=state.eta)
                 state.eta *= 0.5

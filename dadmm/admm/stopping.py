@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.admm.state import State, Work
-from dadmm.core.checks import check_choice, check_number
+from dadmm.core.checks import check_choice, check_number, shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Layout, Matrix, Vector
@@ -112,10 +112,7 @@ class Rule:
     absolute_tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
-        if self.name not in RULES:
-            raise ConfigError(
-                f"unknown stopping {self.name!r}; choose one of {', '.join(RULES)}"
-            )
+        check_choice("stopping", self.name, RULES)
         for name in ("tolerance", "absolute_tolerance"):
             value = getattr(self, name)
             check_number(name, value, lambda x: 0 <= x < math.inf, "at least 0")
@@ -385,7 +382,11 @@ class NeighbourStopping:
 
     def request(self, t: int, request: str) -> None:
         """Request something of all nodes, see `REQUESTS`."""
-        check_choice("request", request, REQUESTS[1:])
+        if not isinstance(request, str) or request not in REQUESTS[1:]:
+            raise ConfigError(
+                f"a callback returned {shown(request)}; return None, or one of "
+                f"{', '.join(REQUESTS[1:])}"
+            )
         code = REQUESTS.index(request) << _shift(t // self._round)
         _merge(self._words["requests"], np.uint8(code))
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
+from numbers import Integral
+from typing import Any
+
+import numpy as np
 
 from dadmm.core.errors import ConfigError, DadmmError
 
@@ -35,9 +38,14 @@ def check_number(
 
     ``rule`` is the condition in words, for the error.
     """
-    if not isinstance(value, Real) or isinstance(value, bool):
+    if not isinstance(value, Integral | float | np.floating) or isinstance(value, bool):
         raise ConfigError(f"{name} must be a number, got {shown(value)}")
-    if not holds(float(value)):
+    number = as_float(value)
+    if math.isinf(number) and isinstance(value, Integral):
+        raise ConfigError(
+            f"{name} must be a number of at most 1e308, got {shown(value)}"
+        )
+    if not holds(number):
         raise ConfigError(f"{name} must be {rule}, got {shown(value)}")
 
 
@@ -49,8 +57,14 @@ def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
         )
 
 
-def as_float(value: int) -> float:
-    """Return an integer as a float, infinite if it is too large for one."""
+def check_flag(name: str, value: object) -> None:
+    """Raise unless a setting is True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ConfigError(f"{name} must be True or False, got {shown(value)}")
+
+
+def as_float(value: Any) -> float:
+    """Return a number as a float, infinite if it is an integer too large for one."""
     try:
         return float(value)
     except OverflowError:
@@ -60,7 +74,7 @@ def as_float(value: int) -> float:
 def shown(value: object, most: int = 60) -> str:
     """Return the repr of a value, cut to ``most`` characters, for an error."""
     try:
-        text = repr(value)
+        text = " ".join(repr(value).split("\n"))  # of arrays
     except ValueError:  # Python does not print integers of very many digits
         return "a number of very many digits"
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"

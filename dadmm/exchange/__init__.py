@@ -5,6 +5,7 @@ and the check that all ranks run the same thing. It is the only room that import
 mpi4py; it may import `core` and `graphs`.
 """
 
+from dadmm.core.checks import check_choice
 from dadmm.core.errors import ConfigError
 from dadmm.exchange.inprocess import InProcessExchange
 
@@ -15,7 +16,6 @@ __all__ = ["WAITS", "InProcessExchange", "check_wait"]
 
 def check_wait(wait: str) -> None:
     """Raise a ConfigError if ``wait`` is not one of `WAITS`."""
-    if wait == "nap":
+    if isinstance(wait, str) and wait == "nap":
         raise ConfigError("wait = nap is now called wait = poll")
-    if wait not in WAITS:
-        raise ConfigError(f"unknown wait {wait!r}; choose one of {', '.join(WAITS)}")
+    check_choice("wait", wait, WAITS)

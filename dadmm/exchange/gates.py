@@ -166,7 +166,7 @@ class Censor(Open):
         self.censor, self.decay = censor, decay
 
     def arrays(self, n_edges: int) -> Arrays:
-        return {"threshold": np.full(n_edges, self.censor)}
+        return {"threshold": np.full(n_edges, float(self.censor))}
 
     def before(self, kept: Arrays, turn: Turn, message: Matrix, sent: Matrix) -> None:
         kept["threshold"] *= self.decay

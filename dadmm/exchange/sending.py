@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from dadmm.core.checks import MOST_SEED, check_integer, check_number
+from dadmm.core.checks import MOST_SEED, check_choice, check_integer, check_number
 from dadmm.core.errors import ConfigError
 from dadmm.exchange.codec import LEAST_BITS, MOST_BITS, PAYLOADS
 
@@ -62,10 +62,7 @@ class Sending:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        if self.payload not in PAYLOADS:
-            raise ConfigError(
-                f"unknown payload {self.payload!r}; choose one of {', '.join(PAYLOADS)}"
-            )
+        check_choice("payload", self.payload, PAYLOADS)
         check_integer("bits", self.bits, LEAST_BITS, MOST_BITS)
         check_integer("send_every", self.send_every, 1)
         check_integer("drop_seed", self.drop_seed, 0, MOST_SEED)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, overload
@@ -372,6 +373,10 @@ GRAPHS: dict[str, Callable[[int, int], Topology]] = {
 
 def _check_count(n_nodes: int, n_edges: int = 0) -> None:
     """Check the number of nodes and edges of a graph."""
+    if not isinstance(n_nodes, Integral):
+        raise TopologyError(
+            f"the number of nodes must be an integer, got {shown(n_nodes)}"
+        )
     if n_nodes < 1:
         raise TopologyError(f"a graph needs at least one node, got {n_nodes}")
     if n_nodes > MOST_NODES:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from dadmm.core.checks import check_choice
 from dadmm.core.errors import ConfigError
 from dadmm.penalty.beyond import Auto, GlobalBalance
 from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, Scheme
@@ -61,9 +62,7 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
                     f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
                 )
         return scheme
-    if scheme not in SCHEMES:
-        allowed = ", ".join(SCHEMES)
-        raise ConfigError(f"unknown scheme {scheme!r}; choose one of {allowed}")
+    check_choice("scheme", scheme, list(SCHEMES))
     return SCHEMES[scheme](**settings)
 
 

@@ -106,7 +106,7 @@ class Scheme:
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         """Return the state for the next iteration."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} needs a method update")
 
     def _tau(self, obs: Observation) -> Vector:
         return equations.tau(

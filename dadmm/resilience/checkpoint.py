@@ -23,7 +23,7 @@ import numpy as np
 from dadmm.admm.loop import Run
 from dadmm.admm.state import Arrays, State
 from dadmm.core import files
-from dadmm.core.checks import check_integer, check_number
+from dadmm.core.checks import check_flag, check_integer, check_number
 from dadmm.core.errors import CheckpointError, OutputError
 from dadmm.core.interfaces import World
 from dadmm.exchange.world import collectively
@@ -69,6 +69,8 @@ class Checkpoints:
     ) -> None:
         check_integer("checkpoint_every", every)
         check_number("checkpoint_seconds", seconds, lambda x: x >= 0, "at least 0")
+        check_flag("saves", saves)
+        check_flag("resume", resume)
         self.folder, self.every, self.seconds = Path(folder), every, seconds
         self.saves, self.resume, self.sync = saves, resume, sync
         self.identity, self.data = dict(identity or {}), dict(data or {})

@@ -8,11 +8,18 @@ from typing import Any
 
 from dadmm import penalty
 from dadmm.admm.stopping import AGREEMENTS, Rule
-from dadmm.core.checks import check_choice, check_integer, check_number
+from dadmm.core.checks import (
+    check_choice,
+    check_flag,
+    check_integer,
+    check_number,
+    shown,
+)
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Vector
 from dadmm.exchange import check_wait
 from dadmm.exchange.sending import Sending
+from dadmm.results.rows import NODE_COLUMNS
 
 FAILURES = ("abort", "continue")
 INITS = ("shared", "independent")
@@ -82,9 +89,26 @@ class Record:
     edges: bool = False
     observe: Mapping[str, Callable[[Vector], float]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.nodes is not None:
+            check_flag("record", self.nodes)
+        check_flag("record edges", self.edges)
+        given = self.observe
+        if not isinstance(given, Mapping) or not all(map(callable, given.values())):
+            raise ConfigError(
+                "observe must be a dict of functions of theta by name, got "
+                f"{shown(given)}"
+            )
+        for name in given:
+            if not isinstance(name, str) or name in NODE_COLUMNS:
+                raise ConfigError(
+                    f"observe needs names that the history does not have yet, got "
+                    f"{shown(name)}; rename that column"
+                )
+
     def records_nodes(self, n_nodes: int) -> bool:
         """Return whether rows are recorded for a graph of this many nodes."""
-        return n_nodes <= MOST_RECORDED if self.nodes is None else self.nodes
+        return n_nodes <= MOST_RECORDED if self.nodes is None else bool(self.nodes)
 
 
 @dataclass(frozen=True)
@@ -106,6 +130,11 @@ class Ranks:
     on_failure: str = "abort"
 
     def __post_init__(self) -> None:
+        if self.comm is not None and not hasattr(self.comm, "Iallreduce"):
+            raise ConfigError(
+                "comm must be a communicator of mpi4py, such as MPI.COMM_WORLD, or "
+                f"Ranks, got {shown(self.comm)}"
+            )
         check_wait(self.wait)
         check_choice("on_failure", self.on_failure, FAILURES)
 
@@ -170,8 +199,16 @@ OLD_ARGUMENTS = {
     "observe": "is now a field of Record; pass record=dadmm.Record(observe=...)",
     "record_edges": "is now a field of Record; pass record=dadmm.Record(edges=...)",
 }
+for _item in fields(penalty.Scheme):
+    _user = next(
+        (kind for kind in (penalty.NAP, penalty.VP) if _item.name in kind.uses),
+        penalty.NAP,  # fields that all schemes use
+    )
+    OLD_ARGUMENTS[_item.name] = (
+        "is now a field of the scheme; pass one, as in "
+        f"scheme=dadmm.penalty.{_user.__name__}({_item.name}=...)"
+    )
 for _kind, _remedy in (
-    (penalty.Scheme, "of the scheme; pass one, as in scheme=dadmm.penalty.NAP({}=...)"),
     (Stopping, "of Stopping; pass stopping=dadmm.Stopping({}=...)"),
     (Ranks, "of Ranks; pass comm=dadmm.Ranks(comm, {}=...)"),
 ):

@@ -12,6 +12,8 @@ from dadmm.admm.build import RunFactory
 from dadmm.admm.certificate import Certificate, distance_bound
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
+from dadmm.core.checks import shown
+from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.exchange.tree import TreeReduction
@@ -36,7 +38,8 @@ class Result:
 
     With ``gather="root"`` or ``"none"``, ranks without the results of all nodes have
     arrays with one row, that of their node, or with a row for each of its edges. Their
-    ``traffic.edge_lost`` counts the payloads that were dropped on arrival here.
+    sums, such as ``traffic.messages`` and ``certificate.gap``, are those of their node,
+    and ``traffic.edge_lost`` counts the payloads that were dropped on arrival here.
 
     Parameters
     ----------
@@ -107,15 +110,26 @@ class Result:
         smooth : float
             Largest curvature of any one f_i.
         """
+        if len(self.theta) < self.topology.n_nodes:
+            raise ConfigError(
+                "the bound needs the certificates of all nodes, and this rank has that "
+                'of its own node only; pass gather="all", or "root" and ask rank 0'
+            )
         return distance_bound(self.certificate, self.topology, strong, smooth)
 
     def of(self, node: int) -> Vector:
         """Return the parameters (size,) of a node, by its number at the start."""
-        theta: Vector = self.theta[np.searchsorted(self.nodes, node)]
+        rows = np.flatnonzero(self.nodes == node)
+        if not len(rows):
+            raise ConfigError(
+                f"this result has no parameters of node {shown(node)}; they may be on "
+                "another rank (see gather), or the node has failed"
+            )
+        theta: Vector = self.theta[rows[0]]
         return theta
 
     def parts(self, i: int) -> Any:
-        """Return the named parts of node i's parameters."""
+        """Return the named parts of row i of ``theta``."""
         return self.layout.views(self.theta[i])
 
 

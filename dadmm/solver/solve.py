@@ -13,8 +13,8 @@ from dadmm import penalty
 from dadmm.admm.build import RunFactory, row_order
 from dadmm.admm.local import as_numbers
 from dadmm.admm.loop import Callback
-from dadmm.core.checks import MOST_SEED, check_choice, check_integer
-from dadmm.core.errors import ProblemError, TopologyError
+from dadmm.core.checks import MOST_SEED, check_choice, check_integer, shown
+from dadmm.core.errors import ConfigError, ProblemError, TopologyError
 from dadmm.core.interfaces import Exchange, Problem, World
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import one_blas_thread
@@ -121,6 +121,7 @@ def solve(
         If an argument is invalid.
     """
     refuse_old(old)
+    _check_kinds(topology, schedule, checkpoints, callbacks)
     ranks = as_ranks(comm)
     comm = ranks.comm
     given = {
@@ -156,7 +157,7 @@ def solve(
         start = 0 if checkpoints is None else checkpoints.start
         recorder = Recorder(
             run, records.observe, records.records_nodes(topology.n_nodes),
-            records.edges, start,
+            bool(records.edges), start,
         )  # fmt: skip
         all_callbacks = [*callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
@@ -173,6 +174,27 @@ def solve(
         left = exchange.comm if local.lost else comm
         exchange.close()
         return replace(result, comm=left)
+
+
+def _check_kinds(
+    topology: Any, schedule: Any, checkpoints: Any, callbacks: Any
+) -> None:
+    """Raise if an argument is of another type."""
+    if not isinstance(topology, Topology):
+        raise TopologyError(
+            "topology must be a Topology, such as dadmm.Topology.ring(8), got "
+            f"{shown(topology)}"
+        )
+    if not isinstance(schedule, Schedule | None):
+        raise TopologyError(f"schedule must be a Schedule, got {shown(schedule)}")
+    if checkpoints is not None and not hasattr(checkpoints, "seconds_before"):
+        raise ConfigError(
+            f"checkpoints must be dadmm.Checkpoints(folder), got {shown(checkpoints)}"
+        )
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise ConfigError(
+            f"callbacks must be a list of functions of (t, run), got {shown(callbacks)}"
+        )
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,16 +259,25 @@ def _hosted(
         if not isinstance(problems, Problem):
             raise ProblemError("with comm, pass the one problem of this rank")
         return {comm.rank: problems}
-    if isinstance(problems, Problem):
+    if isinstance(problems, Problem) or not np.iterable(problems):
         raise ProblemError(
             "without comm, pass a list with one problem per node; with one node per "
             "rank, pass comm=MPI.COMM_WORLD"
         )
+    problems = list(problems)
     if len(problems) != topology.n_nodes:
         raise TopologyError(
             f"the graph has {topology.n_nodes} nodes but {len(problems)} problems "
             "were given; pass one per node"
         )
+    for i, problem in {
+        type(each): (i, each) for i, each in enumerate(problems)
+    }.values():
+        if not isinstance(problem, Problem):
+            raise ProblemError(
+                f"{shown(problem)} of node {i} is no problem; a problem has a layout, "
+                "and the methods init, expect, prox and objectives"
+            )
     for i, problem in enumerate(problems):
         if problem.layout != problems[0].layout:
             raise ProblemError(
@@ -265,14 +296,22 @@ def _starts(
 ) -> dict[int, Vector]:
     """Return the starting parameters of the hosted nodes."""
     if not isinstance(init, str):
-        if np.shape(init) != (n_nodes, size):
+        try:
+            given = np.array(init, dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            allowed = ", ".join(INITS)
             raise ProblemError(
-                f"init must have shape ({n_nodes}, {size}), got {np.shape(init)}"
+                f"init must be one of {allowed}, or numbers of shape ({n_nodes}, "
+                f"{size}), got {shown(init)}"
+            ) from None
+        if given.shape != (n_nodes, size):
+            raise ProblemError(
+                f"init must have shape ({n_nodes}, {size}), got {given.shape}"
             )
-        if not np.isfinite(init).all():
-            node = int(np.argwhere(~np.isfinite(init))[0, 0])
+        if not np.isfinite(given).all():
+            node = int(np.argwhere(~np.isfinite(given))[0, 0])
             raise ProblemError(f"init must be finite, but that of node {node} is not")
-        return {i: np.asarray(init[i], dtype=np.float64) for i in hosted}
+        return {i: given[i] for i in hosted}
     check_integer("seed", seed, 0, MOST_SEED)
     # one stream for all nodes, or one per node: the same with and without MPI
     key = {i: [seed, 0] if init == "shared" else [seed, 1, i] for i in hosted}

@@ -121,7 +121,7 @@ def test_an_old_argument_gets_the_sentence_of_the_changelog(old, sentence):
 def test_a_request_that_does_not_exist_gets_one_sentence():
     problems = [dadmm.problems.LeastSquares(np.eye(2), np.ones(2))] * 3
 
-    with pytest.raises(dadmm.ConfigError, match="unknown request 'converged'; choose"):
+    with pytest.raises(dadmm.ConfigError, match="a callback returned 'converged'"):
         dadmm.solve(
             problems, dadmm.Topology.ring(3), callbacks=[lambda t, run: "converged"]
         )

@@ -84,3 +84,11 @@ FLAGS = [
 @pytest.mark.parametrize("flags", FLAGS)
 def test_the_command_line_refuses_what_does_not_fit(flags, capsys):
     refused(capsys, *flags.split())
+
+
+def test_an_integer_is_a_number():
+    """The threshold of censoring decays, so it is a float."""
+    runs = [solve(quadratics(5), Topology.ring(5), censor=one) for one in (1, 1.0)]
+
+    assert runs[0].iterations == runs[1].iterations
+    assert (runs[0].theta == runs[1].theta).all()

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+import dadmm
 from benchmarks.shared.schemes import SCHEMES, build
 from dadmm.core.interfaces import Observation
 from dadmm.graphs.incidence import Incidence
+from tests.support.problems import quadratics
 
 TIMED = ("vp", "ap", "vp_ap")  # adapt while t < t_max
 WORSE_AND_BETTER = (3.0, 1.0)  # f at two probes; with f_i = 2, tau is -1/4 and 1/2
@@ -270,3 +273,29 @@ def test_settings_at_the_end_of_their_range_are_allowed(scheme):
         for state in follow(type(scheme)(**settings), together(wander(4))):
             assert np.isfinite(state["eta"]).all()
             assert not np.isnan(state.get("budget", 0.0)).any()
+
+
+ANSWERS = {
+    "must return a dict of arrays with the key 'eta', got None": lambda state: None,
+    "must return a dict of arrays with the key 'eta', got {}": lambda state: {},
+    "a row for each of the 6 edges, but 'eta' is of shape (1,)": lambda state: {
+        "eta": np.ones(1)
+    },
+    "a row for each of the 6 edges, but 'sum' is 3.0": lambda state: (
+        state | {"sum": 3.0}
+    ),
+    "must return positive, finite penalties 'eta'": lambda state: {
+        "eta": -state["eta"]
+    },
+}
+
+
+@pytest.mark.parametrize("sentence", ANSWERS)
+def test_a_scheme_that_returns_no_penalties_is_refused(sentence):
+    class Own(dadmm.penalty.Scheme):
+        def update(self, state, obs):
+            return ANSWERS[sentence](state)
+
+    problems, ring = quadratics(3), dadmm.Topology.ring(3)
+    with pytest.raises(dadmm.ConfigError, match=re.escape(sentence)):
+        dadmm.solve(problems, ring, scheme=Own())
