@@ -9,7 +9,7 @@ import numpy as np
 
 from dadmm.admm.curvature import curvatures
 from dadmm.admm.edges import Edges, LossyEdges
-from dadmm.admm.local import Local, stacked
+from dadmm.admm.local import Local, make_blocks
 from dadmm.admm.loop import Run
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
@@ -96,7 +96,7 @@ class RunFactory:
         work = Work(n, n_edges, m, len(layout.sizes))
         theta = np.array([self.starts[i] for i in own.tolist()], dtype=np.float64)
         probe = scheme.probe if scheme.probes else ""
-        blocks = stacked(problems, incidence, bool(probe))
+        blocks = make_blocks(problems, incidence, bool(probe))
         curvature = np.full(n, np.nan)
         if scheme.needs_curvature:
             curvature = curvatures(problems, blocks, theta)

@@ -43,7 +43,7 @@ class Local:
     problems : sequence of Problem
         In the order of the nodes.
     blocks : sequence of Block
-        As `stacked` returns them.
+        As `make_blocks` returns them.
     probe : {"", "midpoint", "neighbour"}
         Where f_i is also evaluated for each edge: nowhere, at rho_ij or at theta_j.
     """
@@ -150,7 +150,7 @@ def stacks(problem: type) -> bool:
     )
 
 
-def stacked(
+def make_blocks(
     problems: Sequence[Problem], incidence: Incidence, probes: bool
 ) -> list[Block]:
     """Return blocks of nodes with one kind of problem and, for probes, one degree.

@@ -41,7 +41,7 @@ AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # satisfied iterations in a row that a node needs
 CRITERIA = ("objective", "disagreement", "residual")
 LOW, HIGH = np.uint8(15), np.uint8(240)  # requests of even and of odd rounds
-KEPT = 4  # candidates of a `Standing` in a checkpoint
+KEPT = 4  # candidates of a `CriteriaLog` in a checkpoint
 MOST_SAMPLED = 2**16  # numbers of samples that are judged together
 TRAIL = 32  # samples of the progress of a run of any length; a power of two
 
@@ -190,7 +190,7 @@ class Unmet(NamedTuple):
     node: int = -1  # -1 is all nodes
 
 
-class Standing:
+class CriteriaLog:
     """How far the nodes of a process were from the limits of a rule.
 
     Parameters
@@ -334,14 +334,14 @@ class NeighbourStopping:
         self._sizes = np.sqrt(layout.sizes)[:, None]
         # "residuals" and "objective" measure changes, which are small while edges are
         # not used. So they must hold for a whole cycle.
-        self._spell = 1 if rule.name == "optimality" else cycle
+        self._window = 1 if rule.name == "optimality" else cycle
         self._now = Measured.of(work.numbers, len(layout.sizes))
         self._last = np.empty_like(work.numbers)  # of the iteration before
         self._t = 0  # the last iteration that was judged here
         self._samples: list[tuple[int, np.ndarray]] = []  # of the trail, not judged
         self._idle = IDLE.tobytes() * len(incidence.node), IDLE.tobytes() * len(nodes)
-        self._words = state.header.view(HEADER)
-        self.standing = Standing(PATIENCE * self._spell, self._delay())
+        self._fields = state.header.view(HEADER)
+        self.log = CriteriaLog(PATIENCE * self._window, self._delay())
 
     def _delay(self) -> int:
         return 2 * self.reach
@@ -353,9 +353,9 @@ class NeighbourStopping:
         holds = self.rule.met(self._now, self._sizes)
         self._t = turn.t
         all_hold = np.count_nonzero(holds) == len(holds)
-        self.standing.enter(turn.t, all_hold, self._worst)
+        self.log.enter(turn.t, all_hold, self._worst)
         self._last[...] = work.numbers
-        if self.standing.is_sampled(turn.t):
+        if self.log.is_sampled(turn.t):
             self._samples.append((turn.t, work.numbers.copy()))
             if len(self._samples) * work.numbers.size > MOST_SAMPLED:
                 self._judge_samples()
@@ -370,15 +370,15 @@ class NeighbourStopping:
             factors = np.array(self.verdict(np.array(numbers))[:3])
             factors[np.isnan(factors)] = -np.inf
             for t, factor in zip(times, factors.max(axis=(0, 2)).tolist(), strict=True):
-                self.standing.sample(t, factor)
+                self.log.sample(t, factor)
             self._samples = []
 
     def _vote(self, box: Box, turn: Turn) -> None:
-        self._agree(box, turn, self.state.held >= PATIENCE * self._spell)
+        self._agree(box, turn, self.state.held >= PATIENCE * self._window)
 
     def done(self, t: int) -> bool:
         """Return whether all nodes stop after this iteration; all agree on it."""
-        return bool(self._words["stop_at"][0] <= t)
+        return bool(self._fields["stop_at"][0] <= t)
 
     def request(self, t: int, request: str) -> None:
         """Request something of all nodes, see `REQUESTS`."""
@@ -388,12 +388,12 @@ class NeighbourStopping:
                 f"{', '.join(REQUESTS[1:])}"
             )
         code = REQUESTS.index(request) << _shift(t // self._round)
-        _merge(self._words["requests"], np.uint8(code))
+        _merge(self._fields["requests"], np.uint8(code))
 
     def due_request(self, t: int) -> str:
         """Return the request that all nodes carry out after this iteration, or ""."""
         rounds, rest = divmod(t, self._round)
-        requests = self._words["requests"]
+        requests = self._fields["requests"]
         if rest or not requests[0]:
             return ""
         shift = _shift(rounds)  # of the round before: known to all nodes
@@ -414,7 +414,7 @@ class NeighbourStopping:
             box.header.tobytes() == theirs and self.state.header.tobytes() == mine
         ):
             return
-        fields, received = self._words, _neighbour_headers(box, turn.present)
+        fields, received = self._fields, _neighbour_headers(box, turn.present)
         quiet, stop_at, requests = (
             fields[name] for name in ("quiet_count", "stop_at", "requests")
         )
@@ -451,37 +451,37 @@ class NeighbourStopping:
         factor = float(factors[criterion, row])
         return Unmet(t, factor, criterion, part, int(self.nodes[row]))
 
-    def _settle(self) -> Standing:
-        """Return the standing, up to date with the last iteration."""
+    def _current_log(self) -> CriteriaLog:
+        """Return the log, up to date with the last iteration."""
         self._judge_samples()
-        if self._t and not self.standing.held:
-            self.standing.unmet = self._worst(self._t)
-        return self.standing
+        if self._t and not self.log.held:
+            self.log.unmet = self._worst(self._t)
+        return self.log
 
     def ending(self, t: int, converged: bool) -> Unmet:
         """Return the criterion that was met last, or was not met."""
-        standing = self._settle()
-        return standing.last_unmet(t) if converged else standing.unmet
+        log = self._current_log()
+        return log.last_unmet(t) if converged else log.unmet
 
     def verdict(self, numbers: np.ndarray) -> Verdict:
         """Return the verdict on numbers (..., K, n) of one or more iterations."""
         return self.rule.verdict(Measured.of(numbers, len(self._sizes)), self._sizes)
 
     def save(self) -> Vector:
-        """Return the standing as numbers, for a checkpoint."""
-        return self._settle().save()
+        """Return the log as numbers, for a checkpoint."""
+        return self._current_log().save()
 
     def restore(self, saved: Matrix) -> None:
         """Continue from what `save` returned, with a row for each node."""
-        self.standing.restore(saved[:, : len(self.standing.save())])
+        self.log.restore(saved[:, : len(self.log.save())])
         self._last[...] = self.work.numbers
         self._t, self._samples = 0, []
 
     @staticmethod
     def without_agreement(saved: Matrix) -> Matrix:
         """Return what was saved, without votes and with ``held`` 0, after a failure."""
-        saved = saved[:, : len(Standing(0, 0).save())].copy()
-        saved[:, 0] = 0.0  # `Standing.held`
+        saved = saved[:, : len(CriteriaLog(0, 0).save())].copy()
+        saved[:, 0] = 0.0  # `CriteriaLog.held`
         return saved
 
 
@@ -514,35 +514,35 @@ class Votes:
     """
 
     def __init__(self, rule: Rule, cycle: int = 1) -> None:
-        self.rule, self.standing = rule, Standing(PATIENCE * cycle, 0)
+        self.rule, self.log = rule, CriteriaLog(PATIENCE * cycle, 0)
         self._iteration, self._previous = 0, math.inf
 
     def update(self, votes: Vector) -> bool:
         """Return whether all nodes stop now, given their votes (n_nodes,)."""
         self._iteration += 1
-        standing = self.standing
+        log = self.log
         if self.rule.name == "objective":
             total = float(np.add.reduce(votes))
             limit = self.rule.tolerance * max(abs(total), 1.0)
             factor = float(_over(abs(total - self._previous), limit))
             now = Unmet(self._iteration, factor)
             if factor >= 1.0:
-                standing.unmet = now
-            standing.enter(now.t, factor < 1.0, lambda t: standing.unmet)
-            if standing.is_sampled(now.t):
-                standing.sample(now.t, factor)
+                log.unmet = now
+            log.enter(now.t, factor < 1.0, lambda t: log.unmet)
+            if log.is_sampled(now.t):
+                log.sample(now.t, factor)
             self._previous = total
         else:
-            standing.held = standing.held + 1 if votes.all() else 0
-        return standing.held >= standing.patience
+            log.held = log.held + 1 if votes.all() else 0
+        return log.held >= log.patience
 
     def save(self) -> Vector:
         """Return the state as numbers, for a checkpoint."""
-        return np.append(self.standing.save(), (self._iteration, self._previous))
+        return np.append(self.log.save(), (self._iteration, self._previous))
 
     def restore(self, saved: Matrix) -> None:
         """Continue from what was saved, with a row for each node."""
-        self.standing.restore(saved[:1, :-2])
+        self.log.restore(saved[:1, :-2])
         self._iteration, self._previous = int(saved[0, -2]), float(saved[0, -1])
 
 
@@ -571,7 +571,7 @@ class GlobalStopping(NeighbourStopping):
         if self.NAME in posted:
             self._agreed = self.votes.update(self._exchange.read(self.NAME)[:, 0])
         if not self._agreed:
-            satisfied = held > PATIENCE * (self._spell - 1)
+            satisfied = held > PATIENCE * (self._window - 1)
             vote = self.work.objective if self.is_joint else satisfied
             posted[self.NAME] = np.array(vote, dtype=np.float64)[:, None]
             self._exchange.post(self.NAME, posted[self.NAME])
@@ -590,6 +590,6 @@ class GlobalStopping(NeighbourStopping):
 
     def restore(self, saved: Matrix) -> None:
         super().restore(saved)
-        rest = saved[:, len(self.standing.save()) :]
+        rest = saved[:, len(self.log.save()) :]
         if rest.shape[1]:
             self.votes.restore(rest)

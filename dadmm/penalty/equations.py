@@ -58,18 +58,14 @@ def tau(
     return np.where(spread(clear), ratio, 0.0) if flat else ratio
 
 
-def balance(
-    primal: Vector | float, dual: Vector | float, ratio: float, step: float = 1.0
-) -> Vector:
+def balance(primal: Vector | float, dual: Vector | float, ratio: float) -> Vector:
     """Return the factor by which residual balancing changes a penalty.
 
-    Equation (4) with a node's own residuals: ``1 + step`` if the primal residual is
-    more than ``ratio`` times the dual residual, its inverse in the opposite case, else
-    1. VP and the combined schemes use step 1: the factors are 2 and 1/2.
+    Equation (4): 2 if the primal residual is more than ``ratio`` times the dual
+    residual, 1/2 in the opposite case, else 1.
     """
-    up, down = 1.0 + step, 1.0 / (1.0 + step)
-    factor = np.where(dual > ratio * primal, down, 1.0)
-    return np.where(primal > ratio * dual, up, factor)
+    factor = np.where(dual > ratio * primal, 0.5, 1.0)
+    return np.where(primal > ratio * dual, 2.0, factor)
 
 
 def adapt(eta0: float, tau: Vector, active: bool | np.ndarray) -> Vector:

@@ -124,11 +124,11 @@ def find(
     heard = iterations - 1 if joint else iterations
     if joint:
         assert isinstance(stopping, GlobalStopping)
-        standing = stopping.votes.standing
-        worst = standing.last_unmet(heard) if converged else standing.unmet
+        log = stopping.votes.log
+        worst = log.last_unmet(heard) if converged else log.unmet
     else:
-        worst, standing = stopping.ending(heard, converged), stopping.standing
-    own = np.array([*worst, *standing.trail])
+        worst, log = stopping.ending(heard, converged), stopping.log
+    own = np.array([*worst, *log.trail])
     whole = tree.reduce({i: own for i in run.nodes.tolist()}, _merge)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing = stride(max(heard, 1))
@@ -142,8 +142,8 @@ def find(
         factor=factor,
         trail=whole[-TRAIL:][: -(-heard // spacing)],
         spacing=spacing,
-        patience=standing.patience,
-        delay=standing.delay + joint,
+        patience=log.patience,
+        delay=log.delay + joint,
         scheme=penalty.name_of(scheme),
         eta0=scheme.eta0 if "eta0" in scheme.uses else None,
         convex=bool(getattr(run.local.problems[0], "convex", False)),

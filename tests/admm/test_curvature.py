@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout
 from dadmm.admm.curvature import curvature, curvatures
-from dadmm.admm.local import stacked
+from dadmm.admm.local import make_blocks
 from dadmm.graphs.incidence import Incidence
 from dadmm.problems import PPCA, LeastSquares
 from tests.support.problems import Quadratic, quadratics
@@ -115,7 +115,7 @@ def test_only_what_is_shared_bends_and_in_common_units(seed):
 def together(problems, theta):
     """Return the curvatures of problems that are stacked where they can be."""
     incidence = Incidence(np.zeros(len(problems), dtype=np.int64))
-    return curvatures(problems, stacked(problems, incidence, False), theta)
+    return curvatures(problems, make_blocks(problems, incidence, False), theta)
 
 
 def test_stacked_problems_have_the_curvature_of_each_alone():

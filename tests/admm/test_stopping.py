@@ -220,7 +220,7 @@ def test_of_a_round_the_largest_request_counts():
 def test_a_request_is_carried_out_once_and_leaves_the_verdict_alone():
     """So that a run that was saved, or stopped and resumed, converges as it would."""
     mine = stopping(Rule(), reach=5)
-    mine._words["quiet_count"], mine._words["stop_at"] = 3, 40
+    mine._fields["quiet_count"], mine._fields["stop_at"] = 3, 40
     before = mine.state.header.copy()
 
     mine.request(7, "save")
@@ -229,7 +229,7 @@ def test_a_request_is_carried_out_once_and_leaves_the_verdict_alone():
     assert mine.due_request(14) == ""
     assert mine.due_request(15) == "save"
     assert mine.due_request(15) == ""
-    assert (mine._words["quiet_count"], mine._words["stop_at"]) == (3, 40)
+    assert (mine._fields["quiet_count"], mine._fields["stop_at"]) == (3, 40)
     assert mine.due_request(20) == "signal"
     assert_array_equal(mine.state.header, before)
 
