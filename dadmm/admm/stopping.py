@@ -115,7 +115,9 @@ class Rule:
         check_choice("stopping", self.name, RULES)
         for name in ("tolerance", "absolute_tolerance"):
             value = getattr(self, name)
-            check_number(name, value, lambda x: 0 <= x < math.inf, "at least 0")
+            check_number(
+                name, value, lambda x: 0 <= x < math.inf, "at least 0 and finite"
+            )
 
     def met(self, now: Measured, sizes: Vector) -> np.ndarray:
         """Return whether all criteria are met, by node (n,).

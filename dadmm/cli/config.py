@@ -62,7 +62,9 @@ class RunConfig(Settings):
             self._integer(name, 0, MOST_SEED)
         for name in ("checkpoint_seconds", "noise_variance"):
             value = getattr(self, name)
-            check_number(name, value, lambda x: 0 <= x < math.inf, "at least 0")
+            check_number(
+                name, value, lambda x: 0 <= x < math.inf, "at least 0 and finite"
+            )
         rate = self.missing_fraction
         check_number("missing_fraction", rate, lambda x: 0 <= x < 1, "within [0, 1)")
 

@@ -66,7 +66,9 @@ class Sending:
         check_integer("bits", self.bits, LEAST_BITS, MOST_BITS)
         check_integer("send_every", self.send_every, 1)
         check_integer("drop_seed", self.drop_seed, 0, MOST_SEED)
-        check_number("censor", self.censor, lambda x: 0 <= x < math.inf, "at least 0")
+        check_number(
+            "censor", self.censor, lambda x: 0 <= x < math.inf, "at least 0 and finite"
+        )
         decay = self.censor_decay
         check_number("censor_decay", decay, lambda x: 0 < x < 1, "between 0 and 1")
         for name in ("edge_sleep", "drop_probability"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, is_dataclass, replace
 from time import monotonic
 from typing import Any
@@ -14,7 +15,7 @@ from dadmm.admm.build import RunFactory, row_order
 from dadmm.admm.local import as_numbers
 from dadmm.admm.loop import Callback
 from dadmm.core.checks import MOST_SEED, check_choice, check_integer, shown
-from dadmm.core.errors import ConfigError, ProblemError, TopologyError
+from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
 from dadmm.core.interfaces import Exchange, Problem, World
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import one_blas_thread
@@ -45,6 +46,10 @@ from dadmm.solver.result import Result, collect
 MAY_CHANGE = {
     "max_iter", "max_seconds", "wait", "on_failure", "gather", "record", "nodes",
     "edges", "observe", "checkpoints",
+}  # fmt: skip
+OBJECTS: dict[str, Callable[[Any], Any]] = {
+    "scheme": penalty.build, "stopping": as_stopping, "sending": as_sending,
+    "record": as_record,
 }  # fmt: skip
 PER_RANK = {"max_seconds"}  # settings that may differ between ranks
 
@@ -140,9 +145,14 @@ def solve(
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
     if checkpoints is not None:
+<<<<<<< HEAD
         chosen = {"scheme": policy, "stopping": stop, "sending": messages}
         settings = _settings(given | chosen)
         _open(checkpoints, tuple(hosted), comm, topology, schedule, stop, settings)
+=======
+        decides = _settings(given)
+        _open(checkpoints, tuple(hosted), comm, topology, schedule, stop, decides)
+>>>>>>> w-r2
     with one_blas_thread():
         starts = _starts(hosted, topology.n_nodes, layout.size, init, seed)
     factory = RunFactory(
@@ -198,9 +208,12 @@ def _check_kinds(
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by name; objects are replaced by their fields."""
+    """Return settings by name: the fields of objects, also of those given by name."""
     found: dict[str, Any] = {}
     for name, value in given.items():
+        if name in OBJECTS:
+            with suppress(DadmmError):  # raised later, on all ranks
+                value = OBJECTS[name](value)
         if isinstance(value, Scheme):
             found |= {name: penalty.name_of(value), **asdict(value)}
         elif isinstance(value, Ranks):

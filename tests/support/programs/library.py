@@ -93,6 +93,12 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
         assert same_everywhere(said)
     like = {"eta0": 10 if odd else 10.0, "max_iter": np.int64(5) if odd else 5}
     solve(OWN, RING, comm=COMM, max_seconds=60 + COMM.rank, **like)
+    named = {"scheme": "nap", "stopping": "residuals", "sending": "float32"}
+    objects = {
+        "scheme": dadmm.penalty.NAP(), "stopping": dadmm.Stopping("residuals"),
+        "sending": dadmm.Sending("float32"), "record": dadmm.Record(),
+    }  # fmt: skip
+    dadmm.solve(OWN, RING, comm=COMM, **(objects if odd else named))
 
 
 def check_any_communicator_serves() -> None:
