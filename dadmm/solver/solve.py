@@ -145,14 +145,8 @@ def solve(
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
     if checkpoints is not None:
-<<<<<<< HEAD
-        chosen = {"scheme": policy, "stopping": stop, "sending": messages}
-        settings = _settings(given | chosen)
+        settings = _settings(given)
         _open(checkpoints, tuple(hosted), comm, topology, schedule, stop, settings)
-=======
-        decides = _settings(given)
-        _open(checkpoints, tuple(hosted), comm, topology, schedule, stop, decides)
->>>>>>> w-r2
     with one_blas_thread():
         starts = _starts(hosted, topology.n_nodes, layout.size, init, seed)
     factory = RunFactory(
