@@ -23,7 +23,7 @@ from benchmarks.bench_problems import iteration
 from benchmarks.shared.commands import THREADS, medians, on_ranks, seconds_of
 from dadmm.admm.build import RunFactory
 from dadmm.admm.loop import Run, iterate
-from dadmm.admm.stopping import Rule
+from dadmm.admm.rule import Rule
 from dadmm.core.interfaces import Exchange
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.datasets import synthetic

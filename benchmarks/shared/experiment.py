@@ -25,7 +25,8 @@ import numpy as np
 import dadmm
 from benchmarks.shared.commands import OUT, parser_of, say
 from dadmm.admm.loop import Run
-from dadmm.admm.stopping import Rule, Votes
+from dadmm.admm.rule import Rule
+from dadmm.admm.stopping import Votes
 from dadmm.cli import presets
 from dadmm.cli.config import RunConfig
 from dadmm.core import reading

@@ -13,8 +13,9 @@ from dadmm.admm.local import Local, make_blocks
 from dadmm.admm.loop import Run
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
+from dadmm.admm.rule import Rule
 from dadmm.admm.state import State, Work
-from dadmm.admm.stopping import GlobalStopping, NeighbourStopping, Rule
+from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Exchange, PenaltyScheme, Problem
 from dadmm.core.layout import Layout, Vector

@@ -1,4 +1,4 @@
-"""Stopping rules, and how all nodes stop after the same iteration without a server.
+"""How all nodes stop after the same iteration, without a server.
 
 The header of each message has three numbers. If ``quiet_count`` is c, all nodes within
 c - 1 edges of the sender were satisfied c - 1 iterations ago. If it exceeds the
@@ -17,15 +17,14 @@ the same iteration as one that is not.
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from dadmm.admm.criteria_log import CriteriaLog, Unmet
+from dadmm.admm.rule import Measured, Rule, Verdict, over
 from dadmm.admm.state import State, Work
-from dadmm.core.checks import check_choice, check_number, shown
+from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Layout, Matrix, Vector
@@ -36,268 +35,10 @@ from dadmm.graphs.incidence import Incidence
 REASONS = ("max_iter", "converged", "stop", "max_seconds", "signal", "output")
 # Requests by code, as in a header; the largest code takes precedence.
 REQUESTS = ("", "save", "stop", "max_seconds", "signal", "output")
-RULES = ("optimality", "residuals", "objective")
 AGREEMENTS = ("neighbours", "global")
 PATIENCE = 4  # satisfied iterations in a row that a node needs
-CRITERIA = ("objective", "disagreement", "residual")
 LOW, HIGH = np.uint8(15), np.uint8(240)  # requests of even and of odd rounds
-KEPT = 4  # candidates of a `CriteriaLog` in a checkpoint
 MOST_SAMPLED = 2**16  # numbers of samples that are judged together
-TRAIL = 32  # samples of the progress of a run of any length; a power of two
-
-
-class Verdict(NamedTuple):
-    """The criteria of a rule, each as a multiple of its limit; by node, (..., n).
-
-    A criterion is met if its multiple is below 1. The multiple is NaN if the rule does
-    not use the criterion, and infinite if the limit is zero or the norm is NaN.
-    """
-
-    objective: np.ndarray  # its change since the iteration before
-    disagreement: np.ndarray  # largest over the parts of theta
-    residual: np.ndarray
-    disagreement_part: np.ndarray  # that part; -1 is all of theta
-    residual_part: np.ndarray
-
-
-class Measured(NamedTuple):
-    """The numbers by which a rule judges, each (..., n)."""
-
-    objective: np.ndarray
-    previous: np.ndarray  # inf at t = 1, so that no rule holds
-    primal: np.ndarray  # |r_i| of the paper
-    dual: np.ndarray  # |s_i| of the paper
-    lengths: np.ndarray  # (7, ..., n) of the vectors of `Work`
-    parts: np.ndarray  # (5, P, ..., n) by part of theta
-
-    @classmethod
-    def of(cls, numbers: np.ndarray, n_parts: int) -> Measured:
-        """Return the numbers (..., K, n) of one or more iterations by name."""
-        rows = np.moveaxis(numbers, -2, 0)
-        names, vectors = Work.NUMBERS, len(Work.VECTORS)
-        lengths, parts = rows[len(names) :][:vectors], rows[len(names) + vectors :]
-        return cls(
-            objective=rows[names.index("objective")],
-            previous=rows[names.index("previous")],
-            primal=rows[names.index("primal")],
-            dual=rows[names.index("dual")],
-            lengths=lengths,
-            parts=parts.reshape(5, n_parts, *rows.shape[1:]),
-        )
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A stopping rule, which judges one iteration of a node.
-
-    Parameters
-    ----------
-    name : {"optimality", "residuals", "objective"}
-        "objective" is the test of the paper's section 5, the relative change of the
-        objective alone. (The paper uses equation (14); dadmm uses f_i.) The others also
-        require that the node agrees with its neighbours and is at a minimum of its
-        Lagrangian.
-        "optimality" tests this in every part of theta, by norms that bound the
-        distance from the optimum (see `dadmm.admm.certificate`). "residuals" uses the
-        paper's primal and dual residuals.
-    tolerance : float
-        Relative to |theta| and to the multipliers; with 0 a rule never holds.
-    absolute_tolerance : float
-        For "optimality": per entry of theta and of the gradient, in their units. It
-        matters if the optimum or the multipliers are zero.
-    """
-
-    name: str = "optimality"
-    tolerance: float = 1e-3
-    absolute_tolerance: float = 1e-6
-
-    def __post_init__(self) -> None:
-        check_choice("stopping", self.name, RULES)
-        for name in ("tolerance", "absolute_tolerance"):
-            value = getattr(self, name)
-            check_number(
-                name, value, lambda x: 0 <= x < math.inf, "at least 0 and finite"
-            )
-
-    def met(self, now: Measured, sizes: Vector) -> np.ndarray:
-        """Return whether all criteria are met, by node (n,).
-
-        Parameters
-        ----------
-        now : Measured
-        sizes : ndarray of shape (P, 1)
-            Square roots of the numbers of entries of each part.
-        """
-        tolerance = self.tolerance
-        limit = np.maximum(np.abs(now.objective), 1.0)
-        limit *= tolerance
-        holds: np.ndarray = np.abs(now.objective - now.previous) < limit
-        if self.name == "objective" or not np.count_nonzero(holds):
-            return holds
-        if self.name == "residuals":
-            theta, mean, pull = now.lengths[:3]
-            holds &= now.primal < tolerance * np.maximum(theta, mean)
-            holds &= now.dual < tolerance * np.maximum(2.0 * pull, 1.0)
-            return holds
-        met = now.parts[3:] < self._limits(now, sizes)
-        holds &= met.all(axis=(0, 1))
-        return holds
-
-    def verdict(self, now: Measured, sizes: Vector) -> Verdict:
-        """Return the criteria as multiples of their limits; `met` is the quick form."""
-        tolerance = self.tolerance
-        limit = tolerance * np.maximum(np.abs(now.objective), 1.0)
-        change = _over(np.abs(now.objective - now.previous), limit)
-        if self.name == "optimality":
-            over = _over(now.parts[3:], self._limits(now, sizes))
-            return Verdict(change, *over.max(axis=1), *over.argmax(axis=1))
-        none, whole = np.full_like(change, np.nan), np.full(change.shape, -1)
-        if self.name == "objective":
-            return Verdict(change, none, none, whole, whole)
-        theta, mean, pull = now.lengths[:3]
-        primal = _over(now.primal, tolerance * np.maximum(theta, mean))
-        dual = _over(now.dual, tolerance * np.maximum(2.0 * pull, 1.0))
-        return Verdict(change, primal, dual, whole, whole)
-
-    def _limits(self, now: Measured, sizes: Vector) -> np.ndarray:
-        """Return the limits of "optimality", (2, P, ..., n).
-
-        They are those of |difference| and of |stationarity|, by part of theta.
-        """
-        theta, mean, pull = now.parts[:3]
-        limits = np.array([np.maximum(theta, mean), 2.0 * pull])
-        limits *= self.tolerance
-        limits += self.absolute_tolerance * sizes.reshape(-1, *[1] * (theta.ndim - 1))
-        return limits
-
-
-def _over(lengths: Any, limit: Any) -> np.ndarray:
-    """Return norms as multiples of their limits.
-
-    A multiple is infinite if the limit is zero or the norm is NaN. It is below 1 if and
-    only if the norm is below the limit.
-    """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.divide(lengths, limit)
-    return np.where(np.isnan(ratio), np.inf, ratio)
-
-
-class Unmet(NamedTuple):
-    """The criterion furthest from its limit, in an iteration that did not meet all."""
-
-    t: int = 0
-    factor: float = math.inf  # value over limit
-    criterion: int = 0  # index in `CRITERIA`
-    part: int = -1  # of theta; -1 is all of it
-    node: int = -1  # -1 is all nodes
-
-
-class CriteriaLog:
-    """How far the nodes of a process were from the limits of a rule.
-
-    Parameters
-    ----------
-    patience : int
-        For how many iterations in a row all criteria must be met.
-    delay : int
-        Number of iterations after that until the run stops.
-    """
-
-    def __init__(self, patience: int, delay: int) -> None:
-        self.patience, self.delay = patience, delay
-        self.held = 0  # iterations in a row in which all nodes met all criteria
-        self.unmet = Unmet()  # the last iteration that was unmet
-        self.trail = np.full(TRAIL, math.nan)  # the largest multiple, sampled
-        self._due = 1  # the iteration of the next sample
-        self._candidates: list[Unmet] = []  # unmet, then `patience` met in a row
-
-    def enter(self, t: int, met: bool, worst: Any) -> None:
-        """Add iteration ``t``; the first is 1.
-
-        Parameters
-        ----------
-        t : int
-        met : bool
-            Whether all nodes met all criteria.
-        worst : callable
-            Takes the iteration ``t - 1`` and returns its `Unmet`.
-        """
-        if met:
-            self.held += 1
-            if self.held == 1 and t > 1:
-                self.unmet = worst(t - 1)
-            if self.held == self.patience:
-                while len(self._candidates) > 1 and self._counts(
-                    self._candidates[1], t
-                ):
-                    del self._candidates[0]  # a later one will precede the stop
-                self._candidates.append(self.unmet)
-        else:
-            self.held = 0
-
-    def is_sampled(self, t: int) -> bool:
-        """Return whether iteration ``t`` belongs to the trail.
-
-        The trail samples one iteration out of `stride`, starting with the first.
-        """
-        if t != self._due:
-            return False
-        self._due = t + stride(t)
-        return True
-
-    def sample(self, t: int, factor: float) -> None:
-        """Add a sample to the trail; when it is full, drop every other one."""
-        step = stride(t)
-        k = (t - 1) // step
-        if step > 1 and 2 * k == TRAIL:
-            self.trail[:k] = self.trail[::2].copy()
-            self.trail[k:] = math.nan
-        self.trail[k] = factor
-
-    def _counts(self, unmet: Unmet, t: int) -> bool:
-        return unmet.t + self.patience + self.delay <= t
-
-    def last_unmet(self, t: int) -> Unmet:
-        """Return the last unmet iteration before the stop after iteration ``t``.
-
-        If no such iteration is known, return the last unmet iteration.
-        """
-        counted = [each for each in self._candidates if self._counts(each, t)]
-        return counted[-1] if counted else self.unmet
-
-    def save(self) -> Vector:
-        """Return the state as numbers, for a checkpoint; always as many."""
-        known = [self.unmet, *self._candidates[-KEPT:]]
-        seen = [number for each in known for number in each]
-        seen += [math.nan] * ((1 + KEPT) * len(Unmet._fields) - len(seen))
-        return np.array([self.held, self._due, *self.trail, *seen], dtype=np.float64)
-
-    def restore(self, saved: Matrix) -> None:
-        """Continue from what was saved, with a row for each node."""
-        self.held, self._due = int(saved[:, 0].min()), int(saved[0, 1])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # samples that are all NaN
-            self.trail = np.nanmax(saved[:, 2 : 2 + TRAIL], axis=0)
-        seen = saved[:, 2 + TRAIL :].reshape(len(saved), 1 + KEPT, -1)
-        self.unmet = max(map(_unmet, seen[:, 0].tolist()), key=_severity)
-        rows = seen[:, 1:].reshape(-1, seen.shape[2])
-        found = {_unmet(row) for row in rows[~np.isnan(rows[:, 0])].tolist()}
-        self._candidates = sorted(found, key=_severity)
-
-
-def _unmet(numbers: Sequence[float]) -> Unmet:
-    t, factor, criterion, part, node = numbers
-    return Unmet(int(t), factor, int(criterion), int(part), int(node))
-
-
-def _severity(unmet: Unmet) -> tuple[int, float, int]:
-    """Return a key: the latest is worst, then the furthest, then the first node."""
-    return unmet.t, unmet.factor, -unmet.node
-
-
-def stride(t: int) -> int:
-    """Return the iterations between two samples of a trail up to ``t``."""
-    return max(1, 1 << (t - 1).bit_length() >> (TRAIL.bit_length() - 1))
 
 
 class NeighbourStopping:
@@ -526,7 +267,7 @@ class Votes:
         if self.rule.name == "objective":
             total = float(np.add.reduce(votes))
             limit = self.rule.tolerance * max(abs(total), 1.0)
-            factor = float(_over(abs(total - self._previous), limit))
+            factor = float(over(abs(total - self._previous), limit))
             now = Unmet(self._iteration, factor)
             if factor >= 1.0:
                 log.unmet = now

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dadmm import penalty
-from dadmm.admm.stopping import AGREEMENTS, RULES
+from dadmm.admm.rule import RULES
+from dadmm.admm.stopping import AGREEMENTS
 from dadmm.exchange import WAITS
 from dadmm.exchange.codec import PAYLOADS
 from dadmm.exchange.sending import Sending

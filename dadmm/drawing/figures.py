@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from dadmm.admm.clock import PHASES
-from dadmm.admm.stopping import CRITERIA
+from dadmm.admm.rule import CRITERIA
 from dadmm.cli import settings
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix

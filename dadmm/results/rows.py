@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
+from dadmm.admm.rule import Measured
 from dadmm.admm.state import Work
-from dadmm.admm.stopping import Measured
 from dadmm.core.layout import Matrix, Vector
 from dadmm.resilience.recovery import NodeFailure
 
@@ -23,7 +23,7 @@ NODE_COLUMNS = (
     "dual",
     "disagreement",  # the rule "optimality" judges this and `residual`
     "residual",
-    # the criteria as multiples of their limits, see `stopping.Verdict`
+    # the criteria as multiples of their limits, see `rule.Verdict`
     "objective_over_limit",
     "disagreement_over_limit",
     "residual_over_limit",

@@ -10,7 +10,9 @@ import numpy as np
 
 from dadmm import penalty
 from dadmm.admm.build import RunFactory
-from dadmm.admm.stopping import CRITERIA, TRAIL, GlobalStopping, Rule, stride
+from dadmm.admm.criteria_log import TRAIL, stride
+from dadmm.admm.rule import CRITERIA, Rule
+from dadmm.admm.stopping import GlobalStopping
 from dadmm.core.layout import Vector
 from dadmm.exchange.tree import TreeReduction
 from dadmm.penalty import Scheme
@@ -27,7 +29,7 @@ class Ending:
     met : bool
         Whether all nodes met all criteria in the last iteration.
     criterion : str
-        One of `stopping.CRITERIA`. If the run converged, the one that was met last;
+        One of `rule.CRITERIA`. If the run converged, the one that was met last;
         else the one that is furthest from its limit.
     part : str or None
         The part of theta; None means all of it.

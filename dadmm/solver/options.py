@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from dadmm import penalty
-from dadmm.admm.stopping import AGREEMENTS, Rule
+from dadmm.admm.rule import Rule
+from dadmm.admm.stopping import AGREEMENTS
 from dadmm.core.checks import (
     check_choice,
     check_flag,
@@ -34,7 +35,7 @@ class Stopping:
     Parameters
     ----------
     rule : {"optimality", "residuals", "objective"}
-        Which quantities must be small, see `dadmm.admm.stopping.Rule`. The rule must
+        Which quantities must be small, see `dadmm.admm.rule.Rule`. The rule must
         hold on all nodes in 4 iterations in a row.
     tolerance, absolute_tolerance : float
         Tolerances of the rule. With a ``tolerance`` of 0, the run does exactly

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dadmm import Topology
-from dadmm.admm.stopping import RULES
+from dadmm.admm.rule import RULES
 from tests.support.engine import nodes_of
 from tests.support.problems import Quadratic, distance, optimum, quadratics
 from tests.support.solving import solve

@@ -9,7 +9,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Topology
-from dadmm.admm.stopping import PATIENCE, REQUESTS, TRAIL, Measured, Rule
+from dadmm.admm.criteria_log import TRAIL
+from dadmm.admm.rule import Measured, Rule
+from dadmm.admm.stopping import PATIENCE, REQUESTS
 from dadmm.core.errors import ConfigError
 from dadmm.exchange.gates import Turn
 from dadmm.exchange.wire import Box

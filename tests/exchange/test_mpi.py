@@ -62,7 +62,7 @@ def test_a_library_user_may_pass_a_communicator():
     ended = mpiexec(4, *program("library.py"))
 
     assert ended.code == 0, ended.err
-    assert len(ended.out.splitlines()) == 7
+    assert len(ended.out.splitlines()) == 8
 
 
 def test_one_rank_is_a_network_too(tmp_path):

@@ -10,6 +10,7 @@ from numpy.testing import assert_array_equal
 
 from dadmm import Topology
 from dadmm.admm import stopping
+from dadmm.admm.rule import RULES
 from dadmm.core.errors import TopologyError
 from dadmm.exchange.sending import Sending
 from dadmm.exchange.wire import HEADER
@@ -148,7 +149,7 @@ def test_one_discontented_node_keeps_all_going(n):
 
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("agreement", ["neighbours", "global"])
-@pytest.mark.parametrize("rule", stopping.RULES)
+@pytest.mark.parametrize("rule", RULES)
 def test_runs_of_a_schedule_stop_together_and_close(rule, agreement, every):
     """A node whose edges were not used has not changed, and is not satisfied yet."""
     problems = quadratics(6, curvature=(2.0, 8.0))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dadmm import Layout, Topology, problems, run
-from dadmm.admm.stopping import CRITERIA
+from dadmm.admm.rule import CRITERIA
 from dadmm.exchange.sending import Sending
 from dadmm.solver.advice import advise
 from tests.support.problems import Quadratic, quadratics

@@ -115,6 +115,16 @@ def test_a_run_without_record_has_an_empty_history():
         history["primal"]
 
 
+def test_more_than_a_thousand_nodes_are_recorded_if_asked():
+    problems, graph = quadratics(1) * 1001, Topology.star(1001)
+    settings = {"max_iter": 2, "tolerance": 0}
+
+    with pytest.raises(KeyError, match="pass record=True"):
+        solve(problems, graph, **settings).history["primal"]
+    asked = solve(problems, graph, record=True, **settings).history
+    assert asked["primal"].shape == (2, 1001)
+
+
 def test_the_history_of_edges_shows_how_one_penalty_comes_about():
     """What both ends set after iteration t, its mean is used in t + 2 by both."""
     settings = {"scheme": "ap", "max_iter": 12, "tolerance": 0, "record_edges": True}

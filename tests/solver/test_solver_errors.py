@@ -112,3 +112,14 @@ def test_the_result_of_one_node_says_nothing_of_others():
             own.of(other)
     with pytest.raises(ConfigError, match="the bound needs the certificates of all"):
         own.distance_bound(1.0, 1.0)
+
+
+def test_a_graph_too_long_for_the_counter_of_the_agreement_is_refused():
+    """Two bytes count hops; a collective needs no counter."""
+    n = 65_536
+    problems, graph = quadratics(1) * n, Topology.chain(n)
+    settings = {"max_iter": 1, "record": False, "scheme": "fixed"}
+
+    with pytest.raises(ConfigError, match="need 65535 iterations to agree on a stop"):
+        solve(problems, graph, **settings)
+    assert solve(problems, graph, agreement="global", **settings).iterations == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadmm.admm.stopping import Rule
+from dadmm.admm.rule import Rule
 from dadmm.exchange.gates import Turn
 from dadmm.exchange.wire import Box
 from tests.support.engine import stopping

@@ -7,8 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from dadmm.admm.build import RunFactory, row_order
+from dadmm.admm.rule import Rule
 from dadmm.admm.state import Work
-from dadmm.admm.stopping import GlobalStopping, NeighbourStopping, Rule
+from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
 from dadmm.core.layout import Layout
 from dadmm.exchange.inprocess import InProcessExchange
 from dadmm.exchange.sending import Sending

@@ -145,6 +145,31 @@ def check_other_graphs_and_columns() -> None:
     assert_array_equal(ours.history["size"][-1], np.abs(ours.theta).sum(axis=1))
 
 
+def check_results_stay_where_they_are_asked_to() -> None:
+    """On rank 0 alone, or with each node; the degrees of a star differ."""
+    star = Topology.star(COMM.size)
+    whole = solve(OWN, star, comm=COMM, max_iter=8, record_edges=True)
+    mine = star.edges[:, 0] == COMM.rank
+    for gather in ("root", "none"):
+        found = solve(
+            OWN, star, comm=COMM, max_iter=8, record_edges=True, gather=gather
+        )
+        if gather == "root" and COMM.rank == 0:
+            compare(found, whole)
+            continue
+        assert found.nodes.tolist() == [COMM.rank]
+        assert_array_equal(found.theta, whole.theta[[COMM.rank]])
+        assert_array_equal(found.eta, whole.eta[mine])
+        assert_array_equal(found.traffic.edge_bytes, whole.traffic.edge_bytes[mine])
+        assert_array_equal(
+            found.history["primal"][:, 0], whole.history["primal"][:, COMM.rank]
+        )
+        assert_array_equal(
+            found.history.edges["eta"], whole.history.edges["eta"][:, mine]
+        )
+        assert found.iterations == whole.iterations
+
+
 def both(graph: Topology = RING, **settings) -> tuple[dadmm.Result, dadmm.Result]:
     """Return the same run over MPI and in this process."""
     ours = solve(OWN, graph, comm=COMM, **settings)

@@ -13,7 +13,8 @@ from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm.admm.stopping import AGREEMENTS, RULES
+from dadmm.admm.rule import RULES
+from dadmm.admm.stopping import AGREEMENTS
 from dadmm.data import shard
 from dadmm.graphs import topology
 from dadmm.penalty import SCHEMES
