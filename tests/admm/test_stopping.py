@@ -210,13 +210,16 @@ def test_all_nodes_stop_after_the_same_iteration_for_the_same_reason(seed):
 
 
 def test_of_a_round_the_largest_request_counts():
-    """A signal takes precedence over the time limit; later requests are late."""
+    """A signal takes precedence over the time limit, a stop over a save."""
     content = np.zeros((20, 6), dtype=bool)
     both = [(3, 0, "max_seconds"), (4, 5, "signal")]
     late = [(4, 0, "max_seconds"), (5, 5, "output"), (5, 0, "signal")]
 
     assert run(Topology.chain(6), content, both)[0] == [(10, "signal")] * 6
     assert run(Topology.chain(6), content, late)[0] == [(10, "max_seconds")] * 6
+    for ends in REQUESTS[2:]:
+        asked = [(3, 0, "save"), (4, 5, ends)]
+        assert run(Topology.chain(6), content, asked)[0] == [(10, ends)] * 6
 
 
 def test_a_request_is_carried_out_once_and_leaves_the_verdict_alone():

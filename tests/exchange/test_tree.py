@@ -123,3 +123,10 @@ def test_ranks_that_are_left_build_a_new_tree():
 
     assert ended.code == 0, ended.err
     assert ended.out.strip() == "(0 (1 (2 3)))"
+
+
+def test_a_parent_is_the_lowest_of_the_neighbours_that_are_nearer():
+    """Node 5 is next to 4, which the search finds first, and to 3."""
+    graph = Topology.from_edges(6, [(0, 1), (0, 2), (1, 4), (2, 3), (3, 5), (4, 5)])
+
+    assert spanning_tree(graph).parents.tolist() == [-1, 0, 0, 2, 1, 3]
