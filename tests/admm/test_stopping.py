@@ -217,7 +217,7 @@ def test_of_a_round_the_largest_request_counts():
 
     assert run(Topology.chain(6), content, both)[0] == [(10, "signal")] * 6
     assert run(Topology.chain(6), content, late)[0] == [(10, "max_seconds")] * 6
-    for ends in REQUESTS[2:]:
+    for ends in ("stop", "max_seconds", "signal", "output"):
         asked = [(3, 0, "save"), (4, 5, ends)]
         assert run(Topology.chain(6), content, asked)[0] == [(10, ends)] * 6
 
