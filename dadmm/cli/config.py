@@ -88,7 +88,7 @@ class RunConfig(Settings):
         if self.is_plugin:  # its class is not imported yet
             return
         if self.n_components is None:
-            self.n_components = 3 if self.problem in ("sfm", "mixture") else 5
+            self.n_components = 3 if self.problem == "sfm" else 5
         takes = builder.arguments(PROBLEMS[self.problem])
         for item in fields(self):
             name, argument = item.name, item.metadata["argument"]

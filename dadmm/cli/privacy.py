@@ -6,11 +6,7 @@ from dadmm import penalty
 from dadmm.cli.config import RunConfig
 from dadmm.data import shard
 
-PARAMETERS = {
-    "ppca": "W, mu and a",
-    "sfm": "W (the structure), mu and a",
-    "mixture": "means, precisions and weights",
-}
+PARAMETERS = {"ppca": "W, mu and a", "sfm": "W (the structure), mu and a"}
 
 
 def leaving(config: RunConfig) -> str:

@@ -111,8 +111,7 @@ class Settings:
     data_seed: int = setting(
         DATA, 0, "synthetic data: seed", applies=lambda run: run.data is None)
     n_components: int = setting(
-        PROBLEM, None, "dimension of the subspace (default: 5; sfm: always 3), or "
-        "number of clusters (default: 3)",
+        PROBLEM, None, "dimension of the subspace (default: 5; sfm: always 3)",
         applies=lambda run: run.is_plugin or _of_problem("n_components")(run))
     zero_mean: bool = setting(
         PROBLEM, False, "fix the mean at zero (sfm: always)",

@@ -234,8 +234,8 @@ def _synthetic(
     """Return synthetic rows for the problem, and the true W if there is one."""
     seed, truth = config.data_seed, None
     size = config.n_samples, config.dimension
-    _check_memory(*size, config.n_components or 5)
-    noise, several = config.noise_variance, config.n_components or 5
+    noise, n_components = config.noise_variance, config.n_components or 5
+    _check_memory(*size, n_components)
     if config.problem == "sfm":
         tracks, W = datasets.turntable(seed=seed)
         tracks = remove_entries(tracks, config.missing_fraction, seed, together=2)
@@ -245,10 +245,8 @@ def _synthetic(
         binary = config.problem == "logistic"
         draw = datasets.classification if binary else datasets.regression
         rows = np.column_stack(draw(*size, noise, seed)[:2])
-    elif config.problem == "mixture":
-        rows, _ = datasets.clusters(*size, several, noise, seed)
     else:
-        rows, truth = datasets.synthetic(*size, several, noise, seed)
+        rows, truth = datasets.synthetic(*size, n_components, noise, seed)
         rows = remove_entries(rows, config.missing_fraction, seed)
     blocks = shard.split(rows, n_nodes)
     return {i: blocks[i] for i in hosted}, truth

@@ -15,7 +15,6 @@ from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
 from dadmm.data import textfiles
 from dadmm.data.synthetic import classification as classification
-from dadmm.data.synthetic import clusters as clusters
 from dadmm.data.synthetic import regression as regression
 from dadmm.data.synthetic import synthetic as synthetic
 from dadmm.data.synthetic import turntable as turntable

@@ -1,4 +1,4 @@
-"""Random data sets: subspaces, tracks, regression, classification and clusters."""
+"""Random data sets: subspaces, tracks, regression and classification."""
 
 from __future__ import annotations
 
@@ -105,26 +105,3 @@ def classification(
     """
     X, y, coef = regression(n_samples, dimension, noise_variance, seed)
     return X, (y > 0.0).astype(np.float64), coef
-
-
-def clusters(
-    n_samples: int = 500,
-    dimension: int = 20,
-    n_components: int = 3,
-    noise_variance: float = 0.2,
-    seed: int = 0,
-) -> tuple[Matrix, Matrix]:
-    """Draw rows from a mixture of Gaussians with equal weights.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, dimension)
-        Each row is a mean plus noise of ``noise_variance`` per entry.
-    means : ndarray of shape (n_components, dimension)
-        From N(0, 4).
-    """
-    rng = np.random.default_rng(seed)
-    means = 2.0 * rng.standard_normal((n_components, dimension))
-    which = rng.integers(n_components, size=n_samples)
-    noise = rng.standard_normal((n_samples, dimension))
-    return means[which] + np.sqrt(noise_variance) * noise, means

@@ -10,7 +10,6 @@ from dadmm.problems.lasso import ElasticNet, Lasso
 from dadmm.problems.least_squares import LeastSquares, Ridge
 from dadmm.problems.logistic import LogisticRegression
 from dadmm.problems.missing import IncompletePPCA
-from dadmm.problems.mixture import GaussianMixture
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import LostTracks, StructureFromMotion
 
@@ -23,14 +22,12 @@ PROBLEMS: dict[str, type] = {
     "elastic_net": ElasticNet,
     "logistic": LogisticRegression,
     "huber": Huber,
-    "mixture": GaussianMixture,
 }
 
 __all__ = [
     "PPCA",
     "PROBLEMS",
     "ElasticNet",
-    "GaussianMixture",
     "Huber",
     "IncompletePPCA",
     "Lasso",

@@ -77,7 +77,7 @@ def test_data_that_are_no_data(kind, suffix, tmp_path, capfd):
     assert words in line or (kind in ("empty", "bytes") and file.name in line)
 
 
-@pytest.mark.parametrize("problem", ["ppca", "least_squares", "mixture"])
+@pytest.mark.parametrize("problem", ["ppca", "least_squares"])
 @pytest.mark.parametrize("kind", MATRICES)
 def test_numbers_that_are_none(kind, problem, tmp_path, capfd):
     array, words = MATRICES[kind]

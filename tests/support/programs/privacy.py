@@ -59,7 +59,6 @@ def cases(world: recording.Comm) -> Iterator[tuple[str, Case]]:
             ("--n-components", "2", "--agreement", "global", "--record-edges"),
             tall,
         ),
-        ("mixture", ("--n-components", "2"), tall),
         ("least_squares", (), table),
         ("ridge", (), table),
         ("lasso", (), table),
