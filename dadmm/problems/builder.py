@@ -30,8 +30,8 @@ KINDS: dict[str, tuple[tuple[type, ...], str]] = {
 }
 REMOVED = {
     "mixture": "Gaussian mixtures were removed, because 9 of 12 measured runs did not "
-    "converge; use sklearn.mixture.GaussianMixture on rows in one place, or EM with its "
-    "sums over a tree of the graph (dadmm.exchange.tree)",
+    "converge; use sklearn.mixture.GaussianMixture on rows in one place, or EM with "
+    "its sums over a tree of the graph (dadmm.exchange.tree)",
 }
 MEMBERS = {
     "layout": "layout, a dadmm.Layout with at least one entry; set it in the "
