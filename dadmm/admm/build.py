@@ -9,8 +9,8 @@ import numpy as np
 
 from dadmm.admm.curvature import curvatures
 from dadmm.admm.edges import Edges, LossyEdges
-from dadmm.admm.local import Local, make_blocks
-from dadmm.admm.loop import Run
+from dadmm.admm.local import Local
+from dadmm.admm.loop import Review, Run
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule
@@ -55,6 +55,10 @@ class RunFactory:
     sending : Sending
     agreement : {"neighbours", "global"}
         How nodes agree on a stop.
+    review : Review, optional
+    duals : dict of int to ndarray, optional
+        ``2 sum_j lambda_ij`` at the start, by original number of the node. They sum to
+        zero. By default all multipliers start at zero.
     """
 
     problems: Mapping[int, Problem]
@@ -63,6 +67,8 @@ class RunFactory:
     rule: Rule
     sending: Sending
     agreement: str = "neighbours"
+    review: Review | None = None
+    duals: Mapping[int, Vector] | None = None
 
     def build(
         self,
@@ -97,10 +103,6 @@ class RunFactory:
         work = Work(n, n_edges, m, len(layout.sizes))
         theta = np.array([self.starts[i] for i in own.tolist()], dtype=np.float64)
         probe = scheme.probe if scheme.probes else ""
-        blocks = make_blocks(problems, incidence, bool(probe))
-        curvature = np.full(n, np.nan)
-        if scheme.needs_curvature:
-            curvature = curvatures(problems, blocks, theta)
         work.shared[...] = layout.shared(theta)
         work.mean[...] = work.shared
         state = State(
@@ -117,13 +119,19 @@ class RunFactory:
             multipliers=np.zeros((n_edges, m)),
             anchors=np.zeros((n_edges, m)),
             eta=np.zeros(n_edges),
-            penalty=scheme.init(incidence, curvature, topology.diameter_bound),
+            penalty={},
             sending=Mail.arrays(gates, n_edges, direct),
             traffic=np.zeros((n_edges, 2), dtype=np.int64),
             stopping=np.empty((n, 0)),
             idle=np.zeros((), dtype=np.int64),
             collectives=np.zeros(2, dtype=np.int64),
+            coordinates={},
         )
+        local = Local(state, work, own, problems, incidence, probe)
+        curvature = np.full(n, np.nan)
+        if scheme.needs_curvature:
+            curvature = curvatures(problems, local.blocks, theta)
+        state.penalty = scheme.init(incidence, curvature, topology.diameter_bound)
         make_edges = LossyEdges if self.sending.drop_probability else Edges
         edges = make_edges(state, work, incidence, layout, scheme.alpha, direct)
         packing = codec.build(self.sending.payload, layout, self.sending.bits)
@@ -141,13 +149,15 @@ class RunFactory:
             state=state,
             work=work,
             edges=edges,
-            local=Local(state, work, own, problems, blocks, probe),
+            local=local,
             mail=mail,
             exchange=exchange,
             stopping=self._stopping(
                 state, work, own, incidence, layout, reach, period, exchange
             ),
             penalties=Penalties(state, work, scheme, incidence, mail, exchange),
+            review=self.review,
+            duals=None if self.duals is None else np.array([self.duals[i] for i in own]),
         )
 
     def _check_reach(self, reach: int) -> None:

@@ -71,11 +71,15 @@ class Edges:
 
     def start(self) -> None:
         """Set the anchors to the midpoints of the starting parameters."""
-        state, work = self.state, self.work
+        state = self.state
         np.add(state.sent, state.received, out=state.anchors)
         state.anchors *= 0.5
+        self.update_mean()
+
+    def update_mean(self) -> None:
+        """Compute the mean of the neighbours' theta, as they sent it last."""
         self._neighbour_mean()
-        state.mean[...] = work.mean
+        self.state.mean[...] = self.work.mean
 
     def derive(self) -> None:
         """Compute what follows from a state that was restored."""

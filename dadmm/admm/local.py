@@ -42,8 +42,7 @@ class Local:
         Their numbers, for error messages.
     problems : sequence of Problem
         In the order of the nodes.
-    blocks : sequence of Block
-        As `make_blocks` returns them.
+    incidence : Incidence
     probe : {"", "midpoint", "neighbour"}
         Where f_i is also evaluated for each edge: nowhere, at rho_ij or at theta_j.
     """
@@ -54,13 +53,18 @@ class Local:
         work: Work,
         nodes: np.ndarray,
         problems: Sequence[Problem],
-        blocks: Sequence[Block],
+        incidence: Incidence,
         probe: str = "",
     ) -> None:
-        self.state, self.work = state, work
-        self.nodes, self.problems, self.layout = nodes, problems, problems[0].layout
-        self.blocks, self.probe = blocks, probe
+        self.state, self.work, self.nodes = state, work, nodes
+        self.incidence, self.probe = incidence, probe
         self._stats: list[Any] = []
+        self.adopt(problems)
+
+    def adopt(self, problems: Sequence[Problem]) -> None:
+        """Use these problems from now on."""
+        self.problems, self.layout = problems, problems[0].layout
+        self.blocks = make_blocks(problems, self.incidence, bool(self.probe))
 
     def solve(self) -> None:
         """Set theta_i to the argmin of ``f_i(x) + weight_i/2 |x - centre_i|^2``."""
@@ -103,6 +107,18 @@ class Local:
         if not math.isfinite(np.add.reduce(work.objective)):
             raise self._infinite(work.objective, t)
 
+    def values_at(self, point: np.ndarray) -> np.ndarray:
+        """Return f_i at one common point (size,), shape (n,)."""
+        values = np.empty(len(self.nodes))
+        for block in self.blocks:
+            theta = np.broadcast_to(point, block.own.shape).copy()
+            stats = block.problem.expect(theta)
+            found = block.problem.objectives(theta[..., None, :], stats)
+            values[block.rows] = as_numbers(found, theta[..., :1].shape, "objectives")[
+                ..., 0
+            ]
+        return values
+
     def _breakdown(self, block: Block, error: Exception) -> ProblemError:
         nodes = sorted(np.atleast_1d(self.nodes[block.rows]).tolist())
         names = ", ".join(map(str, nodes[:NAMED])) + ", ..." * (len(nodes) > NAMED)
@@ -138,12 +154,13 @@ def as_numbers(found: Any, shape: tuple[int, ...], method: str) -> np.ndarray:
     )
 
 
-def stacks(problem: type) -> bool:
+def stacks(problem: type, method: str = "stack") -> bool:
     """Return whether problems of a class can be stacked.
 
     They cannot if a subclass inherits `stack` but overrides a method that it replaces.
+    The same holds for ``within``, see `dadmm.accuracy.coordinates`.
     """
-    owners = [kind for kind in problem.__mro__ if "stack" in vars(kind)]
+    owners = [kind for kind in problem.__mro__ if method in vars(kind)]
     names = ("expect", "prox", "objectives")
     return bool(owners) and all(
         getattr(problem, name) is getattr(owners[0], name) for name in names

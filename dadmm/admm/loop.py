@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
 from dadmm.admm.clock import Clock
+from dadmm.admm.curvature import curvatures
 from dadmm.admm.edges import Edges
 from dadmm.admm.local import Local
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import REASONS, NeighbourStopping
-from dadmm.core.interfaces import Exchange
+from dadmm.core.interfaces import Exchange, Problem
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.topology import Topology
 
@@ -37,6 +41,8 @@ def iterate(
         Number of iterations that the nodes have done before.
     """
     edges, local, mail, clock = run.edges, run.local, run.mail, run.clock
+    if start == 0 and run.is_solved():
+        return 0, "converged"
     for t in range(start + 1, max_iter + 1):
         with clock.solve:
             edges.pull()  # centre and weight of the proximal term
@@ -53,9 +59,8 @@ def iterate(
             run.stopping.judge(mail.inbox, turn)
             run.penalties.adapt(turn)  # eta_ij and the budgets
         with clock.observe:
-            done = run.stopping.done(t)
             due = run.stopping.due_request(t)
-            run.due = "converged" if done else "max_iter" if t == max_iter else due
+            run.due = run.verdict(t) or ("max_iter" if t == max_iter else due)
             for callback in callbacks:
                 request = callback(t, run)
                 if request is not None:
@@ -63,6 +68,25 @@ def iterate(
         if run.due in REASONS:
             return t, run.due
     return max_iter, "max_iter"
+
+
+class Review(Protocol):
+    """Decides whether a run stops when all nodes meet the stopping rule.
+
+    It may change the coordinates of theta. `Run` knows nothing of the map.
+    """
+
+    def __call__(self, t: int, run: Run) -> str:
+        """Return a reason to stop after iteration ``t``, one of `REASONS`, or ""."""
+
+    def holds_at_start(self, run: Run) -> bool:
+        """Return whether nothing is left to do after a first proximal step."""
+
+    def adopt(self, run: Run) -> None:
+        """Use the coordinates of ``run.state.coordinates``, if there are any."""
+
+    def points(self, theta: Matrix) -> Matrix:
+        """Return theta (n, size) in the coordinates of the user."""
 
 
 @dataclass
@@ -81,6 +105,10 @@ class Run:
         Their directed edges, as indices of ``topology.edges``.
     names : ndarray of int, shape (n,)
         Numbers of the nodes at the start of the run; others may have failed since.
+    review : Review, optional
+        Without it, a run stops when all nodes meet the stopping rule.
+    duals : ndarray of shape (n, m), optional
+        ``2 sum_j lambda_ij`` of each node at the start.
     """
 
     topology: Topology
@@ -97,6 +125,8 @@ class Run:
     exchange: Exchange
     stopping: NeighbourStopping
     penalties: Penalties
+    review: Review | None = None
+    duals: Matrix | None = None
     clock: Clock = field(default_factory=Clock)
     due: str = ""
 
@@ -116,7 +146,23 @@ class Run:
     @property
     def theta(self) -> Matrix:
         """Parameters of the nodes of this process, in the order of their numbers."""
-        return self.by_node(self.state.theta)
+        return self.by_node(self.points)
+
+    @property
+    def points(self) -> Matrix:
+        """Parameters in the coordinates of the user, by row."""
+        theta = self.state.theta
+        return theta if self.review is None else self.review.points(theta)
+
+    @cached_property
+    def tree(self) -> TreeReduction:
+        """Sums over all nodes, by messages along a spanning tree."""
+        return TreeReduction(self.topology, self.exchange.private_comm)
+
+    def total(self, rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
+        """Return the sum over all nodes of one value for each row of this process."""
+        values = dict(zip(self.nodes.tolist(), rows, strict=True))
+        return self.tree.reduce(values, merge, finish)
 
     @property
     def objective(self) -> Vector:
@@ -127,6 +173,70 @@ class Run:
         """Exchange starting parameters, and set the first anchors and penalties."""
         self.mail.open()
         self.edges.start()
+        if self.duals is not None:
+            self._start_multipliers(self.duals)
+        self.penalties.start()
+
+    def _start_multipliers(self, duals: Matrix) -> None:
+        """Set multipliers with these sums, which are zero outside of a spanning tree.
+
+        The multiplier between a node and its parent is half the sum of the duals of the
+        node's subtree.
+        """
+        rows = np.argsort(self.arcs)  # by edge of the graph
+        sums = self.tree.subtotals(dict(zip(self.nodes.tolist(), duals, strict=True)))
+        for edge, total in sums.items():
+            row = rows[np.searchsorted(self.arcs, edge, sorter=rows)]
+            self.state.multipliers[row] = 0.5 * total
+        self.edges.derive()
+
+    def is_solved(self) -> bool:
+        """Return whether a run that starts from known multipliers has nothing to do."""
+        if self.review is None or self.duals is None:
+            return False
+        self.edges.pull()
+        self.local.solve()
+        self.local.evaluate(0)
+        return self.review.holds_at_start(self)
+
+    def verdict(self, t: int) -> str:
+        """Return why the run stops after iteration ``t``, or "" if it does not."""
+        if not self.stopping.done(t):
+            return ""
+        return "converged" if self.review is None else self.review(t, self)
+
+    def change_coordinates(
+        self, t: int, problems: Sequence[Problem], primal: Matrix, dual: Matrix
+    ) -> None:
+        """Replace the problems by the same ones in other coordinates.
+
+        Parameters
+        ----------
+        t : int
+            The last iteration.
+        problems : sequence of Problem
+            By row. Their layout has the same size as before.
+        primal : ndarray of shape (m, m)
+            The new theta is ``theta @ primal``.
+        dual : ndarray of shape (m, m)
+            The new multipliers are ``multipliers @ dual``; the inverse of ``primal.T``.
+        """
+        state, work, scheme = self.state, self.work, self.penalties.scheme
+        state.theta = by_row(state.theta, primal)
+        state.anchors[...] = by_row(state.anchors, primal)
+        state.multipliers[...] = by_row(state.multipliers, dual)
+        work.shared[...] = state.theta
+        self.local.adopt(problems)
+        curvature = np.full(len(problems), np.nan)
+        if scheme.needs_curvature:
+            curvature = curvatures(problems, self.local.blocks, state.theta)
+        self.penalties.propose(curvature, self.topology.diameter_bound, t)
+        sent = work.messages.copy(), work.bytes.copy()
+        self.mail.open()
+        work.messages += sent[0]
+        work.bytes += sent[1]
+        self.edges.derive()
+        self.edges.update_mean()
         self.penalties.start()
 
     def snapshot(self) -> State:
@@ -144,6 +254,8 @@ class Run:
         """Continue from a state with the same rows."""
         own, work = self.state, self.work
         own.assign(state)
+        if self.review is not None:
+            self.review.adopt(self)
         work.numbers[...] = own.measured.T
         work.shared[...] = self.layout.shared(own.theta)
         self.edges.derive()
@@ -162,23 +274,10 @@ class Run:
         """Seconds of each node in each phase, in all sessions of the run, (n, 4)."""
         return self._seconds_before + self.clock.total / len(self.nodes)
 
-    @property
-    def gaps(self) -> Vector:
-        """Each node's share of the estimated objective gap, see `Certificate.gap`."""
-        state, work, incidence = self.state, self.work, self.incidence
-        difference, lag = work.scratch, work.gap
-        incidence.spread_into(work.shared, difference)
-        if not self.mail.direct:
-            np.subtract(difference, state.sent, out=lag)
-        difference -= state.received
-        if not self.mail.direct:
-            difference += lag
-        across = np.zeros(len(self.nodes))
-        products = np.vecdot(state.multipliers, difference)
-        incidence.reduce(np.add, products, across)
-        lengths = np.sqrt(np.vecdot(work.shared, work.shared))
-        gaps: Vector = np.abs(across) + work.residual * lengths
-        return gaps
+
+def by_row(rows: Matrix, matrix: Matrix) -> Matrix:
+    """Return ``rows @ matrix``; the bits of a row do not depend on the other rows."""
+    return np.asarray((rows[:, None, :] @ matrix)[:, 0])
 
 
 Callback = Callable[[int, Run], str | None]

@@ -11,6 +11,7 @@ from dadmm.admm.state import State, Work
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Exchange, Observation, PenaltyScheme
+from dadmm.core.layout import Vector
 from dadmm.exchange.gates import Turn
 from dadmm.graphs.incidence import Incidence
 
@@ -97,13 +98,23 @@ class Penalties:
         )
 
     def start(self) -> None:
-        """Set the penalties of iteration 1, given the neighbours' proposals."""
+        """Set the penalties of the next iteration, given the neighbours' proposals."""
         state = self.state
         state.penalty = self.scheme.start(
-            state.penalty, self.mail.inbox.eta.copy(), state.anchors
+            state.penalty,
+            self.mail.inbox.eta.copy(),
+            state.anchors,
+            state.multipliers,
         )
         self.check("start")
         state.eta[...] = state.penalty["eta"]
+
+    def propose(self, curvature: Vector, diameter: int, t: int) -> None:
+        """Propose penalties as before iteration 1, after iteration ``t``."""
+        state = self.state
+        state.penalty = self.scheme.init(self._obs.incidence, curvature, diameter)
+        self.check("init")
+        state.idle[...] = t
 
     def check(self, method: str) -> None:
         """Raise if the state of the scheme, which a method returned, is invalid."""

@@ -14,6 +14,8 @@ from dadmm.core.layout import Vector
 
 RULES = ("optimality", "residuals", "objective")
 CRITERIA = ("objective", "disagreement", "residual")
+FRACTION = 1e-2  # of the length that theta would need to explain all of f
+TINY = float(np.finfo(float).tiny)  # so that zero is below a limit of zero
 
 
 class Verdict(NamedTuple):
@@ -37,6 +39,7 @@ class Measured(NamedTuple):
     previous: np.ndarray  # inf at t = 1, so that no rule holds
     primal: np.ndarray  # |r_i| of the paper
     dual: np.ndarray  # |s_i| of the paper
+    tolerance: np.ndarray  # relative tolerance of the iteration
     lengths: np.ndarray  # (7, ..., n) of the vectors of `Work`
     parts: np.ndarray  # (5, P, ..., n) by part of theta
 
@@ -51,6 +54,7 @@ class Measured(NamedTuple):
             previous=rows[names.index("previous")],
             primal=rows[names.index("primal")],
             dual=rows[names.index("dual")],
+            tolerance=rows[names.index("tolerance")],
             lengths=lengths,
             parts=parts.reshape(5, n_parts, *rows.shape[1:]),
         )
@@ -72,14 +76,20 @@ class Rule:
         paper's primal and dual residuals.
     tolerance : float
         Relative to |theta| and to the multipliers; with 0 a rule never holds.
+        This is that of the first iteration; a review may change it.
     absolute_tolerance : float
         For "optimality": per entry of theta and of the gradient, in their units. It
         matters if the optimum or the multipliers are zero.
+    scaled : bool
+        For "optimality": whether the Hessian of the mean of all f_i is about the
+        identity. Then gradients have the unit of theta, both are compared with
+        |theta|, and there is no absolute tolerance.
     """
 
     name: str = "optimality"
     tolerance: float = 1e-3
     absolute_tolerance: float = 1e-6
+    scaled: bool = False
 
     def __post_init__(self) -> None:
         check_choice("stopping", self.name, RULES)
@@ -88,6 +98,11 @@ class Rule:
             check_number(
                 name, value, lambda x: 0 <= x < math.inf, "at least 0 and finite"
             )
+
+    @property
+    def is_scaled(self) -> bool:
+        """Whether both criteria are relative to |theta| alone."""
+        return self.scaled and self.name == "optimality"
 
     def met(self, now: Measured, sizes: Vector) -> np.ndarray:
         """Return whether all criteria are met, by node (n,).
@@ -98,7 +113,10 @@ class Rule:
         sizes : ndarray of shape (P, 1)
             Square roots of the numbers of entries of each part.
         """
-        tolerance = self.tolerance
+        tolerance = now.tolerance
+        if self.is_scaled:
+            met = now.parts[3:] < self._limits(now, sizes)
+            return np.asarray(met.all(axis=(0, 1)))
         limit = np.maximum(np.abs(now.objective), 1.0)
         limit *= tolerance
         holds: np.ndarray = np.abs(now.objective - now.previous) < limit
@@ -115,9 +133,11 @@ class Rule:
 
     def verdict(self, now: Measured, sizes: Vector) -> Verdict:
         """Return the criteria as multiples of their limits; `met` is the quick form."""
-        tolerance = self.tolerance
+        tolerance = now.tolerance
         limit = tolerance * np.maximum(np.abs(now.objective), 1.0)
         change = over(np.abs(now.objective - now.previous), limit)
+        if self.is_scaled:
+            change = np.full_like(change, np.nan)
         if self.name == "optimality":
             by_part = over(now.parts[3:], self._limits(now, sizes))
             return Verdict(change, *by_part.max(axis=1), *by_part.argmax(axis=1))
@@ -135,8 +155,14 @@ class Rule:
         They are those of |difference| and of |stationarity|, by part of theta.
         """
         theta, mean, pull = now.parts[:3]
+        if self.is_scaled:
+            # |theta| is at most this if all of f is explained; it matters if the
+            # optimum is zero
+            least = FRACTION * np.sqrt(2.0 * np.maximum(now.objective, 0.0))
+            limits = np.array([np.maximum(theta, least)] * 2)
+            return limits * now.tolerance + TINY
         limits = np.array([np.maximum(theta, mean), 2.0 * pull])
-        limits *= self.tolerance
+        limits *= now.tolerance
         limits += self.absolute_tolerance * sizes.reshape(-1, *[1] * (theta.ndim - 1))
         return limits
 

@@ -49,8 +49,11 @@ class State:
     traffic: np.ndarray = field(metadata=_EDGE)  # (E, 2) messages and bytes
     # (n, ...) what `NeighbourStopping.save` returned
     stopping: Matrix = field(metadata=_NODE)
-    idle: np.ndarray = field(metadata=_RUN)  # () number of iterations without payloads
+    # () iterations that the scheme does not count: without payloads, or before a
+    # change of coordinates
+    idle: np.ndarray = field(metadata=_RUN)
     collectives: np.ndarray = field(metadata=_RUN)  # (2,) calls and bytes
+    coordinates: Arrays = field(metadata=_RUN)  # of the review, see `loop.Review`
 
     def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
         """Return a copy of these rows.
@@ -156,7 +159,7 @@ class Work:
     )
     NUMBERS = (
         "objective", "previous", "eta_mean", "primal", "dual", "lag", "quiet",
-        "messages", "bytes",
+        "messages", "bytes", "tolerance",
     )  # fmt: skip
 
     shared: Matrix  # theta_i, the shared parts
@@ -176,6 +179,7 @@ class Work:
     quiet: Vector  # see `stopping`
     messages: Vector  # sent in this iteration
     bytes: Vector  # sent in this iteration
+    tolerance: Vector  # of the stopping rule in this iteration
 
     def __init__(self, n: int, n_edges: int, m: int, n_parts: int) -> None:
         self.vectors = np.zeros((len(self.VECTORS), n, m))

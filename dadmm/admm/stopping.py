@@ -32,7 +32,9 @@ from dadmm.exchange.gates import Turn
 from dadmm.exchange.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
 from dadmm.graphs.incidence import Incidence
 
-REASONS = ("max_iter", "converged", "stop", "max_seconds", "signal", "output")
+REASONS = (
+    "max_iter", "converged", "no_minimum", "stop", "max_seconds", "signal", "output",
+)  # fmt: skip
 # Requests by code, as in a header; the largest code takes precedence.
 REQUESTS = ("", "save", "stop", "max_seconds", "signal", "output")
 AGREEMENTS = ("neighbours", "global")
@@ -71,6 +73,7 @@ class NeighbourStopping:
         cycle: int = 1,
     ) -> None:
         self.state, self.work, self.nodes = state, work, nodes
+        work.tolerance[...] = rule.tolerance
         self.rule, self.incidence = rule, incidence
         self.reach, self.cycle = reach, cycle
         self._round = max(reach, 1)
@@ -122,6 +125,12 @@ class NeighbourStopping:
     def done(self, t: int) -> bool:
         """Return whether all nodes stop after this iteration; all agree on it."""
         return bool(self._fields["stop_at"][0] <= t)
+
+    def reopen(self, tolerance: float) -> None:
+        """Continue with another tolerance after all nodes have agreed to stop."""
+        self.work.tolerance[...] = tolerance
+        self.state.held[...] = self.log.held = 0
+        self._fields["stop_at"], self._fields["quiet_count"] = NEVER, 0
 
     def request(self, t: int, request: str) -> None:
         """Request something of all nodes, see `REQUESTS`."""
@@ -327,6 +336,12 @@ class GlobalStopping(NeighbourStopping):
     def done(self, t: int) -> bool:
         """Return whether all nodes stop after this iteration; all agree on it."""
         return self._agreed
+
+    def reopen(self, tolerance: float) -> None:
+        """Continue with another tolerance after all nodes have agreed to stop."""
+        super().reopen(tolerance)
+        self._agreed, self.votes.log.held = False, 0
+        self.state.posted.pop(self.NAME, None)
 
     def save(self) -> Vector:
         return np.append(super().save(), self.votes.save())

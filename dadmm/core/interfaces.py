@@ -120,9 +120,16 @@ class PenaltyScheme(Protocol):
         """
 
     def start(
-        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
+        self,
+        state: PenaltyState,
+        eta_neighbours: Vector,
+        anchors: Matrix,
+        multipliers: Matrix,
     ) -> PenaltyState:
-        """Return the state for iteration 1, given the neighbours' proposals of eta."""
+        """Return the state for the next iteration, given the neighbours' proposals.
+
+        It is called before iteration 1, and after a change of coordinates.
+        """
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         """Return the state for the next iteration."""

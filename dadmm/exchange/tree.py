@@ -96,7 +96,12 @@ class TreeReduction:
         self._pending: list[tuple[Any, Frame]] = []  # requests and what they send
         self.sent = np.zeros((len(edges), 2), dtype=np.int64)
 
-    def reduce(self, values: Mapping[int, Any], merge: Merge = np.add) -> Any:
+    def reduce(
+        self,
+        values: Mapping[int, Any],
+        merge: Merge = np.add,
+        finish: Callable[[Any], Any] | None = None,
+    ) -> Any:
         """Return the merged values of all nodes, on every process.
 
         Parameters
@@ -106,6 +111,9 @@ class TreeReduction:
             values as JSON, so tuples become lists.
         merge : callable
             Takes two values and returns one. It leaves its arguments unchanged.
+        finish : callable, optional
+            Takes the merged value and returns what the root sends down the tree. By
+            default this is the value itself.
 
         Raises
         ------
@@ -114,25 +122,56 @@ class TreeReduction:
             may wait until the communicator is revoked.
         """
         found: dict[int, Any] = {}  # by child: the value between it and its parent
-        for i in reversed(self._hosted):
-            value = _as_array(values[i])
-            for j in self._children[i]:
-                value = _as_array(merge(value, self._receive(found, j, self._hosts[j])))
-            if i:
-                row, to = self._up[i], self._hosts[self._parents[i]]
-                found[i] = self._send(value, i, row, to)
-            else:
-                found[0] = value
         whole = None
+        for i in reversed(self._hosted):
+            value = self._merge_subtree(i, values[i], merge, found)
+            if not i:
+                whole = value if finish is None else _as_array(finish(value))
         for i in self._hosted:
             if i:
                 whole = self._receive(found, i, self._hosts[self._parents[i]])
-            else:
-                whole = found[0]
             for j in self._children[i]:
                 found[j] = self._send(whole, j, self._down[j], self._hosts[j])
         self._finish()
         return whole
+
+    def subtotals(self, values: Mapping[int, Any]) -> dict[int, Any]:
+        """Return the sums over subtrees, by edge between a hosted node and another.
+
+        The edge from a node to its parent has the sum of the node's subtree. The edge
+        from the parent to the node has minus this sum. Both are bitwise equal on both
+        processes. Keys are indices of ``topology.edges``.
+        """
+        found: dict[int, Any] = {}
+        sums: dict[int, Any] = {}
+
+        def add(total: Any, child: int, more: Any) -> Any:
+            sums[self._down[child]] = -more
+            return total + more
+
+        for i in reversed(self._hosted):
+            total = self._merge_subtree(i, values[i], add, found, True)
+            if i:
+                sums[self._up[i]] = total
+        self._finish()
+        return sums
+
+    def _merge_subtree(
+        self,
+        i: int,
+        value: Any,
+        merge: Callable[..., Any],
+        found: dict[int, Any],
+        with_child: bool = False,
+    ) -> Any:
+        """Return the merged value of a node's subtree, and send it to the parent."""
+        value = _as_array(value)
+        for j in self._children[i]:
+            more = self._receive(found, j, self._hosts[j])
+            value = _as_array(merge(value, j, more) if with_child else merge(value, more))
+        if i:
+            found[i] = self._send(value, i, self._up[i], self._hosts[self._parents[i]])
+        return value
 
     def _send(self, value: Any, child: int, row: int, to: int) -> Any:
         """Send a value between a child and its parent, in the message ``row``."""

@@ -22,9 +22,13 @@ class SpectralRatio(Scheme):
     SCALE: ClassVar[float] = 200.0
 
     def start(
-        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
+        self,
+        state: PenaltyState,
+        eta_neighbours: Vector,
+        anchors: Matrix,
+        multipliers: Matrix,
     ) -> PenaltyState:
-        old = {"old_anchors": anchors.copy(), "old_multipliers": np.zeros_like(anchors)}
+        old = {"old_anchors": anchors.copy(), "old_multipliers": multipliers.copy()}
         return state | old | {"first_eta": state["eta"].copy()}
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
@@ -64,7 +68,11 @@ class Auto(SpectralRatio):
         return {"eta": np.repeat(eta, incidence.degrees)}
 
     def start(
-        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
+        self,
+        state: PenaltyState,
+        eta_neighbours: Vector,
+        anchors: Matrix,
+        multipliers: Matrix,
     ) -> PenaltyState:
         mine, theirs = state["eta"], eta_neighbours
         mine, theirs = (
@@ -73,7 +81,8 @@ class Auto(SpectralRatio):
         )
         eta = np.sqrt(mine) * np.sqrt(theirs)
         eta[np.isnan(eta)] = self.eta0
-        return super().start(state | {"eta": eta}, eta_neighbours, anchors)
+        state = state | {"eta": eta}
+        return super().start(state, eta_neighbours, anchors, multipliers)
 
 
 class GlobalBalance(Scheme):

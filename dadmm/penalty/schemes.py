@@ -99,9 +99,16 @@ class Scheme:
         return state
 
     def start(
-        self, state: PenaltyState, eta_neighbours: Vector, anchors: Matrix
+        self,
+        state: PenaltyState,
+        eta_neighbours: Vector,
+        anchors: Matrix,
+        multipliers: Matrix,
     ) -> PenaltyState:
-        """Return the state for iteration 1, given the neighbours' proposals of eta."""
+        """Return the state for the next iteration, given the neighbours' proposals.
+
+        It is called before iteration 1, and after a change of coordinates.
+        """
         return state
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:

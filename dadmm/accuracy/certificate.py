@@ -1,0 +1,186 @@
+"""A bound on the error of a result, from sums over all nodes.
+
+After its proximal step a node knows a subgradient ``g_i = w_i (c_i - z_i)`` of its
+objective at z_i. Let zbar be the mean of all z_i, F the sum of all f_i at zbar, ``S =
+|sum g_i|`` and ``D = sum f_i(zbar) - f_i(z_i) - g_i . (zbar - z_i)``. Convexity gives,
+for every z, ``F(z) >= F - D + sum g_i . (z - zbar)``. So no point within r of zbar is
+lower than F by more than ``D + S r``. If the sum of all f_i has curvature of at least mu
+between zbar and its minimum z*, then ``mu/2 |z* - zbar|^2 <= F - F(z*)``, and
+``|z* - zbar| <= R = (S + sqrt(S^2 + 2 mu D)) / mu``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dadmm.accuracy.coordinates import Coordinates, least_curvature
+from dadmm.admm.loop import Run
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Matrix, Vector
+
+ROUNDING = 1e-14  # of D, relative to F
+LEAST_GAP = 1e-8  # smallest gap that is claimed, relative to F
+LEAST_TOLERANCE = 2e-7  # with ROUNDING, no smaller one can be proved
+LEAST_RADIUS = 1e-8  # radius that is always good enough, relative to |zbar|
+REACHES = (2.0, 8.0)  # multiples of the estimated radius within which mu must hold
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A bound on the distance of a result from the minimum of the sum.
+
+    Parameters
+    ----------
+    objective : float
+        The sum of all f_i at the mean of all nodes' parameters, `Result.solution`.
+    gap : float
+        ``objective`` exceeds the minimum by at most this much; inf if unknown. It is
+        never below 1e-8 of the objective.
+    radius : float
+        Bound on |z* - zbar|.
+    limit : float
+        The radius that the tolerance asks for.
+    coefficients : ndarray of shape (p,)
+        Bound on the error of each entry of the solution; inf where the data leave the
+        entry open.
+    open_directions : int
+        Directions of theta that the data do not determine.
+    gradient, slack : float
+        S and D.
+    assumed : tuple of str
+        What the bound assumes.
+    """
+
+    objective: float
+    gap: float
+    radius: float
+    limit: float
+    coefficients: Vector
+    open_directions: int
+    gradient: float
+    slack: float
+    assumed: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether the radius is within its limit."""
+        return self.radius <= self.limit
+
+    def lower_within(self, distance: float) -> float:
+        """Return by how much a point within this distance can be lower at most.
+
+        The distance is in the coordinates of the run: those of theta with metric
+        "none". It needs no curvature.
+        """
+        return max(self.slack + self.gradient * distance, self._least)
+
+    @property
+    def _least(self) -> float:
+        return LEAST_GAP * abs(self.objective)
+
+
+def is_exact(problem: Any) -> bool:
+    """Return whether a convex problem gives exact subgradients."""
+    known = getattr(problem, "exact", False) or hasattr(problem, "gradient")
+    return bool(getattr(problem, "convex", False) and known)
+
+
+def certify(
+    run: Run, centre: Vector, tolerance: float, coordinates: Coordinates | None
+) -> Certificate:
+    """Return the certificate of the last iteration.
+
+    Parameters
+    ----------
+    run : Run
+    centre : ndarray of shape (k,)
+        zbar, the mean of all nodes' parameters.
+    tolerance : float
+    coordinates : Coordinates, optional
+        Without them there is no bound on the radius.
+    """
+    problems, n = run.local.problems, run.topology.n_nodes
+    theta, gradients = run.state.theta, subgradients(run)
+    values = run.local.values_at(centre)
+    slack = values - run.work.objective - np.vecdot(gradients, centre - theta)
+    sums = run.total(list(np.column_stack([gradients, values, slack])))
+    objective, D = float(sums[-2]), max(float(sums[-1]), 0.0)
+    S, D = float(np.linalg.norm(sums[:-2])), D + ROUNDING * abs(objective)
+    length = float(np.linalg.norm(centre))
+    root = math.sqrt(2.0 * max(objective, 0.0) / n)
+    limit = max(max(tolerance, LEAST_TOLERANCE) * root, LEAST_RADIUS * length)
+    radius = gap = math.inf
+    bounds, n_open = np.full(len(centre), np.inf), 0
+    if coordinates is not None:
+        mu, radius = _radius(run, problems, centre, S, D)
+        condition = float(coordinates.condition)
+        rounding = 4.0 * EPS * condition * length  # of the rows in z
+        gap = D + S * radius + math.sqrt(2.0 * max(objective, 0.0) * mu) * rounding
+        radius += rounding
+        rows = coordinates.map
+        with np.errstate(invalid="ignore"):
+            bounds = np.sqrt(np.vecdot(rows, rows)) * radius
+        bounds[coordinates.is_open > 0.0] = np.inf
+        n_open = int(coordinates.n_open)
+    return Certificate(
+        objective=objective,
+        gap=max(gap, LEAST_GAP * abs(objective)),
+        radius=radius,
+        limit=limit,
+        coefficients=bounds,
+        open_directions=n_open,
+        gradient=S,
+        slack=D,
+        assumed=assumptions(problems),
+    )
+
+
+def assumptions(problems: Sequence[Problem]) -> tuple[str, ...]:
+    """Return what certificates of these problems assume, without repetition."""
+    found = (getattr(problem, "assumed", "") for problem in problems)
+    return tuple(dict.fromkeys(text for text in found if text))
+
+
+def subgradients(run: Run) -> Matrix:
+    """Return a subgradient of each f_i at theta_i, (n, k)."""
+    theta, work = run.state.theta, run.work
+    found = work.weight[:, None] * (work.centre - theta)
+    for row, problem in enumerate(run.local.problems):
+        if hasattr(problem, "gradient"):
+            found[row] = problem.gradient(theta[row])
+    return found
+
+
+def _radius(
+    run: Run, problems: Sequence[Any], centre: Vector, S: float, D: float
+) -> tuple[float, float]:
+    """Return mu and R; R is inf if no curvature is known within it."""
+
+    def bound(reach: float) -> tuple[float, float]:
+        rows = [problem.rows(centre, reach) for problem in problems]
+        mu = least_curvature(run.total, rows)
+        if mu <= 0.0:
+            return 0.0, math.inf
+        return mu, (S + math.sqrt(S * S + 2.0 * mu * D)) / mu
+
+    mu, first = bound(0.0)
+    if all_quadratic(problems):
+        return mu, first
+    for multiple in REACHES:
+        if not math.isfinite(first):
+            break
+        mu, radius = bound(multiple * first)
+        if radius <= multiple * first:
+            return mu, radius
+    return 0.0, math.inf
+
+
+def all_quadratic(problems: Sequence[Any]) -> bool:
+    """Return whether the curvature of all problems is constant."""
+    return all(getattr(problem, "quadratic", False) for problem in problems)

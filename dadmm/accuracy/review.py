@@ -1,0 +1,175 @@
+"""When a run in chosen coordinates stops: when its certificate holds.
+
+The nodes meet the stopping rule first, each for itself. Then sums over all nodes decide.
+If curvature varies, as in logistic regression, the coordinates are checked at a loose
+tolerance first, and changed if the Hessian is far from one. If the certificate does not
+hold, the run continues with a tighter tolerance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dadmm.accuracy.certificate import Certificate, all_quadratic, certify, is_exact
+from dadmm.accuracy.coordinates import Coordinates, spectrum
+from dadmm.admm.loop import Run
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Layout, Matrix, Vector
+
+LOOSE = 0.1  # tolerance at which coordinates are checked first
+FAR = 4.0  # eigenvalues of the Hessian beyond this, or below its inverse
+MOST_CHANGES = 8
+LEAST_TOLERANCE = 1e-11  # a tighter one is rounding
+SURE, LIKELY = 1e-9, -1e-2  # margins of a direction without minimum, over the largest
+CHANGES_BEFORE = 4  # changes of coordinates before a minimum is doubted
+
+
+class MetricReview:
+    """Decides whether a run stops, and changes its coordinates.
+
+    Parameters
+    ----------
+    problems : dict of int to Problem
+        In the coordinates of the user, by original number of the node.
+    coordinates : Coordinates
+    tolerance : float
+        What the certificate must reach.
+    """
+
+    def __init__(
+        self,
+        problems: Mapping[int, Any],
+        coordinates: Coordinates,
+        tolerance: float,
+    ) -> None:
+        self.problems, self.coordinates = problems, coordinates
+        self.tolerance = tolerance
+        first = next(iter(problems.values()))
+        self.layout: Layout = first.layout
+        self.verifies = not all_quadratic(list(problems.values()))
+        self.certificate: Certificate | None = None  # of the last review
+        self.centre: Vector = np.zeros(0)  # zbar of the last review
+        self.no_minimum = ""  # why there is none, in words
+        self._changes = 0
+        self._last = np.zeros(self.layout.size)  # solution at the last change
+
+    def problems_of(self, names: Sequence[int]) -> list[Problem]:
+        """Return the problems of these nodes in z."""
+        return [self.problems[i].within(self.coordinates.map) for i in names]
+
+    def points(self, theta: Matrix) -> Matrix:
+        """Return rows of z (n, k) in the coordinates of the user, (n, p)."""
+        first = next(iter(self.problems.values()))
+        found: Matrix = first.point(self.coordinates.map, theta)
+        return found
+
+    def adopt(self, run: Run) -> None:
+        """Use the saved coordinates, or save those of a new run."""
+        saved = run.state.coordinates
+        if not saved:
+            if self.verifies and run.stopping.rule.is_scaled:
+                run.work.tolerance[...] = max(LOOSE, self.tolerance)
+            self._save(run)
+            return
+        found = Coordinates(*(saved[name] for name in Coordinates._fields))
+        self._changes, self._last = int(saved["changes"]), saved["last"].copy()
+        if not np.array_equal(found.map, self.coordinates.map):
+            self.coordinates = found
+            run.local.adopt(self.problems_of(run.names.tolist()))
+
+    def _save(self, run: Run) -> None:
+        more = {"changes": np.array(self._changes), "last": self._last}
+        run.state.coordinates = self.coordinates._asdict() | more
+
+    def holds_at_start(self, run: Run) -> bool:
+        """Return whether the certificate holds before the first iteration."""
+        return self._certify(run, self._mean(run))
+
+    def __call__(self, t: int, run: Run) -> str:
+        """Return a reason to stop after iteration ``t``, or ""."""
+        if not run.stopping.rule.is_scaled:
+            return "converged"
+        centre = self._mean(run)
+        if self._has_no_minimum(run, centre):
+            return "no_minimum"
+        if self.verifies and self._changes < MOST_CHANGES:
+            rows = [problem.rows(centre) for problem in run.local.problems]  # type: ignore[attr-defined]
+            values, axes = spectrum(run.total, rows, run.topology.n_nodes)
+            if values.min() < 1.0 / FAR or values.max() > FAR:
+                self._change(t, run, centre, values, axes)
+                return ""
+        now = float(run.work.tolerance[0])
+        if now > self.tolerance and now >= LOOSE / 3.0**MOST_CHANGES and self.verifies:
+            run.stopping.reopen(self.tolerance)
+            return ""
+        if self._certify(run, centre):
+            return "converged"
+        assert self.certificate is not None
+        radius, limit = self.certificate.radius, self.certificate.limit
+        hopeless = self.certificate.open_directions and not np.isfinite(radius)
+        if hopeless or now <= LEAST_TOLERANCE or not self._is_exact:
+            return "converged"
+        ratio = 0.7 * limit / radius if np.isfinite(radius) else 0.1
+        tighter = now * min(1.0 / 3.0, max(ratio, 0.01))
+        run.stopping.reopen(max(tighter, LEAST_TOLERANCE))
+        return ""
+
+    def conclude(self, t: int, run: Run) -> Certificate | None:
+        """Return the certificate of the end of a run; None without subgradients."""
+        centre = self._mean(run)
+        known = self.certificate is not None and np.array_equal(centre, self.centre)
+        if not known and self._is_exact:
+            self._certify(run, centre)
+        self.centre = centre
+        return self.certificate if self._is_exact else None
+
+    @property
+    def _is_exact(self) -> bool:
+        return all(map(is_exact, self.problems.values()))
+
+    def _mean(self, run: Run) -> Vector:
+        total: Vector = run.total(list(run.state.theta))
+        return total / run.topology.n_nodes
+
+    def _certify(self, run: Run, centre: Vector) -> bool:
+        self.certificate = certify(run, centre, self.tolerance, self.coordinates)
+        self.centre = centre
+        return self.certificate.holds and self._is_exact
+
+    def _change(
+        self, t: int, run: Run, centre: Vector, values: Vector, axes: Matrix
+    ) -> None:
+        """Change the coordinates, and continue at a third of the tolerance."""
+        self.coordinates, there = self.coordinates.changed(values, axes)
+        back = axes / (np.vecdot(there.T, there.T) ** 0.5)
+        self._changes, self._last = self._changes + 1, self.points(centre[None])[0]
+        run.change_coordinates(t, self.problems_of(run.names.tolist()), there, back)
+        self._save(run)
+        now = float(run.work.tolerance[0])
+        run.stopping.reopen(max(now / 3.0, self.tolerance))
+
+    def _has_no_minimum(self, run: Run, centre: Vector) -> bool:
+        """Return whether the objective falls for ever along some direction."""
+        own = [self.problems[i] for i in run.names.tolist()]
+        if not all(hasattr(problem, "margins") for problem in own):
+            return False
+        point = self.points(centre[None])[0]
+
+        def margins(theta: Vector) -> tuple[float, float]:
+            found = np.array([problem.margins(theta) for problem in own]) * [1.0, -1.0]
+            least, largest = run.total(list(found), np.minimum).tolist()
+            return least, -largest
+
+        least, largest = margins(point)
+        if least > SURE * largest:
+            self.no_minimum = "the classes can be separated"
+            return True
+        if self._changes >= CHANGES_BEFORE:
+            least, largest = margins(point - self._last)
+            if largest > 0.0 and least > LIKELY * largest:
+                self.no_minimum = "the classes can most likely be separated"
+                return True
+        return False
