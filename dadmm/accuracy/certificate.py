@@ -107,7 +107,7 @@ def certify(
     """
     problems, n = run.local.problems, run.topology.n_nodes
     theta, gradients = run.state.theta, subgradients(run)
-    values = run.local.values_at(centre)
+    values = run.local.values_at(np.tile(centre, (len(theta), 1)))
     slack = values - run.work.objective - np.vecdot(gradients, centre - theta)
     sums = run.total(list(np.column_stack([gradients, values, slack])))
     objective, D = float(sums[-2]), max(float(sums[-1]), 0.0)

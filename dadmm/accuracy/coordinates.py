@@ -21,6 +21,7 @@ from dadmm.core.layout import Matrix, Vector
 
 MOST_COLUMNS = 300  # more than this, the factor costs more than it saves
 LEAST = 1e-12  # singular values below this multiple of the largest count as zero
+MOST_CHANGE = 100.0  # of an eigenvalue, in one change of coordinates
 OPEN = 1e-8  # smallest component of a coefficient in a dropped direction that counts
 
 Total = Callable[..., Any]  # `Run.total`: merge one value per node over all nodes
@@ -35,19 +36,26 @@ class Coordinates(NamedTuple):
     condition: Vector  # () largest over smallest singular value of the scaled columns
     n_open: Vector  # () directions that the data leave open
 
-    def changed(self, values: Vector, axes: Matrix) -> tuple[Coordinates, Matrix]:
-        """Return coordinates with a Hessian near one, given that in z; and z' of z.
+    def changed(
+        self, values: Vector, axes: Matrix
+    ) -> tuple[Coordinates, Matrix, Matrix]:
+        """Return coordinates with a Hessian near one, given the Hessian in these.
 
         Parameters
         ----------
         values, axes : ndarray of shape (k,) and (k, k)
             Eigenvalues and eigenvectors (columns) of the Hessian of the mean.
+
+        Returns
+        -------
+        coordinates : Coordinates
+        primal, dual : ndarray of shape (k, k)
+            Rows of z are multiplied by ``primal``, and gradients by ``dual``.
         """
-        root = np.sqrt(np.clip(values, 0.01, 100.0))
-        there = axes * root  # rows of z are multiplied by this
-        return self._replace(
-            map=self.map @ (axes / root), inverse=there.T @ self.inverse
-        ), there
+        root = np.sqrt(np.clip(values, 1.0 / MOST_CHANGE, MOST_CHANGE))
+        primal, dual = axes * root, axes / root
+        new = self._replace(map=self.map @ dual, inverse=primal.T @ self.inverse)
+        return new, primal, dual
 
 
 def supports(problem: Problem) -> bool:

@@ -8,7 +8,7 @@ hold, the run continues with a tighter tolerance.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,8 @@ class MetricReview:
     ) -> None:
         self.problems, self.coordinates = problems, coordinates
         self.tolerance = tolerance
+        self.within: dict[int, Problem] = {}  # the same problems in z
+        self._enter(coordinates)
         first = next(iter(problems.values()))
         self.layout: Layout = first.layout
         self.verifies = not all_quadratic(list(problems.values()))
@@ -56,9 +58,18 @@ class MetricReview:
         self._changes = 0
         self._last = np.zeros(self.layout.size)  # solution at the last change
 
-    def problems_of(self, names: Sequence[int]) -> list[Problem]:
-        """Return the problems of these nodes in z."""
-        return [self.problems[i].within(self.coordinates.map) for i in names]
+    def _enter(self, coordinates: Coordinates) -> None:
+        self.coordinates = coordinates
+        for i, problem in self.problems.items():
+            self.within[i] = problem.within(coordinates.map)
+
+    def starts(self, starts: Mapping[int, Vector]) -> dict[int, Vector]:
+        """Return starting parameters in z."""
+        return {i: self.coordinates.inverse @ start for i, start in starts.items()}
+
+    def duals(self, duals: Mapping[int, Vector]) -> dict[int, Vector]:
+        """Return sums of multipliers in z."""
+        return {i: own @ self.coordinates.map for i, own in duals.items()}
 
     def points(self, theta: Matrix) -> Matrix:
         """Return rows of z (n, k) in the coordinates of the user, (n, p)."""
@@ -77,8 +88,8 @@ class MetricReview:
         found = Coordinates(*(saved[name] for name in Coordinates._fields))
         self._changes, self._last = int(saved["changes"]), saved["last"].copy()
         if not np.array_equal(found.map, self.coordinates.map):
-            self.coordinates = found
-            run.local.adopt(self.problems_of(run.names.tolist()))
+            self._enter(found)
+            run.local.adopt([self.within[i] for i in run.names.tolist()])
 
     def _save(self, run: Run) -> None:
         more = {"changes": np.array(self._changes), "last": self._last}
@@ -102,7 +113,7 @@ class MetricReview:
                 self._change(t, run, centre, values, axes)
                 return ""
         now = float(run.work.tolerance[0])
-        if now > self.tolerance and now >= LOOSE / 3.0**MOST_CHANGES and self.verifies:
+        if now > self.tolerance:
             run.stopping.reopen(self.tolerance)
             return ""
         if self._certify(run, centre):
@@ -143,10 +154,11 @@ class MetricReview:
         self, t: int, run: Run, centre: Vector, values: Vector, axes: Matrix
     ) -> None:
         """Change the coordinates, and continue at a third of the tolerance."""
-        self.coordinates, there = self.coordinates.changed(values, axes)
-        back = axes / (np.vecdot(there.T, there.T) ** 0.5)
         self._changes, self._last = self._changes + 1, self.points(centre[None])[0]
-        run.change_coordinates(t, self.problems_of(run.names.tolist()), there, back)
+        coordinates, primal, dual = self.coordinates.changed(values, axes)
+        self._enter(coordinates)
+        problems = [self.within[i] for i in run.names.tolist()]
+        run.change_coordinates(t, problems, primal, dual)
         self._save(run)
         now = float(run.work.tolerance[0])
         run.stopping.reopen(max(now / 3.0, self.tolerance))

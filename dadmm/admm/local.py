@@ -107,16 +107,15 @@ class Local:
         if not math.isfinite(np.add.reduce(work.objective)):
             raise self._infinite(work.objective, t)
 
-    def values_at(self, point: np.ndarray) -> np.ndarray:
-        """Return f_i at one common point (size,), shape (n,)."""
+    def values_at(self, theta: np.ndarray) -> np.ndarray:
+        """Return f_i at a row of ``theta`` (n, size) each, shape (n,)."""
         values = np.empty(len(self.nodes))
         for block in self.blocks:
-            theta = np.broadcast_to(point, block.own.shape).copy()
-            stats = block.problem.expect(theta)
-            found = block.problem.objectives(theta[..., None, :], stats)
-            values[block.rows] = as_numbers(found, theta[..., :1].shape, "objectives")[
-                ..., 0
-            ]
+            rows = theta[block.rows]
+            stats = block.problem.expect(rows)
+            found = block.problem.objectives(rows[..., None, :], stats)
+            found = as_numbers(found, rows[..., :1].shape, "objectives")
+            values[block.rows] = found[..., 0]
         return values
 
     def _breakdown(self, block: Block, error: Exception) -> ProblemError:

@@ -222,7 +222,9 @@ class Run:
             The new multipliers are ``multipliers @ dual``; the inverse of ``primal.T``.
         """
         state, work, scheme = self.state, self.work, self.penalties.scheme
+        gradients = work.centre - state.theta  # over the weights
         state.theta = by_row(state.theta, primal)
+        work.centre[...] = state.theta + by_row(gradients, dual)
         state.anchors[...] = by_row(state.anchors, primal)
         state.multipliers[...] = by_row(state.multipliers, dual)
         work.shared[...] = state.theta

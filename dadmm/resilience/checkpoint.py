@@ -137,6 +137,14 @@ class Checkpoints:
         data = {"data": self.data[i]} if i in self.data else {}
         return place | self.identity | data
 
+    @property
+    def coordinates(self) -> Arrays | None:
+        """The coordinates of the run that is resumed, if it has any."""
+        for _, arrays in self._loaded.values():
+            found = State.from_arrays(arrays).coordinates
+            return found or None
+        return None
+
     def state(self, nodes: np.ndarray) -> State | None:
         """Return the state of these nodes that was read, once; None for a new run."""
         self._saved = monotonic()

@@ -14,7 +14,6 @@ from dadmm.admm.criteria_log import TRAIL, stride
 from dadmm.admm.rule import CRITERIA, Rule
 from dadmm.admm.stopping import GlobalStopping
 from dadmm.core.layout import Vector
-from dadmm.exchange.tree import TreeReduction
 from dadmm.penalty import Scheme
 from dadmm.resilience.runner import LocalRun
 
@@ -115,7 +114,6 @@ def find(
     local: LocalRun,
     factory: RunFactory,
     init: str,
-    tree: TreeReduction,
     iterations: int,
     converged: bool,
 ) -> Ending:
@@ -131,14 +129,14 @@ def find(
     else:
         worst, log = stopping.ending(heard, converged), stopping.log
     own = np.array([*worst, *log.trail])
-    whole = tree.reduce({i: own for i in run.nodes.tolist()}, _merge)
+    whole = run.total([own] * len(run.nodes), _merge)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing = stride(max(heard, 1))
     return Ending(
         rule=rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
-        part=None if part < 0 else run.layout.names[int(part)],
+        part=None if part < 0 or rule.is_scaled else run.layout.names[int(part)],
         node=None if joint else int(node),
         iteration=int(iteration),
         factor=factor,

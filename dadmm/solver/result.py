@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dadmm.accuracy.certificate import Certificate
+from dadmm.accuracy.review import MetricReview
 from dadmm.admm.build import RunFactory
-from dadmm.admm.certificate import Certificate, distance_bound
 from dadmm.admm.clock import PHASES
-from dadmm.admm.loop import Run
+from dadmm.admm.loop import Run, by_row
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.runner import LocalRun
 from dadmm.results.history import History, Recorder
 from dadmm.solver.ending import Ending, find
+from dadmm.solver.statement import conclude
 
 
 class Seconds(NamedTuple):
@@ -32,14 +33,22 @@ class Seconds(NamedTuple):
     observe: Vector  # records and callbacks
 
 
+class Residuals(NamedTuple):
+    """Lengths of the last iteration, in the coordinates of the run, each (n_nodes,)."""
+
+    disagreement: Vector  # root mean square distance from the neighbours, as received
+    residual: Vector  # length of the gradient of the node's Lagrangian
+    lag: Vector  # root mean square distance from the neighbours' copies of it
+
+
 @dataclass(frozen=True)
 class Result:
     """The result of a run; the same on every rank.
 
     With ``gather="root"`` or ``"none"``, ranks without the results of all nodes have
     arrays with one row, that of their node, or with a row for each of its edges. Their
-    sums, such as ``traffic.messages`` and ``certificate.gap``, are those of their node,
-    and ``traffic.edge_lost`` counts the payloads that were dropped on arrival here.
+    sums, such as ``traffic.messages``, are those of their node, and
+    ``traffic.edge_lost`` counts the payloads that were dropped on arrival here.
 
     Parameters
     ----------
@@ -56,9 +65,22 @@ class Result:
     reason : str
         Why the run ended, one of `dadmm.admm.stopping.REASONS`.
     iterations : int
-    certificate : Certificate
-        Numbers of the last iteration, for bounds and estimates of the distance from
-        the optimum.
+    status : {"certified", "stopped", "stationary", "not converged"}
+        "certified": the bound of ``certificate`` is within the tolerance. "stopped":
+        the stopping rule is met, but the error is not bounded. "stationary": the rule is
+        met, and the problem is not convex.
+    why : str
+        Why the result is not certified; "" if it is.
+    metric : {"full", "none"}
+        Whether the run chose its coordinates.
+    solution : ndarray of shape (size,)
+        The mean of the nodes' parameters; private parts are NaN.
+    objective : float
+        The sum of all f_i at ``solution``. A problem with an E-step has it at
+        ``solution``.
+    certificate : Certificate or None
+        A bound on the error of ``solution``; None if there is none.
+    residuals : Residuals
     ending : Ending
         The criterion that was met last, or was not met.
     traffic : Traffic
@@ -75,6 +97,8 @@ class Result:
         First node of this part of the graph, if failures disconnected it from the rest.
     comm : MPI.Comm, optional
         Communicator of the ranks that finished.
+    duals : ndarray of shape (n_nodes, shared_size)
+        Sums of the multipliers of each node, times 2; for ``warm_start``.
     """
 
     topology: Topology
@@ -84,7 +108,13 @@ class Result:
     objectives: Vector
     reason: str
     iterations: int
-    certificate: Certificate
+    status: str
+    why: str
+    metric: str
+    solution: Vector
+    objective: float
+    certificate: Certificate | None
+    residuals: Residuals
     ending: Ending
     traffic: Traffic
     seconds: Seconds
@@ -94,28 +124,12 @@ class Result:
     lost: tuple[int, ...] = ()
     component_root: int | None = None
     comm: Any = None
+    duals: Matrix = field(default_factory=lambda: np.empty((0, 0)), repr=False)
 
     @property
     def converged(self) -> bool:
-        """Whether the stopping rule ended the run."""
-        return self.reason == "converged"
-
-    def distance_bound(self, strong: float, smooth: float) -> float:
-        """Return a bound on every node's distance from the optimum of a convex sum.
-
-        Parameters
-        ----------
-        strong : float
-            Smallest curvature of the whole sum.
-        smooth : float
-            Largest curvature of any one f_i.
-        """
-        if len(self.theta) < self.topology.n_nodes:
-            raise ConfigError(
-                "the bound needs the certificates of all nodes, and this rank has that "
-                'of its own node only; pass gather="all", or "root" and ask rank 0'
-            )
-        return distance_bound(self.certificate, self.topology, strong, smooth)
+        """Whether the result is certified, or the stopping rule is met."""
+        return self.status != "not converged"
 
     def of(self, node: int) -> Vector:
         """Return the parameters (size,) of a node, by its number at the start."""
@@ -142,26 +156,29 @@ def collect(
     recorder: Recorder,
     before: Mapping[int, Vector],
     gather: str,
+    why: str,
 ) -> Result:
     """Return the result of all nodes that finished.
 
     ``before`` has the seconds (4,) of nodes in earlier sessions of the run. A rank that
-    ``gather`` leaves out returns the results of its own node.
+    ``gather`` leaves out returns the results of its own node. ``why`` is why the run has
+    no metric.
     """
     run, work = local.run, local.run.work
     exchange, topology = run.exchange, run.topology
-    size, phases = run.layout.size, len(PHASES)
-    tree = TreeReduction(topology, exchange.private_comm)
-    ending = find(local, factory, init, tree, iterations, reason == "converged")
+    phases = len(PHASES)
+    stated = conclude(run, iterations, reason, factory.rule.tolerance, why)
+    size, shared = stated.layout.size, stated.layout.shared_size
+    ending = find(local, factory, init, iterations, reason == "converged")
     earlier = np.zeros_like(run.seconds)
     if before:
         earlier[...] = [before.get(i, earlier[0]) for i in run.names.tolist()]
     own = np.column_stack(
-        [run.state.theta, work.objective, run.seconds, run.seconds - earlier,
-         work.disagreement, work.residual, run.gaps, work.lag]
+        [run.points, _duals(run), work.objective, run.seconds, run.seconds - earlier,
+         work.disagreement, work.residual, work.lag]
     )  # fmt: skip
     history = recorder.tables()
-    by_node, by_edge = [run.by_node(own), history[0]], [_edges(run, tree), history[1]]
+    by_node, by_edge = [run.by_node(own), history[0]], [_edges(run), history[1]]
     whole = len(run.nodes) == topology.n_nodes
     names = np.array(local.names)
     if not whole and gather != "none":
@@ -169,17 +186,24 @@ def collect(
     if not whole:
         names = names[run.nodes]
     (table, node_rows), (edges, edge_rows) = by_node, by_edge
-    measured = table[:, size + 1 :].T.copy()
+    theta, duals, measured = np.split(table, [size, size + shared], axis=1)
+    objectives, *measured = measured.T.copy()
     counts = edges[:, 1:].T.astype(np.int64)
     return Result(
         topology=topology,
-        layout=run.layout,
-        theta=table[:, :size].copy(),
+        layout=stated.layout,
+        theta=theta.copy(),
         eta=edges[:, 0].copy(),
-        objectives=table[:, size].copy(),
+        objectives=objectives,
         reason=reason,
         iterations=iterations,
-        certificate=Certificate(*measured[2 * phases :]),
+        status=stated.status,
+        why=stated.why,
+        metric=stated.metric,
+        solution=stated.solution,
+        objective=stated.objective,
+        certificate=stated.certificate,
+        residuals=Residuals(*measured[2 * phases :]),
         ending=ending,
         traffic=_traffic(counts, run, whole),
         seconds=Seconds(*measured[phases : 2 * phases]),
@@ -188,7 +212,16 @@ def collect(
         nodes=names,
         lost=tuple(local.lost),
         component_root=local.component_root,
+        duals=duals.copy(),
     )
+
+
+def _duals(run: Run) -> Matrix:
+    """Return twice the sum of each node's multipliers, in the user's coordinates."""
+    duals = 2.0 * run.work.multiplier
+    if isinstance(run.review, MetricReview):
+        return by_row(duals, run.review.coordinates.inverse)
+    return duals
 
 
 def _gathered(
@@ -214,7 +247,7 @@ def _gathered(
     return True, found[: len(by_node)], found[len(by_node) :]
 
 
-def _edges(run: Run, tree: TreeReduction) -> Matrix:
+def _edges(run: Run) -> Matrix:
     """Return penalties and traffic of the edges of this process, (E, 7)."""
     state, table = run.state, np.zeros((7, len(run.arcs))).T  # columns are contiguous
     table[:, 0] = run.by_edge(state.penalty["eta"])
@@ -222,7 +255,7 @@ def _edges(run: Run, tree: TreeReduction) -> Matrix:
     for column, name in ((3, "silent"), (4, "lost")):
         if name in state.sending:
             table[:, column] = run.by_edge(state.sending[name])
-    table[:, 5:] = tree.sent[run.by_edge(run.arcs)]
+    table[:, 5:] = run.tree.sent[run.by_edge(run.arcs)]
     return table
 
 

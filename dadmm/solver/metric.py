@@ -1,0 +1,85 @@
+"""The choice of coordinates before a run, by sums over the network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dadmm import penalty
+from dadmm.accuracy.coordinates import MOST_COLUMNS, Coordinates, merged, supports
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Vector
+from dadmm.exchange.tree import TreeReduction
+from dadmm.graphs.topology import Topology
+from dadmm.penalty import Scheme
+from dadmm.solver.statement import NO_SUMS
+
+
+def choose(
+    metric: str | None, scheme: Scheme, hosted: Mapping[int, Problem]
+) -> str:
+    """Return why a run has no metric; "" if it may have one.
+
+    The answer is the same on all ranks.
+    """
+    if metric == "none":
+        return NO_SUMS
+    if metric == "full":
+        return ""
+    if not isinstance(scheme, penalty.Auto):
+        return f"the scheme {penalty.name_of(scheme)} runs in the units of the data"
+    size = next(iter(hosted.values())).layout.size
+    if size > MOST_COLUMNS:
+        return f"there are {size} parameters, more than {MOST_COLUMNS}"
+    return ""
+
+
+def measure(
+    hosted: Mapping[int, Problem],
+    starts: Mapping[int, Vector],
+    topology: Topology,
+    comm: Any,
+    saved: Mapping[str, np.ndarray] | None,
+) -> tuple[Coordinates | None, str, np.ndarray | None]:
+    """Return coordinates, why there are none, and what was sent by edge.
+
+    Parameters
+    ----------
+    hosted, starts : dict
+        Problems and starting parameters of this process, by node.
+    topology : Topology
+    comm : MPI.Comm, optional
+    saved : dict, optional
+        The coordinates of a run that is resumed.
+    """
+    if saved:
+        found = Coordinates(*(saved[name] for name in Coordinates._fields))
+        return found, "", None
+    private = None
+    if comm is not None:
+        from dadmm.exchange.collectives import wait_sleeping
+
+        private, request = comm.Idup()
+        wait_sleeping(request)
+    tree = TreeReduction(topology, private)
+
+    def total(rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
+        return tree.reduce(dict(zip(hosted, rows, strict=True)), merge, finish)
+
+    lacking = [
+        f"the problem {type(problem).__name__} has no methods rows and within"
+        for problem in hosted.values()
+        if not supports(problem)
+    ]
+    able = total([np.array([float(not lacking)])] * len(hosted), np.minimum)
+    coordinates, why = None, ""
+    if able[0]:
+        order = [starts[i] for i in hosted]
+        coordinates = merged(total, list(hosted.values()), order, topology.n_nodes)
+    else:
+        why = lacking[0] if lacking else "a problem has no methods rows and within"
+    if private is not None:
+        private.Free()
+    return coordinates, why, tree.sent

@@ -1,0 +1,103 @@
+"""What can be said about the result of a run: its status, and a bound on its error."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.accuracy.certificate import Certificate, certify, is_exact
+from dadmm.accuracy.review import MetricReview
+from dadmm.admm.local import BREAKDOWNS
+from dadmm.admm.loop import Run
+from dadmm.core.layout import Layout, Matrix, Vector
+
+STATUSES = ("certified", "stopped", "stationary", "not converged")
+
+
+class Statement(NamedTuple):
+    """The part of a result that holds for all nodes together."""
+
+    layout: Layout  # of the coordinates of the user
+    status: str  # one of `STATUSES`
+    why: str  # why the result is not certified; "" if it is
+    metric: str  # "full" or "none"
+    solution: Vector  # (size,) the mean over the nodes; private parts are NaN
+    objective: float  # sum of all f_i at the solution; NaN if it cannot be evaluated
+    certificate: Certificate | None
+
+
+def conclude(run: Run, iterations: int, reason: str, tolerance: float, why: str) -> Any:
+    """Return the statement about a run that has ended.
+
+    Parameters
+    ----------
+    run : Run
+    iterations : int
+    reason : str
+        Why the run ended.
+    tolerance : float
+    why : str
+        Why the run has no metric; "" if it has one.
+    """
+    review = run.review
+    problems: Any = run.local.problems
+    if isinstance(review, MetricReview):
+        certificate = review.conclude(iterations, run)
+        solution = review.points(review.centre[None])[0]
+        layout, metric = review.layout, "full"
+        if certificate is None:
+            why = "the proximal step of the problem is not known to be exact"
+    else:
+        layout, metric, certificate = run.layout, "none", None
+        total: Vector = run.total(list(layout.shared(run.state.theta)))
+        centre = total / run.topology.n_nodes
+        solution = layout.whole(centre, np.full(layout.size, np.nan))
+        exact = all(map(is_exact, problems)) and layout.size == layout.shared_size
+        if exact and why != NO_SUMS:
+            certificate = certify(run, centre, tolerance, None)
+    if certificate is not None:
+        objective = certificate.objective
+    else:
+        objective = _objective(run, review.centre if review else solution)
+    status = _status(run, reason, certificate)
+    if status == "certified":
+        why = ""
+    elif certificate is not None and metric == "full":
+        why = _why_not(certificate, review)
+    return Statement(layout, status, why, metric, solution, objective, certificate)
+
+
+NO_SUMS = 'metric = "none"'  # no derivative leaves a node
+
+
+def _status(run: Run, reason: str, certificate: Certificate | None) -> str:
+    if certificate is not None and certificate.holds and reason != "no_minimum":
+        return "certified"
+    if reason != "converged":
+        return "not converged"
+    convex = all(getattr(p, "convex", False) for p in run.local.problems)
+    return "stopped" if convex else "stationary"
+
+
+def _why_not(certificate: Certificate, review: Any) -> str:
+    """Return why a certificate does not hold."""
+    if review.no_minimum:
+        return str(review.no_minimum)
+    if certificate.open_directions and not np.isfinite(certificate.radius):
+        return (
+            f"the data leave {certificate.open_directions} directions open, and the "
+            "curvature of the objective gives no bound there"
+        )
+    return "the bound on the error is not within the tolerance"
+
+
+def _objective(run: Run, centre: Matrix) -> float:
+    """Return the sum of all f_i at the mean; private parts are those of each node."""
+    layout, theta = run.layout, run.state.theta
+    shared = np.tile(layout.shared(centre), (len(theta), 1))
+    try:
+        values = run.local.values_at(layout.whole(shared, theta))
+    except BREAKDOWNS:
+        values = np.full(len(theta), np.nan)
+    return float(run.total([np.array([value]) for value in values])[0])
