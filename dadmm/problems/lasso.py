@@ -14,6 +14,7 @@ import math
 
 import numpy as np
 
+from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.checks import checked_number
@@ -22,6 +23,7 @@ from dadmm.problems.linear import LinearProblem, design
 
 MAX_ROUNDS = 20
 ROUNDING = 1e-14  # of a gradient, relative to its terms
+SNAP = 1e-13  # of a coefficient T z, relative to its terms
 
 
 class ElasticNet(LinearProblem):
@@ -38,6 +40,8 @@ class ElasticNet(LinearProblem):
         Share of the absolute values in the penalty, from 0 to 1.
     """
 
+    quadratic = True
+
     @with_one_blas_thread
     def __init__(
         self,
@@ -50,22 +54,43 @@ class ElasticNet(LinearProblem):
     ) -> None:
         self.alpha = checked_number("alpha", alpha)
         self.l1_ratio = checked_number("l1_ratio", l1_ratio, most=1.0)
-        given = design(self, X, y, fit_intercept).compressed()
-        rows, y, self.layout, penalised = given
+        given = design(self, X, y, fit_intercept)
         l1, l2 = self.alpha * self.l1_ratio, self.alpha * (1.0 - self.l1_ratio)
-        self._smooth = LeastSquares.of(given, l2)
-        self._eye = np.eye(rows.shape[1])
-        self._gram, self._moment = rows.T @ rows + np.diag(l2 * penalised), y @ rows
-        self._l1 = l1 * penalised  # (p,)
+        self.layout, self._smooth = given.layout, LeastSquares.of(given, l2)
+        rows, target = self._smooth.equations
+        self._gram, self._moment = rows.T @ rows, target @ rows
+        self._eye = np.eye(len(self._gram))
+        self._l1 = l1 * given.penalised  # (p,)
+        self.needs_inverse = l1 > 0.0
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (r, p) with F'F the Hessian of f without absolute values."""
+        return self._smooth.rows(theta, radius)
+
+    def within(self, T: Matrix) -> LinearProblem:
+        """Return f as a problem in z (k,), where theta = T z and T is (p, k).
+
+        With absolute values, T must be square and invertible.
+        """
+        smooth = self._smooth.within(T)
+        return _Transformed(self, smooth, T) if self.needs_inverse else smooth
+
+    def point(self, T: Matrix, z: Vector) -> Vector:
+        """Return theta = T z, shape (..., p), where zeros of ``coef`` are exact.
+
+        A coefficient is zero if it is no more than the rounding of its sum.
+        """
+        theta = super().point(T, z)
+        terms = super().point(np.abs(T), np.abs(z))
+        theta[(np.abs(theta) <= SNAP * terms) & (self._l1 > 0.0)] = 0.0
+        return theta
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
-        if not self._l1.any():
+        if not self.needs_inverse:
             return self._smooth.prox(theta, None, centre, weight)
         gram = self._gram + weight * self._eye
-        pull = self._moment + weight * centre
-        found = _iterate_signs(gram, pull, self._l1, theta)
-        return _active_set(gram, pull, self._l1, theta) if found is None else found
+        return _minimise(gram, self._moment + weight * centre, self._l1, theta)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
@@ -86,10 +111,57 @@ class Lasso(ElasticNet):
         super().__init__(X, y, alpha, 1.0, fit_intercept=fit_intercept)
 
 
+class _Transformed(LinearProblem):
+    """An elastic net as a function of z, where theta = T z.
+
+    Its proximal step is solved for theta, whose entries have signs. There the proximal
+    term is ``weight/2 |T^-1 theta - centre|^2``. Entries of theta are in units of the
+    rows of T, so no sign or linear system depends on the units of the data.
+    """
+
+    quadratic = True
+
+    def __init__(self, original: ElasticNet, smooth: LeastSquares, T: Matrix) -> None:
+        if T.shape[0] != T.shape[1]:
+            raise ProblemError(
+                f"{type(original).__name__} needs a square matrix T, got {T.shape}; "
+                "absolute values have no exact step in fewer coordinates"
+            )
+        self.layout, self._original, self._smooth = smooth.layout, original, smooth
+        self._T, self._l1 = T, original._l1
+        self._units = np.sqrt(np.vecdot(T, T))  # (p,)
+        self._inverse = np.linalg.inv(T / self._units[:, None])  # (p, p) theta to z
+        rows, target = original._smooth.equations
+        rows = rows * self._units
+        self._gram, self._moment = rows.T @ rows, target @ rows
+        self._metric = self._inverse.T @ self._inverse
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        return self._smooth.rows(theta, radius)
+
+    def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
+        """Return the argmin of ``f(z) + weight/2 |z - centre|^2``, shape (p,)."""
+        gram = self._gram + weight * self._metric
+        pull = self._moment + weight * (centre @ self._inverse)
+        start = self._original.point(self._T, theta) / self._units
+        return self._inverse @ _minimise(gram, pull, self._units * self._l1, start)
+
+    def objectives(self, thetas: Matrix, stats: None) -> Vector:
+        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
+        points = self._original.point(self._T, thetas)
+        return self._smooth.objectives(thetas, None) + np.abs(points) @ self._l1
+
+
+def _minimise(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
+    """Return the argmin of ``1/2 x' gram x - pull' x + l1' |x|``."""
+    found = _iterate_signs(gram, pull, l1, theta)
+    return _active_set(gram, pull, l1, theta) if found is None else found
+
+
 def _iterate_signs(
     gram: Matrix, pull: Vector, l1: Vector, theta: Vector
 ) -> Vector | None:
-    """Return the argmin of ``1/2 x' gram x - pull' x + l1' |x|``, or None.
+    """Return the argmin of `_minimise`, or None.
 
     Notes
     -----

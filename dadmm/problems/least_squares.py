@@ -75,6 +75,11 @@ class LeastSquares(LinearProblem):
         self._floor = np.array([floor])  # (..., 1)
 
     @property
+    def equations(self) -> tuple[Matrix, Vector]:
+        """Rows (r, p) and targets (r,), at most p + 1, with this sum of squares."""
+        return self._rows, self._target
+
+    @property
     def kind(self) -> Layout:
         """What problems must have in common to be stacked; not the number of rows."""
         return self.layout

@@ -32,7 +32,8 @@ class Design(NamedTuple):
 
     def penalty_rows(self, alpha: float) -> Matrix:
         """Return rows F (r, p) with ``|F theta|^2 = alpha |coef|^2``."""
-        return np.sqrt(alpha) * np.diag(self.penalised)[self.penalised * alpha > 0.0]
+        kept = self.penalised * alpha > 0.0
+        return np.asarray(np.sqrt(alpha) * np.diag(self.penalised)[kept])
 
     @classmethod
     def of_z(cls, rows: Matrix, y: Vector) -> Design:
