@@ -21,8 +21,9 @@ from dadmm.problems.checks import checked_number
 from dadmm.problems.least_squares import LeastSquares
 from dadmm.problems.linear import LinearProblem, design
 
-MAX_ROUNDS = 20
+MAX_ROUNDS, MAX_REFINEMENTS = 20, 8
 ROUNDING = 1e-14  # of a gradient, relative to its terms
+EPS = float(np.finfo(float).eps)
 SNAP = 1e-13  # of a coefficient T z, relative to its terms
 
 
@@ -114,9 +115,10 @@ class Lasso(ElasticNet):
 class _Transformed(LinearProblem):
     """An elastic net as a function of z, where theta = T z.
 
-    Its proximal step is solved for theta, whose entries have signs. There the proximal
-    term is ``weight/2 |T^-1 theta - centre|^2``. Entries of theta are in units of the
-    rows of T, so no sign or linear system depends on the units of the data.
+    Its proximal step finds the signs of theta. There the proximal term is
+    ``weight/2 |T^-1 theta - centre|^2``. Entries of theta are in units of the rows of
+    T, so no sign and no linear system depends on the units of the data. Given the
+    signs, the step is refined in z.
     """
 
     quadratic = True
@@ -125,37 +127,78 @@ class _Transformed(LinearProblem):
         if T.shape[0] != T.shape[1]:
             raise ProblemError(
                 f"{type(original).__name__} needs a square matrix T, got {T.shape}; "
-                "absolute values have no exact step in fewer coordinates"
+                "with absolute values, theta = T z must have an inverse"
             )
         self.layout, self._original, self._smooth = smooth.layout, original, smooth
-        self._T, self._l1 = T, original._l1
-        self._units = np.sqrt(np.vecdot(T, T))  # (p,)
-        self._inverse = np.linalg.inv(T / self._units[:, None])  # (p, p) theta to z
+        units = np.sqrt(np.vecdot(T, T))
+        self._T, self._units, self._forward = T, units, T / units[:, None]
+        self._inverse = np.linalg.inv(self._forward)
+        self._l1 = original._l1 * units
         rows, target = original._smooth.equations
-        rows = rows * self._units
+        rows = rows * units
         self._gram, self._moment = rows.T @ rows, target @ rows
         self._metric = self._inverse.T @ self._inverse
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (r, p) with F'F the Hessian of f without absolute values."""
         return self._smooth.rows(theta, radius)
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(z) + weight/2 |z - centre|^2``, shape (p,)."""
         gram = self._gram + weight * self._metric
+        # a change below rounding makes a singular system solvable
+        gram += np.diag(2.0 * EPS * len(gram) ** 2 * gram.diagonal())
         pull = self._moment + weight * (centre @ self._inverse)
         start = self._original.point(self._T, theta) / self._units
-        return self._inverse @ _minimise(gram, pull, self._units * self._l1, start)
+        found = _minimise(gram, pull, self._l1, start)
+        return self._refined(found, gram, centre, weight)
+
+    def _refined(
+        self, found: Vector, gram: Matrix, centre: Vector, weight: float
+    ) -> Vector:
+        """Return z of a minimum in theta, its error reduced to rounding.
+
+        The residual is computed in z, where the problem is well conditioned.
+        """
+        rows, target = self._smooth.equations
+        inside = (found != 0.0) | (self._l1 == 0.0)
+        into, out = self._inverse[:, inside], self._inverse[:, ~inside]
+        inner, zeros = gram[inside][:, inside], self._forward[~inside]
+        force = (self._l1 * np.sign(found))[inside]
+        unit = np.sqrt(inner.diagonal())
+        best, least, z = found, math.inf, self._inverse @ found
+        for _ in range(MAX_REFINEMENTS):
+            z = z - out @ (zeros @ z)
+            downhill = (target - rows @ z) @ rows + weight * (centre - z)
+            slack = downhill @ into - force
+            error, before = np.abs(slack / unit).max(initial=0.0), least
+            if error < least:
+                best, least = z, error
+            if error > 0.5 * before:
+                break
+            try:
+                z = z + into @ np.linalg.solve(inner, slack)
+            except np.linalg.LinAlgError:
+                break
+        return best
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         points = self._original.point(self._T, thetas)
-        return self._smooth.objectives(thetas, None) + np.abs(points) @ self._l1
+        absolute = np.abs(points) @ self._original._l1
+        return self._smooth.objectives(thetas, None) + absolute
 
 
 def _minimise(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
-    """Return the argmin of ``1/2 x' gram x - pull' x + l1' |x|``."""
-    found = _iterate_signs(gram, pull, l1, theta)
-    return _active_set(gram, pull, l1, theta) if found is None else found
+    """Return the argmin of ``1/2 x' gram x - pull' x + l1' |x|``.
+
+    It is solved in units in which the diagonal of ``gram`` is one.
+    """
+    unit = np.sqrt(gram.diagonal())
+    unit = 1.0 / np.where(unit > 0.0, unit, 1.0)
+    scaled = gram * unit * unit[:, None], pull * unit, l1 * unit, theta / unit
+    found = _iterate_signs(*scaled)
+    return unit * (_active_set(*scaled) if found is None else found)
 
 
 def _iterate_signs(
