@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.checks import checked_number
-from dadmm.problems.linear import LinearProblem, design
+from dadmm.problems.linear import Design, LinearProblem, design
 
 MAX_STEPS = 100
 TOLERANCE = 1e-14  # of the gradient, relative to its terms
@@ -57,24 +57,53 @@ class Huber(LinearProblem):
         *,
         fit_intercept: bool = True,
     ) -> None:
-        self._X, self._y, self.layout, penalised = design(self, X, y, fit_intercept)
+        given = design(self, X, y, fit_intercept)
         self.delta = checked_number("delta", delta, positive=True)
         self.alpha = checked_number("alpha", alpha)
-        self._penalty = self.alpha * penalised
+        self._prepare(given, given.penalty_rows(self.alpha))
+
+    def _prepare(self, given: Design, held: Matrix) -> None:
+        self._X, self._y, self.layout, _ = given
+        self._held, self._penalty = held, held.T @ held  # (r, p) and (p, p)
+        self._least = max(float(np.linalg.eigvalsh(self._penalty)[0]), 0.0)
         self._eye = np.eye(self.layout.size)
         self._lengths = np.sqrt(np.vecdot(self._X, self._X))
         # the rounding error of a gradient, from that of the misfits, is EPS of these
-        self._terms = self._lengths @ np.abs(self._y), self._lengths @ self._lengths
+        bend = self._lengths @ self._lengths + self._penalty.trace()
+        self._terms = self._lengths @ np.abs(self._y), bend
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (r, p) with F'F at most the Hessian within a positive radius.
+
+        Only rows that stay within delta count. With radius 0, a row beyond delta counts
+        with ``delta / error``, as in reweighted least squares.
+        """
+        errors = np.abs(self._X @ theta - self._y)
+        if radius > 0.0:
+            kept = self._X[errors + self._lengths * radius <= self.delta]
+        else:
+            share = self.delta / np.maximum(errors, self.delta)
+            kept = np.sqrt(share)[:, None] * self._X
+        return np.vstack([kept, self._held])
+
+    @with_one_blas_thread
+    def within(self, T: Matrix) -> Huber:
+        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
+        found = object.__new__(Huber)
+        found.delta, found.alpha = self.delta, self.alpha
+        found._prepare(Design.of_z(self._X @ T, self._y), self._held @ T)
+        return found
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
-        here, stiffness = theta.copy(), self._penalty + weight
+        here, stiffness = theta.copy(), self._penalty + weight * self._eye
+        least = self._least + weight
         model, weighted_centre = self._evaluate(here, centre, weight), weight * centre
         kept = 0  # steps in a row that changed no side; the second reduces rounding
         for _ in range(MAX_STEPS):
             if kept == 2 or self._converged(here, model, weighted_centre):
                 break
-            step, whole = self._step(model, stiffness)
+            step, whole = self._step(model, stiffness, least)
             new = self._evaluate(here + step, centre, weight)
             if not whole or new.gradient @ step > 0.0:
                 step *= self._length(model, step, stiffness)
@@ -91,21 +120,26 @@ class Huber(LinearProblem):
         errors = np.abs(thetas @ self._X.T - self._y)
         counted = np.minimum(errors, self.delta)
         losses = np.vecdot(counted, errors - 0.5 * counted)
-        return np.asarray(losses + 0.5 * np.vecdot(self._penalty * thetas, thetas))
+        return np.asarray(losses + 0.5 * np.vecdot(thetas @ self._penalty, thetas))
 
     def _evaluate(self, here: Vector, centre: Vector, weight: float) -> LocalModel:
         misfit = self._X @ here - self._y
         force = np.clip(misfit, -self.delta, self.delta)
-        pull = self._penalty * here + weight * (here - centre)
+        pull = self._penalty @ here + weight * (here - centre)
         return LocalModel(misfit, force, force == misfit, pull, force @ self._X + pull)
 
-    def _step(self, model: LocalModel, stiffness: Vector) -> tuple[Vector, bool]:
-        """Return a descent step, and whether it ends at the minimum of the parabola."""
+    def _step(
+        self, model: LocalModel, stiffness: Matrix, least: float
+    ) -> tuple[Vector, bool]:
+        """Return a descent step, and whether it ends at the minimum of the parabola.
+
+        ``least`` is the smallest eigenvalue of ``stiffness``.
+        """
         rows = self._X[model.inside]
         hessian = rows.T @ rows
         trace = float(hessian.trace())
-        hessian += stiffness * self._eye
-        if stiffness.min() > EPS * len(hessian) * trace:
+        hessian += stiffness
+        if least > EPS * len(hessian) * trace:
             return np.asarray(-np.linalg.solve(hessian, model.gradient)), True
         values, axes = np.linalg.eigh(hessian)
         slopes = model.gradient @ axes
@@ -116,7 +150,7 @@ class Huber(LinearProblem):
         slopes[~flat] /= values[~flat]
         return -axes[:, ~flat] @ slopes[~flat], True
 
-    def _length(self, model: LocalModel, step: Vector, stiffness: Vector) -> float:
+    def _length(self, model: LocalModel, step: Vector, stiffness: Matrix) -> float:
         """Return the multiple of a step that minimises f along it.
 
         The slope along the step is piecewise linear. Its corners are where a row comes
@@ -132,7 +166,7 @@ class Huber(LinearProblem):
         order = np.argsort(corners, kind="stable")
         corners = np.concatenate([[0.0], corners[order]])
         changes = np.concatenate([bend, -bend])[order]
-        bends = np.concatenate([[0.0], changes.cumsum()]) + (stiffness * step) @ step
+        bends = np.concatenate([[0.0], changes.cumsum()]) + (stiffness @ step) @ step
         rises = np.concatenate([[0.0], (bends[:-1] * np.diff(corners)).cumsum()])
         slopes = model.gradient @ step + rises
         last = max(int(np.searchsorted(slopes, 0.0)) - 1, 0)

@@ -14,14 +14,17 @@ import math
 
 import numpy as np
 
+from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.checks import checked_number
 from dadmm.problems.least_squares import LeastSquares
 from dadmm.problems.linear import LinearProblem, design
 
-MAX_ROUNDS = 20
+MAX_ROUNDS, MAX_REFINEMENTS = 20, 8
 ROUNDING = 1e-14  # of a gradient, relative to its terms
+EPS = float(np.finfo(float).eps)
+SNAP = 1e-13  # of a coefficient T z, relative to its terms
 
 
 class ElasticNet(LinearProblem):
@@ -38,6 +41,8 @@ class ElasticNet(LinearProblem):
         Share of the absolute values in the penalty, from 0 to 1.
     """
 
+    quadratic = True
+
     @with_one_blas_thread
     def __init__(
         self,
@@ -50,22 +55,43 @@ class ElasticNet(LinearProblem):
     ) -> None:
         self.alpha = checked_number("alpha", alpha)
         self.l1_ratio = checked_number("l1_ratio", l1_ratio, most=1.0)
-        given = design(self, X, y, fit_intercept).compressed()
-        rows, y, self.layout, penalised = given
+        given = design(self, X, y, fit_intercept)
         l1, l2 = self.alpha * self.l1_ratio, self.alpha * (1.0 - self.l1_ratio)
-        self._smooth = LeastSquares.of(given, l2)
-        self._eye = np.eye(rows.shape[1])
-        self._gram, self._moment = rows.T @ rows + np.diag(l2 * penalised), y @ rows
-        self._l1 = l1 * penalised  # (p,)
+        self.layout, self._smooth = given.layout, LeastSquares.of(given, l2)
+        rows, target = self._smooth.equations
+        self._gram, self._moment = rows.T @ rows, target @ rows
+        self._eye = np.eye(len(self._gram))
+        self._l1 = l1 * given.penalised  # (p,)
+        self.needs_inverse = l1 > 0.0
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (r, p) with F'F the Hessian of f without absolute values."""
+        return self._smooth.rows(theta, radius)
+
+    def within(self, T: Matrix) -> LinearProblem:
+        """Return f as a problem in z (k,), where theta = T z and T is (p, k).
+
+        With absolute values, T must be square and invertible.
+        """
+        smooth = self._smooth.within(T)
+        return _Transformed(self, smooth, T) if self.needs_inverse else smooth
+
+    def point(self, T: Matrix, z: Vector) -> Vector:
+        """Return theta = T z, shape (..., p), where zeros of ``coef`` are exact.
+
+        A coefficient is zero if it is no more than the rounding of its sum.
+        """
+        theta = super().point(T, z)
+        terms = super().point(np.abs(T), np.abs(z))
+        theta[(np.abs(theta) <= SNAP * terms) & (self._l1 > 0.0)] = 0.0
+        return theta
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
-        if not self._l1.any():
+        if not self.needs_inverse:
             return self._smooth.prox(theta, None, centre, weight)
         gram = self._gram + weight * self._eye
-        pull = self._moment + weight * centre
-        found = _iterate_signs(gram, pull, self._l1, theta)
-        return _active_set(gram, pull, self._l1, theta) if found is None else found
+        return _minimise(gram, self._moment + weight * centre, self._l1, theta)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
@@ -86,10 +112,99 @@ class Lasso(ElasticNet):
         super().__init__(X, y, alpha, 1.0, fit_intercept=fit_intercept)
 
 
+class _Transformed(LinearProblem):
+    """An elastic net as a function of z, where theta = T z.
+
+    Its proximal step finds the signs of theta. There the proximal term is
+    ``weight/2 |T^-1 theta - centre|^2``. Entries of theta are in units of the rows of
+    T, so no sign and no linear system depends on the units of the data. Given the
+    signs, the step is refined in z.
+    """
+
+    quadratic = True
+
+    def __init__(self, original: ElasticNet, smooth: LeastSquares, T: Matrix) -> None:
+        if T.shape[0] != T.shape[1]:
+            raise ProblemError(
+                f"{type(original).__name__} needs a square matrix T, got {T.shape}; "
+                "with absolute values, theta = T z must have an inverse"
+            )
+        self.layout, self._original, self._smooth = smooth.layout, original, smooth
+        units = np.sqrt(np.vecdot(T, T))
+        self._T, self._units, self._forward = T, units, T / units[:, None]
+        self._inverse = np.linalg.inv(self._forward)
+        self._l1 = original._l1 * units
+        rows, target = original._smooth.equations
+        rows = rows * units
+        self._gram, self._moment = rows.T @ rows, target @ rows
+        self._metric = self._inverse.T @ self._inverse
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (r, p) with F'F the Hessian of f without absolute values."""
+        return self._smooth.rows(theta, radius)
+
+    def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
+        """Return the argmin of ``f(z) + weight/2 |z - centre|^2``, shape (p,)."""
+        gram = self._gram + weight * self._metric
+        # a change below rounding makes a singular system solvable
+        gram += np.diag(2.0 * EPS * len(gram) ** 2 * gram.diagonal())
+        pull = self._moment + weight * (centre @ self._inverse)
+        start = self._original.point(self._T, theta) / self._units
+        found = _minimise(gram, pull, self._l1, start)
+        return self._refined(found, gram, centre, weight)
+
+    def _refined(
+        self, found: Vector, gram: Matrix, centre: Vector, weight: float
+    ) -> Vector:
+        """Return z of a minimum in theta, its error reduced to rounding.
+
+        The residual is computed in z, where the problem is well conditioned.
+        """
+        rows, target = self._smooth.equations
+        inside = (found != 0.0) | (self._l1 == 0.0)
+        into, out = self._inverse[:, inside], self._inverse[:, ~inside]
+        inner, zeros = gram[inside][:, inside], self._forward[~inside]
+        force = (self._l1 * np.sign(found))[inside]
+        unit = np.sqrt(inner.diagonal())
+        best, least, z = found, math.inf, self._inverse @ found
+        for _ in range(MAX_REFINEMENTS):
+            z = z - out @ (zeros @ z)
+            downhill = (target - rows @ z) @ rows + weight * (centre - z)
+            slack = downhill @ into - force
+            error, before = np.abs(slack / unit).max(initial=0.0), least
+            if error < least:
+                best, least = z, error
+            if error > 0.5 * before:
+                break
+            try:
+                z = z + into @ np.linalg.solve(inner, slack)
+            except np.linalg.LinAlgError:
+                break
+        return best
+
+    def objectives(self, thetas: Matrix, stats: None) -> Vector:
+        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
+        points = self._original.point(self._T, thetas)
+        absolute = np.abs(points) @ self._original._l1
+        return self._smooth.objectives(thetas, None) + absolute
+
+
+def _minimise(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:
+    """Return the argmin of ``1/2 x' gram x - pull' x + l1' |x|``.
+
+    It is solved in units in which the diagonal of ``gram`` is one.
+    """
+    unit = np.sqrt(gram.diagonal())
+    unit = 1.0 / np.where(unit > 0.0, unit, 1.0)
+    scaled = gram * unit * unit[:, None], pull * unit, l1 * unit, theta / unit
+    found = _iterate_signs(*scaled)
+    return unit * (_active_set(*scaled) if found is None else found)
+
+
 def _iterate_signs(
     gram: Matrix, pull: Vector, l1: Vector, theta: Vector
 ) -> Vector | None:
-    """Return the argmin of ``1/2 x' gram x - pull' x + l1' |x|``, or None.
+    """Return the argmin of `_minimise`, or None.
 
     Notes
     -----

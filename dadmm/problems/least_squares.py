@@ -38,25 +38,26 @@ class LeastSquares(LinearProblem):
         holds ``coef`` only.
     """
 
+    quadratic = True
+
     @with_one_blas_thread
     def __init__(self, X: Matrix, y: Vector, *, fit_intercept: bool = True) -> None:
-        self._prepare(design(self, X, y, fit_intercept), 0.0)
+        self._prepare(design(self, X, y, fit_intercept))
 
     @classmethod
-    def of(cls, given: Design, alpha: float) -> Self:
+    def of(cls, given: Design, alpha: float = 0.0) -> Self:
         """Return the problem of a design, plus ``alpha/2 |coef|^2``."""
         problem = object.__new__(cls)
         problem._prepare(given, alpha)
         return problem
 
-    def _prepare(self, given: Design, alpha: float) -> None:
-        self.layout = given.layout
+    def _prepare(self, given: Design, alpha: float = 0.0) -> None:
         n, p = given.rows.shape
-        rows, target, *_ = given.compressed()
-        if alpha:
-            held = np.diag(np.sqrt(alpha) * given.penalised)
-            rows = np.vstack([rows, held[given.penalised > 0.0]])
-            target = np.append(target, np.zeros(len(rows) - len(target)))
+        held = given.penalty_rows(alpha)
+        rows = np.vstack([given.rows, held])
+        target = np.append(given.y, np.zeros(len(held)))
+        rows, target, *_ = given._replace(rows=rows, y=target).compressed()
+        self._rows, self._target, self.layout = rows, target, given.layout
         left, values, right = np.linalg.svd(rows)
         values[values <= np.finfo(float).eps * max(n, p) * values[0]] = 0.0
         singular, turned = np.zeros(p), np.zeros(max(p, len(rows)))
@@ -74,6 +75,11 @@ class LeastSquares(LinearProblem):
         self._floor = np.array([floor])  # (..., 1)
 
     @property
+    def equations(self) -> tuple[Matrix, Vector]:
+        """Rows (r, p) and targets (r,), at most p + 1, with this sum of squares."""
+        return self._rows, self._target
+
+    @property
     def kind(self) -> Layout:
         """What problems must have in common to be stacked; not the number of rows."""
         return self.layout
@@ -87,6 +93,15 @@ class LeastSquares(LinearProblem):
         """
         names = ("_axes", "_curvature", "_best", "_pull", "_floor")
         return stack_attributes(cls, problems, names)
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (r, p) with F'F the Hessian of f."""
+        return self._rows
+
+    @with_one_blas_thread
+    def within(self, T: Matrix) -> LeastSquares:
+        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
+        return LeastSquares.of(Design.of_z(self._rows @ T, self._target))
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""

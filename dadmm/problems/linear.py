@@ -30,11 +30,24 @@ class Design(NamedTuple):
         rows = triangular(np.column_stack([self.rows, self.y]))
         return self._replace(rows=rows[:, :-1], y=rows[:, -1])
 
+    def penalty_rows(self, alpha: float) -> Matrix:
+        """Return rows F (r, p) with ``|F theta|^2 = alpha |coef|^2``."""
+        kept = self.penalised * alpha > 0.0
+        return np.asarray(np.sqrt(alpha) * np.diag(self.penalised)[kept])
+
+    @classmethod
+    def of_z(cls, rows: Matrix, y: Vector) -> Design:
+        """Return a design of coordinates z (k,) without names or penalty."""
+        k = rows.shape[1]
+        return cls(rows, y, Layout.of(z=(k,)), np.zeros(k))
+
 
 class LinearProblem:
     """A convex problem that starts at zero and has no latent variables."""
 
     convex = True
+    quadratic = False  # whether the Hessian is the same everywhere
+    needs_inverse = False  # whether T of `within` must be invertible
     layout: Layout
 
     def init(self, rng: np.random.Generator) -> Vector:
@@ -43,6 +56,13 @@ class LinearProblem:
 
     def expect(self, theta: Vector) -> None:
         """Return None: there are no latent variables."""
+
+    def point(self, T: Matrix, z: Vector) -> Vector:
+        """Return theta = T z, shape (..., p), of ``z`` (..., k).
+
+        A row has the same bits alone and among others.
+        """
+        return np.asarray((z[..., None, :] @ T.T)[..., 0, :])
 
 
 def design(problem: object, X: ArrayLike, y: ArrayLike, fit_intercept: bool) -> Design:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.errors import ProblemError
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.checks import checked_number
 from dadmm.problems.linear import LinearProblem, design
@@ -25,9 +25,9 @@ EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 
 
 class Anchor(NamedTuple):
-    """Penalty and proximal term: ``1/2 sum stiffness (theta - centre)^2``, m times."""
+    """The proximal terms ``weight/2 |theta - centre|^2`` of m problems."""
 
-    stiffness: Matrix  # (m, 1, p) weight plus penalty, positive
+    weight: Matrix  # (m, 1, 1)
     centre: Matrix  # (m, 1, p)
     rounding: Matrix  # (m, 1) error of its gradient by rounding
 
@@ -63,16 +63,22 @@ class LogisticRegression(LinearProblem):
     def __init__(
         self, X: Matrix, y: Vector, alpha: float = 1.0, *, fit_intercept: bool = True
     ) -> None:
-        rows, y, self.layout, penalised = design(self, X, y, fit_intercept)
+        given = design(self, X, y, fit_intercept)
+        self.layout = given.layout
         self.alpha = checked_number("alpha", alpha)
-        rows *= -_signs(y)[:, None]
-        self._prepare(rows[None], self.alpha * penalised[None, None])
+        given.rows[:] *= -_signs(given.y)[:, None]
+        self._held = given.penalty_rows(self.alpha)  # (r, p)
+        self._prepare(given.rows[None], (self._held.T @ self._held)[None])
+        # `margins` uses rows in the units of the data, and the entries without penalty
+        self._signed = given.rows  # (n, p)
+        self._free = np.diag(1.0 * (self.alpha * given.penalised == 0.0))  # (p, k)
 
     def _prepare(self, rows: Matrix, penalty: Matrix) -> None:
-        self._rows, self._penalty = rows, penalty  # (m, n, p) and (m, 1, p)
+        self._rows, self._penalty = rows, penalty  # (m, n, p) and (m, p, p)
         self._squares = np.vecdot(rows, rows)[:, None, :]  # (m, 1, n)
         self._lengths = np.sqrt(self._squares)
         self._least = EPS**2 * self._squares.sum(axis=2) + TINY  # (m, 1)
+        self._penalty_trace = penalty.trace(axis1=1, axis2=2)[:, None]  # (m, 1)
         self._eye = np.eye(self.layout.size)
 
     @property
@@ -93,14 +99,41 @@ class LogisticRegression(LinearProblem):
         stacked._prepare(rows, np.concatenate([p._penalty for p in problems]))
         return stacked
 
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (n + r, p) with F'F at most the Hessian within the radius.
+
+        With radius 0, F'F is the Hessian at ``theta``.
+        """
+        rows = self._rows[0]
+        half = 0.5 * (np.abs(rows @ theta) + self._lengths[0, 0] * radius)
+        root = np.exp(-half) / (1.0 + np.exp(-2.0 * half))
+        return np.vstack([root[:, None] * rows, self._held])
+
+    @with_one_blas_thread
+    def within(self, T: Matrix) -> LogisticRegression:
+        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
+        found = object.__new__(LogisticRegression)
+        found.layout, found.alpha = Layout.of(z=T.shape[1:]), self.alpha
+        found._held = self._held @ T
+        found._prepare(self._rows @ T, (found._held.T @ found._held)[None])
+        found._signed, found._free = self._signed, self._free @ T
+        return found
+
+    def margins(self, theta: Vector) -> tuple[float, float]:
+        """Return the least and the largest ``s x' theta`` of the rows.
+
+        Penalised entries of ``theta`` count as zero. If the least margin of all nodes
+        is positive, their sum has no minimum: f falls along ``theta`` for ever.
+        """
+        found = -(self._signed @ (self._free @ theta))
+        return float(found.min()), float(found.max())
+
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         here = theta.reshape(len(self._rows), 1, -1)
         weight = np.reshape(weight, (-1, 1, 1))
-        stiffness = np.maximum(self._penalty + weight, TINY)
-        pull = weight * centre.reshape(here.shape)
-        rounding = 4.0 * EPS * _norm(pull)
-        anchor = Anchor(stiffness, pull / stiffness, rounding)
+        centre = centre.reshape(here.shape)
+        anchor = Anchor(weight, centre, 4.0 * EPS * _norm(weight * centre))
         here = self._descend(here, anchor)
         here = here if weight.all() else self._least_norm(here, weight)
         return here.reshape(theta.shape)
@@ -109,7 +142,7 @@ class LogisticRegression(LinearProblem):
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         rows = thetas.reshape(len(self._rows), -1, self.layout.size)
         losses = np.logaddexp(0.0, rows @ self._rows.mT).sum(axis=2)
-        values: Vector = losses + 0.5 * np.vecdot(self._penalty * rows, rows)
+        values: Vector = losses + 0.5 * np.vecdot(rows @ self._penalty, rows)
         return values.reshape(thetas.shape[:-1])
 
     def _descend(self, here: Matrix, anchor: Anchor) -> Matrix:
@@ -136,8 +169,9 @@ class LogisticRegression(LinearProblem):
     ) -> Matrix:
         """Return the fraction of each step to take, (m, 1); 1 unless it is worse."""
         start, along = here @ self._rows.mT, step @ self._rows.mT
-        pull = anchor.stiffness * step
-        slope, bend = np.vecdot(pull, here - anchor.centre), np.vecdot(pull, step)
+        held, off = step @ self._penalty, here - anchor.centre
+        slope = np.vecdot(held, here) + np.vecdot(anchor.weight * step, off)
+        bend = np.vecdot(held + anchor.weight * step, step)
         length: Matrix = np.ones_like(slope)
         for _ in range(MAX_HALVINGS):
             probabilities = _sigmoid(start + length[..., None] * along)
@@ -154,12 +188,14 @@ class LogisticRegression(LinearProblem):
         curvature = probabilities * (1.0 - probabilities)
         trace = np.vecdot(curvature, self._squares)
         off = here - anchor.centre
-        pull = anchor.stiffness * off
-        gradient = pull + probabilities @ self._rows
-        value = np.logaddexp(0.0, logits).sum(axis=2) + 0.5 * np.vecdot(pull, off)
-        terms = np.vecdot(probabilities, self._lengths) + _norm(pull)
-        # the rounding of the logits, times the curvature
-        rounding = 4.0 * EPS * (trace * _norm(here)) + anchor.rounding
+        held, pull = here @ self._penalty, anchor.weight * off
+        gradient = (held + pull) + probabilities @ self._rows
+        value = np.logaddexp(0.0, logits).sum(axis=2)
+        value += 0.5 * (np.vecdot(held, here) + np.vecdot(pull, off))
+        terms = np.vecdot(probabilities, self._lengths) + _norm(held + pull)
+        # the rounding of the logits times the curvature, and that of the penalty
+        bend = trace + self._penalty_trace
+        rounding = 4.0 * EPS * (bend * _norm(here)) + anchor.rounding
         far = _norm(gradient) > TOLERANCE * terms + rounding
         return LocalModel(value, gradient, far, curvature, trace)
 
@@ -167,13 +203,14 @@ class LogisticRegression(LinearProblem):
         hessian = (self._rows * model.curvature.mT).mT @ self._rows
         # an amount below rounding makes a singular system solvable
         least = 4.0 * EPS * model.trace + self._least
-        hessian += (anchor.stiffness + least[..., None]) * self._eye
+        hessian += self._penalty
+        hessian += (anchor.weight + least[..., None]) * self._eye
         return np.asarray(-np.linalg.solve(hessian, model.gradient.mT).mT)
 
     def _least_norm(self, here: Matrix, weight: Matrix) -> Matrix:
         """Return points of least norm with the same f, where nothing is penalised."""
         here = here.copy()
-        free = (weight == 0.0) & (self._penalty[..., :1] == 0.0)
+        free = (weight[:, 0, 0] == 0.0) & ~self._penalty.any(axis=(1, 2))
         for k in np.flatnonzero(free):
             rows = self._rows[k]
             here[k, 0] = np.linalg.lstsq(rows, rows @ here[k, 0])[0]
