@@ -4,8 +4,8 @@ After its proximal step a node knows a subgradient ``g_i = w_i (c_i - z_i)`` of 
 objective at z_i. Let zbar be the mean of all z_i, F the sum of all f_i at zbar, ``S =
 |sum g_i|`` and ``D = sum f_i(zbar) - f_i(z_i) - g_i . (zbar - z_i)``. Convexity gives,
 for every z, ``F(z) >= F - D + sum g_i . (z - zbar)``. So no point within r of zbar is
-lower than F by more than ``D + S r``. If the sum of all f_i has curvature of at least mu
-between zbar and its minimum z*, then ``mu/2 |z* - zbar|^2 <= F - F(z*)``, and
+lower than F by more than ``D + S r``. If the curvature of the sum of all f_i between
+zbar and its minimum z* is at least mu, then ``mu/2 |z* - zbar|^2 <= F - F(z*)``. So
 ``|z* - zbar| <= R = (S + sqrt(S^2 + 2 mu D)) / mu``.
 """
 

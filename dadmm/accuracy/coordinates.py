@@ -82,7 +82,9 @@ def pooled(total: Total, rows: Sequence[Matrix], finish: Any) -> Any:
     return total([_pack(own) for own in rows], _merge, finish)
 
 
-def spectrum(total: Total, rows: Sequence[Matrix], n_nodes: int) -> tuple[Vector, Matrix]:
+def spectrum(
+    total: Total, rows: Sequence[Matrix], n_nodes: int
+) -> tuple[Vector, Matrix]:
     """Return eigenvalues and eigenvectors of the mean over the nodes of F_i' F_i."""
 
     def finish(factor: Vector) -> Matrix:

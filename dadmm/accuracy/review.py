@@ -1,6 +1,6 @@
 """When a run in chosen coordinates stops: when its certificate holds.
 
-The nodes meet the stopping rule first, each for itself. Then sums over all nodes decide.
+First the nodes meet the stopping rule, each by itself. Then sums over all nodes decide.
 If curvature varies, as in logistic regression, the coordinates are checked at a loose
 tolerance first, and changed if the Hessian is far from one. If the certificate does not
 hold, the run continues with a tighter tolerance.

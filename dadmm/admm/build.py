@@ -139,7 +139,7 @@ class RunFactory:
             state, work, edges, exchange, incidence, packing, gates,
             not scheme.is_symmetric, direct,
         )  # fmt: skip
-        return Run(
+        run = Run(
             topology=topology,
             layout=layout,
             nodes=nodes,
@@ -157,8 +157,13 @@ class RunFactory:
             ),
             penalties=Penalties(state, work, scheme, incidence, mail, exchange),
             review=self.review,
-            duals=None if self.duals is None else np.array([self.duals[i] for i in own]),
+            duals=None
+            if self.duals is None
+            else np.array([self.duals[i] for i in own]),
         )
+        if self.review is not None:
+            self.review.adopt(run)
+        return run
 
     def _check_reach(self, reach: int) -> None:
         agrees = self.agreement == "neighbours" and self.rule.tolerance > 0.0

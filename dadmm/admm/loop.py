@@ -159,7 +159,9 @@ class Run:
         """Sums over all nodes, by messages along a spanning tree."""
         return TreeReduction(self.topology, self.exchange.private_comm)
 
-    def total(self, rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
+    def total(
+        self, rows: Sequence[Any], merge: Any = np.add, finish: Any = None
+    ) -> Any:
         """Return the sum over all nodes of one value for each row of this process."""
         values = dict(zip(self.nodes.tolist(), rows, strict=True))
         return self.tree.reduce(values, merge, finish)

@@ -160,7 +160,9 @@ class Rule:
             # optimum is zero
             least = FRACTION * np.sqrt(2.0 * np.maximum(now.objective, 0.0))
             limits = np.array([np.maximum(theta, least)] * 2)
-            return limits * now.tolerance + TINY
+            limits *= now.tolerance
+            limits += TINY
+            return limits
         limits = np.array([np.maximum(theta, mean), 2.0 * pull])
         limits *= now.tolerance
         limits += self.absolute_tolerance * sizes.reshape(-1, *[1] * (theta.ndim - 1))

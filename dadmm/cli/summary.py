@@ -123,14 +123,10 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float | None]:
     }
     shared = result.theta[:, : result.layout.shared_size]
     found["consensus_error"] = metrics.consensus_error(shared)
-    found["objective"] = float(result.objectives.sum())
-    found["disagreement"] = float(result.certificate.disagreement.max())
-    residual = float(result.certificate.residual.max())
+    found["disagreement"] = float(result.residuals.disagreement.max())
+    residual = float(result.residuals.residual.max())
     if math.isfinite(residual):  # unknown if payloads are lost
         found["residual"] = residual
-    if targets.convex and math.isfinite(result.certificate.gap):
-        gap = result.certificate.gap  # too small far from the optimum
-        found["objective_gap_estimate"] = gap if result.converged else None
     best = targets.best  # without noise the likelihood is unbounded
     if targets.pooled is not None and best is not None and best.a < math.inf:
         mean = result.layout.views(result.theta.mean(axis=0))

@@ -168,7 +168,9 @@ class TreeReduction:
         value = _as_array(value)
         for j in self._children[i]:
             more = self._receive(found, j, self._hosts[j])
-            value = _as_array(merge(value, j, more) if with_child else merge(value, more))
+            value = _as_array(
+                merge(value, j, more) if with_child else merge(value, more)
+            )
         if i:
             found[i] = self._send(value, i, self._up[i], self._hosts[self._parents[i]])
         return value

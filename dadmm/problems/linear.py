@@ -46,6 +46,7 @@ class LinearProblem:
     """A convex problem that starts at zero and has no latent variables."""
 
     convex = True
+    exact = True  # prox returns the minimum to rounding
     quadratic = False  # whether the Hessian is the same everywhere
     needs_inverse = False  # whether T of `within` must be invertible
     layout: Layout

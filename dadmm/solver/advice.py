@@ -46,7 +46,7 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
         return ""
     if rule.tolerance == 0.0:
         return "a tolerance of 0 never stops a run; give a positive one to converge"
-    if not math.isfinite(ending.factor) and np.isnan(result.certificate.residual).any():
+    if not math.isfinite(ending.factor) and np.isnan(result.residuals.residual).any():
         return (
             "residuals are unknown if payloads are lost, so the rule "
             f'{rule.name} is never met; use stopping = "objective"'

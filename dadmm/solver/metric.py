@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,22 +17,18 @@ from dadmm.penalty import Scheme
 from dadmm.solver.statement import NO_SUMS
 
 
-def choose(
-    metric: str | None, scheme: Scheme, hosted: Mapping[int, Problem]
-) -> str:
-    """Return why a run has no metric; "" if it may have one.
-
-    The answer is the same on all ranks.
-    """
+def why_none(metric: str | None, scheme: Scheme, problems: Iterable[Problem]) -> str:
+    """Return why a run has no metric; "" if it has one."""
     if metric == "none":
         return NO_SUMS
-    if metric == "full":
-        return ""
-    if not isinstance(scheme, penalty.Auto):
+    for problem in problems:
+        if not supports(problem):
+            return f"the problem {type(problem).__name__} has no method within"
+        size = problem.layout.size
+        if metric is None and size > MOST_COLUMNS:
+            return f"there are {size} parameters, more than {MOST_COLUMNS}"
+    if metric is None and not isinstance(scheme, penalty.Auto):
         return f"the scheme {penalty.name_of(scheme)} runs in the units of the data"
-    size = next(iter(hosted.values())).layout.size
-    if size > MOST_COLUMNS:
-        return f"there are {size} parameters, more than {MOST_COLUMNS}"
     return ""
 
 
@@ -42,8 +38,8 @@ def measure(
     topology: Topology,
     comm: Any,
     saved: Mapping[str, np.ndarray] | None,
-) -> tuple[Coordinates | None, str, np.ndarray | None]:
-    """Return coordinates, why there are none, and what was sent by edge.
+) -> tuple[Coordinates, np.ndarray]:
+    """Return coordinates, and the messages and bytes that were sent by edge.
 
     Parameters
     ----------
@@ -56,7 +52,7 @@ def measure(
     """
     if saved:
         found = Coordinates(*(saved[name] for name in Coordinates._fields))
-        return found, "", None
+        return found, np.zeros((len(topology.edges), 2), dtype=np.int64)
     private = None
     if comm is not None:
         from dadmm.exchange.collectives import wait_sleeping
@@ -68,18 +64,8 @@ def measure(
     def total(rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
         return tree.reduce(dict(zip(hosted, rows, strict=True)), merge, finish)
 
-    lacking = [
-        f"the problem {type(problem).__name__} has no methods rows and within"
-        for problem in hosted.values()
-        if not supports(problem)
-    ]
-    able = total([np.array([float(not lacking)])] * len(hosted), np.minimum)
-    coordinates, why = None, ""
-    if able[0]:
-        order = [starts[i] for i in hosted]
-        coordinates = merged(total, list(hosted.values()), order, topology.n_nodes)
-    else:
-        why = lacking[0] if lacking else "a problem has no methods rows and within"
+    order = [starts[i] for i in hosted]
+    coordinates = merged(total, list(hosted.values()), order, topology.n_nodes)
     if private is not None:
         private.Free()
-    return coordinates, why, tree.sent
+    return coordinates, tree.sent

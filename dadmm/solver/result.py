@@ -67,8 +67,8 @@ class Result:
     iterations : int
     status : {"certified", "stopped", "stationary", "not converged"}
         "certified": the bound of ``certificate`` is within the tolerance. "stopped":
-        the stopping rule is met, but the error is not bounded. "stationary": the rule is
-        met, and the problem is not convex.
+        the stopping rule is met, but the error is not bounded. "stationary": the rule
+        is met, and the problem is not convex.
     why : str
         Why the result is not certified; "" if it is.
     metric : {"full", "none"}
@@ -161,11 +161,11 @@ def collect(
     """Return the result of all nodes that finished.
 
     ``before`` has the seconds (4,) of nodes in earlier sessions of the run. A rank that
-    ``gather`` leaves out returns the results of its own node. ``why`` is why the run has
-    no metric.
+    ``gather`` leaves out returns the results of its own node. ``why`` says why the run
+    has no metric.
     """
     run, work = local.run, local.run.work
-    exchange, topology = run.exchange, run.topology
+    topology = run.topology
     phases = len(PHASES)
     stated = conclude(run, iterations, reason, factory.rule.tolerance, why)
     size, shared = stated.layout.size, stated.layout.shared_size
@@ -186,8 +186,8 @@ def collect(
     if not whole:
         names = names[run.nodes]
     (table, node_rows), (edges, edge_rows) = by_node, by_edge
-    theta, duals, measured = np.split(table, [size, size + shared], axis=1)
-    objectives, *measured = measured.T.copy()
+    theta, duals, rest = np.split(table, [size, size + shared], axis=1)
+    objectives, *measured = rest.T.copy()
     counts = edges[:, 1:].T.astype(np.int64)
     return Result(
         topology=topology,

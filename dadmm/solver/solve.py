@@ -29,7 +29,7 @@ from dadmm.penalty import Scheme
 from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.resilience.runner import LocalRun, run_with_recovery
 from dadmm.results.history import Recorder
-from dadmm.solver.metric import choose, measure
+from dadmm.solver.metric import measure, why_none
 from dadmm.solver.options import (
     GATHERS,
     INITS,
@@ -163,6 +163,9 @@ def solve(
     check_drop(messages, penalty.name_of(policy))
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
+    why = why_none(metric, policy, hosted.values())
+    if metric == "full" and why:
+        raise ConfigError(f'metric = "full" is not possible: {why}')
     if checkpoints is not None:
         settings = _settings(given)
         _open(checkpoints, tuple(hosted), comm, topology, schedule, stop, settings)
@@ -174,17 +177,13 @@ def solve(
         else:
             starts, duals = _warm(warm_start, hosted, topology.n_nodes, layout, init)
         rule, review, sent = stop.criteria, None, None
-        why = choose(metric, policy, hosted)
         if not why:
             saved = None if checkpoints is None else checkpoints.coordinates
-            found, why, sent = measure(hosted, starts, topology, comm, saved)
-            if metric == "full" and why:
-                raise ConfigError(f"metric = 'full' is not possible: {why}")
-            if found is not None:
-                review = MetricReview(hosted, found, rule.tolerance)
-                rule = replace(rule, scaled=True)
-                starts, hosted = review.starts(starts), review.within
-                duals = None if duals is None else review.duals(duals)
+            found, sent = measure(hosted, starts, topology, comm, saved)
+            review = MetricReview(hosted, found, rule.tolerance)
+            rule = replace(rule, scaled=True)
+            starts, hosted = review.starts(starts), review.within
+            duals = None if duals is None else review.duals(duals)
         factory = RunFactory(
             hosted, starts, policy, rule, messages, stop.agreement, review, duals
         )
@@ -291,6 +290,11 @@ def _compare(
     facts |= identity.settings({k: v for k, v in settings if k not in PER_RANK})
     facts["graph"] = identity.of_graph(topology, schedule)
     facts["layout"] = repr(getattr(problem, "layout", None))
+    with suppress(Exception):  # raised later, on all ranks
+        scheme = penalty.build(given["scheme"])
+        facts["metric"] = (
+            "none" if why_none(given["metric"], scheme, [problem]) else "full"
+        )
     compare(comm, facts)
 
 

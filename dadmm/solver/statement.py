@@ -59,7 +59,8 @@ def conclude(run: Run, iterations: int, reason: str, tolerance: float, why: str)
     if certificate is not None:
         objective = certificate.objective
     else:
-        objective = _objective(run, review.centre if review else solution)
+        centre = review.centre if isinstance(review, MetricReview) else solution
+        objective = _objective(run, centre)
     status = _status(run, reason, certificate)
     if status == "certified":
         why = ""
