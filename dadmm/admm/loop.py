@@ -19,6 +19,7 @@ from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import REASONS, NeighbourStopping
 from dadmm.core.interfaces import Exchange, Problem
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.linalg import by_row
 from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.topology import Topology
@@ -277,11 +278,6 @@ class Run:
     def seconds(self) -> Matrix:
         """Seconds of each node in each phase, in all sessions of the run, (n, 4)."""
         return self._seconds_before + self.clock.total / len(self.nodes)
-
-
-def by_row(rows: Matrix, matrix: Matrix) -> Matrix:
-    """Return ``rows @ matrix``; the bits of a row do not depend on the other rows."""
-    return np.asarray((rows[:, None, :] @ matrix)[:, 0])
 
 
 Callback = Callable[[int, Run], str | None]

@@ -12,3 +12,12 @@ def triangular(rows: Matrix) -> Matrix:
     if len(rows) <= rows.shape[1]:
         return rows
     return np.asarray(np.linalg.qr(rows, mode="r"))
+
+
+def by_row(rows: Matrix, matrix: Matrix) -> Matrix:
+    """Return ``rows @ matrix``, (..., m) times (m, k), one dot product per entry.
+
+    The bits of a row do not depend on the other rows, as they may in a matrix product.
+    """
+    columns = np.ascontiguousarray(matrix.T)
+    return np.asarray(np.vecdot(rows[..., None, :], columns))

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import by_row, triangular
 from dadmm.problems.checks import checked_array, checked_rows
 
 
@@ -63,7 +63,7 @@ class LinearProblem:
 
         A row has the same bits alone and among others.
         """
-        return np.asarray((z[..., None, :] @ T.T)[..., 0, :])
+        return by_row(z, T.T)
 
 
 def design(problem: object, X: ArrayLike, y: ArrayLike, fit_intercept: bool) -> Design:

@@ -12,11 +12,12 @@ from dadmm.accuracy.certificate import Certificate
 from dadmm.accuracy.review import MetricReview
 from dadmm.admm.build import RunFactory
 from dadmm.admm.clock import PHASES
-from dadmm.admm.loop import Run, by_row
+from dadmm.admm.loop import Run
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.linalg import by_row
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.runner import LocalRun
 from dadmm.results.history import History, Recorder
