@@ -39,6 +39,43 @@ class Problem(Protocol):
         """Return ``f_i(.; stats)`` of each row of ``thetas`` (n, size), shape (n,)."""
 
 
+@runtime_checkable
+class TransformableProblem(Problem, Protocol):
+    """A convex problem that can be solved in other coordinates z, theta = T z.
+
+    Notes
+    -----
+    These members are optional. ``margins(theta)``, the least and the largest margin of
+    the rows, shows that a sum of logistic losses has no minimum. ``gradient(theta)``
+    (size,) is needed if `prox` is not exact. ``assumed`` is a str: what a certificate
+    assumes of the problem.
+    """
+
+    convex: bool
+    quadratic: bool  # whether `rows` depends on neither argument
+    needs_inverse: bool  # whether T must be square and invertible
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return F (r, size), where F'F bounds the Hessian of f_i from below.
+
+        The bound holds for the smooth part of f_i within ``radius`` of ``theta``. With
+        radius 0, F'F only serves as the metric of the coordinates.
+        """
+
+    def within(self, T: Matrix) -> Problem:
+        """Return f_i as a problem in z with layout ``z=(k,)``, given T (size, k).
+
+        It has `rows`, ``convex`` and ``quadratic`` too.
+        """
+
+    def point(self, T: Matrix, z: Vector) -> Vector:
+        """Return theta = T z, shape (..., size), of ``z`` (..., k).
+
+        Entries that `prox` sets to zero are exactly zero. A row has the same bits alone
+        and among others.
+        """
+
+
 PenaltyState = dict[str, NDArray[Any]]
 """Arrays of a penalty scheme with one row per edge. ``"eta"`` (E,) is the penalty that
 this end proposes for the next iteration."""

@@ -151,12 +151,17 @@ class _Transformed(LinearProblem):
         pull = self._moment + weight * (centre @ self._inverse)
         start = self._original.point(self._T, theta) / self._units
         found = _minimise(gram, pull, self._l1, start)
-        return self._refined(found, gram, centre, weight)
+        while True:
+            z = self._refined(found, gram, centre, weight)
+            wrong = self._original.point(self._T, z) * found * self._l1 < 0.0
+            if not wrong.any():
+                return z
+            found = np.where(wrong, 0.0, found)
 
     def _refined(
         self, found: Vector, gram: Matrix, centre: Vector, weight: float
     ) -> Vector:
-        """Return z of a minimum in theta, its error reduced to rounding.
+        """Return the minimum z for the signs of ``found``, precise to rounding.
 
         The residual is computed in z, where the problem is well conditioned.
         """

@@ -18,6 +18,11 @@ STACKS = {
     f"{name} {size}": [make(name, size, seed)[0].problem for seed in range(4)]
     for name, size in product(LINEAR, SIZES)
 }
+for name, size in product(LINEAR, SIZES):
+    problems = STACKS[f"{name} {size}"]
+    p = problems[0].layout.size
+    T = np.random.default_rng(p).normal(size=(p, p - 1))
+    STACKS[f"{name} {size} in z"] = [problem.within(T) for problem in problems]
 
 
 def samples(n, dimension, seed=0):

@@ -1,0 +1,285 @@
+"""Convex problems in coordinates z with theta = T z, and bounds of their Hessians."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+
+import dadmm
+from dadmm import Layout
+from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import TransformableProblem
+from dadmm.problems import ElasticNet, Huber, Lasso, LogisticRegression
+from tests.support.linear import LONG, NAMES, SIZES, Case, make
+
+SMOOTH = [name for name in NAMES if not name.startswith(("lasso", "elastic"))]
+ABSOLUTE = [name for name in NAMES if name not in SMOOTH]
+WEIGHTS = [1e-3, 1.0, 1e6]
+
+
+def hessian(case, x):
+    """Return the Hessian of the smooth part of f at x, by central differences."""
+    step = LONG(1e-6)
+    columns = [
+        (case.gradient(x + step * axis) - case.gradient(x - step * axis)) / (2 * step)
+        for axis in np.eye(len(x), dtype=LONG)
+    ]
+    return np.array(columns, dtype=float)
+
+
+def coordinates(problem, floor=1e-12):
+    """Return T that makes the Hessian at zero the identity, in the data's units."""
+    F = problem.rows(np.zeros(problem.layout.size))
+    lengths = np.sqrt((F**2).sum(axis=0))
+    _, values, axes = np.linalg.svd(F / lengths)
+    values = np.append(values, np.zeros(len(lengths) - len(values)))
+    return axes.T / lengths[:, None] / np.maximum(values, floor * values[0])
+
+
+def in_units(name, seed, nearly_equal=False):
+    """Return a case whose columns are in units from 1e-6 to 1e6."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(30, 6))
+    if nearly_equal:
+        X[:, 1] = X[:, 0] + 1e-3 * X[:, 1]
+    y = X @ np.array([1.0, 0, 1, 0, 1, 0]) + 0.5 * rng.standard_t(2, size=30)
+    y = (y > 0).astype(float) if name.startswith("logistic") else y
+    scales = np.array([1e-6, 1e6, 1e-2, 1.0, 1e3, 1e-4])
+    return Case(name, X * rng.permutation(scales), y), rng
+
+
+def slope(case, T, z, centre, weight):
+    """Return the gradient in z but for absolute values, and the size of its terms."""
+    T, z = T.astype(LONG), z.astype(LONG)
+    x, rows = T @ z, case.X @ T
+    parts = rows * case.forces(x)[:, None]
+    pull = T.T @ (case.l2 * x) + weight * (z - centre)
+    lengths = np.sqrt((rows**2).sum(axis=1))
+    misfit = lengths.sum() * np.sqrt(z @ z) + np.abs(case.y).max()
+    terms = np.abs(parts).sum(axis=0).max() + weight * np.abs(z - centre).max()
+    rounding = lengths.max() * misfit + 4 * weight * np.abs(z).max()
+    return parts.sum(axis=0) + pull, 1e-12 * terms + 1e-15 * rounding
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", [n for n in NAMES if not n.startswith("huber")])
+def test_rows_are_a_factor_of_the_hessian(name, size):
+    case, x = make(name, size)
+
+    F = case.problem.rows(x)
+
+    assert_allclose(F.T @ F, hessian(case, x), atol=1e-8)
+    constant = not name.startswith("logistic")
+    assert case.problem.quadratic == constant
+    if constant:
+        assert_array_equal(case.problem.rows(9 * x, 3.0), F)
+
+
+def test_rows_of_huber_are_those_of_reweighted_least_squares():
+    case, x = make("huber")
+
+    F = case.problem.rows(x)
+
+    X, errors = case.X.astype(float), np.abs(case.X @ x - case.y).astype(float)
+    share = np.minimum(1.0, 0.7 / errors)
+    assert ((share < 1) & (share > 0)).any()
+    assert_allclose(F.T @ F, (X.T * share) @ X + np.diag(case.l2), atol=1e-12)
+
+
+@pytest.mark.parametrize("radius", [1e-9, 0.1, 1.0, 30.0])
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_bound_the_hessian_from_below_in_a_ball(name, radius):
+    for seed in range(10):
+        case, x = make(name, (30, 4), seed)
+        rng = np.random.default_rng(seed)
+        F = case.problem.rows(0.3 * x, radius)
+        for _ in range(5):
+            away = rng.normal(size=len(x))
+            away *= radius * rng.choice([0.5, 1.0]) / np.sqrt(away @ away)
+            gap = hessian(case, 0.3 * x + away) - F.T @ F
+            assert np.linalg.eigvalsh(gap)[0] >= -1e-7
+
+
+def test_rows_far_away_do_not_overflow():
+    case, x = make("logistic with intercept")
+
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        rows = case.problem.rows(1e6 * x, 1e9)
+
+    assert_allclose(rows.T @ rows, np.diag(case.l2), atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_problem_in_z_has_the_values_and_rows_of_the_original(name):
+    for seed in range(5):
+        case, centre = make(name, (30, 4), seed)
+        p, rng = len(centre), np.random.default_rng(seed)
+        k = p if case.problem.needs_inverse else p - 1
+        T, z = rng.normal(size=(p, k)), rng.normal(size=(4, k))
+        assert isinstance(case.problem, TransformableProblem)
+        inside = case.problem.within(T)
+        points = case.problem.point(T, z)
+
+        assert inside.layout == Layout.of(z=(k,))
+        assert inside.convex
+        assert inside.quadratic == case.problem.quadratic
+        assert_array_equal(inside.init(rng), np.zeros(k))
+        assert_allclose(points, z @ T.T, rtol=1e-12)
+        for row, point in zip(z, points, strict=True):
+            assert_array_equal(case.problem.point(T, row), point)
+        values = case.problem.objectives(points, None)
+        assert_allclose(inside.objectives(z, None), values, rtol=1e-12)
+        F, G = inside.rows(z[0]), case.problem.rows(points[0]) @ T
+        assert_allclose(F.T @ F, G.T @ G, rtol=1e-9, atol=1e-9)
+        dadmm.testing.check_problem(inside)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_turned_coordinates_turn_the_proximal_step(name):
+    for seed in range(10):
+        case, centre = make(name, (30, 4), seed)
+        rng, p = np.random.default_rng(seed), len(centre)
+        T = np.linalg.qr(rng.normal(size=(p, p)))[0]
+        start = rng.normal(size=p)
+        for weight in WEIGHTS:
+            x = case.problem.prox(start, None, centre, weight)
+            z = case.problem.within(T).prox(start @ T, None, centre @ T, weight)
+            assert_allclose(T @ z, x, rtol=1e-9, atol=1e-11)
+            assert_array_equal(case.problem.point(T, z) == 0, x == 0)
+
+
+@pytest.mark.parametrize("columns", [4, 2, 1])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_the_proximal_step_is_exact_in_fewer_coordinates(name, columns):
+    for seed in range(10):
+        case, centre = make(name, (30, 4), seed)
+        T = np.random.default_rng(seed).normal(size=(len(centre), columns))
+        inside = case.problem.within(T)
+        for weight in WEIGHTS:
+            z = inside.prox(3 * centre[:columns], None, centre[:columns], weight)
+            gradient, rounding = slope(case, T, z, centre[:columns], weight)
+            assert np.abs(gradient).max() <= rounding
+
+
+@pytest.mark.parametrize("name", ["huber with intercept", "logistic with intercept"])
+def test_the_proximal_step_agrees_with_a_general_minimiser(name):
+    case, centre = make(name)
+    T = np.random.default_rng(1).normal(size=(5, 5))
+
+    def value(z):
+        off = z - centre
+        return float(case.objective(T @ z) + off @ off)
+
+    found = case.problem.within(T).prox(0 * centre, None, centre, 2.0)
+
+    best = minimize(value, 0 * centre, method="BFGS", tol=1e-8)
+    assert value(found) <= best.fun + 1e-9
+    assert_allclose(found, best.x, atol=1e-4)
+
+
+@pytest.mark.parametrize("nearly_equal", [False, True])
+@pytest.mark.parametrize("name", SMOOTH)
+def test_units_of_the_columns_do_not_matter_in_z(name, nearly_equal):
+    for seed in range(10):
+        case, rng = in_units(name, seed, nearly_equal)
+        T = coordinates(case.problem)
+        inside = case.problem.within(T)
+        for weight in WEIGHTS:
+            centre = rng.normal(size=len(T))
+            z = inside.prox(0 * centre, None, centre, weight)
+            gradient, rounding = slope(case, T, z, centre, weight)
+            assert np.abs(gradient).max() <= rounding
+
+
+@pytest.mark.parametrize("nearly_equal", [False, True])
+@pytest.mark.parametrize("name", ABSOLUTE)
+def test_a_step_with_absolute_values_is_a_subgradient_in_any_units(name, nearly_equal):
+    """weight (centre - z) = T' (gradient + l1 sign), where a zero has any sign."""
+    zeros = 0
+    for seed in range(20):
+        case, rng = in_units(name, seed, nearly_equal)
+        T = coordinates(case.problem)
+        inside = case.problem.within(T)
+        lengths = np.sqrt((T**2).sum(axis=1)).astype(LONG)
+        for weight in WEIGHTS:
+            centre = rng.normal(size=len(T))
+            z = inside.prox(0 * centre, None, centre, weight)
+            x = case.problem.point(T, z)
+            zero = (x == 0) & (case.l1 > 0)
+            zeros += zero.sum()
+            rest, rounding = slope(case, T, z, centre, weight)
+            rest += T.T @ (case.l1 * np.sign(x))
+            rounding += 1e-13 * (lengths * case.l1 * np.abs(np.sign(x))).max()
+            rows = T[zero].astype(LONG) / lengths[zero, None]
+            forces = np.zeros(len(rows), dtype=LONG)
+            for _ in range(3):
+                left = (rest + forces @ rows).astype(float)
+                forces -= np.linalg.lstsq(rows.T.astype(float), left)[0]
+            assert (np.abs(forces) <= (lengths * case.l1)[zero] + rounding).all()
+            noise = 1e-16 * np.abs(forces).max(initial=0)
+            assert np.abs(rest + forces @ rows).max() <= rounding + noise
+    assert zeros > 20
+
+
+def test_equal_columns_may_have_any_coordinates():
+    """Where T is close to singular, a step still lowers what it minimises."""
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(20, 4))
+        X[:, 1] = X[:, 0]
+        problem = Lasso(X, X[:, 0] + rng.normal(size=20), 0.5)
+        T = coordinates(problem)
+        inside = problem.within(T)
+        for weight in WEIGHTS:
+            centre = 1e-3 * rng.normal(size=5)
+            z = inside.prox(0 * centre, None, centre, weight)
+            others = z + rng.normal(size=(50, 5)) * 10.0 ** rng.uniform(-9, 0, (50, 1))
+            rise = inside.objectives(others, None) - inside.objectives(z[None], None)
+            bound = (others - z) @ (weight * (centre - z))
+            assert (rise >= bound - 1e-10 * (1 + np.abs(bound))).all()
+
+
+def test_zeros_of_a_point_are_exact():
+    problem = Lasso(np.eye(3), np.ones(3), 0.1)
+    T = np.array([[1.0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [1, 1, 0, 0]])
+    z = np.array([[1.0, -1 + 1e-15, 0, 5], [1, -1 + 1e-9, 2, 5]])
+
+    found = problem.point(T, z)
+
+    assert_array_equal(found == 0, [[1, 0, 1, 0], [0, 0, 0, 0]])  # not the intercept
+    assert found[0, 3] == z[0, 0] + z[0, 1]
+
+
+def test_absolute_values_need_an_inverse():
+    X, y = np.ones((3, 2)), np.arange(3.0)
+    assert Lasso(X, y, 1.0).needs_inverse
+    for plain in (Lasso(X, y, 0.0), ElasticNet(X, y, 1.0, 0.0), Huber(X, y)):
+        assert not plain.needs_inverse
+        assert plain.within(np.ones((3, 1))).layout.size == 1
+
+    with pytest.raises(ProblemError, match=r"Lasso needs a square matrix T, got \(3,"):
+        Lasso(X, y, 1.0).within(np.ones((3, 1)))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_margins_are_those_of_the_entries_without_penalty(alpha, fit_intercept):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(9, 3)), np.array([0, 1, 1] * 3)
+    problem = LogisticRegression(X, y, alpha, fit_intercept=fit_intercept)
+    theta = rng.normal(size=problem.layout.size)
+    coef, intercept = np.split(theta, [3])
+    free = 0 * coef if alpha else coef
+
+    found = problem.margins(theta)
+
+    sides = [
+        (1 if label else -1) * (row @ free + intercept.sum())
+        for row, label in zip(X, y, strict=True)
+    ]
+    assert_allclose(found, [min(sides), max(sides)], rtol=1e-12, atol=1e-15)
+    T = rng.normal(size=(len(theta), len(theta)))
+    again = problem.within(T).margins(np.linalg.solve(T, theta))
+    assert_allclose(again, found, rtol=1e-9, atol=1e-12)
