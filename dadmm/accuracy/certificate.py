@@ -7,6 +7,11 @@ for every z, ``F(z) >= F - D + sum g_i . (z - zbar)``. So no point within r of z
 lower than F by more than ``D + S r``. If the curvature of the sum of all f_i between
 zbar and its minimum z* is at least mu, then ``mu/2 |z* - zbar|^2 <= F - F(z*)``. So
 ``|z* - zbar| <= R = (S + sqrt(S^2 + 2 mu D)) / mu``.
+
+An l1 penalty bounds the gap without mu. With weights l of the whole sum and gradients G
+in theta, ``l . |theta*| <= F``, so the penalised entries contribute at most ``max |G_k|
+/ l_k (F + l . |theta|)``. The others are bounded by the curvature along them, see
+`coordinates.without`.
 """
 
 from __future__ import annotations
@@ -18,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.accuracy.coordinates import Coordinates, least_curvature
+from dadmm.accuracy.coordinates import Coordinates, least_curvature, without
 from dadmm.admm.loop import Run
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
@@ -44,8 +49,8 @@ class Certificate:
         never below 1e-8 of the objective.
     radius : float
         Bound on |z* - zbar|.
-    limit : float
-        The radius that the tolerance asks for.
+    limit, gap_limit : float
+        The radius, and the gap, that the tolerance asks for; one of them is enough.
     coefficients : ndarray of shape (p,)
         Bound on the error of each entry of the solution; inf where the data leave the
         entry open.
@@ -61,6 +66,7 @@ class Certificate:
     gap: float
     radius: float
     limit: float
+    gap_limit: float
     coefficients: Vector
     open_directions: int
     gradient: float
@@ -69,8 +75,16 @@ class Certificate:
 
     @property
     def holds(self) -> bool:
-        """Whether the radius is within its limit."""
-        return self.radius <= self.limit
+        """Whether the radius, or the gap, is within its limit."""
+        return self.shortfall <= 1.0
+
+    @property
+    def shortfall(self) -> float:
+        """The bound as a multiple of its limit; that of the radius or of the gap."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.divide([self.radius, self.gap], [self.limit, self.gap_limit])
+        ratios[np.isnan(ratios)] = 0.0  # zero within zero
+        return float(ratios.min())
 
     def lower_within(self, distance: float) -> float:
         """Return by how much a point within this distance can be lower at most.
@@ -110,11 +124,12 @@ def certify(
     values = run.local.values_at(np.tile(centre, (len(theta), 1)))
     slack = values - run.work.objective - np.vecdot(gradients, centre - theta)
     sums = run.total(list(np.column_stack([gradients, values, slack])))
-    objective, D = float(sums[-2]), max(float(sums[-1]), 0.0)
-    S, D = float(np.linalg.norm(sums[:-2])), D + ROUNDING * abs(objective)
+    gradient, objective, D = sums[:-2], float(sums[-2]), max(float(sums[-1]), 0.0)
+    S, D = float(np.linalg.norm(gradient)), D + ROUNDING * abs(objective)
     length = float(np.linalg.norm(centre))
     root = math.sqrt(2.0 * max(objective, 0.0) / n)
-    limit = max(max(tolerance, LEAST_TOLERANCE) * root, LEAST_RADIUS * length)
+    least = max(tolerance, LEAST_TOLERANCE)
+    limit = max(least * root, LEAST_RADIUS * length)
     radius = gap = math.inf
     bounds, n_open = np.full(len(centre), np.inf), 0
     if coordinates is not None:
@@ -123,6 +138,9 @@ def certify(
         rounding = 4.0 * EPS * condition * length  # of the rows in z
         gap = D + S * radius + math.sqrt(2.0 * max(objective, 0.0) * mu) * rounding
         radius += rounding
+        by_l1 = _l1_gap(run, coordinates, centre, gradient, objective, D)
+        gap = math.inf if math.isnan(gap) else gap
+        gap = by_l1 if by_l1 < gap else gap
         rows = coordinates.map
         with np.errstate(invalid="ignore"):
             bounds = np.sqrt(np.vecdot(rows, rows)) * radius
@@ -133,6 +151,7 @@ def certify(
         gap=max(gap, LEAST_GAP * abs(objective)),
         radius=radius,
         limit=limit,
+        gap_limit=max(least**2, LEAST_GAP) * abs(objective),
         coefficients=bounds,
         open_directions=n_open,
         gradient=S,
@@ -158,7 +177,11 @@ def subgradients(run: Run) -> Matrix:
 
 
 def _radius(
-    run: Run, problems: Sequence[Any], centre: Vector, S: float, D: float
+    run: Run,
+    problems: Sequence[Any],
+    centre: Vector,
+    S: float,
+    D: float,
 ) -> tuple[float, float]:
     """Return mu and R; R is inf if no curvature is known within it."""
 
@@ -169,16 +192,44 @@ def _radius(
             return 0.0, math.inf
         return mu, (S + math.sqrt(S * S + 2.0 * mu * D)) / mu
 
-    mu, first = bound(0.0)
+    first = bound(0.0)
     if all_quadratic(problems):
-        return mu, first
+        return first
     for multiple in REACHES:
-        if not math.isfinite(first):
+        reach = multiple * first[-1]
+        if not math.isfinite(reach):
             break
-        mu, radius = bound(multiple * first)
-        if radius <= multiple * first:
-            return mu, radius
+        found = bound(reach)
+        if found[-1] <= reach:
+            return found
     return 0.0, math.inf
+
+
+def _l1_gap(
+    run: Run,
+    coordinates: Coordinates,
+    centre: Vector,
+    gradient: Vector,
+    objective: float,
+    slack: float,
+) -> float:
+    """Return the bound on the gap by an l1 penalty; inf without one.
+
+    With b the share of the slack and of penalised entries, and a that of the others, the
+    length q of the way to the minimum, in the norm of the Hessian, satisfies ``q^2 / 2
+    <= b + a q``. The gap is at most ``b + a q``.
+    """
+    problems: Any = run.local.problems
+    none = np.zeros(len(coordinates.map))
+    weights = run.total([getattr(problem, "l1", none) for problem in problems])
+    if not weights.any():
+        return math.inf
+    rows, free = [problem.rows(centre) for problem in problems], weights == 0.0
+    g, inverse = gradient @ coordinates.inverse, coordinates.inverse
+    rest, a = (g, 0.0) if not free.any() else without(run.total, rows, inverse, g, free)
+    rate = float((np.abs(rest[~free]) / weights[~free]).max())
+    b = slack + rate * (objective + float(weights @ np.abs(coordinates.map @ centre)))
+    return b + a * (a + math.sqrt(a * a + 2.0 * b))
 
 
 def all_quadratic(problems: Sequence[Any]) -> bool:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.linalg import norm
+from numpy.typing import NDArray
 
 from dadmm.admm.local import stacks
 from dadmm.core.interfaces import Problem
@@ -21,6 +23,7 @@ from dadmm.core.layout import Matrix, Vector
 
 MOST_COLUMNS = 300  # more than this, the factor costs more than it saves
 LEAST = 1e-12  # singular values below this multiple of the largest count as zero
+FLAT = 1e-7  # singular values below this multiple of the largest give no bound
 MOST_CHANGE = 100.0  # of an eigenvalue, in one change of coordinates
 OPEN = 1e-8  # smallest component of a coefficient in a dropped direction that counts
 
@@ -68,18 +71,25 @@ def merged(
     total: Total, problems: Sequence[Any], starts: Sequence[Vector], n_nodes: int
 ) -> Coordinates:
     """Return the coordinates of all nodes, from the problems of this process."""
-    invertible = any(getattr(problem, "needs_inverse", False) for problem in problems)
-    rows = [p.rows(start) for p, start in zip(problems, starts, strict=True)]
+    given = [
+        np.append(_pack(p.rows(start)), float(getattr(p, "needs_inverse", False)))
+        for p, start in zip(problems, starts, strict=True)
+    ]
 
-    def finish(factor: Vector) -> Matrix:
-        return _encoded(_coordinates(_unpack(factor), n_nodes, invertible))
+    def merge(mine: Vector, other: Vector) -> Vector:
+        return np.append(_merge(mine[:-1], other[:-1]), max(mine[-1], other[-1]))
 
-    return _decoded(pooled(total, rows, finish))
+    def finish(whole: Vector) -> Matrix:
+        return _encoded(_coordinates(_unpack(whole[:-1]), n_nodes, whole[-1] > 0.0))
+
+    return _decoded(total(given, merge, finish))
 
 
-def pooled(total: Total, rows: Sequence[Matrix], finish: Any) -> Any:
-    """Return ``finish`` of the packed factor of the rows of all nodes."""
-    return total([_pack(own) for own in rows], _merge, finish)
+def pooled(
+    total: Total, rows: Sequence[Matrix], finish: Callable[[Matrix], Any]
+) -> Any:
+    """Return ``finish`` of the factor (p, p) of the rows of all nodes."""
+    return total([_pack(own) for own in rows], _merge, lambda v: finish(_unpack(v)))
 
 
 def spectrum(
@@ -87,8 +97,8 @@ def spectrum(
 ) -> tuple[Vector, Matrix]:
     """Return eigenvalues and eigenvectors of the mean over the nodes of F_i' F_i."""
 
-    def finish(factor: Vector) -> Matrix:
-        _, values, axes = np.linalg.svd(_unpack(factor) / math.sqrt(n_nodes))
+    def finish(factor: Matrix) -> Matrix:
+        _, values, axes = np.linalg.svd(factor / math.sqrt(n_nodes))
         return np.vstack([values**2, axes.T])
 
     found = pooled(total, rows, finish)
@@ -96,13 +106,51 @@ def spectrum(
 
 
 def least_curvature(total: Total, rows: Sequence[Matrix]) -> float:
-    """Return the smallest eigenvalue of the sum over the nodes of F_i' F_i."""
+    """Return the smallest eigenvalue of the sum of all F' F; 0 if it is rounding."""
 
-    def finish(factor: Vector) -> Vector:
-        values = np.linalg.svd(_unpack(factor), compute_uv=False)
-        return np.asarray(values[-1:] ** 2)
+    def finish(factor: Matrix) -> Vector:
+        values = np.linalg.svd(factor, compute_uv=False)
+        return np.array([values[-1] ** 2 if values[-1] > FLAT * values[0] else 0.0])
 
     return float(pooled(total, rows, finish)[0])
+
+
+def without(
+    total: Total, rows: Sequence[Matrix], inverse: Matrix, g: Vector, free: NDArray[Any]
+) -> tuple[Vector, float]:
+    """Return a gradient without its part along free entries of theta.
+
+    For every d, ``|g . d| <= |h . d| + a |F d|``, and h is zero in the free entries.
+
+    Parameters
+    ----------
+    total : callable
+    rows : sequence of ndarray of shape (r, k)
+        F of each node, in z.
+    inverse : ndarray of shape (k, p)
+        z of theta.
+    g : ndarray of shape (p,)
+        A gradient in theta.
+    free : ndarray of bool, shape (p,)
+
+    Returns
+    -------
+    h : ndarray of shape (p,)
+    a : float
+        inf if the free entries are not determined.
+    """
+
+    def finish(factor: Matrix) -> Vector:
+        columns = factor @ inverse
+        basis, triangle = np.linalg.qr(columns[:, free])
+        try:
+            along = basis @ np.linalg.solve(triangle.T, g[free])
+        except np.linalg.LinAlgError:
+            along = np.full(len(factor), np.inf)
+        return np.append(np.where(free, 0.0, g - along @ columns), norm(along))
+
+    found = pooled(total, rows, finish)
+    return found[:-1], float(found[-1])
 
 
 def _coordinates(factor: Matrix, n_nodes: int, invertible: bool) -> Coordinates:

@@ -119,11 +119,10 @@ class MetricReview:
         if self._certify(run, centre):
             return "converged"
         assert self.certificate is not None
-        radius, limit = self.certificate.radius, self.certificate.limit
-        hopeless = self.certificate.open_directions and not np.isfinite(radius)
-        if hopeless or now <= LEAST_TOLERANCE or not self._is_exact:
+        if now <= LEAST_TOLERANCE or not self._is_exact:
             return "converged"
-        ratio = 0.7 * limit / radius if np.isfinite(radius) else 0.1
+        shortfall = self.certificate.shortfall
+        ratio = 0.7 / shortfall if np.isfinite(shortfall) else 0.1
         tighter = now * min(1.0 / 3.0, max(ratio, 0.01))
         run.stopping.reopen(max(tighter, LEAST_TOLERANCE))
         return ""

@@ -61,7 +61,7 @@ class ElasticNet(LinearProblem):
         rows, target = self._smooth.equations
         self._gram, self._moment = rows.T @ rows, target @ rows
         self._eye = np.eye(len(self._gram))
-        self._l1 = l1 * given.penalised  # (p,)
+        self.l1 = l1 * given.penalised  # (p,) weights of |theta|
         self.needs_inverse = l1 > 0.0
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
@@ -83,7 +83,7 @@ class ElasticNet(LinearProblem):
         """
         theta = super().point(T, z)
         terms = super().point(np.abs(T), np.abs(z))
-        theta[(np.abs(theta) <= SNAP * terms) & (self._l1 > 0.0)] = 0.0
+        theta[(np.abs(theta) <= SNAP * terms) & (self.l1 > 0.0)] = 0.0
         return theta
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
@@ -91,11 +91,11 @@ class ElasticNet(LinearProblem):
         if not self.needs_inverse:
             return self._smooth.prox(theta, None, centre, weight)
         gram = self._gram + weight * self._eye
-        return _minimise(gram, self._moment + weight * centre, self._l1, theta)
+        return _minimise(gram, self._moment + weight * centre, self.l1, theta)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
-        return self._smooth.objectives(thetas, None) + np.abs(thetas) @ self._l1
+        return self._smooth.objectives(thetas, None) + np.abs(thetas) @ self.l1
 
 
 class Lasso(ElasticNet):
@@ -133,7 +133,8 @@ class _Transformed(LinearProblem):
         units = np.sqrt(np.vecdot(T, T))
         self._T, self._units, self._forward = T, units, T / units[:, None]
         self._inverse = np.linalg.inv(self._forward)
-        self._l1 = original._l1 * units
+        self.l1 = original.l1  # in units of theta
+        self._l1 = original.l1 * units
         rows, target = original._smooth.equations
         rows = rows * units
         self._gram, self._moment = rows.T @ rows, target @ rows
@@ -190,7 +191,7 @@ class _Transformed(LinearProblem):
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         points = self._original.point(self._T, thetas)
-        absolute = np.abs(points) @ self._original._l1
+        absolute = np.abs(points) @ self._original.l1
         return self._smooth.objectives(thetas, None) + absolute
 
 
