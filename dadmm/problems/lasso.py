@@ -133,6 +133,7 @@ class _Transformed(LinearProblem):
         units = np.sqrt(np.vecdot(T, T))
         self._T, self._units, self._forward = T, units, T / units[:, None]
         self._inverse = np.linalg.inv(self._forward)
+        self._size = np.abs(self._inverse)
         self._l1 = original._l1 * units
         rows, target = original._smooth.equations
         rows = rows * units
@@ -151,35 +152,43 @@ class _Transformed(LinearProblem):
         pull = self._moment + weight * (centre @ self._inverse)
         start = self._original.point(self._T, theta) / self._units
         found = _minimise(gram, pull, self._l1, start)
-        while True:
-            z = self._refined(found, gram, centre, weight)
-            wrong = self._original.point(self._T, z) * found * self._l1 < 0.0
+        z, signs = self._inverse @ found, np.sign(found)
+        for _ in range(MAX_ROUNDS):
+            z, slope = self._refined(z, signs, gram, centre, weight)
+            push, noise = slope @ self._inverse, np.abs(slope) @ self._size
+            gain = np.abs(push) - self._l1 - ROUNDING * noise
+            gain[(signs != 0.0) | (self._l1 == 0.0)] = 0.0
+            wrong = self._original.point(self._T, z) * signs * self._l1 < 0.0
+            signs = np.where(wrong, 0.0, signs)
             if not wrong.any():
-                return z
-            found = np.where(wrong, 0.0, found)
+                best = int(gain.argmax())
+                if gain[best] <= 0.0:
+                    break
+                signs[best] = np.sign(push[best])
+        return z
 
     def _refined(
-        self, found: Vector, gram: Matrix, centre: Vector, weight: float
-    ) -> Vector:
-        """Return the minimum z for the signs of ``found``, precise to rounding.
+        self, z: Vector, signs: Vector, gram: Matrix, centre: Vector, weight: float
+    ) -> tuple[Vector, Vector]:
+        """Return the minimum for these signs of theta, and the negative gradient there.
 
-        The residual is computed in z, where the problem is well conditioned.
+        The gradient is that of all but the absolute values, in z, where the problem is
+        well conditioned. So the minimum is precise to rounding.
         """
         rows, target = self._smooth.equations
-        inside = (found != 0.0) | (self._l1 == 0.0)
+        inside = (signs != 0.0) | (self._l1 == 0.0)
         into, out = self._inverse[:, inside], self._inverse[:, ~inside]
         inner, zeros = gram[inside][:, inside], self._forward[~inside]
-        force = (self._l1 * np.sign(found))[inside]
-        unit = np.sqrt(inner.diagonal())
-        best, least, z = found, math.inf, self._inverse @ found
+        force, unit = (self._l1 * signs)[inside], np.sqrt(inner.diagonal())
+        least = math.inf
         for _ in range(MAX_REFINEMENTS):
             z = z - out @ (zeros @ z)
-            downhill = (target - rows @ z) @ rows + weight * (centre - z)
-            slack = downhill @ into - force
+            slope = (target - rows @ z) @ rows + weight * (centre - z)
+            slack = slope @ into - force
             error, before = np.abs(slack / unit).max(initial=0.0), least
-            if error < least:
-                best, least = z, error
-            if error > 0.5 * before:
+            if not error >= least:
+                best, least = (z, slope), error
+            if not error < 0.5 * before:
                 break
             try:
                 z = z + into @ np.linalg.solve(inner, slack)
