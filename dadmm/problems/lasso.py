@@ -23,7 +23,7 @@ from dadmm.problems.linear import LinearProblem, design
 
 MAX_ROUNDS, MAX_REFINEMENTS = 20, 8
 ROUNDING = 1e-14  # of a gradient, relative to its terms
-EPS = float(np.finfo(float).eps)
+EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 SNAP = 1e-13  # of a coefficient T z, relative to its terms
 
 
@@ -68,6 +68,7 @@ class ElasticNet(LinearProblem):
         """Return rows F (r, p) with F'F the Hessian of f without absolute values."""
         return self._smooth.rows(theta, radius)
 
+    @with_one_blas_thread
     def within(self, T: Matrix) -> LinearProblem:
         """Return f as a problem in z (k,), where theta = T z and T is (p, k).
 
@@ -115,10 +116,10 @@ class Lasso(ElasticNet):
 class _Transformed(LinearProblem):
     """An elastic net as a function of z, where theta = T z.
 
-    Its proximal step finds the signs of theta. There the proximal term is
+    A proximal step first finds the signs of theta, of which the proximal term is
     ``weight/2 |T^-1 theta - centre|^2``. Entries of theta are in units of the rows of
-    T, so no sign and no linear system depends on the units of the data. Given the
-    signs, the step is refined in z.
+    T, so no sign and no linear system depends on the units of the data. Then it solves
+    for z, given these signs, and corrects them where they are wrong.
     """
 
     quadratic = True
@@ -147,7 +148,7 @@ class _Transformed(LinearProblem):
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(z) + weight/2 |z - centre|^2``, shape (p,)."""
         gram = self._gram + weight * self._metric
-        # a change below rounding makes a singular system solvable
+        # this makes a singular system solvable; `_refined` removes its effect
         gram += np.diag(2.0 * EPS * len(gram) ** 2 * gram.diagonal())
         pull = self._moment + weight * (centre @ self._inverse)
         start = self._original.point(self._T, theta) / self._units
@@ -179,7 +180,7 @@ class _Transformed(LinearProblem):
         inside = (signs != 0.0) | (self._l1 == 0.0)
         into, out = self._inverse[:, inside], self._inverse[:, ~inside]
         inner, zeros = gram[inside][:, inside], self._forward[~inside]
-        force, unit = (self._l1 * signs)[inside], np.sqrt(inner.diagonal())
+        force, unit = (self._l1 * signs)[inside], np.sqrt(inner.diagonal()) + TINY
         least = math.inf
         for _ in range(MAX_REFINEMENTS):
             z = z - out @ (zeros @ z)
