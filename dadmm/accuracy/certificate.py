@@ -101,7 +101,7 @@ class Certificate:
 
 def is_exact(problem: Any) -> bool:
     """Return whether a convex problem gives exact subgradients."""
-    known = getattr(problem, "exact", False) or hasattr(problem, "gradient")
+    known = getattr(problem, "exact", False) or hasattr(problem, "subgradient")
     return bool(getattr(problem, "convex", False) and known)
 
 
@@ -171,8 +171,8 @@ def subgradients(run: Run) -> Matrix:
     theta, work = run.state.theta, run.work
     found = work.weight[:, None] * (work.centre - theta)
     for row, problem in enumerate(run.local.problems):
-        if hasattr(problem, "gradient"):
-            found[row] = problem.gradient(theta[row])
+        if hasattr(problem, "subgradient"):
+            found[row] = problem.subgradient(theta[row], found[row])
     return found
 
 
@@ -215,9 +215,9 @@ def _l1_gap(
 ) -> float:
     """Return the bound on the gap by an l1 penalty; inf without one.
 
-    With b the share of the slack and of penalised entries, and a that of the others, the
-    length q of the way to the minimum, in the norm of the Hessian, satisfies ``q^2 / 2
-    <= b + a q``. The gap is at most ``b + a q``.
+    Let b be the share of the slack and of penalised entries, and a that of the others.
+    The length q of the way to the minimum, in the norm of the Hessian, satisfies ``q^2
+    / 2 <= b + a q``. The gap is at most ``b + a q``.
     """
     problems: Any = run.local.problems
     none = np.zeros(len(coordinates.map))

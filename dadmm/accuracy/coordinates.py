@@ -23,6 +23,9 @@ from dadmm.core.layout import Matrix, Vector
 
 MOST_COLUMNS = 300  # more than this, the factor costs more than it saves
 LEAST = 1e-12  # singular values below this multiple of the largest count as zero
+# smaller ones are raised to this multiple if T must be invertible; its square, the
+# condition of the proximal step of an l1 penalty, must not reach double precision
+LEAST_INVERTIBLE = 1e-6
 FLAT = 1e-7  # singular values below this multiple of the largest give no bound
 MOST_CHANGE = 100.0  # of an eigenvalue, in one change of coordinates
 OPEN = 1e-8  # smallest component of a coefficient in a dropped direction that counts
@@ -162,9 +165,11 @@ def _coordinates(factor: Matrix, n_nodes: int, invertible: bool) -> Coordinates:
     kept = values > LEAST * largest
     dropped = axes[~kept]
     is_open = np.sqrt(np.vecdot(dropped.T, dropped.T)) > OPEN
-    values = np.maximum(values, LEAST * largest) / math.sqrt(n_nodes)
-    if not invertible and kept.any():
+    if invertible or not kept.any():
+        values = np.maximum(values, LEAST_INVERTIBLE * largest)
+    else:
         values, axes = values[kept], axes[kept]
+    values = values / math.sqrt(n_nodes)
     return Coordinates(
         map=(axes.T / lengths[:, None]) / values,
         inverse=values[:, None] * axes * lengths,

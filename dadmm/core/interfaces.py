@@ -46,8 +46,11 @@ class TransformableProblem(Problem, Protocol):
     Notes
     -----
     These members are optional. ``margins(theta)``, the least and the largest margin of
-    the rows, shows that a sum of logistic losses has no minimum. ``gradient(theta)``
-    (size,) is needed if `prox` is not exact. ``assumed`` is a str: what a certificate
+    the rows, shows that a sum of logistic losses has no minimum. A certificate needs
+    subgradients: either ``exact`` is True, which states that `prox` is exact to
+    rounding, or there is a method ``subgradient(theta, near)`` (size,), which returns a
+    subgradient at theta, that nearest to ``near`` if there are several. ``l1`` (size,)
+    are the weights of absolute values, and ``assumed`` is a str: what a certificate
     assumes of the problem.
     """
 

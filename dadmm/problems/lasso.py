@@ -23,7 +23,7 @@ from dadmm.problems.linear import LinearProblem, design
 
 MAX_ROUNDS, MAX_REFINEMENTS = 20, 8
 ROUNDING = 1e-14  # of a gradient, relative to its terms
-EPS = float(np.finfo(float).eps)
+EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 SNAP = 1e-13  # of a coefficient T z, relative to its terms
 
 
@@ -68,6 +68,7 @@ class ElasticNet(LinearProblem):
         """Return rows F (r, p) with F'F the Hessian of f without absolute values."""
         return self._smooth.rows(theta, radius)
 
+    @with_one_blas_thread
     def within(self, T: Matrix) -> LinearProblem:
         """Return f as a problem in z (k,), where theta = T z and T is (p, k).
 
@@ -115,10 +116,10 @@ class Lasso(ElasticNet):
 class _Transformed(LinearProblem):
     """An elastic net as a function of z, where theta = T z.
 
-    Its proximal step finds the signs of theta. There the proximal term is
+    A proximal step first finds the signs of theta, of which the proximal term is
     ``weight/2 |T^-1 theta - centre|^2``. Entries of theta are in units of the rows of
-    T, so no sign and no linear system depends on the units of the data. Given the
-    signs, the step is refined in z.
+    T, so no sign and no linear system depends on the units of the data. Then it solves
+    for z, given these signs, and corrects them where they are wrong.
     """
 
     quadratic = True
@@ -133,6 +134,7 @@ class _Transformed(LinearProblem):
         units = np.sqrt(np.vecdot(T, T))
         self._T, self._units, self._forward = T, units, T / units[:, None]
         self._inverse = np.linalg.inv(self._forward)
+        self._size = np.abs(self._inverse)
         self.l1 = original.l1  # in units of theta
         self._l1 = original.l1 * units
         rows, target = original._smooth.equations
@@ -147,46 +149,64 @@ class _Transformed(LinearProblem):
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(z) + weight/2 |z - centre|^2``, shape (p,)."""
         gram = self._gram + weight * self._metric
-        # a change below rounding makes a singular system solvable
+        # this makes a singular system solvable; `_refined` removes its effect
         gram += np.diag(2.0 * EPS * len(gram) ** 2 * gram.diagonal())
         pull = self._moment + weight * (centre @ self._inverse)
         start = self._original.point(self._T, theta) / self._units
         found = _minimise(gram, pull, self._l1, start)
-        while True:
-            z = self._refined(found, gram, centre, weight)
-            wrong = self._original.point(self._T, z) * found * self._l1 < 0.0
+        z, signs = self._inverse @ found, np.sign(found)
+        for _ in range(MAX_ROUNDS):
+            z, slope = self._refined(z, signs, gram, centre, weight)
+            push, noise = slope @ self._inverse, np.abs(slope) @ self._size
+            gain = np.abs(push) - self._l1 - ROUNDING * noise
+            gain[(signs != 0.0) | (self._l1 == 0.0)] = 0.0
+            wrong = self._original.point(self._T, z) * signs * self._l1 < 0.0
+            signs = np.where(wrong, 0.0, signs)
             if not wrong.any():
-                return z
-            found = np.where(wrong, 0.0, found)
+                best = int(gain.argmax())
+                if gain[best] <= 0.0:
+                    break
+                signs[best] = np.sign(push[best])
+        return z
 
     def _refined(
-        self, found: Vector, gram: Matrix, centre: Vector, weight: float
-    ) -> Vector:
-        """Return the minimum z for the signs of ``found``, precise to rounding.
+        self, z: Vector, signs: Vector, gram: Matrix, centre: Vector, weight: float
+    ) -> tuple[Vector, Vector]:
+        """Return the minimum for these signs of theta, and the negative gradient there.
 
-        The residual is computed in z, where the problem is well conditioned.
+        The gradient is that of all but the absolute values, in z, where the problem is
+        well conditioned. So the minimum is precise to rounding.
         """
         rows, target = self._smooth.equations
-        inside = (found != 0.0) | (self._l1 == 0.0)
+        inside = (signs != 0.0) | (self._l1 == 0.0)
         into, out = self._inverse[:, inside], self._inverse[:, ~inside]
         inner, zeros = gram[inside][:, inside], self._forward[~inside]
-        force = (self._l1 * np.sign(found))[inside]
-        unit = np.sqrt(inner.diagonal())
-        best, least, z = found, math.inf, self._inverse @ found
+        force, unit = (self._l1 * signs)[inside], np.sqrt(inner.diagonal()) + TINY
+        least = math.inf
         for _ in range(MAX_REFINEMENTS):
             z = z - out @ (zeros @ z)
-            downhill = (target - rows @ z) @ rows + weight * (centre - z)
-            slack = downhill @ into - force
+            slope = (target - rows @ z) @ rows + weight * (centre - z)
+            slack = slope @ into - force
             error, before = np.abs(slack / unit).max(initial=0.0), least
-            if error < least:
-                best, least = z, error
-            if error > 0.5 * before:
+            if not error >= least:
+                best, least = (z, slope), error
+            if not error < 0.5 * before:
                 break
             try:
                 z = z + into @ np.linalg.solve(inner, slack)
             except np.linalg.LinAlgError:
                 break
         return best
+
+    def subgradient(self, theta: Vector, near: Vector) -> Vector:
+        """Return a subgradient at ``theta``, about that nearest to ``near``."""
+        rows, target = self._smooth.equations
+        smooth = (rows @ theta - target) @ rows
+        wanted = (near - smooth) @ self._inverse
+        sides = np.sign(self._original.point(self._T, theta))
+        within = np.clip(wanted, -self._l1, self._l1)
+        force = np.where(sides == 0.0, within, sides * self._l1)
+        return np.asarray(smooth + force @ self._forward)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -33,6 +35,7 @@ def coordinates(problem, floor=1e-12):
     """Return T that makes the Hessian at zero the identity, in the data's units."""
     F = problem.rows(np.zeros(problem.layout.size))
     lengths = np.sqrt((F**2).sum(axis=0))
+    lengths[lengths == 0.0] = 1.0
     _, values, axes = np.linalg.svd(F / lengths)
     values = np.append(values, np.zeros(len(lengths) - len(values)))
     return axes.T / lengths[:, None] / np.maximum(values, floor * values[0])
@@ -223,22 +226,30 @@ def test_a_step_with_absolute_values_is_a_subgradient_in_any_units(name, nearly_
     assert zeros > 20
 
 
-def test_equal_columns_may_have_any_coordinates():
-    """Where T is close to singular, a step still lowers what it minimises."""
-    for seed in range(20):
+@pytest.mark.parametrize("floor", [1e-12, 1e-6])
+@pytest.mark.parametrize("name", ["lasso", "lasso with intercept"])
+def test_a_subgradient_bounds_f_where_coordinates_are_almost_singular(name, floor):
+    """Indicators of classes, whose sum is the intercept, and two equal columns."""
+    for seed in range(40):
         rng = np.random.default_rng(seed)
-        X = rng.normal(size=(20, 4))
-        X[:, 1] = X[:, 0]
-        problem = Lasso(X, X[:, 0] + rng.normal(size=20), 0.5)
-        T = coordinates(problem)
-        inside = problem.within(T)
-        for weight in WEIGHTS:
-            centre = 1e-3 * rng.normal(size=5)
-            z = inside.prox(0 * centre, None, centre, weight)
-            others = z + rng.normal(size=(50, 5)) * 10.0 ** rng.uniform(-9, 0, (50, 1))
-            rise = inside.objectives(others, None) - inside.objectives(z[None], None)
-            bound = (others - z) @ (weight * (centre - z))
-            assert (rise >= bound - 1e-10 * (1 + np.abs(bound))).all()
+        X = rng.normal(size=(25, 12))
+        X[:, 1], X[:, 6:] = X[:, 0], np.eye(6)[rng.integers(6, size=25)]
+        y = X @ (np.arange(12.0) % 2) + 0.5 * rng.standard_t(2, size=25)
+        problem = Case(name, X, y, 10.0 ** rng.uniform(-4, 0)).problem
+        T = coordinates(problem, floor)
+        inside, p = problem.within(T), len(T)
+        z = np.zeros(p)
+        for weight, scale in product([1e-3, 1.0, 30.0], [1.0, 1e-3, 1e-6]):
+            centre = scale * rng.normal(size=p)
+            z = inside.prox(z, None, centre, weight)
+            off = rng.normal(size=(120, p)) * 10.0 ** rng.uniform(-9, 0, (120, 1))
+            points = problem.point(T, z) + off[:60]  # near in theta, and near in z
+            others = np.vstack([np.linalg.solve(T, points.T).T, z + off[60:]])
+            values = inside.objectives(others, None)
+            rise = values - inside.objectives(z[None], None)
+            force = weight * (centre - z)
+            size = values + np.abs(others - z) @ np.abs(force)
+            assert (rise - (others - z) @ force >= -1e-12 * size).all()
 
 
 def test_zeros_of_a_point_are_exact():
