@@ -226,6 +226,8 @@ class NeighbourStopping:
     def restore(self, saved: Matrix) -> None:
         """Continue from what `save` returned, with a row for each node."""
         self.log.restore(saved[:, : len(self.log.save())])
+        if not self.rule.is_scaled:
+            self.work.tolerance[...] = self.rule.tolerance
         self._last[...] = self.work.numbers
         self._t, self._samples = 0, []
 

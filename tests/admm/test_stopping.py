@@ -49,6 +49,7 @@ def holds(rule, *parts, size=4):
     now = Measured(
         *(np.array([first[name]]) for name in ("objective", "previous")),
         *(np.array([first[name]]) for name in ("primal", "dual")),
+        tolerance=np.array([rule.tolerance]),
         lengths=np.concatenate([lengths[:, 0], np.zeros((2, 1))]),
         parts=lengths,
     )

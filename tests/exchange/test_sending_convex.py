@@ -7,7 +7,6 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Topology
-from dadmm.admm.certificate import connectivity
 from dadmm.exchange import codec
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.schedule import Schedule
@@ -207,7 +206,5 @@ def test_over_links_that_lose_nothing_is_proved(stopping):
     )  # fmt: skip
 
     assert (result.reason, result.iterations) == ("max_iter", 60)
-    assert np.isnan(result.certificate.residual).all()
-    assert np.isnan(result.certificate.gap)
-    assert np.isnan(result.distance_bound(1.0, 1.0))
-    assert connectivity(RING) > 0
+    assert np.isnan(result.residuals.residual).all()
+    assert result.status == "not converged"

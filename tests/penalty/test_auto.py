@@ -101,8 +101,9 @@ def test_without_any_curvature_eta0_takes_its_place():
 def test_both_ends_come_to_the_same_start(mine, theirs, agreed):
     scheme, anchors = build("auto"), np.zeros((1, 2))
 
-    one = scheme.start({"eta": np.array([mine])}, np.array([theirs]), anchors)
-    other = scheme.start({"eta": np.array([theirs])}, np.array([mine]), anchors)
+    given = anchors, np.zeros_like(anchors)
+    one = scheme.start({"eta": np.array([mine])}, np.array([theirs]), *given)
+    other = scheme.start({"eta": np.array([theirs])}, np.array([mine]), *given)
 
     assert_array_equal(one["eta"], other["eta"])
     assert_allclose(one["eta"], [agreed], rtol=1e-14)

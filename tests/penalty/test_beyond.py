@@ -108,7 +108,8 @@ def sight(t, **changes):
 def begin(scheme, anchors=0.0):
     """Return the state before iteration 1 of a node with one edge."""
     state = scheme.init(ONE, np.array([math.nan]), 1)
-    return scheme.start(state, state["eta"], np.full((1, 2), anchors))
+    anchors = np.full((1, 2), anchors)
+    return scheme.start(state, state["eta"], anchors, np.zeros_like(anchors))
 
 
 def test_the_spectral_ratio_moves_every_third_iteration():

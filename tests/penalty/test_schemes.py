@@ -89,7 +89,8 @@ def begin(scheme, *degrees):
     """Return the state before iteration 1; the neighbours propose the same."""
     incidence = Incidence(np.array(degrees))
     state = scheme.init(incidence, np.full(len(degrees), math.nan), 2)
-    return scheme.start(state, state["eta"], np.ones((sum(degrees), 4)))
+    anchors = np.ones((sum(degrees), 4))
+    return scheme.start(state, state["eta"], anchors, np.zeros_like(anchors))
 
 
 def arrays(record):

@@ -1,0 +1,133 @@
+"""The certificate: bounds hold at every iteration, and are not far from the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dadmm.graphs import topology
+from dadmm.problems import Lasso, LeastSquares
+from tests.support.problems import quadratics
+from tests.support.solving import solve
+from tests.support.tables import KINDS, pooled_value, table
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("graph", ["ring", "star"])
+def test_the_bounds_hold_after_any_number_of_iterations(kind, graph):
+    problems, net = table(kind, 6, steep=1.0), topology.build(graph, 6)
+    best = solve(problems, net, tolerance=1e-9, max_iter=3000)
+    least, gaps = best.objective, []
+
+    assert best.status == "certified"
+    for max_iter in (1, 3, 8, 15, 25):
+        result = solve(problems, net, tolerance=0, max_iter=max_iter)
+        found = result.certificate
+        true = result.objective - least
+        assert -1e-9 * least <= true <= found.gap
+        off = np.abs(result.solution - best.solution)
+        assert (off <= found.coefficients + best.certificate.coefficients).all()
+        assert result.objective == pytest.approx(
+            pooled_value(problems, result.solution), rel=1e-9
+        )
+        gaps.append(found.gap)
+    assert gaps[-1] < 1e-3 * least
+
+
+def test_the_objective_is_that_of_one_point():
+    """The sum of f_i at different points may be below the optimum."""
+    problems, net = table("least_squares", 6), topology.build("ring", 6)
+    best = solve(problems, net, tolerance=1e-8)
+
+    result = solve(problems, net, tolerance=0, max_iter=2)
+
+    assert result.objectives.sum() < best.objective
+    assert result.objective > best.objective
+
+
+def test_no_gap_below_1e_8_of_the_objective_is_claimed():
+    problems, net = table("least_squares", 6), topology.build("complete", 6)
+
+    result = solve(problems, net, tolerance=0, max_iter=300)
+
+    assert result.certificate.slack < 1e-10 * result.objective
+    assert result.certificate.gap >= 1e-8 * result.objective
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_an_l1_penalty_bounds_the_gap_if_columns_exceed_rows(fit_intercept):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 60))
+    y = 3.0 * X[:, 0] + 2.0 + 0.1 * rng.standard_normal(40)
+    parts = np.array_split(np.arange(40), 5)
+    free = {"fit_intercept": fit_intercept}
+    problems = [Lasso(X[r], y[r], 0.5, **free) for r in parts]
+    net = topology.build("ring", 5)
+
+    result = solve(problems, net)
+    best = solve(problems, net, tolerance=1e-4, max_iter=5000)
+
+    found = result.certificate
+    assert result.status == best.status == "certified"
+    assert found.open_directions == 20 + fit_intercept
+    assert found.radius == np.inf
+    assert result.objective - best.objective <= found.gap <= 1e-5 * result.objective
+    assert (result.solution == 0.0).sum() > 40
+
+
+def test_without_curvature_no_point_nearby_is_much_lower():
+    """An own convex problem with exact steps: its Hessian is not known."""
+    problems = quadratics(6, 3, seed=2)
+    for problem in problems:
+        problem.convex = problem.exact = True
+    net = topology.build("ring", 6)
+    best = solve(problems, net, tolerance=1e-12, absolute_tolerance=1e-13)
+
+    result = solve(problems, net, max_iter=6, tolerance=0)
+
+    assert result.metric == "none"
+    way = np.linalg.norm(best.solution - result.solution)
+    true = result.objective - best.objective
+    assert 0.0 < true <= result.certificate.lower_within(way)
+    assert result.certificate.gap == np.inf
+    assert not result.certificate.holds
+
+
+def test_the_residuals_sum_to_the_gradient_of_the_whole():
+    problems, net = quadratics(8, 3, seed=4), topology.build("ring", 8)
+    totals = []
+
+    def watch(t, run):
+        gradients = sum(
+            problem.A @ (theta - problem.b)
+            for problem, theta in zip(problems, run.theta, strict=True)
+        )
+        totals.append(np.abs(run.work.stationarity.sum(axis=0) + gradients).max())
+
+    solve(problems, net, scheme="fixed", relaxation=1.6, max_iter=30,
+                tolerance=0, callbacks=[watch])  # fmt: skip
+
+    assert max(totals) < 1e-11
+
+
+def test_a_fit_without_error_is_certified():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    problems = [LeastSquares(x, x @ [1.0, 2.0, 3.0]) for x in np.split(X, 6)]
+
+    result = solve(problems, topology.build("ring", 6))
+
+    assert result.status == "certified"
+    assert result.solution == pytest.approx([1.0, 2.0, 3.0, 0.0], abs=1e-6)
+
+
+def test_a_target_of_zeros_is_certified_at_once():
+    rng = np.random.default_rng(0)
+    problems = [
+        LeastSquares(rng.standard_normal((9, 3)), np.zeros(9)) for _ in range(6)
+    ]
+
+    result = solve(problems, topology.build("ring", 6))
+
+    assert (result.status, result.iterations) == ("certified", 4 + 2 * 3)
+    assert not result.solution.any()

@@ -1,0 +1,135 @@
+"""Coordinates: the Hessian is one in z, open directions are dropped, units cancel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from dadmm.accuracy.coordinates import Coordinates, merged, spectrum
+from dadmm.exchange.tree import TreeReduction
+from dadmm.graphs import topology
+from dadmm.problems import Lasso, LeastSquares
+
+
+def total_of(graph):
+    """Return a sum over the nodes of a graph in one process."""
+    tree = TreeReduction(graph)
+
+    def total(rows, merge=np.add, finish=None):
+        return tree.reduce(dict(enumerate(rows)), merge, finish)
+
+    return total, tree
+
+
+def rows_of(seed=0, n=6, per_node=10, units=True):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n * per_node, 4))
+    if units:
+        X = X * [1e-5, 1.0, 1e4, 3.0] + [0.0, 1e3, 0.0, 7.0]
+    return np.split(X, n), np.split(rng.standard_normal(len(X)), n)
+
+
+@pytest.mark.parametrize("name", ["ring", "star", "chain"])
+@pytest.mark.parametrize("per_node", [1, 10])
+def test_the_mean_of_all_hessians_is_one_in_z(name, per_node):
+    X, y = rows_of(per_node=per_node)
+    problems = [LeastSquares(*own) for own in zip(X, y, strict=True)]
+    total, _ = total_of(topology.build(name, 6))
+
+    found = merged(total, problems, [np.zeros(5)] * 6, 6)
+
+    whole = np.column_stack([np.vstack(X), np.ones(6 * per_node)])
+    mean = (whole @ found.map).T @ (whole @ found.map) / 6
+    assert_allclose(mean, np.eye(5), atol=1e-8)
+    assert_allclose(found.inverse @ found.map, np.eye(5), atol=1e-8)
+    assert found.n_open == 0
+    values, axes = spectrum(
+        total, [p.within(found.map).rows(None) for p in problems], 6
+    )
+    assert_allclose(values, np.ones(5), atol=1e-8)
+    assert_allclose(axes.T @ axes, np.eye(5), atol=1e-12)
+
+
+def test_the_units_of_columns_do_not_change_z():
+    X, y = rows_of(units=False)
+    units = np.array([1e-6, 1e6, 3.0, 1e-3])
+    total, _ = total_of(topology.build("ring", 6))
+    plain = merged(total, [LeastSquares(*own) for own in zip(X, y, strict=True)],
+                   [np.zeros(5)] * 6, 6)  # fmt: skip
+    other = merged(total, [LeastSquares(x * units, t) for x, t in zip(X, y, strict=True)],
+                   [np.zeros(5)] * 6, 6)  # fmt: skip
+
+    scaled = other.map * np.append(units, 1.0)[:, None]
+
+    assert_allclose(np.abs(scaled), np.abs(plain.map), rtol=1e-9, atol=1e-12)
+
+
+def test_directions_that_the_data_leave_open_are_dropped_and_named():
+    X, y = rows_of(units=False)
+    twice = [np.column_stack([x, x[:, 0], 0.0 * x[:, 0]]) for x in X]
+    total, _ = total_of(topology.build("ring", 6))
+    problems = [LeastSquares(*own) for own in zip(twice, y, strict=True)]
+
+    found = merged(total, problems, [np.zeros(7)] * 6, 6)
+
+    assert found.map.shape == (7, 5)
+    assert found.n_open == 2
+    # column 0 and its copy, and the column of zeros; not the intercept
+    assert found.is_open.tolist() == [1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0]
+    assert_allclose(found.inverse @ found.map, np.eye(5), atol=1e-10)
+
+
+def test_an_l1_penalty_keeps_all_directions():
+    X, y = rows_of(units=False)
+    twice = [np.column_stack([x, x[:, 0]]) for x in X]
+    total, _ = total_of(topology.build("ring", 6))
+    problems = [Lasso(*own) for own in zip(twice, y, strict=True)]
+
+    found = merged(total, problems, [np.zeros(6)] * 6, 6)
+
+    assert found.map.shape == (6, 6)
+    assert found.n_open == 1
+    assert np.linalg.matrix_rank(found.map, tol=1e-12) == 6
+
+
+def test_one_kind_of_problem_that_needs_an_inverse_is_enough():
+    """The flag travels with the factors: the root itself may not need one."""
+    X, y = rows_of(units=False)
+    twice = [np.column_stack([x, x[:, 0]]) for x in X]
+    problems = [LeastSquares(*own) for own in zip(twice, y, strict=True)]
+    problems[3] = Lasso(twice[3], y[3])
+    total, _ = total_of(topology.build("ring", 6))
+
+    assert merged(total, problems, [np.zeros(6)] * 6, 6).map.shape == (6, 6)
+
+
+def test_a_change_makes_the_hessian_one_again():
+    rng = np.random.default_rng(3)
+    root = rng.standard_normal((5, 5))
+    hessian = root.T @ root
+    now = Coordinates(np.eye(5), np.eye(5), np.zeros(5), np.array(1.0), np.array(0.0))
+
+    values, axes = np.linalg.eigh(hessian)
+    found, primal, dual = now.changed(values, axes)
+
+    assert values.min() > 1e-2 and values.max() < 1e2
+    assert_allclose(found.map.T @ hessian @ found.map, np.eye(5), atol=1e-12)
+    assert_allclose(found.inverse @ found.map, np.eye(5), atol=1e-12)
+    assert_allclose(dual.T @ primal, np.eye(5), atol=1e-12)
+    z = rng.standard_normal(5)
+    assert_allclose(found.map @ (z @ primal), z, atol=1e-12)
+
+
+def test_a_node_sends_a_triangle_up_and_the_root_a_map_down():
+    X, y = rows_of()
+    graph = topology.build("star", 6)
+    total, tree = total_of(graph)
+
+    merged(total, [LeastSquares(*own) for own in zip(X, y, strict=True)],
+           [np.zeros(5)] * 6, 6)  # fmt: skip
+
+    up = graph.edges[:, 1] == 0
+    assert (tree.sent[:, 0] == 1).all()
+    assert (tree.sent[up, 1] == 8 + 8 + 8 * (15 + 1)).all()
+    assert (tree.sent[~up, 1] == 8 + 16 + 8 * 5 * (2 * 5 + 3)).all()

@@ -1,0 +1,160 @@
+"""When runs stop: certified, stopped, without a minimum; coordinates that change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Checkpoints, ConfigError, Topology, penalty
+from dadmm.problems import LeastSquares, LogisticRegression
+from tests.support.problems import quadratics
+from tests.support.processes import mpiexec, program
+from tests.support.solving import solve
+from tests.support.tables import KINDS, table
+
+RING = Topology.ring(6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("agreement", ["neighbours", "global"])
+def test_a_default_run_is_certified_in_any_units(kind, agreement):
+    result = solve(table(kind, 6), RING, agreement=agreement)
+
+    assert (result.status, result.metric, result.why) == ("certified", "full", "")
+    assert result.converged
+    assert result.iterations < 100
+
+
+@pytest.mark.parametrize("kind", ["logistic", "huber"])
+def test_coordinates_change_where_the_curvature_is_far_from_the_start(kind):
+    changes = []
+
+    def watch(t, run):
+        changes.append(int(run.state.coordinates["changes"]))
+
+    result = solve(table(kind, 6), RING, callbacks=[watch])
+
+    assert result.status == "certified"
+    assert changes[-1] >= 1
+    assert changes == sorted(changes)
+
+
+def test_callbacks_see_parameters_in_the_units_of_the_data():
+    seen = []
+    result = solve(
+        table("logistic", 6), RING, callbacks=[lambda t, run: seen.append(run.theta)],
+    )  # fmt: skip
+
+    assert_array_equal(seen[-1], result.theta)
+    assert_allclose(result.theta.mean(axis=0), result.solution, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["lasso", "logistic", "huber"])
+@pytest.mark.parametrize("cut", [3, 13, 21])
+def test_a_run_that_is_resumed_has_the_same_bits(tmp_path, kind, cut):
+    """Also before and after coordinates change."""
+    whole = solve(table(kind, 6), RING)
+    solve(table(kind, 6), RING, max_iter=cut, checkpoints=Checkpoints(tmp_path))
+
+    again = solve(table(kind, 6), RING, checkpoints=Checkpoints(tmp_path, resume=True))
+
+    assert again.iterations == whole.iterations > cut
+    assert_array_equal(again.theta, whole.theta)
+    assert again.certificate.gap == whole.certificate.gap
+    assert again.traffic.bytes == whole.traffic.bytes
+
+
+def test_over_mpi_coordinates_have_the_bits_of_one_process():
+    ended = mpiexec(5, *program("coordinates.py"), *KINDS)
+
+    assert ended.out.strip() == f"{len(KINDS)} agree", ended.err
+
+
+def labels(seed, kind):
+    """Return a table of two classes that can be separated, or almost."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((120, 3)) * [1e-3, 1.0, 1e3]
+    u = X @ [1e3, 1.0, 1e-3]
+    y = (u > 0.2).astype(float)
+    if kind == "one dummy":  # a column that is 1 for some rows of one class only
+        dummy = rng.random(120) < 0.3
+        y = np.where(dummy, 1.0, u + rng.logistic(size=120) > 0)
+        X = np.column_stack([X, dummy])
+    elif kind == "overlapping":
+        y = (u + rng.logistic(size=120) > 0).astype(float)
+    elif kind == "one class":
+        y[:] = 1.0
+    parts = np.array_split(np.arange(120), 6)
+    alpha = 1.0 if kind == "one class" else 0.0
+    return [LogisticRegression(X[part], y[part], alpha) for part in parts]
+
+
+@pytest.mark.parametrize("kind", ["separable", "one dummy", "one class"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_problem_without_minimum_is_recognised(kind, seed):
+    result = solve(labels(seed, kind), RING)
+
+    assert (result.status, result.converged) == ("not converged", False)
+    assert result.reason == "no_minimum"
+    assert "separated" in result.why
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_classes_that_overlap_have_a_minimum(seed):
+    assert solve(labels(seed, "overlapping"), RING).status == "certified"
+
+
+def test_the_status_says_what_is_not_known():
+    plain = table("least_squares", 6, per_node=20)
+    own = quadratics(6)
+
+    fixed = solve(plain, RING, scheme=penalty.Fixed(eta0=1.0), max_iter=5)
+    none = solve(plain, RING, metric="none", max_iter=5)
+    other = solve(own, RING)
+
+    assert fixed.why == "the scheme fixed runs in the units of the data"
+    assert none.why == 'metric = "none"'
+    assert none.certificate is None
+    assert fixed.status == none.status == "not converged"
+    assert (other.status, other.converged) == ("stationary", True)
+    assert other.why == "the problem Quadratic has no method within"
+    for problem in own:
+        problem.convex = True
+    assert solve(own, RING).status == "stopped"
+
+
+def test_more_than_300_parameters_have_no_metric_unless_it_is_asked_for():
+    rng = np.random.default_rng(0)
+    problems = [
+        LeastSquares(rng.standard_normal((400, 301)), rng.standard_normal(400))
+        for _ in range(3)
+    ]
+
+    result = solve(problems, Topology.ring(3), max_iter=2)
+    asked = solve(problems, Topology.ring(3), metric="full")
+
+    assert result.why == "there are 302 parameters, more than 300"
+    assert asked.status == "certified"
+
+
+def test_a_metric_that_is_not_possible_is_refused():
+    with pytest.raises(ConfigError, match="Quadratic has no method within"):
+        solve(quadratics(6), RING, metric="full")
+    with pytest.raises(ConfigError, match="metric must be one of full, none"):
+        solve(quadratics(6), RING, metric="best")
+
+
+def test_a_subclass_with_another_step_has_no_metric():
+    """`within` of the parent does not know it."""
+
+    class Own(LeastSquares):
+        def prox(self, theta, stats, centre, weight):
+            return super().prox(theta, stats, centre, weight)
+
+    rng = np.random.default_rng(0)
+    problems = [
+        Own(rng.standard_normal((9, 2)), rng.standard_normal(9)) for _ in range(6)
+    ]
+
+    assert solve(problems, RING).metric == "none"

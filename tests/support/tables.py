@@ -1,0 +1,40 @@
+"""Tables in awkward units, divided among nodes, and their pooled problems."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dadmm.problems import Huber, Lasso, LeastSquares, LogisticRegression, Ridge
+
+KINDS = {
+    "least_squares": (LeastSquares, {}),
+    "ridge": (Ridge, {"alpha": 0.5}),
+    "lasso": (Lasso, {"alpha": 0.5}),
+    "logistic": (LogisticRegression, {"alpha": 0.0}),
+    "huber": (Huber, {"delta": 0.5}),
+}
+
+
+def table(kind, n, seed=0, *, d=4, per_node=40, steep=8.0):
+    """Return the problems of n nodes; columns are in units from 1e-6 to 1e6, shifted.
+
+    With a steep slope, the curvature of logistic regression at the optimum is far from
+    that at the start.
+    """
+    rng = np.random.default_rng(seed)
+    N = per_node * n
+    X = rng.standard_normal((N, d)) * 10.0 ** rng.uniform(-6, 6, d)
+    X += rng.uniform(-3, 3, d) * 10.0 ** rng.uniform(-3, 5, d)
+    slope = steep * rng.standard_normal(d) / X.std(axis=0)
+    u = (X - X.mean(axis=0)) @ slope
+    y = u + 0.5 * rng.standard_normal(N)
+    if kind == "logistic":
+        y = (u + rng.logistic(size=N) > 0.0).astype(float)
+    problem, settings = KINDS[kind]
+    parts = np.array_split(np.arange(N), n)
+    return [problem(X[part], y[part], **settings) for part in parts]
+
+
+def pooled_value(problems, theta):
+    """Return the sum of all f_i at one point."""
+    return sum(float(p.objectives(theta[None], None)[0]) for p in problems)
