@@ -39,10 +39,13 @@ def test_the_objective_is_that_of_one_point():
     problems, net = table("least_squares", 6), topology.build("ring", 6)
     best = solve(problems, net, tolerance=1e-8)
 
-    result = solve(problems, net, tolerance=0, max_iter=2)
+    sums = []
+    for max_iter in range(1, 15):
+        result = solve(problems, net, tolerance=0, max_iter=max_iter)
+        sums.append(result.objectives.sum())
+        assert result.objective > (1 - 1e-9) * best.objective
 
-    assert result.objectives.sum() < best.objective
-    assert result.objective > best.objective
+    assert min(sums) < 0.99 * best.objective
 
 
 def test_no_gap_below_1e_8_of_the_objective_is_claimed():
@@ -72,7 +75,7 @@ def test_an_l1_penalty_bounds_the_gap_if_columns_exceed_rows(fit_intercept):
     assert found.open_directions == 20 + fit_intercept
     assert found.radius == np.inf
     assert result.objective - best.objective <= found.gap <= 1e-5 * result.objective
-    assert (result.solution == 0.0).sum() > 40
+    assert (result.solution == 0.0).sum() > 20
 
 
 def test_without_curvature_no_point_nearby_is_much_lower():

@@ -23,7 +23,7 @@ def test_a_default_run_is_certified_in_any_units(kind, agreement):
 
     assert (result.status, result.metric, result.why) == ("certified", "full", "")
     assert result.converged
-    assert result.iterations < 100
+    assert result.iterations < 150
 
 
 @pytest.mark.parametrize("kind", ["logistic", "huber"])
@@ -141,7 +141,7 @@ def test_more_than_300_parameters_have_no_metric_unless_it_is_asked_for():
 def test_a_metric_that_is_not_possible_is_refused():
     with pytest.raises(ConfigError, match="Quadratic has no method within"):
         solve(quadratics(6), RING, metric="full")
-    with pytest.raises(ConfigError, match="metric must be one of full, none"):
+    with pytest.raises(ConfigError, match="unknown metric 'best'; choose one"):
         solve(quadratics(6), RING, metric="best")
 
 

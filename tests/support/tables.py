@@ -15,7 +15,7 @@ KINDS = {
 }
 
 
-def table(kind, n, seed=0, *, d=4, per_node=40, steep=8.0):
+def table(kind, n, seed=0, *, d=4, per_node=40, steep=4.0):
     """Return the problems of n nodes; columns are in units from 1e-6 to 1e6, shifted.
 
     With a steep slope, the curvature of logistic regression at the optimum is far from
