@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dadmm.core.layout import Vector
 
@@ -20,21 +21,22 @@ ValueAndGradient = Callable[[Vector], tuple[float, Vector]]
 
 TOLERANCE = 1e-3  # of a slope, relative to the difference
 NOISE = 1e4 * float(np.finfo(float).eps)  # of a difference, relative to the values
+TINY = float(np.finfo(float).tiny)
 DECADES = 12  # of step sizes, on each side of the first
 POINTS, DIRECTIONS = 3, 2
 
 
-class WrongEntry(NamedTuple):
-    """Where a gradient is wrong."""
+class Wrong(NamedTuple):
+    """Where a gradient is wrong: an entry, or the slope in a direction."""
 
-    entry: int
-    claimed: float  # the entry of the gradient
-    found: float  # the finite difference
+    entries: NDArray[np.intp]  # of the direction; more than one if none alone shows it
+    claimed: float  # by the gradient
+    found: float  # by finite differences
     point: Vector
 
 
-def find_wrong_entry(function: ValueAndGradient, start: Vector) -> WrongEntry | None:
-    """Return a wrong entry of a gradient, or None if it has none.
+def find_wrong_slope(function: ValueAndGradient, start: Vector) -> Wrong | None:
+    """Return a wrong slope of a gradient, or None if none is found.
 
     Parameters
     ----------
@@ -48,18 +50,21 @@ def find_wrong_entry(function: ValueAndGradient, start: Vector) -> WrongEntry | 
     rng = np.random.default_rng(0)
     for k in range(POINTS):
         point = start if k == 0 else _move(function, start, rng)
-        for _ in range(DIRECTIONS):
-            units = _units(function(point)[1])
-            way = rng.choice([-1.0, 1.0], len(start)) * units
-            if _mismatch(function, point, way) is not None:
-                return _narrow(function, point, way)
+        gradient = function(point)[1]
+        signs = rng.choice([-1.0, 1.0], (DIRECTIONS, len(start)))
+        zeros = np.where(gradient == 0.0, signs[0], 0.0)
+        steepest = gradient / max(float(gradient @ gradient), TINY)
+        for way in (steepest, *signs * _units(gradient), zeros):
+            wrong = _narrow(function, point, way)
+            if wrong is not None:
+                return wrong
     return None
 
 
 def _units(gradient: Vector) -> Vector:
     """Return 1 / |g_k|, and where that is infinite a typical one of the others."""
     size = np.abs(gradient)
-    used = size > 1e-12 * size.max()
+    used = size > 1e-14 * size.max()
     typical = float(np.median(size[used])) if used.any() else 1.0
     return np.asarray(1.0 / np.where(used, size, typical))
 
@@ -76,7 +81,7 @@ def _move(
     way = rng.choice([-1.0, 1.0], len(start)) * rng.uniform(0.5, 1.0, len(start))
     way *= _units(gradient)
     slope, step = float(way @ gradient), _first_step(value)
-    reached = start + step * way
+    reached = start
     for _ in range(DECADES):
         ahead, slopes = function(start + step * way)
         if not (np.isfinite(ahead) and np.isfinite(slopes).all()):
@@ -93,7 +98,9 @@ def _mismatch(
 ) -> tuple[float, float] | None:
     """Return the slope along ``way`` and the difference; None if they agree.
 
-    They also count as equal if no difference is reliable.
+    The change of f from one side to the other is compared with the integral of the
+    slopes by Simpson's rule, which is also accurate for long steps, whose noise is
+    small. Without a reliable difference the result is None.
     """
     value, gradient = function(point)
     slope = float(gradient @ way)
@@ -101,36 +108,38 @@ def _mismatch(
     found: dict[int, float] = {}
     for k in sorted(range(-DECADES, DECADES + 1), key=abs):
         step = _first_step(value) * 10.0**k
-        ahead, behind = function(point + step * way)[0], function(point - step * way)[0]
-        change = ahead - behind
-        if not np.isfinite(change):
+        ahead, slopes_ahead = function(point + step * way)
+        behind, slopes_behind = function(point - step * way)
+        ends = float(slopes_ahead @ way), float(slopes_behind @ way)
+        change, size = ahead - behind, max(abs(ahead), abs(behind))
+        if not np.isfinite([change, *ends]).all() or abs(change) <= NOISE * size:
             continue
-        difference = change / (2.0 * step)
-        if abs(difference - slope) <= TOLERANCE * max(
-            abs(difference), abs(slope), typical
-        ):
+        difference, mean = change / (2.0 * step), (4.0 * slope + sum(ends)) / 6.0
+        scale = max(abs(difference), typical)
+        if abs(difference - mean) <= TOLERANCE * scale:
             return None
-        if abs(change) > NOISE * max(abs(ahead), abs(behind)):
+        if abs(ends[0] - ends[1]) <= 0.1 * scale:  # f is nearly linear here
             found[k] = difference
     for k in sorted(found):
-        near = found.get(k + 1, np.inf)
-        if abs(near - found[k]) <= 0.1 * min(abs(found[k] - slope), abs(found[k])):
+        apart = abs(found.get(k + 1, np.inf) - found[k])
+        if apart <= 0.1 * min(abs(found[k] - slope), abs(found[k])):
             return slope, found[k]
     return None
 
 
-def _narrow(function: ValueAndGradient, point: Vector, way: Vector) -> WrongEntry:
-    """Return one wrong entry, given a direction along which the slope is wrong."""
-    entries = np.arange(len(way))
-    while len(entries) > 1:
-        half = entries[: len(entries) // 2]
+def _narrow(function: ValueAndGradient, point: Vector, way: Vector) -> Wrong | None:
+    """Return what is wrong along ``way``, in as few entries as show it."""
+    wrong = _mismatch(function, point, way) if way.any() else None
+    if wrong is None:
+        return None
+    entries = np.flatnonzero(way)
+    if len(entries) == 1:
+        unit = float(way[entries[0]])
+        return Wrong(entries, wrong[0] / unit, wrong[1] / unit, point)
+    for half in np.array_split(entries, 2):
         part = np.zeros_like(way)
         part[half] = way[half]
-        wrong = _mismatch(function, point, part) is not None
-        entries = half if wrong else entries[len(half) :]
-    (entry,) = entries.tolist()
-    unit = np.zeros_like(way)
-    unit[entry] = way[entry]
-    slope, found = _mismatch(function, point, unit) or (np.nan, np.nan)
-    scale = float(way[entry])
-    return WrongEntry(entry, slope / scale, found / scale, point)
+        found = _narrow(function, point, part)
+        if found is not None:
+            return found
+    return Wrong(entries, *wrong, point)

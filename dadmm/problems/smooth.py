@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.problems.checks import checked_array
-from dadmm.problems.derivatives import ValueAndGradient, find_wrong_entry
+from dadmm.problems.derivatives import ValueAndGradient, find_wrong_slope
 
 ACCURACY = 1e-3  # of a proximal step: its gradient, relative to that at theta
 FLOOR = 1e-13  # of this gradient, relative to its two terms
@@ -216,13 +216,16 @@ class Smooth:
         self, name: str, of: str, function: ValueAndGradient
     ) -> None:
         with np.errstate(all="ignore"):
-            wrong = find_wrong_entry(function, self._start)
+            wrong = find_wrong_slope(function, self._start)
         if wrong is None:
             return
-        entry, claimed, found, point = wrong
+        entries, claimed, found, point = wrong
+        what = f"entry {entries[0]}"
+        if len(entries) > 1:
+            what = f"slope in a direction of {len(entries)} entries"
         raise ProblemError(
-            f"{name} is wrong: its entry {entry} is {claimed:.6g}, but differences of "
-            f"{of} give {found:.6g}, at theta = {_shown(point)}"
+            f"{name} is wrong: its {what} is {claimed:.6g}, but differences of {of} "
+            f"give {found:.6g}, at theta = {_shown(point)}"
         )
 
 
