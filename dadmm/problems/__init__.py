@@ -5,6 +5,7 @@ a name and settings; a new problem is a file and a line in `PROBLEMS`. It may im
 `core` and `data`.
 """
 
+from dadmm.problems.cvxpy import Cvxpy
 from dadmm.problems.huber import Huber
 from dadmm.problems.lasso import ElasticNet, Lasso
 from dadmm.problems.least_squares import LeastSquares, Ridge
@@ -13,6 +14,7 @@ from dadmm.problems.missing import IncompletePPCA
 from dadmm.problems.mixture import GaussianMixture
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import LostTracks, StructureFromMotion
+from dadmm.problems.smooth import Smooth
 
 PROBLEMS: dict[str, type] = {
     "ppca": PPCA,
@@ -29,6 +31,7 @@ PROBLEMS: dict[str, type] = {
 __all__ = [
     "PPCA",
     "PROBLEMS",
+    "Cvxpy",
     "ElasticNet",
     "GaussianMixture",
     "Huber",
@@ -38,5 +41,6 @@ __all__ = [
     "LogisticRegression",
     "LostTracks",
     "Ridge",
+    "Smooth",
     "StructureFromMotion",
 ]

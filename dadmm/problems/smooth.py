@@ -249,9 +249,7 @@ class TwiceSmooth(Smooth):
         def slope(theta: Vector) -> tuple[float, Vector]:
             return float(self.gradient(theta) @ way), self._hessian_at(theta) @ way
 
-        self._check_derivatives(
-            "hessian(theta) @ v", "the gradient times v", slope
-        )
+        self._check_derivatives("hessian(theta) @ v", "the gradient times v", slope)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return F (r, size) with F'F equal to the Hessian at ``theta``.
@@ -307,7 +305,8 @@ class TwiceSmooth(Smooth):
                 "hessian of Smooth must return a symmetric matrix; it is not, at "
                 f"theta = {_shown(theta)}"
             )
-        values, axes = np.linalg.eigh(0.5 * (unit + unit.T))
+        eigenvalues, axes = np.linalg.eigh(0.5 * (unit + unit.T))
+        values: Vector = np.asarray(eigenvalues)
         if values[0] < -NEGATIVE * len(values):
             raise ProblemError(
                 "f is not convex: the Hessian, scaled to diagonal 1, has the "
@@ -342,9 +341,7 @@ def _as_numbers(
 
 def _check_shape(what: str, found: np.ndarray, shape: tuple[int, ...]) -> None:
     if found.shape != shape:
-        raise ProblemError(
-            f"Smooth: {what} must have shape {shape}, got {found.shape}"
-        )
+        raise ProblemError(f"Smooth: {what} must have shape {shape}, got {found.shape}")
 
 
 def _largest(vector: Vector) -> float:
