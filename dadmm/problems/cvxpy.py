@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
+from keyword import iskeyword
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -220,17 +221,23 @@ def _shared(problem: Any, variables: Any) -> dict[str, Any]:
         )
     inside = {variable.id for variable in problem.variables()}
     for name, variable in found.items():
+        if not (isinstance(name, str) and _is_valid(name)):
+            raise ProblemError(
+                "Cvxpy needs names of variables that are names in Python, without a "
+                f"leading underscore, got {name!r}"
+            )
         if getattr(variable, "id", None) not in inside:
             names = ", ".join(v.name() for v in problem.variables())
             raise ProblemError(
                 f"Cvxpy: {name!r} in variables is not a variable of the problem, which "
                 f"has {names}"
             )
-    distinct = {variable.id for variable in found.values()}
-    if not found or len(distinct) < len(variables):
+    if not found:
+        raise ProblemError("Cvxpy needs at least one variable in variables, got none")
+    if len({variable.id for variable in found.values()}) < len(variables):
         raise ProblemError(
-            "Cvxpy needs at least one shared variable, each once and with a name of "
-            f"its own, got {len(variables)}"
+            "Cvxpy needs each of variables once and with a name of its own, got "
+            f"{', '.join(found)} for {len(variables)} variables"
         )
     return found
 
@@ -238,8 +245,13 @@ def _shared(problem: Any, variables: Any) -> dict[str, Any]:
 def _name(variable: Any, default: str) -> str:
     """Return the name of a variable; the default if it is not a valid name."""
     given = variable.name() if hasattr(variable, "name") else ""
-    own = given.isidentifier() and given != f"var{getattr(variable, 'id', '')}"
+    own = _is_valid(given) and given != f"var{getattr(variable, 'id', '')}"
     return given if own else default
+
+
+def _is_valid(name: str) -> bool:
+    """Return whether a part of a layout can have this name."""
+    return name.isidentifier() and not iskeyword(name) and not name.startswith("_")
 
 
 def _compile(cvxpy: ModuleType, problem: Any, variables: Sequence[Any]) -> Program:

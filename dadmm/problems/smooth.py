@@ -224,8 +224,8 @@ class Smooth:
         if len(entries) > 1:
             what = f"slope in a direction of {len(entries)} entries"
         raise ProblemError(
-            f"{name} is wrong: its {what} is {claimed:.6g}, but differences of {of} "
-            f"give {found:.6g}, at theta = {_shown(point)}"
+            f"{name} is wrong: its {what} is {claimed:.4g}, but differences of {of} "
+            f"give {found:.4g}, at theta = {_shown(point)}"
         )
 
 
@@ -272,7 +272,7 @@ class TwiceSmooth(Smooth):
 
         problem._function = function
         problem._hessian = lambda z: T.T @ self._hessian_at(T @ z) @ T
-        problem._start = np.linalg.lstsq(T, self._start)[0]
+        problem._start = np.asarray(np.linalg.lstsq(T, self._start)[0])
         return problem
 
     def point(self, T: Matrix, z: Vector) -> Vector:
@@ -305,8 +305,7 @@ class TwiceSmooth(Smooth):
                 "hessian of Smooth must return a symmetric matrix; it is not, at "
                 f"theta = {_shown(theta)}"
             )
-        eigenvalues, axes = np.linalg.eigh(0.5 * (unit + unit.T))
-        values: Vector = np.asarray(eigenvalues)
+        values, axes = np.linalg.eigh(0.5 * (unit + unit.T))
         if values[0] < -NEGATIVE * len(values):
             raise ProblemError(
                 "f is not convex: the Hessian, scaled to diagonal 1, has the "
