@@ -20,8 +20,28 @@ MEMORY, MAX_STEPS, MAX_RESTARTS = 20, 500, 30
 NEGATIVE = 1e-8  # of an eigenvalue that counts as zero, relative to a unit diagonal
 
 
-class _Outside(Exception):
-    """A point where the objective is not finite."""
+class _OutsideError(Exception):
+    """The objective is not finite at a point."""
+
+
+class _Proximal:
+    """f(x) + weight/2 |x - centre|^2, and the best point at which it was evaluated."""
+
+    def __init__(
+        self, function: ValueAndGradient, centre: Vector, weight: float
+    ) -> None:
+        self._function, self._centre, self._weight = function, centre, weight
+        self.best, self.least = centre, math.inf
+
+    def __call__(self, x: Vector) -> tuple[float, Vector]:
+        value, gradient = self._function(x)
+        pull = self._weight * (x - self._centre)
+        value, slopes = value + 0.5 * float(pull @ (x - self._centre)), gradient + pull
+        if not (math.isfinite(value) and np.isfinite(slopes).all()):
+            raise _OutsideError
+        if value < self.least:
+            self.best, self.least = x, value
+        return value, slopes
 
 
 class Smooth:
@@ -114,65 +134,26 @@ class Smooth:
         the minimum is at most ``|g| / weight``, which is the length. It is reduced if
         f is not finite at a point that is tried.
         """
-        from scipy.optimize import minimize
-
-        def function(x: Vector) -> tuple[float, Vector, Vector]:
-            value, gradient = self._evaluate(x)
-            pull = weight * (x - centre)
-            whole = gradient + pull
-            if not (math.isfinite(value) and np.isfinite(whole).all()):
-                raise _Outside
-            return value + 0.5 * float(pull @ (x - centre)), whole, gradient
-
-        best = theta.copy()
-        try:
-            least, whole, gradient = function(best)
-        except _Outside:
-            raise np.linalg.LinAlgError(
-                "value_and_gradient is not finite at the start of a proximal step"
-            ) from None
-        first = _largest(whole)
-        goal = max(ACCURACY * first, FLOOR * (_largest(gradient) + first))
-        if first <= goal:
-            return best
-        norm = float(np.linalg.norm(whole))
-        length = norm / weight if weight > 0.0 else max(1.0, _largest(theta))
-        for _ in range(MAX_RESTARTS):
-            origin, value = best, least
-
-            def scaled(
-                u: Vector,
-                origin: Vector = origin,
-                value: float = value,
-                length: float = length,
-            ) -> tuple[float, Vector]:
-                nonlocal best, least
-                x = origin + length * u
-                found, slopes, _ = function(x)
-                if found < least:
-                    best, least = x, found
-                return (found - value) / (length * norm), slopes / norm
-
-            options = {
-                "maxcor": MEMORY,
-                "gtol": goal / norm,
-                "ftol": 0.0,
-                "maxiter": MAX_STEPS,
-                "maxfun": 10 * MAX_STEPS,
-            }
+        proximal = _Proximal(self._evaluate, centre, weight)
+        with np.errstate(all="ignore"):  # f may be tried outside its domain
             try:
-                found = minimize(
-                    scaled,
-                    np.zeros_like(theta),
-                    jac=True,
-                    method="L-BFGS-B",
-                    options=options,
-                )
-            except _Outside:
-                length *= 0.1
-                continue
-            return np.asarray(origin + length * found.x)
-        return best
+                slopes = proximal(theta.copy())[1]
+            except _OutsideError:
+                raise np.linalg.LinAlgError(
+                    "value_and_gradient is not finite at the start of a proximal step"
+                ) from None
+            first, pull = _largest(slopes), weight * _largest(theta - centre)
+            goal = max(ACCURACY * first, FLOOR * (first + pull))
+            if first <= goal:
+                return proximal.best
+            norm = float(np.linalg.norm(slopes))
+            length = norm / weight if weight > 0.0 else max(1.0, _largest(theta))
+            for _ in range(MAX_RESTARTS):
+                try:
+                    return _descend(proximal, length, norm, goal)
+                except _OutsideError:
+                    length *= 0.1
+        return proximal.best
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, size), shape (k,); inf for NaN."""
@@ -313,6 +294,35 @@ class TwiceSmooth(Smooth):
                 "hessian and convex out"
             )
         return values, axes, scale
+
+
+def _descend(proximal: _Proximal, length: float, norm: float, goal: float) -> Vector:
+    """Return a point with a gradient below ``goal``, by L-BFGS from the best point.
+
+    ``length`` and ``norm`` are the units of steps and gradients.
+    """
+    from scipy.optimize import minimize
+
+    origin, value = proximal.best, proximal.least
+
+    def scaled(u: Vector) -> tuple[float, Vector]:
+        found, slopes = proximal(origin + length * u)
+        return (found - value) / (length * norm), slopes / norm
+
+    found = minimize(
+        scaled,
+        np.zeros_like(origin),
+        jac=True,
+        method="L-BFGS-B",
+        options={
+            "maxcor": MEMORY,
+            "gtol": goal / norm,
+            "ftol": 0.0,
+            "maxiter": MAX_STEPS,
+            "maxfun": 10 * MAX_STEPS,
+        },
+    )
+    return np.asarray(origin + length * found.x)
 
 
 def _call(name: str, function: Callable[[Vector], Any], theta: Vector) -> Any:
