@@ -122,7 +122,7 @@ def _mismatch(
             found[k] = difference
     for k in sorted(found):
         apart = abs(found.get(k + 1, np.inf) - found[k])
-        if apart <= 0.1 * min(abs(found[k] - slope), abs(found[k])):
+        if apart <= 0.02 * min(abs(found[k] - slope), abs(found[k])):
             return slope, found[k]
     return None
 
