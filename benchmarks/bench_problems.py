@@ -78,6 +78,7 @@ def of_cvxpy(n: int, d: int) -> Iterator[tuple[str, cp.Problem, cp.Variable]]:
     yield "nonnegative least squares", cp.Problem(cp.Minimize(squares), [w >= 0]), w
     yield "least squares in a ball", cp.Problem(cp.Minimize(squares), ball), w
     yield "norm of residuals", cp.Problem(cp.Minimize(cp.norm(X @ w - y)), ball), w
+    yield "huber", cp.Problem(cp.Minimize(cp.sum(cp.huber(X @ w - y)))), w
     losses = cp.sum(cp.logistic(cp.multiply(np.sign(y), X @ w)))
     yield "logistic", cp.Problem(cp.Minimize(losses)), w
 
