@@ -5,6 +5,7 @@ a name and settings; a new problem is a file and a line in `PROBLEMS`. It may im
 `core` and `data`.
 """
 
+from dadmm.problems.cvxpy import Cvxpy
 from dadmm.problems.huber import Huber
 from dadmm.problems.lasso import ElasticNet, Lasso
 from dadmm.problems.least_squares import LeastSquares, Ridge
@@ -12,6 +13,7 @@ from dadmm.problems.logistic import LogisticRegression
 from dadmm.problems.missing import IncompletePPCA
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import LostTracks, StructureFromMotion
+from dadmm.problems.smooth import Smooth
 
 PROBLEMS: dict[str, type] = {
     "ppca": PPCA,
@@ -27,6 +29,7 @@ PROBLEMS: dict[str, type] = {
 __all__ = [
     "PPCA",
     "PROBLEMS",
+    "Cvxpy",
     "ElasticNet",
     "Huber",
     "IncompletePPCA",
@@ -35,5 +38,6 @@ __all__ = [
     "LogisticRegression",
     "LostTracks",
     "Ridge",
+    "Smooth",
     "StructureFromMotion",
 ]

@@ -58,6 +58,8 @@ def follow(name: str) -> dict:
 def test_the_python_blocks_of_a_page_run(page):
     if "sklearn" in page.name:
         pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    if any("import cvxpy" in block for block in serial(page)):
+        pytest.importorskip("cvxpy", reason="cvxpy is not installed")
 
     assert follow(str(page.relative_to(ROOT)))
 

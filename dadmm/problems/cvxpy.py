@@ -1,0 +1,345 @@
+"""Any convex objective with constraints, written in cvxpy.
+
+cvxpy compiles a problem once, to ``1/2 x'P x + q'x`` over ``A x + s = b`` with s in a
+cone. A proximal step adds its weight to the diagonal of P, and is solved by Clarabel.
+Its unknown is the distance from the centre, so that heavy weights lose no digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from keyword import iskeyword
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Layout, Matrix, Vector
+
+# Clarabel's tolerances of gap and feasibility: for quadratic programs, for other cones,
+# where it often makes no progress beyond, and where it makes none before
+QUADRATIC, CONIC, ALMOST = 1e-10, 1e-8, 1e-6
+SOLVED = ("Solved", "AlmostSolved")
+REASONS = {
+    "PrimalInfeasible": "is infeasible: no point satisfies its constraints",
+    "DualInfeasible": "is unbounded below in its private variables",
+}
+
+
+class Program(NamedTuple):
+    """1/2 x'P x + q'x over ``A x + s = b`` with s in a cone."""
+
+    P: Any  # sparse (n, n), symmetric
+    q: Vector  # (n,)
+    A: Any  # sparse (m, n)
+    b: Vector  # (m,)
+    dims: Any  # of the cones, as cvxpy has them; equations are first
+    columns: NDArray[np.intp]  # (size,) of the entries of theta in x
+
+
+class Cvxpy:
+    """f is a problem of cvxpy, with private variables if it has more than are shared.
+
+    ``theta`` holds the shared variables and then the private ones, by the names that
+    they were given in cvxpy; those without a name are ``x0``, ``x1``, ... and
+    ``private0``, ``private1``, ... This class needs the extra ``dadmm[cvxpy]``.
+
+    Parameters
+    ----------
+    problem : cvxpy.Problem
+        To minimise; convex by the rules of cvxpy (DCP), with real variables. It is
+        compiled here, with the present values of its parameters.
+    variables : sequence of cvxpy.Variable, or dict of str to cvxpy.Variable
+        The variables on which the nodes agree; a dict gives them names. All others are
+        private to the node. All nodes must have the same names and shapes, also of
+        private variables.
+
+    Notes
+    -----
+    Proximal steps are as accurate as the solver, Clarabel: about 1e-8 for quadratic
+    programs and 1e-5 for other cones. They give no exact subgradient, so a run is not
+    certified.
+
+    `objectives` evaluates the objective without the constraints. Nodes agree up to a
+    tolerance, so a common point satisfies the constraints up to a tolerance only, and
+    the point between two nodes may satisfy neither's. An infinite value there would
+    hide the objective and stop the schemes that compare objectives.
+
+    Examples
+    --------
+    >>> import cvxpy as cp
+    >>> w = cp.Variable(2, name="w")
+    >>> problem = Cvxpy(cp.Problem(cp.Minimize(cp.norm1(w - 3)), [w <= 1]), [w])
+    >>> problem.layout
+    Layout.of(w=(2,))
+    >>> problem.prox(np.zeros(2), None, np.zeros(2), 0.1).round(6)
+    array([1., 1.])
+    """
+
+    convex = True
+
+    def __init__(
+        self, problem: Any, variables: Sequence[Any] | Mapping[str, Any]
+    ) -> None:
+        cvxpy, clarabel = _solvers()
+        _check_problem(cvxpy, problem)
+        shared = _shared(problem, variables)
+        known = {variable.id for variable in shared.values()}
+        others = [v for v in problem.variables() if v.id not in known]
+        private = {_name(v, f"private{k}"): v for k, v in enumerate(others)}
+        parts = shared | private
+        if len(parts) < len(shared) + len(others):
+            names = ", ".join([*shared, *(v.name() for v in others)])
+            raise ProblemError(
+                f"Cvxpy needs variables with different names, got {names}"
+            )
+        shapes = {name: tuple(v.shape) for name, v in parts.items()}
+        self.layout = Layout(shapes, list(private))
+        self._objective, self._variables = problem.objective.expr, [*parts.values()]
+        self._parameters = [(p, p.value) for p in problem.parameters()]
+        self._program = _eliminate(_compile(cvxpy, problem, self._variables))
+        self._upper = self._with_diagonal()
+        self._solver = _new_solver(clarabel, self._program, self._upper)
+        self._start, status = self._solve(np.zeros(self.layout.size), 1.0)
+        if status not in SOLVED:
+            reason = REASONS.get(status.removeprefix("Almost"))
+            reason = reason or f"was not solved by Clarabel, which says {status}"
+            raise ProblemError(f"the problem of Cvxpy {reason}")
+
+    def init(self, rng: np.random.Generator) -> Vector:
+        """Return a point near zero that satisfies the constraints, shape (size,)."""
+        return self._start.copy()
+
+    def expect(self, theta: Vector) -> None:
+        """Return None: there are no latent variables."""
+
+    def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
+        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (size,).
+
+        Private variables have no proximal term.
+        """
+        found, status = self._solve(centre, weight)
+        if status not in SOLVED:
+            raise np.linalg.LinAlgError(f"Clarabel says {status}")
+        return found
+
+    def objectives(self, thetas: Matrix, stats: None) -> Vector:
+        """Return the objective of each row of ``thetas`` (k, size), shape (k,).
+
+        It is inf where it is not defined.
+        """
+        for parameter, value in self._parameters:
+            parameter.save_value(value)
+        values = np.array([self._value(theta) for theta in thetas])
+        return np.where(np.isnan(values), np.inf, values)
+
+    def _value(self, theta: Vector) -> float:
+        parts = self.layout.views(theta)
+        for variable, part in zip(self._variables, parts, strict=True):
+            variable.save_value(np.array(part))
+        return float(np.reshape(self._objective.value, ()))
+
+    def _with_diagonal(self) -> Any:
+        """Return the upper triangle of P with the diagonal of the shared entries."""
+        from scipy import sparse
+
+        shared = self._program.columns[: self.layout.shared_size]
+        E = _embedding(shared, len(self._program.q))
+        upper = sparse.triu(self._program.P + E @ E.T).tocsc()
+        upper.sort_indices()
+        return upper
+
+    def _solve(self, centre: Vector, weight: float) -> tuple[Vector, str]:
+        """Return the proximal step and Clarabel's status."""
+        P, q, A, b, _, columns = self._program
+        c = np.zeros(len(q))
+        c[columns] = centre
+        ends = self._upper.indptr[1:][columns[: self.layout.shared_size]]
+        values = self._upper.data.copy()
+        values[ends - 1] += weight - 1.0  # the last entry of a column is its diagonal
+        slope = q + P @ c
+        size = max(np.abs(values).max(initial=0.0), np.abs(slope).max()) or 1.0
+        self._solver.update(P=values / size, q=slope / size, b=b - A @ c)
+        found = self._solver.solve()
+        return (c + np.array(found.x))[columns], str(found.status)
+
+
+def _solvers() -> tuple[ModuleType, ModuleType]:
+    try:
+        import clarabel
+        import cvxpy
+    except ImportError as error:
+        raise ProblemError(
+            f"Cvxpy needs the package {error.name}, which is not installed; install "
+            "dadmm[cvxpy]"
+        ) from None
+    return cvxpy, clarabel
+
+
+def _check_problem(cvxpy: ModuleType, problem: Any) -> None:
+    """Raise unless a problem can be compiled."""
+    if not isinstance(problem, cvxpy.Problem):
+        raise ProblemError(f"Cvxpy needs a cvxpy.Problem, got {type(problem).__name__}")
+    if isinstance(problem.objective, cvxpy.Maximize):
+        raise ProblemError(
+            "Cvxpy minimises, but the problem is to maximise; write Minimize(-...)"
+        )
+    empty = [p.name() for p in problem.parameters() if p.value is None]
+    if empty:
+        raise ProblemError(
+            f"Cvxpy needs a value of each parameter, but {', '.join(empty)} has none"
+        )
+    if not problem.variables():
+        raise ProblemError("Cvxpy needs a problem with variables, but it has none")
+    for variable in problem.variables():
+        attributes = variable.attributes
+        if attributes["boolean"] or attributes["integer"] or variable.is_complex():
+            raise ProblemError(
+                "Cvxpy needs continuous real variables, but "
+                f"{variable.name()} is boolean, integer or complex"
+            )
+    if not problem.is_dcp():
+        raise ProblemError(
+            "Cvxpy needs a problem that is convex by the rules of cvxpy, but "
+            "problem.is_dcp() is False; see https://www.cvxpy.org/tutorial/dcp"
+        )
+
+
+def _shared(problem: Any, variables: Any) -> dict[str, Any]:
+    """Return the shared variables by name."""
+    if isinstance(variables, Mapping):
+        found = dict(variables)
+    elif isinstance(variables, Sequence):
+        found = {_name(v, f"x{k}"): v for k, v in enumerate(variables)}
+    else:
+        raise ProblemError(
+            "Cvxpy needs a list of variables or a dict from names to variables, got "
+            f"{type(variables).__name__}"
+        )
+    inside = {variable.id for variable in problem.variables()}
+    for name, variable in found.items():
+        if not (isinstance(name, str) and _is_valid(name)):
+            raise ProblemError(
+                "Cvxpy needs names of variables that are names in Python, without a "
+                f"leading underscore, got {name!r}"
+            )
+        if getattr(variable, "id", None) not in inside:
+            names = ", ".join(v.name() for v in problem.variables())
+            raise ProblemError(
+                f"Cvxpy: {name!r} in variables is not a variable of the problem, which "
+                f"has {names}"
+            )
+    if not found:
+        raise ProblemError("Cvxpy needs at least one variable in variables, got none")
+    if len({variable.id for variable in found.values()}) < len(variables):
+        raise ProblemError(
+            "Cvxpy needs each of variables once and with a name of its own, got "
+            f"{', '.join(found)} for {len(variables)} variables"
+        )
+    return found
+
+
+def _name(variable: Any, default: str) -> str:
+    """Return the name of a variable; the default if it is not a valid name."""
+    given = variable.name() if hasattr(variable, "name") else ""
+    own = _is_valid(given) and given != f"var{getattr(variable, 'id', '')}"
+    return given if own else default
+
+
+def _is_valid(name: str) -> bool:
+    """Return whether a part of a layout can have this name."""
+    return name.isidentifier() and not iskeyword(name) and not name.startswith("_")
+
+
+def _compile(cvxpy: ModuleType, problem: Any, variables: Sequence[Any]) -> Program:
+    """Return a problem as Clarabel takes it.
+
+    cvxpy replaces variables with attributes, such as nonneg, by others. Each of them
+    gets an equal one without attributes, which is kept.
+    """
+    from scipy import sparse
+
+    plain = [
+        cvxpy.Variable(v.shape) if any(v.attributes.values()) else v for v in variables
+    ]
+    equal = [u == v for u, v in zip(plain, variables, strict=True) if u is not v]
+    whole = cvxpy.Problem(problem.objective, problem.constraints + equal)
+    try:
+        data = whole.get_problem_data(cvxpy.CLARABEL)[0]
+    except (cvxpy.error.SolverError, cvxpy.error.DCPError, ValueError) as error:
+        text = " ".join(str(error).split())
+        raise ProblemError(f"Cvxpy cannot compile the problem: {text}") from error
+    first = data["param_prob"].var_id_to_col
+    columns = [
+        first[v.id] + np.arange(v.size).reshape(v.shape, order="F").ravel()
+        for v in plain
+    ]
+    q, A = np.asarray(data["c"]), sparse.csc_array(data["A"])
+    P = data.get("P")
+    P = sparse.csc_array((len(q), len(q)) if P is None else P)
+    b, dims = np.asarray(data["b"]), data["dims"]
+    return Program(P, q, A, b, dims, np.concatenate(columns))
+
+
+def _eliminate(program: Program) -> Program:
+    """Return a program with the same solutions and fewer unknowns, if it is smaller.
+
+    cvxpy writes a sum of squares of ``X w - y`` as one of new unknowns that equal it.
+    An unknown that is in one row only, an equation, is replaced by what it equals:
+    ``x = S v + s`` with v the others. Then the number of rows of X does not matter.
+    """
+    P, q, A, b, dims, columns = program
+    alone = np.diff(A.indptr) == 1
+    alone[columns] = False
+    gone = np.flatnonzero(alone)
+    rows = A.indices[A.indptr[gone]]
+    rows, first = np.unique(rows[rows < dims.zero], return_index=True)
+    gone = gone[A.indices[A.indptr[gone]] < dims.zero][first]
+    if not len(gone):
+        return program
+    left, others = _complement(gone, len(q)), _complement(rows, len(b))
+    factors = 1.0 / A.data[A.indptr[gone]]
+    by_row = A.tocsr()
+    S = _embedding(left, len(q)) - _embedding(gone, len(q)) @ (
+        by_row[rows][:, left] * factors[:, None]
+    )
+    shift = np.zeros(len(q))
+    shift[gone] = factors * b[rows]
+    smaller, rest = (S.T @ P @ S).tocsc(), by_row[others][:, left].tocsc()
+    if smaller.nnz + rest.nnz > P.nnz + A.nnz:
+        return program
+    dims = copy(dims)
+    dims.zero -= len(rows)
+    places = np.searchsorted(left, columns)
+    return Program(smaller, S.T @ (q + P @ shift), rest, b[others], dims, places)
+
+
+def _complement(some: NDArray[np.intp], size: int) -> NDArray[np.intp]:
+    return np.setdiff1d(np.arange(size), some)
+
+
+def _embedding(places: NDArray[np.intp], size: int) -> Any:
+    """Return the matrix that puts entries of a vector at these places, (size, k)."""
+    from scipy import sparse
+
+    k = len(places)
+    return sparse.csr_array((np.ones(k), (places, np.arange(k))), (size, k))
+
+
+def _new_solver(clarabel: ModuleType, program: Program, upper: Any) -> Any:
+    from cvxpy.reductions.solvers.conic_solvers import clarabel_conif
+
+    settings = clarabel.DefaultSettings()
+    settings.verbose, settings.max_threads = False, 1
+    # both would change the program, so that its data could not be updated
+    settings.presolve_enable = settings.chordal_decomposition_enable = False
+    _, q, A, b, dims, _ = program
+    cones: list[Any] = clarabel_conif.dims_to_solver_cones(dims)  # type: ignore[no-untyped-call]
+    tolerance = QUADRATIC if dims.zero + dims.nonneg == len(b) else CONIC
+    for name in ("gap_abs", "gap_rel", "feas"):
+        setattr(settings, f"tol_{name}", tolerance)
+        setattr(settings, f"reduced_tol_{name}", ALMOST)
+    return clarabel.DefaultSolver(upper, q, A, b, cones, settings)

@@ -1,0 +1,145 @@
+"""Whether a gradient is that of a function, by finite differences.
+
+The check is independent of the units. Each entry k of a direction is +-1 / |g_k|, so
+that all entries change the function equally, and one wrong entry is seen. Step sizes
+span many decades: with one of them a right gradient agrees with the differences,
+whatever the length on which the function changes. A gradient is called wrong only where
+the differences of two successive step sizes agree with each other and not with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core.layout import Vector
+
+ValueAndGradient = Callable[[Vector], tuple[float, Vector]]
+
+TOLERANCE = 1e-3  # of a slope, relative to the difference
+NOISE = 1e4 * float(np.finfo(float).eps)  # of a difference, relative to the values
+TINY = float(np.finfo(float).tiny)
+DECADES = 12  # of step sizes, on each side of the first
+POINTS, DIRECTIONS = 3, 2
+
+
+class Wrong(NamedTuple):
+    """Where a gradient is wrong: an entry, or the slope in a direction."""
+
+    entries: NDArray[np.intp]  # of the direction; more than one if none alone shows it
+    claimed: float  # by the gradient
+    found: float  # by finite differences
+    point: Vector
+
+
+def find_wrong_slope(function: ValueAndGradient, start: Vector) -> Wrong | None:
+    """Return a wrong slope of a gradient, or None if none is found.
+
+    Parameters
+    ----------
+    function : callable
+        From a point (p,) to a value and a gradient (p,). They may be infinite or NaN,
+        except at ``start``.
+    start : ndarray of shape (p,)
+        Where the check begins. The other points are at the distance from it at which
+        the function bends.
+    """
+    rng = np.random.default_rng(0)
+    for k in range(POINTS):
+        point = start if k == 0 else _move(function, start, rng)
+        gradient = function(point)[1]
+        signs = rng.choice([-1.0, 1.0], (DIRECTIONS, len(start)))
+        zeros = np.where(gradient == 0.0, signs[0], 0.0)
+        steepest = gradient / max(float(gradient @ gradient), TINY)
+        for way in (steepest, *signs * _units(gradient), zeros):
+            wrong = _narrow(function, point, way)
+            if wrong is not None:
+                return wrong
+    return None
+
+
+def _units(gradient: Vector) -> Vector:
+    """Return 1 / |g_k|, and where that is infinite a typical one of the others."""
+    size = np.abs(gradient)
+    used = size > 1e-14 * size.max()
+    typical = float(np.median(size[used])) if used.any() else 1.0
+    return np.asarray(1.0 / np.where(used, size, typical))
+
+
+def _first_step(value: float) -> float:
+    return 1e-4 * abs(value) if value else 1e-4
+
+
+def _move(
+    function: ValueAndGradient, start: Vector, rng: np.random.Generator
+) -> Vector:
+    """Return a random point at the distance at which the function bends."""
+    value, gradient = function(start)
+    way = rng.choice([-1.0, 1.0], len(start)) * rng.uniform(0.5, 1.0, len(start))
+    way *= _units(gradient)
+    slope, step = float(way @ gradient), _first_step(value)
+    reached = start
+    for _ in range(DECADES):
+        ahead, slopes = function(start + step * way)
+        if not (np.isfinite(ahead) and np.isfinite(slopes).all()):
+            break
+        reached = start + step * way
+        if abs(ahead - value - step * slope) > 0.5 * step * abs(slope):
+            break
+        step *= 10.0
+    return reached
+
+
+def _mismatch(
+    function: ValueAndGradient, point: Vector, way: Vector
+) -> tuple[float, float] | None:
+    """Return the slope along ``way`` and the difference; None if they agree.
+
+    The change of f from one side to the other is compared with the integral of the
+    slopes by Simpson's rule, which is also accurate for long steps, whose noise is
+    small. Without a reliable difference the result is None.
+    """
+    value, gradient = function(point)
+    slope = float(gradient @ way)
+    typical = float(np.linalg.norm(gradient * way))
+    found: dict[int, float] = {}
+    for k in sorted(range(-DECADES, DECADES + 1), key=abs):
+        step = _first_step(value) * 10.0**k
+        ahead, slopes_ahead = function(point + step * way)
+        behind, slopes_behind = function(point - step * way)
+        ends = float(slopes_ahead @ way), float(slopes_behind @ way)
+        change, size = ahead - behind, max(abs(ahead), abs(behind))
+        if not np.isfinite([change, *ends]).all() or abs(change) <= NOISE * size:
+            continue
+        difference, mean = change / (2.0 * step), (4.0 * slope + sum(ends)) / 6.0
+        scale = max(abs(difference), typical)
+        if abs(difference - mean) <= TOLERANCE * scale:
+            return None
+        if abs(ends[0] - ends[1]) <= 0.1 * scale:  # f is nearly linear here
+            found[k] = difference
+    for k in sorted(found):
+        apart = abs(found.get(k + 1, np.inf) - found[k])
+        if apart <= 0.02 * min(abs(found[k] - slope), abs(found[k])):
+            return slope, found[k]
+    return None
+
+
+def _narrow(function: ValueAndGradient, point: Vector, way: Vector) -> Wrong | None:
+    """Return what is wrong along ``way``, in as few entries as show it."""
+    wrong = _mismatch(function, point, way) if way.any() else None
+    if wrong is None:
+        return None
+    entries = np.flatnonzero(way)
+    if len(entries) == 1:
+        unit = float(way[entries[0]])
+        return Wrong(entries, wrong[0] / unit, wrong[1] / unit, point)
+    for half in np.array_split(entries, 2):
+        part = np.zeros_like(way)
+        part[half] = way[half]
+        found = _narrow(function, point, part)
+        if found is not None:
+            return found
+    return Wrong(entries, *wrong, point)

@@ -1,0 +1,363 @@
+"""Any smooth objective, given by a function that returns its value and gradient."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.problems.checks import checked_array
+from dadmm.problems.derivatives import ValueAndGradient, find_wrong_slope
+
+ACCURACY = 1e-3  # of a proximal step: its gradient, relative to that at theta
+FLOOR = 1e-13  # of this gradient, relative to its two terms
+MEMORY, MAX_STEPS, MAX_RESTARTS = 20, 500, 30
+NEGATIVE = 1e-8  # of an eigenvalue that counts as zero, relative to a unit diagonal
+
+
+class _OutsideError(Exception):
+    """The objective is not finite at a point."""
+
+
+class _Proximal:
+    """f(x) + weight/2 |x - centre|^2, and the best point at which it was evaluated."""
+
+    def __init__(
+        self, function: ValueAndGradient, centre: Vector, weight: float
+    ) -> None:
+        self._function, self._centre, self._weight = function, centre, weight
+        self.best, self.least = centre, math.inf
+
+    def __call__(self, x: Vector) -> tuple[float, Vector]:
+        value, gradient = self._function(x)
+        pull = self._weight * (x - self._centre)
+        value, slopes = value + 0.5 * float(pull @ (x - self._centre)), gradient + pull
+        if not (math.isfinite(value) and np.isfinite(slopes).all()):
+            raise _OutsideError
+        if value < self.least:
+            self.best, self.least = x, value
+        return value, slopes
+
+
+class Smooth:
+    """f is a smooth function, given by its value and gradient.
+
+    ``theta`` holds ``theta`` (size,). A proximal step is a run of L-BFGS that reduces
+    the gradient of ``f(x) + weight/2 |x - centre|^2`` to 1/1000 of that at its start,
+    but not below rounding.
+
+    Parameters
+    ----------
+    value_and_gradient : callable
+        From ``theta`` (size,) to f and its gradient (size,). f may be infinite or NaN
+        outside its domain. The constructor compares the gradient with finite
+        differences at a few points, and raises an error if it is wrong.
+    size : int
+    hessian : callable, optional
+        From ``theta`` to the Hessian (size, size). With it, a run can choose good
+        coordinates and certify its solution. It needs ``convex=True``.
+    convex : bool
+        Whether f is convex. This is not checked, except at the points where
+        ``hessian`` is called. A run of problems that are not convex ends at a
+        stationary point.
+    start : ndarray of shape (size,), optional
+        Where runs and the check of the gradient start; zero if not given. f must be
+        finite there.
+
+    Examples
+    --------
+    >>> X, y = np.eye(3), np.array([1.0, 2.0, 3.0])
+    >>> def poisson(w):
+    ...     rate = np.exp(X @ w)
+    ...     return rate.sum() - y @ (X @ w), X.T @ (rate - y)
+    >>> problem = Smooth(poisson, 3, convex=True)
+    >>> theta = problem.prox(np.zeros(3), None, np.zeros(3), 1e-6)
+    >>> np.exp(theta).round(2)
+    array([1., 2., 3.])
+    """
+
+    assumed: str
+
+    def __new__(cls, *args: Any, hessian: Any = None, **settings: Any) -> Self:
+        """Return an object that has `rows` and `within` if there is a Hessian."""
+        found: type = TwiceSmooth if cls is Smooth and hessian is not None else cls
+        return object.__new__(found)
+
+    def __init__(
+        self,
+        value_and_gradient: Callable[[Vector], tuple[Any, ArrayLike]],
+        size: int,
+        *,
+        hessian: Callable[[Vector], ArrayLike] | None = None,
+        convex: bool = False,
+        start: ArrayLike | None = None,
+    ) -> None:
+        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            raise ProblemError(f"Smooth needs a size of at least 1, got {size!r}")
+        if not isinstance(convex, bool):
+            raise ProblemError(f"convex must be true or false, got {convex!r}")
+        self.layout, self.convex = Layout.of(theta=(int(size),)), convex
+        self._function, self._hessian = value_and_gradient, hessian
+        self._start = np.zeros(size)
+        if start is not None:
+            self._start = checked_array("Smooth", "start", start)
+            _check_shape("start", self._start, (size,))
+        self._check_start()
+        self._check_derivatives(
+            "value_and_gradient: the gradient", "the value", self._evaluate
+        )
+
+    def init(self, rng: np.random.Generator) -> Vector:
+        """Return ``start``, shape (size,)."""
+        return self._start.copy()
+
+    def expect(self, theta: Vector) -> None:
+        """Return None: there are no latent variables."""
+
+    def gradient(self, theta: Vector) -> Vector:
+        """Return the gradient of f, shape (size,)."""
+        return self._evaluate(theta)[1]
+
+    def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
+        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (size,).
+
+        Notes
+        -----
+        The unknown of L-BFGS is ``(x - theta) / length``, and its objective is divided
+        by ``length |g|``, with g the gradient at theta. So its first step has length 1
+        in any units, and its gradient starts at length 1. For a convex f the step to
+        the minimum is at most ``|g| / weight``, which is the length. It is reduced if
+        f is not finite at a point that is tried.
+        """
+        proximal = _Proximal(self._evaluate, centre, weight)
+        with np.errstate(all="ignore"):  # f may be tried outside its domain
+            try:
+                slopes = proximal(theta.copy())[1]
+            except _OutsideError:
+                raise np.linalg.LinAlgError(
+                    "value_and_gradient is not finite at the start of a proximal step"
+                ) from None
+            first, pull = _largest(slopes), weight * _largest(theta - centre)
+            goal = max(ACCURACY * first, FLOOR * (first + pull))
+            if first <= goal:
+                return proximal.best
+            norm = float(np.linalg.norm(slopes))
+            length = norm / weight if weight > 0.0 else max(1.0, _largest(theta))
+            for _ in range(MAX_RESTARTS):
+                try:
+                    return _descend(proximal, length, norm, goal)
+                except _OutsideError:
+                    length *= 0.1
+        return proximal.best
+
+    def objectives(self, thetas: Matrix, stats: None) -> Vector:
+        """Return f of each row of ``thetas`` (k, size), shape (k,); inf for NaN."""
+        values = np.array([self._evaluate(theta)[0] for theta in thetas])
+        return np.where(np.isnan(values), np.inf, values)
+
+    def _evaluate(self, theta: Vector) -> tuple[float, Vector]:
+        """Return f and its gradient, possibly not finite."""
+        found = _call("value_and_gradient", self._function, theta)
+        try:
+            value, gradient = found
+        except (TypeError, ValueError):
+            raise ProblemError(
+                "value_and_gradient of Smooth must return two things, the value and "
+                f"the gradient, got {type(found).__name__}"
+            ) from None
+        gradient = _as_numbers("the gradient", gradient)
+        value = _as_numbers("the value", value)
+        _check_shape("the gradient of value_and_gradient", gradient, theta.shape)
+        if value.size != 1:
+            raise ProblemError(
+                "value_and_gradient of Smooth must return one number as the value, "
+                f"got an array of shape {value.shape}"
+            )
+        return float(value.reshape(())), gradient
+
+    def _check_start(self) -> None:
+        value, gradient = self._evaluate(self._start)
+        for name, found in (("the value", np.array([value])), ("gradient", gradient)):
+            bad = ~np.isfinite(found)
+            if bad.any():
+                entry = int(bad.argmax())
+                which = name if name == "the value" else f"entry {entry} of the {name}"
+                raise ProblemError(
+                    f"value_and_gradient of Smooth: {which} is {found[entry]} at the "
+                    "start, which is zero or the argument start; pass a start where f "
+                    "is finite"
+                )
+
+    def _check_derivatives(
+        self, name: str, of: str, function: ValueAndGradient
+    ) -> None:
+        with np.errstate(all="ignore"):
+            wrong = find_wrong_slope(function, self._start)
+        if wrong is None:
+            return
+        entries, claimed, found, point = wrong
+        what = f"entry {entries[0]}"
+        if len(entries) > 1:
+            what = f"slope in a direction of {len(entries)} entries"
+        raise ProblemError(
+            f"{name} is wrong: its {what} is {claimed:.4g}, but differences of {of} "
+            f"give {found:.4g}, at theta = {_shown(point)}"
+        )
+
+
+class TwiceSmooth(Smooth):
+    """A convex `Smooth` problem with a Hessian; `Smooth` makes it."""
+
+    assumed = "within the bound the Hessian is at least half of that at the solution"
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        if not self.convex:
+            raise ProblemError(
+                "Smooth uses a Hessian for convex problems only; pass convex=True if "
+                "f is convex, or leave hessian out"
+            )
+        self._scaled_hessian(self._start)
+        rng = np.random.default_rng(1)
+        typical = np.abs(self.gradient(self._start))
+        way = rng.choice([-1.0, 1.0], len(typical)) / np.where(typical, typical, 1.0)
+
+        def slope(theta: Vector) -> tuple[float, Vector]:
+            return float(self.gradient(theta) @ way), self._hessian_at(theta) @ way
+
+        self._check_derivatives("hessian(theta) @ v", "the gradient times v", slope)
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return F (r, size) with F'F equal to the Hessian at ``theta``.
+
+        With a positive radius, F'F is half of it; see `assumed`.
+        """
+        values, axes, scale = self._scaled_hessian(theta)
+        kept = values > 0.0
+        rows = np.sqrt(values[kept])[:, None] * axes[:, kept].T * scale
+        return np.asarray(rows / math.sqrt(2.0) if radius > 0.0 else rows)
+
+    def within(self, T: Matrix) -> Smooth:
+        """Return the problem of f(T z), with T (size, k), as a function of z (k,)."""
+        problem: Smooth = object.__new__(TwiceSmooth)
+        problem.layout, problem.convex = Layout.of(z=T.shape[1:]), True
+
+        def function(z: Vector) -> tuple[float, Vector]:
+            value, gradient = self._evaluate(T @ z)
+            return value, gradient @ T
+
+        problem._function = function
+        problem._hessian = lambda z: T.T @ self._hessian_at(T @ z) @ T
+        problem._start = np.asarray(np.linalg.lstsq(T, self._start)[0])
+        return problem
+
+    def point(self, T: Matrix, z: Vector) -> Vector:
+        """Return theta = T z (..., size) of z (..., k)."""
+        return np.asarray((z[..., None, :] @ T.T)[..., 0, :])
+
+    def _hessian_at(self, theta: Vector) -> Matrix:
+        assert self._hessian is not None
+        found = _as_numbers(
+            "the Hessian", _call("hessian", self._hessian, theta), "hessian"
+        )
+        _check_shape("what hessian returns", found, theta.shape * 2)
+        return found
+
+    def _scaled_hessian(self, theta: Vector) -> tuple[Vector, Matrix, Vector]:
+        """Return eigenvalues and axes of the Hessian scaled to diagonal 1, and scales.
+
+        Raise unless it is finite, symmetric and without negative eigenvalues.
+        """
+        found = self._hessian_at(theta)
+        if not np.isfinite(found).all():
+            raise ProblemError(
+                f"hessian of Smooth is not finite at theta = {_shown(theta)}"
+            )
+        diagonal = found.diagonal()
+        scale = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+        unit = found / scale / scale[:, None]
+        if np.abs(unit - unit.T).max() > NEGATIVE:
+            raise ProblemError(
+                "hessian of Smooth must return a symmetric matrix; it is not, at "
+                f"theta = {_shown(theta)}"
+            )
+        values, axes = np.linalg.eigh(0.5 * (unit + unit.T))
+        if values[0] < -NEGATIVE * len(values):
+            raise ProblemError(
+                "f is not convex: the Hessian, scaled to diagonal 1, has the "
+                f"eigenvalue {values[0]:.3g} at theta = {_shown(theta)}; leave "
+                "hessian and convex out"
+            )
+        return values, axes, scale
+
+
+def _descend(proximal: _Proximal, length: float, norm: float, goal: float) -> Vector:
+    """Return a point with a gradient below ``goal``, by L-BFGS from the best point.
+
+    ``length`` and ``norm`` are the units of steps and gradients.
+    """
+    from scipy.optimize import minimize
+
+    origin, value = proximal.best, proximal.least
+
+    def scaled(u: Vector) -> tuple[float, Vector]:
+        found, slopes = proximal(origin + length * u)
+        return (found - value) / (length * norm), slopes / norm
+
+    found = minimize(
+        scaled,
+        np.zeros_like(origin),
+        jac=True,
+        method="L-BFGS-B",
+        options={
+            "maxcor": MEMORY,
+            "gtol": goal / norm,
+            "ftol": 0.0,
+            "maxiter": MAX_STEPS,
+            "maxfun": 10 * MAX_STEPS,
+        },
+    )
+    return np.asarray(origin + length * found.x)
+
+
+def _call(name: str, function: Callable[[Vector], Any], theta: Vector) -> Any:
+    """Return what a user's function returns; it may change its argument."""
+    try:
+        return function(theta.copy())
+    except Exception as error:
+        text = " ".join(str(error).split())
+        raise ProblemError(
+            f"{name} of Smooth raised {type(error).__name__}: {text}, at theta = "
+            f"{_shown(theta)}"
+        ) from error
+
+
+def _as_numbers(
+    what: str, values: Any, function: str = "value_and_gradient"
+) -> np.ndarray:
+    try:
+        return np.array(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ProblemError(
+            f"{function} of Smooth must return numbers; {what} is not"
+        ) from None
+
+
+def _check_shape(what: str, found: np.ndarray, shape: tuple[int, ...]) -> None:
+    if found.shape != shape:
+        raise ProblemError(f"Smooth: {what} must have shape {shape}, got {found.shape}")
+
+
+def _largest(vector: Vector) -> float:
+    return float(np.abs(vector).max())
+
+
+def _shown(theta: Vector) -> str:
+    """Return a point in a few words."""
+    numbers = ", ".join(f"{x:.3g}" for x in theta[:4])
+    return f"[{numbers}{', ...' if len(theta) > 4 else ''}]"

@@ -1,0 +1,281 @@
+"""Smooth: its proximal steps, its check of the gradient, and its errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from scipy.special import expit
+
+import dadmm
+from dadmm.core.errors import ProblemError
+from dadmm.problems import LogisticRegression, Smooth
+
+N, D = 40, 5
+
+
+def logistic(X, y, alpha=0.5):
+    """Return the value and gradient of logistic regression, and its Hessian."""
+    signs = np.where(y > 0, 1.0, -1.0)
+
+    def value_and_gradient(w):
+        margins = signs * (X @ w)
+        slopes = -signs * expit(-margins)
+        value = np.logaddexp(0.0, -margins).sum() + 0.5 * alpha * w @ w
+        return value, X.T @ slopes + alpha * w
+
+    def hessian(w):
+        p = expit(X @ w)
+        return (X.T * (p * (1.0 - p))) @ X + alpha * np.eye(X.shape[1])
+
+    return value_and_gradient, hessian
+
+
+def poisson(X, y):
+    def value_and_gradient(w):
+        rate = np.exp(X @ w)
+        return rate.sum() - y @ (X @ w), X.T @ (rate - y)
+
+    return value_and_gradient
+
+
+def samples(seed=0, n=N, d=D):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    y = (X @ rng.normal(size=d) + rng.logistic(size=n) > 0).astype(float)
+    return X, y
+
+
+def test_a_run_is_that_of_the_closed_form():
+    X, y = samples(n=120)
+    graph, shards = dadmm.Topology.ring(6), [(X[i::6], y[i::6]) for i in range(6)]
+    exact = [LogisticRegression(*s, 0.5, fit_intercept=False) for s in shards]
+    smooth = [Smooth(logistic(*shard)[0], D, convex=True) for shard in shards]
+
+    closed, found = dadmm.solve(exact, graph), dadmm.solve(smooth, graph)
+
+    assert found.converged
+    assert abs(found.iterations - closed.iterations) <= 5
+    assert_allclose(found.theta, closed.theta, atol=1e-4 * np.abs(closed.theta).max())
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("weight", [1e-3, 1.0, 1e3])
+def test_proximal_steps_are_accurate_in_any_unit(unit, weight):
+    X, y = samples()
+    problem = Smooth(logistic(X / unit, y, 0.5 / unit**2)[0], D)
+    theta, centre = np.ones(D) * unit, np.arange(D) * unit
+    weight = weight / unit**2
+
+    def slope(x):
+        return np.abs(problem.gradient(x) + weight * (x - centre)).max()
+
+    x = problem.prox(theta, None, centre, weight)
+
+    assert slope(x) <= 1e-3 * slope(theta)
+    closer = problem.prox(x, None, centre, weight)
+    assert slope(closer) <= 2e-3 * slope(x)
+
+
+def test_the_contract_holds():
+    value_and_gradient, hessian = logistic(*samples())
+    dadmm.testing.check_problem(Smooth(value_and_gradient, D), rtol=1e-2)
+    twice = Smooth(value_and_gradient, D, hessian=hessian, convex=True)
+    dadmm.testing.check_problem(twice, rtol=1e-2)
+
+
+def test_a_step_leaves_points_where_f_is_not_finite():
+    """f is x - log x; the first trial is at a negative x."""
+
+    def barrier(x):
+        inside = x.min() > 0.0
+        return (np.sum(x - np.log(x)) if inside else np.nan), 1.0 - 1.0 / x
+
+    problem = Smooth(barrier, 2, start=[0.5, 30.0], convex=True)
+
+    found = problem.prox(problem.init(np.random.default_rng(0)), None, np.ones(2), 1e-3)
+
+    assert_allclose(found, 1.0, atol=0.02)
+    assert np.isinf(problem.objectives(-np.ones((1, 2)), None)).all()
+
+
+def test_with_a_hessian_there_are_rows_and_coordinates():
+    X, y = samples()
+    value_and_gradient, hessian = logistic(X, y)
+    bare = Smooth(value_and_gradient, D, convex=True)
+    problem = Smooth(value_and_gradient, D, hessian=hessian, convex=True)
+    theta, T = np.linspace(-1, 1, D), np.linspace(-2, 3, 2 * D).reshape(D, 2)
+
+    assert not hasattr(bare, "rows")
+    assert not hasattr(bare, "within")
+    rows, half = problem.rows(theta), problem.rows(theta, 0.1)
+    assert_allclose(rows.T @ rows, hessian(theta), rtol=1e-10, atol=1e-12)
+    assert_allclose(half.T @ half, 0.5 * hessian(theta), rtol=1e-10, atol=1e-12)
+    inner, z = problem.within(T), np.array([0.3, -0.2])
+    assert inner.layout == dadmm.Layout.of(z=(2,))
+    assert_allclose(
+        inner.objectives(z[None], None), problem.objectives((T @ z)[None], None)
+    )
+    assert_allclose(inner.gradient(z), T.T @ problem.gradient(T @ z))
+    rows = inner.rows(z)
+    assert_allclose(rows.T @ rows, T.T @ hessian(T @ z) @ T, rtol=1e-9)
+    assert_allclose(problem.point(T, z), T @ z)
+    dadmm.testing.check_problem(inner, rtol=1e-2)
+
+
+def test_the_rows_of_a_hessian_in_mixed_units_are_exact():
+    X, y = samples()
+    scales = 10.0 ** np.array([-6, 6, 0, 3, -3])
+    value_and_gradient, hessian = logistic(X * scales, y, 0.0)
+    problem = Smooth(value_and_gradient, D, hessian=hessian, convex=True)
+
+    rows = problem.rows(np.zeros(D)) / scales
+
+    assert_allclose(rows.T @ rows, hessian(np.zeros(D)) / np.outer(scales, scales))
+
+
+UNITS = {
+    "1": 1.0,
+    "1e-6": 1e-6,
+    "1e6": 1e6,
+    "mixed": 10.0 ** np.array([-6, 6, 0, 3, -3]),
+}
+FUNCTIONS = {"logistic": lambda X, y: logistic(X, y, 0.0)[0], "poisson": poisson}
+
+
+def changed(function, factors):
+    """Return a function whose gradient is multiplied by these factors."""
+
+    def wrong(theta):
+        value, gradient = function(theta)
+        return value, factors * gradient
+
+    return wrong
+
+
+@pytest.mark.parametrize("of_f", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_right_gradients_are_accepted_in_any_unit(name, units, of_f):
+    function = FUNCTIONS[name](samples()[0] * UNITS[units], samples()[1])
+
+    Smooth(lambda w: [of_f * part for part in function(w)], D)
+
+
+def test_right_gradients_of_noisy_functions_are_accepted():
+    """Of single precision, and beside a large constant."""
+    function = logistic(*samples())[0]
+
+    Smooth(lambda w: [np.float32(part) for part in function(w)], D)
+    Smooth(lambda w: (function(w)[0] + 1e9, function(w)[1]), D)
+
+
+WRONG_FACTORS = {
+    "sign": -1.0,
+    "twice": 2.0,
+    "one percent": 1.01,
+    "one sign": np.array([1, 1, -1, 1, 1]),
+    "one twice": np.array([1, 1, 1, 1, 2]),
+    "one zero": np.array([1, 0, 1, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("factors", WRONG_FACTORS)
+@pytest.mark.parametrize("units", UNITS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_wrong_gradients_are_found(name, units, factors):
+    factors = WRONG_FACTORS[factors]
+    function = FUNCTIONS[name](samples()[0] * UNITS[units], samples()[1])
+
+    with pytest.raises(ProblemError, match="the gradient is wrong") as caught:
+        Smooth(changed(function, factors), D)
+
+    if np.ndim(factors):
+        assert f"its entry {np.argmax(factors != 1)} is " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_one_wrong_entry_of_many_is_found():
+    function = logistic(*samples(n=500, d=300))[0]
+    factors = np.where(np.arange(300) == 123, 1.2, 1.0)
+
+    with pytest.raises(ProblemError, match="its entry 123 is "):
+        Smooth(changed(function, factors), 300)
+
+
+def test_a_term_that_vanishes_at_the_start_is_missed_elsewhere():
+    X, y = samples()
+    with_penalty, without = logistic(X, y, 1.0)[0], logistic(X, y, 0.0)[0]
+
+    with pytest.raises(ProblemError, match="the gradient is wrong"):
+        Smooth(lambda w: (with_penalty(w)[0], without(w)[1]), D)
+
+
+def test_the_sentence_has_the_numbers():
+    with pytest.raises(ProblemError) as caught:
+        Smooth(lambda x: (np.sum((x - 1) ** 2), x - 1), 1)
+
+    assert str(caught.value) == (
+        "value_and_gradient: the gradient is wrong: its entry 0 is -1, but differences "
+        "of the value give -2, at theta = [0]"
+    )
+
+
+def square(x):
+    return 0.5 * x @ x, x
+
+
+def fails(x):
+    raise KeyError("rate\nof")
+
+
+ERRORS = {
+    "Smooth needs a size of at least 1, got 0": lambda: Smooth(square, 0),
+    "Smooth needs a size of at least 1, got 'x'": lambda: Smooth(square, "x"),
+    "convex must be true or false, got 'yes'": lambda: Smooth(square, 2, convex="yes"),
+    "Smooth: start must have shape (2,), got (3,)": (
+        lambda: Smooth(square, 2, start=np.ones(3))
+    ),
+    "value_and_gradient of Smooth must return two things, the value and the gradient, "
+    "got float64": lambda: Smooth(np.sum, 2),
+    "Smooth: the gradient of value_and_gradient must have shape (2,), got (1, 2)": (
+        lambda: Smooth(lambda x: (0.0, x[None]), 2)
+    ),
+    "must return one number as the value, got an array of shape (2,)": (
+        lambda: Smooth(lambda x: (x, x), 2)
+    ),
+    "must return numbers; the gradient is not": (
+        lambda: Smooth(lambda x: (0.0, ["a", "b"]), 2)
+    ),
+    "the value is inf at the start": lambda: Smooth(lambda x: (np.inf, x), 2),
+    "entry 1 of the gradient is nan at the start": (
+        lambda: Smooth(lambda x: (0.0, np.array([0.0, np.nan])), 2)
+    ),
+    "value_and_gradient of Smooth raised KeyError: 'rate\\nof', at theta = [0, 0]": (
+        lambda: Smooth(fails, 2)
+    ),
+    "Smooth uses a Hessian for convex problems only": (
+        lambda: Smooth(square, 2, hessian=lambda x: np.eye(2))
+    ),
+    "Smooth: what hessian returns must have shape (2, 2), got (2,)": (
+        lambda: Smooth(square, 2, hessian=lambda x: x, convex=True)
+    ),
+    "hessian of Smooth must return a symmetric matrix": (
+        lambda: Smooth(square, 2, hessian=lambda x: np.tri(2), convex=True)
+    ),
+    "f is not convex: the Hessian, scaled to diagonal 1, has the eigenvalue -1": (
+        lambda: Smooth(square, 2, hessian=lambda x: -np.eye(2), convex=True)
+    ),
+    "hessian(theta) @ v is wrong: its entry": (
+        lambda: Smooth(square, 2, hessian=lambda x: 2 * np.eye(2), convex=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("sentence", ERRORS)
+def test_bad_input_gets_one_sentence(sentence):
+    with pytest.raises(ProblemError) as caught:
+        ERRORS[sentence]()
+
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
