@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.linalg import by_row
 from dadmm.problems.checks import checked_array
 from dadmm.problems.derivatives import ValueAndGradient, find_wrong_slope
 
@@ -119,7 +120,7 @@ class Smooth:
     def expect(self, theta: Vector) -> None:
         """Return None: there are no latent variables."""
 
-    def gradient(self, theta: Vector) -> Vector:
+    def subgradient(self, theta: Vector, near: Vector | None = None) -> Vector:
         """Return the gradient of f, shape (size,)."""
         return self._evaluate(theta)[1]
 
@@ -224,11 +225,11 @@ class TwiceSmooth(Smooth):
             )
         self._scaled_hessian(self._start)
         rng = np.random.default_rng(1)
-        typical = np.abs(self.gradient(self._start))
+        typical = np.abs(self.subgradient(self._start))
         way = rng.choice([-1.0, 1.0], len(typical)) / np.where(typical, typical, 1.0)
 
         def slope(theta: Vector) -> tuple[float, Vector]:
-            return float(self.gradient(theta) @ way), self._hessian_at(theta) @ way
+            return float(self.subgradient(theta) @ way), self._hessian_at(theta) @ way
 
         self._check_derivatives("hessian(theta) @ v", "the gradient times v", slope)
 
@@ -258,7 +259,7 @@ class TwiceSmooth(Smooth):
 
     def point(self, T: Matrix, z: Vector) -> Vector:
         """Return theta = T z (..., size) of z (..., k)."""
-        return np.asarray((z[..., None, :] @ T.T)[..., 0, :])
+        return by_row(z, T.T)
 
     def _hessian_at(self, theta: Vector) -> Matrix:
         assert self._hessian is not None

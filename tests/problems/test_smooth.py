@@ -68,7 +68,7 @@ def test_proximal_steps_are_accurate_in_any_unit(unit, weight):
     weight = weight / unit**2
 
     def slope(x):
-        return np.abs(problem.gradient(x) + weight * (x - centre)).max()
+        return np.abs(problem.subgradient(x) + weight * (x - centre)).max()
 
     x = problem.prox(theta, None, centre, weight)
 
@@ -116,7 +116,7 @@ def test_with_a_hessian_there_are_rows_and_coordinates():
     assert_allclose(
         inner.objectives(z[None], None), problem.objectives((T @ z)[None], None)
     )
-    assert_allclose(inner.gradient(z), T.T @ problem.gradient(T @ z))
+    assert_allclose(inner.subgradient(z), T.T @ problem.subgradient(T @ z))
     rows = inner.rows(z)
     assert_allclose(rows.T @ rows, T.T @ hessian(T @ z) @ T, rtol=1e-9)
     assert_allclose(problem.point(T, z), T @ z)
