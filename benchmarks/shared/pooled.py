@@ -1,8 +1,9 @@
 """The pooled solution of a linear problem, from all rows, to more than ten digits.
 
-All problems minimise a sum of losses plus ``l2/2 |coef|^2 + l1 |coef|_1``. They are solved in columns with mean 0 and standard deviation 1, by Newton steps in
-float64 from gradients in longdouble. `solve` raises `NoReference` if the optimality
-conditions do not hold in the end.
+All problems minimise a sum of losses plus ``l2/2 |coef|^2 + l1 |coef|_1``. They are
+solved in columns with mean 0 and standard deviation 1, by Newton steps in float64 from
+gradients in longdouble. `solve` raises `NoReference` if the optimality conditions do
+not hold in the end.
 """
 
 from __future__ import annotations

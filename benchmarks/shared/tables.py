@@ -7,7 +7,7 @@ table with more than `MOST_ROWS` rows, as many are drawn.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from zlib import crc32
 
 import numpy as np
@@ -54,7 +54,7 @@ def role(name: str) -> str:
     return "seen" if name in SEEN else "fresh" if name in FRESH else "open"
 
 
-@lru_cache(maxsize=8)
+@cache
 def load(name: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the columns X (n, d) and the target y (n,) of a table."""
     target = (SEEN | UNSEEN)[name]
