@@ -65,8 +65,9 @@ class Pooled:
     fit : ndarray of shape (n,)
         ``X coef + intercept``; log-odds for logistic losses.
     determined : ndarray of bool of shape (p,)
-        Whether the data and the penalty determine the entry: no direction whose
-        curvature is below ``DETERMINED**2`` of the largest (columns scaled) moves it.
+        Whether the data determine the entry: no direction along which the curvature of
+        the losses is below ``DETERMINED**2`` of the largest moves it (columns have
+        length 1). Entries that l1 holds at zero are determined.
     scale : ndarray of shape (p,)
         What errors of the entry are compared with. For a coefficient: its absolute
         value, or the value for which its column alone has the spread of the fit, if
@@ -112,12 +113,15 @@ class _Standard:
     def gradient(self, u: np.ndarray) -> np.ndarray:
         return self.model.slopes(self.A @ u, self.y) @ self.A + self.l2 * u
 
-    def factor(self, u: np.ndarray, ease: float = 0.0) -> np.ndarray:
-        """Return F (p, p), F'F the Hessian at u; ``ease`` is a least bend per row."""
+    def factor(self, u: np.ndarray, ease: float = 0.0, held: bool = True) -> np.ndarray:
+        """Return F (p, p), F'F the Hessian at u.
+
+        ``ease`` is a least bend of each row; ``held`` says whether l2 counts.
+        """
         bends = self.model.bends((self.A @ u).astype(float), self.y.astype(float))
         rows = np.sqrt(np.maximum(bends, ease))[:, None] * self.rows
-        held = np.diag(np.sqrt(self.l2.astype(float)))
-        return np.linalg.qr(np.vstack([rows, held]), mode="r")
+        penalty = np.diag(held * np.sqrt(self.l2.astype(float)))
+        return np.linalg.qr(np.vstack([rows, penalty]), mode="r")
 
     def back(self, u: np.ndarray) -> np.ndarray:
         """Return the solution in the units of X, in longdouble."""
@@ -142,14 +146,17 @@ def _newton_step(F: np.ndarray, gradient: np.ndarray) -> np.ndarray:
 
 def _smooth(problem: _Standard) -> np.ndarray:
     """Return the minimum of a problem without l1, by Newton steps."""
-    u, eased = np.zeros(problem.A.shape[1], Long), problem.model.loss == "huber"
+    u = np.zeros(problem.A.shape[1], Long)
+    huber, whole = problem.model.loss == "huber", _rank(problem.rows)
     value = problem.value(u)
     floor = ACCURATE**2 * value
     before = np.inf
     for count in range(300):
         gradient = problem.gradient(u)
-        ease = 1.0 if eased and count < 3 else 1e-6 if eased else 0.0
-        step = _newton_step(problem.factor(u, ease), gradient).astype(Long)
+        F = problem.factor(u)
+        if huber and (count < 3 or _rank(F) < whole):  # too few rows within delta
+            F = problem.factor(u, 1.0 if count < 3 else 1e-6)
+        step = _newton_step(F, gradient).astype(Long)
         decrement = -(gradient @ step)
         if decrement <= 1e-8 * floor or (decrement <= floor and decrement >= before):
             return u
@@ -218,7 +225,7 @@ def solve(model: Model, X: np.ndarray, y: np.ndarray) -> Pooled:
         np.maximum(np.abs(theta[:-1]), spread / problem.sd.astype(float)),
         max(abs(theta[-1]), float(terms), spread),
     )
-    F, determined = problem.factor(u), np.ones(len(theta), bool)
+    F, determined = problem.factor(u, held=False), np.ones(len(theta), bool)
     determined[entries] = ~_open(F[:, entries])
     flat = _rank(problem.rows) - _rank(F)
     best = objective(model, X, y, exact)
