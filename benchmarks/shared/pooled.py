@@ -226,7 +226,8 @@ def solve(model: Model, X: np.ndarray, y: np.ndarray) -> Pooled:
         max(abs(theta[-1]), float(terms), spread),
     )
     F, determined = problem.factor(u, held=False), np.ones(len(theta), bool)
-    determined[entries] = ~_open(F[:, entries])
+    ratio = (problem.mean / problem.sd).astype(float)
+    determined[entries] = ~_open(F[:, entries], ratio[entries[:-1]])
     flat = _rank(problem.rows) - _rank(F)
     best = objective(model, X, y, exact)
     return Pooled(theta, best, fit, determined, scale, flat)
@@ -237,8 +238,16 @@ def _rank(F: np.ndarray) -> int:
     return int((values > RANK * values[0]).sum())
 
 
-def _open(F: np.ndarray) -> np.ndarray:
-    """Return which columns of F a direction of hardly any curvature moves."""
-    _, values, axes = _axes(F)
-    weak = values <= DETERMINED * values[0]
-    return np.sqrt((axes[weak] ** 2).sum(axis=0)) > DETERMINED
+def _open(F: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+    """Return which entries a direction of hardly any curvature moves.
+
+    The intercept moves by that of standardised columns minus the coefficients times
+    ``ratio``, mean over standard deviation (p - 1,).
+    """
+    lengths, values, axes = _axes(F)
+    weak = axes[values <= DETERMINED * values[0]]
+    found = np.sqrt((weak**2).sum(axis=0)) > DETERMINED
+    terms = weak / lengths * np.append(-ratio, 1.0)
+    moved = np.abs(terms.sum(axis=1)) > DETERMINED * np.abs(terms).sum(axis=1)
+    found[-1] = moved.any()
+    return found
