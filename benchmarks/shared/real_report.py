@@ -13,7 +13,7 @@ CLAIMS = ("certified", "converged")  # "converged" is the claim of version 0.1.0
 CASE = ("table", "problem", "graph", "units", "order")
 Row = Mapping[str, Any]
 HEAD = (
-    "cases", "right", "false", "other end, off", "not converged", "error",
+    "cases", "right", "false", "stopped, off", "not converged", "error",
     "iterations, median", "90 %", "loop, kB", "set-up and end, kB", "one sum, kB",
     "seconds",
 )  # fmt: skip
