@@ -1,0 +1,331 @@
+"""Does a default run on anybody's table give the pooled solution, and is it truthful?
+
+    python -m benchmarks.bench_real [--quick | --fresh] [--csv FILE [--report]]
+        [--beside FILE] [--only table=iris,units=far]
+
+A seeded sample of public tables x problems x graphs x units x orders of the rows; one
+`dadmm.solve` each, in one process, with all defaults. The tables and their units are
+in `shared/tables.py`, the pooled solution in `shared/pooled.py`; both need
+`pip install 'dadmm[bench]'`. Tables that were used to choose anything are "seen". The
+"fresh" ones, a third of all, run with --fresh only: once, at the end, when nothing is
+going to be chosen any more. Look at them before, and they are no longer fresh.
+
+A case counts as *near* if, at the worst node,
+- the predictions for all rows (log-odds for logistic) are within 1e-2 of those of the
+  pooled solution: |X theta_i - X theta*| <= 1e-2 |X theta*|; and
+- each entry of theta that the data determine is within 1e-2 of its scale (`Pooled`).
+It is *right* if the run also says that it converged. It is *false* if one of these
+holds:
+- answer: the run says "certified" (version 0.1.0: "converged") and is not near; entries
+  that differ by no more than the stated bound do not count here;
+- gap, coefficient: the truth exceeds the stated bound on the objective or on an entry
+  (version 0.1.0: the objective is not "within about" the gap of the optimum);
+- objective: the stated objective is not that of the stated solution.
+Errors below 1e-8 of the optimum plus 1e-16 of the objective at zero, and below 1e-10 of
+an entry's scale, are rounding and do not count for these.
+
+The settings follow from all rows, x_k and y with mean 0:
+- l2 of ridge and elastic net: 0.01 of the median over columns of |x_k|^2; a quarter of
+  that for logistic, and ten times more until no log-odds exceeds 20;
+- l1 of lasso and elastic net: 0.1 of the median over columns of |x_k' y|;
+- delta of Huber: 1.345 times the residuals' scale (median over 0.6745) after least
+  squares, at least 1e-3 of the spread of y, and twice as much until the rows within
+  delta determine all predictions.
+Each node has its share of the rows, as they are shuffled or sorted by y, and an n-th of
+the penalty. Classes are the values of y if there are two, else y above its median.
+
+With --csv, rows are added one by one, and cases in the file are not run again;
+--report runs none. --beside shows the same cases of another file, such as
+results/real-0.1.0.csv. The five words of a case are also its seed, so --only runs it
+again as it was.
+"""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+from argparse import ArgumentTypeError
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from time import perf_counter
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+import dadmm
+from benchmarks.shared import pooled, tables
+from benchmarks.shared.commands import ROOT, parser_of, say
+from benchmarks.shared.experiment import read_rows
+from benchmarks.shared.real_report import CASE, CLAIMS, print_report
+from dadmm.data.shard import bounds
+
+PROBLEMS = ("least_squares", "ridge", "lasso", "elastic_net", "logistic", "huber")
+GRAPHS = {
+    "ring-6": dadmm.Topology.ring(6), "ring-20": dadmm.Topology.ring(20),
+    "grid-12": dadmm.Topology.grid(12), "star-10": dadmm.Topology.star(10),
+    "path-10": dadmm.Topology.chain(10),
+}  # fmt: skip
+ORDERS = ("shuffled", "sorted")
+CASES, FRESH_CASES, QUICK_CASES = 600, 300, 30
+CLOSE, MOST_LOG_ODDS = 1e-2, 20.0
+GAP_FLOOR, ROUNDING, ENTRY_FLOOR = 1e-8, 1e-16, 1e-10
+Row = dict[str, Any]
+
+
+class Case(NamedTuple):
+    """One run, by words."""
+
+    table: str
+    problem: str
+    graph: str
+    units: str
+    order: str
+
+
+def sample(names: Sequence[str], count: int) -> list[Case]:
+    """Return a seeded sample of the cases of some tables; every node has a row."""
+    rng, found = np.random.default_rng(16), []
+    rest = (PROBLEMS, GRAPHS, tables.UNITS, ORDERS)
+    left = {name: list(product([name], *rest)) for name in sorted(names)}
+    while len(found) < count:  # one case of each table in turn
+        for name in left:
+            case = Case(*left[name].pop(rng.integers(len(left[name]))))
+            if len(tables.load(name)[0]) >= GRAPHS[case.graph].n_nodes:
+                found.append(case)
+    return found[:count]
+
+
+def data_of(case: Case) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows X and targets y of a case, in its units and its order."""
+    rng = np.random.default_rng(crc32(" ".join(case).encode()))
+    X, y = tables.change_units(*tables.load(case.table), case.units, rng)
+    order = rng.permutation(len(y))
+    if case.order == "sorted":
+        order = np.argsort(y, kind="stable")
+    X, y = X[order], y[order]
+    if case.problem == "logistic":
+        middle = y.min() if len(np.unique(y)) == 2 else np.median(y)
+        y = (y > middle if middle < y.max() else y >= middle).astype(float)
+    return X, y
+
+
+def pooled_solution(
+    problem: str, X: np.ndarray, y: np.ndarray
+) -> tuple[pooled.Model, pooled.Pooled]:
+    """Return the model with its settings, and its solution for all rows."""
+    centred = X - X.mean(axis=0)
+    l2 = 0.01 * float(np.median((centred**2).sum(axis=0)))
+    l1 = 0.1 * float(np.median(np.abs((y - y.mean()) @ centred)))
+    if problem == "logistic":
+        model = pooled.Model("logistic", l2=l2 / 4)
+        while np.abs((best := pooled.solve(model, X, y)).fit).max() > MOST_LOG_ODDS:
+            model = model._replace(l2=10 * model.l2)
+        return model, best
+    if problem == "huber":
+        error = np.median(np.abs(pooled.solve(pooled.Model("square"), X, y).fit - y))
+        delta = max(1.345 * float(error) / 0.6745, 1e-3 * float(y.std()))
+        model = pooled.Model("huber", delta=delta)
+        while (best := pooled.solve(model, X, y)).flat:
+            model = model._replace(delta=2 * model.delta)
+        return model, best
+    model = pooled.Model(
+        "square",
+        l1 if problem in ("lasso", "elastic_net") else 0.0,
+        l2 if problem in ("ridge", "elastic_net") else 0.0,
+    )
+    return model, pooled.solve(model, X, y)
+
+
+def local_problem(
+    problem: str, model: pooled.Model, X: np.ndarray, y: np.ndarray, n: int
+) -> Any:
+    """Return the problem of a node with these rows, one of n."""
+    kind = dadmm.problems.PROBLEMS[problem]
+    l1, l2 = model.l1 / n, model.l2 / n
+    if problem == "elastic_net":
+        return kind(X, y, l1 + l2, l1 / (l1 + l2))
+    settings = {"lasso": (l1,), "ridge": (l2,), "logistic": (l2,)}
+    return kind(X, y, *settings.get(problem, (model.delta,) * (problem == "huber")))
+
+
+class Errors(NamedTuple):
+    """Distances of nodes from the pooled solution."""
+
+    fit: float  # of predictions, at the worst node
+    entries: np.ndarray  # (p,) at the worst node each; 0 where not determined
+    scale: np.ndarray  # (p,)
+
+    @property
+    def entry(self) -> float:
+        """The largest error of an entry over its scale."""
+        return float((self.entries / self.scale).max())
+
+    def near(self, allowed: Any = 0.0) -> bool:
+        """Return whether all are small; ``allowed`` are further errors of entries."""
+        most = np.maximum(CLOSE * self.scale, allowed)
+        return self.fit <= CLOSE and bool((self.entries <= most).all())
+
+
+def errors_of(X: np.ndarray, best: pooled.Pooled, theta: np.ndarray) -> Errors:
+    """Return the errors of the rows of theta (k, p)."""
+    off = theta - best.theta
+    fit = np.linalg.norm(off[:, :-1] @ X.T + off[:, -1:], axis=1)
+    entries = np.abs(off).max(axis=0) * best.determined
+    return Errors(float(fit.max() / np.linalg.norm(best.fit)), entries, best.scale)
+
+
+def false_statements(
+    result: Any, errors: Errors, best: pooled.Pooled, value: Any
+) -> tuple[str, float, float]:
+    """Return what a result says that is not true, the stated gap and the true one.
+
+    ``value`` is the objective of all rows as a function of theta.
+    """
+    found, certificate, optimum = [], result.certificate, best.objective
+    claimed = status_of(result) in CLAIMS
+    floor = GAP_FLOOR * abs(optimum) + ROUNDING * value(np.zeros_like(best.theta))
+    if not hasattr(result, "status"):  # version 0.1.0
+        gap, true = certificate.gap, float(result.objectives.sum() - optimum)
+        if claimed and not errors.near():
+            found.append("answer")
+        if claimed and abs(true) > gap + floor:
+            found.append("gap")
+        return "+".join(found), gap, true
+    there, gap, bound = value(result.solution), np.nan, 0.0
+    true = float(there - optimum)
+    if abs(there - result.objective) > floor:
+        found.append("objective")
+    if certificate is not None and certificate.holds:
+        gap, bound = float(certificate.gap), certificate.coefficients
+        off = np.abs(result.solution - best.theta) - ENTRY_FLOOR * best.scale
+        if true > gap + floor:
+            found.append("gap")
+        if (off > bound)[best.determined].any():
+            found.append("coefficient")
+    if claimed and not errors.near(bound):
+        found.append("answer")
+    return "+".join(found), gap, true
+
+
+def status_of(result: Any) -> str:
+    """Return the status; version 0.1.0 only knows whether it converged."""
+    said = "converged" if result.converged else "not converged"
+    return str(getattr(result, "status", said))
+
+
+def measure(case: Case, commit: str) -> Row:
+    """Run a case and judge it."""
+    X, y = data_of(case)
+    graph = GRAPHS[case.graph]
+    n, d = graph.n_nodes, X.shape[1]
+    row: Row = {
+        "commit": commit, **case._asdict(), "role": tables.role(case.table),
+        "rows": len(X), "columns": d,
+    }  # fmt: skip
+    try:
+        model, best = pooled_solution(case.problem, X, y)
+    except pooled.NoReference as error:
+        return row | {"status": "no reference", "reason": str(error)}
+    cuts = [slice(*bounds(len(X), n, i)) for i in range(n)]
+    local = [local_problem(case.problem, model, X[cut], y[cut], n) for cut in cuts]
+    start = perf_counter()
+    try:
+        result = dadmm.solve(local, graph)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"[:100]
+        return row | {"status": "error", "reason": said, "near": 0, "right": 0}
+    seconds = perf_counter() - start
+    errors = errors_of(X, best, result.theta)
+    near = errors.near()
+    false, gap, true = false_statements(
+        result, errors, best, lambda theta: pooled.objective(model, X, y, theta)
+    )
+    once = (d + 1) * (d + 4) // 2  # X'X and X'y, with the column of ones
+    return row | {
+        "status": status_of(result), "reason": result.reason, "near": int(near),
+        "right": int(near and result.converged), "false": false,
+        "fit_error": errors.fit, "entry_error": errors.entry,
+        "determined": int(best.determined.sum()), "gap": gap, "true_gap": true,
+        "optimum": float(best.objective), "iterations": result.iterations,
+        "loop_bytes": result.traffic.bytes,
+        "tree_bytes": int(result.traffic.tree_bytes.sum()),
+        "once_bytes": 16 * (n - 1) * once if model.loss == "square" else "",
+        "seconds": round(seconds, 3),
+    }  # fmt: skip
+
+
+COLUMNS = (
+    "commit", *CASE, "role", "rows", "columns", "status", "reason", "near",
+    "right", "false", "fit_error", "entry_error", "determined", "gap", "true_gap",
+    "optimum", "iterations", "loop_bytes", "tree_bytes", "once_bytes", "seconds",
+)  # fmt: skip
+
+
+def add_row(row: Row, path: Path) -> None:
+    """Add a row to a file of rows; numbers to six digits."""
+    plain = {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}
+    new = not path.exists()
+    with open(path, "a", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(plain)
+
+
+def chosen(text: str) -> dict[str, str]:
+    """Return the words of --only by name."""
+    words = dict(part.partition("=")[::2] for part in text.split(","))
+    if not words.keys() <= set(CASE):
+        raise ArgumentTypeError(f"name some of {', '.join(CASE)}")
+    return words
+
+
+def commit_of(folder: str) -> str:
+    """Return the last commit that changed a folder, with a + if files differ now."""
+    ask = ("log", "-1", "--format=%h", "--"), ("status", "--porcelain", "--")
+    last, changed = (
+        subprocess.run(
+            ["git", *words, folder], cwd=ROOT, text=True, check=True,
+            stdout=subprocess.PIPE,
+        ).stdout.strip()
+        for words in ask
+    )  # fmt: skip
+    return last + "+" * bool(changed)
+
+
+def main() -> None:
+    """Run the cases that are not in the file yet, and print the report."""
+    parser = parser_of(__doc__)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK_CASES} cases")
+    parser.add_argument("--fresh", action="store_true", help="the fresh tables only")
+    parser.add_argument("--only", type=chosen, default={}, help="table=...,units=...")
+    parser.add_argument("--csv", type=Path, help="add the rows here")
+    parser.add_argument("--beside", type=Path, help="rows of another version")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    given = parser.parse_args()
+    names = tables.FRESH if given.fresh else (*tables.SEEN, *tables.OPEN)
+    cases = sample(names, FRESH_CASES if given.fresh else CASES)
+    cases = cases[: QUICK_CASES if given.quick else None]
+    wanted = [c for c in cases if given.only.items() <= c._asdict().items()]
+    rows = _rows(given.csv)
+    known = {tuple(row[word] for word in CASE) for row in rows}
+    commit = commit_of("dadmm")
+    for k, case in enumerate(() if given.report else wanted, start=1):
+        if case not in known:
+            row = measure(case, commit)
+            rows.append(row)
+            told = f"{row['status']}, near: {row.get('near')}"
+            say(f"{k} of {len(wanted)}: {' '.join(case)}: {told}")
+            if given.csv:
+                add_row(row, given.csv)
+    print_report(rows, _rows(given.beside))
+
+
+def _rows(path: Path | None) -> list[Row]:
+    return list(read_rows(path)) if path and path.exists() else []
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""The benchmark on public tables: its pooled solutions and its judge."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import dadmm
+from benchmarks import bench_real
+from benchmarks.bench_real import Case
+from benchmarks.shared import pooled, tables
+from benchmarks.shared.experiment import read_rows
+from benchmarks.shared.real_report import CASE, print_report
+from tests.support.processes import ROOT
+
+
+def table(units="raw", seed=0):
+    """Return columns (80, 4) and a target."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((80, 4)) + rng.standard_normal((80, 1))
+    y = X @ [2.0, -1.0, 0.1, 0.0] + 3.0 + 0.5 * rng.standard_normal(80)
+    return tables.change_units(X, y, units, rng)
+
+
+def solved(problem, units):
+    """Return rows, targets, model and pooled solution of a synthetic table."""
+    X, y = table(units)
+    if problem == "logistic":
+        y = (y > np.median(y)).astype(float)
+    return X, y, *bench_real.pooled_solution(problem, X, y)
+
+
+@pytest.mark.parametrize("units", tables.UNITS)
+@pytest.mark.parametrize("problem", bench_real.PROBLEMS)
+def test_the_pooled_solution_is_a_minimum(problem, units):
+    """No step along an entry, nor the whole way to zero, lowers the objective."""
+    X, y, model, best = solved(problem, units)
+
+    values = [
+        pooled.objective(model, X, y, best.theta + step * best.scale * entry)
+        for entry in np.eye(5)
+        for step in (-1e-3, -1e-6, 1e-6, 1e-3)
+    ]
+
+    assert best.determined.all()
+    assert min(values) >= best.objective * (1 - 1e-15)
+    assert pooled.objective(model, X, y, np.zeros(5)) > 1.2 * best.objective
+
+
+@pytest.mark.parametrize("problem", ["least_squares", "ridge", "huber", "logistic"])
+def test_the_gradient_is_zero_at_the_pooled_solution(problem):
+    X, y, model, best = solved(problem, "far")
+    slopes = model.slopes(best.fit, y)
+
+    penalty = model.l2 * best.theta[:-1]
+    off = slopes @ (X - X.mean(axis=0)) + penalty
+    assert np.abs(off).max() < 1e-8 * (np.abs(slopes) @ np.abs(X)).max()
+    assert abs(slopes.sum()) < 1e-8 * np.abs(slopes).sum()
+
+
+def test_collinear_columns_leave_entries_open():
+    X, y = table()
+    twice = np.column_stack([X, 2 * X[:, 0] + X[:, 1]])
+    dummies = np.column_stack([X, y > 3.0, y <= 3.0])
+
+    sums = pooled.solve(pooled.Model("square"), twice, y).determined
+    shares = pooled.solve(pooled.Model("square", l2=1.0), dummies, y).determined
+
+    assert sums.tolist() == [False, False, True, True, False, True]
+    assert shares.tolist() == [True] * 4 + [False] * 3  # the intercept moves, too
+
+
+def test_a_third_of_the_tables_is_fresh():
+    groups = set(tables.SEEN), set(tables.OPEN), set(tables.FRESH)
+
+    everything = set.union(*groups)
+    assert sum(map(len, groups)) == len(everything) == 65
+    assert abs(len(tables.FRESH) - len(everything) / 3) < 1
+    assert {tables.role(name) for name in tables.FRESH} == {"fresh"}
+
+
+def test_the_sample_is_the_same_again_and_no_node_is_without_rows(monkeypatch):
+    monkeypatch.setattr(tables, "load", lambda name: (np.zeros((len(name), 2)), None))
+    names = ["a" * 10, "b" * 12, "c" * 20]
+
+    cases = bench_real.sample(names, 60)
+
+    assert cases == bench_real.sample(names, 60)
+    assert len(set(cases)) == 60
+    for case in cases:
+        assert bench_real.GRAPHS[case.graph].n_nodes <= len(case.table)
+
+
+def test_a_case_is_measured_and_reported(monkeypatch, capsys):
+    monkeypatch.setattr(tables, "load", lambda name: table())
+    case = Case("iris", "least_squares", "ring-6", "raw", "shuffled")
+
+    row = bench_real.measure(case, "abc")
+    print_report([row])
+
+    assert row["right"] == row["near"] == 1
+    assert (row["false"], row["determined"]) == ("", 5)
+    assert row["once_bytes"] == 2 * 5 * 8 * (15 + 5)
+    assert row.keys() == set(bench_real.COLUMNS)
+    assert "| least_squares | 1 | 1 (100 %) | 0 |" in capsys.readouterr().out
+
+
+def test_an_error_of_a_run_is_a_row(monkeypatch):
+    def fail(*arguments):
+        raise dadmm.ProblemError("the objective is nan")
+
+    monkeypatch.setattr(tables, "load", lambda name: table())
+    monkeypatch.setattr(dadmm, "solve", fail)
+
+    row = bench_real.measure(Case("iris", "ridge", "ring-6", "raw", "sorted"), "abc")
+
+    assert (row["status"], row["right"]) == ("error", 0)
+    assert row["reason"] == "ProblemError: the objective is nan"
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, ""),
+        ({"off": 0.1}, "gap+coefficient+answer"),
+        ({"off": 0.1, "gap": 1e9}, "coefficient+answer"),
+        ({"off": 0.1, "gap": 1e9, "bound": 1e9}, "answer"),
+        ({"off": 1e-4}, "gap+coefficient"),
+        ({"off": 1e-4, "gap": 1e9, "bound": 1.0}, ""),
+        ({"off": 0.1, "status": "not converged", "holds": False}, ""),
+        ({"off": 0.1, "status": "certified", "holds": False}, "answer"),
+        ({"objective": 1e-6}, "objective"),
+    ],
+)
+def test_false_statements_are_found(changed, expected):
+    """All entries are off by a part of their scale; the nodes agree."""
+    given = {"off": 0.0, "gap": 0.0, "bound": 0.0, "status": "certified"}
+    given |= {"holds": True, "objective": 0.0} | changed
+    X, y, model, best = solved("ridge", "raw")
+
+    def value(theta):
+        return pooled.objective(model, X, y, theta)
+
+    there = best.theta + given["off"] * best.scale
+    result = SimpleNamespace(
+        status=given["status"], theta=np.tile(there, (6, 1)), solution=there,
+        objective=value(there) * (1 + given["objective"]),
+        certificate=SimpleNamespace(
+            gap=given["gap"], coefficients=given["bound"] * best.scale,
+            holds=given["holds"],
+        ),
+        converged=given["status"] == "certified",
+    )  # fmt: skip
+
+    errors = bench_real.errors_of(X, best, result.theta)
+    found, *_ = bench_real.false_statements(result, errors, best, value)
+
+    assert found == expected
+    assert errors.near() == (given["off"] <= 1e-2)
+
+
+def test_the_rows_of_version_0_1_0_are_those_of_the_sample():
+    """Most of its runs are not right, and many say what is not true."""
+    rows = read_rows(ROOT / "benchmarks" / "results" / "real-0.1.0.csv")
+
+    assert len({tuple(row[word] for word in CASE) for row in rows}) == len(rows) == 600
+    assert not {"fresh"} & {row["role"] for row in rows}
+    assert sum(row["right"] == "1" for row in rows) < 300
