@@ -76,10 +76,8 @@ class Case:
         settings, n_nodes = self.settings, self.topology.n_nodes
         if self.kind != "least_squares":
             settings["alpha"] = self.alpha / n_nodes
-        return [
-            KINDS[self.kind](self.X[self.nodes == i], self.y[self.nodes == i], **settings)
-            for i in range(n_nodes)
-        ]
+        own = [self.nodes == i for i in range(n_nodes)]
+        return [KINDS[self.kind](self.X[i], self.y[i], **settings) for i in own]
 
     def solve(self, **more: Any) -> dadmm.Result:
         """Solve the case in one process."""
@@ -125,7 +123,7 @@ def draw(seed: int, max_iter: int = 1000) -> Case:
     n_nodes = 1 if chance(0.05) else int(rng.integers(2, 13))
     topology = graph(pick(GRAPHS), n_nodes, rng, words)
     X, nodes = rows(d, n_nodes, rng, words)
-    n, fit_intercept = len(X), chance(0.8)
+    fit_intercept = chance(0.8)
     X = collinear(X, rng, words)
     clean = X.copy()
     if chance(0.4):
@@ -150,8 +148,8 @@ def draw(seed: int, max_iter: int = 1000) -> Case:
         X, y, clean = X[order], y[order], clean[order]
         note("sorted rows")
     alpha, share = penalty(kind, X, y, rng, words)
-    spread = float(np.std(y)) or 1.0
-    delta = 1.35 if chance(0.2) else float(f"{spread * 10.0 ** rng.uniform(-1.5, 1):.3g}")
+    spread = (float(np.std(y)) or 1.0) * 10.0 ** rng.uniform(-1.5, 1)
+    delta = 1.35 if chance(0.2) else float(f"{spread:.3g}")
     if kind == "huber":
         note(f"delta {delta:g}")
     return Case(
@@ -273,7 +271,7 @@ def penalty(
     share = float(rng.choice([0.0, 0.1, 0.5, 0.9, 1.0]))
     if kind == "elastic_net":
         words.append(f"l1_ratio {share:g}")
-    if kind == "least_squares" or rng.random() < (0.15 if kind in KINDS else 0):
+    if kind == "least_squares" or rng.random() < 0.15:
         return 0.0, share
     centred = y - y.mean()
     slopes, squares = np.abs(centred @ (X - X.mean(axis=0))), (X**2).sum(axis=0)

@@ -1,8 +1,8 @@
 """The minimum of a linear problem over the rows of all nodes, in extended precision.
 
 It is found without the package, by Newton's method or an active set in orthonormal
-coordinates, and comes with bounds on its own error from its optimality conditions. Where
-these are not small, `Pooled.minimum` raises `NotProved`.
+coordinates. Bounds on its own error come from its optimality conditions. Where these
+are not small, `Pooled.minimum` raises `NotProved`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Minimum(NamedTuple):
 
     exists: bool
     x: np.ndarray  # (p,) a minimiser
-    value: float
+    value: np.longdouble
     gap: float  # bound on value minus the optimum
     errors: np.ndarray  # (p,) bound on the error of each entry, if it is unique
     unbounded: np.ndarray  # (p,) whether minimisers with any value of the entry exist
@@ -35,7 +35,7 @@ class Minimum(NamedTuple):
     others: tuple[np.ndarray, ...] = ()  # further minimisers
 
 
-NONE = Minimum(False, np.empty(0), -np.inf, 0.0, np.empty(0), np.empty(0), False)
+NONE = Minimum(False, np.empty(0), LONG(-np.inf), 0.0, np.empty(0), np.empty(0), False)
 
 
 class Pooled:
@@ -118,17 +118,18 @@ class Pooled:
         if self.loss == "squared":
             z = solve(U.T @ U + T.T @ held, z)
         gradient, hessian = self._derivatives(T, U, held, z)
+        lowest, idle = LONG(np.inf), 0
         for _ in range(400):
-            decrement = newton_decrement(hessian, gradient)
-            if decrement <= (1e-17 if self.loss == "squared" else 1e-18) ** 2 * (
-                abs(self.objective(T @ z)) + TINY * self.rounding(T @ z)
-            ):
-                break
             step = -solve(hessian, gradient)
-            length = self._length(T, U, held, z, step, gradient)
-            if length == 0:
+            decrement = -(gradient @ step)  # about twice what the step gains
+            size = self.objective(T @ z)
+            terms = np.abs(self.X) @ np.abs(T @ z) + np.abs(self.y)
+            least = 1e-36 * size + 1e2 * TINY**2 * (terms @ terms)
+            idle = 0 if decrement < lowest / 4 else idle + 1
+            lowest = min(lowest, decrement)
+            if decrement <= least or (idle > 2 and decrement <= 1e-20 * size):
                 break
-            z = z + length * step
+            z = z + self._length(T, U, held, z, step, decrement) * step
             gradient, hessian = self._derivatives(T, U, held, z)
         x, fit = T @ z, U @ z
         size = np.sqrt(gradient @ gradient)
@@ -141,11 +142,10 @@ class Pooled:
         unique = bool(mu > 1e-12)
         reach = size / mu if unique else 100 * np.sqrt(z @ z + self.y @ self.y)
         errors = np.sqrt(np.sum(T**2, axis=1)) * reach
-        unbounded = undetermined(null)
+        value, gap = self.objective(x), float(size * reach)
         return Minimum(
-            True, x, float(self.objective(x)), float(size * reach), errors.astype(float),
-            unbounded, unique,
-        )  # fmt: skip
+            True, x, value, gap, errors.astype(float), undetermined(null), unique
+        )
 
     def _derivatives(self, T, U, held, z):
         fit = U @ z
@@ -153,7 +153,7 @@ class Pooled:
         hessian = (U * self.curvatures(fit)[:, None]).T @ U + T.T @ held
         return gradient, hessian
 
-    def _length(self, T, U, held, z, step, gradient):
+    def _length(self, T, U, held, z, step, decrement):
         """Return where the slope along a step is zero."""
         fit, move = U @ z, U @ step
         x, turn = T @ z, held @ step
@@ -161,8 +161,7 @@ class Pooled:
         def slope(t):
             return self.forces(fit + t * move) @ move + (x + t * (T @ step)) @ turn
 
-        whole = slope(1)
-        if abs(whole) <= 1e-3 * abs(gradient @ step):
+        if abs(slope(1)) <= 1e-3 * decrement:
             return LONG(1)
         low, high = LONG(0), LONG(1)
         while slope(high) < 0 and high < 1e12:
@@ -190,7 +189,7 @@ class Pooled:
             np.repeat([0.0, -1.0], [r, n]), np.hstack([-rows, np.eye(n)]), np.zeros(n),
             bounds=limits,
         )  # fmt: skip
-        if found.status:
+        if found.status:  # it is feasible and bounded
             raise NotProved(f"linear programme: {found.message}")
         return bool(-found.fun > 0.5)
 
@@ -207,7 +206,7 @@ class Pooled:
             b == 0, np.sign(gradient) * np.maximum(np.abs(gradient) - l1, 0),
             gradient + l1 * np.sign(b),
         )  # fmt: skip
-        s, V, null = factor(np.vstack([X, np.diag(np.sqrt(l2))]))
+        s, V, _ = factor(np.vstack([X, np.diag(np.sqrt(l2))]))
         along = V.T @ least / s
         rest = least - V @ (V.T @ least)
         value = self.objective(x)
@@ -233,7 +232,7 @@ class Pooled:
         if len(inside):
             errors[edge] = np.sqrt(np.sum((Q / inside) ** 2, axis=1)) * size * 2
         return Minimum(
-            True, x, float(value), float(gap), (errors / unit).astype(float), unbounded,
+            True, x, value, float(gap), (errors / unit).astype(float), unbounded,
             not loose.size, tuple(others),
         )  # fmt: skip
 
@@ -308,16 +307,12 @@ def solve(A, b):
     return x / scale
 
 
-def newton_decrement(hessian, gradient):
-    """Return about twice by how much a Newton step lowers f."""
-    return abs(gradient @ solve(hessian, gradient))
-
-
 def active_set(X, y, l1, l2):
     """Return the argmin of 1/2 |X b - y|^2 + l1' |b| + 1/2 b' l2 b; X in unit columns.
 
     Each step goes to the minimum for the present signs, or to where the first entry
-    becomes zero and leaves. At the minimum, the zero entry with the largest gain enters.
+    becomes zero and leaves. At the minimum, the zero entry with the largest gain
+    enters.
     """
     p = len(l1)
     b, free = np.zeros(p, LONG), l1 == 0
