@@ -10,7 +10,6 @@ Each run is compared with the minimum over the rows of all nodes in extended pre
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 import traceback
@@ -138,5 +137,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     sys.exit(main())

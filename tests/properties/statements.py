@@ -26,6 +26,7 @@ class Statements(NamedTuple):
     coefficients: np.ndarray | None  # (p,) bounds
     agreement: np.ndarray | None  # (p,) how far a node may be from the solution
     reason: str = ""
+    open_directions: int | None = None
 
 
 def of_result(result: Any) -> Statements:
@@ -34,8 +35,8 @@ def of_result(result: Any) -> Statements:
     return Statements(
         result.status, result.converged, result.theta, result.solution,
         float(result.objective), None if bounds is None else float(bounds.gap),
-        None if bounds is None else np.asarray(bounds.coefficients),
-        None, result.reason,
+        None if bounds is None else np.asarray(bounds.coefficients), None,
+        result.reason, None if bounds is None else int(bounds.open_directions),
     )  # fmt: skip
 
 
@@ -86,6 +87,11 @@ def false_statements(said: Statements, pooled: Pooled, best: Minimum) -> dict[st
             false["coefficients"] = "bounds on a minimiser that does not exist"
         return false
 
+    if said.reason == "no_minimum":
+        false["no minimum"] = f"said to have no minimum, it is {best.value:.12g}"
+    n_open = said.open_directions
+    if n_open is not None and np.isfinite(said.gap or 0.0) and n_open != best.n_open:
+        false["directions"] = f"{n_open} directions are open, in truth {best.n_open}"
     if value < best.value - best.gap - 1e-17 * abs(best.value):
         raise AssertionError(f"value {value!r} is below the reference {best.value!r}")
     slack = best.gap + noise

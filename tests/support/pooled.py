@@ -32,10 +32,13 @@ class Minimum(NamedTuple):
     errors: np.ndarray  # (p,) bound on the error of each entry, if it is unique
     unbounded: np.ndarray  # (p,) whether minimisers with any value of the entry exist
     unique: bool  # whether all other entries are the same in all minimisers
+    n_open: int  # directions in which neither rows nor squares of the penalty differ
     others: tuple[np.ndarray, ...] = ()  # further minimisers
 
 
-NONE = Minimum(False, np.empty(0), LONG(-np.inf), 0.0, np.empty(0), np.empty(0), False)
+NONE = Minimum(
+    False, np.empty(0), LONG(-np.inf), 0.0, np.empty(0), np.empty(0), False, 0
+)
 
 
 class Pooled:
@@ -104,7 +107,7 @@ class Pooled:
             found = self._with_l1() if self.l1.any() else self._smooth()
         if not found.exists:
             return found
-        slack = 1e-10 * abs(found.value) + self.rounding(found.x)
+        slack = 1e-9 * abs(found.value) + self.rounding(found.x)
         if not found.gap <= slack:
             raise NotProved(f"value {found.value:.3g}, error up to {found.gap:.1e}")
         return found
@@ -144,8 +147,9 @@ class Pooled:
         errors = np.sqrt(np.sum(T**2, axis=1)) * reach
         value, gap = self.objective(x), float(size * reach)
         return Minimum(
-            True, x, value, gap, errors.astype(float), undetermined(null), unique
-        )
+            True, x, value, gap, errors.astype(float), undetermined(null), unique,
+            null.shape[1],
+        )  # fmt: skip
 
     def _derivatives(self, T, U, held, z):
         fit = U @ z
@@ -206,13 +210,14 @@ class Pooled:
             b == 0, np.sign(gradient) * np.maximum(np.abs(gradient) - l1, 0),
             gradient + l1 * np.sign(b),
         )  # fmt: skip
-        s, V, _ = factor(np.vstack([X, np.diag(np.sqrt(l2))]))
+        s, V, null = factor(np.vstack([X, np.diag(np.sqrt(l2))]))
         along = V.T @ least / s
         rest = least - V @ (V.T @ least)
         value = self.objective(x)
         size = np.sqrt(along @ along) + 8 * TINY * np.sqrt(force @ force) / s.min()
+        # l1' |b| is at most the value, at the optimum, too
         far = np.abs(b) + np.where(l1 > 0, value / l1, 100 * np.sqrt(self.y @ self.y))
-        gap = size**2 / 2 + np.abs(rest) @ far
+        gap = min(size**2 / 2 + np.abs(rest) @ far, np.abs(least) @ far)
         # All minimisers have the same fits, so the same gradient. Those entries may
         # differ from zero whose gradient is on its boundary.
         edge = np.flatnonzero((l1 == 0) | (np.abs(gradient) >= l1 * (1 - 1e-9)))
@@ -233,7 +238,7 @@ class Pooled:
             errors[edge] = np.sqrt(np.sum((Q / inside) ** 2, axis=1)) * size * 2
         return Minimum(
             True, x, value, float(gap), (errors / unit).astype(float), unbounded,
-            not loose.size, tuple(others),
+            not loose.size, null.shape[1], tuple(others),
         )  # fmt: skip
 
 
