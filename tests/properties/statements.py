@@ -76,7 +76,9 @@ def false_statements(said: Statements, pooled: Pooled, best: Minimum) -> dict[st
 
     value, noise = pooled.objective(x), pooled.rounding(x)
     objective = value if said.objective is None else said.objective
-    if not abs(objective - value) <= SAME * abs(value) + noise:
+    squares = float(pooled.terms(x) @ pooled.terms(x)) / 2
+    zero = EPS * squares if value <= EPS * squares else 0.0  # a perfect fit
+    if not abs(objective - value) <= SAME * abs(value) + noise + zero:
         false["objective"] = f"objective {objective:.12g}, there it is {value:.12g}"
     if said.agreement is not None:
         false |= _disagreement(said, pooled)

@@ -78,8 +78,12 @@ class Pooled:
     def rounding(self, x):
         """Return by how much f may change if fits are computed in double precision."""
         x = np.asarray(x, LONG)
-        fits = 4 * EPS * (np.abs(self.X) @ np.abs(x) + np.abs(self.y))
+        fits = 4 * EPS * self.terms(x)
         return float(np.abs(self.forces(self.X @ x)) @ fits + fits @ fits / 2)
+
+    def terms(self, x):
+        """Return the sum of the absolute values of what is added up to each misfit."""
+        return np.abs(self.X) @ np.abs(x) + np.abs(self.y)
 
     def forces(self, fit):
         """Return the derivative of each row's loss."""
@@ -126,7 +130,7 @@ class Pooled:
             step = -solve(hessian, gradient)
             decrement = -(gradient @ step)  # about twice what the step gains
             size = self.objective(T @ z)
-            terms = np.abs(self.X) @ np.abs(T @ z) + np.abs(self.y)
+            terms = self.terms(T @ z)
             least = 1e-36 * size + 1e2 * TINY**2 * (terms @ terms)
             idle = 0 if decrement < lowest / 4 else idle + 1
             lowest = min(lowest, decrement)
