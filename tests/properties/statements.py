@@ -94,10 +94,10 @@ def false_statements(said: Statements, pooled: Pooled, best: Minimum) -> dict[st
     n_open = said.open_directions
     if n_open is not None and np.isfinite(said.gap or 0.0) and n_open != best.n_open:
         false["directions"] = f"{n_open} directions are open, in truth {best.n_open}"
-    if value < best.value - best.gap - 1e-17 * abs(best.value):
+    if value < best.value - best.gap - 1e-2 * noise - 1e-17 * abs(best.value):
         raise AssertionError(f"value {value!r} is below the reference {best.value!r}")
     slack = best.gap + noise
-    if objective < best.value - SAME * abs(best.value) - slack:
+    if objective < best.value - SAME * abs(best.value) - slack - zero:
         false["below"] = f"objective {objective:.12g}, optimum {best.value:.12g}"
     if said.gap is not None:
         if not value - best.value <= said.gap + slack:

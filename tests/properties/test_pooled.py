@@ -45,11 +45,12 @@ def test_no_step_from_it_leads_lower(seed):
     rng = np.random.default_rng(seed)
     unit = np.sqrt((pooled.X**2).sum(axis=0)) + (pooled.X == 0).all(axis=0)
     size = np.abs(best.x).max() + np.sqrt(pooled.y @ pooled.y) + 1
+    noise = 1e-2 * pooled.rounding(best.x) + 1e-17 * abs(best.value)
     for _ in range(20):
         move = rng.normal(size=len(best.x)) * (rng.random(len(best.x)) < 0.5)
         move = move * size / unit * LONG(10) ** rng.uniform(-9, 0)
         there = pooled.objective(best.x + move)
-        assert there >= best.value - best.gap - 1e-17 * abs(best.value)
+        assert there >= best.value - best.gap - noise
     for other in best.others:
         assert pooled.objective(other) == pytest.approx(best.value, rel=1e-12)
 
