@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from multiprocessing import Pool
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import dadmm
+from tests.properties import command
 from tests.properties.cases import draw
 from tests.properties.statements import (
     false_statements,
@@ -30,6 +33,7 @@ from tests.properties.statements import (
 )
 from tests.support.pooled import NotProved
 
+COMMANDS = 10  # one case of so many is also run on the command line
 SKIPPED, REFUSED = "no reference", "refused"
 
 
@@ -67,6 +71,12 @@ def judge(seed: int, max_iter: int = 1000, old: bool = False) -> Verdict:
         return Verdict(seed, words, REFUSED, best.exists, False, 0, 0.0, {})
     said = of_version_0_1(result) if old else of_result(result)
     false = false_statements(said, pooled, best)
+    if not old and seed % COMMANDS == 0:
+        with tempfile.TemporaryDirectory() as name:
+            text = command.run(case, Path(name))
+            said = command.of_run(Path(name, "run"))
+        false |= false_statements(said, pooled, best)
+        false |= command.false_lines(text, said, pooled, best)
     right = is_right(said, pooled, best)
     spent = time.monotonic() - start
     return Verdict(

@@ -9,6 +9,7 @@ import pytest
 
 from tests.properties.campaign import judge
 from tests.properties.cases import draw
+from tests.properties.command import false_lines
 from tests.properties.statements import Statements, false_statements
 from tests.support.pooled import LONG, Pooled
 
@@ -114,6 +115,47 @@ def test_the_reference_would_notice_a_lower_point():
 
     with pytest.raises(AssertionError, match="below the reference"):
         false_statements(said, pooled, worse)
+
+
+REPORT = """\
+least_squares by auto on ring, 2 nodes; MPI: none (one process)
+certified: the bounds below are proved (tolerance 0.001)
+nodes agree to 2.0e-03 in every coefficient, relative to its size (worst: x1)
+objective {objective}, at most {gap} above the minimum
+coefficients (+- the bound on the error):
+  x0         {x[0]!r} +- {bounds[0]!r}
+  intercept  {x[1]!r} +- {bounds[1]!r}
+results in runs/1
+"""
+
+
+def test_a_false_line_of_a_report_is_noticed():
+    X = np.column_stack([np.arange(9.0), np.ones(9)])
+    pooled, best, said = known(X)
+    said = said._replace(theta=said.solution * np.array([[1.001], [0.999]]))
+    value, x = said.objective, said.solution.tolist()
+    bounds = said.coefficients.tolist()
+
+    def found(text=REPORT, **changed):
+        entries = {"objective": value, "gap": said.gap, "x": x}
+        entries |= {"bounds": bounds} | changed
+        return list(false_lines(text.format(**entries), said, pooled, best))
+
+    assert found() == []
+    assert found(REPORT.replace("certified:", "stopped:")) == ["report: status"]
+    assert found(REPORT.replace("2.0e-03", "2.0e-04")) == ["report: agree"]
+    assert found(objective=1.001 * value) == ["report: objective", "report: gap"]
+    assert found(gap=0.5 * float(value - best.value)) == ["report: gap"]
+    assert found(objective=float(best.value) - 0.5 * said.gap) == ["report: below"]
+    assert found(x=[1.001 * x[0], x[1]]) == ["report: solution", "report: bound"]
+    assert found(bounds=[bounds[0], 0.9 * bounds[1]]) == ["report: bound"]
+    near = REPORT.replace(
+        "at most {gap} above the minimum",
+        "no point within 1.0 of the solution is lower by more than {gap}",
+    ).replace("{objective},", "{objective};")
+    assert found(near) == ["report: certificate"]
+    less = 0.1 * float(value - best.value)
+    assert found(near, gap=less) == ["report: within", "report: certificate"]
 
 
 def test_a_seed_decides_a_case():
