@@ -127,8 +127,9 @@ def draw(seed: int, max_iter: int = 1000) -> Case:
     X = collinear(X, rng, words)
     clean = X.copy()
     if chance(0.4):
-        X = X + rng.choice([-1, 1], d) * np.round(10.0 ** rng.uniform(0, 4, d))
-        note("shifted columns")
+        most = 6.0 if chance(0.1) else 4.0
+        X = X + rng.choice([-1, 1], d) * np.round(10.0 ** rng.uniform(0, most, d))
+        note(f"columns shifted by up to 1e+0{most:g}")
     exact = any("exactly" in word for word in words)
     if chance(0.6):
         powers = rng.uniform(-6, 6, d)
@@ -148,7 +149,7 @@ def draw(seed: int, max_iter: int = 1000) -> Case:
         X, y, clean = X[order], y[order], clean[order]
         note("sorted rows")
     alpha, share = penalty(kind, X, y, rng, words)
-    spread = (float(np.std(y)) or 1.0) * 10.0 ** rng.uniform(-1.5, 1)
+    spread = (float(np.std(y)) if np.ptp(y) else 1.0) * 10.0 ** rng.uniform(-1.5, 1)
     delta = 1.35 if chance(0.2) else float(f"{spread:.3g}")
     if kind == "huber":
         note(f"delta {delta:g}")
@@ -216,7 +217,7 @@ def collinear(X: np.ndarray, rng: np.random.Generator, words: list[str]) -> np.n
         X[:, k] = X.sum(axis=1) - X[:, k]
         words.append("a column exactly the sum of the others")
     elif d > 1 and draw < 0.36:
-        size = 10.0 ** rng.uniform(-4, -1)
+        size = 10.0 ** rng.uniform(-5, -1)
         X[:, k] = X[:, j] + size * rng.normal(size=len(X))
         words.append(f"a column within {size:.0e} of another")
     return X
@@ -238,7 +239,7 @@ def targets(
         return np.full(len(signal), float(f"{10.0 ** rng.uniform(-6, 6):.3g}"))
     noise = rng.standard_t(2, len(signal)) if rng.random() < 0.3 else None
     noise = rng.normal(size=len(signal)) if noise is None else noise
-    level = 0.0 if rng.random() < 0.05 else 10.0 ** rng.uniform(-3, 1)
+    level = 0.0 if rng.random() < 0.05 else 10.0 ** rng.uniform(-5, 1)
     words.append(f"noise {level:.0e}")
     y = signal + level * noise
     if rng.random() < 0.3:
@@ -271,9 +272,10 @@ def penalty(
     share = float(rng.choice([0.0, 0.1, 0.5, 0.9, 1.0]))
     if kind == "elastic_net":
         words.append(f"l1_ratio {share:g}")
-    if kind == "least_squares" or rng.random() < 0.15:
+    without = 0.35 if kind in ("logistic", "huber") else 0.15
+    if kind == "least_squares" or rng.random() < without:
         return 0.0, share
-    centred = y - y.mean()
+    centred = y - y.mean() if np.ptp(y) else y
     slopes, squares = np.abs(centred @ (X - X.mean(axis=0))), (X**2).sum(axis=0)
     natural = slopes if kind in ("lasso", "elastic_net") else squares
     natural = natural[natural > 0] if natural.any() else np.ones(1)

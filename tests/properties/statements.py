@@ -85,6 +85,8 @@ def false_statements(said: Statements, pooled: Pooled, best: Minimum) -> dict[st
     if not best.exists:
         if certified:
             false["minimum"] = "certified, but there is no minimum"
+        if said.gap is not None and np.isfinite(said.gap):
+            false["gap"] = f"gap {said.gap:.3g}, but there is no minimum"
         if said.coefficients is not None and np.isfinite(said.coefficients).any():
             false["coefficients"] = "bounds on a minimiser that does not exist"
         return false
