@@ -76,8 +76,7 @@ def false_statements(said: Statements, pooled: Pooled, best: Minimum) -> dict[st
 
     value, noise = pooled.objective(x), pooled.rounding(x)
     objective = value if said.objective is None else said.objective
-    squares = float(pooled.terms(x) @ pooled.terms(x)) / 2
-    zero = EPS * squares if value <= EPS * squares else 0.0  # a perfect fit
+    zero = below_rounding(pooled, x)
     if not abs(objective - value) <= SAME * abs(value) + noise + zero:
         false["objective"] = f"objective {objective:.12g}, there it is {value:.12g}"
     if said.agreement is not None:
@@ -111,6 +110,16 @@ def false_statements(said: Statements, pooled: Pooled, best: Minimum) -> dict[st
     if said.coefficients is not None:
         false |= _coefficients(said, best)
     return false
+
+
+def below_rounding(pooled: Pooled, x: np.ndarray) -> float:
+    """Return by how much an objective may be off that counts as zero, else 0.
+
+    It does if it is below the rounding of the squares of its terms: a perfect fit.
+    """
+    terms = pooled.terms(x)
+    least = EPS * float(terms @ terms) / 2
+    return least if pooled.objective(x) <= least else 0.0
 
 
 def _coefficients(said: Statements, best: Minimum) -> dict[str, str]:
