@@ -16,7 +16,7 @@ from tests.support.pooled import LONG, Pooled
 
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_a_run_states_is_true(seed):
-    verdict = judge(seed, max_iter=200)
+    verdict = judge(seed, max_iter=100)
 
     assert not verdict.false, str(verdict)
 
