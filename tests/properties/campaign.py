@@ -34,6 +34,7 @@ from tests.properties.statements import (
 from tests.support.pooled import NotProved
 
 COMMANDS = 10  # one case of so many is also run on the command line
+WARM_STARTS = 7  # and one of so many is solved again from its result
 SKIPPED, REFUSED = "no reference", "refused"
 
 
@@ -65,19 +66,24 @@ def judge(seed: int, max_iter: int = 1000, old: bool = False) -> Verdict:
         return Verdict(seed, str(case), SKIPPED, False, False, 0, 0.0, {})
     words = f"{case}\n    repeat: {repeat(case, old)}"
     try:
-        result = case.solve()
+        result = case.solve(**({} if old else {"metric": case.metric}))
     except dadmm.DadmmError as error:  # a sentence instead of a result
         words += f"\n    {error}"
         return Verdict(seed, words, REFUSED, best.exists, False, 0, 0.0, {})
     said = of_version_0_1(result) if old else of_result(result)
     false = false_statements(said, pooled, best)
-    if not old and seed % COMMANDS == 0:
-        with tempfile.TemporaryDirectory() as name:
-            text = command.run(case, Path(name))
-            said = command.of_run(Path(name, "run"))
-        false |= false_statements(said, pooled, best)
-        false |= command.false_lines(text, said, pooled, best)
     right = is_right(said, pooled, best)
+    if not old and seed % WARM_STARTS == 0:
+        again = of_result(case.solve(metric=case.metric, warm_start=result))
+        found = false_statements(again, pooled, best)
+        false |= {f"warm start: {name}": text for name, text in found.items()}
+    if not old and seed % COMMANDS == 0:
+        with tempfile.TemporaryDirectory() as folder:
+            report = command.run(case, Path(folder))
+            summary = command.of_run(Path(folder, "run"))
+        found = false_statements(summary, pooled, best)
+        false |= {f"summary: {name}": text for name, text in found.items()}
+        false |= command.false_lines(report, summary, pooled, best)
     spent = time.monotonic() - start
     return Verdict(
         seed, words, said.status, best.exists, right, result.iterations, spent, false,

@@ -47,17 +47,20 @@ class Case:
     tolerance: float
     max_iter: int
     sending: dict[str, Any]
+    metric: str | None = None
     words: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         n, d = self.X.shape
         free = "with intercept" if self.fit_intercept else "without intercept"
         sending = ", ".join(f"{k}={v}" for k, v in self.sending.items())
+        metric = f"metric {self.metric}" if self.metric else ""
         words = [
             f"case {self.seed}: {self.kind} {free}, {n} rows, {d} columns",
             f"alpha {self.alpha:.3g}", *self.words,
             f"{self.topology.n_nodes} nodes", self.scheme,
             f"tolerance {self.tolerance:g}", f"max_iter {self.max_iter}", sending,
+            metric,
         ]  # fmt: skip
         return ", ".join(filter(None, words))
 
@@ -158,7 +161,8 @@ def draw(seed: int, max_iter: int = 1000) -> Case:
         scheme="auto" if chance(0.85) else pick(SCHEMES),
         tolerance=float(f"{10.0 ** rng.uniform(-6, -2):.2g}") if chance(0.5) else 1e-3,
         max_iter=int(rng.integers(1, 40)) if chance(0.15) else max_iter,
-        sending=pick(SENDING) if chance(0.15) else {}, words=words,
+        sending=pick(SENDING) if chance(0.15) else {},
+        metric="none" if chance(0.08) else None, words=words,
     )  # fmt: skip
 
 

@@ -37,6 +37,8 @@ def arguments(case: Case, folder: Path) -> list[str]:
     }  # fmt: skip
     if case.kind != "least_squares":
         flags["alpha"] = case.alpha
+    if case.metric is not None:
+        flags["metric"] = case.metric
     flags |= {k.replace("_", "-"): v for k, v in case.sending.items()}
     flags |= {k.replace("_", "-"): v for k, v in case.settings.items()}
     free = flags.pop("fit-intercept")
