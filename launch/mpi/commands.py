@@ -25,6 +25,7 @@ from launch.mpi.runtime import prepare, script_path
 
 EXTRAS = ("dev", "plot")  # of the environment of tests; dev has those of test
 CASES = 200  # of the fault campaign
+STATEMENTS = 2000  # random problems whose statements are checked
 USAGE = f"""\
 usage: ./launch/local [-n RANKS] [--hostfile FILE] [--mpi mpich|openmpi|impi]
                       [arguments of dadmm.run]
@@ -97,16 +98,19 @@ def test(arguments: list[str]) -> int:
 
 
 def test_all() -> int:
-    """Run the suite, other MPIs, Slurm and the fault campaign; print a table."""
+    """Run the suite, other MPIs, Slurm and the campaigns; print a table."""
     runtime, script = prepare("", EXTRAS), str(PROJECT / "launch" / "test")
     faults = Path(tempfile.mkdtemp(prefix="dadmm-faults-"))
     campaign = [runtime.python, "-m", "tests.faults.campaign", "--cases", str(CASES)]
+    statements = [runtime.python, "-m", "tests.properties.campaign"]
+    statements += ["--cases", str(STATEMENTS)]
     slow, mpich = {"DADMM_ALL": "1"}, [script, "--mpi", "mpich"]
     stages: dict[str, tuple[list[str], dict[str, str]]] = {
         "suite, MPICH": ([*mpich, "--ignore", "tests/slurm"], slow),
         "MPI part, Open MPI": ([script, "--mpi", "openmpi"], slow),
         "MPI part, Intel MPI": ([script, "--mpi", "impi"], slow),
         "Slurm": ([script, "tests/slurm"], {"CI": "1"}),  # CI lets it install Slurm
+        "statements": ([*statements, "--jobs", "2"], {}),
         "fault campaign": ([*campaign, "--out", str(faults)], {}),
     }
     rows, failed = [], False

@@ -1,0 +1,102 @@
+"""The reference of the property test is right where the minimum is known."""
+
+import numpy as np
+import pytest
+
+from tests.properties.cases import KINDS, draw
+from tests.support import linear
+from tests.support.pooled import LONG, NotProved, Pooled
+
+
+def of_cases(cases):
+    """Return the same sum as one problem."""
+    X, y = np.vstack([c.X for c in cases]), np.concatenate([c.y for c in cases])
+    loss = cases[0].name if cases[0].name in ("logistic", "huber") else "squared"
+    l1, l2 = sum(c.l1 for c in cases), sum(c.l2 for c in cases)
+    return Pooled(loss, X, y, l1, l2, 0.7)
+
+
+@pytest.mark.parametrize("name", [n for n in linear.NAMES if n != "least_squares"])
+def test_it_is_the_minimum_that_is_found_otherwise(name):
+    cases = [linear.make(name, seed=seed)[0] for seed in range(3)]
+    pooled = of_cases(cases)
+    x = np.random.default_rng(0).normal(size=pooled.X.shape[1])
+    wanted = sum(case.objective(x.astype(LONG)) for case in cases)
+    assert pooled.objective(x) == pytest.approx(float(wanted), rel=1e-15)
+
+    found = pooled.minimum()
+
+    np.testing.assert_allclose(found.x.astype(float), linear.pooled(cases), atol=1e-5)
+    assert found.unique
+    assert not found.unbounded.any()
+    assert found.gap <= 1e-17 * found.value
+    assert (found.errors <= 1e-9).all()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_step_from_it_leads_lower(seed):
+    pooled = draw(seed).pooled()
+    try:
+        best = pooled.minimum()
+    except NotProved:
+        pytest.skip("the reference is not used")
+    if not best.exists:
+        return
+    rng = np.random.default_rng(seed)
+    unit = np.sqrt((pooled.X**2).sum(axis=0)) + (pooled.X == 0).all(axis=0)
+    size = np.abs(best.x).max() + np.sqrt(pooled.y @ pooled.y) + 1
+    noise = 1e-2 * pooled.rounding(best.x) + 1e-17 * abs(best.value)
+    for _ in range(20):
+        move = rng.normal(size=len(best.x)) * (rng.random(len(best.x)) < 0.5)
+        move = move * size / unit * LONG(10) ** rng.uniform(-9, 0)
+        there = pooled.objective(best.x + move)
+        assert there >= best.value - best.gap - noise
+    for other in best.others:
+        assert pooled.objective(other) == pytest.approx(best.value, rel=1e-12)
+
+
+def test_separable_classes_have_no_minimum():
+    X = np.column_stack([np.arange(6.0), np.ones(6)])
+    zero = np.zeros(2)
+
+    assert not Pooled("logistic", X, np.arange(6) > 2, zero, zero).minimum().exists
+    assert not Pooled("logistic", X, np.arange(6) >= 0, zero, [1, 0]).minimum().exists
+    quasi = np.column_stack([[0.0, 1, 1, 2], np.ones(4)])
+    assert not Pooled("logistic", quasi, [0, 0, 1, 1], zero, zero).minimum().exists
+    assert Pooled("logistic", X, np.arange(6) % 2, zero, zero).minimum().exists
+    assert Pooled("logistic", X, np.arange(6) > 2, zero, [1, 0]).minimum().exists
+
+
+def test_open_directions_and_several_minimisers():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(2, 20))
+    twice, zero = np.column_stack([x, x, 0 * x, rng.normal(size=20)]), np.zeros(4)
+
+    squared = Pooled("squared", twice, y, zero, zero).minimum()
+    assert squared.unbounded.tolist() == [True, True, True, False]
+
+    lasso = Pooled("squared", twice, 3 * x + y, zero + 1, zero).minimum()
+    assert not lasso.unique
+    assert not lasso.unbounded.any()
+    # all of the weight is on one of the two, or on the other
+    assert np.ptp([point[0] for point in (lasso.x, *lasso.others)]) > 1.0
+    assert not any(other[2] for other in lasso.others)
+
+    ridge = Pooled("squared", twice, y, zero, zero + 1).minimum()
+    assert ridge.unique
+    assert ridge.x[0] == pytest.approx(float(ridge.x[1]), rel=1e-15)
+
+
+def test_the_cases_are_as_many_as_they_should_be():
+    """All problems, and most of them with a reference."""
+    cases = [draw(seed) for seed in range(200)]
+    proved = 0
+    for case in cases[:60]:
+        try:
+            case.pooled().minimum()
+            proved += 1
+        except NotProved:
+            pass
+
+    assert {case.kind for case in cases} == set(KINDS)
+    assert proved >= 55

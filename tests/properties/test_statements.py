@@ -1,0 +1,166 @@
+"""Whatever a run states is true: of random convex problems, on random graphs.
+
+More cases, as in `./launch/test --all`:
+``python -m tests.properties.campaign --cases 2000 --jobs 2``.
+"""
+
+import numpy as np
+import pytest
+
+from tests.properties.campaign import judge
+from tests.properties.cases import draw
+from tests.properties.command import false_lines
+from tests.properties.statements import Statements, false_statements
+from tests.support.pooled import LONG, Pooled
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whatever_a_run_states_is_true(seed):
+    verdict = judge(seed, max_iter=100)
+
+    assert not verdict.false, str(verdict)
+
+
+def known(X, kind="squared", y=None, l1=0.0, seed=0):
+    """Return a pooled problem, its minimum, and true statements about a point nearby.
+
+    The point is at 1e-4 of the minimum.
+    """
+    rng = np.random.default_rng(seed)
+    y = rng.normal(size=len(X)) if y is None else y
+    zero = np.zeros(X.shape[1])
+    pooled = Pooled(kind, X, y, zero + l1, zero)
+    best = pooled.minimum()
+    x = (best.x * (1 + 1e-4)).astype(float)
+    value = pooled.objective(x)
+    off = np.abs(x - best.x).astype(float)
+    said = Statements(
+        "certified", True, np.stack([x, x]), x, float(value),
+        float(value - best.value) * 1.01 + 2e-8 * float(value), off * 1.01, None,
+    )  # fmt: skip
+    return pooled, best, said
+
+
+def test_a_statement_that_was_made_false_is_noticed():
+    X = np.random.default_rng(1).normal(size=(30, 3)) * [1e-4, 1.0, 1e4]
+    pooled, best, said = known(X)
+    one = said.coefficients.copy()
+    one[2] /= 2
+    value = said.objective
+
+    def found(**changed):
+        return list(false_statements(said._replace(**changed), pooled, best))
+
+    assert found() == []
+    assert found(status="stopped", gap=None, coefficients=None) == []
+    assert found(converged=False) == ["converged"]
+    assert found(status="converged") == ["status"]
+    assert found(status="not converged") == ["converged"]
+    assert found(objective=value * (1 + 1e-7)) == ["objective"]
+    assert found(objective=best.value * (1 - 1e-6)) == ["objective", "below"]
+    far = said.solution * 1.5
+    at_far = float(pooled.objective(far))
+    wide = np.full(3, np.inf)
+    assert found(solution=far, objective=at_far, coefficients=wide) == ["gap"]
+    assert found(solution=far, objective=at_far, gap=at_far) == ["coefficients"]
+    assert found(coefficients=one) == ["coefficients"]
+    assert found(status="stopped", coefficients=one) == ["coefficients"]
+    assert found(coefficients=np.full(3, np.nan)) == ["coefficients"]
+    assert found(gap=1e-12 * value)[-1] == "digits"
+    assert found(gap=None) == ["certificate"]
+    apart = said.theta * [[1.0, 1.0, 1.5], [1.0, 1.0, 1.0]]
+    assert found(theta=apart, agreement=0.1 * np.abs(said.solution)) == ["agree"]
+    assert found(theta=apart, agreement=0.6 * np.abs(said.solution)) == []
+
+
+def test_a_bound_on_what_the_data_leave_open_is_noticed():
+    x = np.random.default_rng(2).normal(size=(20, 2))
+    pooled, best, said = known(np.column_stack([x, x[:, 0]]))
+
+    assert list(false_statements(said, pooled, best)) == ["open"]
+    bounds = np.array([np.inf, said.coefficients[1], np.inf])
+    assert not false_statements(said._replace(coefficients=bounds), pooled, best)
+
+
+def test_a_bound_must_hold_for_all_minimisers():
+    x, e = np.random.default_rng(3).normal(size=(2, 20))
+    pooled, best, said = known(np.column_stack([x, x]), y=2 * x + e, l1=1.0)
+
+    assert list(false_statements(said, pooled, best)) == ["coefficients"]
+    bounds = said.coefficients + 2 * np.abs(said.solution).sum()
+    assert not false_statements(said._replace(coefficients=bounds), pooled, best)
+
+
+def test_a_certificate_without_a_minimum_is_noticed():
+    X = np.column_stack([np.arange(6.0), np.ones(6)])
+    zero = np.zeros(2)
+    pooled = Pooled("logistic", X, np.arange(6) > 2, zero, zero)
+    x = np.array([100.0, -250.0])
+    said = Statements(
+        "certified", True, np.stack([x, x]), x, float(pooled.objective(x)), 1.0, None,
+        None,
+    )  # fmt: skip
+    best = pooled.minimum()
+
+    assert list(false_statements(said, pooled, best)) == ["minimum", "gap"]
+    said = said._replace(status="not converged", converged=False, gap=None)
+    assert not false_statements(said, pooled, best)
+    said = said._replace(coefficients=np.array([1.0, np.inf]))
+    assert list(false_statements(said, pooled, best)) == ["coefficients"]
+
+
+def test_the_reference_would_notice_a_lower_point():
+    pooled, best, said = known(np.random.default_rng(4).normal(size=(9, 2)))
+    worse = best._replace(x=best.x * LONG(1.1), value=best.value * 1.01)
+
+    with pytest.raises(AssertionError, match="below the reference"):
+        false_statements(said, pooled, worse)
+
+
+REPORT = """\
+least_squares by auto on ring, 2 nodes; MPI: none (one process)
+certified: the bounds below are proved (tolerance 0.001)
+nodes agree to 2.0e-03 in every coefficient, relative to its size (worst: x1)
+objective {objective}, at most {gap} above the minimum
+coefficients (+- the bound on the error):
+  x0         {x[0]!r} +- {bounds[0]!r}
+  intercept  {x[1]!r} +- {bounds[1]!r}
+results in runs/1
+"""
+
+
+def test_a_false_line_of_a_report_is_noticed():
+    X = np.column_stack([np.arange(9.0), np.ones(9)])
+    pooled, best, said = known(X)
+    said = said._replace(theta=said.solution * np.array([[1.001], [0.999]]))
+    value, x = said.objective, said.solution.tolist()
+    bounds = said.coefficients.tolist()
+
+    def found(text=REPORT, **changed):
+        entries = {"objective": value, "gap": said.gap, "x": x}
+        entries |= {"bounds": bounds} | changed
+        return list(false_lines(text.format(**entries), said, pooled, best))
+
+    assert found() == []
+    assert found(REPORT.replace("certified:", "stopped:")) == ["report: status"]
+    assert found(REPORT.replace("2.0e-03", "2.0e-04")) == ["report: agree"]
+    assert found(objective=1.001 * value) == ["report: objective", "report: gap"]
+    assert found(gap=0.5 * float(value - best.value)) == ["report: gap"]
+    assert found(objective=float(best.value) - 0.5 * said.gap) == ["report: below"]
+    assert found(x=[1.001 * x[0], x[1]]) == ["report: solution", "report: bound"]
+    assert found(bounds=[bounds[0], 0.9 * bounds[1]]) == ["report: bound"]
+    near = REPORT.replace(
+        "at most {gap} above the minimum",
+        "no point within 1.0 of the solution is lower by more than {gap}",
+    ).replace("{objective},", "{objective};")
+    assert found(near) == ["report: certificate"]
+    less = 0.1 * float(value - best.value)
+    assert found(near, gap=less) == ["report: within", "report: certificate"]
+
+
+def test_a_seed_decides_a_case():
+    first, again = draw(7), draw(7)
+
+    assert str(first) == str(again)
+    np.testing.assert_array_equal(first.X, again.X)
+    assert str(draw(8)) != str(first)
