@@ -14,6 +14,7 @@ SHOWN, LARGEST = 12, 8  # print up to SHOWN coefficients, else the LARGEST
 ENDINGS = {
     "max_iter": "max_iter reached",
     "max_seconds": "max_seconds reached",
+    "no_minimum": "the objective has no minimum; stopped",
     "signal": "stopped by a signal",
     "output": "results could not be written",
 }
@@ -56,22 +57,20 @@ def with_bound(value: float, bound: float) -> tuple[str, str]:
     return text, at_most(bound + abs(float(text) - value))
 
 
-def _ending(config: RunConfig, summary: dict[str, Any]) -> str:
-    """Return the status of the run and what it means."""
-    status = summary["status"]
+def _ending(config: RunConfig, summary: dict[str, Any], time: str) -> list[str]:
+    """Return the lines about the status of the run."""
+    status, why = summary["status"], summary["why"]
     rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
     if status == "certified":
-        return f"certified: the bounds below are proved (tolerance {config.tolerance:g})"
+        return [f"certified (tolerance {config.tolerance:g}) {time}"]
     if status == "stopped":
-        return f"stopped {rule}, not certified: {summary['why']}"
+        return [f"stopped {rule} {time}", f"not certified: {why}"]
     if status == "stationary":
-        return f"stationary {rule}: the problem is not convex, so no error is bounded"
+        return [f"stationary {rule} {time}"]
+    lines = [f"NOT converged {rule}: {ENDINGS[summary['reason']]} {time}"]
     if summary["reason"] == "no_minimum":
-        return (
-            f"NOT converged: {summary['why']}; then the objective has no minimum, and "
-            "coefficients grow for ever"
-        )
-    return f"NOT converged {rule}: {ENDINGS[summary['reason']]}"
+        lines.append(f"{why}; then coefficients grow for ever")
+    return lines
 
 
 def _consensus(summary: dict[str, Any]) -> str:
@@ -83,9 +82,9 @@ def _consensus(summary: dict[str, Any]) -> str:
             f"nodes agree to {error} in every part of theta, relative to its length "
             f"(worst: {found['where']})"
         )
-    certificate = summary["certificate"]
-    bounded = certificate is not None and certificate["radius"] is not None
-    size = "its size, or to its bound if that is larger" if bounded else "its size"
+    size = "its size"
+    if summary["status"] == "certified":
+        size += ", or to its bound if that is larger"
     return (
         f"nodes agree to {error} in every coefficient, relative to {size} "
         f"(worst: {found['where']})"
@@ -114,8 +113,8 @@ def _accuracy(summary: dict[str, Any]) -> list[str]:
     n_open = found["open_directions"]
     if n_open:
         lines.append(
-            f"the data leave {n_open} direction{'s' * (n_open != 1)} open; coefficients "
-            "in them have no bound"
+            f"the data leave {n_open} direction{'s' * (n_open != 1)} open (less than "
+            "1e-12 of the largest); coefficients in them have no bound"
         )
     if found["assumed"]:
         lines.append(f"assumed: {'; '.join(found['assumed'])}")
@@ -168,13 +167,15 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     since = f" since it was resumed after iteration {start}" if start else ""
     phases = ("solve", "exchange", "update", "observe")
     loop = [f"{phase} {seconds[phase]:.2f}" for phase in phases]
+    time = (
+        f"after {summary['iterations']} iterations, {seconds['total']:.2f} s"
+        f"{since} (a node's loop: {', '.join(loop)})"
+    )
     lost = ", ".join(map(str, summary["lost_nodes"]))
     lines = [
         f"{config.problem} by {config.scheme} on {config.topology}, "
         f"{nodes} node{'s' * (nodes != 1)}; MPI: {summary['mpi_library']}",
-        _ending(config, summary),
-        f"{summary['iterations']} iterations, {seconds['total']:.2f} s"
-        f"{since} (a node's loop: {', '.join(loop)})",
+        *_ending(config, summary, time),
         *([f"WITHOUT the nodes that failed ({lost}) and their data"] if lost else []),
         summary["waited_for"],
         _traffic(summary),

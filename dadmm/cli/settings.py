@@ -198,9 +198,9 @@ class Settings:
         "start all nodes from the same parameters, or each from its own", INITS)
     seed: int = solver_setting("seed", STOPPING, "seed of the initial parameters")
     metric: str | None = solver_setting(
-        "metric", STOPPING, "full: sums over the network choose coordinates that fit "
-        "the data, in any units, and bound the error of the result; none: no such sums "
-        "(default: full for scheme auto and linear problems of up to 300 parameters)",
+        "metric", STOPPING, "full: sums over the network choose coordinates for data "
+        "in any units, and bound the error; none: no such sums (default: full for auto "
+        "and linear problems of up to 300 parameters)",
         METRICS)
     summaries: bool = setting(
         STOPPING, True, "--no-summaries is the same as --metric none: no summary of a "

@@ -157,15 +157,15 @@ def _consensus(result: Result, features: Names) -> dict[str, Any]:
 
     Coefficients of a linear problem are judged one by one: the largest distance of any
     node's value from the solution, over the largest value of any node, or over the
-    bound if that is larger. In other problems each part of theta is judged so, by
-    lengths.
+    bound of a certified result if that is larger. In other problems each part of theta
+    is judged so, by lengths.
     """
     layout, shared = result.layout, result.layout.shared_size
     apart = np.abs(result.theta - result.solution)[:, :shared]
     sizes = np.abs(result.theta[:, :shared])
     if _coefficients(result, features):
         names, scale = _names(layout, features), sizes.max(axis=0)
-        if result.certificate is not None:
+        if result.status == "certified" and result.certificate is not None:
             bounds = result.certificate.coefficients
             scale = np.where(np.isfinite(bounds), np.maximum(scale, bounds), scale)
         worst, by = apart.max(axis=0), "coefficient"

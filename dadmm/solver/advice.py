@@ -79,7 +79,7 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
     if more <= 2 * result.iterations:
         return (
             "max_iter is likely too low: the criteria still approach their limits; "
-            f"allow about {_round(more)} more iterations"
+            f"allow {'at least' if scaled else 'about'} {_round(more)} more iterations"
         )
     if ending.eta0 is not None and ending.criterion != "objective":
         small = ending.criterion == "disagreement"
