@@ -110,8 +110,6 @@ def test_the_result_of_one_node_says_nothing_of_others():
     for other in (1, 3, -1):
         with pytest.raises(ConfigError, match=f"no parameters of node {other}; they"):
             own.of(other)
-    with pytest.raises(ConfigError, match="the bound needs the certificates of all"):
-        own.distance_bound(1.0, 1.0)
 
 
 def test_a_graph_too_long_for_the_counter_of_the_agreement_is_refused():
