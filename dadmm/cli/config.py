@@ -45,7 +45,8 @@ class RunConfig(Settings):
             if (item.name, value) in flags.RENAMED_VALUES:
                 now = flags.RENAMED_VALUES[item.name, value]
                 raise ConfigError(f"{item.name} {value!r} is now called {now!r}")
-            if choices and value not in choices and item.name != "problem":
+            known = value is None or value in choices or item.name == "problem"
+            if choices and not known:
                 raise ConfigError(
                     f"unknown {item.name} {value!r}; choose one of {', '.join(choices)}"
                 )
@@ -71,6 +72,13 @@ class RunConfig(Settings):
     def _set_defaults(self) -> None:
         """Set defaults that depend on the problem; raise for settings it lacks."""
         builder.check_name(self.problem)
+        if not self.summaries:
+            if self.metric == "full":
+                raise ConfigError(
+                    "the metric full needs the summaries of all nodes; leave out "
+                    "--metric full, or --no-summaries"
+                )
+            self.metric = "none"
         _ = self.settings  # raises if they are not JSON
         if self.placement is None:  # a rank's file may exist only on its host
             own_files = "{rank}" in (self.data or "")

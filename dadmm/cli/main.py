@@ -1,9 +1,8 @@
 """Start the main job, and end it on every rank.
 
-Exit codes: 0 if the run ended and its results are written (converged, at max_iter, or
-stopped by a signal or by max_seconds); 1 if a rank raised an error; 2 for invalid
-input, or output that cannot be written; 3 if the run did not converge and ``--strict``
-is set.
+Exit codes: 0 if the run ended and its results are written, whatever its status; 1 if a
+rank raised an error; 2 for invalid input, or output that cannot be written; 3 if the
+status is "not converged" and ``--strict`` is set.
 Other codes are those of a process that a signal ended (130 after a second Ctrl-C), or
 mpiexec's own.
 """
@@ -41,6 +40,11 @@ GATHERS = (
     "compare_centralised: rank 0 gathers each node's number of rows, column means and "
     "scatter factor; if a node has no more rows than columns, these are as informative "
     "as its rows\n"
+)
+FEW_ROWS = (
+    "{} of {} nodes have no more rows than parameters; what such a node adds to the "
+    "summaries of set-up and checks is as good as its rows, and goes to its parent in a "
+    "tree (docs/privacy.md); --no-summaries sends none\n"
 )
 
 
@@ -114,9 +118,14 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
     problems = checks.run(lambda: setup.problems(config, data.samples, graph.n_nodes))
     features = checks.run(lambda: setup.features(config, data, problems))
     about = checks.run(lambda: targets.describe(list(problems.values())))
-    process = [world.number, host(), os.getpid()]
-    everyone = checks.gather(about=about, process=process)
     of_user = config.data is not None and world.comm is not None
+    few = checks.run(lambda: setup.few_rows(config, data.samples, problems))
+    process = [world.number, host(), os.getpid()]
+    said = {"few": few} if few and of_user else {}
+    everyone = checks.gather(about=about, process=process, **said)
+    n_few = sum(own.get("few", 0) for own in everyone)
+    if n_few and not config.quiet:
+        print_out(FEW_ROWS.format(n_few, graph.n_nodes))
     if of_user and config.has_subspace and config.compares and not config.quiet:
         print_out(GATHERS)
     samples, truth = data.samples, data.truth

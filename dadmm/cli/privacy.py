@@ -24,6 +24,8 @@ def leaving(config: RunConfig) -> str:
     penalties = "" if scheme.is_symmetric else ", and a penalty"
     history = "history.csv and edges.csv" if config.record_edges else "history.csv"
     table = read is not None and not sfm
+    auto = config.metric is None and config.scheme == "auto" and not subspace
+    summed = auto or config.metric == "full"
     found = [
         (True, rows),
         (table and own and "{rank}" in str(read),  # a .npy file alone has no names
@@ -41,6 +43,17 @@ def leaving(config: RunConfig) -> str:
          "to rank 0, if none is missing: number of rows, column means and scatter "
          "factor (as good as the rows if a node has no more rows than columns); from "
          "it to all nodes: the centralised solution"),
+        (summed,
+         "to a neighbour, before the first iteration and at checks: a triangular factor "
+         "of its rows X, merged with those of a part of the graph; that of a leaf of "
+         "the tree is its own, and as good as the rows if it has no more rows than "
+         "parameters (not beyond 300 parameters; --no-summaries sends none)"),
+        (summed,
+         "from the root of a tree to all nodes: coordinates, from the factor of all "
+         "rows"),
+        (summed,
+         "to a neighbour, at checks and at the end: parameters, gradients, objectives "
+         "and margins, added up over a part of the graph"),
         # in the iterations
         (True, f"to each neighbour, before the first iteration: {what}, and a penalty"),
         (True,
@@ -56,6 +69,12 @@ def leaving(config: RunConfig) -> str:
         (True,
          "to all nodes, at the end: parameters, objective, penalties, residuals, "
          "seconds, and counts of messages"),
+        (not summed,
+         "to a neighbour, at the end: parameters, gradients and objectives, added up "
+         "over a part of the graph"
+         if config.metric is None and not subspace else
+         "to a neighbour, at the end: parameters and objectives, added up over a part "
+         "of the graph"),
         (True,
          "to a neighbour, at the end: the slowest progress of the stopping rule in a "
          "part of the graph"),

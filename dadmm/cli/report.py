@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ SHOWN, LARGEST = 12, 8  # print up to SHOWN coefficients, else the LARGEST
 ENDINGS = {
     "max_iter": "max_iter reached",
     "max_seconds": "max_seconds reached",
+    "no_minimum": "the objective has no minimum; stopped",
     "signal": "stopped by a signal",
     "output": "results could not be written",
 }
@@ -33,19 +35,117 @@ def _traffic(summary: dict[str, Any]) -> str:
     return text
 
 
-def _coefficients(coefficients: dict[str, float]) -> list[str]:
+def at_most(number: float) -> str:
+    """Return a number of two digits that is at least this one."""
+    text = f"{number:.1e}"
+    if float(text) < number:
+        text = f"{number + 0.06 * 10.0 ** math.floor(math.log10(number)):.1e}"
+    return text
+
+
+def with_bound(value: float, bound: float) -> tuple[str, str]:
+    """Return a value and the bound on its error as text.
+
+    The value has as many digits as the bound deserves, at least 6. The bound includes
+    the rounding of the value.
+    """
+    text = f"{value:.6g}"
+    for digits in range(7, 18):
+        if abs(float(text) - value) <= 0.01 * bound:
+            break
+        text = f"{value:.{digits}g}"
+    return text, at_most(bound + abs(float(text) - value))
+
+
+def _ending(config: RunConfig, summary: dict[str, Any], time: str) -> list[str]:
+    """Return the lines about the status of the run."""
+    status, why = summary["status"], summary["why"]
+    rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
+    if status == "certified":
+        return [f"certified (tolerance {config.tolerance:g}) {time}"]
+    if status == "stopped":
+        return [f"stopped {rule} {time}", f"not certified: {why}"]
+    if status == "stationary":
+        return [f"stationary {rule} {time}"]
+    lines = [f"NOT converged {rule}: {ENDINGS[summary['reason']]} {time}"]
+    if summary["reason"] == "no_minimum":
+        lines.append(f"{why}; then coefficients grow for ever")
+    return lines
+
+
+def _consensus(summary: dict[str, Any]) -> str:
+    """Return the line about the distance of the nodes from the solution."""
+    found = summary["consensus"]
+    error = at_most(found["error"])
+    if found["by"] == "part":
+        return (
+            f"nodes agree to {error} in every part of theta, relative to its length "
+            f"(worst: {found['where']})"
+        )
+    size = "its size"
+    if summary["status"] == "certified":
+        size += ", or to its bound if that is larger"
+    return (
+        f"nodes agree to {error} in every coefficient, relative to {size} "
+        f"(worst: {found['where']})"
+    )
+
+
+def _accuracy(summary: dict[str, Any]) -> list[str]:
+    """Return the lines about the objective and the bound on its error."""
+    objective, found = summary["objective"], summary["certificate"]
+    if objective is None:
+        return []
+    if found is None:
+        return [f"objective {objective:.6g}"]
+    lines = []
+    if found["gap"] is not None:
+        value, gap = with_bound(objective, found["gap"])
+        lines.append(f"objective {value}, at most {gap} above the minimum")
+    elif found.get("within") and found["lower_by"] is not None:
+        value, gap = with_bound(objective, found["lower_by"])
+        lines.append(
+            f"objective {value}; no point within {found['within']:.3g} of the solution "
+            f"is lower by more than {gap}"
+        )
+    else:
+        lines.append(f"objective {objective:.6g}")
+    n_open = found["open_directions"]
+    if n_open:
+        lines.append(
+            f"the data leave {n_open} direction{'s' * (n_open != 1)} open (less than "
+            "1e-12 of the largest); coefficients in them have no bound"
+        )
+    if found["assumed"]:
+        lines.append(f"assumed: {'; '.join(found['assumed'])}")
+    return lines
+
+
+def _coefficients(summary: dict[str, Any]) -> list[str]:
     """Return a line per coefficient; of many, only the largest and the intercept."""
-    shown, total = coefficients, len(coefficients)
-    title = "coefficients (mean over the nodes):"
+    shown = summary.get("coefficients", {})
+    if not shown:
+        return []
+    total, found = len(shown), summary["certificate"] or {}
+    bounds = found["coefficients"] if found.get("radius") is not None else None
+    what = "mean over the nodes" if bounds is None else "+- the bound on the error"
+    title = f"coefficients ({what}):"
     if total > SHOWN:
         largest = sorted(shown, key=lambda name: -abs(shown[name]))[:LARGEST]
         names = [name for name in shown if name in {*largest, "intercept"}]
         shown = {name: shown[name] for name in names}
-        title = f"the largest of {total} coefficients (mean over the nodes; all are in "
-        title += "summary.json):"
-    wide = max(map(len, shown), default=0)
-    lines = [f"  {name:<{wide}}  {value:.6g}" for name, value in shown.items()]
-    return [title, *lines] if lines else []
+        title = f"the largest of {total} coefficients ({what}; all are in summary.json):"
+    wide, lines = max(map(len, shown)), []
+    for name, value in shown.items():
+        line = f"  {name:<{wide}}  "
+        if bounds is None:
+            line += f"{value:.6g}"
+        elif bounds[name] is None:
+            line += f"{value:.6g} (open)"
+        else:
+            line += " +- ".join(with_bound(value, bounds[name]))
+        lines.append(line)
+    return [title, *lines]
 
 
 def _resume_command(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
@@ -67,19 +167,19 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     since = f" since it was resumed after iteration {start}" if start else ""
     phases = ("solve", "exchange", "update", "observe")
     loop = [f"{phase} {seconds[phase]:.2f}" for phase in phases]
-    rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
-    ending, lost = f"converged {rule}", ", ".join(map(str, summary["lost_nodes"]))
-    if not summary["converged"]:
-        ending = f"NOT {ending}: {ENDINGS[summary['reason']]}"
+    time = (
+        f"after {summary['iterations']} iterations, {seconds['total']:.2f} s"
+        f"{since} (a node's loop: {', '.join(loop)})"
+    )
+    lost = ", ".join(map(str, summary["lost_nodes"]))
     lines = [
         f"{config.problem} by {config.scheme} on {config.topology}, "
         f"{nodes} node{'s' * (nodes != 1)}; MPI: {summary['mpi_library']}",
-        f"{ending} after {summary['iterations']} iterations, {seconds['total']:.2f} s"
-        f"{since} (a node's loop: {', '.join(loop)})",
+        *_ending(config, summary, time),
         *([f"WITHOUT the nodes that failed ({lost}) and their data"] if lost else []),
         summary["waited_for"],
         _traffic(summary),
-        f"nodes agree to {found['consensus_error']:.1e} (relative)",
+        _consensus(summary),
     ]
     for name, what in (
         ("angle_to_truth_degrees", "the true subspace"),
@@ -96,14 +196,10 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         lines.append(
             "not compared with the centralised solution (use --compare-centralised)"
         )
-    if found.get("objective_gap_estimate") is not None:
-        lines.append(
-            f"objective {found['objective']:.6g}; estimated distance from the optimum "
-            f"{found['objective_gap_estimate']:.1e} (not a bound)"
-        )
-    lines += _coefficients(summary.get("coefficients", {}))
+    lines += _accuracy(summary) + _coefficients(summary)
     lines.append(f"results in {folder}")
-    if config.checkpoint and not summary["converged"] and not summary["lost_nodes"]:
+    over = summary["converged"] or summary["reason"] == "no_minimum"
+    if config.checkpoint and not over and not summary["lost_nodes"]:
         more = " --max-iter N" if summary["reason"] == "max_iter" else ""
         lines.append(f"resume with: {_resume_command(config, summary, folder)}{more}")
     if summary["advice"]:

@@ -135,10 +135,12 @@ def _check_unfinished(folder: Path, max_iter: int) -> None:
             "new run with all nodes"
         )
     done = run.entry("iterations")
-    if run.entry("converged"):
+    ended = run.summary.get("reason") == "no_minimum"
+    if run.entry("converged") or ended:
+        status = "no minimum" if ended else run.summary.get("status", "converged")
         raise CheckpointError(
-            f"the run in {folder} has converged after {done} iterations; there is "
-            "nothing to resume"
+            f"the run in {folder} has ended ({status}) after {done} iterations; there "
+            "is nothing to resume"
         )
     if done >= max_iter:
         raise CheckpointError(
@@ -206,7 +208,7 @@ def finish(
         finishing.write_results(summary, arrays, parts, left)
         if parts.home == run.folder:
             finishing.remove_rows(parts, result.lost)
-        if result.converged or result.lost:
+        if result.converged or result.lost or result.reason == "no_minimum":
             finishing.remove_checkpoints(run.folder)  # nothing is left to resume
         finishing.list_remaining(parts.home)
     return parts.home

@@ -22,7 +22,7 @@ from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.sfm import STARTS
-from dadmm.solver.options import FAILURES, INITS, Ranks, Stopping
+from dadmm.solver.options import FAILURES, INITS, METRICS, Ranks, Stopping
 from dadmm.solver.solve import MAY_CHANGE
 
 # defaults of the arguments of `dadmm.solve`, and of the fields of its options
@@ -30,7 +30,10 @@ DEFAULTS: dict[str, Any] = {
     item.name: item.default
     for kind in (penalty.Scheme, Stopping, Sending, Ranks)
     for item in fields(kind)
-} | {"scheme": "auto", "stopping": Stopping.rule, "init": "shared", "seed": 0}
+} | {
+    "scheme": "auto", "stopping": Stopping.rule, "init": "shared", "seed": 0,
+    "metric": None,
+}  # fmt: skip
 
 # the topics of --help, in order
 PROBLEM, DATA, GRAPH = "problem", "data", "graph"
@@ -194,6 +197,15 @@ class Settings:
         "init", STOPPING,
         "start all nodes from the same parameters, or each from its own", INITS)
     seed: int = solver_setting("seed", STOPPING, "seed of the initial parameters")
+    metric: str | None = solver_setting(
+        "metric", STOPPING, "full: sums over the network choose coordinates for data "
+        "in any units, and bound the error; none: no such sums (default: full for auto "
+        "and linear problems of up to 300 parameters)",
+        METRICS)
+    summaries: bool = setting(
+        STOPPING, True, "--no-summaries is the same as --metric none: no summary of a "
+        "node's rows is sent, and no error is bounded",
+        applies=lambda run: False, decides=False)
     stopping: str = solver_setting(
         "stopping", STOPPING, "which quantities must be small to stop", RULES)
     agreement: str = solver_setting(
@@ -202,11 +214,12 @@ class Settings:
         AGREEMENTS)
     tolerance: float = solver_setting(
         "tolerance", STOPPING,
-        "relative tolerance of the stopping rule; with 0 a run never converges",
+        "relative tolerance of the result (docs/accuracy.md); with 0 a run does "
+        "max_iter iterations",
         common=True)
     absolute_tolerance: float = solver_setting(
         "absolute_tolerance", STOPPING,
-        "stopping by optimality: absolute tolerance per entry",
+        "metric none, stopping by optimality: absolute tolerance per entry",
         applies=lambda run: run.stopping == "optimality")
     max_iter: int = solver_setting(
         "max_iter", STOPPING, "maximum number of iterations", common=True)
@@ -214,7 +227,7 @@ class Settings:
         "max_seconds", STOPPING, "ask all nodes to stop after this time, and write the "
         "results; the delay is at most twice the diameter of the graph, in iterations")
     strict: bool = setting(
-        STOPPING, False, "exit with code 3 if the run does not converge",
+        STOPPING, False, "exit with code 3 if the status is \"not converged\"",
         decides=False, resume=True)
 
     payload: str = solver_setting(
@@ -245,8 +258,8 @@ class Settings:
         CHECKPOINTS, True, "save the state of the run, for --resume",
         decides=False, resume=True)
     checkpoint_seconds: float = setting(
-        CHECKPOINTS, 60.0, "seconds between two saves, about; a run that ends without "
-        "having converged saves, too (0: not by time)",
+        CHECKPOINTS, 60.0, "seconds between two saves, about; a run that ends as "
+        "\"not converged\" saves, too (0: not by time)",
         applies=lambda run: run.checkpoint, decides=False, resume=True)
     checkpoint_every: int = setting(
         CHECKPOINTS, 0, "save every N iterations (0: not by iterations)",

@@ -21,6 +21,7 @@ from dadmm.exchange.world import Checks, collectively
 from dadmm.graphs import placement, topology
 from dadmm.graphs.schedule import Schedule
 from dadmm.problems import builder
+from dadmm.solver.metric import why_none
 
 USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
 
@@ -191,6 +192,22 @@ def problems(
             shard.check(block, i, gaps=gaps)
     name, rows = config.problem, samples.items()
     return {i: builder.build(name, x, flags, settings) for i, x in rows}
+
+
+def few_rows(
+    config: RunConfig, samples: dict[int, Matrix], problems: dict[int, Any]
+) -> int:
+    """Return how many nodes have no more rows than parameters, and send a summary.
+
+    Raise if the run cannot have the metric that the settings ask for.
+    """
+    scheme = config.options()["scheme"]
+    why = why_none(config.metric, scheme, problems.values())
+    if why and config.metric == "full":
+        raise ConfigError(f"the metric full is not possible: {why}")
+    if why:
+        return 0
+    return sum(len(samples[i]) <= own.layout.size for i, own in problems.items())
 
 
 def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names:

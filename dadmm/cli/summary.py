@@ -15,7 +15,7 @@ import numpy as np
 from dadmm.cli.config import RunConfig
 from dadmm.cli.targets import Targets
 from dadmm.core.interfaces import World
-from dadmm.core.layout import Matrix
+from dadmm.core.layout import Layout, Matrix
 from dadmm.core.version import __version__
 from dadmm.data.textfiles import Names
 from dadmm.graphs import placement
@@ -48,13 +48,20 @@ def build(
     n_nodes = result.topology.n_nodes
     homes = list(hosts) if world.comm is not None else [*hosts] * n_nodes
     far = placement.crosses_hosts(result.topology, homes)
+    consensus = _consensus(result, features)
     return {
+        "status": result.status,
         "converged": result.converged,
+        "why": result.why,  # why it is not certified
         "reason": result.reason,
         "iterations": result.iterations,
         "stopping": result.ending.summary(),  # the criterion met last, or not met
-        "waited_for": result.ending.words(result.converged),
+        "waited_for": result.ending.words(result.reason == "converged"),
         "advice": advise(result, columns),
+        "metric": result.metric,
+        "objective": _known(result.objective),  # at the solution
+        "certificate": _certificate(result, features),
+        "consensus": consensus,
         "resumed_after": start,  # 0 for a run that was not resumed
         "n_nodes": n_nodes,
         "lost_nodes": list(result.lost),
@@ -74,7 +81,11 @@ def build(
             **_means(result.seconds),
             "of_all_sessions": _means(result.seconds_of_all_sessions),
         },
-        "metrics": _metrics(result, targets) | observed,
+        "metrics": {
+            "consensus_error": consensus["error"],
+            **_metrics(result, targets),
+            **observed,
+        },
         **_coefficients(result, features),
         "seeds": {name: getattr(config, name) for name in seeds},
         "versions": _versions(),
@@ -89,15 +100,82 @@ def _means(seconds: Seconds) -> dict[str, float]:
     return {phase: float(own.mean()) for phase, own in seconds._asdict().items()}
 
 
+def _known(number: float) -> float | None:
+    """Return a number; None if it is unknown or unbounded."""
+    return float(number) if math.isfinite(number) else None
+
+
+def _names(layout: Layout, features: Names) -> list[str]:
+    """Return a name for each entry of theta: a column, a part, or part[index]."""
+    found: list[str] = []
+    for part, shape in layout.shapes.items():
+        if part == "coef" and features is not None and shape == (len(features),):
+            found += features
+        else:
+            places = [list(place) for place in np.ndindex(shape)]
+            found += [f"{part}{place}" if place else part for place in places]
+    return found
+
+
 def _coefficients(result: Result, features: Names) -> dict[str, dict[str, float]]:
-    """Return the coefficients of a linear problem by name, averaged over the nodes."""
-    parts = result.layout.views(result.theta.mean(axis=0))._asdict()
-    if features is None or np.shape(parts.get("coef")) != (len(features),):
+    """Return the coefficients of a linear problem by name."""
+    shapes = result.layout.shapes
+    if features is None or shapes.get("coef") != (len(features),):
         return {}
-    found = dict(zip(features, parts["coef"].tolist(), strict=True))
-    if np.shape(parts.get("intercept", [])) == ():
-        found["intercept"] = float(parts["intercept"])
-    return {"coefficients": found}
+    named = zip(_names(result.layout, features), result.solution.tolist(), strict=True)
+    wanted = {*features, *(["intercept"] if shapes.get("intercept") == () else [])}
+    return {"coefficients": {name: value for name, value in named if name in wanted}}
+
+
+def _certificate(result: Result, features: Names) -> dict[str, Any] | None:
+    """Return the bounds on the error of the solution; None without any."""
+    found = result.certificate
+    if found is None:
+        return None
+    entries: dict[str, Any] = {
+        "gap": _known(found.gap),
+        "radius": _known(found.radius),
+        "coefficients": dict(
+            zip(
+                _names(result.layout, features),
+                map(_known, found.coefficients.tolist()),
+                strict=True,
+            )
+        ),
+        "open_directions": found.open_directions,
+        "assumed": list(found.assumed),
+    }
+    if result.metric == "none":  # then coordinates are those of theta
+        distance = float(f"{np.linalg.norm(result.solution):.3g}")  # as printed
+        entries["within"] = distance
+        entries["lower_by"] = _known(found.lower_within(distance))
+    return entries
+
+
+def _consensus(result: Result, features: Names) -> dict[str, Any]:
+    """Return how far the nodes are from the solution, by what, and where.
+
+    Coefficients of a linear problem are judged one by one: the largest distance of any
+    node's value from the solution, over the largest value of any node, or over the
+    bound of a certified result if that is larger. In other problems each part of theta
+    is judged so, by lengths.
+    """
+    layout, shared = result.layout, result.layout.shared_size
+    apart = np.abs(result.theta - result.solution)[:, :shared]
+    sizes = np.abs(result.theta[:, :shared])
+    if _coefficients(result, features):
+        names, scale = _names(layout, features), sizes.max(axis=0)
+        if result.status == "certified" and result.certificate is not None:
+            bounds = result.certificate.coefficients
+            scale = np.where(np.isfinite(bounds), np.maximum(scale, bounds), scale)
+        worst, by = apart.max(axis=0), "coefficient"
+    else:
+        names, by = layout.names, "part"
+        squares = [np.add.reduceat(x**2, layout.starts, axis=1) for x in (apart, sizes)]
+        worst, scale = np.sqrt(squares).max(axis=1)
+    ratio = worst / np.where(scale > 0, scale, 1.0)
+    k = int(ratio.argmax())
+    return {"error": float(ratio[k]), "by": by, "where": names[k]}
 
 
 def _versions() -> dict[str, str]:
@@ -121,8 +199,6 @@ def _metrics(result: Result, targets: Targets) -> dict[str, float | None]:
         f"{name}_degrees": float(targets.angles(name, result.theta).max())
         for name in targets.W
     }
-    shared = result.theta[:, : result.layout.shared_size]
-    found["consensus_error"] = metrics.consensus_error(shared)
     found["disagreement"] = float(result.residuals.disagreement.max())
     residual = float(result.residuals.residual.max())
     if math.isfinite(residual):  # unknown if payloads are lost

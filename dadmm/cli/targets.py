@@ -23,7 +23,6 @@ class Targets(NamedTuple):
     W: dict[str, Matrix]  # by the name of the angle to it
     best: metrics.MaximumLikelihood | None  # the centralised solution
     pooled: metrics.Pooled | None  # the statistics of all data
-    convex: bool = False  # whether a run can estimate its distance from the optimum
     gaps: bool = False  # whether any node has missing entries
     adrift: bool = False  # whether structure is known up to a translation only
 
@@ -82,8 +81,7 @@ def gather(
     """
     if not isinstance(own[0], PPCA):
         _check_layouts("rank", [their["layout"] for their in described])
-        convex = config.coupling == "symmetric" and getattr(own[0], "convex", False)
-        return Targets(own[0].layout, {}, None, None, convex)
+        return Targets(own[0].layout, {}, None, None)
     _check_dimensions("rank", [their["dimension"] for their in described])
     gaps = any(their["gaps"] for their in described)
     if gaps:

@@ -87,7 +87,7 @@ def title(runs: Sequence[Run]) -> str:
         n = counts.pop()
         words += f", {n} node" + "s" * (n > 1)
     if len(runs) == 1:
-        ending = "converged" if runs[0].summary.get("converged") else "not converged"
+        ending = runs[0].summary.get("status", "ended")
         words += f", {ending} after {len(runs[0].column('primal'))} iterations"
     return words[0].upper() + words[1:]
 
@@ -164,7 +164,7 @@ def _moments(run: Run) -> dict[str, int]:
     found, end = run.summary.get("stopping"), len(run.column("objective"))
     if found is None:  # a run of an older version
         return {}
-    if not run.summary["converged"]:
+    if run.summary.get("reason") != "converged":
         return {f"ended: iteration {end}": end}
     met, wait = found["last_unmet"] + 1, found["in_a_row"] + found["delay"] - 1
     stopped = f"stopped: iteration {end}"

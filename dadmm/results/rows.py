@@ -143,8 +143,9 @@ class NodeRows(RowBuffer):
         rows[:-extra] = numbers
         for k, seconds in enumerate(run.clock.last):
             rows[k - extra] = seconds / numbers.shape[1]
+        points = run.points if self._observe else ()
         for k, look in enumerate(self._observe, len(PHASES)):
-            rows[k - extra] = [look(theta) for theta in run.state.theta]
+            rows[k - extra] = [look(theta) for theta in points]
 
     def _finished(self, block: NDArray[Any]) -> NDArray[Any]:
         run = self._run

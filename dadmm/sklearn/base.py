@@ -19,7 +19,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dadmm.core.errors import ConfigError, ProblemError, ShardError, TopologyError
 from dadmm.core.interfaces import Problem, World
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Vector
 from dadmm.core.threads import one_blas_thread
 from dadmm.data import shard
 from dadmm.exchange.world import SerialWorld, collectively
@@ -90,8 +90,8 @@ class Consensus(BaseEstimator):
     scheme : str or Scheme
         How penalties adapt, see `dadmm.solve`.
     tolerance : float
-        Disagreement and gradient, relative to the solution, at which nodes stop. The
-        absolute tolerance is a thousandth of it.
+        Relative accuracy at which the nodes stop, see docs/accuracy.md. Where there is
+        an absolute tolerance, it is a thousandth of it.
     max_iter : int
     options : dict, optional
         Further settings by name: fields of the scheme, of `dadmm.Stopping`,
@@ -175,7 +175,7 @@ class Consensus(BaseEstimator):
         return topology.build(str(graph), wanted)
 
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
-        """Return the result of the run; warn if it did not converge."""
+        """Return the result of the run; warn if its status is "not converged"."""
         alone, comm = data.world.comm is None, data.world.comm
         more |= {"scheme": self.scheme, "max_iter": self.max_iter}
         more |= {"tolerance": self.tolerance}
@@ -188,7 +188,8 @@ class Consensus(BaseEstimator):
         if not result.converged and data.world.rank == 0:
             warnings.warn(
                 f"{type(self).__name__} ended by {result.reason} after "
-                f"{result.iterations} iterations, before all nodes were satisfied; "
+                f"{result.iterations} iterations, not converged"
+                f"{f': {result.why}' if result.reason == 'no_minimum' else ''}; "
                 f"{advise(result, data.shards[0][0])}",
                 ConvergenceWarning,
                 stacklevel=5,
@@ -243,6 +244,5 @@ def check_positive(name: str, value: object, *, zero: bool = False) -> float:
 
 
 def mean_parts(result: Result) -> Any:
-    """Return the named parts of the mean of all nodes' parameters."""
-    mean: Matrix = result.theta.mean(axis=0)
-    return result.layout.views(mean)
+    """Return the named parts of the solution, the mean of all nodes' parameters."""
+    return result.layout.views(result.solution)

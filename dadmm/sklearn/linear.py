@@ -40,7 +40,8 @@ class Linear(RegressorMixin, Consensus):
     n_iter_ : int
     result_ : Result
         The result of the run, with its history. With ``fit_intercept`` it is that of
-        rows minus the mean of all rows.
+        rows minus the mean of all rows. If it is certified,
+        ``result_.certificate.coefficients`` bounds the errors of ``coef_``.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """

@@ -44,6 +44,11 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
     rule = ending.rule
     if result.converged or result.reason == "output":
         return ""
+    if result.reason == "no_minimum":
+        return (
+            "use alpha > 0, with which there is a minimum; if all labels are equal, "
+            "leave out the intercept, too"
+        )
     if rule.tolerance == 0.0:
         return "a tolerance of 0 never stops a run; give a positive one to converge"
     if not math.isfinite(ending.factor) and np.isnan(result.residuals.residual).any():
@@ -52,27 +57,29 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
             f'{rule.name} is never met; use stopping = "objective"'
         )
     if ending.met:
+        least = "at least" if result.metric == "full" else "about"  # then a check
         return (
-            "all criteria were met at the end, but not for long enough; allow about "
+            f"all criteria were met at the end, but not for long enough; allow {least} "
             f"{ending.patience + ending.delay} more iterations ({ending.patience} in "
             f"a row, and {ending.delay} until all nodes know)"
         )
     if result.iterations <= FEW:
         return f"{result.iterations} iterations are likely too few; raise max_iter"
     trend = _trend(ending)
-    if not trend.rate and _rounding(ending, trend):
+    scaled = result.metric == "full"  # then limits may have changed during the run
+    if not trend.rate and not scaled and _rounding(ending, trend):
         return (
             "the tolerance is likely too tight for double precision: "
             f"{ending.what} no longer decreases; {_looser(ending)}"
         )
-    apart = _units(result, rows)
+    apart = "" if scaled else _units(result, rows)
     if apart:
         return apart
     more = math.log(ending.factor) / trend.rate if trend.rate else math.inf
     if more <= 2 * result.iterations:
         return (
             "max_iter is likely too low: the criteria still approach their limits; "
-            f"allow about {_round(more)} more iterations"
+            f"allow {'at least' if scaled else 'about'} {_round(more)} more iterations"
         )
     if ending.eta0 is not None and ending.criterion != "objective":
         small = ending.criterion == "disagreement"
@@ -89,6 +96,8 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
             f"{diameter} iterations to cross it; raise max_iter, or add edges that "
             "shorten its paths"
         )
+    if scaled:
+        return f"allow more iterations, or {_certifying(result)}"
     if not ending.convex and not trend.rate:
         return (
             "progress likely stopped because the problem is not convex; use "
@@ -132,6 +141,17 @@ def _looser(ending: Ending) -> str:
     if least and rule.name == "optimality" and ending.criterion != "objective":
         words += f" and absolute_tolerance to {least:.0e}"
     return words
+
+
+def _certifying(result: Result) -> str:
+    """Return advice on a tolerance at which the result is certified, if there is one."""
+    found = result.certificate
+    if found is None or not (math.isfinite(found.radius) and found.objective > 0.0):
+        return "raise tolerance"
+    needed = found.radius / math.sqrt(2.0 * found.objective / len(result.topology))
+    digit = 10.0 ** math.floor(math.log10(needed))
+    enough = math.ceil(needed / digit) * digit
+    return f"raise tolerance to {enough:.0e}, at which this result is certified"
 
 
 def _units(result: Result, rows: Matrix | None) -> str:

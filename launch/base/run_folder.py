@@ -20,8 +20,12 @@ JOB = ".job"  # the lock file of batch jobs and sweeps
 LOCK = ".lock"  # that of dadmm.run
 FAILURE = "failure.txt"  # a sentence about a failed run; the next start removes it
 FAILED = "failed with code"  # the first words of that sentence
-COMPLETE = ("converged", "max_iter")  # statuses of a run that was not interrupted
-LABELS = {"new": "missing", "empty": "unfinished", "max_iter": "not converged"}
+# statuses of a run that was not interrupted
+COMPLETE = ("converged", "max_iter", "no_minimum")
+LABELS = {
+    "new": "missing", "empty": "unfinished", "max_iter": "not converged",
+    "no_minimum": "no minimum",
+}  # fmt: skip
 # the entries of summary.json that are used: the default and the type of each
 SUMMARY: dict[str, tuple[Any, type]] = {
     "reason": (None, str),
@@ -36,7 +40,8 @@ class State(NamedTuple):
     """The progress of a run: its status, iterations, and summary.json if complete.
 
     The status is "new" (no run in the folder), "empty" (no checkpoint yet),
-    "unfinished", "failed", "stopped", "converged" or "max_iter".
+    "unfinished", "failed", "interrupted", "converged", "max_iter" or "no_minimum".
+    "converged" is any status of the result but "not converged".
     """
 
     status: str
@@ -45,18 +50,20 @@ class State(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether the run converged or reached its last iteration."""
+        """Whether the run was not interrupted."""
         return self.status in COMPLETE
 
     def is_done(self, max_iter: int) -> bool:
         """Return whether a run of at most `max_iter` iterations has nothing to do."""
         at_end = self.status == "max_iter" and max_iter <= self.iterations
-        return self.status == "converged" or at_end
+        return self.status in ("converged", "no_minimum") or at_end
 
     def label(self, queued: bool = False) -> str:
         """Return the status as tables show it."""
         if queued and not self.complete:
             return "in queue"
+        if self.status == "converged":
+            return str(self.summary.get("status", self.status))
         return LABELS.get(self.status, self.status)
 
 
@@ -72,8 +79,8 @@ def read_state(folder: Path) -> State:
                     f"{folder / 'summary.json'} is damaged: {name} is missing or is "
                     f"not of type {kind.__name__}"
                 )
-        reason = summary["reason"]
-        status = reason if reason in COMPLETE else "stopped"
+        reason = "converged" if summary.get("converged") else summary["reason"]
+        status = reason if reason in COMPLETE else "interrupted"
         return State(status, summary["iterations"], summary)
     if iteration := last_checkpoint(folder):
         return State("unfinished", iteration)

@@ -101,12 +101,13 @@ def attempt(
         mark_failed(folder, code, resume)
         return code or 1
     warned = stop.first == signal.SIGUSR1
-    stopped = "stopped before the time limit" if warned else "stopped"
+    how = "stopped before the time limit" if warned else "interrupted"
     advice = "" if state.complete else f"; {resume} to resume"
     if advice and not last_checkpoint(folder):
         advice = "; it has no checkpoint, so the same command starts it again"
-    print_message(f"{describe(state, stopped)}; results in {folder}{advice}")
-    if warned and state.status == "stopped" and os.environ.get("DADMM_REQUEUE") == "1":
+    print_message(f"{describe(state, how)}; results in {folder}{advice}")
+    again = os.environ.get("DADMM_REQUEUE") == "1"
+    if warned and again and state.status == "interrupted":
         requeue(allocation, before, state)
     return code
 
@@ -123,9 +124,13 @@ def mark_failed(folder: Path, code: int, resume: str) -> None:
         write_failure(folder, sentence)
 
 
-def describe(state: State, stopped: str = "stopped") -> str:
-    words = {"max_iter": "ended at max_iter, not converged,", "stopped": stopped}
-    status = words.get(state.status, state.status)
+def describe(state: State, interrupted: str = "interrupted") -> str:
+    """Return how a run ended, and when."""
+    words = {
+        "max_iter": "ended at max_iter, not converged,",
+        "interrupted": interrupted,
+    }
+    status = words.get(state.status, state.label())
     return f"{status} after {state.iterations} iterations"
 
 

@@ -263,9 +263,8 @@ class LocalPool:
 def collect(sweep: Sweep) -> int:
     """Write a table with a row per task, and print those that are not finished."""
     queued = sweep.queued()
-    rows = []
-    for number, name in enumerate(sweep.names):
-        state = run_folder.read_state(sweep.folder / name)
+    rows, states = [], [run_folder.read_state(sweep.folder / n) for n in sweep.names]
+    for number, (name, state) in enumerate(zip(sweep.names, states, strict=True)):
         settings = sweep.settings(name)
         row = {key: plain(settings[key]) for key in sweep.varied if key in settings}
         row["status"] = state.label(number in queued)
@@ -278,8 +277,8 @@ def collect(sweep: Sweep) -> int:
     writer.writeheader()
     writer.writerows(rows)
     sweep.write("table.csv", table.getvalue())
-    for row in rows:
-        if row["status"] not in ("converged", "not converged"):
+    for row, state in zip(rows, states, strict=True):
+        if not state.complete:
             print(f"{row['status']:<12}{row['folder']}")
     totals = Counter(row["status"] for row in rows)
     counts = ", ".join(f"{count} {status}" for status, count in totals.items())

@@ -36,7 +36,8 @@ def complaint(*words: object) -> str:
 
 def test_defaults_are_those_of_solve():
     parameters = inspect.signature(dadmm.solve).parameters
-    defaults = {name: parameters[name].default for name in ("init", "seed")}
+    names = ("init", "seed", "metric")
+    defaults = {name: parameters[name].default for name in names}
     defaults |= {"scheme": dadmm.penalty.Auto(), "stopping": dadmm.Stopping()}
     defaults |= {"sending": dadmm.Sending(), "record": dadmm.Record()}
 
@@ -48,7 +49,7 @@ def test_every_option_of_solve_is_a_setting_of_a_run():
     fields = {item.name for kind in kinds for item in dataclasses.fields(kind)}
 
     assert settings.names("solver") == fields - {"comm", "rule"} | {
-        "scheme", "stopping", "init", "seed"
+        "scheme", "stopping", "init", "seed", "metric"
     }  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dadmm import Topology, problems
 from dadmm.problems import PROBLEMS
 from dadmm.results import writing
 from dadmm.run import main
-from tests.support.processes import mpiexec, program
+from tests.support.processes import mpi_python, mpiexec, program
 from tests.support.runs import summary_of
 from tests.support.solving import solve
 
@@ -74,11 +74,14 @@ def test_a_leak_would_be_found(sent):
 def test_a_run_sends_no_summary_unless_asked(sent):
     """Neither sums nor scatter nor its factor; where asked, to rank 0 alone.
 
-    Estimators send sums along the tree: those of a leaf are the leaf's own.
+    Estimators send sums along the tree: those of a leaf are the leaf's own. So do runs
+    of linear problems, with a triangular factor; that of a problem with weights or a
+    quadratic penalty is not the one of its rows. Without summaries nothing is found.
     """
     cases, other, _ = sent
+    factors = {"run least_squares", "run lasso"}
     for name, ranks in cases.items():
-        expected = LEAVES if name.startswith("sklearn") else NOTHING
+        expected = LEAVES if "sklearn" in name or name in factors else NOTHING
         if name not in ("run ppca asked", "sklearn PPCA gaps"):
             assert of(ranks, "summaries") == expected, name
     assert of(cases["run ppca asked"], "summaries") == [[GATHERED]] * RANKS
@@ -106,7 +109,10 @@ def test_sums_of_one_row_are_the_row(sent):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("name", ["ppca", "ppca gaps", "ppca asked", "ppca global"])
+@pytest.mark.parametrize(
+    "name",
+    ["ppca", "ppca gaps", "ppca asked", "ppca global", "least_squares", "logistic"],
+)
 def test_all_bytes_are_counted(sent, name):
     """In the loop or outside of it, but for two numbers per rank after the count."""
     cases, _, folder = sent
@@ -140,6 +146,7 @@ def overheard(X, y):
         tolerance=0.0,
         max_iter=30,
         callbacks=[watch],
+        metric="none",  # as with one that all nodes know
     )
     return [(*before, theta) for before, theta in zip(known, seen[1:], strict=False)]
 
@@ -186,6 +193,41 @@ def test_a_neighbour_finds_the_row_in_which_alone_a_column_is_not_zero():
     entry = np.sqrt(gram[1, 1])
     assert_allclose(gram[1, :4] / entry, X[5], atol=1e-4)
     assert_allclose(moment[1] / entry, y[5], atol=1e-4)
+
+
+def test_the_summary_of_a_node_with_one_row_is_the_row():
+    """Up to its sign; with more rows, no more than parameters, up to a rotation."""
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((3, 4)), rng.standard_normal(3)
+    factors = [
+        np.linalg.qr(
+            problems.LeastSquares(X[:n], y[:n], fit_intercept=False).rows(np.zeros(4)),
+            mode="r",
+        )
+        for n in (1, 3)
+    ]
+
+    assert_allclose(np.abs(factors[0]), np.abs(X[:1]), rtol=1e-12)
+    turn = X @ np.linalg.pinv(factors[1])
+    assert_allclose(turn @ turn.T, np.eye(3), atol=1e-12)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("flag", ["--summaries", "--no-summaries"])
+def test_few_rows_are_said_before_their_summary_is_sent(tmp_path, flag):
+    """Once, with the number of nodes; also in the plan of a run."""
+    rng = np.random.default_rng(0)
+    for rank, n in enumerate((4, 9, 3)):
+        np.save(tmp_path / f"own-{rank}.npy", rng.standard_normal((n, 4)))
+    words = ("--problem", "ridge", "--data", "own-{rank}.npy", "--out", "run", flag)
+    command = ("-m", "dadmm.run", *words)
+    ended = mpi_python(3, *command, cwd=tmp_path).end()
+
+    assert ended.code == 0, ended.err
+    first = "2 of 3 nodes have no more rows than parameters; "
+    said = [line for line in ended.out.splitlines() if "no more rows" in line]
+    assert [line[: len(first)] for line in said] == [first] * (flag == "--summaries")
+    assert ended.out.startswith(first) == (flag == "--summaries")
 
 
 @pytest.fixture
@@ -275,6 +317,12 @@ def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
     assert "rank 0 reads all of them" in table
     assert "from rank 0 to all nodes: the column names" in table
     assert "imputed" not in table
+    assert "a triangular factor of its rows" in table
+    assert "no more rows than parameters" in table
+    for words in (["--no-summaries"], ["--scheme", "vp"]):
+        other = said_to_leave(capsys, "--problem", "lasso", "--data", "x.csv", *words)
+        assert "factor" not in other
+        assert ("gradients" in other) == ("vp" in words)
     votes = said_to_leave(capsys, "--agreement", "global", "--no-checkpoint")
     assert "vote" in votes
     assert "check sum" not in votes

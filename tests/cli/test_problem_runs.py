@@ -11,6 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import problems
+from dadmm.cli.report import at_most, with_bound
 from dadmm.data import datasets, shard
 from dadmm.problems import builder
 from dadmm.run import main
@@ -67,33 +68,194 @@ def test_a_run_does_what_solve_does(name, flags, settings):
         assert_array_equal(found[part], values)
 
 
-def test_a_convex_run_estimates_how_far_the_optimum_is(capsys):
-    assert main([*map(str, ("--problem", "ridge", *SMALL)), "--out", "run"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def pooled(alpha=1.0):
+    """Return the ridge solution of all rows, intercept last, and its objective."""
+    X, y, _ = datasets.regression(80, 5)
+    rows = np.column_stack([X, np.ones(len(X))])
+    penalty = alpha * np.diag([1.0] * 5 + [0.0])
+    best = np.linalg.solve(rows.T @ rows + penalty, rows.T @ y)
+    least = 0.5 * ((rows @ best - y) ** 2).sum() + 0.5 * best @ penalty @ best
+    return best, least
+
+
+def printed(capsys, *words, code=0):
+    """Return the lines of the report of a run."""
+    assert main([*map(str, words), "--out", "run", "--overwrite"]) == code
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_certified_run_prints_bounds_that_hold(capsys):
+    lines = printed(capsys, "--problem", "ridge", *SMALL)
+    best, least = pooled()
 
     assert lines[0].startswith("ridge by auto on ring, 4 nodes; ")
-    said = r"objective \S+; estimated distance from the optimum \S+ \(not a bound\)"
-    assert re.fullmatch(said, lines[5])
-    assert lines[6] == "coefficients (mean over the nodes):"
-    assert [line.split()[0] for line in lines[7:13]] == [*NAMES, "intercept"]
+    assert re.match(r"certified \(tolerance 0\.001\) after \d+ iterations, ", lines[1])
+    assert re.match(r"nodes agree to \S+ in every coefficient, relative to", lines[4])
+    said = re.fullmatch(r"objective (\S+), at most (\S+) above the minimum", lines[5])
+    above, gap = float(said[1]) - least, float(said[2])
+    assert -0.01 * gap < above <= gap < 1e-3
+    assert lines[6] == "coefficients (+- the bound on the error):"
+    words = [line.split() for line in lines[7:13]]
+    assert [word[0] for word in words] == [*NAMES, "intercept"]
+    for (_, value, sign, bound), true in zip(words, best, strict=True):
+        assert sign == "+-"
+        assert abs(float(value) - true) <= float(bound) < 1e-2
     assert lines[13:] == ["results in run"]
-    assert not [line for line in lines if "angle" in line]
+    assert not [line for line in lines if "converged" in line or "angle" in line]
+    summary = summary_of("run")
+    found = summary["certificate"]
+    assert (summary["status"], summary["why"]) == ("certified", "")
+    assert (summary["metric"], summary["converged"]) == ("full", True)
+    assert 0 <= summary["objective"] - least <= found["gap"]
+    assert list(found["coefficients"]) == [*NAMES, "intercept"]
+    assert found["open_directions"] == 0 < found["radius"]
+    assert found["assumed"] == []
 
 
-def test_a_run_that_has_not_converged_estimates_nothing(capsys):
-    """Far from the optimum the estimate is too small: here 2755 and not 8e-3.
+def test_a_run_in_the_units_of_the_data_is_not_certified(capsys):
+    """It can still say that no point near its solution is much lower."""
+    lines = printed(capsys, "--problem", "ridge", "--scheme", "vp", *SMALL)
+    _, least = pooled()
 
-    Nor does one whose nodes have penalties of their own, which agrees elsewhere.
-    """
-    far = ("--problem", "least_squares", "--scheme", "fixed", "--eta0", 1e7)
-    words = (*far, "--nodes", 8, "--max-iter", 3, "--out", "run")
-    assert main([*map(str, words)]) == 0
+    assert lines[1].startswith("stopped (rule optimality, tolerance 0.001) after ")
+    assert lines[2] == "not certified: the scheme vp runs in the units of the data"
+    said = re.fullmatch(
+        r"objective (\S+); no point within (\S+) of the solution is lower by more than "
+        r"(\S+)",
+        lines[6],
+    )
+    assert 0 <= float(said[1]) - least <= float(said[3]) < 0.1
+    assert lines[7] == "coefficients (mean over the nodes):"
+    summary = summary_of("run")
+    assert (summary["status"], summary["metric"]) == ("stopped", "none")
+    assert summary["converged"]
+    found = summary["certificate"]
+    assert (found["gap"], found["radius"]) == (None, None)
+    assert set(found["coefficients"].values()) == {None}
+    size = np.linalg.norm(list(summary["coefficients"].values()))
+    assert found["within"] == pytest.approx(size, rel=1e-2) == float(said[2])
 
-    found = summary_of("run")["metrics"]
-    assert found["objective_gap_estimate"] is None
-    assert "optimum" not in capsys.readouterr().out
-    _, summary = run("--problem", "ridge", "--coupling", "own", *SMALL, out="own")
-    assert "objective_gap_estimate" not in summary["metrics"]
+
+@pytest.mark.parametrize("flag", [["--no-summaries"], ["--metric", "none"]])
+def test_a_run_without_summaries_bounds_nothing(flag, capsys):
+    lines = printed(capsys, "--problem", "ridge", *flag, *SMALL)
+
+    assert lines[2] == 'not certified: metric = "none"'
+    assert re.fullmatch(r"objective \S+", lines[6])
+    assert summary_of("run")["certificate"] is None
+    assert 'metric = "none"' in Path("run/config.toml").read_text()
+
+
+def test_a_run_that_has_not_converged_says_so_and_what_it_knows(capsys):
+    far = ("--problem", "least_squares", *SMALL, "--max-iter", 3)
+    lines = printed(capsys, *far, "--strict", code=3)
+    least = pooled(0.0)[1]
+
+    said = "NOT converged (rule optimality, tolerance 0.001): max_iter reached after 3 "
+    assert lines[1].startswith(said)
+    said = re.fullmatch(r"objective (\S+), at most (\S+) above the minimum", lines[5])
+    assert 0 < float(said[1]) - least <= float(said[2])
+    assert summary_of("run")["status"] == "not converged"
+
+
+@pytest.mark.parametrize("more", [["--scheme", "vp"], []])
+def test_strict_is_content_with_every_other_status(more, capsys):
+    printed(capsys, "--problem", "ridge", *SMALL, "--strict", *more)
+    printed(capsys, *SMALL, "--n-components", 2, "--tolerance", 0.1, "--strict")
+    assert summary_of("run")["status"] == "stationary"
+
+
+def test_classes_that_can_be_separated_have_no_minimum(capsys):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 2)) * [1.0, 1e4]
+    np.save("apart.npy", np.column_stack([X, X @ [1.0, 1e-4] > 0]))
+    words = ("--problem", "logistic", "--data", "apart.npy", "--nodes", 4)
+    lines = printed(capsys, *words, "--alpha", 0, "--strict", code=3)
+
+    assert "): the objective has no minimum; stopped after" in lines[1]
+    assert lines[2] == "the classes can be separated; then coefficients grow for ever"
+    assert lines[-1].startswith("use alpha > 0")
+    assert not [line for line in lines if "resume" in line]
+    assert summary_of("run")["reason"] == "no_minimum"
+    assert not Path("run/checkpoints").exists()
+    said = refused(capsys, "--resume", "run", "--max-iter", 2000)
+    assert "has ended (no minimum)" in said
+    assert printed(capsys, *words, "--alpha", 1)[1].startswith("certified")
+
+
+def test_directions_that_the_data_leave_open_are_named(capsys):
+    rng = np.random.default_rng(0)
+    X = rng.integers(-9, 9, size=(40, 2)).astype(float)
+    twice = np.column_stack([X, X[:, 0]])  # a and c are the same column
+    text = "\n".join(",".join(map(str, row)) for row in [*twice.tolist()])
+    y = X @ [1.0, 2.0] + rng.normal(size=40)
+    rows = zip(text.splitlines(), y.tolist(), strict=True)
+    table = "a,b,c,y\n" + "\n".join(f"{row},{value}" for row, value in rows)
+    Path("twice.csv").write_text(table + "\n")
+    words = ("--problem", "least_squares", "--data", "twice.csv", "--nodes", 4)
+    lines = printed(capsys, *words)
+
+    assert lines[1].startswith("certified")
+    assert lines[6].startswith("the data leave 1 direction open")
+    ends = [line.split()[-1] for line in lines[8:12]]
+    assert ends[0] == ends[2] == "(open)"
+    assert float(ends[1]) < 0.1 > float(ends[3])
+    found = summary_of("run")["certificate"]
+    assert found["open_directions"] == 1
+    assert found["coefficients"]["a"] is found["coefficients"]["c"] is None
+    best = np.linalg.lstsq(np.column_stack([X, np.ones(40)]), y)[0]
+    known = summary_of("run")["coefficients"]
+    assert known["a"] + known["c"] == pytest.approx(best[0], abs=1e-2)
+    assert abs(known["b"] - best[1]) <= found["coefficients"]["b"]
+
+
+def test_agreement_is_by_coefficient(capsys):
+    """Nodes that differ in the coefficient of a large column are not said to agree."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2)) * [1e-6, 1e6]
+    np.save("units.npy", np.column_stack([X, X @ [1e6, 1e-6] + rng.normal(size=60)]))
+    words = ("--problem", "least_squares", "--data", "units.npy", "--nodes", 6)
+    few = ("--no-summaries", "--max-iter", 5, "--no-fit-intercept")
+    lines = printed(capsys, *words, *few)
+
+    arrays, summary = arrays_of("run"), summary_of("run")
+    apart = np.abs(arrays["coef"] - arrays["coef"].mean(axis=0)).max(axis=0)
+    worst = (apart / np.abs(arrays["coef"]).max(axis=0)).max()
+    assert summary["consensus"]["error"] == pytest.approx(worst)
+    assert worst > 0.1
+    assert f"(worst: {summary['consensus']['where']})" in lines[4]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--metric", "full", "--no-summaries"], "the metric full needs the summaries"),
+        (["--metric", "full", "--problem", "ppca"], "full is not possible: the problem"),
+        (["--metric", "diagonal"], "unknown metric 'diagonal'; choose one of full, no"),
+    ],
+)
+def test_a_metric_that_is_not_possible_is_one_sentence(words, said, capsys):
+    assert said in refused(capsys, *words, "--nodes", 2)
+
+
+@pytest.mark.parametrize("words", [["--metric", "full"], ["--no-summaries"]])
+def test_a_resumed_run_keeps_its_metric(words, capsys):
+    printed(capsys, "--problem", "ridge", *SMALL, "--max-iter", 3)
+    now = "full" if "full" in words else "none"
+    said = refused(capsys, "--resume", "run", "--max-iter", 99, *words)
+
+    assert f"metric is {now!r} but was None when the run in run began" in said
+
+
+def test_numbers_are_rounded_up():
+    """And the bound of a rounded value contains its rounding."""
+    rng = np.random.default_rng(0)
+    for size, share in 10.0 ** rng.uniform([-20, -16], [20, 1], size=(500, 2)):
+        value, bound = rng.normal() * size, share * size
+        assert bound <= float(at_most(bound)) <= 1.11 * bound
+        text, most = with_bound(value, bound)
+        assert abs(float(text) - value) + bound <= float(most)
+    assert at_most(0.0) == "0.0e+00"
 
 
 @pytest.mark.parametrize(
@@ -178,7 +340,7 @@ def test_of_many_coefficients_the_largest_are_shown(capsys):
     summary = summary_of("run")
 
     start = next(k for k, line in enumerate(lines) if "coefficients" in line)
-    assert lines[start].startswith("the largest of 31 coefficients (mean over the no")
+    assert lines[start].startswith("the largest of 31 coefficients (+- the bound on ")
     assert lines[start].endswith("all are in summary.json):")
     shown = [line.split()[0] for line in lines[start + 1 : -1]]
     best = sorted(summary["coefficients"].items(), key=lambda pair: -abs(pair[1]))

@@ -139,8 +139,10 @@ def test_the_summary_says_what_happened(monkeypatch):
         "edges_between_hosts", "bytes_between_hosts", "lost_nodes", "resumed_after",
         "outside_calls", "outside_bytes",
         "stopping", "waited_for", "advice",
+        "status", "why", "metric", "objective", "certificate", "consensus",
     }  # fmt: skip
     assert (summary["converged"], summary["reason"]) == (False, "max_iter")
+    assert summary["status"] == "not converged"
     assert (summary["iterations"], summary["n_nodes"]) == (12, 4)
     assert summary["messages"] == 8 * 13  # one swap carries the starting parameters
     assert summary["messages"] == arrays_of(folder)["edge_messages"].sum()
@@ -150,7 +152,7 @@ def test_the_summary_says_what_happened(monkeypatch):
     assert set(summary["seconds"]) == {"total", *phases, "of_all_sessions"}
     assert set(summary["metrics"]) == {
         "angle_to_truth_degrees", "angle_to_centralised_degrees", "consensus_error",
-        "disagreement", "residual", "objective", "log_likelihood", "log_likelihood_gap",
+        "disagreement", "residual", "log_likelihood", "log_likelihood_gap",
     }  # fmt: skip
     assert summary["metrics"]["log_likelihood_gap"] > 0
     assert summary["versions"]["dadmm"] == dadmm.__version__
@@ -308,21 +310,24 @@ def test_a_mistake_is_one_sentence_and_code_2(words, said, capsys, tmp_path):
     assert sorted(os.listdir()) == files
 
 
-def test_a_converged_run_says_so(capsys):
+def test_a_run_that_met_its_rule_says_so(capsys):
     words = (*SMALL, "--tolerance", 0.05, "--out", "run", "--strict")
     assert main([str(word) for word in words]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
 
     assert lines[0].startswith("ppca by auto on complete, 4 nodes; MPI: none")
-    rule = r"converged \(rule optimality, tolerance 0\.05\) after \d+ iterations, "
+    rule = r"stationary \(rule optimality, tolerance 0\.05\) after \d+ iterations, "
     assert re.match(rule + r"\d+\.\d\d s \(", lines[1])
     assert re.match(r"last met: the [a-z ]+( of \w+)? on node \d, in it", lines[2])
     assert re.match(r"[\d,]+ messages, [\d,]+ bytes$", lines[3])
-    assert lines[4].startswith("nodes agree to ")
+    said = r"nodes agree to \S+ in every part of theta, relative to its length \(wor"
+    assert re.match(said, lines[4])
     assert lines[5].startswith("largest angle to the true subspace: ")
     assert lines[6].startswith("largest angle to the centralised solution: ")
-    assert lines[7:] == ["results in run"]
+    assert re.fullmatch(r"objective \S+", lines[7])
+    assert lines[8:] == ["results in run"]
+    assert "converged" not in out
     assert err == ""
 
 

@@ -110,7 +110,7 @@ def test_a_run_without_out_is_named_after_its_job(project):
     assert (ended.code, ended.said) == (
         0,
         [
-            "dadmm: stopped after 5 iterations; results in runs/slurm-1; "
+            "dadmm: interrupted after 5 iterations; results in runs/slurm-1; "
             f"run {RESUMED} to resume"
         ],
     )
@@ -149,6 +149,7 @@ def test_the_folder_may_be_named_in_a_file_of_settings(project):
         ("max_iter", "--strict", 3, "ended at max_iter, not converged,"),
         ("max_iter", "--quiet", 0, "ended at max_iter, not converged,"),
         ("converged", "--strict", 0, "converged"),
+        ("no_minimum", "--strict", 3, "no minimum"),
     ],
 )
 def test_a_run_that_is_done_is_not_started(job, reason, flag, code, words):

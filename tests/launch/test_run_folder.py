@@ -62,7 +62,7 @@ def test_a_run_with_a_checkpoint_is_resumed(run):
     assert run.plan()[:2] == resumed
     run.end("signal", 40)
     assert run.plan()[:2] == resumed
-    assert read_state(run.folder).status == "stopped"
+    assert read_state(run.folder).status == "interrupted"
     assert run.end("max_iter", 40).plan()[:2] == resumed
 
 

@@ -363,7 +363,7 @@ def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(capsys):
     main(*COMMON, "--quiet", "--max-iter", 9, "--out", "run")
     before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
 
-    assert "has converged after" in refused(capsys, "--resume", "done")
+    assert "has ended (" in refused(capsys, "--resume", "done")
     assert "cannot read none/config.toml" in refused(capsys, "--resume", "none")
     said = refused(capsys, "--resume", "run", "--eta0", 3, "--max-iter", 20)
     assert "eta0 is 3.0 but was 10.0 when the run in run began" in said

@@ -318,6 +318,29 @@ def test_not_converging_is_a_warning_with_advice():
         Ridge().fit(X, y)
 
 
+@pytest.mark.parametrize("kind", [Ridge, Lasso, ElasticNet, HuberRegressor])
+def test_linear_estimators_are_certified_in_any_units(kind):
+    X, y = regression()
+    units = np.logspace(-5, 5, X.shape[1])
+    moved = 1e3 * units + X * units
+    plain, ours = kind(alpha=0.0).fit(X, y), kind(alpha=0.0).fit(moved, y)
+    for model in (plain, ours):
+        assert model.result_.status == "certified"
+        assert model.result_.metric == "full"
+    first, second = (
+        model.result_.certificate.coefficients[: X.shape[1]] for model in (plain, ours)
+    )
+    off = np.abs(ours.coef_ * units - plain.coef_)
+    assert (off <= first + second * units).all()
+    assert (first < 1e-2).all()
+
+
+def test_classes_that_can_be_separated_are_a_warning():
+    X, _ = labelled()
+    with pytest.warns(ConvergenceWarning, match="ended by no_minimum .* use alpha > 0"):
+        LogisticRegression(C=np.inf).fit(X, X[:, 0] > 10.0)
+
+
 def test_options_go_to_the_solver():
     X, y = regression()
     ours = Ridge(options={"record": False, "eta0": 5.0}, scheme="fixed").fit(X, y)
@@ -390,8 +413,9 @@ def test_the_warning_names_the_likely_cause():
     """The sentence of a run; PPCA judges the data in the unit that it chooses."""
     X, y = regression()
     wide = X * np.logspace(0, 5, X.shape[1])
+    settings = {"alpha": 1e-3, "tolerance": 1e-13, "max_iter": 40}
     with pytest.warns(ConvergenceWarning, match="times as much as column 0"):
-        Ridge(alpha=1e-3, tolerance=1e-13, max_iter=40).fit(wide, y)
+        Ridge(**settings, options={"metric": "none"}).fit(wide, y)
     with pytest.warns(ConvergenceWarning) as caught:
         PPCA(2, tolerance=1e-13, max_iter=40).fit(1e-6 * subspace())
     assert "units" not in str(caught[0].message)

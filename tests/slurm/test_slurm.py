@@ -291,7 +291,7 @@ def test_a_job_is_resumed_after_its_time_limit(slurm, limited, expected):
     job = slurm.submit("-N2", "-n", 20, job=again, DADMM_TEST_SLOW="")
     said = slurm.succeed(job)
     assert "dadmm: resuming runs/twenty after iteration" in said
-    assert "dadmm: converged after" in said.splitlines()[-1]
+    assert "dadmm: stationary after" in said.splitlines()[-1]
     assert_same_results(result, expected(20, *TWENTY))
 
 
@@ -299,7 +299,7 @@ def test_a_job_may_be_requeued(slurm, limited, expected):
     job = limited["four"]
     slurm.until(lambda: "requeued as job" in slurm.said(job), job)
     slurm.slow.unlink(missing_ok=True)
-    slurm.until(lambda: "dadmm: converged after" in slurm.said(job), job)
+    slurm.until(lambda: "dadmm: stationary after" in slurm.said(job), job)
     said = slurm.succeed(job)
     assert "dadmm: resuming runs/four after iteration" in said
     result = slurm.folder / "runs/four/result.npz"

@@ -152,6 +152,43 @@ def test_units_are_looked_at_in_the_rows_of_one_node():
     assert "the scales of W, mu, a are likely too far apart" in said
 
 
+def rows_of(n, units=1.0, d=3):
+    """Return rows of n nodes, with columns in these units, and targets."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((n, 12, d)) * units
+    return X, rng.standard_normal((n, 12))
+
+
+def test_in_coordinates_of_the_run_units_are_no_cause():
+    """Nor is there an absolute tolerance; a tolerance that is met is named."""
+    X, y = rows_of(6, [1.0, 1e5, 1e-5])
+    own = [problems.LeastSquares(*each) for each in zip(X, y, strict=True)]
+    settings = {"tolerance": 1e-6, "max_iter": 35}
+    short = solve(own, Topology.ring(6), **settings)
+    assert (short.status, short.metric) == ("not converged", "full")
+    said = advise(short, X[0])
+    assert "column" not in said
+    assert "absolute" not in said
+    still = replace(short.ending, trail=np.full(40, 50.0), factor=50.0, met=False)
+    said = advise(replace(short, ending=still), X[0])
+    tolerance = float(said.split("raise tolerance to ")[1].split(",")[0])
+    assert said.startswith("allow more iterations, or raise tolerance to ")
+    assert said.endswith(", at which this result is certified")
+    looser = solve(own, Topology.ring(6), max_iter=35, tolerance=tolerance)
+    assert looser.status == "certified"
+    assert "rescale the columns" in advise(
+        solve(own, Topology.ring(6), metric="none", **settings), X[0]
+    )
+
+
+def test_without_a_minimum_a_penalty_is_the_remedy():
+    X, _ = rows_of(4)
+    own = [problems.LogisticRegression(x, x[:, 0] > 0.0, 0.0) for x in X]
+    result = solve(own, Topology.ring(4))
+    assert (result.status, result.reason) == ("not converged", "no_minimum")
+    assert advise(result).startswith("use alpha > 0, with which there is a minimum")
+
+
 def test_a_standstill_of_a_problem_that_is_not_convex_is_named():
     result = solve(quadratics(5), RING, tolerance=1e-9, max_iter=35)
     still = replace(result.ending, trail=np.full(40, 50.0), factor=50.0)

@@ -57,9 +57,9 @@ def problem(kind: str, i: int):
 CASES = {
     **{f"{scheme}, ppca": ("ppca", "ring", {"scheme": scheme}) for scheme in SCHEMES},
     "complete": ("ppca", "complete", {}),
-    "grid": ("least_squares", "grid", {}),
+    "grid": ("least_squares", "grid", {"metric": "none"}),
     "gaps": ("gaps", "ring", {}),
-    "lasso": ("lasso", "ring", {}),
+    "lasso": ("lasso", "ring", {"metric": "none"}),
     "logistic": ("logistic", "ring", {"scheme": "nap"}),
     "float32": ("ppca", "complete", {"sending": Sending(payload="float32")}),
     "4 bits": ("ppca", "complete", {"sending": Sending(payload="quantised", bits=4)}),

@@ -60,13 +60,15 @@ def cases(world: recording.Comm) -> Iterator[tuple[str, Case]]:
             tall,
         ),
         ("least_squares", (), table),
+        ("least_squares without", ("--no-summaries",), table),
+        ("logistic without", ("--no-summaries",), signs),
         ("ridge", (), table),
         ("lasso", (), table),
         ("elastic_net", (), table),
         ("huber", (), table),
         ("logistic", (), signs),
     ):
-        known = [b[:, :-1] for b in blocks] if name == "logistic" else blocks
+        known = [b[:, :-1] for b in blocks] if "logistic" in name else blocks
         yield f"run {name}", Case(known, command(name, words, blocks))
     tracks = rows(6, 8, 5)
     lost = [x.copy() for x in tracks]
