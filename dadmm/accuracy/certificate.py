@@ -58,6 +58,8 @@ class Certificate:
         Directions of theta that the data do not determine.
     gradient, slack : float
         S and D.
+    nominal_radius : float
+        The radius if the Hessian were that of the coordinates; an estimate.
     assumed : tuple of str
         What the bound assumes.
     """
@@ -71,6 +73,7 @@ class Certificate:
     open_directions: int
     gradient: float
     slack: float
+    nominal_radius: float
     assumed: tuple[str, ...] = ()
 
     @property
@@ -156,6 +159,7 @@ def certify(
         open_directions=n_open,
         gradient=S,
         slack=D,
+        nominal_radius=(S + math.sqrt(S * S + 2.0 * n * D)) / n,
         assumed=assumptions(problems),
     )
 

@@ -23,6 +23,7 @@ LOOSE = 0.1  # tolerance at which coordinates are checked first
 FAR = 4.0  # eigenvalues of the Hessian beyond this, or below its inverse
 MOST_CHANGES = 8
 LEAST_TOLERANCE = 1e-11  # a tighter one is rounding
+PATIENCE = 3  # reviews without a smaller bound, after which there will be none
 SURE, LIKELY = 1e-9, -1e-2  # margins of a direction without minimum, over the largest
 CHANGES_BEFORE = 4  # changes of coordinates before a minimum is doubted
 
@@ -55,8 +56,10 @@ class MetricReview:
         self.certificate: Certificate | None = None  # of the last review
         self.centre: Vector = np.zeros(0)  # zbar of the last review
         self.no_minimum = ""  # why there is none, in words
-        self._changes = 0
+        self.changes = 0  # of coordinates
         self._last = np.zeros(self.layout.size)  # solution at the last change
+        self._best = np.inf  # least bound so far, over its limit
+        self._without = 0  # reviews that found no smaller bound
 
     def _enter(self, coordinates: Coordinates) -> None:
         self.coordinates = coordinates
@@ -86,13 +89,19 @@ class MetricReview:
             self._save(run)
             return
         found = Coordinates(*(saved[name] for name in Coordinates._fields))
-        self._changes, self._last = int(saved["changes"]), saved["last"].copy()
+        self.changes, self._last = int(saved["changes"]), saved["last"].copy()
+        self._best, self._without = float(saved["best"]), int(saved["without"])
         if not np.array_equal(found.map, self.coordinates.map):
             self._enter(found)
             run.local.adopt([self.within[i] for i in run.names.tolist()])
 
     def _save(self, run: Run) -> None:
-        more = {"changes": np.array(self._changes), "last": self._last}
+        more = {
+            "changes": np.array(self.changes),
+            "last": self._last,
+            "best": np.array(self._best),
+            "without": np.array(self._without),
+        }
         run.state.coordinates = self.coordinates._asdict() | more
 
     def holds_at_start(self, run: Run) -> bool:
@@ -106,7 +115,7 @@ class MetricReview:
         centre = self._mean(run)
         if self._has_no_minimum(run, centre):
             return "no_minimum"
-        if self.verifies and self._changes < MOST_CHANGES:
+        if self.verifies and self.changes < MOST_CHANGES:
             rows = [problem.rows(centre) for problem in run.local.problems]  # type: ignore[attr-defined]
             values, axes = spectrum(run.total, rows, run.topology.n_nodes)
             if values.min() < 1.0 / FAR or values.max() > FAR:
@@ -119,9 +128,16 @@ class MetricReview:
         if self._certify(run, centre):
             return "converged"
         assert self.certificate is not None
-        if now <= LEAST_TOLERANCE or not self._is_exact:
-            return "converged"
         shortfall = self.certificate.shortfall
+        self._without = 0 if shortfall < 0.5 * self._best else self._without + 1
+        self._best = min(self._best, shortfall)
+        near = self.certificate.nominal_radius <= self.certificate.limit
+        unknown = not np.isfinite(shortfall)
+        hopeless = self._without >= PATIENCE and (near or not unknown)
+        hopeless |= now <= LEAST_TOLERANCE
+        if hopeless or not self._is_exact:
+            return "converged"
+        self._save(run)
         ratio = 0.7 / shortfall if np.isfinite(shortfall) else 0.1
         tighter = now * min(1.0 / 3.0, max(ratio, 0.01))
         run.stopping.reopen(max(tighter, LEAST_TOLERANCE))
@@ -153,7 +169,7 @@ class MetricReview:
         self, t: int, run: Run, centre: Vector, values: Vector, axes: Matrix
     ) -> None:
         """Change the coordinates, and continue at a third of the tolerance."""
-        self._changes, self._last = self._changes + 1, self.points(centre[None])[0]
+        self.changes, self._last = self.changes + 1, self.points(centre[None])[0]
         coordinates, primal, dual = self.coordinates.changed(values, axes)
         self._enter(coordinates)
         problems = [self.within[i] for i in run.names.tolist()]
@@ -178,7 +194,7 @@ class MetricReview:
         if least > SURE * largest:
             self.no_minimum = "the classes can be separated"
             return True
-        if self._changes >= CHANGES_BEFORE:
+        if self.changes >= CHANGES_BEFORE:
             least, largest = margins(point - self._last)
             if largest > 0.0 and least > LIKELY * largest:
                 self.no_minimum = "the classes can most likely be separated"

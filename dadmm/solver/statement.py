@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.accuracy.certificate import Certificate, certify, is_exact
-from dadmm.accuracy.review import MetricReview
+from dadmm.accuracy.review import MOST_CHANGES, MetricReview
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Run
 from dadmm.core.layout import Layout, Matrix, Vector
@@ -46,7 +46,9 @@ def conclude(run: Run, iterations: int, reason: str, tolerance: float, why: str)
         certificate = review.conclude(iterations, run)
         solution = review.points(review.centre[None])[0]
         layout, metric = review.layout, "full"
-        if certificate is None:
+        if review.no_minimum:
+            certificate, why = None, review.no_minimum
+        elif certificate is None:
             why = "the proximal step of the problem is not known to be exact"
     else:
         layout, metric, certificate = run.layout, "none", None
@@ -73,7 +75,7 @@ NO_SUMS = 'metric = "none"'  # no derivative leaves a node
 
 
 def _status(run: Run, reason: str, certificate: Certificate | None) -> str:
-    if certificate is not None and certificate.holds and reason != "no_minimum":
+    if certificate is not None and certificate.holds:
         return "certified"
     if reason != "converged":
         return "not converged"
@@ -83,14 +85,16 @@ def _status(run: Run, reason: str, certificate: Certificate | None) -> str:
 
 def _why_not(certificate: Certificate, review: Any) -> str:
     """Return why a certificate does not hold."""
-    if review.no_minimum:
-        return str(review.no_minimum)
+    if review.changes == MOST_CHANGES:
+        return "the curvature does not settle; the objective may have no minimum"
     if certificate.open_directions and not np.isfinite(certificate.radius):
         return (
             f"the data leave {certificate.open_directions} directions open, and the "
             "curvature of the objective gives no bound there"
         )
-    return "the bound on the error is not within the tolerance"
+    if not np.isfinite(certificate.shortfall):
+        return "the curvature near the solution gives no bound on the error"
+    return f"the bound on the error is {certificate.shortfall:.1e} times its limit"
 
 
 def _objective(run: Run, centre: Matrix) -> float:
