@@ -218,7 +218,9 @@ class Pooled:
         along = V.T @ least / s
         rest = least - V @ (V.T @ least)
         value = self.objective(x)
-        size = np.sqrt(along @ along) + 8 * TINY * np.sqrt(force @ force) / s.min()
+        size = np.sqrt(along @ along) + 8 * TINY * np.sqrt(force @ force) / s.min(
+            initial=1
+        )
         # l1' |b| is at most the value, at the optimum, too
         far = np.abs(b) + np.where(l1 > 0, value / l1, 100 * np.sqrt(self.y @ self.y))
         gap = min(size**2 / 2 + np.abs(rest) @ far, np.abs(least) @ far)
