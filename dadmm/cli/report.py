@@ -134,7 +134,8 @@ def _coefficients(summary: dict[str, Any]) -> list[str]:
         largest = sorted(shown, key=lambda name: -abs(shown[name]))[:LARGEST]
         names = [name for name in shown if name in {*largest, "intercept"}]
         shown = {name: shown[name] for name in names}
-        title = f"the largest of {total} coefficients ({what}; all are in summary.json):"
+        title = f"the largest of {total} coefficients ({what}; all are in "
+        title += "summary.json):"
     wide, lines = max(map(len, shown)), []
     for name, value in shown.items():
         line = f"  {name:<{wide}}  "

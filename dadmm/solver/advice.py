@@ -144,7 +144,7 @@ def _looser(ending: Ending) -> str:
 
 
 def _certifying(result: Result) -> str:
-    """Return advice on a tolerance at which the result is certified, if there is one."""
+    """Return advice on a tolerance at which the result is certified, if known."""
     found = result.certificate
     if found is None or not (math.isfinite(found.radius) and found.objective > 0.0):
         return "raise tolerance"

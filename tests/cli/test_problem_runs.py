@@ -230,7 +230,7 @@ def test_agreement_is_by_coefficient(capsys):
     ("words", "said"),
     [
         (["--metric", "full", "--no-summaries"], "the metric full needs the summaries"),
-        (["--metric", "full", "--problem", "ppca"], "full is not possible: the problem"),
+        (["--metric", "full", "--problem", "ppca"], "is not possible: the problem"),
         (["--metric", "diagonal"], "unknown metric 'diagonal'; choose one of full, no"),
     ],
 )
