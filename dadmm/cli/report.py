@@ -129,6 +129,8 @@ def _coefficients(summary: dict[str, Any]) -> list[str]:
     total, found = len(shown), summary["certificate"] or {}
     bounds = found["coefficients"] if found.get("radius") is not None else None
     what = "mean over the nodes" if bounds is None else "+- the bound on the error"
+    if bounds is None and summary["status"] == "certified":
+        what += "; only the objective has a bound"
     title = f"coefficients ({what}):"
     if total > SHOWN:
         largest = sorted(shown, key=lambda name: -abs(shown[name]))[:LARGEST]
