@@ -59,26 +59,26 @@ def reach(places: np.ndarray) -> Topology:
 def run(seed: int = 3) -> dict:
     """Return the fields found and how wrong they are."""
     places, readings, truth, broken = network(seed)
-    topology, stopping = reach(places), dadmm.Stopping(tolerance=1e-4, max_iter=3000)
+    topology = reach(places)
     pairs = list(zip(features(places), readings, strict=True))
     corners = np.linspace(0, 1, 60)
     square = np.stack(np.meshgrid(corners, corners), axis=-1)
     fields = {"true field": features(square) @ truth}
-    errors, iterations = {}, {}
+    errors, endings = {}, {}
     for name, problems in {
         "least squares": [LeastSquares(X, y, fit_intercept=False) for X, y in pairs],
         "Huber": [
             Huber(X, y, delta=0.5, alpha=1e-3, fit_intercept=False) for X, y in pairs
         ],
     }.items():
-        result = dadmm.solve(problems, topology, stopping=stopping)
-        fields[name] = features(square) @ result.theta.mean(axis=0)
+        result = dadmm.solve(problems, topology)
+        fields[name] = features(square) @ result.solution
         off = fields[name] - fields["true field"]
         errors[name] = float(np.sqrt(np.mean(off**2)))
-        iterations[name] = result.iterations
+        endings[name] = f"{result.status} after {result.iterations} iterations"
     return {
         "places": places.mean(axis=1), "broken": broken, "topology": topology,
-        "fields": fields, "errors": errors, "iterations": iterations,
+        "fields": fields, "errors": errors, "endings": endings,
     }  # fmt: skip
 
 
@@ -119,9 +119,7 @@ def main() -> None:
     out = parser.parse_args().out
     found = run()
     for name, error in found["errors"].items():
-        print(
-            f"{name}: off by {error:.3f} after {found['iterations'][name]} iterations"
-        )
+        print(f"{name}: off by {error:.3f}, {found['endings'][name]}")
     print(f"picture: {draw(found, out)}")
 
 

@@ -42,9 +42,9 @@ GATHERS = (
     "as its rows\n"
 )
 FEW_ROWS = (
-    "{} of {} nodes have no more rows than parameters; what such a node adds to the "
-    "summaries of set-up and checks is as good as its rows, and goes to its parent in a "
-    "tree (docs/privacy.md); --no-summaries sends none\n"
+    "{} of {} nodes have no more rows than parameters; the summary that such a node "
+    "sends to its parent in a tree, in set-up and at checks, is as good as its rows "
+    "(docs/privacy.md); --no-summaries sends none\n"
 )
 
 

@@ -44,10 +44,10 @@ def leaving(config: RunConfig) -> str:
          "factor (as good as the rows if a node has no more rows than columns); from "
          "it to all nodes: the centralised solution"),
         (summed,
-         "to a neighbour, before the first iteration and at checks: a triangular factor "
-         "of its rows X, merged with those of a part of the graph; that of a leaf of "
-         "the tree is its own, and as good as the rows if it has no more rows than "
-         "parameters (not beyond 300 parameters; --no-summaries sends none)"),
+         "to a neighbour, in set-up and at checks: a triangular factor of its rows X, "
+         "merged with those of a part of the graph; that of a leaf of the tree is its "
+         "own, and as good as the rows if it has no more rows than parameters (not "
+         "beyond 300 parameters; --no-summaries sends none)"),
         (summed,
          "from the root of a tree to all nodes: coordinates, from the factor of all "
          "rows"),

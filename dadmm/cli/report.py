@@ -129,14 +129,15 @@ def _coefficients(summary: dict[str, Any]) -> list[str]:
     total, found = len(shown), summary["certificate"] or {}
     bounds = found["coefficients"] if found.get("radius") is not None else None
     what = "mean over the nodes" if bounds is None else "+- the bound on the error"
+    if bounds is None and summary["status"] == "certified":
+        what += "; only the objective has a bound"
     title = f"coefficients ({what}):"
     if total > SHOWN:
         largest = sorted(shown, key=lambda name: -abs(shown[name]))[:LARGEST]
         names = [name for name in shown if name in {*largest, "intercept"}]
         shown = {name: shown[name] for name in names}
-        title = (
-            f"the largest of {total} coefficients ({what}; all are in summary.json):"
-        )
+        title = f"the largest of {total} coefficients ({what}; all are in "
+        title += "summary.json):"
     wide, lines = max(map(len, shown)), []
     for name, value in shown.items():
         line = f"  {name:<{wide}}  "

@@ -144,11 +144,14 @@ def _looser(ending: Ending) -> str:
 
 
 def _certifying(result: Result) -> str:
-    """Return advice on a tolerance at which the result is certified, if there is one."""
+    """Return advice on a tolerance at which the result is certified, if known."""
     found = result.certificate
-    if found is None or not (math.isfinite(found.radius) and found.objective > 0.0):
+    if found is None or found.objective <= 0.0:
         return "raise tolerance"
-    needed = found.radius / math.sqrt(2.0 * found.objective / len(result.topology))
+    by_radius = found.radius / math.sqrt(2.0 * found.objective / len(result.topology))
+    needed = min(by_radius, math.sqrt(found.gap / found.objective))
+    if not math.isfinite(needed):
+        return "raise tolerance"
     digit = 10.0 ** math.floor(math.log10(needed))
     enough = math.ceil(needed / digit) * digit
     return f"raise tolerance to {enough:.0e}, at which this result is certified"

@@ -131,12 +131,12 @@ def find(
     own = np.array([*worst, *log.trail])
     whole = run.total([own] * len(run.nodes), _merge)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
-    spacing = stride(max(heard, 1))
+    spacing, names = stride(max(heard, 1)), run.layout.names
     return Ending(
         rule=rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
-        part=None if part < 0 or rule.is_scaled else run.layout.names[int(part)],
+        part=None if part < 0 or run.review is not None else names[int(part)],
         node=None if joint else int(node),
         iteration=int(iteration),
         factor=factor,

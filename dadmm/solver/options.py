@@ -39,8 +39,9 @@ class Stopping:
         Which quantities must be small, see `dadmm.admm.rule.Rule`. The rule must
         hold on all nodes in 4 iterations in a row.
     tolerance, absolute_tolerance : float
-        Tolerances of the rule. With a ``tolerance`` of 0, the run does exactly
-        ``max_iter`` iterations.
+        Tolerances of the rule. With a metric, ``tolerance`` is also that of the bound
+        on the error, and there is no absolute tolerance, see `docs/accuracy.md`. With a
+        ``tolerance`` of 0, the run does exactly ``max_iter`` iterations.
     agreement : {"neighbours", "global"}
         How nodes find out that all of them meet the rule: by numbers in their messages,
         or by a collective operation, comparable with the paper's curves.

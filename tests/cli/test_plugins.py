@@ -257,5 +257,9 @@ def test_the_template_runs(monkeypatch):
         [kind(X, y + 2.0, alpha=0.3)], dadmm.Topology.chain(1), max_iter=1
     ).theta
 
-    assert result.converged
+    assert (result.status, result.metric) == ("certified", "full")
     assert_allclose(result.theta, np.tile(pooled, (3, 1)), atol=1e-6)
+    assert (np.abs(result.solution - pooled) <= result.certificate.coefficients).all()
+    plain = solve(problems, dadmm.Topology.ring(3), metric="none", tolerance=1e-9)
+    assert (plain.status, plain.certificate) == ("stopped", None)
+    assert_allclose(plain.solution, pooled, atol=1e-6)

@@ -41,7 +41,9 @@ ANEW = (
 REMOVE = r"the checkpoint (?P<file>\S+) is (damaged or cut short|of another \w+)"
 ROWS = r"some rows of .* up to iteration \d+ are missing; restore its files, or"
 DISK = r"No space left on device"
-OVER = r"the run in .* has ended \(.*\) after \d+ iterations; there is nothing to resume"
+OVER = (
+    r"the run in .* has ended \(.*\) after \d+ iterations; there is nothing to resume"
+)
 
 
 class Verdict(NamedTuple):

@@ -7,7 +7,7 @@ import csv
 import numpy as np
 from numpy.testing import assert_array_equal
 
-from dadmm import Topology
+from dadmm import Record, Topology, problems
 from dadmm.resilience.recovery import NodeFailure
 from dadmm.results.history import Recorder
 from dadmm.results.part_files import PartFile, merge
@@ -142,3 +142,21 @@ def test_a_row_per_node_holds_the_named_columns():
     assert_array_equal(history["first"], np.array(thetas)[:, :, 0])
     over = history["disagreement_over_limit"]
     assert over[-1].max() < 1 < over[0].max()
+
+
+def test_what_is_observed_is_in_the_coordinates_of_the_problems():
+    """As `run.theta` is, whatever the coordinates of the run."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4, 9, 2)) * [1e-3, 1e3]
+    own = [problems.LeastSquares(x, rng.normal(size=9)) for x in X]
+    seen = []
+    result = solve(
+        own,
+        Topology.ring(4),
+        record=Record(observe={"second": lambda theta: theta[1]}),
+        callbacks=[lambda t, run: seen.append(run.theta[:, 1])],
+    )
+
+    assert result.metric == "full"
+    assert_array_equal(result.history["second"], seen)
+    assert_array_equal(result.history["second"][-1], result.theta[:, 1])
