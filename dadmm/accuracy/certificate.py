@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.accuracy.coordinates import Coordinates, least_curvature, without
+from dadmm.accuracy.coordinates import LEAST, Coordinates, least_curvature, without
 from dadmm.admm.loop import Run
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
@@ -33,6 +33,10 @@ LEAST_GAP = 1e-8  # smallest gap that is claimed, relative to F
 LEAST_TOLERANCE = 2e-7  # with ROUNDING, no smaller one can be proved
 LEAST_RADIUS = 1e-8  # radius that is always good enough, relative to |zbar|
 REACHES = (2.0, 8.0)  # multiples of the estimated radius within which mu must hold
+DROPPED = (
+    f"singular values of the data below {LEAST:g} of the largest, with columns scaled "
+    "to length one, count as zero"
+)
 EPS = float(np.finfo(float).eps)
 
 
@@ -54,8 +58,8 @@ class Certificate:
     coefficients : ndarray of shape (p,)
         Bound on the error of each entry of the solution; inf where the data leave the
         entry open.
-    open_directions : int
-        Directions of theta that the data do not determine.
+    open_directions : int or None
+        Directions of theta that the data do not determine; None if unknown.
     gradient, slack : float
         S and D.
     nominal_radius : float
@@ -70,7 +74,7 @@ class Certificate:
     limit: float
     gap_limit: float
     coefficients: Vector
-    open_directions: int
+    open_directions: int | None
     gradient: float
     slack: float
     nominal_radius: float
@@ -126,15 +130,17 @@ def certify(
     theta, gradients = run.state.theta, subgradients(run)
     values = run.local.values_at(np.tile(centre, (len(theta), 1)))
     slack = values - run.work.objective - np.vecdot(gradients, centre - theta)
-    sums = run.total(list(np.column_stack([gradients, values, slack])))
-    gradient, objective, D = sums[:-2], float(sums[-2]), max(float(sums[-1]), 0.0)
-    S, D = float(np.linalg.norm(gradient)), D + ROUNDING * abs(objective)
+    pull = run.work.weight * np.sqrt(np.vecdot(theta, theta))  # rounding is EPS of it
+    sums = run.total(list(np.column_stack([gradients, values, slack, pull])))
+    gradient, (objective, D, pull) = sums[:-3], sums[-3:].tolist()
+    S = float(np.linalg.norm(gradient)) + 4.0 * EPS * pull
+    D = max(D, 0.0) + ROUNDING * abs(objective)
     length = float(np.linalg.norm(centre))
     root = math.sqrt(2.0 * max(objective, 0.0) / n)
     least = max(tolerance, LEAST_TOLERANCE)
     limit = max(least * root, LEAST_RADIUS * length)
     radius = gap = math.inf
-    bounds, n_open = np.full(len(centre), np.inf), 0
+    bounds, n_open = np.full(len(centre), np.inf), None
     if coordinates is not None:
         mu, radius = _radius(run, problems, centre, S, D)
         condition = float(coordinates.condition)
@@ -160,13 +166,17 @@ def certify(
         gradient=S,
         slack=D,
         nominal_radius=(S + math.sqrt(S * S + 2.0 * n * D)) / n,
-        assumed=assumptions(problems),
+        assumed=assumptions(problems, bool(n_open)),
     )
 
 
-def assumptions(problems: Sequence[Problem]) -> tuple[str, ...]:
-    """Return what certificates of these problems assume, without repetition."""
-    found = (getattr(problem, "assumed", "") for problem in problems)
+def assumptions(problems: Sequence[Problem], drops: bool) -> tuple[str, ...]:
+    """Return what a certificate assumes, without repetition.
+
+    ``drops`` is whether directions of theta were dropped.
+    """
+    found = [DROPPED] * drops
+    found += [getattr(problem, "assumed", "") for problem in problems]
     return tuple(dict.fromkeys(text for text in found if text))
 
 

@@ -106,7 +106,10 @@ class MetricReview:
 
     def holds_at_start(self, run: Run) -> bool:
         """Return whether the certificate holds before the first iteration."""
-        return self._certify(run, self._mean(run))
+        centre = self._mean(run)
+        found = self._has_no_minimum(run, centre)
+        self.no_minimum = ""
+        return not found and self._certify(run, centre)
 
     def __call__(self, t: int, run: Run) -> str:
         """Return a reason to stop after iteration ``t``, or ""."""

@@ -72,8 +72,8 @@ class Rule:
         require that the node agrees with its neighbours and is at a minimum of its
         Lagrangian.
         "optimality" tests this in every part of theta, by norms that bound the
-        distance from the optimum (see `dadmm.admm.certificate`). "residuals" uses the
-        paper's primal and dual residuals.
+        distance from the optimum. "residuals" uses the paper's primal and dual
+        residuals.
     tolerance : float
         Relative to |theta| and to the multipliers; with 0 a rule never holds.
         This is that of the first iteration; a review may change it.

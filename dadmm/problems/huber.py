@@ -120,7 +120,8 @@ class Huber(LinearProblem):
         errors = np.abs(thetas @ self._X.T - self._y)
         counted = np.minimum(errors, self.delta)
         losses = np.vecdot(counted, errors - 0.5 * counted)
-        return np.asarray(losses + 0.5 * np.vecdot(thetas @ self._penalty, thetas))
+        held = thetas @ self._held.T
+        return np.asarray(losses + 0.5 * np.vecdot(held, held))
 
     def _evaluate(self, here: Vector, centre: Vector, weight: float) -> LocalModel:
         misfit = self._X @ here - self._y

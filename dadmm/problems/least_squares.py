@@ -1,10 +1,10 @@
 """Least squares and ridge regression of one node's rows.
 
-The constructor computes one singular value decomposition. In its axes the objective is
-a sum of parabolas, ``floor + 1/2 sum curvature (z - best)^2``. So a proximal step of
-any weight is two small products, whatever the number of rows, and no objective is a
-difference of large numbers. A penalty is an additional row for each penalised entry,
-with target zero.
+The constructor computes one QR decomposition and one singular value decomposition. The
+first leaves at most p + 1 rows with the same squared error, from which objectives are
+computed. In the axes of the second the objective is a sum of parabolas. So a proximal
+step of any weight is two small products, whatever the number of rows. A penalty is an
+additional row for each penalised entry, with target zero.
 """
 
 from __future__ import annotations
@@ -58,21 +58,19 @@ class LeastSquares(LinearProblem):
         target = np.append(given.y, np.zeros(len(held)))
         rows, target, *_ = given._replace(rows=rows, y=target).compressed()
         self._rows, self._target, self.layout = rows, target, given.layout
+        self._padded, self._aim = np.zeros((p + 1, p)), np.zeros((1, p + 1))
+        self._padded[: len(rows)], self._aim[0, : len(rows)] = rows, target
         left, values, right = np.linalg.svd(rows)
         values[values <= np.finfo(float).eps * max(n, p) * values[0]] = 0.0
-        singular, turned = np.zeros(p), np.zeros(max(p, len(rows)))
+        singular, turned = np.zeros(p), np.zeros(p + 1)
         singular[: len(values)] = values
         turned[: len(rows)] = target @ left
         # A curvature of zero is replaced by the least positive number: added to a
         # positive weight it is lost, and with weight 0 it avoids 0 / 0.
         curvature = np.maximum(singular**2, np.finfo(float).tiny)
-        best = singular * turned[:p] / curvature
-        turned[:p] -= singular * best
-        floor = 0.5 * (turned @ turned)
         self._axes = np.ascontiguousarray(right.T)  # (..., p, p)
-        self._curvature, self._best = curvature[None], best[None]  # (..., 1, p)
-        self._pull = self._curvature * self._best  # (..., 1, p)
-        self._floor = np.array([floor])  # (..., 1)
+        self._curvature = curvature[None]  # (..., 1, p)
+        self._pull = (singular * turned[:p])[None]  # (..., 1, p)
 
     @property
     def equations(self) -> tuple[Matrix, Vector]:
@@ -91,7 +89,7 @@ class LeastSquares(LinearProblem):
         Its `prox` and `objectives` take and return arrays with a leading axis of n,
         and give the same bits as each problem alone.
         """
-        names = ("_axes", "_curvature", "_best", "_pull", "_floor")
+        names = ("_axes", "_curvature", "_pull", "_padded", "_aim")
         return stack_attributes(cls, problems, names)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
@@ -114,9 +112,9 @@ class LeastSquares(LinearProblem):
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
-        off = thetas @ self._axes
-        off -= self._best
-        return np.asarray(0.5 * np.vecdot(off * self._curvature, off) + self._floor)
+        off = thetas @ self._padded.mT
+        off -= self._aim
+        return np.asarray(0.5 * np.vecdot(off, off))
 
 
 class Ridge(LeastSquares):

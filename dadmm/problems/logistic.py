@@ -67,14 +67,16 @@ class LogisticRegression(LinearProblem):
         self.layout = given.layout
         self.alpha = checked_number("alpha", alpha)
         given.rows[:] *= -_signs(given.y)[:, None]
-        self._held = given.penalty_rows(self.alpha)  # (r, p)
-        self._prepare(given.rows[None], (self._held.T @ self._held)[None])
+        held = given.penalty_rows(self.alpha)  # (r, p)
+        p = given.rows.shape[1]
+        self._prepare(given.rows[None], np.vstack([held, np.zeros((p, p))])[None, :p])
         # `margins` uses rows in the units of the data, and the entries without penalty
         self._signed = given.rows  # (n, p)
         self._free = np.diag(1.0 * (self.alpha * given.penalised == 0.0))  # (p, k)
 
-    def _prepare(self, rows: Matrix, penalty: Matrix) -> None:
-        self._rows, self._penalty = rows, penalty  # (m, n, p) and (m, p, p)
+    def _prepare(self, rows: Matrix, held: Matrix) -> None:
+        self._rows, self._held = rows, held  # (m, n, p) and (m, r, p)
+        self._penalty = penalty = held.mT @ held  # (m, p, p)
         self._squares = np.vecdot(rows, rows)[:, None, :]  # (m, 1, n)
         self._lengths = np.sqrt(self._squares)
         self._least = EPS**2 * self._squares.sum(axis=2) + TINY  # (m, 1)
@@ -96,7 +98,7 @@ class LogisticRegression(LinearProblem):
         stacked = object.__new__(LogisticRegression)
         stacked.layout = problems[0].layout
         rows = np.concatenate([p._rows for p in problems])
-        stacked._prepare(rows, np.concatenate([p._penalty for p in problems]))
+        stacked._prepare(rows, np.concatenate([p._held for p in problems]))
         return stacked
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
@@ -107,15 +109,14 @@ class LogisticRegression(LinearProblem):
         rows = self._rows[0]
         half = 0.5 * (np.abs(rows @ theta) + self._lengths[0, 0] * radius)
         root = np.exp(-half) / (1.0 + np.exp(-2.0 * half))
-        return np.vstack([root[:, None] * rows, self._held])
+        return np.vstack([root[:, None] * rows, self._held[0]])
 
     @with_one_blas_thread
     def within(self, T: Matrix) -> LogisticRegression:
         """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
         found = object.__new__(LogisticRegression)
         found.layout, found.alpha = Layout.of(z=T.shape[1:]), self.alpha
-        found._held = self._held @ T
-        found._prepare(self._rows @ T, (found._held.T @ found._held)[None])
+        found._prepare(self._rows @ T, self._held @ T)
         found._signed, found._free = self._signed, self._free @ T
         return found
 
@@ -142,7 +143,8 @@ class LogisticRegression(LinearProblem):
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         rows = thetas.reshape(len(self._rows), -1, self.layout.size)
         losses = np.logaddexp(0.0, rows @ self._rows.mT).sum(axis=2)
-        values: Vector = losses + 0.5 * np.vecdot(rows @ self._penalty, rows)
+        held = rows @ self._held.mT
+        values: Vector = losses + 0.5 * np.vecdot(held, held)
         return values.reshape(thetas.shape[:-1])
 
     def _descend(self, here: Matrix, anchor: Anchor) -> Matrix:

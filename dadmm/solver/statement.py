@@ -88,9 +88,10 @@ def _why_not(certificate: Certificate, review: Any) -> str:
     if review.changes == MOST_CHANGES:
         return "the curvature does not settle; the objective may have no minimum"
     if certificate.open_directions and not np.isfinite(certificate.radius):
+        n = certificate.open_directions
         return (
-            f"the data leave {certificate.open_directions} directions open, and the "
-            "curvature of the objective gives no bound there"
+            f"the data leave {n} direction{'s' * (n > 1)} open, and the curvature of "
+            "the objective gives no bound there"
         )
     if not np.isfinite(certificate.shortfall):
         return "the curvature near the solution gives no bound on the error"
