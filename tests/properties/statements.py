@@ -37,7 +37,7 @@ def of_result(result: Any) -> Statements:
         result.status, result.converged, result.theta, result.solution,
         float(result.objective), None if bounds is None else float(bounds.gap),
         None if bounds is None else np.asarray(bounds.coefficients), None,
-        result.reason, None if bounds is None else int(bounds.open_directions),
+        result.reason, None if bounds is None else bounds.open_directions,
     )  # fmt: skip
 
 
