@@ -60,6 +60,7 @@ def run(
             local if comm is None else local[0], ring, comm=comm,
             scheme=dadmm.penalty.build(scheme, eta0=setting), callbacks=callbacks,
             stopping=dadmm.Stopping(tolerance=0.0, max_iter=max_iter), record=False,
+            metric="none",  # the peers have no set-up either
         )  # fmt: skip
 
     solve(WARM_UP)

@@ -113,8 +113,8 @@ def _accuracy(summary: dict[str, Any]) -> list[str]:
     n_open = found["open_directions"]
     if n_open:
         lines.append(
-            f"the data leave {n_open} direction{'s' * (n_open != 1)} open (less than "
-            "1e-12 of the largest); coefficients in them have no bound"
+            f"the data leave {n_open} direction{'s' * (n_open != 1)} open; coefficients "
+            "in them have no bound"
         )
     if found["assumed"]:
         lines.append(f"assumed: {'; '.join(found['assumed'])}")

@@ -197,7 +197,8 @@ def test_directions_that_the_data_leave_open_are_named(capsys):
 
     assert lines[1].startswith("certified")
     assert lines[6].startswith("the data leave 1 direction open")
-    ends = [line.split()[-1] for line in lines[8:12]]
+    assert lines[7].startswith("assumed: singular values")
+    ends = [line.split()[-1] for line in lines[9:13]]
     assert ends[0] == ends[2] == "(open)"
     assert float(ends[1]) < 0.1 > float(ends[3])
     found = summary_of("run")["certificate"]

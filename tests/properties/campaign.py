@@ -16,6 +16,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from multiprocessing import Pool
 from pathlib import Path
 from statistics import median
@@ -74,9 +75,10 @@ def judge(seed: int, max_iter: int = 1000, old: bool = False) -> Verdict:
     false = false_statements(said, pooled, best)
     right = is_right(said, pooled, best)
     if not old and seed % WARM_STARTS == 0:
-        again = of_result(case.solve(metric=case.metric, warm_start=result))
-        found = false_statements(again, pooled, best)
-        false |= {f"warm start: {name}": text for name, text in found.items()}
+        with suppress(dadmm.DadmmError):  # a sentence instead of a result
+            again = of_result(case.solve(metric=case.metric, warm_start=result))
+            found = false_statements(again, pooled, best)
+            false |= {f"warm start: {name}": text for name, text in found.items()}
     if not old and seed % COMMANDS == 0:
         with tempfile.TemporaryDirectory() as folder:
             report = command.run(case, Path(folder))
