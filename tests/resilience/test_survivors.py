@@ -229,3 +229,14 @@ def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
 
     lines = (tmp_path / "part.csv").read_text().splitlines()
     assert lines == ["1,1,0,1.0,1.0,1.0,1.0", "1,1,2,1.0,1.0,1.0,1.0"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "t"), [("least_squares", 5), ("logistic", 20), ("logistic", "")]
+)
+def test_survivors_are_certified_in_chosen_coordinates(kind, t):
+    """Also after coordinates have changed, and if the death is inside a review."""
+    words = (kind, t) if t else (kind,)
+    ended = openmpi.start(5, *program("survivors_metric.py"), *words).end()
+
+    assert ended.out.strip() == "certified certified (3,) True", ended.err
