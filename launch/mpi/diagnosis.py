@@ -145,10 +145,15 @@ def probably(signum: int) -> Failure:
     return by_signal(None, "", signum, "was probably")
 
 
+def raised(tail: str) -> re.Match[str] | None:
+    """Return the line that says which rank raised an error, if any."""
+    return re.search(r"^dadmm: rank (\d+) failed:\n", tail, re.MULTILINE)
+
+
 def exception(tail: str, ranks: list[dict[str, str]]) -> Failure | None:
     """Return the first rank whose traceback dadmm has printed."""
     # dadmm prints the node, which differs from the rank if ranks were placed
-    mark = re.search(r"^dadmm: rank (\d+) failed:\n", tail, re.MULTILINE)
+    mark = raised(tail)
     if not mark:
         return None
     node = mark[1]

@@ -130,7 +130,8 @@ def report_end(
     """Print what happened to a failed job; return the exit code of the command.
 
     A run without results has failed even if mpiexec returned 0, as Open MPI does after
-    it has lost a host.
+    it has lost a host. If a rank raised an error, the code is 1; on a busy machine that
+    of MPICH's mpiexec may be the one of a rank that it killed.
     """
     if code == 0:
         if folder is None or (folder / "summary.json").exists():
@@ -147,4 +148,4 @@ def report_end(
         print(file=sys.stderr)
     for sentence in sentences:
         print_message(sentence)
-    return code
+    return 1 if diagnosis.raised(monitor.tail) else code
