@@ -114,8 +114,8 @@ def _accuracy(summary: dict[str, Any]) -> list[str]:
     n_open = found["open_directions"]
     if n_open:
         lines.append(
-            f"the data leave {n_open} direction{'s' * (n_open != 1)} open; coefficients "
-            f"in {'it' if n_open == 1 else 'them'} have no bound"
+            f"the data leave {n_open} direction{'s' * (n_open != 1)} open; "
+            f"coefficients in {'it' if n_open == 1 else 'them'} have no bound"
         )
     if found["assumed"]:
         lines.append(f"assumed: {'; '.join(found['assumed'])}")
