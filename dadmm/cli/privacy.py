@@ -7,6 +7,11 @@ from dadmm.cli.config import RunConfig
 from dadmm.data import shard
 
 PARAMETERS = {"ppca": "W, mu and a", "sfm": "W (the structure), mu and a"}
+ADDED = {  # at checks, beside parameters, gradients and objectives
+    "logistic": "margins",
+    "lasso": "weights of the l1 penalty",
+    "elastic_net": "weights of the l1 penalty",
+}
 
 
 def leaving(config: RunConfig) -> str:
@@ -26,6 +31,11 @@ def leaving(config: RunConfig) -> str:
     table = read is not None and not sfm
     auto = config.metric is None and config.scheme == "auto" and not subspace
     summed = auto or config.metric == "full"
+    sums = "parameters, gradients and objectives"
+    if config.is_plugin:
+        sums += " (and margins and weights of an l1 penalty, if the problem has them)"
+    elif config.problem in ADDED:
+        sums = f"parameters, gradients, objectives and {ADDED[config.problem]}"
     found = [
         (True, rows),
         (table and own and "{rank}" in str(read),  # a .npy file alone has no names
@@ -52,8 +62,8 @@ def leaving(config: RunConfig) -> str:
          "from the root of a tree to all nodes: coordinates, from the factor of all "
          "rows"),
         (summed,
-         "to a neighbour, at checks and at the end: parameters, gradients, objectives "
-         "and margins, added up over a part of the graph"),
+         f"to a neighbour, at checks and at the end: {sums}, added up over a part of "
+         "the graph"),
         # in the iterations
         (True, f"to each neighbour, before the first iteration: {what}, and a penalty"),
         (True,
@@ -67,8 +77,9 @@ def leaving(config: RunConfig) -> str:
          "to all nodes, in iterations: the lengths of its residuals"),
         # after the last iteration
         (True,
-         "to all nodes, at the end: parameters, objective, penalties, residuals, "
-         "seconds, and counts of messages"),
+         "to all nodes, at the end: parameters, sum of multipliers (about the gradient "
+         "of its objective), objective, penalties, residuals, seconds, and counts of "
+         "messages"),
         (not summed,
          "to a neighbour, at the end: parameters, gradients and objectives, added up "
          "over a part of the graph"

@@ -59,17 +59,18 @@ def with_bound(value: float, bound: float) -> tuple[str, str]:
 
 def _ending(config: RunConfig, summary: dict[str, Any], time: str) -> list[str]:
     """Return the lines about the status of the run."""
-    status, why = summary["status"], summary["why"]
+    status, why, reason = summary["status"], summary["why"], summary["reason"]
     rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
     if status == "certified":
-        return [f"certified (tolerance {config.tolerance:g}) {time}"]
+        how = "" if reason == "converged" else f": {ENDINGS[reason]}"
+        return [f"certified (tolerance {config.tolerance:g}){how} {time}"]
     if status == "stopped":
         return [f"stopped {rule} {time}", f"not certified: {why}"]
     if status == "stationary":
         return [f"stationary {rule} {time}"]
-    lines = [f"NOT converged {rule}: {ENDINGS[summary['reason']]} {time}"]
-    if summary["reason"] == "no_minimum":
-        lines.append(f"{why}; then coefficients grow for ever")
+    lines = [f"NOT converged {rule}: {ENDINGS[reason]} {time}"]
+    if reason == "no_minimum":
+        lines.append(f"{why}; larger coefficients then always fit better")
     return lines
 
 
@@ -113,8 +114,8 @@ def _accuracy(summary: dict[str, Any]) -> list[str]:
     n_open = found["open_directions"]
     if n_open:
         lines.append(
-            f"the data leave {n_open} direction{'s' * (n_open != 1)} open; coefficients "
-            "in them have no bound"
+            f"the data leave {n_open} direction{'s' * (n_open != 1)} open; "
+            f"coefficients in {'it' if n_open == 1 else 'them'} have no bound"
         )
     if found["assumed"]:
         lines.append(f"assumed: {'; '.join(found['assumed'])}")
@@ -133,7 +134,8 @@ def _coefficients(summary: dict[str, Any]) -> list[str]:
         what += "; only the objective has a bound"
     title = f"coefficients ({what}):"
     if total > SHOWN:
-        largest = sorted(shown, key=lambda name: -abs(shown[name]))[:LARGEST]
+        nonzero = [name for name in shown if shown[name]] or list(shown)
+        largest = sorted(nonzero, key=lambda name: -abs(shown[name]))[:LARGEST]
         names = [name for name in shown if name in {*largest, "intercept"}]
         shown = {name: shown[name] for name in names}
         title = f"the largest of {total} coefficients ({what}; all are in "
@@ -180,7 +182,7 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         f"{nodes} node{'s' * (nodes != 1)}; MPI: {summary['mpi_library']}",
         *_ending(config, summary, time),
         *([f"WITHOUT the nodes that failed ({lost}) and their data"] if lost else []),
-        summary["waited_for"],
+        *([] if summary["reason"] == "no_minimum" else [summary["waited_for"]]),
         _traffic(summary),
         _consensus(summary),
     ]

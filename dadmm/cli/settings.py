@@ -125,15 +125,18 @@ class Settings:
         STARTS, applies=_of_problem("start"))
     alpha: float | None = setting(
         PROBLEM, None,
-        "regularisation of the whole problem; each node has an equal share",
+        "regularisation of the whole problem; each node has an equal share (default: "
+        "1.0; huber: 0.0)",
         argument="alpha")
     l1_ratio: float | None = setting(
         PROBLEM, None,
-        "elastic_net: weight of the l1 norm in the regularisation, from 0 to 1",
+        "elastic_net: weight of the l1 norm in the regularisation, from 0 to 1 "
+        "(default: 0.5)",
         argument="l1_ratio")
     delta: float | None = setting(
         PROBLEM, None,
-        "huber: threshold above which errors count linearly, in the unit of y",
+        "huber: threshold above which errors count linearly, in the unit of y "
+        "(default: 1.35)",
         argument="delta")
     fit_intercept: bool | None = setting(
         PROBLEM, None,

@@ -85,10 +85,12 @@ class Ending:
         """Return the line of the report about the stopping rule."""
         if converged:
             return (
-                f"last met: {self.what}, in iteration {self.iteration + 1}; all met "
-                f"{self.patience} times in a row, and known to all nodes "
+                f"criterion met last: {self.what}, in iteration {self.iteration + 1}; "
+                f"all are met {self.patience} times in a row, and all nodes know it "
                 f"{self.delay} iteration{'s' * (self.delay != 1)} later"
             )
+        if self.rule.tolerance == 0.0:
+            return "the tolerance is 0, so that no criterion stops the run"
         if self.met:
             return f"all criteria met since iteration {self.iteration + 1}"
         known = math.isfinite(self.factor)

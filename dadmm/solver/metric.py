@@ -16,6 +16,8 @@ from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.statement import NO_SUMS
 
+UNLESS = 'has no metric unless metric = "full"'
+
 
 def why_none(metric: str | None, scheme: Scheme, problems: Iterable[Problem]) -> str:
     """Return why a run has no metric; "" if it has one."""
@@ -23,13 +25,22 @@ def why_none(metric: str | None, scheme: Scheme, problems: Iterable[Problem]) ->
         return NO_SUMS
     for problem in problems:
         if not supports(problem):
-            return f"the problem {type(problem).__name__} has no method within"
+            return _why_no_coordinates(problem)
         size = problem.layout.size
         if metric is None and size > MOST_COLUMNS:
-            return f"there are {size} parameters, more than {MOST_COLUMNS}"
+            return f"a run with {size} parameters, more than {MOST_COLUMNS}, {UNLESS}"
     if metric is None and not isinstance(scheme, penalty.Auto):
-        return f"the scheme {penalty.name_of(scheme)} runs in the units of the data"
+        return f"the scheme {penalty.name_of(scheme)} {UNLESS}"
     return ""
+
+
+def _why_no_coordinates(problem: Problem) -> str:
+    name, layout = type(problem).__name__, problem.layout
+    if not hasattr(problem, "rows") or not hasattr(problem, "within"):
+        return f"the problem {name} has no methods rows and within"
+    if layout.private or layout.scales:
+        return f"the problem {name} has private or scaled parts"
+    return f"the class {name} overrides prox, expect or objectives, but not within"
 
 
 def measure(

@@ -49,7 +49,10 @@ def conclude(run: Run, iterations: int, reason: str, tolerance: float, why: str)
         if review.no_minimum:
             certificate, why = None, review.no_minimum
         elif certificate is None:
-            why = "the proximal step of the problem is not known to be exact"
+            why = (
+                "the proximal step of the problem is not known to be exact; set exact "
+                "= True if it is"
+            )
     else:
         layout, metric, certificate = run.layout, "none", None
         total: Vector = run.total(list(layout.shared(run.state.theta)))
@@ -63,23 +66,25 @@ def conclude(run: Run, iterations: int, reason: str, tolerance: float, why: str)
     else:
         centre = review.centre if isinstance(review, MetricReview) else solution
         objective = _objective(run, centre)
-    status = _status(run, reason, certificate)
+    convex = all(getattr(problem, "convex", False) for problem in problems)
+    status = _status(reason, convex, certificate)
     if status == "certified":
         why = ""
     elif certificate is not None and metric == "full":
         why = _why_not(certificate, review)
+    elif not convex:
+        why = "the problem is not convex"
     return Statement(layout, status, why, metric, solution, objective, certificate)
 
 
 NO_SUMS = 'metric = "none"'  # no derivative leaves a node
 
 
-def _status(run: Run, reason: str, certificate: Certificate | None) -> str:
+def _status(reason: str, convex: bool, certificate: Certificate | None) -> str:
     if certificate is not None and certificate.holds:
         return "certified"
     if reason != "converged":
         return "not converged"
-    convex = all(getattr(p, "convex", False) for p in run.local.problems)
     return "stopped" if convex else "stationary"
 
 

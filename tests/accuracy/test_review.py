@@ -113,15 +113,17 @@ def test_the_status_says_what_is_not_known():
     none = solve(plain, RING, metric="none", max_iter=5)
     other = solve(own, RING)
 
-    assert fixed.why == "the scheme fixed runs in the units of the data"
+    assert fixed.why == 'the scheme fixed has no metric unless metric = "full"'
     assert none.why == 'metric = "none"'
     assert none.certificate is None
     assert fixed.status == none.status == "not converged"
     assert (other.status, other.converged) == ("stationary", True)
-    assert other.why == "the problem Quadratic has no method within"
+    assert other.why == "the problem is not convex"
     for problem in own:
         problem.convex = True
-    assert solve(own, RING).status == "stopped"
+    convex = solve(own, RING)
+    assert convex.status == "stopped"
+    assert convex.why == "the problem Quadratic has no methods rows and within"
 
 
 def test_more_than_300_parameters_have_no_metric_unless_it_is_asked_for():
@@ -134,12 +136,14 @@ def test_more_than_300_parameters_have_no_metric_unless_it_is_asked_for():
     result = solve(problems, Topology.ring(3), max_iter=2)
     asked = solve(problems, Topology.ring(3), metric="full")
 
-    assert result.why == "there are 302 parameters, more than 300"
+    assert result.why == (
+        'a run with 302 parameters, more than 300, has no metric unless metric = "full"'
+    )
     assert asked.status == "certified"
 
 
 def test_a_metric_that_is_not_possible_is_refused():
-    with pytest.raises(ConfigError, match="Quadratic has no method within"):
+    with pytest.raises(ConfigError, match="Quadratic has no methods rows and w"):
         solve(quadratics(6), RING, metric="full")
     with pytest.raises(ConfigError, match="unknown metric 'best'; choose one"):
         solve(quadratics(6), RING, metric="best")
@@ -157,4 +161,9 @@ def test_a_subclass_with_another_step_has_no_metric():
         Own(rng.standard_normal((9, 2)), rng.standard_normal(9)) for _ in range(6)
     ]
 
-    assert solve(problems, RING).metric == "none"
+    result = solve(problems, RING)
+
+    assert result.metric == "none"
+    assert result.why == (
+        "the class Own overrides prox, expect or objectives, but not within"
+    )

@@ -319,6 +319,11 @@ def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
     assert "imputed" not in table
     assert "a triangular factor of its rows" in table
     assert "no more rows than parameters" in table
+    assert "objectives and weights of the l1 penalty, added up" in table
+    classes = said_to_leave(capsys, "--problem", "logistic", "--data", "x.csv")
+    assert "objectives and margins, added up" in classes
+    assert main(["--problem", "a.b:Own", "--data", "x.csv", "--dry-run"]) == 0
+    assert "if the problem has them), added up" in capsys.readouterr().out
     for words in (["--no-summaries"], ["--scheme", "vp"]):
         other = said_to_leave(capsys, "--problem", "lasso", "--data", "x.csv", *words)
         assert "factor" not in other

@@ -118,7 +118,9 @@ def test_a_run_in_the_units_of_the_data_is_not_certified(capsys):
     _, least = pooled()
 
     assert lines[1].startswith("stopped (rule optimality, tolerance 0.001) after ")
-    assert lines[2] == "not certified: the scheme vp runs in the units of the data"
+    assert lines[2] == (
+        'not certified: the scheme vp has no metric unless metric = "full"'
+    )
     said = re.fullmatch(
         r"objective (\S+); no point within (\S+) of the solution is lower by more than "
         r"(\S+)",
@@ -173,7 +175,9 @@ def test_classes_that_can_be_separated_have_no_minimum(capsys):
     lines = printed(capsys, *words, "--alpha", 0, "--strict", code=3)
 
     assert "): the objective has no minimum; stopped after" in lines[1]
-    assert lines[2] == "the classes can be separated; then coefficients grow for ever"
+    assert lines[2] == (
+        "the classes can be separated; larger coefficients then always fit better"
+    )
     assert lines[-1].startswith("use alpha > 0")
     assert not [line for line in lines if "resume" in line]
     assert summary_of("run")["reason"] == "no_minimum"
@@ -196,7 +200,9 @@ def test_directions_that_the_data_leave_open_are_named(capsys):
     lines = printed(capsys, *words)
 
     assert lines[1].startswith("certified")
-    assert lines[6].startswith("the data leave 1 direction open")
+    assert lines[6] == (
+        "the data leave 1 direction open; coefficients in it have no bound"
+    )
     assert lines[7].startswith("assumed: singular values")
     ends = [line.split()[-1] for line in lines[9:13]]
     assert ends[0] == ends[2] == "(open)"
@@ -347,6 +353,28 @@ def test_of_many_coefficients_the_largest_are_shown(capsys):
     shown = [line.split()[0] for line in lines[start + 1 : -1]]
     best = sorted(summary["coefficients"].items(), key=lambda pair: -abs(pair[1]))
     assert {name for name, _ in best[:8]} | {"intercept"} == set(shown)
+
+
+@pytest.mark.parametrize(("alpha", "zeros"), [(300, False), (1e6, True)])
+def test_of_many_coefficients_zeros_are_shown_only_if_there_is_nothing_else(
+    alpha, zeros, capsys
+):
+    words = ("--problem", "lasso", "--nodes", 2, "--dimension", 30, "--alpha", alpha)
+    lines = printed(capsys, *words, "--no-fit-intercept")
+    known = summary_of("run")["coefficients"]
+
+    shown = [line.split()[0] for line in lines if line.startswith("  x")]
+    assert 0 < len(shown) <= 8
+    assert all((known[name] == 0) == zeros for name in shown)
+
+
+def test_a_run_that_is_certified_at_max_iter_says_so(capsys):
+    words = ("--problem", "ridge", *SMALL, "--max-iter", 80, "--tolerance", 0)
+    lines = printed(capsys, *words)
+
+    said = "certified (tolerance 0): max_iter reached after 80 iterations, "
+    assert lines[1].startswith(said)
+    assert lines[2] == "the tolerance is 0, so that no criterion stops the run"
 
 
 def test_a_problem_without_coefficients_keeps_the_names():

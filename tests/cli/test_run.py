@@ -319,7 +319,7 @@ def test_a_run_that_met_its_rule_says_so(capsys):
     assert lines[0].startswith("ppca by auto on complete, 4 nodes; MPI: none")
     rule = r"stationary \(rule optimality, tolerance 0\.05\) after \d+ iterations, "
     assert re.match(rule + r"\d+\.\d\d s \(", lines[1])
-    assert re.match(r"last met: the [a-z ]+( of \w+)? on node \d, in it", lines[2])
+    assert re.match(r"criterion met last: the [a-z ]+( of \w+)? on node \d, ", lines[2])
     assert re.match(r"[\d,]+ messages, [\d,]+ bytes$", lines[3])
     said = r"nodes agree to \S+ in every part of theta, relative to its length \(wor"
     assert re.match(said, lines[4])

@@ -235,4 +235,4 @@ def test_a_run_writes_and_says_both(tmp_path, capsys):
     run.main([*short, "2000", "--tolerance", "0.01", "--out", str(tmp_path / "b")])
     summary = summary_of(tmp_path / "b")
     assert (summary["converged"], summary["advice"]) == (True, "")
-    assert "last met: the " in capsys.readouterr().out
+    assert "criterion met last: the " in capsys.readouterr().out
