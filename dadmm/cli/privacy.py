@@ -77,9 +77,8 @@ def leaving(config: RunConfig) -> str:
          "to all nodes, in iterations: the lengths of its residuals"),
         # after the last iteration
         (True,
-         "to all nodes, at the end: parameters, sum of multipliers (about the gradient "
-         "of its objective), objective, penalties, residuals, seconds, and counts of "
-         "messages"),
+         "to all nodes, at the end: parameters, objective, penalties, residuals, "
+         "seconds, and counts of messages"),
         (not summed,
          "to a neighbour, at the end: parameters, gradients and objectives, added up "
          "over a part of the graph"

@@ -98,8 +98,9 @@ class Result:
         First node of this part of the graph, if failures disconnected it from the rest.
     comm : MPI.Comm, optional
         Communicator of the ranks that finished.
-    duals : ndarray of shape (n_nodes, shared_size)
-        Sums of the multipliers of each node, times 2; for ``warm_start``.
+    duals : dict of int to ndarray of shape (shared_size,)
+        Sums of the multipliers, times 2, of the nodes of this process; for
+        ``warm_start``.
     """
 
     topology: Topology
@@ -125,7 +126,7 @@ class Result:
     lost: tuple[int, ...] = ()
     component_root: int | None = None
     comm: Any = None
-    duals: Matrix = field(default_factory=lambda: np.empty((0, 0)), repr=False)
+    duals: Mapping[int, Vector] = field(default_factory=dict, repr=False)
 
     @property
     def converged(self) -> bool:
@@ -169,13 +170,13 @@ def collect(
     topology = run.topology
     phases = len(PHASES)
     stated = conclude(run, iterations, reason, factory.rule.tolerance, why)
-    size, shared = stated.layout.size, stated.layout.shared_size
+    size = stated.layout.size
     ending = find(local, factory, init, iterations, reason == "converged")
     earlier = np.zeros_like(run.seconds)
     if before:
         earlier[...] = [before.get(i, earlier[0]) for i in run.names.tolist()]
     own = np.column_stack(
-        [run.points, _duals(run), work.objective, run.seconds, run.seconds - earlier,
+        [run.points, work.objective, run.seconds, run.seconds - earlier,
          work.disagreement, work.residual, work.lag]
     )  # fmt: skip
     history = recorder.tables()
@@ -187,7 +188,7 @@ def collect(
     if not whole:
         names = names[run.nodes]
     (table, node_rows), (edges, edge_rows) = by_node, by_edge
-    theta, duals, rest = np.split(table, [size, size + shared], axis=1)
+    theta, rest = np.split(table, [size], axis=1)
     objectives, *measured = rest.T.copy()
     counts = edges[:, 1:].T.astype(np.int64)
     return Result(
@@ -213,7 +214,7 @@ def collect(
         nodes=names,
         lost=tuple(local.lost),
         component_root=local.component_root,
-        duals=duals.copy(),
+        duals=dict(zip(run.names.tolist(), _duals(run), strict=True)),
     )
 
 

@@ -386,9 +386,13 @@ def _warm(
             f"this run has {n_nodes} nodes with {layout}; start without warm_start, or "
             "pass init"
         )
+    if not hosted.keys() <= result.duals.keys():
+        raise ConfigError(
+            "warm_start needs a result of the same processes: this one has no "
+            "multipliers of some nodes here"
+        )
     starts = {i: result.of(i) for i in hosted}
-    rows = dict(zip(result.nodes.tolist(), result.duals, strict=True))
-    return starts, {i: rows[i] for i in hosted}
+    return starts, {i: result.duals[i] for i in hosted}
 
 
 def _exchange(topology: Topology, hosted: dict[int, Problem], ranks: Ranks) -> Exchange:

@@ -16,6 +16,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.problems.builder import missing_member
+from dadmm.testing.coordinates import check_coordinates
 from dadmm.testing.minimum import check_descent, check_hold, check_optimality
 from dadmm.testing.step import ProxStep, check_shape, check_vector, differ, fail
 
@@ -70,6 +71,14 @@ def check_problem(
         check_hold(problem, visited)
         if stacks(type(problem)):
             _stack(problem, visited, rng)
+        if hasattr(problem, "rows") and stacks(type(problem), "within"):
+            inner = check_coordinates(problem, visited, rng)
+            zero = np.zeros(inner.layout.size)
+            for weight in WEIGHTS:
+                centre = rng.standard_normal(inner.layout.size)
+                taken = _prox(inner, zero, centre, weight, ())
+                check_descent(inner, taken, weight)
+                check_optimality(inner, taken, weight, [zero, centre], (), rng, rtol)
 
 
 def _members(problem: Problem, fixed: Sequence[str]) -> None:

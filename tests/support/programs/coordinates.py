@@ -22,7 +22,9 @@ if __name__ == "__main__":
         assert ours.status == alone.status == again.status == "certified"
         assert ours.iterations == alone.iterations
         assert again.iterations == 0
-        for name in ("theta", "duals", "eta", "solution"):
+        assert ours.duals.keys() == {comm.rank}
+        assert_array_equal(ours.duals[comm.rank], alone.duals[comm.rank])
+        for name in ("theta", "eta", "solution"):
             assert_array_equal(getattr(ours, name), getattr(alone, name))
         assert ours.objective == alone.objective
         for name in ("gap", "radius", "limit", "coefficients", "gradient", "slack"):
