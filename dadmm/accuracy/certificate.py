@@ -37,7 +37,7 @@ DROPPED = (
     f"singular values of the data below {LEAST:g} of the largest, with columns scaled "
     "to length one, count as zero"
 )
-EPS = float(np.finfo(float).eps)
+EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,7 @@ class Certificate:
     @property
     def shortfall(self) -> float:
         """The bound as a multiple of its limit; that of the radius or of the gap."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.divide([self.radius, self.gap], [self.limit, self.gap_limit])
-        ratios[np.isnan(ratios)] = 0.0  # zero within zero
-        return float(ratios.min())
+        return min(_ratio(self.radius, self.limit), _ratio(self.gap, self.gap_limit))
 
     def lower_within(self, distance: float) -> float:
         """Return by how much a point within this distance can be lower at most.
@@ -106,10 +103,12 @@ class Certificate:
         return LEAST_GAP * abs(self.objective)
 
 
-def is_exact(problem: Any) -> bool:
-    """Return whether a convex problem gives exact subgradients."""
-    known = getattr(problem, "exact", False) or hasattr(problem, "subgradient")
-    return bool(getattr(problem, "convex", False) and known)
+def _ratio(bound: float, limit: float) -> float:
+    """Return a bound over its limit; 0 for zero within zero, and inf for NaN."""
+    if bound == 0.0 and limit >= 0.0:
+        return 0.0
+    ratio = bound / limit if limit else math.inf
+    return math.inf if math.isnan(ratio) else ratio
 
 
 def certify(
@@ -131,30 +130,36 @@ def certify(
     values = run.local.values_at(np.tile(centre, (len(theta), 1)))
     slack = values - run.work.objective - np.vecdot(gradients, centre - theta)
     pull = run.work.weight * np.sqrt(np.vecdot(theta, theta))  # rounding is EPS of it
-    sums = run.total(list(np.column_stack([gradients, values, slack, pull])))
-    gradient, (objective, D, pull) = sums[:-3], sums[-3:].tolist()
-    S = float(np.linalg.norm(gradient)) + 4.0 * EPS * pull
-    D = max(D, 0.0) + ROUNDING * abs(objective)
-    length = float(np.linalg.norm(centre))
+    size = np.maximum(np.abs(values), np.abs(run.work.objective))
+    sums = run.total(list(np.column_stack([gradients, values, slack, pull, size])))
+    gradient, (objective, D, pull, size) = sums[:-4], sums[-4:].tolist()
+    S, length = _length(gradient) + 4.0 * EPS * pull, _length(centre)
     root = math.sqrt(2.0 * max(objective, 0.0) / n)
+    # the last two: rounding of the fits, by EPS of |z|, and underflow
+    D = max(D, 0.0) + ROUNDING * size
+    D += 4.0 * EPS * n * math.sqrt(len(centre)) * root * length
+    D += TINY * (S > 0.0 or length > 0.0)
     least = max(tolerance, LEAST_TOLERANCE)
     limit = max(least * root, LEAST_RADIUS * length)
     radius = gap = math.inf
     bounds, n_open = np.full(len(centre), np.inf), None
     if coordinates is not None:
-        mu, radius = _radius(run, problems, centre, S, D)
-        condition = float(coordinates.condition)
-        rounding = 4.0 * EPS * condition * length  # of the rows in z
-        gap = D + S * radius + math.sqrt(2.0 * max(objective, 0.0) * mu) * rounding
-        radius += rounding
-        by_l1 = _l1_gap(run, coordinates, centre, gradient, objective, D)
-        gap = math.inf if math.isnan(gap) else gap
-        gap = by_l1 if by_l1 < gap else gap
+        quadratic = bool(coordinates.quadratic)
+        mu, radius = _radius(run, problems, centre, S, D, quadratic)
+        rounding = 4.0 * EPS * float(coordinates.condition)  # of the rows in z
+        gap = D + S * radius if math.isfinite(radius) else math.inf
+        if quadratic:
+            by_l1 = _l1_gap(run, coordinates, centre, gradient, objective, D)
+            gap = by_l1 if by_l1 < gap else gap
+        gap += n * root * rounding * length
+        if math.isfinite(radius):
+            radius += rounding * (length + root) * max(1.0, n / mu)
         rows = coordinates.map
         with np.errstate(invalid="ignore"):
             bounds = np.sqrt(np.vecdot(rows, rows)) * radius
         bounds[coordinates.is_open > 0.0] = np.inf
-        n_open = int(coordinates.n_open)
+        if not np.isnan(coordinates.n_open):
+            n_open = int(coordinates.n_open)
     return Certificate(
         objective=objective,
         gap=max(gap, LEAST_GAP * abs(objective)),
@@ -196,6 +201,7 @@ def _radius(
     centre: Vector,
     S: float,
     D: float,
+    quadratic: bool,
 ) -> tuple[float, float]:
     """Return mu and R; R is inf if no curvature is known within it."""
 
@@ -207,7 +213,7 @@ def _radius(
         return mu, (S + math.sqrt(S * S + 2.0 * mu * D)) / mu
 
     first = bound(0.0)
-    if all_quadratic(problems):
+    if quadratic:
         return first
     for multiple in REACHES:
         reach = multiple * first[-1]
@@ -246,6 +252,7 @@ def _l1_gap(
     return b + a * (a + math.sqrt(a * a + 2.0 * b))
 
 
-def all_quadratic(problems: Sequence[Any]) -> bool:
-    """Return whether the curvature of all problems is constant."""
-    return all(getattr(problem, "quadratic", False) for problem in problems)
+def _length(vector: Vector) -> float:
+    """Return the length of a vector, without underflow."""
+    peak = float(np.abs(vector).max(initial=0.0))
+    return peak * float(np.linalg.norm(vector / peak)) if peak else 0.0

@@ -18,6 +18,7 @@ from numpy.linalg import norm
 from numpy.typing import NDArray
 
 from dadmm.admm.local import stacks
+from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 
@@ -28,6 +29,9 @@ LEAST = 1e-12  # singular values below this multiple of the largest count as zer
 LEAST_INVERTIBLE = 1e-6
 FLAT = 1e-7  # singular values below this multiple of the largest give no bound
 MOST_CHANGE = 100.0  # of an eigenvalue, in one change of coordinates
+MOST_LENGTH = 1e140  # of a column; the squares of T and of its inverse are finite
+USUAL = 1e-3  # factor of rows at the usual start, if a run starts elsewhere
+FACTS = 4  # numbers of `_facts`
 OPEN = 1e-8  # smallest component of a coefficient in a dropped direction that counts
 
 Total = Callable[..., Any]  # `Run.total`: merge one value per node over all nodes
@@ -40,7 +44,10 @@ class Coordinates(NamedTuple):
     inverse: Matrix  # (k, p), its left inverse
     is_open: Vector  # (p,) 1 if the data leave the coefficient open, else 0
     condition: Vector  # () largest over smallest singular value of the scaled columns
-    n_open: Vector  # () directions that the data leave open
+    n_open: Vector  # () directions that the data leave open; NaN if unknown
+    quadratic: Vector  # () 1 if the curvature of all problems is constant, else 0
+    exact: Vector  # () 1 if all problems give exact subgradients, else 0
+    margins: Vector  # () 1 if all problems have margins, else 0
 
     def changed(
         self, values: Vector, axes: Matrix
@@ -60,8 +67,20 @@ class Coordinates(NamedTuple):
         """
         root = np.sqrt(np.clip(values, 1.0 / MOST_CHANGE, MOST_CHANGE))
         primal, dual = axes * root, axes / root
-        new = self._replace(map=self.map @ dual, inverse=primal.T @ self.inverse)
+        T = self.map @ dual
+        scaled = np.linalg.svd(T / _lengths(T), compute_uv=False)
+        new = self._replace(
+            map=T,
+            inverse=primal.T @ self.inverse,
+            condition=np.array(scaled[0] / scaled[-1]),
+        )
         return new, primal, dual
+
+
+def is_exact(problem: Any) -> bool:
+    """Return whether a convex problem gives exact subgradients."""
+    known = getattr(problem, "exact", False) or hasattr(problem, "subgradient")
+    return bool(getattr(problem, "convex", False) and known)
 
 
 def supports(problem: Problem) -> bool:
@@ -75,17 +94,54 @@ def merged(
 ) -> Coordinates:
     """Return the coordinates of all nodes, from the problems of this process."""
     given = [
-        np.append(_pack(p.rows(start)), float(getattr(p, "needs_inverse", False)))
+        np.append(_pack(_first_rows(p, start)), _facts(p))
         for p, start in zip(problems, starts, strict=True)
     ]
 
     def merge(mine: Vector, other: Vector) -> Vector:
-        return np.append(_merge(mine[:-1], other[:-1]), max(mine[-1], other[-1]))
+        facts = np.minimum(mine[-FACTS:], other[-FACTS:])
+        return np.append(_merge(mine[:-FACTS], other[:-FACTS]), facts)
 
     def finish(whole: Vector) -> Matrix:
-        return _encoded(_coordinates(_unpack(whole[:-1]), n_nodes, whole[-1] > 0.0))
+        factor = _unpack(whole[:-FACTS])
+        return _encoded(_coordinates(factor, n_nodes, whole[-FACTS:]))
 
-    return _decoded(total(given, merge, finish))
+    found = _decoded(total(given, merge, finish))
+    if not np.isfinite(found.map).all():
+        raise ProblemError(
+            "a column of the data, with its penalty, is too large or too small: its "
+            f"length over all nodes must be from {1.0 / MOST_LENGTH:g} to "
+            f"{MOST_LENGTH:g}, or zero; rescale it"
+        )
+    return found
+
+
+def _facts(problem: Any) -> Vector:
+    """Return facts of a problem as 0 and 1; the least of all nodes counts."""
+    return np.array(
+        [
+            not getattr(problem, "needs_inverse", False),
+            getattr(problem, "quadratic", False),
+            is_exact(problem),
+            hasattr(problem, "margins"),
+        ],
+        dtype=np.float64,
+    )
+
+
+def _first_rows(problem: Any, start: Vector) -> Matrix:
+    """Return the rows of a problem at its start.
+
+    If curvature varies, it may be zero to rounding far from the minimum. So rows at the
+    usual start are added, with a small factor. They show which directions are open.
+    """
+    rows: Matrix = problem.rows(start)
+    if getattr(problem, "quadratic", False):
+        return rows
+    usual = problem.init(np.random.default_rng(0))
+    if np.array_equal(usual, start):
+        return rows
+    return np.vstack([rows, USUAL * problem.rows(usual)])
 
 
 def pooled(
@@ -156,10 +212,22 @@ def without(
     return found[:-1], float(found[-1])
 
 
-def _coordinates(factor: Matrix, n_nodes: int, invertible: bool) -> Coordinates:
-    """Return the coordinates of a whole factor (p, p)."""
-    lengths = np.sqrt(np.vecdot(factor.T, factor.T))
-    lengths[lengths == 0.0] = 1.0
+def _lengths(rows: Matrix) -> Matrix:
+    """Return the length of each row, (n, 1); 1 for a row of zeros."""
+    peaks = np.abs(rows).max(axis=1, keepdims=True)
+    peaks[peaks == 0.0] = 1.0
+    found: Matrix = peaks * norm(rows / peaks, axis=1, keepdims=True)
+    found[found == 0.0] = 1.0
+    return found
+
+
+def _coordinates(factor: Matrix, n_nodes: int, facts: Vector) -> Coordinates:
+    """Return the coordinates of a whole factor (p, p); NaN if they overflow."""
+    invertible, quadratic = facts[0] == 0.0, facts[1]
+    lengths = _lengths(factor.T)[:, 0]
+    if not (1.0 / MOST_LENGTH <= lengths.min() <= lengths.max() <= MOST_LENGTH):
+        none = np.full_like(factor, np.nan)
+        return Coordinates(none, none, none[0], *none[0, :1].repeat(2), *facts[1:])
     _, values, axes = np.linalg.svd(factor / lengths)
     largest = values[0] or 1.0
     kept = values > LEAST * largest
@@ -170,31 +238,32 @@ def _coordinates(factor: Matrix, n_nodes: int, invertible: bool) -> Coordinates:
     else:
         values, axes = values[kept], axes[kept]
     values = values / math.sqrt(n_nodes)
+    n_open = float((~kept).sum())
+    if invertible and not quadratic:  # there may be curvature elsewhere
+        n_open, is_open = math.nan, np.zeros(len(is_open), dtype=bool)
     return Coordinates(
         map=(axes.T / lengths[:, None]) / values,
         inverse=values[:, None] * axes * lengths,
         is_open=is_open.astype(np.float64),
         condition=np.array(values[0] / values[-1]),
-        n_open=np.array(float((~kept).sum())),
+        n_open=np.array(n_open),
+        quadratic=facts[1],
+        exact=facts[2],
+        margins=facts[3],
     )
 
 
 def _encoded(found: Coordinates) -> Matrix:
-    """Return coordinates as one array (p, 2 k + 3), for a message."""
-    p = len(found.map)
-    numbers = np.tile([found.condition, found.n_open], (p, 1))
-    return np.column_stack([found.map, found.inverse.T, found.is_open, numbers])
+    """Return coordinates as one array (p, 2 k + 6), for a message."""
+    T, inverse, is_open, *numbers = found
+    return np.column_stack([T, inverse.T, is_open, np.tile(numbers, (len(T), 1))])
 
 
 def _decoded(array: Matrix) -> Coordinates:
-    k = (array.shape[1] - 3) // 2
-    condition, n_open = array[0, -2:]
+    k = (array.shape[1] - 6) // 2
+    T, inverse, is_open, numbers = np.split(array, [k, 2 * k, 2 * k + 1], axis=1)
     return Coordinates(
-        map=array[:, :k].copy(),
-        inverse=array[:, k : 2 * k].T.copy(),
-        is_open=array[:, 2 * k].copy(),
-        condition=np.array(condition),
-        n_open=np.array(n_open),
+        T.copy(), inverse.T.copy(), is_open[:, 0].copy(), *map(np.array, numbers[0])
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.accuracy.certificate import Certificate, all_quadratic, certify, is_exact
+from dadmm.accuracy.certificate import Certificate, certify
 from dadmm.accuracy.coordinates import Coordinates, spectrum
 from dadmm.admm.loop import Run
 from dadmm.core.interfaces import Problem
@@ -52,7 +52,7 @@ class MetricReview:
         self._enter(coordinates)
         first = next(iter(problems.values()))
         self.layout: Layout = first.layout
-        self.verifies = not all_quadratic(list(problems.values()))
+        self.verifies = not coordinates.quadratic
         self.certificate: Certificate | None = None  # of the last review
         self.centre: Vector = np.zeros(0)  # zbar of the last review
         self.no_minimum = ""  # why there is none, in words
@@ -157,7 +157,7 @@ class MetricReview:
 
     @property
     def _is_exact(self) -> bool:
-        return all(map(is_exact, self.problems.values()))
+        return bool(self.coordinates.exact)
 
     def _mean(self, run: Run) -> Vector:
         total: Vector = run.total(list(run.state.theta))
@@ -183,9 +183,9 @@ class MetricReview:
 
     def _has_no_minimum(self, run: Run, centre: Vector) -> bool:
         """Return whether the objective falls for ever along some direction."""
-        own = [self.problems[i] for i in run.names.tolist()]
-        if not all(hasattr(problem, "margins") for problem in own):
+        if not self.coordinates.margins:
             return False
+        own = [self.problems[i] for i in run.names.tolist()]
         point = self.points(centre[None])[0]
 
         def margins(theta: Vector) -> tuple[float, float]:

@@ -138,9 +138,8 @@ class Huber(LinearProblem):
         """
         rows = self._X[model.inside]
         hessian = rows.T @ rows
-        trace = float(hessian.trace())
         hessian += stiffness
-        if least > EPS * len(hessian) * trace:
+        if least > EPS * len(hessian) * float(hessian.trace()):
             return np.asarray(-np.linalg.solve(hessian, model.gradient)), True
         values, axes = np.linalg.eigh(hessian)
         slopes = model.gradient @ axes

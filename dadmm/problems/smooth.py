@@ -215,6 +215,7 @@ class TwiceSmooth(Smooth):
     """A convex `Smooth` problem with a Hessian; `Smooth` makes it."""
 
     assumed = "within the bound the Hessian is at least half of that at the solution"
+    needs_inverse = True  # the Hessian at the start does not show what is open
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **settings)

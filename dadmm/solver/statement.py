@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy.certificate import Certificate, certify, is_exact
+from dadmm.accuracy.certificate import Certificate, certify
+from dadmm.accuracy.coordinates import is_exact
 from dadmm.accuracy.review import MOST_CHANGES, MetricReview
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Run
@@ -55,11 +56,13 @@ def conclude(run: Run, iterations: int, reason: str, tolerance: float, why: str)
             )
     else:
         layout, metric, certificate = run.layout, "none", None
-        total: Vector = run.total(list(layout.shared(run.state.theta)))
-        centre = total / run.topology.n_nodes
+        shared = layout.shared(run.state.theta)
+        exact = [float(is_exact(problem)) for problem in problems]
+        total: Vector = run.total(list(np.column_stack([shared, exact])))
+        centre = total[:-1] / run.topology.n_nodes
         solution = layout.whole(centre, np.full(layout.size, np.nan))
-        exact = all(map(is_exact, problems)) and layout.size == layout.shared_size
-        if exact and why != NO_SUMS:
+        all_exact = total[-1] == run.topology.n_nodes
+        if all_exact and layout.size == layout.shared_size and why != NO_SUMS:
             certificate = certify(run, centre, tolerance, None)
     if certificate is not None:
         objective = certificate.objective

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dadmm.accuracy.certificate import Certificate
 from dadmm.graphs import topology
-from dadmm.problems import Lasso, LeastSquares
+from dadmm.problems import Huber, Lasso, LeastSquares
 from tests.support.problems import quadratics
 from tests.support.solving import solve
 from tests.support.tables import KINDS, pooled_value, table
@@ -134,3 +135,39 @@ def test_a_target_of_zeros_is_certified_at_once():
 
     assert (result.status, result.iterations) == ("certified", 4 + 2 * 3)
     assert not result.solution.any()
+
+
+@pytest.mark.parametrize("unit", [1e-310, 1e-300, 1e-160])
+def test_a_target_that_underflows_is_not_certified(unit):
+    X, y = np.random.default_rng(0).standard_normal((2, 6, 20, 3))
+    problems = [LeastSquares(X[i], unit * y[i, :, 0]) for i in range(6)]
+
+    result = solve(problems, topology.build("ring", 6))
+
+    assert result.status == "stopped"
+
+
+@pytest.mark.parametrize("bound", [np.nan, np.inf])
+@pytest.mark.parametrize("limit", [0.0, 1.0, np.nan, np.inf])
+def test_a_bound_that_is_not_finite_does_not_hold(bound, limit):
+    found = Certificate(
+        1.0, bound, bound, limit, limit, np.zeros(1), 0, bound, bound, bound
+    )
+    assert found.shortfall == np.inf
+    assert not found.holds
+
+
+def test_the_bound_of_an_l1_penalty_needs_constant_curvature():
+    """Huber's rows at one point say nothing of the curvature at others."""
+    rng = np.random.default_rng(1)
+    X, errors = rng.standard_normal((2, 12, 3)), rng.standard_normal((2, 12))
+    lasso = Lasso(X[0], X[0] @ [1.0, 0.0, 2.0] + errors[0], 2.0)
+    huber = Huber(X[1], X[1] @ [9.0, 0.0, 2.0] + 9 + errors[1], 0.3)
+    graph = topology.build("chain", 2)
+    best = solve([lasso, huber], graph, tolerance=1e-7)
+    assert best.status == "certified"
+
+    for max_iter in range(1, 30):
+        result = solve([lasso, huber], graph, max_iter=max_iter)
+
+        assert result.objective - best.objective <= result.certificate.gap

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
 from dadmm.accuracy.coordinates import Coordinates, merged, spectrum
+from dadmm.core.errors import ProblemError
 from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs import topology
-from dadmm.problems import Lasso, LeastSquares
+from dadmm.problems import Lasso, LeastSquares, LogisticRegression, Smooth
+from tests.support.solving import solve
+
+UNPENALISED = partial(LogisticRegression, alpha=0.0)
 
 
 def total_of(graph):
@@ -109,7 +115,7 @@ def test_a_change_makes_the_hessian_one_again():
     rng = np.random.default_rng(3)
     root = rng.standard_normal((5, 5))
     hessian = root.T @ root + 0.1 * np.eye(5)
-    now = Coordinates(np.eye(5), np.eye(5), np.zeros(5), np.array(1.0), np.array(0.0))
+    now = Coordinates(np.eye(5), np.eye(5), np.zeros(5), *map(np.array, np.ones(5)))
 
     values, axes = np.linalg.eigh(hessian)
     found, primal, dual = now.changed(values, axes)
@@ -131,5 +137,63 @@ def test_a_node_sends_a_triangle_up_and_the_root_a_map_down():
 
     up = graph.edges[:, 1] == 0
     assert (tree.sent[:, 0] == 1).all()
-    assert (tree.sent[up, 1] == 8 + 8 + 8 * (15 + 1)).all()
-    assert (tree.sent[~up, 1] == 8 + 16 + 8 * 5 * (2 * 5 + 3)).all()
+    assert (tree.sent[up, 1] == 8 + 8 + 8 * (15 + 4)).all()
+    assert (tree.sent[~up, 1] == 8 + 16 + 8 * 5 * (2 * 5 + 6)).all()
+
+
+@pytest.mark.parametrize("unit", [1e-310, 1e-300, 1e-160, 1e160, 1e300])
+@pytest.mark.parametrize("kind", [LeastSquares, Lasso, UNPENALISED])
+def test_a_column_that_overflows_or_underflows_is_refused(kind, unit):
+    X, y = map(np.array, rows_of(units=False))
+    X[:, :, 1] *= unit
+    y = (y > 0.0).astype(float)
+
+    with pytest.raises(ProblemError, match="rescale it"):
+        solve(list(map(kind, X, y)), topology.build("ring", 6))
+
+
+def test_a_start_where_curvature_vanishes_hides_no_direction():
+    """Rows of the first group have no curvature at the start, 1e-30 of the others."""
+    rng = np.random.default_rng(0)
+    first = rng.choice([-1.0, 1.0], 80) * rng.uniform(1.0, 1.2, 80)
+    groups = np.zeros((160, 2))
+    groups[:80, 0], groups[80:, 1] = first, rng.normal(size=80)
+    y = groups @ [1.0, -1.0] + rng.logistic(size=160) > 0
+    X = groups @ [[1.0, 1.0], [1.0, -1.0]]
+    parts = [np.arange(i, 160, 4) for i in range(4)]
+    problems = [UNPENALISED(X[i], y[i], fit_intercept=False) for i in parts]
+    graph = topology.build("ring", 4)
+    cold = solve(problems, graph)
+
+    far = solve(problems, graph, init=np.full((4, 2), 50.0))
+
+    assert far.status == "certified"
+    assert far.certificate.open_directions == 0
+    assert_allclose(far.objective, cold.objective, rtol=1e-7)
+
+
+def test_a_hessian_of_zero_at_the_start_hides_no_direction():
+    def value_and_gradient(x):
+        return x[0] ** 2 + x[1] ** 4 - x[1], np.array([2 * x[0], 4 * x[1] ** 3 - 1])
+
+    problem = Smooth(
+        value_and_gradient, 2, hessian=lambda x: np.diag([2.0, 12 * x[1] ** 2]),
+        convex=True,
+    )  # fmt: skip
+    result = solve([problem] * 4, topology.build("ring", 4))
+
+    assert result.status == "certified"
+    assert result.certificate.open_directions is None
+    assert_allclose(result.solution, [0.0, 0.25 ** (1 / 3)], atol=1e-5)
+
+
+def test_after_a_change_the_condition_is_that_of_the_new_map():
+    rng = np.random.default_rng(0)
+    now = Coordinates(np.eye(4), np.eye(4), np.zeros(4), *map(np.array, np.ones(5)))
+    axes = np.linalg.qr(rng.standard_normal((4, 4)))[0]
+
+    new, *_ = now.changed(np.array([1e-2, 1.0, 1.0, 1e2]), axes)
+
+    T = new.map / np.linalg.norm(new.map, axis=1, keepdims=True)
+    assert_allclose(new.condition, np.linalg.cond(T))
+    assert new.condition > 3.0

@@ -66,9 +66,10 @@ def test_a_run_that_is_resumed_has_the_same_bits(tmp_path, kind, cut):
 
 
 def test_over_mpi_coordinates_have_the_bits_of_one_process():
-    ended = mpiexec(5, *program("coordinates.py"), *KINDS)
+    kinds = [*KINDS, "ridge+huber", "least_squares+logistic"]  # nodes may differ
+    ended = mpiexec(5, *program("coordinates.py"), *kinds)
 
-    assert ended.out.strip() == f"{len(KINDS)} agree", ended.err
+    assert ended.out.strip() == f"{len(kinds)} agree", ended.err
 
 
 def labels(seed, kind):

@@ -15,6 +15,7 @@ from dadmm.problems import (
     Ridge,
     lasso,
 )
+from tests.properties.cases import draw
 from tests.support.linear import NAMES, Case, data
 
 BARE = {"fit_intercept": False}
@@ -176,3 +177,15 @@ def test_equal_columns_share_their_coefficient():
     x = LogisticRegression(X, y, 0.0).prox(centre, None, centre, 0.0)
 
     assert_allclose(x[0], x[1], rtol=1e-9)
+
+
+def test_huber_steps_where_only_a_singular_penalty_bends():
+    """All rows are beyond delta, and the penalty leaves one direction flat."""
+    case = draw(10607)
+
+    result = case.solve()
+
+    pooled = case.pooled()
+    above = pooled.objective(result.solution) - pooled.minimum().value
+    assert result.status == "certified"
+    assert above <= result.certificate.gap

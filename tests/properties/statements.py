@@ -101,7 +101,7 @@ def false_statements(said: Statements, pooled: Pooled, best: Minimum) -> dict[st
     if value < best.value - best.gap - 1e-2 * noise - 1e-17 * abs(best.value):
         raise AssertionError(f"value {value!r} is below the reference {best.value!r}")
     slack = best.gap + noise
-    if objective < best.value - SAME * abs(best.value) - slack - zero:
+    if objective < best.value - same - slack - zero:
         false["below"] = f"objective {objective:.12g}, optimum {best.value:.12g}"
     if said.gap is not None:
         if not value - best.value <= said.gap + slack:
