@@ -131,6 +131,9 @@ def certify(
     slack = values - run.work.objective - np.vecdot(gradients, centre - theta)
     pull = run.work.weight * np.sqrt(np.vecdot(theta, theta))  # rounding is EPS of it
     size = np.maximum(np.abs(values), np.abs(run.work.objective))
+    if coordinates is None:  # in the units of the data, terms of f_i may cancel
+        zero = run.local.values_at(np.zeros_like(theta))
+        size = np.maximum(size, np.abs(np.where(np.isfinite(zero), zero, 0.0)))
     sums = run.total(list(np.column_stack([gradients, values, slack, pull, size])))
     gradient, (objective, D, pull, size) = sums[:-4], sums[-4:].tolist()
     S, length = _length(gradient) + 4.0 * EPS * pull, _length(centre)
