@@ -110,6 +110,8 @@ def run_job(
         monitor.watch(stop.process, None if tolerant else stop.end_hanging)
         code = stop.process.wait()
         signal.alarm(0)
+        if code:
+            monitor.end_left()
         code = code if code >= 0 else 128 - code
         folder = monitor.folder or if_changed(folder, started)
         return report_end(code, resume, monitor, folder, stop.count > 1)

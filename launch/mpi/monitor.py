@@ -9,7 +9,9 @@ import math
 import os
 import select
 import selectors
+import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -23,6 +25,7 @@ from launch.base.messages import print_message
 TAIL = 1 << 16  # bytes of output that are kept
 POLL = 0.5  # seconds between checks whether mpiexec ended and left its streams open
 PATIENCE = 15  # seconds in which mpiexec must end after one of its ranks
+LEFT = 3  # seconds in which ranks must end after mpiexec
 BACKLOG = 4096  # ranks that may connect at once
 STALL = 60  # seconds without rows until the first message; it doubles each time
 OOM_COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
@@ -107,6 +110,29 @@ class Monitor:
                 self._deadline = math.inf
                 if end is not None:
                     end()
+
+    def end_left(self) -> None:
+        """Kill the ranks on this host that still run `LEFT` seconds after mpiexec.
+
+        An mpiexec that was killed cannot end them, and a rank that waits for a message
+        handles TERM only when it arrives.
+        """
+        end = time.monotonic() + LEFT
+        while time.monotonic() < end:
+            ready = self._selector.select(POLL if self._running else 0)
+            for key, _ in ready:
+                key.data(key.fileobj)
+            if not ready and not self._running:
+                return
+        for connection in self._running:
+            size = struct.calcsize("3i")  # process, user and group of the other end
+            peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+            with contextlib.suppress(OSError):
+                os.kill(struct.unpack("3i", peer)[0], signal.SIGKILL)
+
+    @property
+    def _running(self) -> list[socket.socket]:
+        return [line for line in self._ranks if line.fileno() >= 0]
 
     def _pass_on(self, target: int, stream: Any) -> None:
         chunk = os.read(stream.fileno(), TAIL)
