@@ -134,7 +134,7 @@ def work(talk: Talk) -> dict[str, Any]:
         problems, graph, scheme=dadmm.penalty.build(talk.scheme, eta0=talk.eta0),
         stopping=dadmm.Stopping(tolerance=0, max_iter=watch.arrival.longest),
         sending=Sending(**SENDINGS[talk.sending]), seed=1, record=False,
-        callbacks=[watch],
+        callbacks=[watch], metric="none",
     )  # fmt: skip
     first, for_good = watch.arrival.first, watch.arrival.for_good
     sent = np.array(watch.sent, dtype=float)

@@ -60,7 +60,7 @@ def errors(
         return "stop" if known else None
 
     dadmm.solve(
-        problems, topology.build(graph, NODES), callbacks=[watch],
+        problems, topology.build(graph, NODES), callbacks=[watch], metric="none",
         **grouped({"tolerance": 0, "max_iter": most, "record": False, **settings}),
     )  # fmt: skip
     return np.array(found)
