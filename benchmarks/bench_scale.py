@@ -5,7 +5,8 @@
 Least squares with 5 coefficients and 12 rows per node, with metric "none". Grids and
 random geometric graphs run until they stop; a ring runs 200 iterations. Each case is a
 process of its own. Times are processor time; the samples and the problems are made
-before, and do not count. With --csv, cases that are in the file are kept, and each new one is added to it.
+before, and do not count. With --csv, cases that are in the file are kept, and each new
+one is added to it.
 """
 
 from __future__ import annotations
