@@ -118,35 +118,45 @@ class MetricReview:
         centre = self._mean(run)
         if self._has_no_minimum(run, centre):
             return "no_minimum"
-        if self.verifies and self.changes < MOST_CHANGES:
-            rows = [problem.rows(centre) for problem in run.local.problems]  # type: ignore[attr-defined]
-            values, axes = spectrum(run.total, rows, run.topology.n_nodes)
-            if values.min() < 1.0 / FAR or values.max() > FAR:
-                self._change(t, run, centre, values, axes)
-                return ""
-        now = float(run.work.tolerance[0])
-        if now > self.tolerance:
+        if self._changes_coordinates(t, run, centre):
+            return ""
+        if run.work.tolerance[0] > self.tolerance:
             run.stopping.reopen(self.tolerance)
             return ""
-        if self._certify(run, centre):
+        if self._certify(run, centre) or self._gives_up(run):
             return "converged"
+        return ""
+
+    def _changes_coordinates(self, t: int, run: Run, centre: Vector) -> bool:
+        """Change the coordinates if the Hessian is far from one; return whether so."""
+        if not self.verifies or self.changes >= MOST_CHANGES:
+            return False
+        problems: Any = run.local.problems
+        rows = [problem.rows(centre) for problem in problems]
+        values, axes = spectrum(run.total, rows, run.topology.n_nodes)
+        if values.min() >= 1.0 / FAR and values.max() <= FAR:
+            return False
+        self._change(t, run, centre, values, axes)
+        return True
+
+    def _gives_up(self, run: Run) -> bool:
+        """Continue with a tighter tolerance, or return True if that would not help."""
         assert self.certificate is not None
-        shortfall = self.certificate.shortfall
+        now, shortfall = float(run.work.tolerance[0]), self.certificate.shortfall
         self._without = 0 if shortfall < 0.5 * self._best else self._without + 1
         self._best = min(self._best, shortfall)
         near = self.certificate.nominal_radius <= self.certificate.limit
-        unknown = not np.isfinite(shortfall)
-        hopeless = self._without >= PATIENCE and (near or not unknown)
-        hopeless |= now <= LEAST_TOLERANCE
-        if hopeless or not self._is_exact:
-            return "converged"
+        known = bool(np.isfinite(shortfall))
+        if self._without >= PATIENCE and (near or known):
+            return True
+        if now <= LEAST_TOLERANCE or not self._is_exact:
+            return True
         self._save(run)
-        ratio = 0.7 / shortfall if np.isfinite(shortfall) else 0.1
-        tighter = now * min(1.0 / 3.0, max(ratio, 0.01))
-        run.stopping.reopen(max(tighter, LEAST_TOLERANCE))
-        return ""
+        ratio = max(0.7 / shortfall, 0.01) if known else 0.1
+        run.stopping.reopen(max(now * min(1.0 / 3.0, ratio), LEAST_TOLERANCE))
+        return False
 
-    def conclude(self, t: int, run: Run) -> Certificate | None:
+    def conclude(self, run: Run) -> Certificate | None:
         """Return the certificate of the end of a run; None without subgradients."""
         centre = self._mean(run)
         known = self.certificate is not None and np.array_equal(centre, self.centre)

@@ -169,7 +169,7 @@ def collect(
     run, work = local.run, local.run.work
     topology = run.topology
     phases = len(PHASES)
-    stated = conclude(run, iterations, reason, factory.rule.tolerance, why)
+    stated = conclude(run, reason, factory.rule.tolerance, why)
     size = stated.layout.size
     ending = find(local, factory, init, iterations, reason == "converged")
     earlier = np.zeros_like(run.seconds)

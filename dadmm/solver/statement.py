@@ -28,13 +28,12 @@ class Statement(NamedTuple):
     certificate: Certificate | None
 
 
-def conclude(run: Run, iterations: int, reason: str, tolerance: float, why: str) -> Any:
+def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
     """Return the statement about a run that has ended.
 
     Parameters
     ----------
     run : Run
-    iterations : int
     reason : str
         Why the run ended.
     tolerance : float
@@ -44,7 +43,7 @@ def conclude(run: Run, iterations: int, reason: str, tolerance: float, why: str)
     review = run.review
     problems: Any = run.local.problems
     if isinstance(review, MetricReview):
-        certificate = review.conclude(iterations, run)
+        certificate = review.conclude(run)
         solution = review.points(review.centre[None])[0]
         layout, metric = review.layout, "full"
         if review.no_minimum:
