@@ -77,8 +77,7 @@ class LogisticRegression(LinearProblem):
     def _prepare(self, rows: Matrix, held: Matrix) -> None:
         self._rows, self._held = rows, held  # (m, n, p) and (m, r, p)
         self._penalty = penalty = held.mT @ held  # (m, p, p)
-        with np.errstate(over="ignore"):  # `solve` refuses such rows
-            self._squares = np.vecdot(rows, rows)[:, None, :]  # (m, 1, n)
+        self._squares = np.vecdot(rows, rows)[:, None, :]  # (m, 1, n)
         self._lengths = np.sqrt(self._squares)
         self._least = EPS**2 * self._squares.sum(axis=2) + TINY  # (m, 1)
         self._penalty_trace = penalty.trace(axis1=1, axis2=2)[:, None]  # (m, 1)

@@ -141,6 +141,7 @@ def test_a_node_sends_a_triangle_up_and_the_root_a_map_down():
     assert (tree.sent[~up, 1] == 8 + 16 + 8 * 5 * (2 * 5 + 6)).all()
 
 
+@pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("unit", [1e-310, 1e-300, 1e-160, 1e160, 1e300])
 @pytest.mark.parametrize("kind", [LeastSquares, Lasso, UNPENALISED])
 def test_a_column_that_overflows_or_underflows_is_refused(kind, unit):
