@@ -42,7 +42,7 @@ class Residuals(NamedTuple):
     lag: Vector  # root mean square distance from the neighbours' copies of it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a run; the same on every rank.
 
@@ -126,7 +126,13 @@ class Result:
     lost: tuple[int, ...] = ()
     component_root: int | None = None
     comm: Any = None
-    duals: Mapping[int, Vector] = field(default_factory=dict, repr=False)
+    duals: Mapping[int, Vector] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Result of {self.topology.n_nodes} nodes: {self.status} after "
+            f"{self.iterations} iterations, objective {self.objective:.6g}>"
+        )
 
     @property
     def converged(self) -> bool:

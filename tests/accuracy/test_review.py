@@ -22,6 +22,7 @@ def test_a_default_run_is_certified_in_any_units(kind, agreement):
     result = solve(table(kind, 6), RING, agreement=agreement)
 
     assert (result.status, result.metric, result.why) == ("certified", "full", "")
+    assert repr(result).startswith("<Result of 6 nodes: certified after ")
     assert result.converged
     assert result.iterations < 150
 
