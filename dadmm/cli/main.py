@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, NoReturn
 
 from dadmm.admm.loop import Callback
@@ -28,7 +28,7 @@ from dadmm.core.layout import Matrix
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.textfiles import Names
 from dadmm.exchange import identity
-from dadmm.exchange.launch_link import connect_to_launcher
+from dadmm.exchange.launch_link import connect_to_launcher, wait_until_read
 from dadmm.exchange.world import Checks, collectively, connect, host
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
@@ -36,6 +36,7 @@ from dadmm.solver.result import Result
 from dadmm.solver.solve import solve
 
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
+TIME_TO_REPORT = 2.0  # seconds in which one rank reports that others failed
 GATHERS = (
     "compare_centralised: rank 0 gathers each node's number of rows, column means and "
     "scatter factor; if a node has no more rows than columns, these are as informative "
@@ -85,6 +86,9 @@ def _end_all_ranks(world: World, error: Exception) -> NoReturn:
                 "results were written; use --resume, or start a new run if there is "
                 "no checkpoint"
             )
+            wait_until_read(sys.stderr)
+        else:
+            sleep(TIME_TO_REPORT)  # mpiexec kills all ranks when this one ends
         os._exit(FAILED)  # the other ranks notice; an Abort may wait for failed ranks
     world.abort(error)  # ends all ranks, so that none waits for this one
     os._exit(FAILED)  # MPICH's Abort may return
