@@ -123,8 +123,12 @@ class TreeReduction:
         """
         found: dict[int, Any] = {}  # by child: the value between it and its parent
         whole = None
+
+        def pair(mine: Any, child: int, other: Any) -> Any:
+            return merge(mine, other)
+
         for i in reversed(self._hosted):
-            value = self._merge_subtree(i, values[i], merge, found)
+            value = self._merge_subtree(i, values[i], pair, found)
             if not i:
                 whole = value if finish is None else _as_array(finish(value))
         for i in self._hosted:
@@ -150,7 +154,7 @@ class TreeReduction:
             return total + more
 
         for i in reversed(self._hosted):
-            total = self._merge_subtree(i, values[i], add, found, True)
+            total = self._merge_subtree(i, values[i], add, found)
             if i:
                 sums[self._up[i]] = total
         self._finish()
@@ -160,17 +164,17 @@ class TreeReduction:
         self,
         i: int,
         value: Any,
-        merge: Callable[..., Any],
+        merge: Callable[[Any, int, Any], Any],
         found: dict[int, Any],
-        with_child: bool = False,
     ) -> Any:
-        """Return the merged value of a node's subtree, and send it to the parent."""
+        """Return the merged value of a node's subtree, and send it to the parent.
+
+        ``merge`` takes a value, a child, and the value of the child's subtree.
+        """
         value = _as_array(value)
         for j in self._children[i]:
             more = self._receive(found, j, self._hosts[j])
-            value = _as_array(
-                merge(value, j, more) if with_child else merge(value, more)
-            )
+            value = _as_array(merge(value, j, more))
         if i:
             found[i] = self._send(value, i, self._up[i], self._hosts[self._parents[i]])
         return value

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Checkpoints, ConfigError, Topology, penalty
+from dadmm.admm.loop import iterate
 from dadmm.problems import LeastSquares, LogisticRegression
 from tests.support.problems import quadratics
 from tests.support.processes import mpiexec, program
@@ -169,3 +170,19 @@ def test_a_subclass_with_another_step_has_no_metric():
     assert result.why == (
         "the class Own overrides prox, expect or objectives, but not within"
     )
+
+
+def test_a_state_from_before_a_change_brings_its_coordinates():
+    """As after a failure, when nodes return to an earlier iteration."""
+    seen = []
+
+    def watch(t, run):
+        seen.append((t, run, int(run.state.coordinates["changes"]), run.snapshot()))
+
+    result = solve(table("logistic", 6), RING, callbacks=[watch])
+    t, run, before, state = seen[2]
+    assert (before, seen[-1][2] > 0) == (0, True)
+    run.restore(state)
+
+    assert iterate(run, 1000, start=t) == (result.iterations, "converged")
+    assert_array_equal(run.theta, result.theta)

@@ -8,10 +8,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from launch.base.run_folder import read_ranks
+from launch.mpi.job import report_end
 from tests.support.processes import (
     PROGRAMS,
     Job,
@@ -293,3 +295,15 @@ def test_a_successful_run_is_not_explained(tmp_path):
 
     assert (ended.code, ended.err) == (0, "")
     assert "after 5 iterations" in ended.out
+
+
+def test_a_rank_that_raised_an_error_decides_the_exit_code(capfd):
+    """MPICH's mpiexec may return the code of a rank that it killed."""
+    seen = SimpleNamespace(
+        first=3, out_of_memory=False, at_line_start=True, has_seen=lambda rank: True,
+        tail="dadmm: rank 3 failed:\nTraceback (most recent call last):\nOSError: x\n",
+    )  # fmt: skip
+
+    assert report_end(137, "resume", seen, None, False) == 1
+    seen.tail = "killed\n"
+    assert report_end(137, "resume", seen, None, False) == 137
