@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.errors import TopologyError
 from dadmm.core.layout import Matrix
 from dadmm.exchange import fault_tolerance
 from dadmm.exchange.collectives import collect, count, wait_sleeping
@@ -73,11 +72,6 @@ class MPIExchange:
     ) -> None:
         if survives:
             fault_tolerance.check_fault_tolerance()
-        if topology.n_nodes != comm.size:
-            raise TopologyError(
-                f"the graph has {topology.n_nodes} nodes but MPI started {comm.size} "
-                f"processes; run mpiexec -n {topology.n_nodes}"
-            )
         self._comm, request = comm.Idup()
         wait_sleeping(request)
         self._made_of = size, wait, survives

@@ -305,6 +305,11 @@ def _hosted(
     if comm is not None:
         if not isinstance(problems, Problem):
             raise ProblemError("with comm, pass the one problem of this rank")
+        if topology.n_nodes != comm.size:
+            raise TopologyError(
+                f"the graph has {topology.n_nodes} nodes but MPI started {comm.size} "
+                f"processes; run mpiexec -n {topology.n_nodes}"
+            )
         return {comm.rank: problems}
     if isinstance(problems, Problem) or not np.iterable(problems):
         raise ProblemError(

@@ -41,9 +41,15 @@ def check_mistakes_are_told_on_every_rank() -> None:
     width = 7 if COMM.rank == 2 else 6
     samples = np.random.default_rng(0).standard_normal((9, width))
     wider = dadmm.problems.PPCA(samples, 2)
+    line = dadmm.problems.LeastSquares(samples[:, :3], samples[:, 3])  # has set-up sums
     for kind, words, call in (
         (dadmm.ProblemError, "the one problem of this rank", (PROBLEMS, RING)),
         (dadmm.TopologyError, "has 5 nodes but MPI started 4", (OWN, Topology.ring(5))),
+        (
+            dadmm.TopologyError,
+            "has 3 nodes but MPI started 4",
+            (line, Topology.ring(3)),
+        ),
         (dadmm.ProblemError, "rank 2 has parameters Layout.of(W=(7, ", (wider, RING)),
     ):
         said = None
