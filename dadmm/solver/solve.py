@@ -13,12 +13,11 @@ import numpy as np
 from dadmm import penalty
 from dadmm.accuracy.review import MetricReview
 from dadmm.admm.build import RunFactory, row_order
-from dadmm.admm.local import as_numbers
 from dadmm.admm.loop import Callback
-from dadmm.core.checks import MOST_SEED, check_choice, check_integer, shown
+from dadmm.core.checks import check_choice, shown
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
 from dadmm.core.interfaces import Exchange, Problem, World
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Matrix
 from dadmm.core.threads import one_blas_thread
 from dadmm.exchange import InProcessExchange, identity
 from dadmm.exchange.sending import Sending, check_drop
@@ -44,6 +43,7 @@ from dadmm.solver.options import (
     refuse_old,
 )
 from dadmm.solver.result import Result, collect
+from dadmm.solver.starts import draw, of_result
 
 # fields and arguments that may change when a run is resumed
 MAY_CHANGE = {
@@ -173,9 +173,11 @@ def solve(
     with one_blas_thread(), np.errstate(all="ignore"):
         duals = None
         if warm_start is None:
-            starts = _starts(hosted, topology.n_nodes, layout.size, init, seed)
+            starts = draw(hosted, topology.n_nodes, layout.size, init, seed)
         else:
-            starts, duals = _warm(warm_start, hosted, topology.n_nodes, layout, init)
+            starts, duals = of_result(
+                warm_start, hosted, topology.n_nodes, layout, init
+            )
         rule, review, sent = stop.criteria, None, None
         if not why:
             saved = None if checkpoints is None else checkpoints.coordinates
@@ -337,67 +339,6 @@ def _hosted(
                 f"and node {i} has {problem.layout}"
             )
     return dict(enumerate(problems))
-
-
-def _starts(
-    hosted: dict[int, Problem],
-    n_nodes: int,
-    size: int,
-    init: str | Matrix,
-    seed: int,
-) -> dict[int, Vector]:
-    """Return the starting parameters of the hosted nodes."""
-    if not isinstance(init, str):
-        try:
-            given = np.array(init, dtype=np.float64)
-        except (TypeError, ValueError, OverflowError):
-            allowed = ", ".join(INITS)
-            raise ProblemError(
-                f"init must be one of {allowed}, or numbers of shape ({n_nodes}, "
-                f"{size}), got {shown(init)}"
-            ) from None
-        if given.shape != (n_nodes, size):
-            raise ProblemError(
-                f"init must have shape ({n_nodes}, {size}), got {given.shape}"
-            )
-        if not np.isfinite(given).all():
-            node = int(np.argwhere(~np.isfinite(given))[0, 0])
-            raise ProblemError(f"init must be finite, but that of node {node} is not")
-        return {i: given[i] for i in hosted}
-    check_integer("seed", seed, 0, MOST_SEED)
-    # one stream for all nodes, or one per node: the same with and without MPI
-    key = {i: [seed, 0] if init == "shared" else [seed, 1, i] for i in hosted}
-    drawn = {i: hosted[i].init(np.random.default_rng(key[i])) for i in hosted}
-    return {i: as_numbers(drawn[i], (size,), "init") for i in hosted}
-
-
-def _warm(
-    result: Result,
-    hosted: dict[int, Problem],
-    n_nodes: int,
-    layout: Layout,
-    init: str | Matrix,
-) -> tuple[dict[int, Vector], dict[int, Vector]]:
-    """Return the parameters and duals of the hosted nodes at the end of a run."""
-    if not isinstance(result, Result):
-        raise ConfigError(
-            f"warm_start must be a result of dadmm.solve, got {shown(result)}"
-        )
-    if not isinstance(init, str) or init != "shared":
-        raise ConfigError("give init or warm_start, not both")
-    if result.layout != layout or result.topology.n_nodes != n_nodes or result.lost:
-        raise ConfigError(
-            f"warm_start has {result.topology.n_nodes} nodes with {result.layout}, and "
-            f"this run has {n_nodes} nodes with {layout}; start without warm_start, or "
-            "pass init"
-        )
-    if not hosted.keys() <= result.duals.keys():
-        raise ConfigError(
-            "warm_start needs a result of the same processes: this one has no "
-            "multipliers of some nodes here"
-        )
-    starts = {i: result.of(i) for i in hosted}
-    return starts, {i: result.duals[i] for i in hosted}
 
 
 def _exchange(topology: Topology, hosted: dict[int, Problem], ranks: Ranks) -> Exchange:
