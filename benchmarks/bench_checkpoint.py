@@ -54,8 +54,8 @@ def main() -> None:
     )
     built = setup.build_graph(world, config)
     graph, _ = setup.share_graph(world, config, built)
-    samples = setup.shards(world, config, graph.n_nodes, Checks(world)).samples
-    problem = setup.problems(config, samples, graph.n_nodes)[world.rank]
+    data = setup.shards(world, config, graph, Checks(world))
+    problem = setup.problems(config, data, graph.n_nodes)[world.rank]
     folder = Path(world.share(tempfile.mkdtemp() if world.rank == 0 else ""))
 
     def run(checkpoints: Checkpoints | None) -> float:

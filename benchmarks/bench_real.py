@@ -1,6 +1,6 @@
 """Does a default run on anybody's table give the pooled solution, and is it truthful?
 
-    python -m benchmarks.bench_real [--quick | --fresh] [--csv FILE [--report]]
+    python -m benchmarks.bench_real [--ppca] [--quick | --fresh] [--csv FILE [--report]]
         [--beside FILE] [--only table=iris,units=far]
 
 A seeded sample of public tables x problems x graphs x units x orders of the rows; one
@@ -35,6 +35,13 @@ The settings follow from all rows, x_k and y with mean 0:
 Each node has its share of the rows, as they are shuffled or sorted by y, and an n-th of
 the penalty. Classes are the values of y if there are two, else y above its median.
 
+With --ppca, the problems are PPCA of X with 1 to 5 components (ppca-1 to ppca-5). Then
+a case is near if, at every node, the largest angle between its subspace and that of the
+pooled solution is at most 1 degree, and W W' is within 1e-2 of the pooled one, relative
+to its Frobenius norm. It is false if the run says that it converged and is not near.
+The columns fit_error and entry_error have the angle in degrees and the error of W W'.
+Cases in which rounding decides the pooled subspace are left out.
+
 With --csv, rows are added one by one, and cases in the file are not run again;
 --report runs none. --beside shows the same cases of another file, such as
 results/real-0.1.0.csv. The five words of a case are also its seed, so --only runs it
@@ -62,6 +69,7 @@ from benchmarks.shared.experiment import read_rows
 from benchmarks.shared.real_report import CASE, CLAIMS, print_report
 from dadmm.data.shard import bounds
 
+PPCA = tuple(f"ppca-{m}" for m in range(1, 6))
 PROBLEMS = ("least_squares", "ridge", "lasso", "elastic_net", "logistic", "huber")
 GRAPHS = {
     "ring-6": dadmm.Topology.ring(6), "ring-20": dadmm.Topology.ring(20),
@@ -85,17 +93,26 @@ class Case(NamedTuple):
     order: str
 
 
-def sample(names: Sequence[str], count: int) -> list[Case]:
+def sample(
+    names: Sequence[str], count: int, problems: Sequence[str] = PROBLEMS
+) -> list[Case]:
     """Return a seeded sample of the cases of some tables; every node has a row."""
     rng, found = np.random.default_rng(16), []
-    rest = (PROBLEMS, GRAPHS, tables.UNITS, ORDERS)
+    rest = (problems, GRAPHS, tables.UNITS, ORDERS)
     left = {name: list(product([name], *rest)) for name in sorted(names)}
     while len(found) < count:  # one case of each table in turn
         for name in left:
             case = Case(*left[name].pop(rng.integers(len(left[name]))))
-            if len(tables.load(name)[0]) >= GRAPHS[case.graph].n_nodes:
+            n, d = tables.load(name)[0].shape
+            fits = case.problem not in PPCA or components(case) < min(n, d)
+            if fits and n >= GRAPHS[case.graph].n_nodes:
                 found.append(case)
     return found[:count]
+
+
+def components(case: Case) -> int:
+    """Return the number of components of a case of PPCA."""
+    return int(case.problem.removeprefix("ppca-"))
 
 
 def data_of(case: Case) -> tuple[np.ndarray, np.ndarray]:
@@ -211,6 +228,31 @@ def false_statements(
     return "+".join(found), gap, true
 
 
+def pooled_ppca(X: np.ndarray, M: int) -> Any:
+    """Return the pooled solution of PPCA."""
+    lengths = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)
+    rounding = np.finfo(float).eps * max(X.shape) * max(lengths[0], np.abs(X).max())
+    if len(lengths) <= M or lengths[M - 1] - lengths[M] < rounding / CLOSE:
+        raise pooled.NoReference("rounding decides the subspace")
+    if np.linalg.norm(lengths[M:]) < rounding / CLOSE:
+        raise pooled.NoReference("there is no noise")
+    return dadmm.problems.metrics.ppca_reference(X, M)
+
+
+def judge_ppca(result: Any, best: Any) -> Row:
+    """Return what is judged of a result of PPCA."""
+    W = result.layout.views(result.theta).W
+    angle = float(dadmm.problems.metrics.subspace_angle(W, best.W).max())
+    want = best.W @ best.W.T
+    off = np.linalg.norm(W @ W.mT - want, axis=(1, 2)).max() / np.linalg.norm(want)
+    near = angle <= 1.0 and off <= CLOSE
+    return {
+        "near": int(near), "right": int(near and result.converged),
+        "false": "answer" * (result.converged and not near),
+        "fit_error": angle, "entry_error": float(off),
+    }  # fmt: skip
+
+
 def status_of(result: Any) -> str:
     """Return the status; version 0.1.0 only knows whether it converged."""
     said = "converged" if result.converged else "not converged"
@@ -226,12 +268,19 @@ def measure(case: Case, commit: str) -> Row:
         "commit": commit, **case._asdict(), "role": tables.role(case.table),
         "rows": len(X), "columns": d,
     }  # fmt: skip
+    is_ppca = case.problem in PPCA
     try:
-        model, best = pooled_solution(case.problem, X, y)
+        if is_ppca:
+            best: Any = pooled_ppca(X, components(case))
+        else:
+            model, best = pooled_solution(case.problem, X, y)
     except pooled.NoReference as error:
         return row | {"status": "no reference", "reason": str(error)}
     cuts = [slice(*bounds(len(X), n, i)) for i in range(n)]
-    local = [local_problem(case.problem, model, X[cut], y[cut], n) for cut in cuts]
+    if is_ppca:
+        local = [dadmm.problems.PPCA(X[cut], components(case)) for cut in cuts]
+    else:
+        local = [local_problem(case.problem, model, X[cut], y[cut], n) for cut in cuts]
     start = perf_counter()
     try:
         result = dadmm.solve(local, graph)
@@ -239,6 +288,15 @@ def measure(case: Case, commit: str) -> Row:
         said = f"{type(error).__name__}: {error}"[:100]
         return row | {"status": "error", "reason": said, "near": 0, "right": 0}
     seconds = perf_counter() - start
+    row |= {
+        "status": status_of(result), "reason": result.reason,
+        "iterations": result.iterations, "loop_bytes": result.traffic.bytes,
+        "tree_bytes": int(result.traffic.tree_bytes.sum()),
+        "seconds": round(seconds, 3),
+    }  # fmt: skip
+    if is_ppca:
+        once = 16 * (n - 1) * (d * (d + 3) // 2 + 1)  # covariance, mean and number
+        return row | judge_ppca(result, best) | {"once_bytes": once}
     errors = errors_of(X, best, result.theta)
     near = errors.near()
     false, gap, true = false_statements(
@@ -246,15 +304,12 @@ def measure(case: Case, commit: str) -> Row:
     )
     once = (d + 1) * (d + 4) // 2  # X'X and X'y, with the column of ones
     return row | {
-        "status": status_of(result), "reason": result.reason, "near": int(near),
+        "near": int(near),
         "right": int(near and result.converged), "false": false,
         "fit_error": errors.fit, "entry_error": errors.entry,
         "determined": int(best.determined.sum()), "gap": gap, "true_gap": true,
-        "optimum": float(best.objective), "iterations": result.iterations,
-        "loop_bytes": result.traffic.bytes,
-        "tree_bytes": int(result.traffic.tree_bytes.sum()),
+        "optimum": float(best.objective),
         "once_bytes": 16 * (n - 1) * once if model.loss == "square" else "",
-        "seconds": round(seconds, 3),
     }  # fmt: skip
 
 
@@ -300,6 +355,7 @@ def commit_of(folder: str) -> str:
 def main() -> None:
     """Run the cases that are not in the file yet, and print the report."""
     parser = parser_of(__doc__)
+    parser.add_argument("--ppca", action="store_true", help="PPCA, 1 to 5 components")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK_CASES} cases")
     parser.add_argument("--fresh", action="store_true", help="the fresh tables only")
     parser.add_argument("--only", type=chosen, default={}, help="table=...,units=...")
@@ -308,7 +364,8 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="run nothing")
     given = parser.parse_args()
     names = tables.FRESH if given.fresh else (*tables.SEEN, *tables.OPEN)
-    cases = sample(names, FRESH_CASES if given.fresh else CASES)
+    problems = PPCA if given.ppca else PROBLEMS
+    cases = sample(names, FRESH_CASES if given.fresh else CASES, problems)
     cases = cases[: QUICK_CASES if given.quick else None]
     wanted = [c for c in cases if given.only.items() <= c._asdict().items()]
     rows = _rows(given.csv)

@@ -1,6 +1,6 @@
 """How far do lost tracks move the structure? On the Caltech Turntable.
 
-    python -m benchmarks.missing_tracks --data DIR [--scheme NAME]
+    python -m benchmarks.missing_tracks --data DIR [--scheme NAME] [--init NAME]
 
 DIR holds 001.mat to 005.mat, five cameras each, on a ring. Of their tracks 5, 10 or
 30 % are removed: at random, x and y of a point in a frame together, or as blocks, for
@@ -46,7 +46,9 @@ def angle(result: dadmm.Result, best: np.ndarray) -> float:
     return float(metrics.subspace_angle(W - W.mean(axis=1, keepdims=True), best).max())
 
 
-def cells(tracks: np.ndarray, gappy: np.ndarray, scheme: str) -> list[str]:
+def cells(
+    tracks: np.ndarray, gappy: np.ndarray, scheme: str, init: str | None
+) -> list[str]:
     """Return how a ring of cameras does on tracks with gaps."""
     centred = tracks - tracks.mean(axis=1, keepdims=True)
     best = metrics.ppca_reference(centred, 3, zero_mean=True)
@@ -54,10 +56,12 @@ def cells(tracks: np.ndarray, gappy: np.ndarray, scheme: str) -> list[str]:
     cameras = [StructureFromMotion(rows) for rows in shards]
     ring, one = dadmm.Topology.ring(CAMERAS), dadmm.Topology.chain(1)
     stop = dadmm.Stopping(max_iter=5000)
-    result = dadmm.solve(cameras, ring, scheme=scheme, stopping=stop, record=False)
+    result = dadmm.solve(
+        cameras, ring, scheme=scheme, init=init, stopping=stop, record=False
+    )
     stop = dadmm.Stopping(tolerance=0, max_iter=1000)
     central = dadmm.solve(
-        [StructureFromMotion(gappy)], one, stopping=stop, record=False
+        [StructureFromMotion(gappy)], one, init="shared", stopping=stop, record=False
     )
     errors = [np.empty(0)]
     for i, full in enumerate(split_frames(tracks, CAMERAS)):
@@ -72,14 +76,14 @@ def cells(tracks: np.ndarray, gappy: np.ndarray, scheme: str) -> list[str]:
     return [*(f"{number:.2f}" for number in numbers), ended]
 
 
-def rows(folder: Path, scheme: str) -> Iterator[list[str]]:
+def rows(folder: Path, scheme: str, init: str | None) -> Iterator[list[str]]:
     for name in OBJECTS:
         tracks = datasets.load_tracks(folder / f"{name}.mat")
         for loss in LOSSES:
             ways = {"random": remove_entries(tracks, loss, 0, together=2)}
             ways |= {"blocks": hide(tracks, loss)} if loss else {}
             for way, gappy in ways.items():
-                found = cells(tracks, gappy, scheme)
+                found = cells(tracks, gappy, scheme, init)
                 yield [name, f"{loss:.0%}", way if loss else "", *found]
 
 
@@ -87,9 +91,10 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, help="folder of 001.mat to 005.mat")
     parser.add_argument("--scheme", default="auto")
+    parser.add_argument("--init", help="default: that of the scheme")
     chosen = parser.parse_args()
     check(chosen.data, list(OBJECTS), "dataset/caltech")
-    print_markdown(HEAD, rows(chosen.data, chosen.scheme))
+    print_markdown(HEAD, rows(chosen.data, chosen.scheme, chosen.init))
 
 
 if __name__ == "__main__":

@@ -16,14 +16,19 @@ from dadmm.core.errors import (
 from dadmm.core.layout import Layout
 from dadmm.core.version import __version__
 from dadmm.data import datasets, shard
+from dadmm.data.encoding import Encoding
+from dadmm.data.files import read_frame as read_table
+from dadmm.data.frame import Frame
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
+from dadmm.models.model import Model, load_model
 from dadmm.problems import metrics
 from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.solver.options import Ranks, Record, Stopping
 from dadmm.solver.result import Result
 from dadmm.solver.solve import solve
+from dadmm.tables import encode
 
 if TYPE_CHECKING:
     from dadmm import testing
@@ -34,7 +39,10 @@ __all__ = [
     "Checkpoints",
     "ConfigError",
     "DadmmError",
+    "Encoding",
+    "Frame",
     "Layout",
+    "Model",
     "OutputError",
     "ProblemError",
     "Ranks",
@@ -49,9 +57,12 @@ __all__ = [
     "TopologyError",
     "__version__",
     "datasets",
+    "encode",
+    "load_model",
     "metrics",
     "penalty",
     "problems",
+    "read_table",
     "shard",
     "solve",
     "testing",

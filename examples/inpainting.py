@@ -71,7 +71,7 @@ def run(seed: int = 0) -> dict:
     strips = np.vsplit(broken, NODES)
     samples = [patches(strip) for strip in strips]
     problems = [PPCA(rows, COMPONENTS) for rows in samples]
-    stopping = dadmm.Stopping(max_iter=100)  # enough for a picture
+    stopping = dadmm.Stopping(max_iter=30)  # enough for a picture
     result = dadmm.solve(problems, Topology.chain(NODES), stopping=stopping)
     repaired = np.vstack(
         [

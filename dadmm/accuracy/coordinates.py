@@ -94,16 +94,16 @@ def merged(
 ) -> Coordinates:
     """Return the coordinates of all nodes, from the problems of this process."""
     given = [
-        np.append(_pack(_first_rows(p, start)), _facts(p))
+        np.append(pack_factor(_first_rows(p, start)), _facts(p))
         for p, start in zip(problems, starts, strict=True)
     ]
 
     def merge(mine: Vector, other: Vector) -> Vector:
         facts = np.minimum(mine[-FACTS:], other[-FACTS:])
-        return np.append(_merge(mine[:-FACTS], other[:-FACTS]), facts)
+        return np.append(merge_factors(mine[:-FACTS], other[:-FACTS]), facts)
 
     def finish(whole: Vector) -> Matrix:
-        factor = _unpack(whole[:-FACTS])
+        factor = unpack_factor(whole[:-FACTS])
         return _encoded(_coordinates(factor, n_nodes, whole[-FACTS:]))
 
     found = _decoded(total(given, merge, finish))
@@ -148,7 +148,11 @@ def pooled(
     total: Total, rows: Sequence[Matrix], finish: Callable[[Matrix], Any]
 ) -> Any:
     """Return ``finish`` of the factor (p, p) of the rows of all nodes."""
-    return total([_pack(own) for own in rows], _merge, lambda v: finish(_unpack(v)))
+    return total(
+        [pack_factor(own) for own in rows],
+        merge_factors,
+        lambda v: finish(unpack_factor(v)),
+    )
 
 
 def spectrum(
@@ -267,7 +271,7 @@ def _decoded(array: Matrix) -> Coordinates:
     )
 
 
-def _pack(rows: Matrix) -> Vector:
+def pack_factor(rows: Matrix) -> Vector:
     """Return the upper triangle of the factor of rows (r, p), p (p + 1) / 2 numbers."""
     p = rows.shape[1]
     factor = np.zeros((p, p))
@@ -276,12 +280,12 @@ def _pack(rows: Matrix) -> Vector:
     return np.asarray(factor[np.triu_indices(p)])
 
 
-def _unpack(packed: Vector) -> Matrix:
+def unpack_factor(packed: Vector) -> Matrix:
     p = (math.isqrt(8 * len(packed) + 1) - 1) // 2
     factor = np.zeros((p, p))
     factor[np.triu_indices(p)] = packed
     return factor
 
 
-def _merge(mine: Vector, other: Vector) -> Vector:
-    return _pack(np.vstack([_unpack(mine), _unpack(other)]))
+def merge_factors(mine: Vector, other: Vector) -> Vector:
+    return pack_factor(np.vstack([unpack_factor(mine), unpack_factor(other)]))

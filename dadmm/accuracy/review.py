@@ -18,6 +18,7 @@ from dadmm.accuracy.coordinates import Coordinates, spectrum
 from dadmm.admm.loop import Run
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.linalg import by_row
 
 LOOSE = 0.1  # tolerance at which coordinates are checked first
 FAR = 4.0  # eigenvalues of the Hessian beyond this, or below its inverse
@@ -74,6 +75,10 @@ class MetricReview:
         """Return sums of multipliers in z."""
         return {i: own @ self.coordinates.map for i, own in duals.items()}
 
+    def gradients(self, rows: Matrix) -> Matrix:
+        """Return rows of gradients (n, k) in the coordinates of the user, (n, p)."""
+        return by_row(rows, self.coordinates.inverse)
+
     def points(self, theta: Matrix) -> Matrix:
         """Return rows of z (n, k) in the coordinates of the user, (n, p)."""
         first = next(iter(self.problems.values()))
@@ -106,6 +111,7 @@ class MetricReview:
 
     def holds_at_start(self, run: Run) -> bool:
         """Return whether the certificate holds before the first iteration."""
+        run.solve_locally()
         centre = self._mean(run)
         found = self._has_no_minimum(run, centre)
         self.no_minimum = ""
@@ -147,10 +153,13 @@ class MetricReview:
         self._best = min(self._best, shortfall)
         near = self.certificate.nominal_radius <= self.certificate.limit
         known = bool(np.isfinite(shortfall))
-        if self._without >= PATIENCE and (near or known):
-            return True
-        if now <= LEAST_TOLERANCE or not self._is_exact:
-            return True
+        # where the curvature does not settle there may be no minimum: go on to max_iter
+        doubtful = self.coordinates.margins and self.changes == MOST_CHANGES
+        if known or not doubtful:
+            if self._without >= PATIENCE and (near or known):
+                return True
+            if now <= LEAST_TOLERANCE or not self._is_exact:
+                return True
         self._save(run)
         ratio = max(0.7 / shortfall, 0.01) if known else 0.1
         run.stopping.reopen(max(now * min(1.0 / 3.0, ratio), LEAST_TOLERANCE))
@@ -203,13 +212,14 @@ class MetricReview:
             least, largest = run.total(list(found), np.minimum).tolist()
             return least, -largest
 
+        what = getattr(own[0], "separated", "the classes")
         least, largest = margins(point)
         if least > SURE * largest:
-            self.no_minimum = "the classes can be separated"
+            self.no_minimum = f"{what} can be separated"
             return True
         if self.changes >= CHANGES_BEFORE:
             least, largest = margins(point - self._last)
             if largest > 0.0 and least > LIKELY * largest:
-                self.no_minimum = "the classes can most likely be separated"
+                self.no_minimum = f"{what} can most likely be separated"
                 return True
         return False

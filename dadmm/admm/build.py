@@ -18,7 +18,7 @@ from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Exchange, PenaltyScheme, Problem
-from dadmm.core.layout import Layout, Vector
+from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.exchange import codec
 from dadmm.exchange.gates import Censor, Drop, Gate, Scheduled, SendEvery, Sleep
 from dadmm.exchange.sending import Sending
@@ -59,6 +59,10 @@ class RunFactory:
     duals : dict of int to ndarray, optional
         ``2 sum_j lambda_ij`` at the start, by original number of the node. They sum to
         zero. By default all multipliers start at zero.
+    scales : dict of int to ndarray of shape (2, parts), optional
+        Those of a scaled rule, by original number of the node, see `Rule.met`.
+    curvature : dict of int to float, optional
+        Of each f_i, by original number of the node. By default it is measured.
     """
 
     problems: Mapping[int, Problem]
@@ -69,6 +73,8 @@ class RunFactory:
     agreement: str = "neighbours"
     review: Review | None = None
     duals: Mapping[int, Vector] | None = None
+    scales: Mapping[int, Matrix] | None = None
+    curvature: Mapping[int, float] | None = None
 
     def build(
         self,
@@ -129,7 +135,9 @@ class RunFactory:
         )
         local = Local(state, work, own, problems, incidence, probe)
         curvature = np.full(n, np.nan)
-        if scheme.needs_curvature:
+        if self.curvature is not None:
+            curvature = np.array([self.curvature[i] for i in own.tolist()])
+        elif scheme.needs_curvature:
             curvature = curvatures(problems, local.blocks, theta)
         state.penalty = scheme.init(incidence, curvature, topology.diameter_bound)
         make_edges = LossyEdges if self.sending.drop_probability else Edges
@@ -216,7 +224,10 @@ class RunFactory:
         exchange: Exchange,
     ) -> NeighbourStopping:
         cycle = self.sending.send_every * period
-        given = state, work, self.rule, names, incidence, layout, reach, cycle
+        scales = None
+        if self.scales is not None:
+            scales = np.stack([self.scales[i] for i in names.tolist()], axis=-1)
+        given = state, work, self.rule, names, incidence, layout, reach, cycle, scales
         if self.agreement == "global":
             return GlobalStopping(exchange, *given)
         return NeighbourStopping(*given)

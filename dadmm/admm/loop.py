@@ -81,13 +81,16 @@ class Review(Protocol):
         """Return a reason to stop after iteration ``t``, one of `REASONS`, or ""."""
 
     def holds_at_start(self, run: Run) -> bool:
-        """Return whether nothing is left to do after a first proximal step."""
+        """Return whether nothing is left to do at known multipliers."""
 
     def adopt(self, run: Run) -> None:
         """Use the coordinates of ``run.state.coordinates``, if there are any."""
 
     def points(self, theta: Matrix) -> Matrix:
         """Return theta (n, size) in the coordinates of the user."""
+
+    def gradients(self, rows: Matrix) -> Matrix:
+        """Return gradients (n, shared_size) in the coordinates of the user."""
 
 
 @dataclass
@@ -197,10 +200,13 @@ class Run:
         """Return whether a run that starts from known multipliers has nothing to do."""
         if self.review is None or self.duals is None:
             return False
+        return self.review.holds_at_start(self)
+
+    def solve_locally(self) -> None:
+        """Do the proximal steps of the first iteration, and send nothing."""
         self.edges.pull()
         self.local.solve()
         self.local.evaluate(0)
-        return self.review.holds_at_start(self)
 
     def verdict(self, t: int) -> str:
         """Return why the run stops after iteration ``t``, or "" if it does not."""

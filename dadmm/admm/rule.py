@@ -81,9 +81,10 @@ class Rule:
         For "optimality": per entry of theta and of the gradient, in their units. It
         matters if the optimum or the multipliers are zero.
     scaled : bool
-        For "optimality": whether the Hessian of the mean of all f_i is about the
-        identity. Then gradients have the unit of theta, both are compared with
-        |theta|, and there is no absolute tolerance.
+        For "optimality": whether differences and gradients have known scales, and there
+        is no absolute tolerance. The scales are given by node and part. Without them
+        the Hessian of the mean of all f_i is about the identity; then gradients have
+        the unit of theta, and both are compared with |theta|.
     """
 
     name: str = "optimality"
@@ -101,10 +102,12 @@ class Rule:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether both criteria are relative to |theta| alone."""
+        """Whether both criteria are relative to known scales, or to |theta| alone."""
         return self.scaled and self.name == "optimality"
 
-    def met(self, now: Measured, sizes: Vector) -> np.ndarray:
+    def met(
+        self, now: Measured, sizes: Vector, scales: np.ndarray | None = None
+    ) -> np.ndarray:
         """Return whether all criteria are met, by node (n,).
 
         Parameters
@@ -112,10 +115,12 @@ class Rule:
         now : Measured
         sizes : ndarray of shape (P, 1)
             Square roots of the numbers of entries of each part.
+        scales : ndarray of shape (2, P, n), optional
+            Those of differences and of gradients, by part and node.
         """
         tolerance = now.tolerance
         if self.is_scaled:
-            met = now.parts[3:] < self._limits(now, sizes)
+            met = now.parts[3:] < self._limits(now, sizes, scales)
             return np.asarray(met.all(axis=(0, 1)))
         limit = np.maximum(np.abs(now.objective), 1.0)
         limit *= tolerance
@@ -127,11 +132,13 @@ class Rule:
             holds &= now.primal < tolerance * np.maximum(theta, mean)
             holds &= now.dual < tolerance * np.maximum(2.0 * pull, 1.0)
             return holds
-        met = now.parts[3:] < self._limits(now, sizes)
+        met = now.parts[3:] < self._limits(now, sizes, scales)
         holds &= met.all(axis=(0, 1))
         return holds
 
-    def verdict(self, now: Measured, sizes: Vector) -> Verdict:
+    def verdict(
+        self, now: Measured, sizes: Vector, scales: np.ndarray | None = None
+    ) -> Verdict:
         """Return the criteria as multiples of their limits; `met` is the quick form."""
         tolerance = now.tolerance
         limit = tolerance * np.maximum(np.abs(now.objective), 1.0)
@@ -139,7 +146,7 @@ class Rule:
         if self.is_scaled:
             change = np.full_like(change, np.nan)
         if self.name == "optimality":
-            by_part = over(now.parts[3:], self._limits(now, sizes))
+            by_part = over(now.parts[3:], self._limits(now, sizes, scales))
             return Verdict(change, *by_part.max(axis=1), *by_part.argmax(axis=1))
         none, whole = np.full_like(change, np.nan), np.full(change.shape, -1)
         if self.name == "objective":
@@ -149,12 +156,18 @@ class Rule:
         dual = over(now.dual, tolerance * np.maximum(2.0 * pull, 1.0))
         return Verdict(change, primal, dual, whole, whole)
 
-    def _limits(self, now: Measured, sizes: Vector) -> np.ndarray:
+    def _limits(
+        self, now: Measured, sizes: Vector, scales: np.ndarray | None
+    ) -> np.ndarray:
         """Return the limits of "optimality", (2, P, ..., n).
 
         They are those of |difference| and of |stationarity|, by part of theta.
         """
         theta, mean, pull = now.parts[:3]
+        if self.is_scaled and scales is not None:
+            between = [1] * (theta.ndim - 2)  # iterations
+            by_node = scales.reshape(*scales.shape[:2], *between, scales.shape[2])
+            return np.asarray(now.tolerance * by_node + TINY)
         if self.is_scaled:
             # |theta| is at most this if all of f is explained; it matters if the
             # optimum is zero

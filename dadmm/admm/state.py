@@ -73,15 +73,19 @@ class State:
         return State(**chosen)
 
     def assign(self, other: State) -> None:
-        """Copy the values of a state of the same shape."""
+        """Copy the values of a state; raise ValueError if shapes or types differ."""
         for name, _, mine in self._fields():
             theirs = getattr(other, name)
             if isinstance(mine, dict):
+                for key, array in mine.items():
+                    _check_alike(f"{name}/{key}", array, theirs.get(key, array))
                 for key, array in theirs.items():
                     mine[key] = array.copy()
             elif name == "stopping":
+                _check_alike(name, np.empty((len(mine), *theirs.shape[1:2])), theirs)
                 self.stopping = theirs.copy()
             else:
+                _check_alike(name, mine, theirs)
                 mine[...] = theirs
 
     def _fields(self) -> Iterator[tuple[str, str, Any]]:
@@ -132,6 +136,15 @@ class State:
             else:
                 found[name] = np.concatenate(values)
         return cls(**found)
+
+
+def _check_alike(name: str, mine: np.ndarray, theirs: Any) -> None:
+    shape, dtype = np.shape(theirs), np.asarray(theirs).dtype
+    if shape != mine.shape or dtype.kind != mine.dtype.kind:
+        raise ValueError(
+            f"{name} has shape {shape} and type {dtype}, not {mine.shape} and "
+            f"{mine.dtype}"
+        )
 
 
 class Work:

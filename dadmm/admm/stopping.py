@@ -59,6 +59,8 @@ class NeighbourStopping:
         Iterations that a header needs to reach all nodes.
     cycle : int
         Number of iterations in which every edge is used at least once.
+    scales : ndarray of shape (2, P, n), optional
+        Those of a scaled rule, see `Rule.met`.
     """
 
     def __init__(
@@ -71,8 +73,10 @@ class NeighbourStopping:
         layout: Layout,
         reach: int,
         cycle: int = 1,
+        scales: np.ndarray | None = None,
     ) -> None:
         self.state, self.work, self.nodes = state, work, nodes
+        self._scales = scales
         work.tolerance[...] = rule.tolerance
         self.rule, self.incidence = rule, incidence
         self.reach, self.cycle = reach, cycle
@@ -96,7 +100,7 @@ class NeighbourStopping:
         """Update the stopping state of each node after an iteration."""
         state, work = self.state, self.work
         work.previous[...] = state.objective
-        holds = self.rule.met(self._now, self._sizes)
+        holds = self.rule.met(self._now, self._sizes, self._scales)
         self._t = turn.t
         all_hold = np.count_nonzero(holds) == len(holds)
         self.log.enter(turn.t, all_hold, self._worst)
@@ -194,7 +198,7 @@ class NeighbourStopping:
         now = self._now
         if t != self._t:
             now = Measured.of(self._last, len(self._sizes))
-        verdict = self.rule.verdict(now, self._sizes)
+        verdict = self.rule.verdict(now, self._sizes, self._scales)
         factors = np.array(verdict[:3])
         factors[np.isnan(factors)] = -np.inf
         row = int(np.lexsort((self.nodes, -factors.max(axis=0)))[0])
@@ -217,7 +221,8 @@ class NeighbourStopping:
 
     def verdict(self, numbers: np.ndarray) -> Verdict:
         """Return the verdict on numbers (..., K, n) of one or more iterations."""
-        return self.rule.verdict(Measured.of(numbers, len(self._sizes)), self._sizes)
+        now = Measured.of(numbers, len(self._sizes))
+        return self.rule.verdict(now, self._sizes, self._scales)
 
     def save(self) -> Vector:
         """Return the log as numbers, for a checkpoint."""

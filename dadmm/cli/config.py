@@ -21,6 +21,7 @@ from dadmm.problems import PROBLEMS, builder
 from dadmm.solver.options import Record, grouped
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
+TABLE = ("features", "weight", "categories", "standardise", "separator")
 UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked apart
 PER_RANK = settings.names("per_rank")  # settings in which ranks may differ
 
@@ -59,6 +60,7 @@ class RunConfig(Settings):
                 f"n_components must be 3 for sfm, got {self.n_components!r}"
             )
         self._integer("checkpoint_every", 0)
+        self._integer("max_categories", 2)
         for name in ("data_seed", "topology_seed", "seed"):
             self._integer(name, 0, MOST_SEED)
         for name in ("checkpoint_seconds", "noise_variance"):
@@ -79,6 +81,11 @@ class RunConfig(Settings):
                     "--metric full, or --no-summaries"
                 )
             self.metric = "none"
+        if self.init == "merged" and self.metric == "none":
+            raise ConfigError(
+                "init merged needs the summaries of all nodes; leave it out, or "
+                "--no-summaries and --metric none"
+            )
         _ = self.settings  # raises if they are not JSON
         if self.placement is None:  # a rank's file may exist only on its host
             own_files = "{rank}" in (self.data or "")
@@ -93,6 +100,7 @@ class RunConfig(Settings):
                 "missing_fraction is for the synthetic data of ppca and sfm; in data "
                 "of your own, NaN stands for a missing entry"
             )
+        self._check_table()
         if self.is_plugin:  # its class is not imported yet
             return
         if self.n_components is None:
@@ -113,9 +121,76 @@ class RunConfig(Settings):
                     f"{', '.join(suited)}"
                 )
 
+    def _check_table(self) -> None:
+        """Check the settings of tables, and set their defaults."""
+        if self.data is None or self.problem == "sfm":
+            for name in (*TABLE, "on_missing"):
+                if getattr(self, name) not in (None, False):
+                    raise ConfigError(
+                        f"{name} is for tables; leave it out, or give a table of your "
+                        "own with --data, for another problem than sfm"
+                    )
+            return
+        for name in ("features", "categories"):
+            if getattr(self, name) is not None and not self.columns(name):
+                raise ConfigError(f"{name} names no column; name one, or leave it out")
+        keeps = self.is_plugin or self.has_subspace
+        if self.on_missing is None:
+            self.on_missing = "keep" if keeps else "error"
+        if self.on_missing == "keep" and not keeps:
+            raise ConfigError(
+                f"on_missing keep does not go with {self.problem}, which needs all "
+                "entries; choose error, drop or mean"
+            )
+        if self.separator is not None and (
+            len(self.separator) != 1 or ord(self.separator) > 127
+        ):
+            raise ConfigError(
+                f"separator must be one ASCII character, got {shown(self.separator)}"
+            )
+        try:
+            "".encode(self.encoding)
+        except (LookupError, ValueError):
+            raise ConfigError(
+                f"unknown encoding {shown(self.encoding)}; use a name of Python such "
+                "as utf-8, latin-1 or cp1252"
+            ) from None
+
+    def columns(self, name: str) -> list[str] | None:
+        """Return the names in a setting, between which there are commas."""
+        text = getattr(self, name)
+        if text is None:
+            return None
+        import csv  # of few runs
+
+        words = next(csv.reader([text], skipinitialspace=True), [])
+        return [word.strip() for word in words if word.strip()]
+
     def records(self, n_nodes: int) -> bool:
         """Return whether history.csv has the rows of so many nodes."""
         return Record(self.record).records_nodes(n_nodes)
+
+    @property
+    def merges(self) -> bool:
+        """Whether the run starts from merged axes."""
+        default = self.has_subspace and self.scheme == "auto"
+        return self.init == "merged" or (
+            default and self.init is None and self.metric is None
+        )
+
+    @property
+    def bounds_angle(self) -> bool:
+        """Whether sums at the end bound an angle, if no entry is missing."""
+        return self.merges or self.in_units
+
+    @property
+    def in_units(self) -> bool:
+        """Whether the run is in the unit of all rows, if no entry is missing."""
+        drawn = self.init in ("shared", "independent")
+        return (
+            drawn and self.problem == "ppca" and self.scheme == "auto"
+            and self.metric is None
+        )  # fmt: skip
 
     @property
     def compares(self) -> bool:

@@ -21,12 +21,12 @@ from dadmm.admm.loop import Callback
 from dadmm.cli import run_directory, setup, targets
 from dadmm.cli.config import PER_RANK, CommandLine, RunConfig
 from dadmm.cli.progress import FailureMessages, ProgressLine, Signals
+from dadmm.cli.tables import Shards
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.errors import DadmmError
 from dadmm.core.interfaces import World
-from dadmm.core.layout import Matrix
 from dadmm.core.threads import one_blas_thread
-from dadmm.data.textfiles import Names
+from dadmm.data.files import Names
 from dadmm.exchange import identity
 from dadmm.exchange.launch_link import connect_to_launcher, wait_until_read
 from dadmm.exchange.world import Checks, collectively, connect, host
@@ -43,8 +43,8 @@ GATHERS = (
     "as its rows\n"
 )
 FEW_ROWS = (
-    "{} of {} nodes have no more rows than parameters; the summary that such a node "
-    "sends to its parent in a tree, in set-up and at checks, is as good as its rows "
+    "{} of {} nodes have no more rows than {}; the summary that such a node "
+    "sends to its parent in a tree, {}, is as good as its rows "
     "(docs/privacy.md); --no-summaries sends none\n"
 )
 
@@ -113,32 +113,41 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
     if given.dry_run:
         from dadmm.cli.privacy import leaving  # only a dry run needs it
 
-        print_out(given.config.to_toml() + leaving(given.config))
+        wanted = given.config
+        text = collectively(world, lambda: "" if world.rank else leaving(wanted))
+        print_out(given.config.to_toml() + text)
         return OK
     graph, schedule = setup.share_graph(world, config, built)
     hosts = setup.place(world, config, graph, hosts)  # from here on, rank i has node i
     checks = Checks(world)
-    data = setup.shards(world, config, graph.n_nodes, checks)
-    problems = checks.run(lambda: setup.problems(config, data.samples, graph.n_nodes))
+    data = setup.shards(world, config, graph, checks)
+    problems = checks.run(lambda: setup.problems(config, data, graph.n_nodes))
     features = checks.run(lambda: setup.features(config, data, problems))
     about = checks.run(lambda: targets.describe(list(problems.values())))
     of_user = config.data is not None and world.comm is not None
     few = checks.run(lambda: setup.few_rows(config, data.samples, problems))
     process = [world.number, host(), os.getpid()]
-    said = {"few": few} if few and of_user else {}
+    said: dict[str, Any] = {"few": few} if few and of_user else {}
+    if data is not None and data.gaps:
+        said["gaps"] = [[i, *counts] for i, counts in data.gaps.items()]
     everyone = checks.gather(about=about, process=process, **said)
+    gaps = [row for own in everyone for row in own.get("gaps", [])]
     n_few = sum(own.get("few", 0) for own in everyone)
     if n_few and not config.quiet:
-        print_out(FEW_ROWS.format(n_few, graph.n_nodes))
+        what, when = "parameters", "in set-up and at checks"
+        if config.bounds_angle:
+            what, when = "the principal axes that are merged", "at the end"
+            when = f"in set-up and {when}" if config.merges else when
+        print_out(FEW_ROWS.format(n_few, graph.n_nodes, what, when))
     if of_user and config.has_subspace and config.compares and not config.quiet:
         print_out(GATHERS)
-    samples, truth = data.samples, data.truth
+    truth = data.truth
     described = [own["about"] for own in everyone]
     own = list(problems.values())
     known = targets.gather(world, config, graph, own, truth, described)
     processes = [own["process"] for own in everyone]
     directory = run_directory.begin(
-        world, config, resume, graph, schedule, samples, known.observe, processes
+        world, config, resume, graph, schedule, data, known.observe, processes
     )
     try:
         result = solve_watched(
@@ -154,11 +163,12 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
                 world, config, result.topology, own, truth, described
             )
         write_results(
-            world, config, problems, samples, features, known, directory, result, hosts,
-            started,
+            world, config, problems, data, features, known, directory, result, hosts,
+            started, gaps,
         )  # fmt: skip
     finally:
-        directory.lock.release()
+        if directory.lock is not None:
+            directory.lock.release()
     return NOT_CONVERGED if config.strict and not result.converged else OK
 
 
@@ -166,18 +176,21 @@ def write_results(
     world: World,
     config: RunConfig,
     problems: dict[int, Any],
-    samples: dict[int, Matrix],
+    data: Shards,
     features: Names,
     known: targets.Targets,
     directory: run_directory.RunDirectory,
     result: Result,
     hosts: Sequence[str],
     started: float,
+    gaps: list[list[int]],  # node, rows dropped and rows filled, where there are any
 ) -> None:
     """Write the results, and print the report."""
-    from dadmm.cli import report, summary  # not needed before the end
+    from dadmm.cli import models, report, summary  # not needed before the end
 
+    samples = data.samples
     frames = summary.gather_motion(world, problems, result)
+    fit = models.describe(world, config, result, problems, data)
 
     def write_nodes() -> dict[str, Any]:
         directory.parts.close()
@@ -189,13 +202,16 @@ def write_results(
     elapsed, start = monotonic() - started, directory.checkpoints.start
     numbers = summary.build(
         world, config, result, known, list(samples.values()), hosts, elapsed, start,
-        features,
+        features, fit,
     )  # fmt: skip
-    calls, data = world.sent()
-    numbers |= {"outside_calls": calls, "outside_bytes": data}
+    calls, n_bytes = world.sent()
+    if gaps:
+        numbers["gaps"] = {"on_missing": config.on_missing, "nodes": sorted(gaps)}
+    numbers |= {"outside_calls": calls, "outside_bytes": n_bytes}
 
     def write_all() -> Path:
-        folder = run_directory.finish(world, directory, result, numbers, content)
+        model = None if fit.model is None else fit.model.to_json()
+        folder = run_directory.finish(world, directory, result, numbers, content, model)
         directory.checkpoints.close()  # last: results are written
         return folder
 

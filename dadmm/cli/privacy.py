@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 from dadmm import penalty
+from dadmm.cli import tables
 from dadmm.cli.config import RunConfig
 from dadmm.data import shard
+from dadmm.models.predictions import KINDS
+from dadmm.models.scores import BINS, has_standard_errors
 
 PARAMETERS = {"ppca": "W, mu and a", "sfm": "W (the structure), mu and a"}
 ADDED = {  # at checks, beside parameters, gradients and objectives
     "logistic": "margins",
+    "multinomial": "margins",
+    "poisson": "margins",
     "lasso": "weights of the l1 penalty",
     "elastic_net": "weights of the l1 penalty",
+}
+SCORES = {  # sums over the rows of a node, by what the model predicts
+    "regression": ", sums of squared errors, and mean and variance of y",
+    "counts": ", sums of deviances, and mean and variance of y",
+    "classification": ", sums of log losses, and numbers of right labels",
+    "subspace": ", and sums of squared distances from the subspace and from mu",
 }
 
 
 def leaving(config: RunConfig) -> str:
     """Return the data that leave a node with these settings, as TOML comments."""
     read, sfm, subspace = config.data, config.problem == "sfm", config.has_subspace
-    own = read is not None and shard.is_local(read)
+    own = (
+        read is not None and shard.is_local(read) and config.labels is None and not sfm
+    )
     if read is None:
         rows = "the data are synthetic: every rank generates all of them"
-    elif own and config.labels is None and not sfm:
+    elif own:
         rows = "rows: not sent, each rank reads its own"
     else:
         rows = "rows: rank 0 reads all of them, and sends each node its rows"
@@ -29,8 +42,15 @@ def leaving(config: RunConfig) -> str:
     penalties = "" if scheme.is_symmetric else ", and a penalty"
     history = "history.csv and edges.csv" if config.record_edges else "history.csv"
     table = read is not None and not sfm
+    moments = config.standardise or config.on_missing == "mean"
     auto = config.metric is None and config.scheme == "auto" and not subspace
     summed = auto or config.metric == "full"
+    merges = config.merges
+    in_units = config.in_units and not config.missing_fraction
+    bounds = config.bounds_angle and not config.missing_fraction
+    scored = config.metric != "none"
+    kind = KINDS.get(config.problem)
+    scores = SCORES.get(str(kind), "")
     sums = "parameters, gradients and objectives"
     if config.is_plugin:
         sums += " (and margins and weights of an l1 penalty, if the problem has them)"
@@ -38,11 +58,21 @@ def leaving(config: RunConfig) -> str:
         sums = f"parameters, gradients, objectives and {ADDED[config.problem]}"
     found = [
         (True, rows),
-        (table and own and "{rank}" in str(read),  # a .npy file alone has no names
-         "to all nodes: a hash of the column names; the names themselves only if the "
-         "hashes differ, which ends the run"),
+        (table and own,
+         "to a neighbour, in set-up: names of the columns that are used (their number "
+         "if the file has none), the categories of columns of text and the classes of "
+         "the target, merged with those of a part of the graph; from the root of a "
+         "tree to all nodes: those of all nodes"),
+        (table and own and moments,
+         "to a neighbour, in set-up: number of rows, and number, mean and sum of "
+         "squares about it of the entries of each column of X, pooled over a part of "
+         "the graph; those of a leaf of the tree are its own; from the root to all "
+         "nodes: those of all rows"),
         (table and not own,
-         "from rank 0 to all nodes: the column names, if the file has any"),
+         "from rank 0 to all nodes: names of the columns that are used, categories and "
+         "classes" + ", means and scales" * moments),
+        (table and config.on_missing in ("drop", "mean"),
+         "to all nodes: how many of its rows were dropped, and how many filled"),
         (True,
          "to all nodes: host name, process id, a hash of the settings, error messages, "
          "and number or names of parameters"),
@@ -64,11 +94,37 @@ def leaving(config: RunConfig) -> str:
         (summed,
          f"to a neighbour, at checks and at the end: {sums}, added up over a part of "
          "the graph"),
+        (merges,
+         "to all nodes, in set-up: whether its problem has a merged start"),
+        (merges,
+         "to a neighbour, in set-up: number of its rows, number and sum of the entries "
+         "of each column; the longest M + 10 (at most D) principal axes of its rows "
+         "about the mean of all rows; their lengths within all axes and outside; its "
+         "gradient at the start; all added up or merged over a part of the graph; "
+         "those of a leaf of the tree are its own, and as good as the rows if it has "
+         "no more rows than axes (--no-summaries sends none)"),
+        (merges,
+         "to a neighbour, in set-up, if entries are missing: in up to 60 rounds the "
+         "sum and the axes of its rows again, with missing entries completed"),
+        (merges,
+         "from the root of a tree to all nodes: number and mean of all rows, axes, W "
+         "and noise of the start, gradient of all"),
+        (in_units,
+         "to all nodes, in set-up: whether it has all entries; if all have, the next "
+         "line holds (not with --no-summaries)"),
+        (in_units,
+         "to a neighbour, in set-up: number and sum of its rows; their squares about "
+         "the mean of all rows; what its best M components leave of them; all added up "
+         "over a part of the graph, and the totals; those of a leaf of the tree are "
+         "its own"),
+        (merges or in_units,
+         "to a neighbour, at the end: whether all nodes of a part of the graph meet "
+         "the stopping rule"),
         # in the iterations
         (True, f"to each neighbour, before the first iteration: {what}, and a penalty"),
         (True,
          f"to each neighbour, in iterations: {what} ({config.payload}){penalties}"),
-        (sfm and config.sfm_start == "frame",
+        (sfm and config.sfm_start == "frame" and not merges,
          "to each neighbour, before the first iteration: the camera's first frame, "
          "from which W starts, moved by 0.1 (--sfm-start random sends none)"),
         (config.agreement == "global",
@@ -85,6 +141,29 @@ def leaving(config: RunConfig) -> str:
          if config.metric is None and not subspace else
          "to a neighbour, at the end: parameters and objectives, added up over a part "
          "of the graph"),
+        (bounds,
+         "to a neighbour, at the end, if no entry is missing: number, sum and sum of "
+         "squares of its rows; lengths within the subspace of the solution, and the "
+         "longest M + 10 (at most D) axes outside, shortened; all added up or merged "
+         "over a part of the graph; those of a leaf of the tree are its own, and as "
+         "good as the rows if it has no more rows than axes (not with --no-summaries)"),
+        (bounds,
+         "from the root of a tree to all nodes: the same sums of all rows, without the "
+         "axes"),
+        (scored,
+         "to rank 0, at the end: the number of its rows (--no-summaries sends none)"),
+        (scored,
+         f"to a neighbour, at the end: the number of its rows{scores}, added up over a "
+         "part of the graph; those of a leaf of the tree are its own (--no-summaries "
+         "sends none)"),
+        (scored and config.problem == "logistic",
+         "to a neighbour, at the end: the least and the largest score of its rows, and "
+         f"a histogram of {BINS} bins of the scores of each class, added up over a "
+         "part of the graph; that of a leaf of the tree is its own (--no-summaries "
+         "sends none)"),
+        (scored and summed and has_standard_errors(config.problem, config.alpha or 0.0),
+         "to a neighbour, at the end: a triangular factor of its rows again, for "
+         "standard errors; from the root of a tree to all nodes: these"),
         (True,
          "to a neighbour, at the end: the slowest progress of the stopping rule in a "
          "part of the graph"),
@@ -95,6 +174,9 @@ def leaving(config: RunConfig) -> str:
         (True,
          f"to the folder of the run: {history}, result.npz (all nodes' parameters), "
          "summary.json, config.toml, ranks.csv"),
+        (kind is not None,
+         "to the folder of the run: model.json, with the solution, and names, "
+         "categories, means and scales of the columns"),
         (config.checkpoint,
          "to the folder of the run, while it is not finished: checkpoints, with "
          "parameters, multipliers, what neighbours sent, and a check sum of the rows"),
@@ -102,5 +184,7 @@ def leaving(config: RunConfig) -> str:
          "to the folder of the run, if entries are missing: imputed-*.npz, with the "
          "node's rows, for the owner alone (mode 0600)"),
     ]  # fmt: skip
+    if table:
+        found += [(True, line) for line in tables.shared_names(config)]
     title = "# Data that leave a node with these settings (details in docs/privacy.md):"
     return "\n# - ".join([title, *(line for holds, line in found if holds)]) + "\n"

@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dadmm.cli.config import RunConfig
+from dadmm.core.checks import printable
 from dadmm.exchange.launch_link import rank_and_size
 
+LEAST_ANGLE = 1e-4  # degrees; a smaller bound is printed as this
+LITTLE = 0.1  # difference of two components that determines the subspace hardly
+WIDEST = 60  # characters of a name
 SHOWN, LARGEST = 12, 8  # print up to SHOWN coefficients, else the LARGEST
 ENDINGS = {
     "max_iter": "max_iter reached",
@@ -17,6 +21,15 @@ ENDINGS = {
     "no_minimum": "the objective has no minimum; stopped",
     "signal": "stopped by a signal",
     "output": "results could not be written",
+}
+SCORES = {
+    "r2": "R^2",
+    "rmse": "RMSE",
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "auc": "AUC",
+    "deviance_explained": "explained fraction of the deviance",
+    "explained_variance": "explained fraction of the variance",
 }
 
 
@@ -92,6 +105,40 @@ def _consensus(summary: dict[str, Any]) -> str:
     )
 
 
+def _start(config: RunConfig, summary: dict[str, Any]) -> list[str]:
+    """Return the lines about a start from merged axes."""
+    found = summary["start"]
+    if found["init"] != "merged":
+        return []
+    angle = found["angle_to_result_degrees"]
+    M = 3 if config.problem == "sfm" else config.n_components
+    lines = [f"it started from merged axes, {angle:.2g} degrees from the result"]
+    if found["rounds"]:
+        plural = "s" if found["rounds"] > 1 else ""
+        lines[0] += f"; {found['rounds']} round{plural} completed missing entries"
+    if found["gap"] < LITTLE:
+        lines.append(
+            f"components {M} and {M + 1} differ by {found['gap']:.1%} in variance, so "
+            "the data hardly determine the subspace"
+        )
+    return lines
+
+
+def _subspace(summary: dict[str, Any]) -> list[str]:
+    """Return the line about the angle to the principal axes of all rows."""
+    found = summary["subspace"]
+    if found is None:
+        return []
+    rows = "the remaining rows" if summary["lost_nodes"] else "all rows"
+    if found["why_not"]:
+        return [f"no bound on the angle to the subspace of {rows}: {found['why_not']}"]
+    angle = float(at_most(max(found["within_degrees"], LEAST_ANGLE)))
+    return [
+        f"every node's subspace is within {angle:.2g} degrees of the principal "
+        f"subspace of {rows}"
+    ]
+
+
 def _accuracy(summary: dict[str, Any]) -> list[str]:
     """Return the lines about the objective and the bound on its error."""
     objective, found = summary["objective"], summary["certificate"]
@@ -122,6 +169,48 @@ def _accuracy(summary: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _rows(summary: dict[str, Any]) -> list[str]:
+    """Return the line about the rows of the nodes."""
+    counts = [*summary.get("rows_by_node", {}).values()]
+    if not counts:
+        return []
+    shown = ", ".join(f"{n:,}" for n in counts)
+    if len(counts) > SHOWN:
+        shown = f"{min(counts):,} to {max(counts):,}"
+    if len(counts) > 1 and len(set(counts)) == 1:
+        return [f"{sum(counts):,} rows ({counts[0]:,} at each node)"]
+    return [f"{sum(counts):,} rows ({shown} by node)"]
+
+
+def _scores(summary: dict[str, Any]) -> list[str]:
+    """Return the line about the fit to the rows of all nodes."""
+    found = summary.get("scores", {})
+    shown = []
+    for key, name in SCORES.items():
+        if found.get(key) is not None:
+            error = found["auc_error"] if key == "auc" else 0.0
+            bound = f" +- {at_most(error)}" if error else ""
+            shown.append(f"{name} {found[key]:.4g}{bound}")
+    return [f"on these rows: {', '.join(shown)}"] if shown else []
+
+
+def _gaps(summary: dict[str, Any]) -> list[str]:
+    """Return the lines about rows that were dropped or filled."""
+    lines = []
+    for k, what in ((1, "dropped"), (2, "filled with the mean over all nodes")):
+        counts = {row[0]: row[k] for row in summary.get("gaps", {}).get("nodes", [])}
+        counts = {node: count for node, count in counts.items() if count}
+        if counts:
+            total, shown = sum(counts.values()), list(counts.items())[:SHOWN]
+            words = ", ".join(f"{count} of node {node}" for node, count in shown)
+            more = ", ..." if len(counts) > len(shown) else ""
+            lines.append(
+                f"{total} row{'s' * (total != 1)} with missing entries {what}: "
+                f"{words}{more}"
+            )
+    return lines
+
+
 def _coefficients(summary: dict[str, Any]) -> list[str]:
     """Return a line per coefficient; of many, only the largest and the intercept."""
     shown = summary.get("coefficients", {})
@@ -132,6 +221,9 @@ def _coefficients(summary: dict[str, Any]) -> list[str]:
     what = "mean over the nodes" if bounds is None else "+- the bound on the error"
     if bounds is None and summary["status"] == "certified":
         what += "; only the objective has a bound"
+    errors = summary.get("standard_errors", {})
+    if errors:
+        what += "; standard error"
     title = f"coefficients ({what}):"
     if total > SHOWN:
         nonzero = [name for name in shown if shown[name]] or list(shown)
@@ -140,9 +232,10 @@ def _coefficients(summary: dict[str, Any]) -> list[str]:
         shown = {name: shown[name] for name in names}
         title = f"the largest of {total} coefficients ({what}; all are in "
         title += "summary.json):"
-    wide, lines = max(map(len, shown)), []
-    for name, value in shown.items():
-        line = f"  {name:<{wide}}  "
+    words = [printable(name, WIDEST) for name in shown]
+    wide, lines = max(map(len, words)), []
+    for word, (name, value) in zip(words, shown.items(), strict=True):
+        line = f"  {word:<{wide}}  "
         if bounds is None:
             line += f"{value:.6g}"
         elif bounds[name] is None:
@@ -150,7 +243,27 @@ def _coefficients(summary: dict[str, Any]) -> list[str]:
         else:
             line += " +- ".join(with_bound(value, bounds[name]))
         lines.append(line)
-    return [title, *lines]
+    if errors:
+        wide = max(map(len, lines))
+        known = [errors[name] for name in shown]
+        lines = [
+            line if error is None else f"{line:<{wide}}  {error:.3g}"
+            for line, error in zip(lines, known, strict=True)
+        ]
+    return [title, *lines, *_comparison(summary)]
+
+
+def _comparison(summary: dict[str, Any]) -> list[str]:
+    """Return what coefficients of categories, or of classes, compare with."""
+    lines, positive = [], summary.get("positive_class")
+    if baseline := summary.get("baseline"):
+        words = [printable(f"{k}={word}", WIDEST) for k, word in baseline.items()]
+        more = f" and {len(words) - LARGEST} others" if len(words) > LARGEST else ""
+        lines.append(f"categories compare with {', '.join(words[:LARGEST])}{more}")
+    if isinstance(positive, str):
+        word = printable(positive, WIDEST)
+        lines.append(f"a positive coefficient raises the probability of {word}")
+    return lines
 
 
 def _resume_command(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
@@ -201,7 +314,9 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         lines.append(
             "not compared with the centralised solution (use --compare-centralised)"
         )
-    lines += _accuracy(summary) + _coefficients(summary)
+    lines += _subspace(summary) + _start(config, summary) + _accuracy(summary)
+    lines += _rows(summary) + _gaps(summary) + _scores(summary)
+    lines += _coefficients(summary)
     lines.append(f"results in {folder}")
     over = summary["converged"] or summary["reason"] == "no_minimum"
     if config.checkpoint and not over and not summary["lost_nodes"]:
@@ -209,4 +324,4 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         lines.append(f"resume with: {_resume_command(config, summary, folder)}{more}")
     if summary["advice"]:
         lines.append(summary["advice"])
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,18 +11,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.cli.config import RunConfig
+from dadmm.cli.tables import Shards
 from dadmm.core import files
-from dadmm.core.errors import CheckpointError, DadmmError
+from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.interfaces import World
-from dadmm.core.layout import Matrix
 from dadmm.exchange import identity
-from dadmm.exchange.world import collectively, from_rank_0
+from dadmm.exchange.world import collectively, from_rank_0, host
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.checkpoint import Checkpoints
 from dadmm.results import directory
 from dadmm.results.lock import RunLock
-from dadmm.results.manifest import Manifest, names_of_run
+from dadmm.results.manifest import PARTS, Manifest, names_of_run
 from dadmm.results.part_files import RowFiles
 from dadmm.results.rows import Observe
 from dadmm.results.writing import write_text, writing
@@ -34,7 +35,7 @@ class RunDirectory(NamedTuple):
     folder: Path
     checkpoints: Checkpoints
     parts: RowFiles
-    lock: RunLock
+    lock: RunLock | None  # None if this rank does not see the folder
 
 
 def begin(
@@ -43,7 +44,7 @@ def begin(
     resume: Path | None,
     graph: Topology,
     schedule: Schedule | None,
-    samples: dict[int, Matrix],
+    data: Shards,
     observe: Observe,
     processes: Sequence[tuple[int, str, int]],
 ) -> RunDirectory:
@@ -66,11 +67,16 @@ def begin(
         _check_unfinished(resume, config.max_iter)
         return str(resume)
 
-    def join() -> tuple[RowFiles, RunLock]:
+    def join() -> tuple[RowFiles, RunLock | None]:
         if world.rank == 0:
             places = processes if world.comm is not None else []
             directory.write_ranks_file(folder, places)
+        seen = (folder / PARTS).is_dir()
+        if not seen:
+            check_unseen(config, folder, graph.n_nodes)
         parts = _open_parts(world, config, folder, graph, observe, start)
+        if not seen:
+            return parts, None
         with writing(folder):  # other ranks may need the lock after rank 0 fails
             return parts, first[0] if first else RunLock(folder, first=False)
 
@@ -82,10 +88,13 @@ def begin(
             seconds=config.checkpoint_seconds,
             saves=config.checkpoint,
             resume=resume is not None,
-            identity=identity.identity(config.deciding(), graph, schedule),
-            data={i: identity.of_data([rows]) for i, rows in samples.items()},
+            identity=identity.identity(config.deciding(), graph, schedule)
+            | _columns(data),
+            data={i: _checksum(data, i) for i in data.samples},
         )
-        start = checkpoints.open(world, tuple(samples), graph.n_nodes, config.max_iter)
+        start = checkpoints.open(
+            world, tuple(data.samples), graph.n_nodes, config.max_iter
+        )
         if resume is not None:
             collectively(world, _reopen, world, config, folder, graph, start, observe)
         parts, lock = collectively(world, join)
@@ -95,6 +104,47 @@ def begin(
         raise
     checkpoints.sync = parts.sync
     return RunDirectory(folder, checkpoints, parts, lock)
+
+
+def _columns(data: Shards) -> dict[str, str]:
+    """Return a hash of what the nodes have agreed on about their columns."""
+    if data.encoding is None:
+        return {}
+    text = json.dumps(data.encoding.to_json())
+    return {"table": f"{identity.digest({'columns': text}):016x}"}
+
+
+def _checksum(data: Shards, node: int) -> str:
+    """Return a checksum of the rows of a node, and of their weights."""
+    rows = data.samples[node]
+    arrays = [rows] if isinstance(rows, np.ndarray) else [rows.data, rows.indices]
+    if not isinstance(rows, np.ndarray):
+        arrays.append(rows.indptr)
+    arrays += [data.weights[node]] if node in data.weights else []
+    return identity.of_data(arrays)
+
+
+def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:
+    """Raise if this rank, on a machine without the folder, would write files there.
+
+    Only the files of imputed samples are written, into a new folder of this machine.
+    """
+    needed = {
+        "--no-record": config.records(n_nodes),
+        "--no-record-edges": config.record_edges,
+        "--no-checkpoint": config.checkpoint,
+        "--on-failure abort": config.on_failure != "abort",
+    }
+    if remedy := " ".join(flag for flag, needs in needed.items() if needs):
+        raise OutputError(
+            f"{folder}, made by rank 0, is not there on {host()}; --out must lie on a "
+            f"file system that all ranks share, or use {remedy} (docs/sites.md)"
+        )
+    if folder.exists():
+        raise OutputError(
+            f"{folder} on {host()} is not that of this run; remove it there, or choose "
+            "another --out"
+        )
 
 
 def _create(world: World, config: RunConfig, n_nodes: int) -> tuple[Path, RunLock]:
@@ -195,8 +245,11 @@ def finish(
     result: Result,
     summary: dict[str, Any],
     arrays: dict[str, np.ndarray],
+    model: str | None,
 ) -> Path:
     """Write the results, on rank 0, and return their folder.
+
+    ``model`` is the text of model.json, if the problem has a model.
 
     A part of the graph that failures disconnected has its own folder.
     """
@@ -205,7 +258,7 @@ def finish(
         from dadmm.results import finish as finishing
 
         left = result.nodes.tolist() if result.lost else None
-        finishing.write_results(summary, arrays, parts, left)
+        finishing.write_results(summary, arrays, parts, left, model)
         if parts.home == run.folder:
             finishing.remove_rows(parts, result.lost)
         if result.converged or result.lost or result.reason == "no_minimum":

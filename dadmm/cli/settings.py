@@ -13,6 +13,7 @@ from typing import Any
 from dadmm import penalty
 from dadmm.admm.rule import RULES
 from dadmm.admm.stopping import AGREEMENTS
+from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.exchange import WAITS
 from dadmm.exchange.codec import PAYLOADS
 from dadmm.exchange.sending import Sending
@@ -31,7 +32,7 @@ DEFAULTS: dict[str, Any] = {
     for kind in (penalty.Scheme, Stopping, Sending, Ranks)
     for item in fields(kind)
 } | {
-    "scheme": "auto", "stopping": Stopping.rule, "init": "shared", "seed": 0,
+    "scheme": "auto", "stopping": Stopping.rule, "init": None, "seed": 0,
     "metric": None,
 }  # fmt: skip
 
@@ -71,6 +72,11 @@ def _is_random(run: Settings) -> bool:
     return run.data is None and run.problem != "sfm"
 
 
+def _has_table(run: Settings) -> bool:
+    """Return whether the data are a table in files; those of sfm are tracks."""
+    return run.data is not None and run.problem != "sfm"
+
+
 def _of_scheme(name: str) -> Callable[[Settings], bool]:
     return lambda run: name in penalty.SCHEMES[run.scheme].uses
 
@@ -93,15 +99,46 @@ class Settings:
     problem_settings: str | None = setting(
         PROBLEM, None, "arguments of the problem's class as JSON: '{\"name\": value}'")
     data: str | None = setting(  # a checkpoint compares the content
-        DATA, None, "samples: .npy, .npz, .csv, .mat, or one file per rank as "
-        "part-{rank}.npy; without it, synthetic data", common=True, resume=True)
+        DATA, None, "a table: .csv, .parquet, .npy, .npz, .mat, or one file per rank "
+        "as part-{rank}.csv; without it, synthetic data", common=True, resume=True)
+    features: str | None = setting(
+        DATA, None, "columns of X, by names or numbers with commas between (default: "
+        "all but target and weight)", applies=_has_table, common=True)
     target: str | None = setting(
         DATA, None, "column of the data that holds y, by number or name (default: the "
         "last), or its array in a .npz or .mat file (default: y, beside X)",
         argument="y", common=True)
+    weight: str | None = setting(
+        DATA, None, "column, or array, of sample weights (default: all rows weigh 1)",
+        argument="sample_weight", applies=_has_table)
+    categories: str | None = setting(
+        DATA, None, "columns of numbers that are categories, as in --features; columns "
+        "of text always are", applies=_has_table)
+    max_categories: int = setting(
+        DATA, 50, "most categories of a column, and most classes",
+        applies=_has_table)
+    on_missing: str | None = setting(
+        DATA, None, "missing entries: refuse them, drop their rows, fill in the mean "
+        "over all nodes, or keep them (default: error; ppca and problems of your own: "
+        "keep)", ON_MISSING, applies=_has_table)
+    unknown: str = setting(
+        DATA, "error", "categories that only occur in a prediction: refuse or ignore "
+        "them", UNKNOWN, applies=_has_table)
+    standardise: bool = setting(
+        DATA, False, "divide each column of X by its standard deviation over all "
+        "nodes, after subtracting its mean if there is an intercept; coefficients are "
+        "reported in the units of the table", applies=_has_table)
+    separator: str | None = setting(
+        DATA, None, "of .csv files (default: a tab, a semicolon or a comma, by the "
+        "first line)", applies=_has_table)
+    decimal: str = setting(
+        DATA, ".", "decimal mark of .csv files, a point or a comma",
+        (".", ","), applies=_has_table)
+    encoding: str = setting(
+        DATA, "utf-8", "encoding of .csv and .txt files", applies=_has_table)
     labels: str | None = setting(  # a checkpoint compares the rows of each node
-        DATA, None, "node of each sample: a file of integers, or the number of a "
-        "column", resume=True)
+        DATA, None, "node of each sample: a file of integers, or the name or number of "
+        "a column", resume=True)
     n_samples: int = setting(
         DATA, 500, "synthetic data: number of samples", applies=_is_random)
     dimension: int = setting(
@@ -121,7 +158,8 @@ class Settings:
         applies=_of_problem("zero_mean"))
     sfm_start: str = setting(
         PROBLEM, "frame",
-        "sfm: start from each camera's first frame, or from random parameters",
+        "sfm: start from each camera's first frame, or from random parameters, unless "
+        "it is from merged axes",
         STARTS, applies=_of_problem("start"))
     alpha: float | None = setting(
         PROBLEM, None,
@@ -196,9 +234,11 @@ class Settings:
         "one penalty per edge, or one per end of an edge (as the paper prints it)",
         COUPLINGS)
 
-    init: str = solver_setting(
-        "init", STOPPING,
-        "start all nodes from the same parameters, or each from its own", INITS)
+    init: str | None = solver_setting(
+        "init", STOPPING, "start all nodes from merged principal axes of all rows, "
+        "from the same random parameters, or each from its own (default: merged for "
+        "auto and ppca or sfm, else shared)",
+        INITS)
     seed: int = solver_setting("seed", STOPPING, "seed of the initial parameters")
     metric: str | None = solver_setting(
         "metric", STOPPING, "full: sums over the network choose coordinates for data "
@@ -207,7 +247,8 @@ class Settings:
         METRICS)
     summaries: bool = setting(
         STOPPING, True, "--no-summaries is the same as --metric none: no summary of a "
-        "node's rows is sent, and no error is bounded",
+        "node's rows is sent, no error is bounded, and ppca and sfm have init shared, "
+        "in the units of the data",
         applies=lambda run: False, decides=False)
     stopping: str = solver_setting(
         "stopping", STOPPING, "which quantities must be small to stop", RULES)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from dadmm.accuracy import merged
+from dadmm.cli import tables
 from dadmm.cli.config import RunConfig
+from dadmm.cli.tables import Shards, has_target
+from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, ShardError
 from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
-from dadmm.data import datasets, shard, tables
+from dadmm.data import datasets, shard
+from dadmm.data.encoding import Encoding
+from dadmm.data.files import Names
 from dadmm.data.patterns import remove_entries
-from dadmm.data.textfiles import Names
 from dadmm.exchange import identity
 from dadmm.exchange.world import Checks, collectively
 from dadmm.graphs import placement, topology
 from dadmm.graphs.schedule import Schedule
+from dadmm.models.predictions import check_score_names
 from dadmm.problems import builder
 from dadmm.solver.metric import why_none
 
@@ -113,101 +118,76 @@ def place(
     return [hosts[rank] for rank in np.argsort(nodes)]
 
 
-class Shards(NamedTuple):
-    """The data of the hosted nodes."""
-
-    samples: dict[int, Matrix]  # by node; y, if there is one, is the last column
-    truth: Matrix | None = None  # the true W where it is known
-    names: Names = None  # of the columns, the same on all ranks, where a file has any
-
-
-def shards(world: World, config: RunConfig, n_nodes: int, checks: Checks) -> Shards:
+def shards(
+    world: World, config: RunConfig, graph: topology.Topology, checks: Checks
+) -> Shards:
     """Return the data of the hosted nodes.
 
     If each rank reads or draws its own, that is a step of ``checks``.
     """
+    n_nodes = graph.n_nodes
     hosted = range(n_nodes) if world.comm is None else (world.rank,)
     if config.data is None:
-        return checks.run(lambda: Shards(*_synthetic(config, n_nodes, hosted)))
-    sfm = config.problem == "sfm"
-    if shard.is_local(config.data) and config.labels is None and not sfm:
-        own = checks.run(lambda: _read(config, n_nodes, hosted))
-        checks.compare(lambda: {"columns": json.dumps(own.names)})
-        return own
-    load = _load if world.rank == 0 else lambda config, n_nodes: ([], None)
-    blocks, names = collectively(world, load, config, n_nodes)
+        return checks.run(lambda: _synthetic(config, n_nodes, hosted))
+    if config.problem != "sfm":
+        return tables.load(world, config, graph, checks)
+    blocks = collectively(world, _load_tracks, config, n_nodes, world.rank)
     if world.comm is None:
-        return Shards(dict(enumerate(blocks)), names=names)
-    told = json.loads(world.share(json.dumps(names)))
-    names = None if told is None else tuple(told)
-    return Shards({world.rank: world.scatter(blocks or None)}, names=names)
+        return Shards(dict(enumerate(blocks)))
+    return Shards({world.rank: world.scatter(blocks or None)})
 
 
-def _read(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards:
-    """Return the rows of the hosted nodes, reading no others."""
-    source, supervised = str(config.data), has_target(config)
-    found = tables.read(source, config.target, n_nodes, hosted, supervised=supervised)
-    names = next(iter(found.values())).names
-    for i, table in found.items():
-        if table.names != names:
-            raise identity.other_columns(f"node {i} has", table.names, "node 0", names)
-    return Shards({i: table.rows for i, table in found.items()}, names=names)
-
-
-def _load(config: RunConfig, n_nodes: int) -> tuple[list[Matrix], Names]:
-    """Return the rows of all nodes, and the names of their columns."""
-    source, sfm = str(config.data), config.problem == "sfm"
-    if config.labels is not None and (sfm or "{rank}" in source):
+def _load_tracks(config: RunConfig, n_nodes: int, rank: int) -> list[Matrix]:
+    """Return the tracks of all cameras on rank 0, and none elsewhere."""
+    if rank:
+        return []
+    if config.labels is not None:
         raise ShardError("labels go neither with one file per rank nor with sfm")
-    if sfm:
-        return shard.split_frames(datasets.load_tracks(source), n_nodes), None
-    supervised = has_target(config)
-    rows, names, nodes = tables.load(
-        source, config.target, config.labels, supervised=supervised
-    )
-    return shard.split(rows, n_nodes, nodes), names
+    return shard.split_frames(datasets.load_tracks(str(config.data)), n_nodes)
 
 
-def has_target(config: RunConfig) -> bool:
-    """Return whether the problem has a target y."""
-    takes = builder.arguments(builder.find(config.problem)).takes("y")
-    if config.target is not None and not takes:
-        raise ConfigError(
-            f"target does not go with {config.problem}, whose constructor has no "
-            "argument y"
-        )
-    return takes
-
-
-def problems(
-    config: RunConfig, samples: dict[int, Matrix], n_nodes: int
-) -> dict[int, Any]:
+def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Any]:
     """Return the local problems of the hosted nodes."""
     flags, settings = config.problem_flags(n_nodes), config.settings
     if config.is_plugin:  # must accept all settings, and may accept any rows
         flags, settings = {}, flags | settings
     else:
         gaps = hasattr(builder.find(config.problem), "with_gaps")
-        for i, block in samples.items():
+        for i, block in data.samples.items():
             shard.check(block, i, gaps=gaps)
-    name, rows = config.problem, samples.items()
-    return {i: builder.build(name, x, flags, settings) for i, x in rows}
+    if data.encoding is not None and data.encoding.classes is not None:
+        count = len(data.encoding.classes)
+        if settings.get("n_classes", count) != count:
+            raise ConfigError(
+                f"n_classes is {shown(settings['n_classes'])}, but the target has "
+                f"{count} classes; leave it out of the settings"
+            )
+        flags = flags | {"n_classes": count}
+    return {
+        i: builder.build(config.problem, x, flags, settings, data.weights.get(i))
+        for i, x in data.samples.items()
+    }
 
 
 def few_rows(
-    config: RunConfig, samples: dict[int, Matrix], problems: dict[int, Any]
+    config: RunConfig, samples: dict[int, Any], problems: dict[int, Any]
 ) -> int:
-    """Return how many nodes have no more rows than parameters, and send a summary.
+    """Return how many nodes send a summary that is as good as their rows.
 
+    These have no more rows than parameters, or than principal axes that are merged.
     Raise if the run cannot have the metric that the settings ask for.
     """
     scheme = config.options()["scheme"]
     why = why_none(config.metric, scheme, problems.values())
     if why and config.metric == "full":
         raise ConfigError(f"the metric full is not possible: {why}")
+    if config.bounds_angle and all(map(merged.supports, problems.values())):
+        return sum(
+            samples[i].shape[0] <= merged.n_axes(own) for i, own in problems.items()
+        )
     if why:
         return 0
-    return sum(len(samples[i]) <= own.layout.size for i, own in problems.items())
+    return sum(samples[i].shape[0] <= own.layout.size for i, own in problems.items())
 
 
 def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names:
@@ -215,22 +195,22 @@ def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names
 
     If the file has no names, coefficients are named ``x0``, ``x1`` and so on.
     """
-    (rows, *_), (problem, *_) = data.samples.values(), problems.values()
-    supervised = has_target(config)
-    width = rows.shape[1] - supervised
-    names = None if data.names is None else data.names[:width]
-    if not supervised or problem.layout.shapes.get("coef") != (width,):
-        return names
-    if (
-        names is not None
-        and "intercept" in names
-        and "intercept" in problem.layout.shapes
-    ):
+    if data.encoding is None:
+        return None
+    names, shapes = (
+        data.encoding.feature_names,
+        next(iter(problems.values())).layout.shapes,
+    )
+    if config.problem == "ppca":
+        check_score_names(names, shapes["W"][1])
+    if not has_target(config) or shapes.get("coef", ())[-1:] != (len(names),):
+        return names if data.encoding.named else None
+    if "intercept" in names and "intercept" in shapes:
         raise ShardError(
             "a column is called 'intercept', which is also the name of the fitted "
             "intercept; rename the column, or use --no-fit-intercept"
         )
-    return names or tuple(f"x{k}" for k in range(width))
+    return names
 
 
 def _check_memory(n_samples: int, dimension: int, n_components: int) -> None:
@@ -245,11 +225,9 @@ def _check_memory(n_samples: int, dimension: int, n_components: int) -> None:
         )
 
 
-def _synthetic(
-    config: RunConfig, n_nodes: int, hosted: Sequence[int]
-) -> tuple[dict[int, Matrix], Matrix | None]:
+def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards:
     """Return synthetic rows for the problem, and the true W if there is one."""
-    seed, truth = config.data_seed, None
+    seed, truth, target, classes = config.data_seed, None, None, None
     size = config.n_samples, config.dimension
     noise, n_components = config.noise_variance, config.n_components or 5
     _check_memory(*size, n_components)
@@ -257,13 +235,20 @@ def _synthetic(
         tracks, W = datasets.turntable(seed=seed)
         tracks = remove_entries(tracks, config.missing_fraction, seed, together=2)
         blocks = shard.split_frames(tracks, n_nodes)
-        return {i: blocks[i] for i in hosted}, W - W.mean(axis=0)
+        return Shards({i: blocks[i] for i in hosted}, W - W.mean(axis=0))
     if has_target(config):
-        binary = config.problem == "logistic"
-        draw = datasets.classification if binary else datasets.regression
+        kinds = {
+            "logistic": datasets.classification,
+            "multinomial": datasets.classification,
+            "poisson": datasets.counts,
+        }
+        draw = kinds.get(config.problem, datasets.regression)
         rows = np.column_stack(draw(*size, noise, seed)[:2])
+        target, classes = "y", (0.0, 1.0) if builder.n_classes(config.problem) else None
     else:
         rows, truth = datasets.synthetic(*size, n_components, noise, seed)
         rows = remove_entries(rows, config.missing_fraction, seed)
     blocks = shard.split(rows, n_nodes)
-    return {i: blocks[i] for i in hosted}, truth
+    width = rows.shape[1] - (target is not None)
+    encoding = Encoding.plain(width, target, classes=classes)
+    return Shards({i: blocks[i] for i in hosted}, truth, encoding)

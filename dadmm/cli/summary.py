@@ -12,15 +12,17 @@ from typing import Any
 
 import numpy as np
 
+from dadmm.cli import models
 from dadmm.cli.config import RunConfig
+from dadmm.cli.models import Fit
 from dadmm.cli.targets import Targets
 from dadmm.core.interfaces import World
 from dadmm.core.layout import Layout, Matrix
 from dadmm.core.version import __version__
-from dadmm.data.textfiles import Names
+from dadmm.data.files import Names
 from dadmm.graphs import placement
 from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, metrics, motion
-from dadmm.results.writing import write_arrays
+from dadmm.results.writing import write_arrays, writing
 from dadmm.solver.advice import advise
 from dadmm.solver.result import Result, Seconds
 
@@ -32,11 +34,12 @@ def build(
     config: RunConfig,
     result: Result,
     targets: Targets,
-    samples: Sequence[Matrix],  # of the nodes of this process
+    samples: Sequence[Any],  # of the nodes of this process
     hosts: Sequence[str],  # of each rank
     elapsed: float,  # seconds since the start, or since the resume
     start: int,  # iteration after which the run was resumed, or 0
     features: Names,  # names of the columns of X
+    fit: Fit,
 ) -> dict[str, Any]:
     """Return the content of summary.json, on rank 0."""
     observed = _observed(world, result, targets, samples)
@@ -44,11 +47,12 @@ def build(
         return {}
     takes = builder.arguments(builder.find(config.problem))
     columns = samples[0][:, :-1] if takes.takes("y") else samples[0]
+    columns = columns if isinstance(columns, np.ndarray) else None  # sparse
     seeds = ("seed", "data_seed", "topology_seed", "drop_seed")
     n_nodes = result.topology.n_nodes
     homes = list(hosts) if world.comm is not None else [*hosts] * n_nodes
     far = placement.crosses_hosts(result.topology, homes)
-    consensus = _consensus(result, features)
+    consensus = _consensus(result, features, fit)
     return {
         "status": result.status,
         "converged": result.converged,
@@ -60,7 +64,9 @@ def build(
         "advice": advise(result, columns),
         "metric": result.metric,
         "objective": _known(result.objective),  # at the solution
-        "certificate": _certificate(result, features),
+        "certificate": _certificate(result, features, fit),
+        "start": _start(result),
+        "subspace": _subspace(result),
         "consensus": consensus,
         "resumed_after": start,  # 0 for a run that was not resumed
         "n_nodes": n_nodes,
@@ -86,7 +92,8 @@ def build(
             **_metrics(result, targets),
             **observed,
         },
-        **_coefficients(result, features),
+        **_coefficients(result, features, fit),
+        **_scores(result, fit),
         "seeds": {name: getattr(config, name) for name in seeds},
         "versions": _versions(),
         "mpi_library": world.library,
@@ -117,8 +124,11 @@ def _names(layout: Layout, features: Names) -> list[str]:
     return found
 
 
-def _coefficients(result: Result, features: Names) -> dict[str, dict[str, float]]:
-    """Return the coefficients of a linear problem by name."""
+def _coefficients(result: Result, features: Names, fit: Fit) -> dict[str, Any]:
+    """Return the coefficients of a linear problem by name, in the table's units."""
+    if fit.linear is not None:
+        found = models.coefficients(fit.linear)
+        return {"coefficients": found, **models.comparison(fit.linear)}
     shapes = result.layout.shapes
     if features is None or shapes.get("coef") != (len(features),):
         return {}
@@ -127,21 +137,32 @@ def _coefficients(result: Result, features: Names) -> dict[str, dict[str, float]
     return {"coefficients": {name: value for name, value in named if name in wanted}}
 
 
-def _certificate(result: Result, features: Names) -> dict[str, Any] | None:
+def _scores(result: Result, fit: Fit) -> dict[str, Any]:
+    """Return scores, standard errors, and the number of rows of each node."""
+    if fit.scores is None:
+        return {}
+    nodes = map(str, result.nodes.tolist())
+    return {
+        "scores": fit.scores.values,
+        "standard_errors": dict(fit.standard_errors),
+        "rows_by_node": dict(zip(nodes, fit.n_rows, strict=True)),
+    }
+
+
+def _certificate(result: Result, features: Names, fit: Fit) -> dict[str, Any] | None:
     """Return the bounds on the error of the solution; None without any."""
     found = result.certificate
     if found is None:
         return None
+    if fit.linear is not None:
+        bounds = models.bounds(fit.linear, result)
+    else:
+        values = map(_known, found.coefficients.tolist())
+        bounds = dict(zip(_names(result.layout, features), values, strict=True))
     entries: dict[str, Any] = {
         "gap": _known(found.gap),
         "radius": _known(found.radius),
-        "coefficients": dict(
-            zip(
-                _names(result.layout, features),
-                map(_known, found.coefficients.tolist()),
-                strict=True,
-            )
-        ),
+        "coefficients": bounds,
         "open_directions": found.open_directions,
         "assumed": list(found.assumed),
     }
@@ -152,7 +173,28 @@ def _certificate(result: Result, features: Names) -> dict[str, Any] | None:
     return entries
 
 
-def _consensus(result: Result, features: Names) -> dict[str, Any]:
+def _start(result: Result) -> dict[str, Any]:
+    """Return how a run started, and how far from its result if that is known."""
+    found: dict[str, Any] = {"init": result.ending.init}
+    if result.start is not None:
+        found |= {
+            "angle_to_result_degrees": result.start.angle,
+            "gap": result.start.gap,
+            "strictness": result.start.strictness,
+            "rounds": result.start.rounds,
+        }
+    return found
+
+
+def _subspace(result: Result) -> dict[str, Any] | None:
+    """Return the bound on the angle to the principal axes of all rows, or None."""
+    found = result.subspace_bound
+    if found is None:
+        return None
+    return {"within_degrees": _known(found.angle), "why_not": found.why}
+
+
+def _consensus(result: Result, features: Names, fit: Fit) -> dict[str, Any]:
     """Return how far the nodes are from the solution, by what, and where.
 
     Coefficients of a linear problem are judged one by one: the largest distance of any
@@ -163,8 +205,10 @@ def _consensus(result: Result, features: Names) -> dict[str, Any]:
     layout, shared = result.layout, result.layout.shared_size
     apart = np.abs(result.theta - result.solution)[:, :shared]
     sizes = np.abs(result.theta[:, :shared])
-    if _coefficients(result, features):
+    if _coefficients(result, features, fit):
         names, scale = _names(layout, features), sizes.max(axis=0)
+        if fit.linear is not None:
+            names = models.entry_names(fit.linear)
         if result.status == "certified" and result.certificate is not None:
             bounds = result.certificate.coefficients
             scale = np.where(np.isfinite(bounds), np.maximum(scale, bounds), scale)
@@ -277,8 +321,11 @@ def write_imputed(
     """Write the imputed samples of each node to ``imputed-00000.npz`` and so on.
 
     A file has the filled ``samples``, the ``variances`` of the imputed entries, and the
-    ``latent`` means. Only the owner can read it.
+    ``latent`` means. Only the owner can read it. The folder is made if it is that of
+    another machine.
     """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     for i, problem in problems.items():
         if isinstance(problem, IncompletePPCA):
             filled, variances = problem.impute(result.of(i), samples[i])

@@ -10,6 +10,7 @@ from typing import Any, NoReturn, TextIO
 from dadmm.core.errors import ConfigError
 
 BAD_INPUT = 2  # exit code
+LONGEST = 1000  # characters of an error
 
 
 class Parser(argparse.ArgumentParser):
@@ -17,6 +18,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ConfigError(message)
+
+    def _get_values(self, action: argparse.Action, strings: list[str]) -> Any:
+        if action.option_strings and action.nargs is None and strings == ["--"]:
+            # argparse of some Python versions returns an empty list
+            raise argparse.ArgumentError(action, "expected one argument")
+        return super()._get_values(action, strings)
 
     def _print_message(self, message: str, file: Any = None) -> None:
         # argparse of some Python versions ends with a traceback at a closed pipe
@@ -39,6 +46,12 @@ def print_out(text: str = "", file: TextIO | None = None) -> None:
 
 
 def report_error(error: object) -> int:
-    """Print an error in one line, and return the exit code for bad input."""
-    print(f"dadmm: error: {error}", file=sys.stderr, flush=True)
+    """Print an error in one line, and return the exit code for bad input.
+
+    Control characters, which a damaged file or a name may have, are escaped.
+    """
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(error))
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    print(f"dadmm: error: {text}", file=sys.stderr, flush=True)
     return BAD_INPUT

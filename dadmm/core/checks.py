@@ -71,6 +71,17 @@ def as_float(value: Any) -> float:
         return math.inf if value > 0 else -math.inf
 
 
+def printable(text: str, most: int | None = None) -> str:
+    """Return a text in which characters that control a terminal are escaped.
+
+    It is cut to ``most`` characters.
+    """
+    text = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )
+    return text if most is None or len(text) <= most else f"{text[:most]}..."
+
+
 def shown(value: object, most: int = 60) -> str:
     """Return the repr of a value, cut to ``most`` characters, for an error."""
     try:

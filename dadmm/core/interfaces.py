@@ -45,13 +45,15 @@ class TransformableProblem(Problem, Protocol):
 
     Notes
     -----
-    These members are optional. ``margins(theta)``, the least and the largest margin of
-    the rows, shows that a sum of logistic losses has no minimum. A certificate needs
-    subgradients: either ``exact`` is True, which states that `prox` is exact to
-    rounding, or there is a method ``subgradient(theta, near)`` (size,), which returns a
-    subgradient at theta, that nearest to ``near`` if there are several. ``l1`` (size,)
-    are the weights of absolute values, and ``assumed`` is a str: what a certificate
-    assumes of the problem.
+    These members are optional. ``margins(theta)`` are the least and the largest margin
+    of the rows: if the least margin of all nodes is positive, the sum of all f_i falls
+    along ``theta`` for ever, so it has no minimum. ``separated`` is a str: what can be
+    separated then, "the classes" by default. A certificate needs subgradients: either
+    ``exact`` is True, which states that `prox` is exact to rounding, or there is a
+    method ``subgradient(theta, near)`` (size,), which returns a subgradient at theta,
+    that nearest to ``near`` if there are several. ``l1`` (size,) are the weights of
+    absolute values, and ``assumed`` is a str: what a certificate assumes of the
+    problem.
     """
 
     convex: bool
@@ -184,7 +186,7 @@ class Traffic(NamedTuple):
     edge_lost: np.ndarray  # (E,) payloads that were dropped on purpose
     collectives: int  # collective calls inside the loop (agreement = "global")
     collective_bytes: int  # payload that all nodes put into them
-    tree_messages: np.ndarray  # (E,) of sums over a tree, before and after the loop
+    tree_messages: np.ndarray  # (E,) of sums over a tree in this session
     tree_bytes: np.ndarray  # (E,)
 
     @property
@@ -323,12 +325,14 @@ class World(Protocol):
         graph: Any,
         values: Sequence[Any],
         merge: Callable[[Any, Any], Any] = ...,
+        finish: Callable[[Any], Any] | None = None,
     ) -> Any:
         """Return the values of all nodes merged, by default added, on every rank.
 
         They are merged along a spanning tree of the graph, a `Topology`, so the bits do
         not depend on the processes; see `dadmm.exchange.tree`. ``values`` are those of
-        the nodes of this process.
+        the nodes of this process. With ``finish``, every rank gets what it returns for
+        the merged values, which only rank 0 has.
         """
 
     def compare(self, facts: Mapping[str, str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from dadmm.core.layout import Matrix
@@ -21,3 +23,21 @@ def by_row(rows: Matrix, matrix: Matrix) -> Matrix:
     """
     columns = np.ascontiguousarray(matrix.T)
     return np.asarray(np.vecdot(rows[..., None, :], columns))
+
+
+def subspace_angle(A: Matrix, B: Matrix) -> Any:
+    """Return the largest principal angle between column spaces, in degrees.
+
+    A is (..., D, M) and B is (D, M). The result is a float, or an array of shape (...).
+    The sine is computed from the component of one basis outside the other, so that
+    small angles are accurate (Knyazev and Argentati, 2002).
+    """
+    A, B = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
+    inside = B.T @ A
+    outside = A - B @ inside
+    # squared singular values of both, from M by M matrices
+    squares = np.stack([outside.mT @ outside, inside.mT @ inside])
+    squares = np.maximum(np.linalg.eigvalsh(squares), 0.0)
+    sine, cosine = np.sqrt(squares[0, ..., -1]), np.sqrt(squares[1, ..., 0])
+    angle = np.degrees(np.arctan2(sine, cosine))
+    return float(angle) if A.ndim == 2 else angle

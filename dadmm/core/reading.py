@@ -48,12 +48,17 @@ def unreadable(path: str | Path, error: BaseException) -> ConfigError:
     return ConfigError(f"cannot read {path}: {reason or type(error).__name__}")
 
 
-def parse(path: str | Path, parser: Callable[[str], Any], language: str) -> Any:
-    """Return the parsed contents of a small text file, such as TOML or JSON."""
+def parse(
+    path: str | Path,
+    parser: Callable[[str], Any],
+    language: str,
+    most: int = MOST_TEXT,
+) -> Any:
+    """Return the parsed contents of a text file of at most ``most`` bytes."""
     try:
         size = check_regular(path).st_size
-        if size > MOST_TEXT:
-            reason = f"it has {size} bytes, and at most {MOST_TEXT} are allowed"
+        if size > most:
+            reason = f"it has {size} bytes, and at most {most} are allowed"
             raise OSError(errno.EFBIG, reason)
         return parser(Path(path).read_text("utf-8"))
     except OSError as error:

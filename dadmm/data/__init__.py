@@ -1,5 +1,5 @@
-"""Samples: random data sets, data files, and the division of rows among nodes.
+"""Samples: random data sets, tables in files, and the division of rows among nodes.
 
-It also groups samples with missing entries by which entries are observed. It may import
-`core` and, inside functions, scipy.
+It also turns tables into numbers, and groups samples with missing entries by which
+entries are observed. It may import `core` and, inside functions, scipy and pyarrow.
 """

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
-from dadmm.data.datasets import load_array, open_matrix
+from dadmm.data.files import count_rows, load_array, read_frame
+from dadmm.data.frame import Frame
 
+T = TypeVar("T")
 Integers = NDArray[np.int64]
 LARGEST = 1e70  # allowed entry: sums of fourth powers are finite
 
@@ -85,60 +88,67 @@ def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
     return [np.ascontiguousarray(tracks[2 * a : 2 * b]) for a, b in cuts]
 
 
-def resolve_labels(
-    samples: Matrix, labels: str | PathLike[str] | int
-) -> tuple[Matrix, NDArray[Any]]:
-    """Return the samples without labels, and the label of each.
+def split_table(
+    frame: Frame, n_nodes: int, labels: ArrayLike | None = None
+) -> list[Frame]:
+    """Return the rows of each node: even contiguous shares, or by label."""
+    numbers = np.arange(float(frame.n_rows))[:, None]
+    parts = split(numbers, n_nodes, labels)
+    return [frame.take(part[:, 0].astype(np.int64)) for part in parts]
+
+
+def resolve_labels(frame: Frame, labels: str) -> tuple[Frame, NDArray[Any]]:
+    """Return a table without labels, and the label of each row.
 
     Parameters
     ----------
-    samples : ndarray of shape (n_samples, dimension)
-    labels : int, str or path-like
-        The number of the column that holds the node numbers (also as a string;
-        negative numbers count from the end), or a file of node numbers. `by_label`
-        checks them.
+    frame : Frame
+    labels : str
+        The name or number of the column that holds the node numbers; negative numbers
+        count from the end. Or a file of node numbers. `by_label` checks them.
     """
-    column, width = _as_column(labels), samples.shape[1]
-    if column is None:
-        return samples, load_array(str(labels)).ravel()
-    if not -width <= column < width:
+    if labels not in frame.names and not _is_integer(labels):
+        return frame, load_array(labels).ravel()
+    try:
+        column = frame.find(labels, "labels")
+    except ShardError:
         raise ShardError(
-            f"there is no column {column} of labels; "
-            f"the data has columns 0..{width - 1}"
-        )
-    return np.delete(samples, column, axis=1), samples[:, column]
+            f"there is no column {labels} of labels; the data has columns "
+            f"0..{len(frame.names) - 1}"
+        ) from None
+    return frame.without(column), frame.column(column)
 
 
 def is_local(source: str | PathLike[str]) -> bool:
     """Return whether each process can read its own samples from this source.
 
-    True for .npy files and for one file per node. One process reads other files as a
-    whole and scatters the rows.
+    True for .npy and .parquet files, and for one file per node. One process reads other
+    files as a whole and scatters the rows.
     """
     file, _, _ = str(source).partition("::")
-    return "{rank}" in file or Path(file).suffix == ".npy"
+    return "{rank}" in file or Path(file).suffix in (".npy", ".parquet")
 
 
-def read(
-    source: str | PathLike[str], n_nodes: int, nodes: Iterable[int]
-) -> dict[int, Matrix]:
-    """Return the samples of some nodes, reading no others where `is_local` holds.
+def read_tables(
+    source: str, n_nodes: int, nodes: Iterable[int], **how: Any
+) -> dict[int, Frame]:
+    """Return the tables of some nodes, from a source for which `is_local` holds.
 
     Parameters
     ----------
-    source : path-like
-        A data file, divided evenly; or one file per node, such as
-        ``part-{rank}.npy``. The caller compares their numbers of columns, and calls
-        `check` on the samples of each node.
+    source : str
+        A file, divided evenly; or one file per node, such as ``part-{rank}.csv``.
     n_nodes : int
     nodes : iterable of int
+    how : dict
+        Further arguments of `dadmm.data.files.read_frame`.
     """
-    if "{rank}" in str(source):
-        return {i: _read_part(str(source), i) for i in nodes}
-    matrix = open_matrix(source)
-    _check_enough(len(matrix), n_nodes)
-    cuts = {i: slice(*bounds(len(matrix), n_nodes, i)) for i in nodes}
-    return {i: _copy(matrix[cut]) for i, cut in cuts.items()}
+    if "{rank}" not in source:
+        n_rows = count_rows(source) or 0
+        _check_enough(n_rows, n_nodes)
+        cuts = {i: slice(*bounds(n_rows, n_nodes, i)) for i in nodes}
+        return {i: read_frame(source, rows=cut, **how) for i, cut in cuts.items()}
+    return {i: _of_node(i, read_frame, source, **how) for i in nodes}
 
 
 def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
@@ -146,6 +156,8 @@ def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
 
     With ``gaps``, NaN is allowed for missing entries, if not all are missing.
     """
+    if hasattr(samples, "toarray"):  # the problem checks sparse entries
+        return
     if samples.ndim != 2 or samples.size == 0:
         raise ShardError(
             f"node {node}: samples have shape {samples.shape}; "
@@ -174,11 +186,15 @@ def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
         )
 
 
-def _read_part(pattern: str, node: int) -> Matrix:
+def _of_node(node: int, read: Callable[..., T], pattern: str, **how: Any) -> T:
+    """Return what ``read`` finds in the file of a node; an error names the node."""
+    file = pattern.replace("{rank}", str(node))
     try:
-        return _copy(open_matrix(pattern.replace("{rank}", str(node))))
+        return read(file, **how)
     except ShardError as error:
-        raise ShardError(f"node {node}: {error}") from None
+        gone = not os.path.exists(file.partition("::")[0])
+        more = " and the number of nodes" if gone else ""
+        raise ShardError(f"node {node}: {error}{more}") from None
 
 
 def _copy(rows: NDArray[Any]) -> Matrix:
@@ -194,9 +210,9 @@ def _check_enough(n_samples: int, n_nodes: int) -> None:
         )
 
 
-def _as_column(labels: str | PathLike[str] | int) -> int | None:
-    """Return the number of a column, or None for the path of a file."""
+def _is_integer(text: str) -> bool:
     try:
-        return int(labels)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return None
+        int(text)
+    except ValueError:
+        return False
+    return True

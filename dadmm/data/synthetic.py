@@ -105,3 +105,23 @@ def classification(
     """
     X, y, coef = regression(n_samples, dimension, noise_variance, seed)
     return X, (y > 0.0).astype(np.float64), coef
+
+
+def counts(
+    n_samples: int = 500,
+    dimension: int = 20,
+    noise_variance: float = 0.2,
+    seed: int = 0,
+) -> tuple[Matrix, Vector, Vector]:
+    """Draw rows, and counts whose logarithm is about a linear function of them.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, dimension)
+    y : ndarray of shape (n_samples,)
+    coef : ndarray of shape (dimension,)
+        Of the linear function: those of `regression` over the root of the dimension.
+    """
+    X, y, coef = regression(n_samples, dimension, noise_variance, seed)
+    scale = np.sqrt(dimension)
+    return X, np.floor(np.exp(1.0 + y / scale)), coef / scale

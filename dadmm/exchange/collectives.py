@@ -52,6 +52,14 @@ def compare(comm: MPI.Comm, facts: identity.Facts) -> None:
         raise error
 
 
+def all_hold(comm: MPI.Comm, holds: bool) -> bool:
+    """Return whether something holds on all ranks."""
+    mine = np.array([holds], dtype=np.uint8)
+    least = np.empty_like(mine)
+    wait_sleeping(comm.Iallreduce(mine, least, op=MPI.MIN), mine)
+    return bool(least[0])
+
+
 def texts(comm: MPI.Comm, text: str) -> list[str]:
     """Return the texts of all ranks, in order, on every rank.
 

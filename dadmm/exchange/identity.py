@@ -5,11 +5,9 @@ Facts are texts by name: versions and settings as they are, and hashes of long v
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from itertools import zip_longest
 from numbers import Integral, Real
 from typing import Any
 
@@ -20,7 +18,6 @@ from dadmm.core.errors import (
     ConfigError,
     DadmmError,
     ProblemError,
-    ShardError,
     TopologyError,
 )
 from dadmm.graphs.schedule import Schedule
@@ -140,10 +137,6 @@ def disagreement(everyone: Sequence[Facts]) -> DadmmError | None:
             f"{who} parameters {theirs} but rank 0 {mine}; give every rank data of the "
             "same shape"
         )
-    if name == "columns":
-        return other_columns(
-            who, json.loads(str(theirs)), "rank 0", json.loads(str(mine))
-        )
     if name in versions():
         return ConfigError(
             f"{who} {name} {theirs} but rank 0 has {name} {mine}; install the same "
@@ -152,19 +145,6 @@ def disagreement(everyone: Sequence[Facts]) -> DadmmError | None:
     return ConfigError(
         f"{who} {name} = {theirs} but rank 0 has {mine}; start all ranks with the same "
         "settings"
-    )
-
-
-def other_columns(
-    who: str, theirs: Sequence[str] | None, first: str, mine: Sequence[str] | None
-) -> ShardError:
-    """Return the error of files whose columns have different names."""
-    pairs = enumerate(zip_longest(theirs or (), mine or ()))
-    k, pair = next((k, pair) for k, pair in pairs if pair[0] != pair[1])
-    they, me = ("no name" if name is None else repr(name) for name in pair)
-    return ShardError(
-        f"{who} {they} where {first} has {me}, in column {k}; give all files "
-        "the same columns in the same order"
     )
 
 

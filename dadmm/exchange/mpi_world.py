@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -119,7 +119,11 @@ class MPIWorld:
         return [] if self.rank else found
 
     def reduce(
-        self, graph: Topology, values: Sequence[Any], merge: Merge = np.add
+        self,
+        graph: Topology,
+        values: Sequence[Any],
+        merge: Merge = np.add,
+        finish: Callable[[Any], Any] | None = None,
     ) -> Any:
         """Return the values of all nodes, merged along a spanning tree of the graph.
 
@@ -130,7 +134,7 @@ class MPIWorld:
         wait_sleeping(request)
         tree = TreeReduction(graph, comm)
         (value,) = values
-        found = tree.reduce({self.rank: value}, merge)
+        found = tree.reduce({self.rank: value}, merge, finish)
         comm.Free()
         return found
 

@@ -220,8 +220,13 @@ class TreeReduction:
 
 
 def _as_array(value: Any) -> Any:
-    """Return numpy's scalars as arrays, and other values as they are."""
-    return np.asarray(value) if isinstance(value, np.generic) else value
+    """Return numpy's scalars as arrays, and arrays in C order, as they are received.
+
+    Other values are returned unchanged. The bits of a product depend on the order.
+    """
+    if isinstance(value, np.generic | np.ndarray):
+        return np.asarray(value, order="C")
+    return value
 
 
 def _length(value: Any) -> int | None:

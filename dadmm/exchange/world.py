@@ -50,9 +50,13 @@ class SerialWorld:
         raise AssertionError("a single process has no other ranks to scatter to")
 
     def reduce(
-        self, graph: Topology, values: Sequence[Any], merge: Merge = np.add
+        self,
+        graph: Topology,
+        values: Sequence[Any],
+        merge: Merge = np.add,
+        finish: Callable[[Any], Any] | None = None,
     ) -> Any:
-        return TreeReduction(graph).reduce(dict(enumerate(values)), merge)
+        return TreeReduction(graph).reduce(dict(enumerate(values)), merge, finish)
 
     def compare(self, facts: Mapping[str, str]) -> None:
         """Do nothing: there is no other rank to compare with."""

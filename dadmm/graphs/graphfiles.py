@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ def read(file: Path) -> Graph:
         raise TopologyError(f"{file} is not a graph file; use one of {known}")
     try:
         check_regular(file)
-        return READERS[file.suffix](file)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an error follows, or nothing is wrong
+            return READERS[file.suffix](file)
     except TopologyError as error:
         raise TopologyError(f"{file}: {error}") from None
     except OSError as error:
@@ -64,7 +67,8 @@ def read_graphml(file: Path) -> Graph:
     """Read GraphML; node labels must be numbers."""
     import networkx as nx
 
-    if b"<!ENTITY" in file.read_bytes():  # entities can expand to very long texts
+    text = file.read_bytes().replace(b"\0", b"")  # UTF-16 has one in each letter
+    if b"<!ENTITY" in text:  # entities can expand to very long texts
         raise TopologyError("GraphML must not declare entities here; remove <!ENTITY")
     graph = nx.read_graphml(file)
     numbered = all(label.isdecimal() for label in graph)

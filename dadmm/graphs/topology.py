@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -339,7 +340,7 @@ def build(name: str, n_nodes: int | None = None, seed: int = 0) -> Topology:
         if n_nodes is None:
             raise TopologyError(f"a {name} graph needs a number of nodes; give --nodes")
         return GRAPHS[name](n_nodes, seed)
-    if Path(name).suffix not in graphfiles.READERS and not Path(name).exists():
+    if Path(name).suffix not in graphfiles.READERS and not os.path.exists(name):
         raise TopologyError(
             f"unknown graph {name!r}; choose one of {', '.join(sorted(GRAPHS))}, or "
             "give the path of a graph file"

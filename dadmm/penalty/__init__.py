@@ -69,4 +69,5 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
 def name_of(scheme: Scheme) -> str:
     """Return the key of a scheme in `SCHEMES`, or else the name of its class."""
     kind = type(scheme)
-    return next((name for name in SCHEMES if SCHEMES[name] is kind), kind.__name__)
+    other = kind.called or kind.__name__
+    return next((name for name in SCHEMES if SCHEMES[name] is kind), other)

@@ -85,6 +85,64 @@ class Auto(SpectralRatio):
         return super().start(state, eta_neighbours, anchors, multipliers)
 
 
+class Steady(Auto):
+    """Constant penalties, from graph and known curvature; `auto` of such runs.
+
+    An edge has the larger of both proposals.
+    """
+
+    LEAST: ClassVar[float] = 5.0  # factor of the graph, see `rules.initial_penalty`
+    called = "auto"
+
+    def init(
+        self, incidence: Incidence, curvatures: Vector, diameter: int
+    ) -> PenaltyState:
+        most = np.maximum(
+            rules.initial_penalty(curvatures, incidence.count, diameter),
+            0.5 * self.LEAST * curvatures / incidence.count,
+        )
+        return {"eta": np.repeat(most, incidence.degrees)}
+
+    def start(
+        self,
+        state: PenaltyState,
+        eta_neighbours: Vector,
+        anchors: Matrix,
+        multipliers: Matrix,
+    ) -> PenaltyState:
+        return state | {"eta": np.maximum(state["eta"], eta_neighbours)}
+
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        return state
+
+
+class Bounded(Auto):
+    """The spectral ratio, started from and bounded by known curvature; `auto` then.
+
+    An edge starts from the larger of both proposals, and its penalty stays within
+    ``RANGE`` times that.
+    """
+
+    SCALE = 60.0
+    RANGE: ClassVar[tuple[float, float]] = (0.1, 10.0)
+    called = "auto"
+
+    def start(
+        self,
+        state: PenaltyState,
+        eta_neighbours: Vector,
+        anchors: Matrix,
+        multipliers: Matrix,
+    ) -> PenaltyState:
+        larger = np.maximum(state["eta"], eta_neighbours)
+        return super().start(state | {"eta": larger}, larger, anchors, multipliers)
+
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        state = super().update(state, obs)
+        least, most = (factor * state["first_eta"] for factor in self.RANGE)
+        return state | {"eta": np.minimum(np.maximum(state["eta"], least), most)}
+
+
 class GlobalBalance(Scheme):
     """Balance the residuals of the whole network until t_max; then keep the penalty.
 

@@ -57,6 +57,7 @@ class Scheme:
     coupling: str = "symmetric"
 
     RELAXATION: ClassVar[float] = 1.0
+    called: ClassVar[str] = ""  # name of a scheme that has none in `SCHEMES`
     uses: ClassVar[tuple[str, ...]] = ("eta0",)  # numbers, but relaxation
     probes: ClassVar[bool] = False
     needs_curvature: ClassVar[bool] = False

@@ -11,6 +11,8 @@ from dadmm.problems.lasso import ElasticNet, Lasso
 from dadmm.problems.least_squares import LeastSquares, Ridge
 from dadmm.problems.logistic import LogisticRegression
 from dadmm.problems.missing import IncompletePPCA
+from dadmm.problems.multinomial import MultinomialLogistic
+from dadmm.problems.poisson import PoissonRegression
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import LostTracks, StructureFromMotion
 from dadmm.problems.smooth import Smooth
@@ -23,6 +25,8 @@ PROBLEMS: dict[str, type] = {
     "lasso": Lasso,
     "elastic_net": ElasticNet,
     "logistic": LogisticRegression,
+    "multinomial": MultinomialLogistic,
+    "poisson": PoissonRegression,
     "huber": Huber,
 }
 
@@ -37,6 +41,8 @@ __all__ = [
     "LeastSquares",
     "LogisticRegression",
     "LostTracks",
+    "MultinomialLogistic",
+    "PoissonRegression",
     "Ridge",
     "Smooth",
     "StructureFromMotion",

@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, ProblemError
-from dadmm.core.layout import Layout, Matrix
-from dadmm.problems import PROBLEMS
+from dadmm.core.layout import Layout, Vector
+from dadmm.problems import PROBLEMS, LogisticRegression
+from dadmm.problems.linear import LinearProblem
 
 GROUP = "dadmm.problems"
+DATA = ("y", "sample_weight")  # arguments that are no settings
 # types of settings by annotation: allowed types of values, and the words for errors
 KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "int": ((int,), "an integer"),
@@ -138,13 +140,26 @@ def _import_class(name: str, place: str) -> type[Any]:
     return found
 
 
+def n_classes(name: str) -> int:
+    """Return 2 for a problem of two classes, 3 if it takes more, 0 for a regression."""
+    kind = find(name)
+    if arguments(kind).takes("n_classes"):
+        return 3
+    return 2 if name in PROBLEMS and issubclass(kind, LogisticRegression) else 0
+
+
 def build(
-    name: str, rows: Matrix, flags: Mapping[str, Any], settings: Mapping[str, Any]
+    name: str,
+    rows: Any,
+    flags: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    sample_weight: Vector | None = None,
 ) -> Any:
     """Return the problem of a node with these rows, y being the last column if any.
 
     Flags are passed on if the class has such an argument and they are not None.
-    Settings are passed on; the class must have these arguments.
+    Settings are passed on; the class must have these arguments. Sparse rows are passed
+    as they are to linear problems, and otherwise as a dense matrix.
     """
     kind = find(name)
     takes = arguments(kind)
@@ -153,7 +168,15 @@ def build(
         _check_kind(name, takes, key, value)
     given = {k: v for k, v in flags.items() if takes.takes(k) and v is not None}
     given |= settings
-    if takes.takes("y"):
+    if sample_weight is not None:
+        _check_weight(name, takes)
+        given["sample_weight"] = sample_weight
+    if hasattr(rows, "toarray"):
+        linear = issubclass(kind, LinearProblem) and takes.takes("sample_weight")
+        if takes.takes("y"):
+            rows, given["y"] = rows[:, :-1], rows[:, [-1]].toarray().ravel()
+        rows = rows if linear else rows.toarray()
+    elif takes.takes("y"):
         rows, given["y"] = rows[:, :-1], rows[:, -1]
     for argument in takes.required:
         if argument not in given:
@@ -168,9 +191,17 @@ def build(
     return problem
 
 
+def _check_weight(name: str, takes: Arguments) -> None:
+    if not takes.takes("sample_weight"):
+        raise ConfigError(
+            f"weight does not go with {name}, whose constructor has no argument "
+            "sample_weight"
+        )
+
+
 def _check_taken(name: str, takes: Arguments, key: str) -> None:
-    if key == "y" or not (takes.accepts_any or takes.takes(key)):
-        known = [n for n in (*takes.required, *takes.defaults) if n != "y"]
+    if key in DATA or not (takes.accepts_any or takes.takes(key)):
+        known = [n for n in (*takes.required, *takes.defaults) if n not in DATA]
         raise ConfigError(
             f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
         )

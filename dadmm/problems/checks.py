@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.errors import ProblemError
-from dadmm.core.layout import Matrix
+from dadmm.core.layout import Matrix, Vector
 
 
 def checked_rows(problem: str, X: ArrayLike) -> Matrix:
@@ -20,6 +20,54 @@ def checked_rows(problem: str, X: ArrayLike) -> Matrix:
             f"{problem} needs X of shape (n, d) with n, d >= 1, got {rows.shape}"
         )
     return rows
+
+
+def is_sparse(X: Any) -> bool:
+    """Return whether X is a sparse matrix or array of scipy."""
+    return hasattr(X, "tocsr") and hasattr(X, "toarray")
+
+
+def checked_sparse(problem: str, X: Any) -> Any:
+    """Return X (n, d) in rows (scipy's CSR format); raise if it is not valid."""
+    if len(X.shape) != 2 or 0 in X.shape:
+        raise ProblemError(
+            f"{problem} needs X of shape (n, d) with n, d >= 1, got {X.shape}"
+        )
+    try:
+        found = X.tocsr().astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"{problem} needs X of numbers: {error}") from None
+    bad = np.flatnonzero(~np.isfinite(found.data))
+    if len(bad):
+        row = int(np.searchsorted(found.indptr, bad[0], side="right")) - 1
+        raise ProblemError(
+            f"{problem} needs finite X, but row {row}, column {found.indices[bad[0]]} "
+            f"is {found.data[bad[0]]}"
+        )
+    return found
+
+
+def checked_weights(problem: str, values: ArrayLike | None, n: int) -> Vector:
+    """Return the weights (n,) of the rows; ones for None. Raise if not valid."""
+    if values is None:
+        return np.ones(n)
+    found = checked_array(problem, "sample_weight", values)
+    if found.shape != (n,):
+        raise ProblemError(
+            f"{problem} needs one sample_weight for each of the {n} rows of X, shape "
+            f"({n},), got {found.shape}"
+        )
+    if found.min() < 0.0:
+        row = int(np.argmax(found < 0.0))
+        raise ProblemError(
+            f"{problem} needs sample_weight of at least 0, but row {row} is "
+            f"{found[row]}"
+        )
+    if not found.any():
+        raise ProblemError(
+            f"{problem} needs a row of positive sample_weight, but all {n} are 0"
+        )
+    return found
 
 
 def checked_array(problem: str, name: str, values: ArrayLike) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ EPS = float(np.finfo(float).eps)
 class LocalModel(NamedTuple):
     """The proximal objective near a point."""
 
-    misfit: Vector  # (n,) X theta - y
+    misfit: Vector  # (n,) X theta - y, times the roots of the weights
     force: Vector  # (n,) the misfit, clipped at delta
     inside: NDArray[np.bool_]  # (n,) whether the row is within delta
     pull: Vector  # (p,) gradient of the penalty and the proximal term
@@ -32,15 +32,17 @@ class LocalModel(NamedTuple):
 
 
 class Huber(LinearProblem):
-    """f = sum over rows of h(x' coef + intercept - y) + alpha/2 |coef|^2.
+    """f = sum over rows of v h(x' coef + intercept - y) + alpha/2 |coef|^2.
 
-    h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. ``theta``
-    holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). With weight 0 and
-    alpha 0 there may be several minimisers; `prox` returns one in the span of the rows.
+    h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. v is the
+    weight of a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with
+    ``fit_intercept``, ``intercept`` (). With weight 0 and alpha 0 there may be several
+    minimisers; `prox` returns one in the span of the rows.
 
     Parameters
     ----------
-    X, y, fit_intercept : as in `LeastSquares`
+    X, y, fit_intercept, sample_weight : as in `LeastSquares`
+        A copy of all rows is kept, dense also if X is sparse.
     delta : float
         Error from which the loss is linear; positive, in the unit of y.
     alpha : float
@@ -56,14 +58,18 @@ class Huber(LinearProblem):
         alpha: float = 0.0,
         *,
         fit_intercept: bool = True,
+        sample_weight: Vector | None = None,
     ) -> None:
-        given = design(self, X, y, fit_intercept)
+        given = design(self, X, y, fit_intercept, sample_weight)
         self.delta = checked_number("delta", delta, positive=True)
         self.alpha = checked_number("alpha", alpha)
-        self._prepare(given, given.penalty_rows(self.alpha))
+        # v h(r) is h of r times the root of v, with a delta times the root of v
+        reach = self.delta * np.sqrt(given.weights)
+        self._prepare(given.weighted(), given.penalty_rows(self.alpha), reach)
 
-    def _prepare(self, given: Design, held: Matrix) -> None:
-        self._X, self._y, self.layout, _ = given
+    def _prepare(self, given: Design, held: Matrix, reach: Vector) -> None:
+        self._X, self._y, self.layout = given.rows, given.y, given.layout
+        self._reach = reach  # (n,) delta of each row
         self._held, self._penalty = held, held.T @ held  # (r, p) and (p, p)
         self._least = max(float(np.linalg.eigvalsh(self._penalty)[0]), 0.0)
         self._eye = np.eye(self.layout.size)
@@ -80,9 +86,9 @@ class Huber(LinearProblem):
         """
         errors = np.abs(self._X @ theta - self._y)
         if radius > 0.0:
-            kept = self._X[errors + self._lengths * radius <= self.delta]
+            kept = self._X[errors + self._lengths * radius <= self._reach]
         else:
-            share = self.delta / np.maximum(errors, self.delta)
+            share = self._reach / np.maximum(errors, self._reach)
             kept = np.sqrt(share)[:, None] * self._X
         return np.vstack([kept, self._held])
 
@@ -91,7 +97,8 @@ class Huber(LinearProblem):
         """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
         found = object.__new__(Huber)
         found.delta, found.alpha = self.delta, self.alpha
-        found._prepare(Design.of_z(self._X @ T, self._y), self._held @ T)
+        given = Design.of_z(self._X @ T, self._y)
+        found._prepare(given, self._held @ T, self._reach)
         return found
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
@@ -118,14 +125,14 @@ class Huber(LinearProblem):
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, d), shape (k,)."""
         errors = np.abs(thetas @ self._X.T - self._y)
-        counted = np.minimum(errors, self.delta)
+        counted = np.minimum(errors, self._reach)
         losses = np.vecdot(counted, errors - 0.5 * counted)
         held = thetas @ self._held.T
         return np.asarray(losses + 0.5 * np.vecdot(held, held))
 
     def _evaluate(self, here: Vector, centre: Vector, weight: float) -> LocalModel:
         misfit = self._X @ here - self._y
-        force = np.clip(misfit, -self.delta, self.delta)
+        force = np.clip(misfit, -self._reach, self._reach)
         pull = self._penalty @ here + weight * (here - centre)
         return LocalModel(misfit, force, force == misfit, pull, force @ self._X + pull)
 
@@ -158,8 +165,8 @@ class Huber(LinearProblem):
         """
         drift = self._X @ step
         moving = drift != 0.0
-        drift, misfit = drift[moving], model.misfit[moving]
-        ends = (np.array([[-self.delta], [self.delta]]) - misfit) / drift
+        drift, misfit, reach = drift[moving], model.misfit[moving], self._reach[moving]
+        ends = (np.stack([-reach, reach]) - misfit) / drift
         bend = drift**2
         enters, leaves = ends.min(axis=0), ends.max(axis=0)
         corners = np.concatenate([np.maximum(enters, 0.0), np.maximum(leaves, 0.0)])

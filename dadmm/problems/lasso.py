@@ -30,13 +30,14 @@ SNAP = 1e-13  # of a coefficient T z, relative to its terms
 class ElasticNet(LinearProblem):
     """f = 1/2 |X coef + intercept - y|^2 + alpha (r |coef|_1 + (1 - r)/2 |coef|^2).
 
-    r is ``l1_ratio``. ``theta`` holds ``coef`` (d,), whose zeros are exact, and, with
-    ``fit_intercept``, ``intercept`` (). With weight 0 there may be several minimisers;
-    `prox` returns one of them, and without absolute values that of least norm.
+    r is ``l1_ratio``. The square of each row has a factor, its weight, 1 by default.
+    ``theta`` holds ``coef`` (d,), whose zeros are exact, and, with ``fit_intercept``,
+    ``intercept`` (). With weight 0 there may be several minimisers; `prox` returns one
+    of them, and without absolute values that of least norm.
 
     Parameters
     ----------
-    X, y, alpha, fit_intercept : as in `Ridge`
+    X, y, alpha, fit_intercept, sample_weight : as in `Ridge`
     l1_ratio : float
         Share of the absolute values in the penalty, from 0 to 1.
     """
@@ -52,10 +53,11 @@ class ElasticNet(LinearProblem):
         l1_ratio: float = 0.5,
         *,
         fit_intercept: bool = True,
+        sample_weight: Vector | None = None,
     ) -> None:
         self.alpha = checked_number("alpha", alpha)
         self.l1_ratio = checked_number("l1_ratio", l1_ratio, most=1.0)
-        given = design(self, X, y, fit_intercept)
+        given = design(self, X, y, fit_intercept, sample_weight, squares=True)
         l1, l2 = self.alpha * self.l1_ratio, self.alpha * (1.0 - self.l1_ratio)
         self.layout, self._smooth = given.layout, LeastSquares.of(given, l2)
         rows, target = self._smooth.equations
@@ -104,13 +106,21 @@ class Lasso(ElasticNet):
 
     Parameters
     ----------
-    X, y, alpha, fit_intercept : as in `Ridge`
+    X, y, alpha, fit_intercept, sample_weight : as in `Ridge`
     """
 
     def __init__(
-        self, X: Matrix, y: Vector, alpha: float = 1.0, *, fit_intercept: bool = True
+        self,
+        X: Matrix,
+        y: Vector,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        sample_weight: Vector | None = None,
     ) -> None:
-        super().__init__(X, y, alpha, 1.0, fit_intercept=fit_intercept)
+        super().__init__(
+            X, y, alpha, 1.0, fit_intercept=fit_intercept, sample_weight=sample_weight
+        )
 
 
 class _Transformed(LinearProblem):
@@ -155,8 +165,10 @@ class _Transformed(LinearProblem):
         start = self._original.point(self._T, theta) / self._units
         found = _minimise(gram, pull, self._l1, start)
         z, signs = self._inverse @ found, np.sign(found)
+        tried = [z]
         for _ in range(MAX_ROUNDS):
             z, slope = self._refined(z, signs, gram, centre, weight)
+            tried.append(z)
             push, noise = slope @ self._inverse, np.abs(slope) @ self._size
             gain = np.abs(push) - self._l1 - ROUNDING * noise
             gain[(signs != 0.0) | (self._l1 == 0.0)] = 0.0
@@ -165,9 +177,14 @@ class _Transformed(LinearProblem):
             if not wrong.any():
                 best = int(gain.argmax())
                 if gain[best] <= 0.0:
-                    break
+                    return z
                 signs[best] = np.sign(push[best])
-        return z
+        # signs recur, by rounding
+        off = np.array(tried) - centre
+        values = self.objectives(np.array(tried), None) + 0.5 * weight * np.vecdot(
+            off, off
+        )
+        return tried[int(np.nan_to_num(values, nan=math.inf).argmin())]
 
     def _refined(
         self, z: Vector, signs: Vector, gram: Matrix, centre: Vector, weight: float

@@ -22,27 +22,39 @@ from dadmm.problems.stacking import stack_attributes
 
 
 class LeastSquares(LinearProblem):
-    """f = 1/2 sum over rows of (x' coef + intercept - y)^2.
+    """f = 1/2 sum over rows of v (x' coef + intercept - y)^2.
 
-    ``theta`` holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). With
-    weight 0 and a rank-deficient design, `prox` returns the minimiser of least norm.
-    Singular values below ``eps max(n, p)`` times the largest count as zero.
+    v is the weight of a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with
+    ``fit_intercept``, ``intercept`` (). With weight 0 and a rank-deficient design,
+    `prox` returns the minimiser of least norm. Singular values below ``eps max(n, p)``
+    times the largest count as zero.
 
     Parameters
     ----------
-    X : ndarray of shape (n, d)
-        This node's rows.
+    X : ndarray or sparse matrix of shape (n, d)
+        This node's rows. A sparse X is compressed block by block; there is no dense
+        copy of the whole.
     y : ndarray of shape (n,)
     fit_intercept : bool
         Whether there is an intercept. It is not penalised. Without it, ``theta``
         holds ``coef`` only.
+    sample_weight : ndarray of shape (n,), optional
+        Factors of the losses of the rows, not negative; 1 if not given. A row of
+        weight 0 counts as absent. The penalty has no weight.
     """
 
     quadratic = True
 
     @with_one_blas_thread
-    def __init__(self, X: Matrix, y: Vector, *, fit_intercept: bool = True) -> None:
-        self._prepare(design(self, X, y, fit_intercept))
+    def __init__(
+        self,
+        X: Matrix,
+        y: Vector,
+        *,
+        fit_intercept: bool = True,
+        sample_weight: Vector | None = None,
+    ) -> None:
+        self._prepare(design(self, X, y, fit_intercept, sample_weight, squares=True))
 
     @classmethod
     def of(cls, given: Design, alpha: float = 0.0) -> Self:
@@ -52,7 +64,7 @@ class LeastSquares(LinearProblem):
         return problem
 
     def _prepare(self, given: Design, alpha: float = 0.0) -> None:
-        n, p = given.rows.shape
+        n, p = given.n, given.rows.shape[1]
         held = given.penalty_rows(alpha)
         rows = np.vstack([given.rows, held])
         target = np.append(given.y, np.zeros(len(held)))
@@ -118,18 +130,25 @@ class LeastSquares(LinearProblem):
 
 
 class Ridge(LeastSquares):
-    """f = 1/2 sum over rows of (x' coef + intercept - y)^2 + alpha/2 |coef|^2.
+    """f = 1/2 sum over rows of v (x' coef + intercept - y)^2 + alpha/2 |coef|^2.
 
     Parameters
     ----------
-    X, y, fit_intercept : as in `LeastSquares`
+    X, y, fit_intercept, sample_weight : as in `LeastSquares`
     alpha : float
         This node's own share of the penalty; not negative.
     """
 
     @with_one_blas_thread
     def __init__(
-        self, X: Matrix, y: Vector, alpha: float = 1.0, *, fit_intercept: bool = True
+        self,
+        X: Matrix,
+        y: Vector,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        sample_weight: Vector | None = None,
     ) -> None:
         self.alpha = checked_number("alpha", alpha)
-        self._prepare(design(self, X, y, fit_intercept), self.alpha)
+        given = design(self, X, y, fit_intercept, sample_weight, squares=True)
+        self._prepare(given, self.alpha)

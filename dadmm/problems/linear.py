@@ -6,7 +6,7 @@ each problem multiplies its penalty by `Design.penalised`, which is zero there.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,7 +14,15 @@ from numpy.typing import ArrayLike
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row, triangular
-from dadmm.problems.checks import checked_array, checked_rows
+from dadmm.problems.checks import (
+    checked_array,
+    checked_rows,
+    checked_sparse,
+    checked_weights,
+    is_sparse,
+)
+
+BLOCK = 1000  # rows of a sparse X that are dense at a time, or as many as columns
 
 
 class Design(NamedTuple):
@@ -24,11 +32,18 @@ class Design(NamedTuple):
     y: Vector  # (n,)
     layout: Layout  # coef (d,) and, with fit_intercept, intercept ()
     penalised: Vector  # (p,) 1 for a coefficient, 0 for the intercept
+    weights: Vector  # (n,) positive factors of the losses
+    n: int  # rows of the node, of which there may be fewer after `compressed`
 
     def compressed(self) -> Design:
         """Return at most p + 1 rows with the same squared error."""
         rows = triangular(np.column_stack([self.rows, self.y]))
         return self._replace(rows=rows[:, :-1], y=rows[:, -1])
+
+    def weighted(self) -> Design:
+        """Return rows and targets times the roots of their weights."""
+        root = np.sqrt(self.weights)
+        return self._replace(rows=root[:, None] * self.rows, y=root * self.y)
 
     def penalty_rows(self, alpha: float) -> Matrix:
         """Return rows F (r, p) with ``|F theta|^2 = alpha |coef|^2``."""
@@ -38,8 +53,8 @@ class Design(NamedTuple):
     @classmethod
     def of_z(cls, rows: Matrix, y: Vector) -> Design:
         """Return a design of coordinates z (k,) without names or penalty."""
-        k = rows.shape[1]
-        return cls(rows, y, Layout.of(z=(k,)), np.zeros(k))
+        n, k = rows.shape
+        return cls(rows, y, Layout.of(z=(k,)), np.zeros(k), np.ones(n), n)
 
 
 class LinearProblem:
@@ -66,22 +81,57 @@ class LinearProblem:
         return by_row(z, T.T)
 
 
-def design(problem: object, X: ArrayLike, y: ArrayLike, fit_intercept: bool) -> Design:
-    """Return the design of X (n, d) and y (n,), as copies; raise if not valid."""
-    name = type(problem).__name__
-    X, y = checked_rows(name, X), checked_array(name, "y", y)
-    if y.shape != X.shape[:1]:
+def design(
+    problem: object,
+    X: Any,
+    y: ArrayLike,
+    fit_intercept: bool,
+    sample_weight: ArrayLike | None,
+    *,
+    squares: bool = False,
+) -> Design:
+    """Return the design of X (n, d) and y (n,), as copies; raise if not valid.
+
+    Rows of weight zero are left out. With ``squares``, only squared errors matter: rows
+    are multiplied by the roots of their weights, and those of a sparse X are compressed
+    block by block.
+    """
+    name, sparse = type(problem).__name__, is_sparse(X)
+    X = checked_sparse(name, X) if sparse else checked_rows(name, X)
+    y = checked_array(name, "y", y)
+    n, d = X.shape
+    if y.shape != (n,):
         raise ProblemError(
-            f"{name} needs one y for each of the {len(X)} rows of X, shape "
-            f"({len(X)},), got {y.shape}"
+            f"{name} needs one y for each of the {n} rows of X, shape ({n},), got "
+            f"{y.shape}"
         )
     if not isinstance(fit_intercept, bool):
         raise ProblemError(
             f"fit_intercept must be true or false, got {fit_intercept!r}"
         )
-    penalised = np.ones(X.shape[1])
-    if not fit_intercept:
-        return Design(X, y, Layout.of(coef=X.shape[1:]), penalised)
-    rows = np.hstack([X, np.ones((len(X), 1))])
-    layout = Layout.of(coef=X.shape[1:], intercept=())
-    return Design(rows, y, layout, np.append(penalised, 0.0))
+    weights = checked_weights(name, sample_weight, n)
+    if not weights.all():
+        kept = weights > 0.0
+        X, y, weights = X[kept], y[kept], weights[kept]
+    layout, penalised = Layout.of(coef=(d,)), np.ones(d)
+    if fit_intercept:
+        layout = Layout.of(coef=(d,), intercept=())
+        penalised = np.append(penalised, 0.0)
+
+    def of_rows(part: slice) -> Design:
+        rows = X[part].toarray() if sparse else X[part]
+        if fit_intercept:
+            rows = np.hstack([rows, np.ones((len(rows), 1))])
+        return Design(rows, y[part], layout, penalised, weights[part], n)
+
+    if not squares:
+        return of_rows(slice(None))
+    if not sparse:
+        return of_rows(slice(None)).weighted()
+    step = max(BLOCK, d)
+    found = of_rows(slice(0)).weighted()
+    for first in range(0, len(y), step):
+        more = of_rows(slice(first, first + step)).weighted()
+        rows, target = np.vstack([found.rows, more.rows]), np.append(found.y, more.y)
+        found = found._replace(rows=rows, y=target).compressed()
+    return found._replace(weights=np.ones(len(found.y)))

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import subspace_angle, triangular
 from dadmm.data.patterns import posterior
 
+__all__ = [
+    "MaximumLikelihood",
+    "Pooled",
+    "consensus_error",
+    "pool",
+    "ppca_log_likelihood",
+    "ppca_reference",
+    "subspace_angle",
+    "summarise",
+]
 LOG_2PI = math.log(2.0 * math.pi)
-
-
-def subspace_angle(A: Matrix, B: Matrix) -> Any:
-    """Return the largest principal angle between column spaces, in degrees.
-
-    A is (..., D, M) and B is (D, M). The result is a float, or an array of shape (...).
-    The sine is computed from the component of one basis outside the other, so that
-    small angles are accurate (Knyazev and Argentati, 2002).
-    """
-    A, B = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
-    inside = B.T @ A
-    outside = A - B @ inside
-    # squared singular values of both, from M by M matrices
-    squares = np.stack([outside.mT @ outside, inside.mT @ inside])
-    squares = np.maximum(np.linalg.eigvalsh(squares), 0.0)
-    sine, cosine = np.sqrt(squares[0, ..., -1]), np.sqrt(squares[1, ..., 0])
-    angle = np.degrees(np.arctan2(sine, cosine))
-    return float(angle) if A.ndim == 2 else angle
 
 
 def consensus_error(theta: Matrix) -> float:

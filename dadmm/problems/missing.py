@@ -17,6 +17,7 @@ import numpy as np
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import triangular
 from dadmm.data.patterns import (
     Compressed,
     Patterns,
@@ -126,7 +127,7 @@ class IncompletePPCA(PPCA):
     def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
         shapes = self._data.rows.shape, self._data.mask.shape
-        return *shapes, self.n_components, self.zero_mean
+        return *shapes, self.n_components, self.zero_mean, self._log_unit
 
     @classmethod
     def stack(cls, problems: Sequence[Any]) -> Self:
@@ -136,6 +137,75 @@ class IncompletePPCA(PPCA):
         fields = zip(*(p._data for p in problems), strict=True)
         stacked._set(Compressed(*map(np.array, fields)))
         return stacked
+
+    def standardised(self, mean: Any, unit: float) -> Self:
+        """Return the problem of the samples ``(x - mean) / unit``."""
+        found = self._moved(mean, unit)
+        found._data = self._data._replace(rows=self._data.rows / unit)
+        return found
+
+    @property
+    def raw_factor(self) -> Matrix:
+        """Rows R with ``R' R = sum x x'``; missing entries are zero."""
+        rows = self._data.rows.copy()
+        rows[self._first_rows] += self._data.roots * self._data.mask * self.mean
+        return triangular(rows)
+
+    @property
+    def n_degrees(self) -> float:
+        """Degrees of freedom of the samples, if no entry were missing."""
+        return float(self._count * (self.dimension - self.free_offsets))
+
+    def completed_sum(self, theta: Vector) -> Vector:
+        """Return the sum of the samples (D,), expected at ``theta`` where missing."""
+        rows = self._completed(theta)[0]
+        return np.asarray((self._data.roots.T @ rows[self._first_rows])[0])
+
+    def completed(self, theta: Vector) -> Matrix:
+        """Return at most D rows R with ``R' R = sum x x'``.
+
+        The sum is the expected one, with missing entries given the observed ones at
+        ``theta``. With free offsets, samples are about their means.
+        """
+        rows, inner = self._completed(theta)
+        W, _, a = self.layout.views(theta)
+        # covariances of the missing entries: by the latent variables, and the noise
+        lost = np.sqrt(self._data.counts / a) * (1.0 - self._data.mask)
+        by_latent = (self._loadings(W) @ np.linalg.cholesky(inner)).mT
+        by_latent = (by_latent * lost[:, None, :]).reshape(-1, self.dimension)
+        products = by_latent.T @ by_latent
+        products[np.diag_indices(self.dimension)] += (lost * lost).sum(axis=0)
+        values, axes = np.linalg.eigh(products)
+        factor = np.vstack([rows, np.sqrt(np.maximum(values, 0.0))[:, None] * axes.T])
+        if self.free_offsets:
+            factor -= factor.mean(axis=1, keepdims=True)
+        return triangular(factor)
+
+    def _completed(self, theta: Vector) -> tuple[Matrix, Matrix]:
+        """Return the rows with expected entries, and the matrices of `expect`."""
+        W, mu, a = self.layout.views(theta)
+        data, first_rows, H = self._data, self._first_rows, self._loadings(W)
+        inner = np.linalg.inv(precisions(data.mask, H) + self._ridge / a)
+        z_mean, z = self._latent(H, mu, inner)
+        z[first_rows] += data.roots * z_mean
+        rows = data.rows + (1.0 - data.entries) * (z @ H.T)
+        rows[first_rows] += data.roots * np.where(data.mask > 0.0, self.mean, mu)
+        return rows, inner
+
+    def gradient(self, theta: Vector) -> Vector:
+        """Return the gradient of ``-log p`` of the observed entries at ``theta``."""
+        W, mu, a = self.layout.views(theta)
+        stats, precision = self.expect(theta), float(a)
+        H, observed = self._loadings(W), self.observed_counts
+        shift = observed * (self.mean - mu - np.vecdot(H, stats.z_mean))
+        slope = (stats.spread @ H[..., None])[..., 0] - stats.cross
+        slope -= shift[:, None] * stats.z_mean
+        misfit = self._misfit(W[None], mu[None], stats)[0]
+        return self.layout.pack(
+            W=precision * slope[:, : self.n_components],
+            mu=0.0 if self.zero_mean else -precision * shift,
+            a=0.5 * (misfit - self._entry_count / precision),
+        )
 
     def expect(self, theta: Vector) -> Observed:  # type: ignore[override]
         """Return the posterior of the latent variables at ``theta`` (size,)."""

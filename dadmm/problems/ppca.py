@@ -75,6 +75,8 @@ class PPCA:
     """
 
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
+    _log_unit = 0.0  # of the samples, see `standardised`
+    _sweeps, _a_scale = 1, 1.0  # of `prox`, see `with_sweeps`
 
     def __new__(cls, samples: Any = (), *_: Any, **__: Any) -> Self:
         """Return an object of this class, or of `with_gaps` if the samples have NaN."""
@@ -107,7 +109,9 @@ class PPCA:
     @property
     def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
-        return self.factor.shape, self.n_components, self.zero_mean
+        shape = self.factor.shape
+        how = self._log_unit, self._sweeps, self._a_scale
+        return shape, self.n_components, self.zero_mean, *how
 
     @classmethod
     def stack(cls, problems: Sequence[PPCA]) -> PPCA:
@@ -118,6 +122,90 @@ class PPCA:
         """
         names = ("mean", "factor", "_count", "_entry_count", "_most")
         return stack_attributes(cls, problems, names)
+
+    def standardised(self, mean: Any, unit: float) -> Self:
+        """Return the problem of the samples ``(x - mean) / unit``.
+
+        Its W and mu are in that unit, mu is relative to ``mean``, and its objectives
+        are those of the samples x.
+        """
+        found = self._moved(mean, unit)
+        found.factor = self.factor / unit
+        return found
+
+    def _moved(self, mean: Any, unit: float) -> Self:
+        found = object.__new__(type(self))
+        vars(found).update(vars(self))
+        found.mean = (self.mean - mean) / unit
+        found._most = self._most * unit * unit
+        found._log_unit = self._log_unit + math.log(unit)
+        return found
+
+    def with_sweeps(self, sweeps: int, a_scale: float) -> PPCA:
+        """Return the problem with several sweeps in each proximal step.
+
+        Parameters
+        ----------
+        sweeps : int
+            Before each but the first, the E-step is done again. Centre and weight
+            remain.
+        a_scale : float
+            Scale of the part a in the layout.
+        """
+        found = object.__new__(type(self))
+        vars(found).update(vars(self))
+        found._sweeps, found._a_scale = sweeps, a_scale
+        found.layout = Layout(self.layout.shapes, scales={"a": a_scale})
+        return found
+
+    @property
+    def raw_factor(self) -> Matrix:
+        """At most D + 1 rows R with ``R' R = sum x x'``; missing entries are zero."""
+        return np.vstack([self.factor, math.sqrt(self.n_samples) * self.mean])
+
+    @property
+    def observed_counts(self) -> Vector:
+        """Number of samples that observe each column, (D,)."""
+        return np.full(self.dimension, self._count)
+
+    @property
+    def row_count(self) -> float:
+        """Number of samples with an observed entry."""
+        return float(self._count)
+
+    @property
+    def n_degrees(self) -> float:
+        """Degrees of freedom of the samples, if no entry were missing."""
+        return float(self._count * self.dimension)
+
+    def completed_sum(self, theta: Vector) -> Vector:
+        """Return the sum of the samples (D,), expected at ``theta`` where missing."""
+        return np.asarray(self.n_samples * self.mean)
+
+    def completed(self, theta: Vector) -> Matrix:
+        """Return at most D + 1 rows R with ``R' R = sum x x'``.
+
+        The sum is the expected one, with missing entries given the observed ones at
+        ``theta``.
+        """
+        return self.raw_factor
+
+    def gradient(self, theta: Vector) -> Vector:
+        """Return the gradient of ``-log p(X)`` at ``theta``.
+
+        It is that of the expected complete-data likelihood with the posterior at theta.
+        With ``zero_mean`` its part mu is zero.
+        """
+        W, mu, a = self.layout.views(theta)
+        stats, n, precision = self.expect(theta), self._count, float(a)
+        shift = self.mean - mu - W @ stats.z_mean
+        slope = W @ stats.spread - stats.cross.T - n * np.outer(shift, stats.z_mean)
+        misfit = self._misfit(W[None], mu[None], stats)[0]
+        return self.layout.pack(
+            W=precision * slope,
+            mu=0.0 if self.zero_mean else -precision * n * shift,
+            a=0.5 * (misfit - self._entry_count / precision),
+        )
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return a random orthonormal W, mu = 0 and a = 1."""
@@ -151,7 +239,18 @@ class PPCA:
     def prox(
         self, theta: Vector, stats: Expected, centre: Vector, weight: Any
     ) -> Vector:
-        """Return one block sweep from ``theta``: W, then mu, then a."""
+        """Return one block sweep from ``theta``: W, then mu, then a.
+
+        With `with_sweeps` it is more than one.
+        """
+        theta = self._sweep(theta, stats, centre, weight)
+        for _ in range(self._sweeps - 1):
+            theta = self._sweep(theta, self.expect(theta), centre, weight)
+        return theta
+
+    def _sweep(
+        self, theta: Vector, stats: Expected, centre: Vector, weight: Any
+    ) -> Vector:
         _, mu, a = self.layout.views(theta)
         centre_W, centre_mu, centre_a = self.layout.views(centre)
         out = np.empty_like(theta)
@@ -173,7 +272,8 @@ class PPCA:
             mu_new *= share
             mu_new += (1.0 - share) * centre_mu
 
-        a_new.flat = self._precisions(W_new, mu_new, stats, weight, centre_a)
+        weight_a = weight * self._a_scale
+        a_new.flat = self._precisions(W_new, mu_new, stats, weight_a, centre_a)
         return out
 
     def _precisions(
@@ -193,7 +293,8 @@ class PPCA:
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
         half = as_vector(0.5 * self._entry_count)
-        found: Vector = fit + half * (LOG_2PI - np.log(a)) + as_vector(stats.prior)
+        constant = LOG_2PI + 2.0 * self._log_unit
+        found: Vector = fit + half * (constant - np.log(a)) + as_vector(stats.prior)
         return found
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:

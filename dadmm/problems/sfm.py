@@ -31,9 +31,12 @@ class StructureFromMotion(PPCA):
         over the points is subtracted from each row. If some point is lost (NaN), the
         object is a `LostTracks`.
     start : {"frame", "random"}
-        The authors' start from the camera's first frame, W = [x + 0.1, y + 0.1, 1],
-        with 1/a drawn from [1/2, 1]; or a random orthonormal W, which is much slower.
+        Where a run without a merged start begins: the authors' start from the camera's
+        first frame, W = [x + 0.1, y + 0.1, 1], with 1/a drawn from [1/2, 1]; or a
+        random orthonormal W, which is much slower.
     """
+
+    standardised = PPCA.standardised  # a merged start is possible in place of `init`
 
     def __new__(cls, rows: Any = (), **_: Any) -> Self:
         """Return an object of this class, or a `LostTracks` if the rows have NaN."""
@@ -62,6 +65,11 @@ class StructureFromMotion(PPCA):
         W = np.column_stack([x + 0.1, y + 0.1, np.ones_like(x)])
         return self.layout.pack(W=W, mu=0.0, a=1.0 / (0.5 * rng.random() + 0.5))
 
+    def _moved(self, mean: Any, unit: float) -> Self:
+        found = super()._moved(mean, unit)
+        found.rows = (self.rows - mean) / unit
+        return found
+
     def motion(self, theta: Vector) -> Matrix:
         """Return the affine camera of each row, E[z], shape (2 F_i, 3)."""
         return self.latent(theta, self.rows)
@@ -85,6 +93,7 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
     """
 
     free_offsets = True
+    standardised = IncompletePPCA.standardised
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return starting parameters (size,)."""

@@ -12,8 +12,8 @@ import io
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -24,7 +24,7 @@ from dadmm.admm.loop import Run
 from dadmm.admm.state import Arrays, State
 from dadmm.core import files
 from dadmm.core.checks import check_flag, check_integer, check_number
-from dadmm.core.errors import CheckpointError, OutputError
+from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.interfaces import World
 from dadmm.exchange.world import collectively
 
@@ -240,10 +240,37 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays]:
             f"the checkpoint {path} is damaged or cut short; remove the folder "
             f"{path.parent} to resume from the one before it"
         )
-    with np.load(io.BytesIO(body), allow_pickle=False) as file:
-        arrays = dict(file)
-    about = json.loads(arrays.pop("about").tobytes())
+    try:
+        with np.load(io.BytesIO(body), allow_pickle=False) as file:
+            arrays = dict(file)
+        about = json.loads(arrays.pop("about").tobytes())
+    except Exception as error:  # numpy, zipfile and zlib raise many types
+        raise _not_valid(path.parent, error) from None
+    if not isinstance(about, dict):
+        raise _not_valid(path.parent, "its facts are no JSON object")
     return about, arrays
+
+
+def _not_valid(place: Path, reason: object) -> CheckpointError:
+    why = str(reason).partition("\n")[0].partition(";")[0].rstrip(".")
+    return CheckpointError(
+        f"the checkpoint in {place} is not one of this run ({why}); remove that folder "
+        "to resume from the one before it, or start a new run"
+    )
+
+
+@contextmanager
+def restoring(checkpoints: Checkpoints | None) -> Iterator[None]:
+    """Raise a CheckpointError if what was read does not fit the run."""
+    try:
+        yield
+    except DadmmError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if checkpoints is None or not checkpoints.start:
+            raise
+        place = place_of(checkpoints.folder, checkpoints.start)
+        raise _not_valid(place, error) from None
 
 
 def check(about: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:

@@ -17,7 +17,7 @@ from dadmm.admm.state import State
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.resilience import recovery
-from dadmm.resilience.checkpoint import Checkpoints
+from dadmm.resilience.checkpoint import Checkpoints, restoring
 from dadmm.resilience.recovery import NodeFailure, StateBuffer
 
 
@@ -83,9 +83,11 @@ def run_with_recovery(
                 assert state is not None
                 state.traffic[...] = exchange.sent  # with the initial messages
             elif checkpoints is not None:
-                start, state = checkpoints.start, checkpoints.state(run.names)
+                with restoring(checkpoints):
+                    start, state = checkpoints.start, checkpoints.state(run.names)
             if state is not None:
-                run.restore(state)
+                with restoring(checkpoints):
+                    run.restore(state)
             called: list[Callback] = [*callbacks, *last]
             if exchange.rank_failure:
                 buffer = StateBuffer(run.stopping.reach, start, run.snapshot())

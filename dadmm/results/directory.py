@@ -133,7 +133,7 @@ def reopen(
 def _is_rewritten(name: str) -> bool:
     """Return whether a resumed run writes this file again."""
     rows = name.startswith(f"{PARTS}/") and name != f"{PARTS}/"
-    return rows or name == "summary.json" or name.startswith("imputed-")
+    return rows or name in ("summary.json", "model.json") or name.startswith("imputed-")
 
 
 def _merge_up_to(

@@ -22,11 +22,13 @@ def write_results(
     arrays: Mapping[str, NDArray[Any]],
     rows: RowFiles,
     left: Sequence[int] | None = None,
+    model: str | None = None,
 ) -> None:
     """Merge the part files, write the results, and remove the part files.
 
-    ``left`` are the nodes, which are also ranks, whose rows to take after a failure;
-    all by default. Ranks of another component may still write theirs.
+    ``model`` is the text of model.json, if there is one. ``left`` are the nodes, which
+    are also ranks, whose rows to take after a failure; all by default. Ranks of another
+    component may still write theirs.
     """
     folder = rows.home
 
@@ -45,6 +47,8 @@ def write_results(
         if rows.by_edge:
             merge("edges", EDGES)
         write_arrays(folder / "result.npz", arrays)
+        if model is not None:
+            write_text(folder / "model.json", model)
         # The summary comes last: a folder that has one is complete.
         write_text(folder / "summary.json", json.dumps(summary, indent=2) + "\n")
         merged = parts("history") + parts("edges")

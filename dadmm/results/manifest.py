@@ -24,13 +24,14 @@ PARTS, CHECKPOINTS = "parts", "checkpoints"
 LARGEST = 1 << 26  # bytes of a manifest
 # Names that a run, its launcher and dadmm.plot may write; folders end with a slash.
 KNOWN = re.compile(
-    r"config\.toml|summary\.json|result\.npz|history\.csv|edges\.csv|ranks\.csv"
-    r"|failure\.txt|imputed-[0-9]{5,9}\.npz|parts/|checkpoints/"
+    r"config\.toml|summary\.json|result\.npz|model\.json|history\.csv|edges\.csv"
+    r"|ranks\.csv|failure\.txt|imputed-[0-9]{5,9}\.npz|parts/|checkpoints/"
     r"|parts/(history|edges)-[0-9]{5,9}\.csv|checkpoints/\*/node-[0-9]{5,9}\.npz"
     r"|(compare-)?(convergence|eta|network|structure|traffic)\.(png|svg|pdf)"
 )
 ITERATION = re.compile(r"[0-9]{8,18}")
 DRAFTS = re.compile(r"\.(.+)\.draft")
+RESULTS = ("config.toml", "summary.json", "result.npz", "model.json", "history.csv")
 ALWAYS = {"failure.txt"}  # a launcher writes it after the end of a run
 
 
@@ -42,7 +43,7 @@ def names_of_run(
     ``ranks`` processes write rows, also for each edge if ``edges``, and there are
     checkpoints if ``saves``.
     """
-    names = {"config.toml", "summary.json", "result.npz", "history.csv", *ALWAYS}
+    names = {*RESULTS, *ALWAYS}
     names |= {f"imputed-{i:05d}.npz" for i in range(n_nodes)}
     names |= {f"{PARTS}/", *(f"{PARTS}/history-{r:05d}.csv" for r in range(ranks))}
     if edges:
@@ -57,8 +58,7 @@ def names_of_run(
 
 def names_of_part(nodes: Iterable[int], edges: bool) -> set[str]:
     """Return the same for a component of the graph, which writes results only."""
-    names = {"config.toml", "summary.json", "result.npz", "history.csv"}
-    names |= {f"imputed-{i:05d}.npz" for i in nodes}
+    names = {*RESULTS, *(f"imputed-{i:05d}.npz" for i in nodes)}
     return names | ({"edges.csv"} if edges else set())
 
 

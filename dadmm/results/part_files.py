@@ -184,18 +184,13 @@ class RowFiles:
 
     def __init__(
         self,
-        folder: Path,  # of the run; all ranks must see it
+        folder: Path,  # of the run; without records it may be on another machine
         rank: int,
         keys: Sequence[tuple[int, ...]],  # (node,) of hosted nodes to record, if any
         edges: Sequence[tuple[int, ...]] | None,  # their directed edges, or None
         observe: Observe,  # further columns of the history
         start: int = 0,  # the iteration after which a resumed run continues
     ) -> None:
-        if not (folder / PARTS).is_dir():
-            raise OutputError(
-                f"{folder}, made by rank 0, is not there for this rank; --out must lie "
-                "on a file system that all ranks share"
-            )
         self.failure: OutputError | None = None  # the first; no rows are written then
         self.by_edge = edges is not None
         self._files: list[PartFile] = []
@@ -203,11 +198,12 @@ class RowFiles:
         self._rank = rank
         self.folder = folder / PARTS
         self.home = folder  # of the results; after a failure that of a component
+        self.header = history_header(observe)
         with writing(folder):
-            part = self._open(f"history-{rank:05d}.csv", keys)
+            if keys or self.folder.is_dir():
+                part = self._open(f"history-{rank:05d}.csv", keys)
             if keys:
                 self._rows.append(NodeRows(part, observe, start))
-            self.header = history_header(observe)
             if edges is not None:
                 part = self._open(f"edges-{rank:05d}.csv", edges)
                 self._rows.append(EdgeRows(part, start))

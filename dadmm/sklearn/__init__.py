@@ -5,7 +5,13 @@ its own rows and ``comm=MPI.COMM_WORLD``, and all end with the same fitted estim
 may import `core`, `graphs`, `data`, `problems`, `penalty`, `exchange` and `solver`.
 """
 
-from dadmm.sklearn.linear import ElasticNet, HuberRegressor, Lasso, Ridge
+from dadmm.sklearn.linear import (
+    ElasticNet,
+    HuberRegressor,
+    Lasso,
+    PoissonRegressor,
+    Ridge,
+)
 from dadmm.sklearn.logistic import LogisticRegression
 from dadmm.sklearn.ppca import PPCA
 
@@ -15,5 +21,6 @@ __all__ = [
     "HuberRegressor",
     "Lasso",
     "LogisticRegression",
+    "PoissonRegressor",
     "Ridge",
 ]

@@ -13,7 +13,7 @@ from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
@@ -22,12 +22,13 @@ from dadmm.core.interfaces import Problem, World
 from dadmm.core.layout import Vector
 from dadmm.core.threads import one_blas_thread
 from dadmm.data import shard
+from dadmm.exchange.sending import Sending
 from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs import topology
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.advice import advise
-from dadmm.solver.options import grouped
+from dadmm.solver.options import as_sending, grouped
 from dadmm.solver.result import Result
 from dadmm.solver.solve import solve
 
@@ -41,19 +42,18 @@ class FitData(NamedTuple):
 
     world: World
     graph: Topology
-    shards: list[tuple[NDArray[Any], ...]]
+    shards: list[tuple[Any, ...]]
 
     def problems(self, build: Callable[..., Problem]) -> list[Problem]:
         """Return the problem of each node of this process."""
         return on_all_ranks(self.world, lambda: [build(*own) for own in self.shards])
 
-    def means(self, n_arrays: int | None = None) -> tuple[Vector, Vector]:
+    def means(self) -> tuple[Vector, Vector]:
         """Return the number and the mean of the observed entries of each column.
 
-        They are over the rows of all nodes. The columns are those of the first
-        ``n_arrays`` arrays, by default of all.
+        They are over the rows of all nodes, in the first array.
         """
-        rows = [np.column_stack(own[:n_arrays]) for own in self.shards]
+        rows = [own[0] for own in self.shards]
         lost = [np.isnan(own) for own in rows]
         sums = [
             [*(~gaps).sum(axis=0), *np.where(gaps, 0.0, own).sum(axis=0)]
@@ -93,6 +93,8 @@ class Consensus(BaseEstimator):
         Relative accuracy at which the nodes stop, see docs/accuracy.md. Where there is
         an absolute tolerance, it is a thousandth of it.
     max_iter : int
+    sending : str or Sending
+        Which messages are sent, and how they are encoded, see `dadmm.solve`.
     options : dict, optional
         Further settings by name: fields of the scheme, of `dadmm.Stopping`,
         `dadmm.Sending` or `dadmm.Record`, or arguments of `dadmm.solve`.
@@ -106,6 +108,7 @@ class Consensus(BaseEstimator):
     scheme: str | Scheme = "auto"
     tolerance: float = 1e-4
     max_iter: int = 1000
+    sending: str | Sending = "float64"
     options: dict[str, Any] | None = None
     comm: Any = None
 
@@ -118,7 +121,7 @@ class Consensus(BaseEstimator):
         return cloned
 
     def _assemble(
-        self, check: Callable[[], tuple[NDArray[Any], ...]], *, least: int = 1
+        self, check: Callable[[], tuple[Any, ...]], *, least: int = 1
     ) -> FitData:
         """Return the ranks, the graph and the rows of a fit.
 
@@ -127,20 +130,23 @@ class Consensus(BaseEstimator):
         """
         world = connect(self.comm)
         arrays = on_all_ranks(world, check)
-        self._compare(world)
-        graph = on_all_ranks(world, self._graph, world, len(arrays[0]) // least)
+        self._compare(world, arrays[0])
+        n = arrays[0].shape[0]
+        graph = on_all_ranks(world, self._graph, world, n // least)
         if world.comm is not None:
             return FitData(world, graph, [arrays])
-        parts = [shard.split(arrays[0], len(graph))]
-        parts += [np.array_split(other, len(graph)) for other in arrays[1:]]
-        return FitData(world, graph, list(zip(*parts, strict=True)))
+        shares = shard.split(np.arange(float(n))[:, None], len(graph))
+        places = [share[:, 0].astype(np.int64) for share in shares]
+        shards = [tuple(array[own] for array in arrays) for own in places]
+        return FitData(world, graph, shards)
 
-    def _compare(self, world: World) -> None:
+    def _compare(self, world: World, X: Any) -> None:
         """Raise, on all ranks, unless they fit the same model to the same columns."""
         settings = self.get_params(deep=False)
         mine: dict[str, Any] = {
             name: repr(settings[name]) for name in settings if name not in OWN
         }
+        mine["the format of X"] = "sparse" if issparse(X) else "dense"
         mine["the number of features"] = self.n_features_in_
         names = getattr(self, "feature_names_in_", None)
         mine["the names of features"] = None if names is None else names.tolist()
@@ -179,18 +185,21 @@ class Consensus(BaseEstimator):
         alone, comm = data.world.comm is None, data.world.comm
         more |= {"scheme": self.scheme, "max_iter": self.max_iter}
         more |= {"tolerance": self.tolerance}
-        more |= {"absolute_tolerance": 1e-3 * self.tolerance, **(self.options or {})}
+        more |= {"absolute_tolerance": 1e-3 * self.tolerance}
+        options = {"sending": self.sending, **(self.options or {})}
+        more |= vars(as_sending(options.pop("sending"))) | options
         result = solve(
             problems if alone else problems[0],
             data.graph,
             **grouped(more | {"comm": comm}),
         )
         if not result.converged and data.world.rank == 0:
+            rows = data.shards[0][0]
             warnings.warn(
                 f"{type(self).__name__} ended by {result.reason} after "
                 f"{result.iterations} iterations, not converged"
                 f"{f': {result.why}' if result.reason == 'no_minimum' else ''}; "
-                f"{advise(result, data.shards[0][0])}",
+                f"{advise(result, None if issparse(rows) else rows)}",
                 ConvergenceWarning,
                 stacklevel=5,
             )

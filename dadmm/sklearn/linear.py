@@ -1,14 +1,23 @@
-"""Linear regressions over a network: ridge, lasso, elastic net, Huber."""
+"""Linear models over a network: their base, and the regressors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
-from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse
+from sklearn.base import RegressorMixin, is_classifier
+from sklearn.metrics import d2_tweedie_score
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    _check_sample_weight,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
 from dadmm import problems
 from dadmm.core.interfaces import Problem
@@ -23,14 +32,113 @@ from dadmm.sklearn.base import (
 
 
 @dataclass(eq=False, repr=False)
-class Linear(RegressorMixin, Consensus):
+class LinearModel(Consensus):
+    """The base of estimators that are functions of ``X coef_ + intercept_``.
+
+    X may be sparse. The rows of a dense X are centred by the mean of all nodes if there
+    is an intercept; those of a sparse X are not.
+
+    Parameters
+    ----------
+    fit_intercept : bool
+        Whether there is an intercept. It is not penalised.
+    warm_start : bool
+        Whether `fit` starts from the parameters and multipliers of the last fit, with
+        the same number of nodes, features and classes. The rows and all other
+        parameters may differ.
+    n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`.
+    """
+
+    _: KW_ONLY
+    fit_intercept: bool = True
+    warm_start: bool = False
+    _averages = False  # whether the objective has the mean loss, not the sum
+    _shifts_targets = True  # whether the intercept is in the unit of y
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _read(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> FitData:
+        """Return rows, targets and weights of each node; weights are positive."""
+        labelled = is_classifier(self)
+
+        def check() -> tuple[Any, NDArray[Any], Vector]:
+            rows, targets = validate_data(
+                self,
+                X,
+                y,
+                accept_sparse="csr",
+                dtype=np.float64,
+                order="C",
+                y_numeric=not labelled,
+            )
+            if labelled:
+                check_classification_targets(targets)
+            weights = _check_sample_weight(
+                sample_weight, rows, dtype=np.float64, ensure_non_negative=True
+            )
+            kept = np.flatnonzero(weights)
+            return rows[kept], targets[kept], weights[kept]
+
+        return self._assemble(check)
+
+    def _minimise(
+        self, data: FitData, problem: Callable[..., Problem], alpha: float
+    ) -> None:
+        """Fit ``coef_`` and ``intercept_``.
+
+        ``problem`` is called with rows, targets and the keyword arguments alpha,
+        fit_intercept and sample_weight. ``alpha`` is that of all nodes together.
+        """
+        free = bool(self.fit_intercept)
+        centred = free and not issparse(data.shards[0][0])
+        levelled = free and self._shifts_targets
+        sums = [
+            [w.sum(), *(centred * (w @ X)), levelled * (w @ y)]
+            for X, y, w in data.shards
+        ]
+        weight, *means = data.total(sums)
+        middle, level = np.array(means[:-1]) / weight, means[-1] / weight
+        share = alpha * (weight if self._averages else 1.0) / len(data.graph)
+        nodes = data.problems(
+            lambda X, y, w: problem(
+                X - middle if centred else X,
+                y - level,
+                alpha=share,
+                fit_intercept=free,
+                sample_weight=w,
+            )
+        )
+        last = getattr(self, "result_", None) if self.warm_start else None
+        self.result_ = self._solve(data, nodes, warm_start=last)
+        found = mean_parts(self.result_)
+        self.coef_ = found.coef
+        rest = found.intercept if free else np.zeros(self.coef_.shape[:-1])
+        self.intercept_ = rest + level - self.coef_ @ middle
+
+    def _linear(self, X: ArrayLike) -> Matrix:
+        """Return ``X coef_ + intercept_``, shape (n,) or (n, n_classes)."""
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64)
+        return np.asarray(X @ self.coef_.T + self.intercept_)
+
+
+@dataclass(eq=False, repr=False)
+class LinearRegressor(RegressorMixin, LinearModel):
     """The base of the regressors, which predict ``X coef_ + intercept_``.
 
     Parameters
     ----------
     alpha : float
-    fit_intercept : bool
-    n_nodes, topology, scheme, tolerance, max_iter, options, comm
+        Strength of the penalty, not negative.
+    fit_intercept, warm_start
+        As in `dadmm.sklearn.linear.LinearModel`.
+    n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
         The network, see `dadmm.sklearn.base.Consensus`.
 
     Attributes
@@ -39,108 +147,121 @@ class Linear(RegressorMixin, Consensus):
     intercept_ : float
     n_iter_ : int
     result_ : Result
-        The result of the run, with its history. With ``fit_intercept`` it is that of
-        rows minus the mean of all rows. If it is certified,
-        ``result_.certificate.coefficients`` bounds the errors of ``coef_``.
+        The result of the run, with its history. If X is dense and there is an
+        intercept, it is that of rows minus the mean of all rows. If it is certified,
+        the first entries of ``result_.certificate.coefficients`` bound the errors of
+        ``coef_``.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
 
     alpha: float = 1.0
-    _: KW_ONLY
-    fit_intercept: bool = True
-    _averages = False  # whether the objective has the mean error, not the sum
 
     @one_thread
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows X (n, d) and targets y (n,); with ``comm``, this rank's own."""
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Fit to rows X (n, d) and targets y (n,); with ``comm``, this rank's own.
 
-        def check() -> tuple[Matrix, Vector]:
-            rows, targets = validate_data(
-                self, X, y, dtype=np.float64, order="C", y_numeric=True
-            )
-            return rows, targets
-
-        data = self._assemble(check)
-        self._fit(data, check_positive("alpha", self.alpha, zero=True))
+        ``sample_weight`` (n,) has factors of the losses of the rows, 1 by default. A
+        row of weight 2 counts twice, and one of weight 0 as absent.
+        """
+        data = self._read(X, y, sample_weight)
+        alpha = check_positive("alpha", self.alpha, zero=True)
+        self._minimise(data, self._problem, alpha)
+        self.intercept_ = float(self.intercept_)
+        self.n_iter_ = self.result_.iterations
+        self._complete(X, y)
         return self
 
     def predict(self, X: ArrayLike) -> Vector:
         """Return a prediction for each row of X (n, d)."""
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        return np.asarray(X @ self.coef_ + self.intercept_)
+        return self._linear(X)
 
-    def _fit(self, data: FitData, alpha: float) -> None:
-        """Subtract the means if there is an intercept; then solve."""
-        counts, means = data.means()
-        if not self.fit_intercept:
-            means = np.zeros_like(means)
-        middle, level = means[:-1], means[-1]
-        share = alpha * (int(counts[0]) if self._averages else 1) / len(data.graph)
-        nodes = data.problems(lambda X, y: self._problem(X - middle, y - level, share))
-        result = self._solve(data, nodes)
-        found = mean_parts(result)
-        rest = float(getattr(found, "intercept", 0.0))  # of problems with an intercept
-        self.coef_ = found.coef
-        self.intercept_ = float(level - middle @ self.coef_ + rest)
-        self.result_, self.n_iter_ = result, result.iterations
-
-    def _problem(self, X: Matrix, y: Vector, alpha: float) -> Problem:
-        """Return the problem of a node, given its share of alpha."""
+    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
+        """Return the problem of a node."""
         raise NotImplementedError
 
+    def _complete(self, X: ArrayLike, y: ArrayLike) -> None:
+        """Set attributes that need the rows and targets passed to `fit`."""
 
-class Ridge(Linear):
+
+class Ridge(LinearRegressor):
     """Minimise ``|y - X w - b|^2 + alpha |w|^2``, as scikit-learn's `Ridge` does.
 
-    `Linear` has the parameters and attributes.
+    `LinearRegressor` has the parameters and attributes. With ``alpha=0`` it is least
+    squares.
+
+    Examples
+    --------
+    >>> from dadmm.sklearn import Ridge
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [1.0, 3.0, 5.0, 7.0]
+    >>> model = Ridge(alpha=0.0, n_nodes=2).fit(X, y)
+    >>> model.predict([[4.0]]).round(3)
+    array([9.])
     """
 
-    def _problem(self, X: Matrix, y: Vector, alpha: float) -> Problem:
-        return problems.Ridge(X, y, alpha, fit_intercept=False)
+    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
+        return problems.Ridge(X, y, **more)
 
 
-class Lasso(Linear):
+class Lasso(LinearRegressor):
     """Minimise ``|y - X w - b|^2 / (2 n) + alpha |w|_1``, as scikit-learn's does.
 
-    n is the number of rows of all nodes. `dadmm.problems.Lasso` and the command line
-    have no factor 1/n: their alpha is n times this one.
-    `Linear` has the parameters and attributes.
+    n is the number of rows of all nodes, or the sum of their weights.
+    `dadmm.problems.Lasso` and the command line have no factor 1/n: their alpha is n
+    times this one. `LinearRegressor` has the parameters and attributes.
+
+    Examples
+    --------
+    >>> from dadmm.sklearn import Lasso
+    >>> X, y = [[0.0, 1.0], [1.0, 0.0], [2.0, 0.0], [3.0, 1.0]], [0.0, 1.0, 2.0, 3.0]
+    >>> Lasso(alpha=0.25, n_nodes=2).fit(X, y).coef_.round(3)
+    array([0.8, 0. ])
     """
 
     _averages = True
 
-    def _problem(self, X: Matrix, y: Vector, alpha: float) -> Problem:
-        return problems.Lasso(X, y, alpha, fit_intercept=False)
+    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
+        return problems.Lasso(X, y, **more)
 
 
 @dataclass(eq=False, repr=False)
-class ElasticNet(Linear):
+class ElasticNet(LinearRegressor):
     """Minimise ``|y - X w - b|^2 / (2 n) + alpha (r |w|_1 + (1 - r)/2 |w|^2)``.
 
-    As scikit-learn's `ElasticNet` does; r is ``l1_ratio`` and n the number of rows of
-    all nodes. The alpha of `dadmm.problems.ElasticNet` is n times this one.
+    As scikit-learn's `ElasticNet` does; r is ``l1_ratio``, and n the number of rows of
+    all nodes, or the sum of their weights. The alpha of `dadmm.problems.ElasticNet` is
+    n times this one.
 
     Parameters
     ----------
     alpha : float
     l1_ratio : float
         From 0 to 1.
-    fit_intercept, n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        As in `Linear`, which has the attributes.
+    fit_intercept, warm_start
+        As in `dadmm.sklearn.linear.LinearModel`.
+    n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
+        As in `LinearRegressor`, which has the attributes.
+
+    Examples
+    --------
+    >>> from dadmm.sklearn import ElasticNet
+    >>> X, y = [[0.0, 1.0], [1.0, 0.0], [2.0, 0.0], [3.0, 1.0]], [0.0, 1.0, 2.0, 3.0]
+    >>> ElasticNet(alpha=0.5, l1_ratio=0.5, n_nodes=2).fit(X, y).coef_.round(3)
+    array([0.667, 0.   ])
     """
 
     _: KW_ONLY
     l1_ratio: float = 0.5
     _averages = True
 
-    def _problem(self, X: Matrix, y: Vector, alpha: float) -> Problem:
-        return problems.ElasticNet(X, y, alpha, self.l1_ratio, fit_intercept=False)
+    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
+        return problems.ElasticNet(X, y, l1_ratio=self.l1_ratio, **more)
 
 
 @dataclass(eq=False, repr=False)
-class HuberRegressor(Linear):
+class HuberRegressor(LinearRegressor):
     """Minimise the sum of h(x' w + b - y) and ``alpha/2 |w|^2``.
 
     h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. Unlike
@@ -152,24 +273,73 @@ class HuberRegressor(Linear):
     ----------
     delta : float
         Error from which the loss is linear, in the unit of y.
-    alpha, fit_intercept, n_nodes, topology, scheme, tolerance, max_iter, options, comm
-        As in `Linear`, which has the other attributes.
+    alpha, fit_intercept, warm_start
+        As in `LinearRegressor`, which has the other attributes.
+    n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`.
 
     Attributes
     ----------
     outliers_ : ndarray of bool, shape (n,)
         Whether each row passed to `fit` is further than delta from its target.
+
+    Examples
+    --------
+    >>> from dadmm.sklearn import HuberRegressor
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0], [4.0]], [0.0, 1.0, 9.0, 3.0, 4.0]
+    >>> HuberRegressor(delta=0.1, n_nodes=2).fit(X, y).outliers_
+    array([False, False,  True, False, False])
     """
 
     delta: float = 1.35
     _: KW_ONLY
     alpha: float = 1e-4
 
-    def _fit(self, data: FitData, alpha: float) -> None:
-        super()._fit(data, alpha)
-        off = [X @ self.coef_ + self.intercept_ - y for X, y in data.shards]
-        self.outliers_ = np.abs(np.concatenate(off)) > self.delta
+    def _complete(self, X: ArrayLike, y: ArrayLike) -> None:
+        self.outliers_ = np.abs(self.predict(X) - column_or_1d(y)) > self.delta
 
-    def _problem(self, X: Matrix, y: Vector, alpha: float) -> Problem:
-        free = bool(self.fit_intercept)
-        return problems.Huber(X, y, self.delta, alpha, fit_intercept=free)
+    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
+        return problems.Huber(X, y, self.delta, **more)
+
+
+class PoissonRegressor(LinearRegressor):
+    """Minimise the mean of ``m - y log m`` plus ``alpha/2 |w|^2``, m = exp(x' w + b).
+
+    As scikit-learn's `PoissonRegressor` does; y is not negative. The mean is over the
+    rows of all nodes, with their weights. The alpha of
+    `dadmm.problems.PoissonRegression` is n times this one, where n is the number of
+    rows or the sum of their weights. `LinearRegressor` has the parameters and
+    attributes.
+
+    Examples
+    --------
+    >>> from dadmm.sklearn import PoissonRegressor
+    >>> X, y = [[0.0], [1.0], [2.0], [3.0]], [1.0, 2.0, 4.0, 8.0]
+    >>> PoissonRegressor(alpha=0.0, n_nodes=2).fit(X, y).predict([[4.0]]).round(2)
+    array([16.])
+    """
+
+    _averages = True
+    _shifts_targets = False
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
+    def predict(self, X: ArrayLike) -> Vector:
+        """Return the expected count of each row of X (n, d)."""
+        with np.errstate(over="ignore"):
+            return np.asarray(np.exp(self._linear(X)))
+
+    def score(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float:
+        """Return D^2, the share of the deviance that is explained."""
+        predicted = self.predict(X)
+        return float(
+            d2_tweedie_score(y, predicted, sample_weight=sample_weight, power=1)
+        )
+
+    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
+        return problems.PoissonRegression(X, y, **more)

@@ -9,39 +9,34 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadmm import problems
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import Problem, World
+from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
-from dadmm.sklearn.base import (
-    Consensus,
-    check_positive,
-    mean_parts,
-    on_all_ranks,
-    one_thread,
-)
+from dadmm.sklearn.base import check_positive, on_all_ranks, one_thread
+from dadmm.sklearn.linear import LinearModel
 
 
 @dataclass(eq=False, repr=False)
-class LogisticRegression(ClassifierMixin, Consensus):
-    """Minimise ``C sum log(1 + exp(-s (x' w + b))) + 1/2 |w|^2``, s = -1 or 1.
+class LogisticRegression(ClassifierMixin, LinearModel):
+    """Minimise ``-C sum log p + 1/2 |w|^2``, as scikit-learn's `LogisticRegression`.
 
-    This is the objective of scikit-learn's `LogisticRegression` for two classes; the
-    sum is over the rows of all nodes. With more classes there is one such fit of each
-    class against all others, as in its `OneVsRestClassifier`. A node may lack classes.
+    p is the probability of a row's own class. The sum is over the rows of all nodes,
+    with their weights. For two classes the odds are ``exp(x' w + b)``. For more, the
+    probabilities are the softmax of ``x' w_k + b_k`` (multinomial). Labels are numbers
+    or text. A node may lack classes.
 
     Parameters
     ----------
     C : float
         Inverse of the strength of the penalty; infinite for no penalty. The sum over
         nodes of alpha of `dadmm.problems.LogisticRegression` is ``1 / C``.
-    fit_intercept : bool
-        The intercept is not penalised.
-    n_nodes, topology, scheme, tolerance, max_iter, options, comm
+    fit_intercept, warm_start
+        As in `dadmm.sklearn.linear.LinearModel`.
+    n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
         The network, see `dadmm.sklearn.base.Consensus`.
 
     Attributes
@@ -50,52 +45,53 @@ class LogisticRegression(ClassifierMixin, Consensus):
         Of all nodes together, sorted.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
     intercept_ : ndarray of shape (1,) or (n_classes,)
-    n_iter_ : ndarray of int, shape (1,) or (n_classes,)
-    result_ : Result, or list of Result
-        The result of the run; of each class if there are more than two. With
-        ``fit_intercept`` it is that of rows minus the mean of all rows.
+        With more than two classes, coefficients and intercepts sum to zero over the
+        classes.
+    n_iter_ : ndarray of int, shape (1,)
+    result_ : Result
+        The result of the run, with its history. If X is dense and there is an
+        intercept, it is that of rows minus the mean of all rows.
     n_features_in_, feature_names_in_
         As in scikit-learn.
+
+    Examples
+    --------
+    >>> from dadmm.sklearn import LogisticRegression
+    >>> X, y = [[0.0], [1.0], [4.0], [5.0], [9.0]], ["a", "a", "b", "b", "c"]
+    >>> model = LogisticRegression(n_nodes=2).fit(X, y)
+    >>> model.predict([[0.0], [5.0], [10.0]])
+    array(['a', 'b', 'c'], dtype='<U1')
     """
 
     C: float = 1.0
     _: KW_ONLY
-    fit_intercept: bool = True
+    _shifts_targets = False
 
     @one_thread
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Fit to rows X (n, d) and labels y (n,); with ``comm``, this rank's own."""
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Fit to rows X (n, d) and labels y (n,); with ``comm``, this rank's own.
 
-        def check() -> tuple[Matrix, NDArray[Any]]:
-            rows, labels = validate_data(self, X, y, dtype=np.float64, order="C")
-            check_classification_targets(labels)
-            return rows, labels
-
-        data = self._assemble(check)
-        alpha, free = 1.0 / check_positive("C", self.C), bool(self.fit_intercept)
-        present = np.unique(np.concatenate([own for _, own in data.shards]))
+        ``sample_weight`` (n,) has factors of the losses of the rows, 1 by default. A
+        row of weight 2 counts twice, and one of weight 0 as absent.
+        """
+        data = self._read(X, y, sample_weight)
+        alpha = 1.0 / check_positive("C", self.C)
+        present = np.unique(np.concatenate([own for _, own, _ in data.shards]))
         self.classes_ = classes = all_labels(data.world, present)
         if len(classes) < 2:
             raise ProblemError(
                 "LogisticRegression needs at least two classes, but all labels are of "
                 f"one class, {classes[0]!s}"
             )
-        share, middle = alpha / len(data.graph), free * data.means(1)[1]
-
-        def against_others(k: int) -> list[Problem]:
-            logistic = partial(problems.LogisticRegression, fit_intercept=free)
-            return data.problems(
-                lambda X, y: logistic(X - middle, y == classes[k], share)
-            )
-
-        runs = range(len(classes)) if len(classes) > 2 else [1]
-        results = [self._solve(data, against_others(k)) for k in runs]
-        found = [mean_parts(result) for result in results]
-        self.coef_ = np.array([p.coef for p in found])
-        self.intercept_ = np.array([p.intercept if free else 0.0 for p in found])
-        self.intercept_ -= self.coef_ @ middle
-        self.n_iter_ = np.array([result.iterations for result in results])
-        self.result_ = results if len(results) > 1 else results[0]
+        numbered = [(A, np.searchsorted(classes, b), w) for A, b, w in data.shards]
+        multinomial = partial(problems.MultinomialLogistic, n_classes=len(classes))
+        problem = problems.LogisticRegression if len(classes) == 2 else multinomial
+        self._minimise(data._replace(shards=numbered), problem, alpha)
+        self.coef_ = np.atleast_2d(self.coef_)
+        self.intercept_ = np.atleast_1d(self.intercept_)
+        self.n_iter_ = np.array([self.result_.iterations])
         return self
 
     def decision_function(self, X: ArrayLike) -> Matrix:
@@ -103,9 +99,7 @@ class LogisticRegression(ClassifierMixin, Consensus):
 
         Shape (n,) for two classes, positive for ``classes_[1]``, or (n, n_classes).
         """
-        check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=np.float64)
-        scores = np.asarray(X @ self.coef_.T + self.intercept_)
+        scores = self._linear(X)
         return scores if len(self.coef_) > 1 else scores[:, 0]
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
@@ -115,20 +109,15 @@ class LogisticRegression(ClassifierMixin, Consensus):
         return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: ArrayLike) -> Matrix:
-        """Return the probability of each class, (n, n_classes).
-
-        With more than two classes, the probabilities of each class against all others
-        are scaled to sum to one.
-        """
-        scores = self.decision_function(X)
-        if scores.ndim == 1:
-            scores = np.column_stack([-scores, scores])
-        chances = 1.0 / (1.0 + np.exp(-np.maximum(scores, -700.0)))
-        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+        """Return the probability of each class, (n, n_classes)."""
+        return np.asarray(np.exp(self.predict_log_proba(X)))
 
     def predict_log_proba(self, X: ArrayLike) -> Matrix:
         """Return the logarithm of `predict_proba`."""
-        return np.asarray(np.log(self.predict_proba(X)))
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.column_stack([np.zeros(len(scores)), scores])
+        return np.asarray(log_softmax(scores, axis=1))
 
 
 def all_labels(world: World, labels: NDArray[Any]) -> NDArray[Any]:

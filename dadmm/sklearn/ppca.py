@@ -40,7 +40,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     ----------
     n_components : int, optional
         Less than the number of features. The default is 2, or 1 for two features.
-    n_nodes, topology, scheme, tolerance, max_iter, options, comm
+    n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
         The network, see `dadmm.sklearn.base.Consensus`.
     random_state : int, RandomState or None
         Seed of a small perturbation of the start. With ``comm``, that of rank 0 is
@@ -68,6 +68,18 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     scale_ : float
     n_features_in_, feature_names_in_
         As in scikit-learn.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from dadmm.sklearn import PPCA
+    >>> X = np.random.default_rng(0).normal(size=(40, 3)) * [5.0, 1.0, 1.0]
+    >>> plain = PPCA(1, n_nodes=2).fit(X)
+    >>> short = PPCA(1, n_nodes=2, sending="float32").fit(X)
+    >>> bool(np.allclose(short.components_, plain.components_, atol=1e-3))
+    True
+    >>> short.result_.traffic.bytes < plain.result_.traffic.bytes
+    True
     """
 
     n_components: int | None = None

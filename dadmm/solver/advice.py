@@ -18,6 +18,7 @@ LIMIT = 1e-10  # without progress below it, relative to the start, it is roundin
 LONG = 8  # smallest diameter that may explain slow convergence
 CROSSINGS = 50  # diameters; in a longer run the diameter is not the cause
 OTHER_START = {  # by `Ending.init`
+    "merged": 'init = "shared"',
     "shared": "another seed",
     "independent": 'init = "shared", or another seed',
     "given": "other starting parameters",
@@ -46,8 +47,8 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
         return ""
     if result.reason == "no_minimum":
         return (
-            "use alpha > 0, with which there is a minimum; if all labels are equal, "
-            "leave out the intercept, too"
+            "use alpha > 0; if that is not enough, all rows have the same y, or a "
+            "class has no rows at any node: leave out that class, or the intercept"
         )
     if rule.tolerance == 0.0:
         return "a tolerance of 0 never stops a run; give a positive one to converge"
@@ -66,7 +67,7 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
     if result.iterations <= FEW:
         return f"{result.iterations} iterations are likely too few; raise max_iter"
     trend = _trend(ending)
-    scaled = result.metric == "full"  # then limits may have changed during the run
+    scaled = rule.scaled  # then limits may have changed during the run
     if not trend.rate and not scaled and _rounding(ending, trend):
         return (
             "the tolerance is likely too tight for double precision: "

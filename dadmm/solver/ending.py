@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from dadmm import penalty
+from dadmm.accuracy.review import MetricReview
 from dadmm.admm.build import RunFactory
 from dadmm.admm.criteria_log import TRAIL, stride
 from dadmm.admm.rule import CRITERIA, Rule
@@ -51,7 +52,7 @@ class Ending:
         None if the scheme does not use it.
     convex : bool
         Whether the problem declares itself convex.
-    init : {"shared", "independent", "given"}
+    init : {"merged", "shared", "independent", "given"}
         How the starting parameters were chosen; "given" if by the caller.
     """
 
@@ -83,6 +84,8 @@ class Ending:
 
     def words(self, converged: bool) -> str:
         """Return the line of the report about the stopping rule."""
+        if converged and not self.iteration:
+            return "all criteria were met from the first iteration on"
         if converged:
             return (
                 f"criterion met last: {self.what}, in iteration {self.iteration + 1}; "
@@ -134,12 +137,13 @@ def find(
     whole = run.total([own] * len(run.nodes), _merge)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing, names = stride(max(heard, 1)), run.layout.names
+    unnamed = part < 0 or isinstance(run.review, MetricReview)
     return Ending(
         rule=rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
-        part=None if part < 0 or run.review is not None else names[int(part)],
-        node=None if joint else int(node),
+        part=None if unnamed else names[int(part)],
+        node=None if joint or node < 0 else int(node),
         iteration=int(iteration),
         factor=factor,
         trail=whole[-TRAIL:][: -(-heard // spacing)],

@@ -1,19 +1,33 @@
-"""The choice of coordinates before a run, by sums over the network."""
+"""The choice of coordinates and start before a run, by sums over the network."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm import penalty
-from dadmm.accuracy.coordinates import MOST_COLUMNS, Coordinates, merged, supports
+from dadmm.accuracy import merged as merging
+from dadmm.accuracy import units
+from dadmm.accuracy.coordinates import (
+    MOST_COLUMNS,
+    Coordinates,
+    Total,
+    merged,
+    supports,
+)
+from dadmm.accuracy.review import MetricReview
+from dadmm.admm.loop import Callback, Review
+from dadmm.admm.rule import Rule
 from dadmm.core.interfaces import Problem
-from dadmm.core.layout import Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
+from dadmm.penalty.beyond import Bounded, Steady
 from dadmm.solver.statement import NO_SUMS
 
 UNLESS = 'has no metric unless metric = "full"'
@@ -43,27 +57,139 @@ def _why_no_coordinates(problem: Problem) -> str:
     return f"the class {name} overrides prox, expect or objectives, but not within"
 
 
-def measure(
-    hosted: Mapping[int, Problem],
-    starts: Mapping[int, Vector],
-    topology: Topology,
-    comm: Any,
-    saved: Mapping[str, np.ndarray] | None,
-) -> tuple[Coordinates, np.ndarray]:
-    """Return coordinates, and the messages and bytes that were sent by edge.
+class Prepared(NamedTuple):
+    """What a run is made of, before and after its coordinates are chosen.
 
-    Parameters
-    ----------
-    hosted, starts : dict
-        Problems and starting parameters of this process, by node.
-    topology : Topology
-    comm : MPI.Comm, optional
-    saved : dict, optional
-        The coordinates of a run that is resumed.
+    Dicts are by node. ``starts`` is None if merged axes are to give them, and ``sent``
+    has the messages and bytes that were sent, by edge.
     """
+
+    problems: Mapping[int, Problem]
+    starts: Mapping[int, Vector] | None
+    duals: Mapping[int, Vector] | None
+    scheme: Scheme
+    rule: Rule
+    review: Review | None = None
+    scales: Mapping[int, Matrix] | None = None
+    curvature: Mapping[int, float] | None = None
+    callbacks: tuple[Callback, ...] = ()
+    sent: np.ndarray | None = None
+
+
+Saved = Mapping[str, np.ndarray] | None  # coordinates of a run that is resumed
+
+
+def find_metric(
+    given: Prepared, topology: Topology, comm: Any, saved: Saved
+) -> Prepared:
+    """Return a convex run in the coordinates of the metric."""
+    hosted, starts = given.problems, given.starts or {}
+    sent = None
     if saved:
         found = Coordinates(*(saved[name] for name in Coordinates._fields))
-        return found, np.zeros((len(topology.edges), 2), dtype=np.int64)
+        p, k = len(next(iter(starts.values()))), found.map.shape[-1]
+        shapes = [(p, k), (k, p), (p,), *[()] * (len(found) - 3)]
+        if [part.shape for part in found] != shapes:
+            raise ValueError("coordinates have other shapes")
+    else:
+        with _sums(hosted, topology, comm) as (total, sent):
+            order = [starts[i] for i in hosted]
+            found = merged(total, list(hosted.values()), order, topology.n_nodes)
+    review = MetricReview(hosted, found, given.rule.tolerance)
+    return given._replace(
+        problems=review.within, starts=review.starts(starts),
+        duals=None if given.duals is None else review.duals(given.duals),
+        rule=replace(given.rule, scaled=True), review=review, sent=sent,
+    )  # fmt: skip
+
+
+def why_not_merged(hosted: Mapping[int, Problem], comm: Any) -> str:
+    """Return why a run cannot start from merged axes, the same on all ranks."""
+    can = _all(map(merging.supports, hosted.values()), comm)
+    return "" if can else "this start is for PPCA and structure from motion"
+
+
+def has_units(
+    init: str | Matrix, why: str, scheme: Scheme, hosted: Mapping[int, Problem],
+    comm: Any,
+) -> bool:  # fmt: skip
+    """Return whether a run is done in the mean and unit of all rows.
+
+    It starts from random parameters. The answer is the same on all ranks.
+    """
+    drawn = isinstance(init, str) and init != "merged"
+    if not drawn or not why or why == NO_SUMS or not isinstance(scheme, penalty.Auto):
+        return False
+    return _all(map(units.supports, hosted.values()), comm)
+
+
+def _all(can: Iterable[bool], comm: Any) -> bool:
+    """Return whether all of them are true on all ranks."""
+    if comm is None:
+        return all(can)
+    from dadmm.exchange.collectives import all_hold
+
+    return bool(all_hold(comm, all(can)))
+
+
+def find_units(
+    given: Prepared, topology: Topology, comm: Any, saved: Saved
+) -> Prepared:
+    """Return a run of PPCA in the mean and unit of all rows.
+
+    It starts from drawn parameters, or from those and the duals of another run.
+    """
+    hosted, sent = given.problems, None
+    if saved:
+        found = units.Units(*(saved[name] for name in units.Units._fields))
+    else:
+        with _sums(hosted, topology, comm) as (total, sent):
+            found = units.measure(total, hosted)
+    review = units.RandomReview(hosted, found)
+    made = _in_units(given, review, Bounded, sent)._replace(callbacks=(review.turn,))
+    starts, duals = given.starts or {}, given.duals
+    if duals is None:
+        return made._replace(starts=review.starts(starts))
+    return made._replace(starts=review.inside(starts), duals=review.duals(duals))
+
+
+def merge_axes(
+    given: Prepared, topology: Topology, comm: Any, saved: Saved
+) -> Prepared:
+    """Return a run of PPCA from merged axes.
+
+    A run that is resumed has its multipliers, so it has no duals here.
+    """
+    hosted, duals, sent = given.problems, None, None
+    if saved:
+        start = merging.Start(*(saved[name] for name in merging.Start._fields))
+        review = merging.MergedReview(hosted, start)
+    else:
+        with _sums(hosted, topology, comm) as (total, sent):
+            review, duals = merging.merge(total, hosted)
+    made = _in_units(given, review, Steady, sent)
+    return made._replace(starts=review.starts, duals=duals)
+
+
+def _in_units(
+    given: Prepared, review: Any, scheme: type[penalty.Auto], sent: np.ndarray | None
+) -> Prepared:
+    """Return a run in the coordinates of a review, where `auto` is another scheme."""
+    made = given._replace(
+        problems=review.within, rule=replace(given.rule, scaled=True), review=review,
+        scales=review.scales, sent=sent,
+    )  # fmt: skip
+    if type(given.scheme) is not penalty.Auto:
+        return made
+    own = scheme(**asdict(given.scheme))
+    return made._replace(scheme=own, curvature=review.curvature)
+
+
+@contextmanager
+def _sums(
+    hosted: Iterable[int], topology: Topology, comm: Any
+) -> Iterator[tuple[Total, np.ndarray]]:
+    """Yield a function that sums over all nodes, and what was sent by edge."""
     private = None
     if comm is not None:
         from dadmm.exchange.collectives import wait_sleeping
@@ -75,8 +201,6 @@ def measure(
     def total(rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
         return tree.reduce(dict(zip(hosted, rows, strict=True)), merge, finish)
 
-    order = [starts[i] for i in hosted]
-    coordinates = merged(total, list(hosted.values()), order, topology.n_nodes)
+    yield total, tree.sent
     if private is not None:
         private.Free()
-    return coordinates, tree.sent

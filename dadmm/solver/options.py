@@ -23,7 +23,7 @@ from dadmm.exchange.sending import Sending
 from dadmm.results.rows import NODE_COLUMNS
 
 FAILURES = ("abort", "continue")
-INITS = ("shared", "independent")
+INITS = ("merged", "shared", "independent")
 GATHERS = ("all", "root", "none")
 METRICS = ("full", "none")
 MOST_RECORDED = 1000  # nodes up to which rows are recorded by default

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.accuracy.certificate import Certificate
-from dadmm.accuracy.review import MetricReview
+from dadmm.accuracy.merged import MergedStart
+from dadmm.accuracy.subspace import SubspaceBound
 from dadmm.admm.build import RunFactory
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
@@ -17,7 +18,6 @@ from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.linalg import by_row
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.runner import LocalRun
 from dadmm.results.history import History, Recorder
@@ -98,6 +98,12 @@ class Result:
         First node of this part of the graph, if failures disconnected it from the rest.
     comm : MPI.Comm, optional
         Communicator of the ranks that finished.
+    start : MergedStart or None
+        With ``init="merged"``, where the run started, and how far from the result.
+    subspace_bound : SubspaceBound or None
+        For PPCA without missing entries, with `auto` and a drawn start, or with
+        ``init="merged"``, unless ``metric`` is "none": a bound on the
+        angle between the subspace of each node and the principal axes of all rows.
     duals : dict of int to ndarray of shape (shared_size,)
         Sums of the multipliers, times 2, of the nodes of this process; for
         ``warm_start``.
@@ -126,6 +132,8 @@ class Result:
     lost: tuple[int, ...] = ()
     component_root: int | None = None
     comm: Any = None
+    start: MergedStart | None = None
+    subspace_bound: SubspaceBound | None = None
     duals: Mapping[int, Vector] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -220,6 +228,8 @@ def collect(
         nodes=names,
         lost=tuple(local.lost),
         component_root=local.component_root,
+        start=stated.start,
+        subspace_bound=stated.subspace_bound,
         duals=dict(zip(run.names.tolist(), _duals(run), strict=True)),
     )
 
@@ -227,9 +237,7 @@ def collect(
 def _duals(run: Run) -> Matrix:
     """Return twice the sum of each node's multipliers, in the user's coordinates."""
     duals = 2.0 * run.work.multiplier
-    if isinstance(run.review, MetricReview):
-        return by_row(duals, run.review.coordinates.inverse)
-    return duals
+    return duals if run.review is None else run.review.gradients(duals)
 
 
 def _gathered(

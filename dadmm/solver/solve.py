@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from dadmm import penalty
-from dadmm.accuracy.review import MetricReview
 from dadmm.admm.build import RunFactory, row_order
 from dadmm.admm.loop import Callback
 from dadmm.core.checks import check_choice, shown
@@ -25,10 +24,17 @@ from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
-from dadmm.resilience.checkpoint import Checkpoints
+from dadmm.resilience.checkpoint import Checkpoints, restoring
 from dadmm.resilience.runner import LocalRun, run_with_recovery
 from dadmm.results.history import Recorder
-from dadmm.solver.metric import measure, why_none
+from dadmm.solver.metric import (
+    Prepared,
+    find_metric,
+    find_units,
+    has_units,
+    merge_axes,
+    why_none,
+)
 from dadmm.solver.options import (
     GATHERS,
     INITS,
@@ -43,7 +49,7 @@ from dadmm.solver.options import (
     refuse_old,
 )
 from dadmm.solver.result import Result, collect
-from dadmm.solver.starts import draw, of_result
+from dadmm.solver.starts import choose, draw, of_result
 
 # fields and arguments that may change when a run is resumed
 MAY_CHANGE = {
@@ -65,7 +71,7 @@ def solve(
     stopping: str | Stopping = "optimality",
     sending: str | Sending = "float64",
     schedule: Schedule | None = None,
-    init: str | Matrix = "shared",
+    init: str | Matrix | None = None,
     warm_start: Result | None = None,
     metric: str | None = None,
     seed: int = 0,
@@ -98,9 +104,13 @@ def solve(
     schedule : Schedule, optional
         Which edges are used in which iteration. By default all edges are used in all
         iterations.
-    init : {"shared", "independent"} or ndarray of shape (n_nodes, size)
-        Draw the same initial parameters for all nodes, or different ones for each, or
-        use the given ones.
+    init : {"merged", "shared", "independent"} or ndarray of shape (n_nodes, size)
+        "merged", for PPCA and structure from motion: the principal axes of all rows,
+        merged over the network, in a unit that makes the run the same for data in all
+        units, see `docs/accuracy.md`. Or draw the same initial parameters for all
+        nodes, or different ones for each, or use the given ones. The default is
+        "merged" for these problems with the scheme "auto", unless ``metric`` is
+        "none"; else "shared".
     warm_start : Result, optional
         Start from the parameters and multipliers of another result, in place of
         ``init``. Its problems may have had other rows or penalties, and its graph other
@@ -110,7 +120,9 @@ def solve(
         problem is well conditioned, whatever the units of the data, and sums at the end
         bound the error of the result, see `docs/accuracy.md`. With "none", nodes send
         no such sums. The default is "full" for the scheme "auto" and convex problems
-        with the methods ``rows`` and ``within``, up to 300 parameters.
+        with the methods ``rows`` and ``within``, up to 300 parameters. PPCA without
+        missing entries has no metric; with the scheme "auto" and a random ``init`` it
+        runs in the mean and unit of all rows, unless ``metric`` is "none".
     seed : int
         Seed of the initial parameters.
     record : bool or Record, optional
@@ -157,6 +169,11 @@ def solve(
     messages, records = as_sending(sending), as_record(record)
     if isinstance(init, str):
         check_choice("init", init, INITS)
+    if isinstance(init, str) and init == "merged" and metric == "none":
+        raise ConfigError(
+            'init = "merged" needs sums over the network; leave out metric = "none", '
+            'or use init = "shared"'
+        )
     check_choice("gather", gather, GATHERS)
     if metric is not None:
         check_choice("metric", metric, METRICS)
@@ -171,36 +188,43 @@ def solve(
         _open(checkpoints, tuple(hosted), comm, topology, schedule, stop, settings)
     # numpy's warnings are off: an objective that is not finite raises an error
     with one_blas_thread(), np.errstate(all="ignore"):
-        duals = None
+        starts, duals = None, None
         if warm_start is None:
-            starts = draw(hosted, topology.n_nodes, layout.size, init, seed)
+            init = choose(init, why, policy, hosted, comm)
+            if not isinstance(init, str) or init != "merged":
+                starts = draw(hosted, topology.n_nodes, layout.size, init, seed)
+            in_units = has_units(init, why, policy, hosted, comm)
         else:
+            in_units = has_units("shared", why, policy, hosted, comm)
             starts, duals = of_result(
                 warm_start, hosted, topology.n_nodes, layout, init
             )
-        rule, review, sent = stop.criteria, None, None
-        if not why:
-            saved = None if checkpoints is None else checkpoints.coordinates
-            found, sent = measure(hosted, starts, topology, comm, saved)
-            review = MetricReview(hosted, found, rule.tolerance)
-            rule = replace(rule, scaled=True)
-            starts, hosted = review.starts(starts), review.within
-            duals = None if duals is None else review.duals(duals)
+        made = Prepared(hosted, starts, duals, policy, stop.criteria)
+        saved = None if checkpoints is None else checkpoints.coordinates
+        with restoring(checkpoints):
+            if starts is None:
+                made = merge_axes(made, topology, comm, saved)
+            elif in_units:
+                made = find_units(made, topology, comm, saved)
+            elif not why:
+                made = find_metric(made, topology, comm, saved)
+        hosted = dict(made.problems)
         factory = RunFactory(
-            hosted, starts, policy, rule, messages, stop.agreement, review, duals
-        )
+            hosted, made.starts or {}, made.scheme, made.rule, messages, stop.agreement,
+            made.review, made.duals, made.scales, made.curvature,
+        )  # fmt: skip
         # After an error the exchange stays open: to close it waits for other ranks.
         exchange = _exchange(topology, hosted, ranks)
         run = factory.build(exchange, topology, schedule)
-        if sent is not None:
-            run.tree.sent += sent
+        if made.sent is not None:
+            run.tree.sent += made.sent
         local = LocalRun(run, schedule, tuple(range(topology.n_nodes)))
         start = 0 if checkpoints is None else checkpoints.start
         recorder = Recorder(
             run, records.observe, records.records_nodes(topology.n_nodes),
             bool(records.edges), start,
         )  # fmt: skip
-        all_callbacks = [*callbacks, *recorder.callbacks]
+        all_callbacks = [*made.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
             all_callbacks.append(_deadline(stop.max_seconds))
         local, iterations, reason = run_with_recovery(

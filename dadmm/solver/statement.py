@@ -8,7 +8,10 @@ import numpy as np
 
 from dadmm.accuracy.certificate import Certificate, certify
 from dadmm.accuracy.coordinates import is_exact
+from dadmm.accuracy.merged import MergedReview, MergedStart
 from dadmm.accuracy.review import MOST_CHANGES, MetricReview
+from dadmm.accuracy.subspace import SubspaceBound, bound_subspace, supports
+from dadmm.accuracy.units import UnitReview
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Run
 from dadmm.core.layout import Layout, Matrix, Vector
@@ -26,6 +29,8 @@ class Statement(NamedTuple):
     solution: Vector  # (size,) the mean over the nodes; private parts are NaN
     objective: float  # sum of all f_i at the solution; NaN if it cannot be evaluated
     certificate: Certificate | None
+    start: MergedStart | None = None
+    subspace_bound: SubspaceBound | None = None
 
 
 def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
@@ -42,6 +47,7 @@ def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
     """
     review = run.review
     problems: Any = run.local.problems
+    complete = False  # whether all nodes have PPCA without missing entries
     if isinstance(review, MetricReview):
         certificate = review.conclude(run)
         solution = review.points(review.centre[None])[0]
@@ -56,11 +62,11 @@ def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
     else:
         layout, metric, certificate = run.layout, "none", None
         shared = layout.shared(run.state.theta)
-        exact = [float(is_exact(problem)) for problem in problems]
-        total: Vector = run.total(list(np.column_stack([shared, exact])))
-        centre = total[:-1] / run.topology.n_nodes
+        facts = [[is_exact(problem), supports(problem)] for problem in problems]
+        total: Vector = run.total(list(np.column_stack([shared, facts])))
+        centre = total[:-2] / run.topology.n_nodes
         solution = layout.whole(centre, np.full(layout.size, np.nan))
-        all_exact = total[-1] == run.topology.n_nodes
+        all_exact, complete = (total[-2:] == run.topology.n_nodes).tolist()
         if all_exact and layout.size == layout.shared_size and why != NO_SUMS:
             certificate = certify(run, centre, tolerance, None)
     if certificate is not None:
@@ -68,6 +74,13 @@ def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
     else:
         centre = review.centre if isinstance(review, MetricReview) else solution
         objective = _objective(run, centre)
+    start, bound = None, None
+    if isinstance(review, UnitReview):
+        solution, layout = review.points(solution[None])[0], review.layout
+    if isinstance(review, MergedReview):
+        start = review.describe_start(solution)
+    if complete and isinstance(review, UnitReview):
+        bound = _bound(run, review, solution)
     convex = all(getattr(problem, "convex", False) for problem in problems)
     status = _status(reason, convex, certificate)
     if status == "certified":
@@ -76,7 +89,9 @@ def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
         why = _why_not(certificate, review)
     elif not convex:
         why = "the problem is not convex"
-    return Statement(layout, status, why, metric, solution, objective, certificate)
+    return Statement(
+        layout, status, why, metric, solution, objective, certificate, start, bound
+    )
 
 
 NO_SUMS = 'metric = "none"'  # no derivative leaves a node
@@ -105,11 +120,21 @@ def _why_not(certificate: Certificate, review: Any) -> str:
     return f"the bound on the error is {certificate.shortfall:.1e} times its limit"
 
 
+def _bound(run: Run, review: UnitReview, solution: Vector) -> SubspaceBound:
+    """Return the bound on the angle of a result of PPCA."""
+    problems = [review.problems[i] for i in run.names.tolist()]
+    views, n_nodes = review.layout.views, run.topology.n_nodes
+    W, centre = views(run.points).W, views(solution).W
+    return bound_subspace(run.total, problems, W, centre, n_nodes)
+
+
 def _objective(run: Run, centre: Matrix) -> float:
     """Return the sum of all f_i at the mean; private parts are those of each node."""
     layout, theta = run.layout, run.state.theta
-    shared = np.tile(layout.shared(centre), (len(theta), 1))
     try:
+        if isinstance(run.review, UnitReview):
+            centre = run.review.rotated(centre)
+        shared = np.tile(layout.shared(centre), (len(theta), 1))
         values = run.local.values_at(layout.whole(shared, theta))
     except BREAKDOWNS:
         values = np.full(len(theta), np.nan)

@@ -76,18 +76,18 @@ def read(path: Path) -> list[dict[str, Any]]:
         if not rows or column not in rows[0]:
             raise ConfigError(f"{path} has no rows with a column {column!r}")
     for number, row in enumerate(rows, 1):
-        for column in ("bytes", "seconds"):
-            if not _is_measured(row[column]):
+        for column, least in (("bytes", 0.0), ("seconds", 1e-12)):
+            if not _is_measured(row[column], least):
                 raise ConfigError(
-                    f"{path}: {column} must be a number from 0 to 1e18, got "
+                    f"{path}: {column} must be a number from {least:g} to 1e18, got "
                     f"{shown(row[column])} in row {number}"
                 )
     return rows
 
 
-def _is_measured(text: Any) -> bool:
+def _is_measured(text: Any, least: float) -> bool:
     try:
-        return 0 <= float(text) <= 1e18
+        return least <= float(text) <= 1e18
     except (TypeError, ValueError):
         return False
 

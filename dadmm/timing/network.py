@@ -13,6 +13,7 @@ bytes: a header per message, and a header per packet of ``payload`` bytes.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -32,7 +33,8 @@ PRESETS = Path(__file__).with_name("networks")
 MOST_PLACES = 100_000  # hosts, sites and sockets
 CLASSES = ("socket", "host", "lan", "wan")  # from near to far
 POSITIVE = ("bandwidth", "egress", "payload", "factor")  # fields, by name
-FINITE = ("latency", "burst", "message", "packet", "confirmation")
+FINITE = ("latency", "burst", "message", "packet", "confirmation", "factor")
+LEAST, MOST = 1e-9, 1e18  # of these fields
 
 Integers = NDArray[np.int64]
 
@@ -180,9 +182,9 @@ class Network:
     def read(cls, name: str | Path) -> Network:
         """Return a preset by its name, or the network of a TOML file."""
         path = PRESETS / f"{name}.toml"
-        if "/" in str(name) or not path.is_file():
+        if "/" in str(name) or not os.path.isfile(path):
             path = Path(name)
-        if not str(name) or not path.exists():
+        if not str(name) or not os.path.exists(path):
             known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
             raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
         given = reading.read_toml(path)
@@ -302,11 +304,13 @@ def _check_inside(numbers: Sequence[int], count: int, name: str) -> None:
 
 
 def _check_numbers(part: Any, where: str) -> None:
-    """Raise if a field is not positive, or not finite, where it must be."""
+    """Raise if a field is too small or too large."""
     for name, value in vars(part).items():
-        if value is not None and name in POSITIVE and not value > 0:
-            raise ConfigError(f"{where}{name} must be positive, got {value!r}")
-        if value is not None and name in FINITE and not 0 <= value < math.inf:
+        if value is not None and name in POSITIVE and not value >= LEAST:
             raise ConfigError(
-                f"{where}{name} must be finite and not negative, got {value!r}"
+                f"{where}{name} must be at least {LEAST:g}, got {value!r}"
+            )
+        if value is not None and name in FINITE and not 0 <= value <= MOST:
+            raise ConfigError(
+                f"{where}{name} must be from 0 to {MOST:g}, got {value!r}"
             )

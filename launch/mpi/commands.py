@@ -26,6 +26,8 @@ from launch.mpi.runtime import prepare, script_path
 EXTRAS = ("dev", "plot")  # of the environment of tests; dev has those of test
 CASES = 200  # of the fault campaign
 STATEMENTS = 2000  # random problems whose statements are checked
+OF_PPCA = 500  # the same, of PPCA
+INPUTS = 3000  # bad inputs of the fuzz test
 USAGE = f"""\
 usage: ./launch/local [-n RANKS] [--hostfile FILE] [--mpi mpich|openmpi|impi]
                       [arguments of dadmm.run]
@@ -102,15 +104,17 @@ def test_all() -> int:
     runtime, script = prepare("", EXTRAS), str(PROJECT / "launch" / "test")
     faults = Path(tempfile.mkdtemp(prefix="dadmm-faults-"))
     campaign = [runtime.python, "-m", "tests.faults.campaign", "--cases", str(CASES)]
-    statements = [runtime.python, "-m", "tests.properties.campaign"]
-    statements += ["--cases", str(STATEMENTS)]
+    statements = [runtime.python, "-m", "tests.properties.campaign", "--jobs", "2"]
+    inputs = [runtime.python, "-m", "tests.faults.fuzz", "--cases", str(INPUTS)]
     slow, mpich = {"DADMM_ALL": "1"}, [script, "--mpi", "mpich"]
     stages: dict[str, tuple[list[str], dict[str, str]]] = {
         "suite, MPICH": ([*mpich, "--ignore", "tests/slurm"], slow),
         "MPI part, Open MPI": ([script, "--mpi", "openmpi"], slow),
         "MPI part, Intel MPI": ([script, "--mpi", "impi"], slow),
         "Slurm": ([script, "tests/slurm"], {"CI": "1"}),  # CI lets it install Slurm
-        "statements": ([*statements, "--jobs", "2"], {}),
+        "statements": ([*statements, "--cases", str(STATEMENTS)], {}),
+        "statements, PPCA": ([*statements, "--ppca", "--cases", str(OF_PPCA)], {}),
+        "bad inputs": ([*inputs, "--jobs", "2"], {}),
         "fault campaign": ([*campaign, "--out", str(faults)], {}),
     }
     rows, failed = [], False

@@ -55,8 +55,8 @@ def explain(
 
     `resume` is the command that resumes a run when its folder is appended, `tail` the
     end of the output, and `code` the exit code of mpiexec or srun. `first` is the rank
-    that ended first, if the monitor saw it. `out_of_memory` says that the kernel has
-    killed a process for memory, and `here` that rank 0 ran on this host.
+    that ended first, if the monitor saw all ranks. `out_of_memory` says that the kernel
+    has killed a process for memory, and `here` that rank 0 ran on this host.
     """
     if code == NOT_CONVERGED or (folder and (folder / "summary.json").exists()):
         return []
@@ -88,7 +88,7 @@ def cause(
         return ""
     found = found or Failure(what=f"ended first, {UNKNOWN}")
     if found.rank is None:
-        found = found._replace(rank=first)
+        found = found._replace(rank=only_rank(found.host, ranks, first))
     if out_of_memory and found.signum == signal.SIGKILL:
         hint = "the kernel killed it when memory ran out; use fewer ranks per host"
     else:
@@ -96,9 +96,16 @@ def cause(
     return f"{name(found, ranks)} {found.what}{f' ({hint})' if hint else ''}"
 
 
+def only_rank(host: str, ranks: list[dict[str, str]], first: int | None) -> int | None:
+    """Return the rank that ended first, or else the only one of a host, if known."""
+    there = [rank for rank, row in enumerate(ranks) if row["host"] == host]
+    return there[0] if first is None and len(there) == 1 else first
+
+
 def name(found: Failure, ranks: list[dict[str, str]]) -> str:
     if found.rank is None:
-        return "an unknown rank"
+        several = found.host and len({row["host"] for row in ranks}) > 1
+        return f"an unknown rank{f' on {found.host}' if several else ''}"
     row = ranks[found.rank] if found.rank < len(ranks) else {}
     node, host = row.get("node", str(found.rank)), row.get("host", found.host)
     return f"node {node} (rank {found.rank}{f' on {host}' if host else ''})"
@@ -140,9 +147,9 @@ def by_signal(rank: int | None, host: str, signum: int, was: str = "was") -> Fai
     return Failure(rank, host, f"{was} killed by {name}", hint)
 
 
-def probably(signum: int) -> Failure:
+def probably(signum: int, host: str = "") -> Failure:
     """Return the failure of some rank that a signal seems to have ended."""
-    return by_signal(None, "", signum, "was probably")
+    return by_signal(None, host, signum, "was probably")
 
 
 def raised(tail: str) -> re.Match[str] | None:
@@ -242,15 +249,16 @@ def mpich(tail: str) -> Failure | None:
     Its exit string is the bitwise or of the statuses of all ranks, so that another
     signal is mixed with the SIGKILL of the ranks that MPICH ended.
     """
-    code = re.search(r"PID \d+ RUNNING AT \S+\n=\s+EXIT CODE: (\d+)", tail)
+    code = re.search(r"PID \d+ RUNNING AT (\S+)\n=\s+EXIT CODE: (\d+)", tail)
     text = re.search(r"EXIT STRING: .* \(signal (\d+)\)", tail)
-    if code and text and code[1] == text[1] and int(code[1]) != CLEANUP:
-        return by_signal(None, "", int(code[1]))
+    host = code[1] if code else ""
+    if code and text and code[2] == text[1] and int(code[2]) != CLEANUP:
+        return by_signal(None, host, int(code[2]))
     if text and int(text[1]) == CLEANUP:
-        return probably(CLEANUP)
+        return probably(CLEANUP, host)
     if text and int(text[1]) == CLEANUP | signal.SIGSEGV:
-        return probably(signal.SIGSEGV)
-    return Failure(what=f"ended {UNKNOWN}") if code else None
+        return probably(signal.SIGSEGV, host)
+    return Failure(host=host, what=f"ended {UNKNOWN}") if code else None
 
 
 def lost_host(tail: str, ranks: list[dict[str, str]]) -> str:

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from launch.base.messages import print_message
+from launch.base.run_folder import read_ranks
 from launch.mpi import diagnosis
 from launch.mpi.monitor import Monitor
 
@@ -144,7 +145,10 @@ def report_end(
             advice = diagnosis.resume_advice(resume, folder)
             print_message(f"ended by a second signal; {advice}")
         return code
-    seen = monitor.first, monitor.out_of_memory, monitor.has_seen(0)
+    ranks = read_ranks(folder) if folder else []
+    sees_all = all(monitor.has_seen(rank) for rank in range(len(ranks)))
+    first = monitor.first if sees_all else None  # else another host's may be the first
+    seen = first, monitor.out_of_memory, monitor.has_seen(0)
     sentences = diagnosis.explain(resume, monitor.tail, folder, code, *seen)
     if sentences and not monitor.at_line_start:  # after a progress line, for example
         print(file=sys.stderr)

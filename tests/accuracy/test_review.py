@@ -8,7 +8,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Checkpoints, ConfigError, Topology, penalty
 from dadmm.admm.loop import iterate
-from dadmm.problems import LeastSquares, LogisticRegression
+from dadmm.problems import (
+    LeastSquares,
+    LogisticRegression,
+    MultinomialLogistic,
+    PoissonRegression,
+)
 from tests.support.problems import quadratics
 from tests.support.processes import mpiexec, program
 from tests.support.solving import solve
@@ -28,7 +33,7 @@ def test_a_default_run_is_certified_in_any_units(kind, agreement):
     assert result.iterations < 150
 
 
-@pytest.mark.parametrize("kind", ["logistic", "huber"])
+@pytest.mark.parametrize("kind", ["logistic", "huber", "multinomial"])
 def test_coordinates_change_where_the_curvature_is_far_from_the_start(kind):
     changes = []
 
@@ -52,7 +57,7 @@ def test_callbacks_see_parameters_in_the_units_of_the_data():
     assert_allclose(result.theta.mean(axis=0), result.solution, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["lasso", "logistic", "huber"])
+@pytest.mark.parametrize("kind", ["lasso", "logistic", "huber", "multinomial"])
 @pytest.mark.parametrize("cut", [3, 13, 21])
 def test_a_run_that_is_resumed_has_the_same_bits(tmp_path, kind, cut):
     """Also before and after coordinates change."""
@@ -101,6 +106,40 @@ def test_a_problem_without_minimum_is_recognised(kind, seed):
     assert (result.status, result.converged) == ("not converged", False)
     assert result.reason == "no_minimum"
     assert "separated" in result.why
+
+
+def counted(seed, kind):
+    """Return problems whose sum has no minimum, and what can be separated."""
+    rng = np.random.default_rng(seed)
+    X, zero = rng.standard_normal((120, 2)) * [1.0, 1e3], rng.random(120) < 0.2
+    y, alpha = rng.poisson(2.0, size=120), 0.0
+    if kind == "only zeros":
+        y, alpha = 0 * y, 1.0
+    if kind == "a dummy":
+        X, y = np.column_stack([X, zero]), np.where(zero, 0, y)
+    parts = np.array_split(np.arange(120), 6)
+    if kind in ("only zeros", "a dummy"):
+        own = [PoissonRegression(X[part], y[part], alpha) for part in parts]
+        return own, "the rows with y = 0"
+    classes = (X / [1.0, 1e3] @ rng.standard_normal((2, 3))).argmax(axis=1)
+    if kind == "a class without rows":
+        classes, alpha = rng.integers(2, size=120), 1.0
+    own = [MultinomialLogistic(X[part], classes[part], 3, alpha) for part in parts]
+    return own, "some classes"
+
+
+@pytest.mark.parametrize(
+    "kind", ["only zeros", "a dummy", "classes by planes", "a class without rows"]
+)
+@pytest.mark.parametrize("seed", range(2))
+def test_counts_and_classes_without_minimum_are_recognised(kind, seed):
+    problems, what = counted(seed, kind)
+
+    result = solve(problems, RING)
+
+    assert (result.status, result.reason) == ("not converged", "no_minimum")
+    assert result.why.startswith(what)
+    assert result.why.endswith("be separated")
 
 
 @pytest.mark.parametrize("seed", range(5))

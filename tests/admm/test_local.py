@@ -67,7 +67,7 @@ def test_a_subclass_with_its_own_step_is_not_stacked():
 
 @pytest.mark.parametrize("samples", [np.zeros((5, 3)), np.ones((5, 3))])
 def test_samples_that_are_all_alike_are_refused_in_one_sentence(samples):
-    with pytest.raises(dadmm.ProblemError, match=r"node 0"):
+    with pytest.raises(dadmm.ProblemError, match="check that rows differ"):
         solve([PPCA(samples, 1)], dadmm.Topology.complete(1), max_iter=5000)
 
 
@@ -83,7 +83,7 @@ def test_a_problem_with_a_kind_but_no_stack_runs_node_by_node():
             self.objectives = inner.objectives
 
     topology = dadmm.Topology.ring(3)
-    plain = solve(problems, topology, max_iter=5)
+    plain = solve(problems, topology, metric="none", max_iter=5)
     wrapped = solve([Wrapped(p) for p in problems], topology, max_iter=5)
 
     assert (plain.theta == wrapped.theta).all()

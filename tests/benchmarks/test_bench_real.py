@@ -107,6 +107,26 @@ def test_a_case_is_measured_and_reported(monkeypatch, capsys):
     assert "| least_squares | 1 | 1 (100 %) | 0 |" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("units", ["raw", "far", "mixed"])
+def test_ppca_is_judged_by_angle_and_length(units, monkeypatch):
+    monkeypatch.setattr(tables, "load", lambda name: table())
+    case = Case("iris", "ppca-2", "ring-6", units, "sorted")
+    row = bench_real.measure(case, "here")
+
+    assert (row["near"], row["right"], row["false"]) == (1, 1, "")
+    assert set(row) <= set(bench_real.COLUMNS)
+    X, _ = bench_real.data_of(case)
+    best = bench_real.pooled_ppca(X, 2)
+    layout = dadmm.problems.PPCA(X, 2).layout
+    theta = np.array([layout.pack(W=1.02 * best.W, mu=best.mu, a=best.a)])
+    said = SimpleNamespace(theta=theta, layout=layout, converged=True)
+    found = bench_real.judge_ppca(said, best)
+    assert (found["near"], found["false"]) == (0, "answer")
+    assert found["fit_error"] < 1e-6
+    with pytest.raises(pooled.NoReference, match="rounding decides"):
+        bench_real.pooled_ppca(np.vstack([np.eye(4), -np.eye(4)]), 2)
+
+
 def test_an_error_of_a_run_is_a_row(monkeypatch):
     def fail(*arguments):
         raise dadmm.ProblemError("the objective is nan")

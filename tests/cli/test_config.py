@@ -238,7 +238,7 @@ def test_mistakes_in_flags_are_named(words, said):
         ({"problem": "pca"}, "unknown problem 'pca'; choose one of ppca"),
         ({"coupling": "both"}, "unknown coupling 'both'; choose one of symmetric, own"),
         ({"probe": "far"}, "unknown probe 'far'; choose one of midpoint, neighbour"),
-        ({"init": "same"}, "unknown init 'same'; choose one of shared, independent"),
+        ({"init": "same"}, "unknown init 'same'; choose one of merged, shared, "),
         ({"stopping": "never"}, "unknown stopping 'never'; choose one of optimality"),
         ({"agreement": "all"}, "unknown agreement 'all'; choose one of neighbours"),
         ({"wait": "spin"}, "unknown wait 'spin'; choose one of auto, block, poll"),

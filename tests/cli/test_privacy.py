@@ -75,16 +75,21 @@ def test_a_run_sends_no_summary_unless_asked(sent):
     """Neither sums nor scatter nor its factor; where asked, to rank 0 alone.
 
     Estimators send sums along the tree: those of a leaf are the leaf's own. So do runs
-    of linear problems, with a triangular factor; that of a problem with weights or a
-    quadratic penalty is not the one of its rows. Without summaries nothing is found.
+    of PPCA without missing entries, and of linear problems, with a triangular factor;
+    that of a problem with weights or a quadratic penalty is not the one of its rows,
+    but the scores of any regression need the mean of y. Without summaries nothing is
+    found.
     """
     cases, other, _ = sent
-    factors = {"run least_squares", "run lasso"}
+    factors = {f"run {name}" for name in ("least_squares", "lasso", "ridge")}
+    factors |= {f"run {name}" for name in ("elastic_net", "huber")}
+    factors |= {f"run ppca{how}" for how in ("", " wide", " float32", " global")}
     for name, ranks in cases.items():
         expected = LEAVES if "sklearn" in name or name in factors else NOTHING
         if name not in ("run ppca asked", "sklearn PPCA gaps"):
             assert of(ranks, "summaries") == expected, name
-    assert of(cases["run ppca asked"], "summaries") == [[GATHERED]] * RANKS
+    asked = [[GATHERED, *leaf] for leaf in LEAVES]
+    assert of(cases["run ppca asked"], "summaries") == asked
     (line,) = [line for line in other if line.startswith("compare_centralised: ")]
     assert "rank 0 gathers" in line
     assert "no more rows than columns" in line
@@ -92,11 +97,12 @@ def test_a_run_sends_no_summary_unless_asked(sent):
 
 @pytest.mark.mpi
 def test_the_frame_from_which_a_camera_starts_is_sent(sent):
-    """Moved by 0.1, in the opening message; a random start sends none."""
+    """Moved by 0.1, in the opening message; random and merged starts send none."""
     cases, *_ = sent
 
     assert all(len(found) == 2 for found in of(cases["sfm frame"], "shifted"))
-    assert of(cases["sfm random"], "shifted") == NOTHING
+    for name in ("sfm random", "sfm merged", "sfm lost tracks merged"):
+        assert of(cases[name], "shifted") == NOTHING
 
 
 @pytest.mark.mpi
@@ -111,8 +117,9 @@ def test_sums_of_one_row_are_the_row(sent):
 @pytest.mark.mpi
 @pytest.mark.parametrize(
     "name",
-    ["ppca", "ppca gaps", "ppca asked", "ppca global", "least_squares", "logistic"],
-)
+    ["ppca", "ppca gaps", "ppca asked", "ppca global", "least_squares", "logistic",
+     "logistic plain", "poisson"],
+)  # fmt: skip
 def test_all_bytes_are_counted(sent, name):
     """In the loop or outside of it, but for two numbers per rank after the count."""
     cases, _, folder = sent
@@ -299,23 +306,38 @@ def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
     """By what is chosen; and it starts nothing."""
     plain = said_to_leave(capsys, "--data", "own-{rank}.npy")
     assert "not sent, each rank reads its own" in plain
-    assert "a hash of the column names" in plain
+    assert "names of the columns that are used" in plain
+    assert "names: unknown, since own-{rank}.npy is not here" in plain
     assert "scatter" not in plain
+    assert "principal axes of its rows about the mean of all rows" in plain
+    assert "in up to 60 rounds" in plain
+    assert "axes outside, shortened" in plain
+    for words in (["--no-summaries"], ["--init", "shared"], ["--scheme", "vp"]):
+        other = said_to_leave(capsys, "--data", "own-{rank}.npy", *words)
+        assert "principal axes" not in other
+        shared = "shared" in words
+        assert ("their squares about the mean" in other) == shared
+        assert ("axes outside" in other) == shared
     asked = said_to_leave(capsys, "--data", "own-{rank}.npy", "--compare-centralised")
     assert "scatter factor (as good as the rows" in asked
-    frames = said_to_leave(capsys, "--problem", "sfm", "--data", "object.mat")
+    words = ["--problem", "sfm", "--data", "object.mat"]
+    tracks = said_to_leave(capsys, *words)
+    assert "principal axes" in tracks
+    assert "first frame" not in tracks
+    frames = said_to_leave(capsys, *words, "--init", "shared")
     assert "rank 0 reads all of them, and sends each node its rows" in frames
     assert "first frame" in frames
-    assert "column names" not in frames
+    assert "names of the columns" not in frames
     assert "motion" in frames
-    random = said_to_leave(capsys, "--problem", "sfm", "--sfm-start", "random")
+    words = ["--init", "shared", "--sfm-start", "random"]
+    random = said_to_leave(capsys, "--problem", "sfm", *words)
     assert "first frame" not in random
-    assert "column names" not in random
+    assert "names of the columns" not in random
     labels = said_to_leave(capsys, "--data", "x.npy", "--labels", "labels.npy")
     assert "rank 0 reads all of them" in labels
     table = said_to_leave(capsys, "--problem", "lasso", "--data", "x.csv")
     assert "rank 0 reads all of them" in table
-    assert "from rank 0 to all nodes: the column names" in table
+    assert "from rank 0 to all nodes: names of the columns that are used" in table
     assert "imputed" not in table
     assert "a triangular factor of its rows" in table
     assert "no more rows than parameters" in table
@@ -328,6 +350,15 @@ def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
         other = said_to_leave(capsys, "--problem", "lasso", "--data", "x.csv", *words)
         assert "factor" not in other
         assert ("gradients" in other) == ("vp" in words)
+    assert "mean and variance of y" in table
+    assert "histogram of 500 bins" in classes
+    assert "standard errors" not in classes
+    plain = said_to_leave(capsys, "--problem", "logistic", "--alpha", "0")
+    assert "for standard errors" in plain
+    without = ("--problem", "logistic", "--alpha", "0", "--no-summaries")
+    silent = said_to_leave(capsys, *without)
+    for words in ("number of its rows", "histogram", "standard errors"):
+        assert words not in silent
     votes = said_to_leave(capsys, "--agreement", "global", "--no-checkpoint")
     assert "vote" in votes
     assert "check sum" not in votes

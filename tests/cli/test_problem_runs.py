@@ -94,13 +94,15 @@ def test_a_certified_run_prints_bounds_that_hold(capsys):
     said = re.fullmatch(r"objective (\S+), at most (\S+) above the minimum", lines[5])
     above, gap = float(said[1]) - least, float(said[2])
     assert -0.01 * gap < above <= gap < 1e-3
-    assert lines[6] == "coefficients (+- the bound on the error):"
-    words = [line.split() for line in lines[7:13]]
+    assert lines[6] == "80 rows (20 at each node)"
+    assert re.fullmatch(r"on these rows: R\^2 0\.\d+, RMSE 0\.\d+", lines[7])
+    assert lines[8] == "coefficients (+- the bound on the error):"
+    words = [line.split() for line in lines[9:15]]
     assert [word[0] for word in words] == [*NAMES, "intercept"]
     for (_, value, sign, bound), true in zip(words, best, strict=True):
         assert sign == "+-"
         assert abs(float(value) - true) <= float(bound) < 1e-2
-    assert lines[13:] == ["results in run"]
+    assert lines[15:] == ["results in run"]
     assert not [line for line in lines if "converged" in line or "angle" in line]
     summary = summary_of("run")
     found = summary["certificate"]
@@ -127,7 +129,7 @@ def test_a_run_in_the_units_of_the_data_is_not_certified(capsys):
         lines[6],
     )
     assert 0 <= float(said[1]) - least <= float(said[3]) < 0.1
-    assert lines[7] == "coefficients (mean over the nodes):"
+    assert lines[9] == "coefficients (mean over the nodes):"
     summary = summary_of("run")
     assert (summary["status"], summary["metric"]) == ("stopped", "none")
     assert summary["converged"]
@@ -204,9 +206,12 @@ def test_directions_that_the_data_leave_open_are_named(capsys):
         "the data leave 1 direction open; coefficients in it have no bound"
     )
     assert lines[7].startswith("assumed: singular values")
-    ends = [line.split()[-1] for line in lines[9:13]]
+    ends = [line.split()[-1] for line in lines[11:15]]
     assert ends[0] == ends[2] == "(open)"
-    assert float(ends[1]) < 0.1 > float(ends[3])
+    errors = summary_of("run")["standard_errors"]
+    assert errors["a"] is errors["c"] is None
+    assert ends[1] == f"{errors['b']:.3g}"
+    assert ends[3] == f"{errors['intercept']:.3g}"
     found = summary_of("run")["certificate"]
     assert found["open_directions"] == 1
     assert found["coefficients"]["a"] is found["coefficients"]["c"] is None
@@ -279,9 +284,9 @@ def test_numbers_are_rounded_up():
         (["--problem", "ridge", "--alpha=-1"], "alpha must be a number, not negative"),
         (["--problem", "lasso", "--alpha", "much"], "must be a number, got 'much'"),
         (["--problem", "huber", "--delta", 0], "delta must be a number, positive and"),
-        (["--problem", "logistic", "--data", "y.npy"], "needs labels 0 and 1 or -1 an"),
+        (["--problem", "logistic", "--data", "y.npy"], "has 40 classes (1, 3, 5, 7, 9"),
         (["--problem", "ridge", "--data", "y.npy", "--target", 9], "no column '9' for"),
-        (["--problem", "ridge", "--data", "nan.npy"], "row 3, column 1 is nan; sample"),
+        (["--problem", "ridge", "--data", "nan.npy"], "column 'x1' has no entry in"),
     ],
 )
 def test_a_mistake_is_one_sentence(words, said, capsys):
@@ -297,8 +302,7 @@ def test_other_columns_on_one_node_are_a_mistake(capsys):
     words = ("--problem", "ridge", "--data", "part-{rank}.npy", "--nodes", 2)
 
     assert (
-        "node 1 has parameters Layout.of(coef=(3,), intercept=()) but node 0 "
-        "Layout.of(coef=(2,), intercept=()); all nodes must have the same columns"
+        "node 1 has 4 columns but node 0 has 3; all nodes must have the same columns"
     ) in refused(capsys, *words)
 
 
@@ -392,8 +396,8 @@ def test_a_problem_without_coefficients_keeps_the_names():
          "'size, m2', 'rooms', 'price'"),
         (",a,price\n", "price", "column 0 has no name in the header; name it, or rem"),
         ("a,intercept,y\n", "y", "a column is called 'intercept', which is also"),
-        ("a,b,y\n1,,3\n", "y", "row 0, column 1 is nan; samples must be finite, so fi"),
-        ('a,"b,y\n', "y", "houses.csv is not a valid .csv file of numbers: unexpected"),
+        ("a,b,y\n1,,3\n", "y", "column 'b' has no entry in 1 of 31 rows, first in row"),
+        ('a,"b,y\n', "y", "houses.csv is not a valid .csv file: unexpected end of"),
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_table_is_one_sentence(head, target, said, capsys):
@@ -401,6 +405,13 @@ def test_a_mistake_in_a_table_is_one_sentence(head, target, said, capsys):
     words = ("--problem", "ridge", "--data", "houses.csv", "--nodes", 2)
 
     assert said in refused(capsys, *words, "--target", target)
+
+
+def test_a_column_with_the_name_of_a_score_is_refused(capsys):
+    write_houses("houses.csv", "size,score0,price\n")
+    words = ("--data", "houses.csv", "--nodes", 2, "--n-components", 1)
+
+    assert "a column is called 'score0', which is also" in refused(capsys, *words)
 
 
 def test_empty_cells_are_gaps_where_a_problem_allows_them():
@@ -417,8 +428,8 @@ def test_other_names_on_one_node_are_a_mistake(capsys):
 
     for more in ((), ("--problem", "ridge")):
         assert (
-            "node 1 has 'rooms' where node 0 has 'size, m2', in column 0; give all "
-            "files the same columns in the same order"
+            "node 1 has no column 'size, m2', which node 0 has; give all files the "
+            "same columns, or choose with --features"
         ) in refused(capsys, *words, *more)
 
 
@@ -439,4 +450,4 @@ def test_names_over_mpi(tmp_path):
         assert_array_equal(arrays["coef"], alone["coef"])
     assert parts.code == 2
     (said,) = parts.said
-    assert "rank 2 has 'size' where rank 0 has 'size, m2', in column 0; give" in said
+    assert "node 2 has no column 'size, m2', which node 0 has; give all files" in said

@@ -92,6 +92,8 @@ def test_the_commands_of_the_page_find_what_scikit_learn_finds(data, problem):
          ["--alpha", N * 0.3, "--l1-ratio", 0.7]),
         ("| `LogisticRegression(C=c)` | `--problem logistic --alpha` 1/c |",
          linear_model.LogisticRegression(C=0.2, tol=1e-10), ["--alpha", 1 / 0.2]),
+        ("| `PoissonRegressor(alpha=a)` | `--problem poisson --alpha` n a |",
+         linear_model.PoissonRegressor(alpha=0.1, tol=1e-10), ["--alpha", N * 0.1]),
         ("| `HuberRegressor(epsilon=e, alpha=a)` that found `scale_` s | `--problem "
          "huber --delta` e s `--alpha` a s |",
          linear_model.HuberRegressor(epsilon=1.5, alpha=2.0, tol=1e-9), None),
@@ -102,7 +104,7 @@ def test_the_table_of_the_page_is_true(data, row, model, words):
     X, price, ill = data
     assert row in PAGE.splitlines()
     problem = row.partition("--problem ")[2].partition(" ")[0].strip("`")
-    binary = problem == "logistic"
+    binary = problem in ("logistic", "poisson")
     model.fit(X, ill if binary else price)
     if words is None:
         s = model.scale_

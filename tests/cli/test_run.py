@@ -36,7 +36,7 @@ from tests.support.runs import (
 from tests.support.solving import solve
 
 SMALL = ("--nodes", 4, "--n-samples", 60, "--dimension", 6, "--n-components", 2)
-SHORT = (*SMALL, "--max-iter", 12)
+SHORT = (*SMALL, "--max-iter", 12, "--init", "shared")
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +139,8 @@ def test_the_summary_says_what_happened(monkeypatch):
         "edges_between_hosts", "bytes_between_hosts", "lost_nodes", "resumed_after",
         "outside_calls", "outside_bytes",
         "stopping", "waited_for", "advice",
-        "status", "why", "metric", "objective", "certificate", "consensus",
+        "status", "why", "metric", "objective", "certificate", "consensus", "start",
+        "subspace", "scores", "standard_errors", "rows_by_node",
     }  # fmt: skip
     assert (summary["converged"], summary["reason"]) == (False, "max_iter")
     assert summary["status"] == "not converged"
@@ -166,7 +167,8 @@ def test_the_summary_says_what_happened(monkeypatch):
 def test_data_without_noise_are_no_reason_to_lose_the_results():
     """Their likelihood has no maximum, so none is told."""
     np.save("flat.npy", np.full((20, 5), 3.0))
-    folder = run("--data", "flat.npy", *SMALL[:2], "--n-components", 2, "--max-iter", 5)
+    words = ("--n-components", 2, "--max-iter", 5, "--no-summaries")
+    folder = run("--data", "flat.npy", *SMALL[:2], *words)
 
     assert "log_likelihood" not in summary_of(folder)["metrics"]
     assert "NaN" not in (folder / "summary.json").read_text()
@@ -178,7 +180,7 @@ def test_results_are_overwritten_on_request():
 
     assert_same(folder, run(*SHORT, "--scheme", "vp", "--seed", 9, out="fresh"))
     names = {"checkpoints", "config.toml", "history.csv", "manifest.json", "result.npz"}
-    assert set(os.listdir(folder)) == {".lock", *names, "summary.json"}
+    assert set(os.listdir(folder)) == {".lock", *names, "model.json", "summary.json"}
 
 
 def test_without_a_name_results_go_to_a_new_folder(capsys):
@@ -288,7 +290,7 @@ def test_a_graph_file_decides_how_many_nodes_there_are():
     [
         (["--data", "none.npy"], "cannot read none.npy: No such file or directory"),
         (["--data", "socket.npy"], "cannot read socket.npy: it is a socket, not a"),
-        (["--data", "samples.doc"], "samples.doc is not a data file; use one of .npy"),
+        (["--data", "samples.doc"], "samples.doc is not a data file; use one of .csv"),
         (["--labels", "0", "--data", "part-{rank}.npy"], "labels go neither with"),
         (["--labels", "9", "--data", "all.npy"], "there is no column 9 of labels"),
         (["--nodes", "31", "--data", "all.npy"], "30 samples are too few for 31 nodes"),
@@ -299,7 +301,7 @@ def test_a_graph_file_decides_how_many_nodes_there_are():
         (["--eta0", "0"], "eta0 must be positive and finite, got 0.0"),
         (["--out", "all.npy"], "all.npy is not a folder; choose another --out"),
         (["--data", "columns-{rank}.npy", "--nodes", "2", "--n-components", "2"],
-         "node 1 has samples of dimension 4 but node 0 of dimension 3; all nodes must"),
+         "node 1 has 4 columns but node 0 has 3; all nodes must have the same columns"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_sentence_and_code_2(words, said, capsys, tmp_path):
@@ -312,6 +314,7 @@ def test_a_mistake_is_one_sentence_and_code_2(words, said, capsys, tmp_path):
 
 def test_a_run_that_met_its_rule_says_so(capsys):
     words = (*SMALL, "--tolerance", 0.05, "--out", "run", "--strict")
+    words += ("--init", "shared")
     assert main([str(word) for word in words]) == 0
     out, err = capsys.readouterr()
     lines = out.splitlines()
@@ -325,10 +328,39 @@ def test_a_run_that_met_its_rule_says_so(capsys):
     assert re.match(said, lines[4])
     assert lines[5].startswith("largest angle to the true subspace: ")
     assert lines[6].startswith("largest angle to the centralised solution: ")
-    assert re.fullmatch(r"objective \S+", lines[7])
-    assert lines[8:] == ["results in run"]
+    found = summary_of(Path("run"))["subspace"]
+    assert found["why_not"] == ""
+    said = r"every node's subspace is within (\S+) degrees of the principal subspace "
+    within = re.fullmatch(said + "of all rows", lines[7])
+    assert found["within_degrees"] <= float(within[1]) < 1.1 * found["within_degrees"]
+    assert re.fullmatch(r"objective \S+", lines[8])
+    assert lines[9] == "60 rows (15 at each node)"
+    assert re.fullmatch(r"on these rows: explained fraction \D+ 0\.\d+", lines[10])
+    assert lines[11:] == ["results in run"]
     assert "converged" not in out
     assert err == ""
+
+
+def test_a_run_from_merged_axes_says_how_far_its_start_was(capsys):
+    words = (*SMALL, "--topology", "ring", "--out", "run")
+    assert main([str(word) for word in words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    found = summary_of(Path("run"))["start"]
+
+    assert found["init"] == "merged"
+    angle = found["angle_to_result_degrees"]
+    said = f"it started from merged axes, {angle:.2g} degrees from the result"
+    assert said in lines
+    assert 0.0 < found["strictness"] <= 1.0
+    determined = "components 2 and 3 differ by"
+    assert any(determined in line for line in lines) == (found["gap"] < 0.1)
+    assert main([*map(str, words), "--overwrite", "--no-summaries"]) == 0
+    without = summary_of(Path("run"))
+    assert without["start"] == {"init": "shared"}
+    assert without["subspace"] is None
+    for more in (["--no-summaries"], ["--metric", "none"]):
+        given = [*map(str, words), "--overwrite", "--init", "merged", *more]
+        assert "init merged needs the summaries" in refused(capsys, *given)
 
 
 @pytest.mark.parametrize(("strict", "code"), [([], 0), (["--strict"], 3)])

@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from dadmm import Topology, calibrate, replay, run
+from dadmm import Topology, calibrate, plot, predict, replay, run, waiting
 from dadmm.core.errors import DadmmError
 from dadmm.exchange.sending import Sending
 from dadmm.graphs.topology import GRAPHS as GRAPHS_BY_NAME
@@ -105,6 +105,13 @@ def test_graphs_that_are_too_much(suffix, tmp_path, capfd):
     assert "it is a named pipe" in refused(capfd, "--topology", file)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-be"])
+def test_graphml_declares_no_entities_in_any_encoding(encoding, tmp_path, capfd):
+    file = tmp_path / "graph.graphml"
+    file.write_text(GRAPHS[".graphml"], encoding)
+    assert "remove <!ENTITY" in refused(capfd, "--topology", file)
+
+
 @pytest.mark.parametrize("name", GRAPHS_BY_NAME)
 def test_graphs_of_very_many_nodes(name, capfd):
     line = refused(capfd, "--topology", name, "--nodes", 10**8, "--quiet")
@@ -137,6 +144,7 @@ MEASURED = {
     "NaN": ROWS + "host,nan,1\nhost,2,1\n",
     "infinite": ROWS + "host,1,inf\nhost,2,inf\n",
     "short": ROWS + "host\n",
+    "tiny": ROWS + "host,1,1e-320\nhost,2,1e-320\n",
     "negative": ROWS + "host,-1,1\nhost,2,1\n",
     "other bytes": ROWS.encode() + b"host,1,\xe9\n",
 }
@@ -148,6 +156,33 @@ def test_measurements_that_are_none(kind, tmp_path, capfd):
     file = tmp_path / "rows.csv"
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     assert "rows.csv" in refused(capfd, file, main=calibrate.main)
+
+
+@pytest.mark.parametrize("main", [plot, predict, replay, run, waiting])
+@pytest.mark.parametrize("name", ["a" * 9000, "a\nb", "\x1b[2J", "\ud800"])
+def test_a_name_that_no_file_has_gets_one_line(name, main, tmp_path, capfd):
+    words = {
+        predict: [name, name, "--out", tmp_path / "out.csv"],
+        replay: [tmp_path, "--network", name],
+        run: ["--config", name],
+    }
+    line = refused(capfd, *words.get(main, [name]), main=main.main)
+    assert len(line) < 1100
+    assert line.strip().isprintable() or name == "\ud800"
+
+
+def test_two_dashes_are_no_value(tmp_path, capfd):
+    line = refused(capfd, tmp_path, "--network=--", main=replay.main)
+    assert "argument --network: expected one argument" in line
+
+
+def test_a_graph_file_prints_no_warning(tmp_path, capfd):
+    shape = "(4294967296, 4294967296)"
+    head = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    head = b"\x93NUMPY\x01\x00" + len(head).to_bytes(2, "little") + head
+    (tmp_path / "graph.npy").write_bytes(head)
+    words = [*SMALL, "--topology", tmp_path / "graph.npy", "--out", tmp_path / "out"]
+    assert "cannot read the graph" in refused(capfd, *words)
 
 
 def test_the_library_says_the_same():

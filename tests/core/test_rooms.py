@@ -13,7 +13,7 @@ import dadmm
 from tests.support.processes import mpiexec, python
 
 PACKAGE = Path(dadmm.__file__).parent
-HEAVY = {"scipy", "networkx", "matplotlib", "sklearn"}
+HEAVY = {"scipy", "networkx", "matplotlib", "sklearn", "pyarrow"}
 
 
 def sources() -> dict[str, Path]:

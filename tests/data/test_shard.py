@@ -8,6 +8,7 @@ from numpy.testing import assert_array_equal
 
 from dadmm.core.errors import ShardError
 from dadmm.data import shard
+from dadmm.data.frame import Frame
 
 MATRIX = np.arange(30.0).reshape(10, 3)
 
@@ -53,12 +54,12 @@ def test_there_is_one_label_per_sample():
 
 @pytest.mark.parametrize(
     ("labels", "sentence"),
-    [(3, r"no column 3 .* columns 0\.\.2"), (-4, r"no column -4 .* columns 0\.\.2"),
+    [("3", r"no column 3 .* columns 0\.\.2"), ("-4", r"no column -4 .* columns 0\.\.2"),
      ("nowhere.npy", r"cannot read nowhere\.npy: No such file")],
 )  # fmt: skip
 def test_missing_labels_get_one_sentence(labels, sentence):
     with pytest.raises(ShardError, match=sentence):
-        shard.resolve_labels(MATRIX, labels)
+        shard.resolve_labels(Frame.of(MATRIX), labels)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int16])
@@ -68,25 +69,22 @@ def test_reading_one_file_equals_splitting_it(tmp_path, dtype, order):
     expected = shard.split(MATRIX, 3)
 
     for nodes in ([1], [0, 2], range(3)):
-        shards = shard.read(tmp_path / "x.npy", 3, nodes)
-        assert list(shards) == list(nodes)
-        for i, own in shards.items():
-            assert_array_equal(own, expected[i])
-            assert own.dtype == np.float64
-            assert own.flags.owndata
-            assert own.flags.c_contiguous
+        tables = shard.read_tables(str(tmp_path / "x.npy"), 3, nodes)
+        assert list(tables) == list(nodes)
+        for i, own in tables.items():
+            assert_array_equal(np.column_stack(list(own.columns.values())), expected[i])
 
 
 def test_each_node_can_have_its_own_file(tmp_path):
     for i in range(3):
         np.save(tmp_path / f"part-{i}.npy", MATRIX[: i + 1])
 
-    shards = shard.read(tmp_path / "part-{rank}.npy", 3, [0, 2])
+    source = str(tmp_path / "part-{rank}.npy")
+    tables = shard.read_tables(source, 3, [0, 2])
 
-    assert {i: len(own) for i, own in shards.items()} == {0: 1, 2: 3}
-    assert all(own.flags.owndata and own.flags.writeable for own in shards.values())
+    assert {i: own.n_rows for i, own in tables.items()} == {0: 1, 2: 3}
     with pytest.raises(ShardError, match=r"node 3: cannot read .*part-3\.npy: No such"):
-        shard.read(tmp_path / "part-{rank}.npy", 4, [3])
+        shard.read_tables(source, 4, [3])
 
 
 @pytest.mark.parametrize(

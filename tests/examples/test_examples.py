@@ -29,14 +29,6 @@ def digits(found):
     assert min(found["angle_alone"]) > 30
 
 
-def hospitals(found):
-    """Together as good as pooled, and the same classifier; alone worse."""
-    assert found["together"] == found["pooled"] >= 0.95
-    assert found["status"] == "certified"
-    assert found["off"] <= found["bound"] < 1e-2
-    assert np.mean(found["alone"]) < found["together"] - 0.05
-
-
 def sensors(found):
     """Broken sensors ruin least squares and not Huber's fit."""
     assert found["errors"]["Huber"] < 0.5
@@ -59,9 +51,7 @@ def inpainting(found):
     assert np.isfinite(found["repaired"]).all()
 
 
-CHECKS = {
-    check.__name__: check for check in (digits, hospitals, sensors, cameras, inpainting)
-}
+CHECKS = {check.__name__: check for check in (digits, sensors, cameras, inpainting)}
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ BAD = {
         (*DATA, "nan-{rank}.npy"), "column 3 is missing in all samples of all nodes"
     ),
     "other columns on one rank": Case(
-        (*DATA, "columns-{rank}.npy"), "rank 1 has samples of dimension 5 but rank 0"
+        (*DATA, "columns-{rank}.npy"), "node 1 has 5 columns but node 0 has 6"
     ),
     "no file on one rank": Case(
         (*DATA, "missing-{rank}.npy"), "rank 3: node 3: cannot read missing-3.npy"

@@ -107,6 +107,15 @@ def test_one_node_has_the_result_already():
     assert tree.sent.shape == (0, 2)
 
 
+def test_the_root_has_the_order_that_others_receive():
+    """The bits of a product depend on the order of its factors in memory."""
+    tree = TreeReduction(Topology.ring(3))
+    found = tree.reduce({i: np.eye(2, 3) for i in range(3)}, finish=lambda x: 2.0 * x.T)
+
+    assert found.shape == (3, 2)
+    assert found.flags.c_contiguous
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("ranks", [4, 6])
 def test_ranks_and_one_process_get_the_same_bits(ranks):

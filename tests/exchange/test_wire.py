@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pytest
 
 from benchmarks.emulation.hosts import OVER_TCP, spread
@@ -36,12 +35,12 @@ class Sent(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def iterations(tmp_path_factory) -> dict[int, Sent]:
-    """What equally many iterations send, by dimension."""
+def runs(tmp_path_factory) -> dict[int, tuple[Sent, Sent]]:
+    """A short and a longer run, by dimension."""
     folder = tmp_path_factory.mktemp("wire")
     with network(hosts=2) as pair:
         return {
-            each: run(pair, folder, each, MANY).beyond(run(pair, folder, each, FEW))
+            each: (run(pair, folder, each, FEW), run(pair, folder, each, MANY))
             for each in DIMENSIONS
         }
 
@@ -64,25 +63,28 @@ def run(pair: EmulatedNetwork, folder: Path, dimension: int, iterations: int) ->
     return Sent(summary["messages"], summary["bytes"], after - before)
 
 
-def test_interfaces_send_the_bytes_that_are_counted(iterations, capsys):
-    """And headers, which are 66 bytes for each 1448: a slope of 1.046, without ACKs.
+def test_interfaces_send_at_least_the_bytes_that_are_counted(runs):
+    """Nothing that is counted stays on its host."""
+    for pair in runs.values():
+        for sent in pair:
+            assert sent.all_bytes >= sent.bytes
 
-    There are equally many messages of each size, so that the intercept is what any
-    message costs.
+
+def test_iterations_send_the_bytes_that_are_counted_and_headers(runs, capsys):
+    """Headers are 66 bytes for each 1448, and as much again if each segment is
+    acknowledged by itself: between 1.0 and 1.1 bytes for a byte.
+
+    Set-up and end differ by some 10,000 bytes from run to run. This is nothing beside
+    the largest messages and more than all of the smallest, so these have no bound.
     """
-    for sent in iterations.values():  # one message each way per iteration
-        assert sent.messages == 2 * (MANY - FEW)
-        assert sent.bytes % sent.messages == 0
-    counted = [sent.bytes for sent in iterations.values()]
-    travelled = [sent.all_bytes for sent in iterations.values()]
-    slope, intercept = np.polyfit(counted, travelled, 1)
+    travelled = {}
+    for dimension, (few, many) in runs.items():
+        iterations = many.beyond(few)
+        assert iterations.messages == 2 * (MANY - FEW)  # one each way per iteration
+        assert iterations.bytes % iterations.messages == 0
+        travelled[dimension] = iterations.all_bytes / iterations.bytes
     with capsys.disabled():
-        messages = 2 * (MANY - FEW)
-        print(
-            f"\n{slope:.4f} bytes for a byte, {intercept / messages:.0f} for a message"
-        )
-        for each, all_of_it in zip(counted, travelled, strict=True):
-            print(f"{each / messages:.0f} bytes: {all_of_it / messages:.0f}")
+        for dimension, ratio in travelled.items():
+            print(f"\ndimension {dimension}: {ratio:.3f} bytes for a byte", end="")
 
-    assert 1.0 <= slope <= 1.08
-    assert intercept > 0
+    assert 1.0 <= travelled[DIMENSIONS[-1]] <= 1.15

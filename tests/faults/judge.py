@@ -367,8 +367,8 @@ def distance(case: Case, nodes: list[int], folder: Path) -> float:
     """Return how far the worst node is from the optimum of these nodes' data."""
     config = RunConfig.from_argv([*case.settings, "--nodes", str(case.ranks)]).config
     alone = SerialWorld()
-    samples = setup.shards(alone, config, case.ranks, Checks(alone)).samples
-    problems = setup.problems(config, samples, case.ranks)
+    data = setup.shards(alone, config, Topology.complete(case.ranks), Checks(alone))
+    problems = setup.problems(config, data, case.ranks)
     left = [problems[i] for i in nodes]
     best = solve(
         left, Topology.complete(len(left)), tolerance=1e-9, absolute_tolerance=1e-12,

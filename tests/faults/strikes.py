@@ -121,7 +121,8 @@ def _kill_inside(case: Case, rng: np.random.Generator) -> Fault:
 def _kill_in_results(case: Case, rng: np.random.Generator) -> Fault:
     at, of, most = pick(rng, (
         ("replace", "history.csv", 1), ("replace", "result.npz", 1),
-        ("replace", "summary.json", 1), ("unlink", "history-", case.ranks),
+        ("replace", "model.json", 1), ("replace", "summary.json", 1),
+        ("unlink", "history-", case.ranks),
     ))  # fmt: skip
     die = {"at": at, "of": of, "count": int(rng.integers(1, most + 1))}
     words = f"rank 0 dies at {at} {of} no. {die['count']}"

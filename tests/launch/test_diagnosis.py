@@ -106,6 +106,22 @@ def test_the_first_failure_in_the_output_is_repeated(run, name, sentence):
     assert diagnosis.explain(RESUME, text, run, 1, first)[0] == sentence
 
 
+@pytest.mark.parametrize(
+    ("host", "who"),
+    [
+        ("south", "node 2 (rank 2 on south)"),
+        ("north", "an unknown rank on north"),
+        ("10.0.0.2", "an unknown rank on 10.0.0.2"),
+    ],
+)
+def test_a_rank_of_another_machine_is_named_by_its_host(tmp_path, host, who):
+    """The ranks of other machines do not reach the monitor; MPICH names the host."""
+    text = recorded("mpich-sigkill").replace("RUNNING AT vm", f"RUNNING AT {host}")
+    run = write_run(tmp_path / "run", hosts=("north", "north", "south", "east"))
+
+    assert diagnosis.explain(RESUME, text, run, 9)[0] == f"{who} {PERHAPS_KILLED}"
+
+
 @pytest.mark.parametrize("name", ["mpich", "openmpi", "intel"])
 def test_a_lost_host_is_named(tmp_path, name):
     """MPICH does not name it, but there may be only one other host."""

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from benchmarks.emulation.hosts import OVER_TCP, spread
+from benchmarks.emulation.hosts import spread
 from benchmarks.emulation.network import AGENT
 from launch.mpi.mpiexec import command_on_hosts
-from tests.support.emulation import network
+from tests.support.emulation import network, reached_by
 from tests.support.processes import (
     PROGRAMS,
     ROOT,
@@ -49,12 +49,7 @@ def by_ssh(tmp_path):
     agent = tmp_path / "ssh"
     agent.write_text(SSH)
     agent.chmod(0o755)
-    names = (
-        "HYDRA_LAUNCHER_EXEC", "I_MPI_HYDRA_BOOTSTRAP_EXEC",
-        "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent",
-    )  # fmt: skip
-    chosen = {"HYDRA_LAUNCHER": "ssh", "I_MPI_HYDRA_BOOTSTRAP": "ssh"}
-    return OVER_TCP | chosen | dict.fromkeys(names, str(agent))
+    return reached_by(agent)
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_the_default_is_mpich_from_pip(made, monkeypatch, terminal):
 
     assert found.mpiexec == str(PROJECT / ".venv" / "bin" / "mpiexec")
     assert made[0].folder.name == ".venv"
-    assert made[0].extras == {"mpi", "test"}
+    assert made[0].extras == {"mpi", "tables", "test"}
     assert found.variables["OPENBLAS_NUM_THREADS"] == "1"
     assert found.variables["OMP_NUM_THREADS"] == "3"
     assert found.variables.get("DADMM_PROGRESS") == ("live" if terminal else None)
@@ -124,7 +124,7 @@ def test_dadmm_mpiexec_replaces_the_mpi_from_pip(
 
     assert found.mpiexec == str(program)
     assert made[0].folder.name == ".venv-external"
-    assert (made[0].extras, made[0].wheels) == (frozenset(), ())
+    assert (made[0].extras, made[0].wheels) == ({"tables"}, ())
     assert found.variables["MPI4PY_LIBMPI"] == str(tmp_path / "lib")
     assert runtime.open_mpi_variables(version).keys() == names
     assert names <= found.variables.keys()

@@ -21,6 +21,7 @@ GRID = """
 ranks = 2
 [base]
 max_iter = 20
+init = "shared"
 [grid]
 scheme = ["auto", "vp"]
 topology = ["complete", "ring,star"]

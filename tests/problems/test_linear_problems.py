@@ -16,6 +16,7 @@ from dadmm.problems import (
     Lasso,
     LeastSquares,
     LogisticRegression,
+    PoissonRegression,
     Ridge,
 )
 from tests.support.linear import NAMES, SIZES, Case, make
@@ -35,7 +36,8 @@ def test_objectives_are_sums_over_the_rows(name, size):
 
     found = case.problem.objectives(thetas, case.problem.expect(centre))
 
-    assert_allclose(found, [case.objective(x) for x in thetas], rtol=1e-13)
+    wanted = [float(case.objective(x)) for x in thetas]
+    assert_allclose(found, wanted, rtol=1e-13)
 
 
 @pytest.mark.parametrize(("name", "size", "weight"), CASES)
@@ -104,7 +106,8 @@ def test_bad_input_gets_one_sentence(sentence):
 
 
 def test_layouts_name_the_parts_and_starts_are_zero():
-    for kind in (LeastSquares, Ridge, Lasso, ElasticNet, Huber, LogisticRegression):
+    plain = (LeastSquares, Ridge, Lasso, ElasticNet, Huber, LogisticRegression)
+    for kind in (*plain, PoissonRegression):
         problem = kind(X, Y)
         assert problem.layout == Layout.of(coef=(2,), intercept=())
         assert_array_equal(problem.init(np.random.default_rng(0)), np.zeros(3))

@@ -137,6 +137,73 @@ def slow_sweep(samples, at, centre, weight, zero_mean):
     return W_new, mu_new, roots[roots.real > 0].real.max()
 
 
+def differences(value, theta):
+    """Return the gradient of a function by central differences."""
+    steps = 1e-5 * np.eye(len(theta))
+    return [(value(theta + step) - value(theta - step)) / 2e-5 for step in steps]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_gradient_is_that_of_the_likelihood_of_observed_entries(case):
+    samples, problem, theta, _ = make(case)
+    rows = samples[~np.isnan(samples).all(axis=1)]
+
+    def value(at):
+        return -metrics.ppca_log_likelihood(rows, *problem.layout.views(at))
+
+    wanted = differences(value, theta)
+    assert_allclose(problem.gradient(theta), wanted, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_completed_rows_have_the_expected_moments(case):
+    """Of each sample x given what is observed of it, at theta."""
+    samples, problem, theta, _ = make(case)
+    W, mu, a = problem.layout.views(theta)
+    D = len(W)
+    total, products = np.zeros(D), np.zeros((D, D))
+    for x in samples[~np.isnan(samples).all(axis=1)]:
+        mean, covariance = posterior(W, mu, a, x)
+        lost = np.isnan(x)
+        own = np.where(lost, mu + W @ mean, x)
+        total += own
+        products += np.outer(own, own)
+        spread = W @ covariance @ W.T + np.eye(D) / a
+        products += np.where(np.outer(lost, lost), spread, 0.0)
+
+    found, rows = problem.completed_sum(theta), problem.completed(theta)
+
+    assert_allclose(found, total, atol=1e-9)
+    assert_allclose(rows.T @ rows, products, atol=1e-8)
+    filled = np.where(np.isnan(samples), 0.0, samples)
+    zero = problem.raw_factor
+    assert_allclose(zero.T @ zero, filled.T @ filled, atol=1e-8)
+    assert max(len(rows), len(zero)) <= D + 1
+
+
+@pytest.mark.parametrize("case", CASES[:4])
+def test_a_standardised_problem_is_that_of_the_standardised_samples(case):
+    samples, problem, theta, centre = make(case)
+    m, s = np.arange(samples.shape[1]) - 1.5, 3.0
+    direct = PPCA((samples - m) / s, problem.n_components)
+    other = problem.standardised(m, s)
+
+    for mine, theirs in (
+        (other.prox(theta, other.expect(theta), centre, 0.3),
+         direct.prox(theta, direct.expect(theta), centre, 0.3)),
+        (other.gradient(theta), direct.gradient(theta)),
+    ):  # fmt: skip
+        assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)
+    W, mu, a = problem.layout.views(theta)
+    raw = problem.layout.pack(W=s * W, mu=m + s * mu, a=a / s**2)
+    found, wanted = (
+        p.objectives(at[None], p.expect(at))
+        for p, at in ((other, theta), (problem, raw))
+    )
+    assert_allclose(found, wanted, rtol=1e-10)
+    assert problem.kind != other.kind
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_objectives_are_sums_over_observed_entries(case):
     samples, problem, theta, _ = make(case)
@@ -319,6 +386,36 @@ def test_em_with_free_offsets_never_lowers_the_likelihood_of_differences():
         W, _, a = problem.layout.views(theta)
         likelihood.append(flat_likelihood(rows, W, a))
         theta = problem.prox(theta, problem.expect(theta), theta, 0.0)
+
+    assert np.all(np.diff(likelihood) >= -1e-9 * np.abs(likelihood[0]))
+
+
+def test_the_gradient_with_free_offsets_is_that_of_differences():
+    rows = tracks()[0] / 100
+    problem = StructureFromMotion(rows)
+    theta = problem.init(np.random.default_rng(0))
+
+    def value(at):
+        W, _, a = problem.layout.views(at)
+        return -flat_likelihood(rows, W, a)
+
+    wanted = differences(value, theta)
+    assert_allclose(problem.gradient(theta), wanted, rtol=1e-5, atol=1e-4)
+
+
+def test_steps_by_completed_tracks_never_lower_the_likelihood_of_differences():
+    rows = tracks()[0]
+    problem = StructureFromMotion(rows).standardised(0.0, 10.0)
+    assert_array_equal(problem.rows, StructureFromMotion(rows).rows / 10.0)
+    theta, likelihood, M = problem.init(np.random.default_rng(0)), [], 3
+    for _ in range(30):
+        W, _, a = problem.layout.views(theta)
+        likelihood.append(flat_likelihood(rows / 10.0, W, a))
+        _, lengths, axes = np.linalg.svd(problem.completed(theta))
+        values = lengths**2 / problem.row_count
+        noise = values[M:].sum() / (problem.n_degrees / problem.row_count - M)
+        W = axes[:M].T * np.sqrt(values[:M] - noise)
+        theta = problem.layout.pack(W=W, mu=0.0, a=1.0 / noise)
 
     assert np.all(np.diff(likelihood) >= -1e-9 * np.abs(likelihood[0]))
 

@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm.problems import PPCA, metrics
 from dadmm.problems.ppca import _precision
+from dadmm.testing import check_problem
 from tests.support.solving import solve
 
 
@@ -72,3 +73,73 @@ def test_the_start_is_orthonormal_and_drawn_from_the_given_stream():
     assert_allclose(W.T @ W, np.eye(2), atol=1e-14)
     assert (a, *mu) == (1.0, 0.0, 0.0, 0.0, 0.0, 0.0)
     assert np.abs(problem.layout.views(starts[1]).W - W).min() > 0
+
+
+@pytest.mark.parametrize("zero_mean", [False, True])
+def test_the_gradient_is_that_of_the_marginal_likelihood(zero_mean):
+    rng = np.random.default_rng(5)
+    samples = rng.standard_normal((9, 4)) * [3.0, 2.0, 1.0, 0.5] + 1.0
+    problem = PPCA(samples, 2, zero_mean=zero_mean)
+    W = rng.standard_normal((4, 2))
+    theta = problem.layout.pack(
+        W=W, mu=0.0 if zero_mean else rng.standard_normal(4), a=1.7
+    )
+
+    def value(at):
+        return -metrics.ppca_log_likelihood(samples, *problem.layout.views(at))
+
+    steps = 1e-5 * np.eye(len(theta))
+    wanted = [(value(theta + s) - value(theta - s)) / 2e-5 for s in steps]
+    if zero_mean:
+        wanted[8:12] = [0.0] * 4
+    assert_allclose(problem.gradient(theta), wanted, rtol=1e-6, atol=1e-5)
+
+
+def test_a_standardised_problem_has_the_same_objectives_and_steps():
+    """Its parameters are those of (x - m) / s; a weight is in other units."""
+    rng = np.random.default_rng(6)
+    samples, m, s = 5.0 * rng.standard_normal((9, 4)) + 2.0, rng.standard_normal(4), 3.0
+    problem, direct = PPCA(samples, 2), PPCA((samples - m) / s, 2)
+    other = problem.standardised(m, s)
+    theta = direct.init(rng)
+    W, mu, a = direct.layout.views(theta)
+    raw = direct.layout.pack(W=s * W, mu=m + s * mu, a=a / s**2)
+
+    found, wanted = (
+        p.objectives(at[None], p.expect(at))
+        for p, at in ((other, theta), (problem, raw))
+    )
+    assert_allclose(found, wanted, rtol=1e-12)
+    near, same = (p.prox(theta, p.expect(theta), theta, 0.3) for p in (other, direct))
+    assert_allclose(near, same, rtol=1e-10, atol=1e-12)
+    assert_allclose(
+        other.raw_factor.T @ other.raw_factor,
+        ((samples - m) / s).T @ ((samples - m) / s),
+        atol=1e-10,
+    )
+
+
+def test_several_sweeps_are_repeated_steps_with_one_centre_and_weight():
+    """The part a has a weight of its own; a stack has the same bits."""
+    rng = np.random.default_rng(8)
+    shards = rng.standard_normal((3, 9, 4)) * [4.0, 3.0, 1.0, 1.0]
+    single = [PPCA(own, 2).with_sweeps(1, 2.5) for own in shards]
+    several = [PPCA(own, 2).with_sweeps(3, 2.5) for own in shards]
+    theta, centre = (
+        np.array([p.init(rng) for p in single]) for _ in ("theta", "centre")
+    )
+    weights = np.array([0.3, 2.0, 7.0])
+    found = [
+        p.prox(at, p.expect(at), c, w)
+        for p, at, c, w in zip(several, theta, centre, weights, strict=True)
+    ]
+
+    for p, at, c, w, end in zip(single, theta, centre, weights, found, strict=True):
+        for _ in range(3):
+            at = p.prox(at, p.expect(at), c, w)
+        assert_array_equal(end, at)
+        check_problem(p)
+    stack = PPCA.stack(several)
+    assert_array_equal(stack.prox(theta, stack.expect(theta), centre, weights), found)
+    plain = PPCA(shards[0], 2)
+    assert plain.kind != single[0].kind != several[0].kind

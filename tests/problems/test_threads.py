@@ -13,6 +13,8 @@ X = np.random.default_rng(0).normal(size=(30, 4))
 Y = np.sign(X[:, 0])
 KINDS = ["LeastSquares", "Ridge", "Lasso", "ElasticNet", "Huber", "LogisticRegression"]
 MAKE = {name: lambda name=name: getattr(problems, name)(X, Y) for name in KINDS}
+MAKE["MultinomialLogistic"] = lambda: problems.MultinomialLogistic(X, Y > 0, 3)
+MAKE["PoissonRegression"] = lambda: problems.PoissonRegression(X, Y > 0)
 MAKE["PPCA"] = lambda: problems.PPCA(X, 2)
 MAKE["StructureFromMotion"] = lambda: problems.StructureFromMotion(X)
 

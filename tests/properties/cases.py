@@ -9,7 +9,7 @@ import numpy as np
 
 import dadmm
 from dadmm import problems
-from tests.support.pooled import Pooled
+from tests.support.pooled import Pooled, class_rows
 from tests.support.problems import random_graph
 
 KINDS = {
@@ -19,7 +19,10 @@ KINDS = {
     "elastic_net": problems.ElasticNet,
     "logistic": problems.LogisticRegression,
     "huber": problems.Huber,
+    "multinomial": problems.MultinomialLogistic,
+    "poisson": problems.PoissonRegression,
 }
+COUNTED = 10**6  # first seed of the last two kinds; the others have seeds below
 GRAPHS = ("chain", "ring", "star", "grid", "complete", "random")
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance")
 SENDING: tuple[dict[str, Any], ...] = (
@@ -48,6 +51,7 @@ class Case:
     max_iter: int
     sending: dict[str, Any]
     metric: str | None = None
+    n_classes: int = 0
     words: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -72,6 +76,8 @@ class Case:
             own["l1_ratio"] = self.l1_ratio
         if self.kind == "huber":
             own["delta"] = self.delta
+        if self.kind == "multinomial":
+            own["n_classes"] = self.n_classes
         return own
 
     def problems(self) -> list[Any]:
@@ -93,7 +99,11 @@ class Case:
     def pooled(self) -> Pooled:
         """Return the same problem over all rows."""
         X, penalised = self.X, np.ones(self.X.shape[1])
-        if self.fit_intercept:
+        if self.kind == "multinomial":
+            X = class_rows(X, self.n_classes, self.fit_intercept)
+            free = np.arange(X.shape[1]) < self.n_classes * self.X.shape[1]
+            penalised = free.astype(float)
+        elif self.fit_intercept:
             X = np.column_stack([X, np.ones(len(X))])
             penalised = np.append(penalised, 0.0)
         n_nodes = self.topology.n_nodes
@@ -101,7 +111,8 @@ class Case:
         share = {"lasso": 1.0, "elastic_net": self.l1_ratio}.get(self.kind, 0.0)
         if self.kind == "least_squares":
             alpha = alpha * 0
-        loss = {"logistic": "logistic", "huber": "huber"}.get(self.kind, "squared")
+        own = {kind: kind for kind in ("logistic", "huber", "poisson")}
+        loss = (own | {"multinomial": "softmax"}).get(self.kind, "squared")
         return Pooled(
             loss, X, self.y, alpha * share * penalised, alpha * (1 - share) * penalised,
             self.delta,
@@ -122,7 +133,9 @@ def draw(seed: int, max_iter: int = 1000) -> Case:
     def note(word: str) -> None:
         words.append(word)
 
-    kind, d = pick(tuple(KINDS)), int(rng.integers(1, 7))
+    kind, d = pick(tuple(KINDS)[:-2]), int(rng.integers(1, 7))
+    if seed >= COUNTED:
+        kind, d = tuple(KINDS)[-2:][seed % 2], 1 + d % 4
     n_nodes = 1 if chance(0.05) else int(rng.integers(2, 13))
     topology = graph(pick(GRAPHS), n_nodes, rng, words)
     X, nodes = rows(d, n_nodes, rng, words)
@@ -143,7 +156,12 @@ def draw(seed: int, max_iter: int = 1000) -> Case:
         note("columns in another unit")
 
     signal = clean @ (rng.normal(size=d) * (rng.random(d) < 0.7))
-    if kind == "logistic":
+    n_classes = 0
+    if kind == "multinomial":
+        y, n_classes = several_classes(clean, rng, words)
+    elif kind == "poisson":
+        y = counts(signal, rng, words)
+    elif kind == "logistic":
         y = classes(signal, rng, words)
     else:
         y = targets(signal, rng, words)
@@ -162,7 +180,7 @@ def draw(seed: int, max_iter: int = 1000) -> Case:
         tolerance=float(f"{10.0 ** rng.uniform(-6, -2):.2g}") if chance(0.5) else 1e-3,
         max_iter=int(rng.integers(1, 40)) if chance(0.15) else max_iter,
         sending=pick(SENDING) if chance(0.15) else {},
-        metric="none" if chance(0.08) else None, words=words,
+        metric="none" if chance(0.08) else None, n_classes=n_classes, words=words,
     )  # fmt: skip
 
 
@@ -269,6 +287,46 @@ def classes(
     return (10.0 ** rng.uniform(-1, 0.7) * signal + noise > 0).astype(float)
 
 
+def several_classes(
+    clean: np.ndarray, rng: np.random.Generator, words: list[str]
+) -> tuple[np.ndarray, int]:
+    """Return classes (n,), and how many there are; some may have no rows."""
+    n_classes, draw = int(rng.integers(2, 5)), rng.random()
+    words.append(f"{n_classes} classes")
+    noise = rng.gumbel(size=(len(clean), n_classes))
+    if draw < 0.08:
+        words.append("one class only")
+        return np.full(len(clean), float(rng.integers(n_classes))), n_classes
+    if draw < 0.2:
+        words.append("classes by planes")
+        noise = 0.0 * noise
+    slopes = rng.normal(size=(clean.shape[1], n_classes)) * 10.0 ** rng.uniform(-1, 0.5)
+    levels = rng.normal(size=n_classes)
+    return (clean @ slopes + levels + noise).argmax(axis=1).astype(float), n_classes
+
+
+def counts(
+    signal: np.ndarray, rng: np.random.Generator, words: list[str]
+) -> np.ndarray:
+    draw = rng.random()
+    if draw < 0.05:
+        words.append("y = 0")
+        return np.zeros(len(signal))
+    level = rng.uniform(-2, 6)
+    words.append(f"counts of about {np.exp(level):.1g}")
+    spread = np.abs(signal).max() or 1.0
+    mean = np.exp(level + signal / spread * 10.0 ** rng.uniform(-1, 0.7))
+    if draw < 0.1:
+        words.append("no noise")
+        return np.asarray(mean)
+    y = rng.poisson(mean).astype(float)
+    if draw < 0.3:
+        unit = 10.0 ** rng.uniform(-6, 6)
+        words.append(f"in units of {unit:.0e}")
+        y *= unit
+    return np.asarray(y)
+
+
 def penalty(
     kind: str, X: np.ndarray, y: np.ndarray, rng: np.random.Generator, words: list[str]
 ) -> tuple[float, float]:
@@ -276,7 +334,8 @@ def penalty(
     share = float(rng.choice([0.0, 0.1, 0.5, 0.9, 1.0]))
     if kind == "elastic_net":
         words.append(f"l1_ratio {share:g}")
-    without = 0.35 if kind in ("logistic", "huber") else 0.15
+    few = ("least_squares", "ridge", "lasso", "elastic_net")
+    without = 0.15 if kind in few else 0.35
     if kind == "least_squares" or rng.random() < without:
         return 0.0, share
     centred = y - y.mean() if np.ptp(y) else y

@@ -24,6 +24,13 @@ ENTRY = re.compile(r"  \S+ +([-\d.e+]+)(?: \+- (\S+)| \(open\))?$")
 AGREE = re.compile(r"nodes agree to (\S+) in every coefficient, relative to its size")
 
 
+def accepts(case: Case) -> bool:
+    """Return whether the command line runs a case; it refuses a single class."""
+    if case.kind == "logistic":
+        return len(np.unique(case.y)) > 1
+    return case.kind != "multinomial"
+
+
 def arguments(case: Case, folder: Path) -> list[str]:
     """Write the files of a case to a folder, and return its command line."""
     np.savez(folder / "data.npz", X=case.X, y=case.y)
@@ -46,11 +53,11 @@ def arguments(case: Case, folder: Path) -> list[str]:
     return [*map(str, words), "--fit-intercept" if free else "--no-fit-intercept"]
 
 
-def run(case: Case, folder: Path) -> str:
+def run(flags: list[str]) -> str:
     """Run a case in this process, and return what is printed."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        code = dadmm.run.main(arguments(case, folder))
+        code = dadmm.run.main(flags)
     assert code == 0, f"exit code {code}"
     return out.getvalue()
 

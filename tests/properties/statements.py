@@ -172,7 +172,7 @@ def is_right(said: Statements, pooled: Pooled, best: Minimum) -> bool:
     return bool(float(off @ off) <= 1e-4 * size + 4 * EPS**2 * float(want @ want))
 
 
-def repeat(case: Case, old: bool = False) -> str:
+def repeat(case: Any, old: bool = False) -> str:
     """Return the command that repeats a case."""
-    more = " --old" if old else ""
+    more = " --old" if old else "" if isinstance(case, Case) else " --ppca"
     return f"python -m tests.properties.campaign --only {case.seed}{more}"

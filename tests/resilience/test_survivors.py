@@ -62,6 +62,7 @@ def test_a_death_among_survivors_who_have_not_met_is_survived(seed):
 def test_who_is_left_says_what_went_wrong(tmp_path):
     """The first of them, when rank 0 is dead; and the job ends with that code."""
     script, words = PROGRAMS / "failing_rank.py", ("--on-failure", "continue")
+    words += ("--init", "shared")  # which has more than seven iterations
     ended = openmpi.start(
         3, script, 0, "SIGKILL+full", *words, "--out", "run", cwd=tmp_path
     ).end()
@@ -79,6 +80,7 @@ def test_a_run_writes_what_is_left_of_it(tmp_path, resumed):
     """
     script, words = PROGRAMS / "failing_rank.py", ("--on-failure", "continue")
     new = ("--topology", "chain", "--record-edges", "--out", "run")
+    new += ("--init", "shared")  # which has more than seven iterations
     if resumed:
         mpiexec(5, "-m", "dadmm.run", *new, "--max-iter", 3, cwd=tmp_path)
         new = ("--resume", "run", "--max-iter", 500)
@@ -103,6 +105,21 @@ def test_a_run_writes_what_is_left_of_it(tmp_path, resumed):
     again = mpiexec(5, "-m", "dadmm.run", *words, cwd=tmp_path)
     assert again.code == 2
     assert "ended without them" in again.said[0]
+
+
+def test_survivors_of_a_merged_start_go_on_to_the_solution_of_their_own_rows(tmp_path):
+    script, words = PROGRAMS / "failing_rank.py", ("--on-failure", "continue")
+    words += ("--topology", "ring", "--tolerance", "1e-7", "--max-iter", "200")
+    ended = openmpi.start(
+        5, script, 2, "SIGKILL", *words, "--out", "run", cwd=tmp_path
+    ).end()
+
+    assert ended.code == 0, ended.err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["lost_nodes"] == [2]
+    assert summary["start"]["init"] == "merged"
+    assert summary["start"]["angle_to_result_degrees"] > 0.3
+    assert summary["metrics"]["angle_to_centralised_degrees"] < 0.01
 
 
 def check_folder(folder: Path, nodes: list[int]) -> None:
@@ -240,3 +257,9 @@ def test_survivors_are_certified_in_chosen_coordinates(kind, t):
     ended = openmpi.start(5, *program("survivors_metric.py"), *words).end()
 
     assert ended.out.strip() == "certified certified (3,) True", ended.err
+
+
+def test_survivors_have_a_bound_on_the_angle_to_their_own_rows():
+    ended = openmpi.start(5, *program("survivors_merged.py")).end()
+
+    assert ended.out.strip() == "(3,) True", ended.err

@@ -7,10 +7,13 @@ import re
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from dadmm import Topology
+from dadmm.cli.config import RunConfig
+from dadmm.cli.run_directory import check_unseen
 from dadmm.core import files
 from dadmm.core.errors import OutputError
 from dadmm.results.directory import create
@@ -92,9 +95,19 @@ def test_a_claim_ends_with_its_process(tmp_path):
     RunLock(tmp_path, first=True)
 
 
-def test_a_folder_that_other_ranks_do_not_see_is_named(tmp_path):
-    with pytest.raises(OutputError, match="must lie on a file system that all ranks"):
-        RowFiles(tmp_path / "elsewhere", 3, [(3,)], None, {})
+def test_a_rank_that_does_not_see_the_folder_writes_no_rows(tmp_path):
+    """On another machine; settings for which it would write are an error."""
+    folder, silent = tmp_path / "elsewhere", RunConfig(record=False, checkpoint=False)
+    with pytest.raises(OutputError, match="share, or use --no-record --no-checkpoint "):
+        check_unseen(RunConfig(), folder, 4)
+    with pytest.raises(OutputError, match="share, or use --on-failure abort "):
+        check_unseen(replace(silent, on_failure="continue"), folder, 4)
+    check_unseen(silent, folder, 4)
+    RowFiles(folder, 3, [], None, {}).close()
+    assert not folder.exists()
+    folder.mkdir()
+    with pytest.raises(OutputError, match="is not that of this run; remove it there"):
+        check_unseen(silent, folder, 4)
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import doctest
 import pickle
 import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csc_array, csr_matrix
 from scipy.stats import multivariate_normal
 
 import dadmm
@@ -22,7 +24,6 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
-from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -33,10 +34,16 @@ from dadmm.sklearn import (
     HuberRegressor,
     Lasso,
     LogisticRegression,
+    PoissonRegressor,
     Ridge,
+    linear,
+    logistic,
 )
 
-EVERY = (PPCA, LogisticRegression, Ridge, Lasso, ElasticNet, HuberRegressor)
+LINEAR = (
+    LogisticRegression, Ridge, Lasso, ElasticNet, HuberRegressor, PoissonRegressor
+)  # fmt: skip
+EVERY = (PPCA, *LINEAR)
 TIGHT = {"tolerance": 1e-10, "max_iter": 5000}
 QUICK = {"n_nodes": 2, "tolerance": 1e-3, "max_iter": 300}
 
@@ -44,7 +51,18 @@ QUICK = {"n_nodes": 2, "tolerance": 1e-3, "max_iter": 300}
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks([kind(**QUICK) for kind in EVERY])
 def test_scikit_learns_own_checks(estimator, check):
+    """Some compare weights and repeated rows, which nodes have others of, to 1e-7."""
+    if "sample_weight_equivalence" in check.func.__name__:
+        estimator.set_params(tolerance=1e-9, max_iter=1000)
     check(estimator)
+
+
+@pytest.mark.parametrize("module", [linear, logistic])
+def test_the_examples_of_docstrings_run(module):
+    found = doctest.testmod(module)
+
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 def regression(n=60, d=5, seed=0):
@@ -139,23 +157,112 @@ def test_logistic_regression_is_that_of_scikit_learn(C, fit_intercept):
     assert_array_equal(ours.predict(X), theirs.predict(X))
 
 
-def test_more_classes_are_each_against_all_others():
-    """As in OneVsRestClassifier; sorted, so that nodes have one or two classes each."""
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_more_classes_are_multinomial(fit_intercept):
+    """Labels are sorted, so that nodes have one or two classes each."""
     X, y = labelled(3)
     order = np.argsort(y, kind="stable")
     X, y = X[order], np.array(["ash", "birch", "cedar"])[y[order]]
-    single = linear_model.LogisticRegression(tol=1e-12, solver="newton-cholesky")
-    theirs = OneVsRestClassifier(single).fit(X, y)
+    theirs = linear_model.LogisticRegression(
+        fit_intercept=fit_intercept, tol=1e-12, solver="newton-cholesky"
+    ).fit(X, y)
 
-    ours = LogisticRegression(**TIGHT).fit(X, y)
+    ours = LogisticRegression(fit_intercept=fit_intercept, **TIGHT).fit(X, y)
 
     assert_array_equal(ours.classes_, ["ash", "birch", "cedar"])
-    assert ours.coef_.shape == (3, 4)
-    assert len(ours.result_) == len(ours.n_iter_) == 3
-    coef = np.vstack([each.coef_ for each in theirs.estimators_])
-    assert_allclose(ours.coef_, coef, atol=1e-6)
+    assert ours.n_iter_.shape == (1,)
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+    assert_allclose(ours.decision_function(X), theirs.decision_function(X), atol=1e-5)
     assert_allclose(ours.predict_proba(X), theirs.predict_proba(X), atol=1e-6)
     assert_array_equal(ours.predict(X), theirs.predict(X))
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_poisson_regression_is_that_of_scikit_learn(alpha, fit_intercept):
+    X, y = labelled(5)
+    theirs = linear_model.PoissonRegressor(
+        alpha=alpha, fit_intercept=fit_intercept, tol=1e-12, solver="newton-cholesky"
+    ).fit(X, y)
+    ours = PoissonRegressor(alpha, fit_intercept=fit_intercept, **TIGHT).fit(X, y)
+
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+    assert_allclose(ours.predict(X), theirs.predict(X), rtol=1e-5)
+    weights = np.arange(80.0)
+    assert_allclose(ours.score(X, y, weights), theirs.score(X, y, weights), rtol=1e-6)
+
+
+def pooled(kind):
+    """Return an estimator of scikit-learn with the parameters of ours, but tight."""
+    tight = {
+        Ridge: {"tol": 1e-12},
+        Lasso: {"tol": 1e-14, "max_iter": 100_000},
+        ElasticNet: {"tol": 1e-14, "max_iter": 100_000},
+    }.get(kind, {"tol": 1e-12, "solver": "newton-cholesky"})
+    return getattr(linear_model, kind.__name__)(**tight)
+
+
+@pytest.mark.parametrize("dense", [np.asarray, csr_matrix, csc_array])
+@pytest.mark.parametrize("kind", [kind for kind in LINEAR if kind != HuberRegressor])
+def test_weights_and_sparse_rows_are_those_of_scikit_learn(kind, dense):
+    """Nodes may have no row of a positive weight; such rows count as absent."""
+    X, y = labelled(3)
+    X = np.where(X < 9.5, 0.0, X)
+    weights = np.random.default_rng(2).uniform(0.1, 3.0, len(X))
+    weights[:40], weights[50::9] = 0.0, 0.0
+    theirs = pooled(kind).fit(X, y, weights)
+
+    ours = kind(**TIGHT).fit(dense(X), y, weights)
+
+    assert_allclose(ours.coef_, theirs.coef_, atol=1e-6)
+    assert_allclose(ours.intercept_, theirs.intercept_, atol=1e-5)
+    assert_allclose(ours.predict(dense(X)), theirs.predict(X), rtol=1e-5, atol=1e-6)
+    score = theirs.score(X, y, weights)
+    assert_allclose(ours.score(dense(X), y, weights), score, atol=1e-6)
+
+
+def test_weights_of_huber_regression_count_rows():
+    """scikit-learn estimates a scale too; outliers are told of every row."""
+    X, y = regression()
+    y[::7] += 40.0
+    counts = np.arange(len(X)) % 3
+    many = HuberRegressor(**TIGHT).fit(X.repeat(counts, axis=0), y.repeat(counts))
+    ours = HuberRegressor(**TIGHT).fit(csr_matrix(X), y, counts)
+
+    assert_allclose(ours.coef_, many.coef_, atol=1e-6)
+    assert_allclose(ours.intercept_, many.intercept_, atol=1e-5)
+    assert ours.outliers_.shape == y.shape
+    assert ours.outliers_[::7].all()
+
+
+@pytest.mark.parametrize("kind", LINEAR)
+def test_a_warm_start_begins_where_the_last_fit_ended(kind):
+    X, y = labelled(3)
+    ours = kind(warm_start=True, tolerance=1e-6, n_nodes=4).fit(X, y)
+    first, coef = ours.n_iter_, ours.coef_
+    ours.fit(X, y)
+
+    assert ours.n_iter_ < first / 2
+    assert_allclose(ours.coef_, coef, atol=1e-4)
+    assert kind(tolerance=1e-6).fit(X, y).fit(X, y).n_iter_ == first
+    with pytest.raises(dadmm.ConfigError, match="warm_start has 4 nodes with"):
+        ours.fit(X[:, :2], y)
+
+
+def test_sending_says_which_messages_are_sent():
+    X, y = regression()
+    exact, fewer = Ridge().fit(X, y), Ridge(sending="float32").fit(X, y)
+    coarse = Ridge(sending=dadmm.Sending("quantised", bits=6)).fit(X, y)
+
+    for model in (fewer, coarse, Ridge(options={"payload": "float16"}).fit(X, y)):
+        assert_allclose(model.coef_, exact.coef_, atol=1e-3)
+        assert (
+            model.result_.traffic.bytes / model.n_iter_
+            < exact.result_.traffic.bytes / exact.n_iter_
+        )
+    assert "sending" in clone(coarse).get_params()
 
 
 def test_hopeless_scores_have_probabilities():
@@ -272,6 +379,8 @@ def test_nodes_are_no_more_than_rows_allow():
         (Ridge(np.inf), "alpha must be a number, not negative and finite, got inf"),
         (LogisticRegression(0.0), "C must be a number, positive, got 0.0"),
         (LogisticRegression("1"), "C must be a number, positive, got '1'"),
+        (PoissonRegressor(), "PoissonRegression needs y of at least 0, got -1"),
+        (Ridge(sending="int8"), "unknown payload 'int8'"),
         (HuberRegressor(0.0), "delta must be a number, positive"),
         (ElasticNet(l1_ratio=2.0), "l1_ratio must be a number, from 0 to 1, got 2"),
         (Ridge(n_nodes=0), "n_nodes must be a positive integer, got 0"),
@@ -292,6 +401,7 @@ def test_nodes_are_no_more_than_rows_allow():
 def test_mistakes_are_told_in_a_sentence(estimator, words):
     """In `fit`, as scikit-learn wants it, and of a kind that both sides know."""
     X, y = labelled()
+    y = 2 * y - 1
     with pytest.raises(dadmm.DadmmError, match=words) as told:
         estimator.fit(X, y)
     assert "\n" not in str(told.value)
@@ -311,8 +421,11 @@ def test_data_that_leave_no_noise_are_told():
 
 def test_not_converging_is_a_warning_with_advice():
     X, y = regression()
-    with pytest.warns(ConvergenceWarning, match="Ridge ended by max_iter after 3 iter"):
+    with pytest.warns(
+        ConvergenceWarning, match="Ridge ended by max_iter after 3 iter"
+    ) as caught:
         Ridge(max_iter=3).fit(X, y)
+    assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Ridge().fit(X, y)
@@ -382,11 +495,10 @@ def test_fitted_estimators_are_pickled_with_their_result(kind):
 
     for twin in (pickle.loads(pickle.dumps(fitted)), copy.copy(fitted)):
         assert twin.comm is None
-        ours, others = fitted.result_, twin.result_
-        for one, other in zip(np.ravel(ours), np.ravel(others), strict=True):
-            assert_array_equal(other.theta, one.theta)
-            assert_array_equal(other.parts(0)[0], one.parts(0)[0])
-            assert_array_equal(other.history["primal"], one.history["primal"])
+        one, other = fitted.result_, twin.result_
+        assert_array_equal(other.theta, one.theta)
+        assert_array_equal(other.parts(0)[0], one.parts(0)[0])
+        assert_array_equal(other.history["primal"], one.history["primal"])
     assert_array_equal(fitted.score(X, y), twin.score(X, y))
     assert clone(fitted).comm is fitted.comm
     assert not hasattr(clone(fitted), "result_")
@@ -406,7 +518,7 @@ def test_every_rank_ends_with_the_estimator_of_one_process():
     ended = mpiexec(4, *program("estimators.py"))
 
     assert ended.code == 0, ended.err
-    assert len(ended.out.splitlines()) == 5
+    assert len(ended.out.splitlines()) == 7
 
 
 def test_the_warning_names_the_likely_cause():

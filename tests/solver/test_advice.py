@@ -146,7 +146,7 @@ def test_units_are_looked_at_in_the_rows_of_one_node():
     assert "units" not in advise(result, rows)
     assert "units" not in advise(result, rows * 1e-5)  # one part of theta, one unit
     own = [problems.PPCA(1e-4 * part, 1) for part in np.split(rows[:48], 4)]
-    result = solve(own, Topology.ring(4), max_iter=35)
+    result = solve(own, Topology.ring(4), metric="none", max_iter=35)
     assert not result.converged
     said = advise(result, 1e-4 * rows)
     assert "the scales of W, mu, a are likely too far apart" in said
@@ -186,7 +186,25 @@ def test_without_a_minimum_a_penalty_is_the_remedy():
     own = [problems.LogisticRegression(x, x[:, 0] > 0.0, 0.0) for x in X]
     result = solve(own, Topology.ring(4))
     assert (result.status, result.reason) == ("not converged", "no_minimum")
-    assert advise(result).startswith("use alpha > 0, with which there is a minimum")
+    assert advise(result).startswith("use alpha > 0; if that is not enough")
+
+
+def test_a_class_without_rows_needs_more_than_a_penalty():
+    """The remedies that the advice names give a minimum."""
+    X, _ = rows_of(4)
+    y = [(x[:, 0] > 0.0).astype(float) for x in X]
+    ring, kind = Topology.ring(4), problems.MultinomialLogistic
+
+    def ending(n_classes, **more):
+        own = [kind(x, k, n_classes, 1.0, **more) for x, k in zip(X, y, strict=True)]
+        return solve(own, ring)
+
+    result = ending(3)
+    assert result.reason == "no_minimum"
+    assert result.why.startswith("some classes can")
+    assert "leave out that class, or the intercept" in advise(result)
+    assert ending(2).status == "certified"
+    assert ending(3, fit_intercept=False).status == "certified"
 
 
 def test_a_standstill_of_a_problem_that_is_not_convex_is_named():
@@ -217,7 +235,8 @@ def test_an_ending_knows_how_the_nodes_started(init):
 
 
 def test_a_run_writes_and_says_both(tmp_path, capsys):
-    short = ["--nodes", "4", "--n-samples", "60", "--dimension", "6", "--max-iter"]
+    short = ["--nodes", "4", "--n-samples", "60", "--dimension", "6", "--init"]
+    short += ["shared", "--max-iter"]
     assert run.main([*short, "12", "--out", str(tmp_path / "a")]) == 0
     said = capsys.readouterr().out.splitlines()
     text = (tmp_path / "a" / "summary.json").read_text()

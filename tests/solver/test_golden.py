@@ -57,6 +57,7 @@ def problem(kind: str, i: int):
 CASES = {
     **{f"{scheme}, ppca": ("ppca", "ring", {"scheme": scheme}) for scheme in SCHEMES},
     "complete": ("ppca", "complete", {}),
+    "merged": ("ppca", "ring", {"init": "merged"}),
     "grid": ("least_squares", "grid", {"metric": "none"}),
     "gaps": ("gaps", "ring", {}),
     "lasso": ("lasso", "ring", {"metric": "none"}),
@@ -81,7 +82,7 @@ CASES = {
 
 def solve(kind: str, graph: str, settings: dict, max_iter: int = 30) -> dadmm.Result:
     nodes = [problem(kind, i) for i in range(GRAPHS[graph].n_nodes)]
-    settings = {"max_iter": max_iter, "seed": 3, **settings}
+    settings = {"max_iter": max_iter, "seed": 3, "init": "shared", **settings}
     return run_solve(nodes, GRAPHS[graph], **settings)
 
 

@@ -46,7 +46,7 @@ SETTINGS = {
 }  # values out of range: see test_config.py
 PROBLEMS = {
     "init must have shape (5, 2), got (5, 3)": {"init": np.zeros((5, 3))},
-    "init must be one of shared, independent, or numbers of shape (5, 2), got": {
+    "init must be one of merged, shared, independent, or numbers of": {
         "init": [[1.0], []]
     },
     "without comm, pass a list with one problem per node; w": {"problems": None},

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.emulation.hosts import OVER_TCP
 from benchmarks.emulation.network import EmulatedNetwork, NetworkError
 from tests.support.processes import ROOT, Job, find_mpiexec, variables
 
@@ -31,6 +32,16 @@ def network(hosts: int, rate: int = 0, delay: float = 0.0) -> EmulatedNetwork:
     if obstacle():
         pytest.skip(obstacle())
     return EmulatedNetwork(hosts, rate, delay)
+
+
+def reached_by(agent: Path) -> dict[str, str]:
+    """Return the variables of a user who reaches hosts by another command than ssh."""
+    names = (
+        "HYDRA_LAUNCHER_EXEC", "I_MPI_HYDRA_BOOTSTRAP_EXEC",
+        "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent",
+    )  # fmt: skip
+    chosen = {"HYDRA_LAUNCHER": "ssh", "I_MPI_HYDRA_BOOTSTRAP": "ssh"}
+    return OVER_TCP | chosen | dict.fromkeys(names, str(agent))
 
 
 def start_netem(*options: object, cwd: Path | None = None, **more: str) -> Job:

@@ -17,13 +17,14 @@ from dadmm.problems import (
     Lasso,
     LeastSquares,
     LogisticRegression,
+    PoissonRegression,
     Ridge,
 )
 
 # (n, d): more rows than columns, fewer, and one row
 SIZES = [(30, 4), (3, 6), (1, 5)]
 BARE = ["least_squares", "ridge", "lasso", "elastic_net", "huber"]
-FREE = [f"{name} with intercept" for name in [*BARE, "logistic"]]
+FREE = [f"{name} with intercept" for name in [*BARE, "logistic", "poisson"]]
 NAMES = [*BARE, *FREE]
 LONG = np.longdouble
 
@@ -42,6 +43,7 @@ class Case:
             "elastic_net": (ElasticNet, 1.5 * scale, 1.0 * scale, 2.5 * scale, 0.6),
             "huber": (Huber, 0.0, 0.2 * scale, 0.7, 0.2 * scale),
             "logistic": (LogisticRegression, 0.0, 0.1 * scale, 0.1 * scale),
+            "poisson": (PoissonRegression, 0.0, 0.1 * scale, 0.1 * scale),
         }[self.name]
         self.problem = kind(X, y, *settings, fit_intercept=bool(free))
         penalised = np.arange(rows.shape[1]) < X.shape[1]
@@ -55,6 +57,9 @@ class Case:
             off = abs(fit - target)
             if self.name == "logistic":
                 total += np.log(1 + np.exp(-fit if target > 0 else fit))
+            elif self.name == "poisson":
+                count = target * np.log(target) - target if target > 0 else 0
+                total += np.exp(fit) - target * fit + count
             elif self.name == "huber" and off > 0.7:
                 total += 0.7 * off - 0.245
             else:
@@ -66,6 +71,8 @@ class Case:
         fit = self.X @ x
         if self.name == "logistic":
             return 1 / (1 + np.exp(-fit)) - (self.y > 0)
+        if self.name == "poisson":
+            return np.exp(fit) - self.y
         off = fit - self.y
         return off / np.maximum(1, np.abs(off) / 0.7) if self.name == "huber" else off
 
@@ -105,6 +112,8 @@ def make(name, size=(30, 4), seed=0, scale=1.0):
     y = X @ np.where(np.arange(d) % 2, 0.0, 1.0) + 0.5 * rng.standard_t(1.5, size=n)
     if name.startswith("logistic"):
         y = (y + rng.normal(size=n) > 0).astype(float)
+    if name.startswith("poisson"):
+        y = np.floor(np.exp(np.clip(y, -2, 2)))
     case = Case(name, X, y, scale)
     return case, rng.normal(size=case.problem.layout.size)
 
@@ -112,7 +121,7 @@ def make(name, size=(30, 4), seed=0, scale=1.0):
 def pooled(cases):
     """Return the minimum of the sum of all nodes' objectives, found otherwise."""
     d = cases[0].problem.layout.size
-    if cases[0].name in ("huber", "logistic"):
+    if cases[0].name in ("huber", "logistic", "poisson"):
         sums = lambda x: float(sum(case.objective(x) for case in cases))  # noqa: E731
         slope = lambda x: sum(case.gradient(x) for case in cases).astype(float)  # noqa: E731
         return minimize(sums, np.zeros(d), jac=slope, tol=1e-9).x

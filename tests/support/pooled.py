@@ -46,11 +46,12 @@ class Pooled:
 
     Parameters
     ----------
-    loss : {"squared", "logistic", "huber"}
+    loss : {"squared", "logistic", "huber", "poisson", "softmax"}
     X : ndarray of shape (n, p)
-        With the column of ones, if there is an intercept.
+        With the column of ones, if there is an intercept. For softmax, `class_rows`:
+        a row for each logit.
     y : ndarray of shape (n,)
-        For logistic, positive for one class.
+        For logistic, positive for one class. For softmax, the class of each row.
     l1, l2 : ndarray of shape (p,)
     delta : float
         For huber.
@@ -63,6 +64,12 @@ class Pooled:
         if loss == "logistic":
             self.X = self.X * np.where(self.y > 0, 1, -1)[:, None]
             self.y = np.zeros_like(self.y)
+        if loss == "softmax":
+            self.own = np.arange(len(self.X) // len(self.y)) == self.y[:, None]
+            self.y = np.zeros(len(self.X), LONG)
+        self.targets = np.log(np.where(self.y > 0, self.y, 1))  # of Poisson's fits
+        if loss != "poisson":
+            self.targets = self.y
 
     def objective(self, x):
         """Return f, in extended precision."""
@@ -70,6 +77,17 @@ class Pooled:
         off = self.X @ x - self.y
         if self.loss == "logistic":
             losses = np.maximum(-off, 0) + np.log1p(np.exp(-np.abs(off)))
+        elif self.loss == "poisson":
+            off = np.minimum(self.X @ x, 11000) - self.targets
+            losses = np.where(self.y > 0, self.y * (np.expm1(off) - off), np.exp(off))
+        elif self.loss == "softmax":
+            u = off.reshape(self.own.shape)
+            v = u - u[self.own][:, None]
+            peak = v.max(axis=1)
+            rest = np.sum(np.exp(v - peak[:, None]), axis=1, where=~self.own)
+            losses = peak + np.log(np.exp(-peak) + rest)
+            losses = np.where(peak == 0, np.log1p(rest), losses)
+            losses = losses + u.mean(axis=1) ** 2 / 2
         else:
             near = np.minimum(np.abs(off), self.delta)
             losses = near * (np.abs(off) - near / 2)
@@ -79,16 +97,26 @@ class Pooled:
         """Return by how much f may change if fits are computed in double precision."""
         x = np.asarray(x, LONG)
         fits = 4 * EPS * self.terms(x)
-        return float(np.abs(self.forces(self.X @ x)) @ fits + fits @ fits / 2)
+        bend = self.curvatures(self.X @ x) if self.loss == "poisson" else 1
+        return float(np.abs(self.forces(self.X @ x)) @ fits + fits @ (bend * fits) / 2)
 
     def terms(self, x):
         """Return the sum of the absolute values of what is added up to each misfit."""
-        return np.abs(self.X) @ np.abs(x) + np.abs(self.y)
+        return np.abs(self.X) @ np.abs(x) + np.abs(self.targets)
 
     def forces(self, fit):
         """Return the derivative of each row's loss."""
         if self.loss == "logistic":
             return -1 / (1 + np.exp(np.clip(fit, -11000, 11000)))
+        if self.loss == "poisson":
+            off = np.minimum(fit, 11000) - self.targets
+            return np.where(self.y > 0, self.y * np.expm1(off), np.exp(off))
+        if self.loss == "softmax":
+            p = self.chances(fit)
+            rest = np.sum(p, axis=1, where=~self.own)
+            u = fit.reshape(p.shape)
+            forces = np.where(self.own, -rest[:, None], p)
+            return (forces + u.mean(axis=1, keepdims=True) / p.shape[1]).ravel()
         return np.clip(fit - self.y, -self.delta, self.delta)
 
     def curvatures(self, fit):
@@ -96,7 +124,15 @@ class Pooled:
         if self.loss == "logistic":
             force = self.forces(fit)
             return -force * (1 + force)
+        if self.loss == "poisson":
+            return np.exp(np.minimum(fit, 11000))
         return (np.abs(fit - self.y) <= self.delta).astype(LONG)
+
+    def chances(self, fit):
+        """Return the probability of each class, (n, K), for softmax."""
+        u = fit.reshape(self.own.shape)
+        sizes = np.exp(u - u.max(axis=1, keepdims=True))
+        return sizes / sizes.sum(axis=1, keepdims=True)
 
     def minimum(self) -> Minimum:
         """Return the minimum, or `NONE` if there is none.
@@ -119,9 +155,11 @@ class Pooled:
     def _smooth(self):
         T, null = coordinates(self.X, self.l2)
         U, held = self.X @ T, self.l2[:, None] * T
-        if self.loss == "logistic" and self._separable(U):
+        if self.loss in ("logistic", "poisson", "softmax") and self._separable(U):
             return NONE
         z = U.T @ self.y  # minimum of squared losses without a penalty
+        if self.loss == "poisson":
+            z = 0 * z
         if self.loss == "squared":
             z = solve(U.T @ U + T.T @ held, z)
         gradient, hessian = self._derivatives(T, U, held, z)
@@ -158,8 +196,16 @@ class Pooled:
     def _derivatives(self, T, U, held, z):
         fit = U @ z
         gradient = U.T @ self.forces(fit) + held.T @ (T @ z)
-        hessian = (U * self.curvatures(fit)[:, None]).T @ U + T.T @ held
-        return gradient, hessian
+        if self.loss == "softmax":
+            p = self.chances(fit)
+            rows = U.reshape(*p.shape, -1)
+            mean = (p[:, :, None] * rows).sum(axis=1)
+            off = (rows - mean[:, None]).reshape(U.shape)
+            level = rows.mean(axis=1)
+            hessian = (off * p.reshape(-1, 1)).T @ off + level.T @ level
+        else:
+            hessian = (U * self.curvatures(fit)[:, None]).T @ U
+        return gradient, hessian + T.T @ held
 
     def _length(self, T, U, held, z, step, decrement):
         """Return where the slope along a step is zero."""
@@ -180,14 +226,23 @@ class Pooled:
         return (low + high) / 2
 
     def _separable(self, U):
-        """Return whether f of logistic rows has no minimum, by a linear programme.
+        """Return whether f has no minimum, by a linear programme.
 
         That is so if a direction without penalty has all rows on their side, and some
-        of them not on the boundary.
+        of them not on the boundary. A row of softmax has a side for each other class.
+        For Poisson, rows of y = 0 must not rise, and others must not change.
         """
         rows = U.astype(float)
         if self.l2.any():
             rows = self.X[:, self.l2 == 0].astype(float)
+        if self.loss == "softmax":
+            logits = rows.reshape(*self.own.shape, -1)
+            rows = (logits[self.own][:, None] - logits)[~self.own]
+        if self.loss == "poisson":
+            fixed = rows[self.y > 0]
+            _, s, V = np.linalg.svd(fixed, full_matrices=True)
+            s = np.append(s, np.zeros(len(V) - len(s)))
+            rows = -rows[self.y == 0] @ V[s <= 1e-10 * s.max(initial=0)].T
         if not rows.size or not rows.any():
             return False
         n, r = rows.shape
@@ -248,6 +303,20 @@ class Pooled:
         )  # fmt: skip
 
 
+def class_rows(X, n_classes, fit_intercept):
+    """Return rows (n K, p) of the logits of each row, in the order of theta.
+
+    theta has the coefficients of class 0, 1, and so on, and then the intercepts.
+    """
+    n, d = X.shape
+    found = np.zeros((n, n_classes, n_classes * (d + fit_intercept)))
+    for k in range(n_classes):
+        found[:, k, k * d : (k + 1) * d] = X
+        if fit_intercept:
+            found[:, k, n_classes * d + k] = 1
+    return found.reshape(n * n_classes, -1)
+
+
 def lengths(X, l2):
     """Return the length of each column over its penalty, 1 for a column of zeros."""
     unit = np.sqrt(np.sum(X**2, axis=0) + l2)
@@ -265,7 +334,17 @@ def coordinates(X, l2):
 
 
 def factor(F):
-    """Return singular values s (r,), right vectors V (p, r) and the others (p, p - r).
+    """Return singular values (r,), right vectors (p, r) and the others (p, p - r)."""
+    s, V = rotate(F)
+    most = s.max(initial=0)
+    if ((s > OPEN * most) & (s < CLOSED * most)).any():
+        raise NotProved(f"relative singular values {np.sort(s / most)}")
+    kept = s > CLOSED * most
+    return s[kept], V[kept].T, V[~kept].T
+
+
+def rotate(F):
+    """Return singular values (p,) and right vectors, the rows of V (p, p), unsorted.
 
     One-sided Jacobi rotations, in extended precision.
     """
@@ -287,12 +366,7 @@ def factor(F):
                 A[[i, j]], V[[i, j]] = turn @ A[[i, j]], turn @ V[[i, j]]
         if not turned:
             break
-    s = np.sqrt(np.sum(A**2, axis=1))
-    most = s.max(initial=0)
-    if ((s > OPEN * most) & (s < CLOSED * most)).any():
-        raise NotProved(f"relative singular values {np.sort(s / most)}")
-    kept = s > CLOSED * most
-    return s[kept], V[kept].T, V[~kept].T
+    return np.sqrt(np.sum(A**2, axis=1)), V
 
 
 def undetermined(null):

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadmm.problems import Huber, Lasso, LeastSquares, LogisticRegression, Ridge
+from dadmm.problems import (
+    Huber,
+    Lasso,
+    LeastSquares,
+    LogisticRegression,
+    MultinomialLogistic,
+    PoissonRegression,
+    Ridge,
+)
 
 KINDS = {
     "least_squares": (LeastSquares, {}),
@@ -12,6 +20,8 @@ KINDS = {
     "lasso": (Lasso, {"alpha": 0.5}),
     "logistic": (LogisticRegression, {"alpha": 0.0}),
     "huber": (Huber, {"delta": 0.5}),
+    "multinomial": (MultinomialLogistic, {"n_classes": 3, "alpha": 0.0}),
+    "poisson": (PoissonRegression, {"alpha": 0.0}),
 }
 
 
@@ -30,6 +40,11 @@ def table(kind, n, seed=0, *, d=4, per_node=40, steep=4.0):
     y = u + 0.5 * rng.standard_normal(N)
     if kind == "logistic":
         y = (u + rng.logistic(size=N) > 0.0).astype(float)
+    if kind == "multinomial":
+        scores = np.column_stack([u, -u, 0.0 * u]) / 2.0
+        y = (scores + rng.gumbel(size=(N, 3))).argmax(axis=1).astype(float)
+    if kind == "poisson":
+        y = rng.poisson(np.exp(1.0 + u / steep)).astype(float)
     problem, settings = KINDS[kind]
     parts = np.array_split(np.arange(N), n)
     return [problem(X[part], y[part], **settings) for part in parts]

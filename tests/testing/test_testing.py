@@ -28,7 +28,8 @@ def test_every_problem_of_the_command_line_passes(name):
     rows = TRACKS if name == "sfm" else SAMPLES
     if builder.arguments(PROBLEMS[name]).takes("y"):
         rows = np.column_stack(datasets.classification(40, 4)[:2])
-    problem = builder.build(name, rows, {"n_components": 2}, {})
+    settings = {"n_classes": 3} if name == "multinomial" else {}
+    problem = builder.build(name, rows, {"n_components": 2}, settings)
 
     check_problem(problem, fixed=["mu"] if name == "sfm" else [])
 

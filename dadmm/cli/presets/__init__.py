@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from dadmm.core.errors import ConfigError
@@ -21,7 +22,7 @@ def find(name: str) -> Path:
     otherwise it is the name of a preset.
     """
     given = Path(name)
-    if given.name != name or given.exists():
+    if given.name != name or os.path.exists(given):
         return given
     if name not in names():
         raise ConfigError(

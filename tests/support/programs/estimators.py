@@ -7,6 +7,7 @@ import warnings
 import numpy as np
 from mpi4py import MPI
 from numpy.testing import assert_array_equal
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
@@ -16,6 +17,7 @@ from dadmm.sklearn import (
     HuberRegressor,
     Lasso,
     LogisticRegression,
+    PoissonRegressor,
     Ridge,
 )
 
@@ -39,11 +41,14 @@ def own(rows: np.ndarray) -> np.ndarray:
     return np.array_split(rows, COMM.size)[COMM.rank]
 
 
-def compare(estimator, X, y) -> None:
+def compare(estimator, X, y, weights=None) -> None:
     """Fit over MPI and in this process, and assert that all bits agree."""
     estimator.set_params(tolerance=3e-3)
-    ours = clone(estimator).set_params(comm=COMM).fit(own(X), own(y))
-    alone = clone(estimator).set_params(n_nodes=COMM.size).fit(X, y)
+    places = own(np.arange(len(y)))
+    more = () if weights is None else (weights[places],)
+    ours = clone(estimator).set_params(comm=COMM).fit(X[places], y[places], *more)
+    more = () if weights is None else (weights,)
+    alone = clone(estimator).set_params(n_nodes=COMM.size).fit(X, y, *more)
     assert ours.comm is COMM
     for name in FITTED:
         assert hasattr(ours, name) == hasattr(alone, name), name
@@ -62,6 +67,24 @@ def check_every_estimator_has_the_same_bits() -> None:
     holed = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)
     holed[:13] = X[:13]  # nothing is missing on one rank
     compare(PPCA(2, topology="complete", random_state=4), holed, y)
+
+
+def check_weights_and_sparse_rows_have_the_same_bits() -> None:
+    """Weights are 1 on one rank."""
+    X, y = data()
+    weights = np.where(np.arange(len(y)) < 11, 1.0, np.linspace(0.5, 3.0, len(y)))
+    for kind in (Ridge, Lasso, HuberRegressor, PoissonRegressor, LogisticRegression):
+        labels = np.digitize(y, np.quantile(y, [0.3, 0.7]))
+        compare(kind(), X, labels, weights)
+        compare(kind(), csr_array(np.where(X < 7.0, 0.0, X)), labels, weights)
+
+
+def check_a_warm_start_needs_few_iterations() -> None:
+    """Each rank begins with its own parameters and multipliers."""
+    X, y = data()
+    ours = Ridge(comm=COMM, warm_start=True).fit(own(X), own(y))
+    first = ours.n_iter_
+    assert ours.fit(own(X), own(y)).n_iter_ < first / 2
 
 
 def check_classes_are_those_of_all_ranks() -> None:
@@ -85,6 +108,7 @@ def check_a_mistake_of_one_rank_is_told_by_all() -> None:
     for estimator, rows, targets, words in (
         (Ridge(), X[:, : 4 if odd else 5], y, "features is 5 on rank 0 and 4 on rank"),
         (Ridge(2.0 if odd else 1.0), X, y, "alpha is 1.0 on rank 0 and 2.0 on rank 2"),
+        (Ridge(), csr_array(X) if odd else X, y, "the format of X is dense on rank 0"),
         (Ridge(), gap, y, "rank 2: Input X contains infinity"),
         (PPCA(), X[:0] if odd else X, y, "rank 2: Found array with 0 sample(s)"),
         (Ridge(), X, y[:3] if odd else y, "rank 2: Found input variables with inconsi"),

@@ -51,6 +51,7 @@ def cases(world: recording.Comm) -> Iterator[tuple[str, Case]]:
     for name, words, blocks in (
         ("ppca", ("--n-components", "2"), tall),
         ("ppca gaps", ("--n-components", "2"), holed),
+        ("ppca without", ("--n-components", "2", "--no-summaries"), tall),
         ("ppca wide", ("--n-components", "2"), wide),
         ("ppca asked", ("--n-components", "2", "--compare-centralised"), tall),
         ("ppca float32", ("--n-components", "2", "--payload", "float32"), tall),
@@ -67,26 +68,31 @@ def cases(world: recording.Comm) -> Iterator[tuple[str, Case]]:
         ("elastic_net", (), table),
         ("huber", (), table),
         ("logistic", (), signs),
+        ("logistic plain", ("--alpha", "0"), signs),
+        ("multinomial", ("--problem-settings", '{"n_classes": 2}'), signs),
+        ("poisson", (), signs),
     ):
-        known = [b[:, :-1] for b in blocks] if "logistic" in name else blocks
+        known = [b[:, :-1] for b in blocks] if blocks is signs else blocks
         yield f"run {name}", Case(known, command(name, words, blocks))
     tracks = rows(6, 8, 5)
     lost = [x.copy() for x in tracks]
     for own in lost:
         own[2:4, 3] = np.nan
-    for name, blocks, start in (
-        ("sfm random", tracks, "random"),
-        ("sfm lost tracks random", lost, "random"),
-        ("sfm frame", tracks, "frame"),
+    for name, blocks, init, start in (
+        ("sfm random", tracks, "shared", "random"),
+        ("sfm lost tracks random", lost, "shared", "random"),
+        ("sfm frame", tracks, "shared", "frame"),
+        ("sfm merged", tracks, "merged", "frame"),
+        ("sfm lost tracks merged", lost, "merged", "frame"),
     ):
-        yield name, Case(blocks, cameras(world, blocks, start))
+        yield name, Case(blocks, cameras(world, blocks, init, start))
     kinds = estimators.__all__
-    assert len(kinds) == 6
+    assert len(kinds) == 7
     for name in kinds:
         model = getattr(estimators, name)(comm=world, max_iter=ITERATIONS)
-        logistic = name == "LogisticRegression"
-        known = [t[:, :-1] for t in table] if logistic else table
-        job = fit(model, signs if logistic else table)
+        counted = name in ("LogisticRegression", "PoissonRegressor")
+        known = [t[:, :-1] for t in table] if counted else table
+        job = fit(model, signs if counted else table)
         yield f"sklearn {name}", Case(known, job, scale=name == "PPCA")
         if name == "PPCA":
             yield "sklearn PPCA gaps", Case(holed, fit(model, holed), scale=True)
@@ -115,13 +121,13 @@ def command(
 
 
 def cameras(
-    world: recording.Comm, blocks: list[np.ndarray], start: str
+    world: recording.Comm, blocks: list[np.ndarray], init: str, start: str
 ) -> Callable[[], None]:
     """Return structure from motion of this rank's own frames."""
 
     def job() -> None:
         own = problems.StructureFromMotion(blocks[RANK], start=start)
-        settings = {"tolerance": 0.0, "max_iter": ITERATIONS}
+        settings = {"tolerance": 0.0, "max_iter": ITERATIONS, "init": init}
         solve(own, Topology.ring(SIZE), comm=world, **settings)
 
     return job

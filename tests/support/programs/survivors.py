@@ -57,7 +57,7 @@ class Given:
     """Stands in for checkpoints: a run goes on from, and leaves, states in memory."""
 
     saves, identity, seconds_before = False, {}, {}
-    found = rows = None
+    found = rows = coordinates = None
 
     def __init__(self, start=0, given=None):
         self.start, self.given = start, given

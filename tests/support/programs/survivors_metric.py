@@ -33,7 +33,7 @@ if __name__ == "__main__":
     problems, graph = table(kind, comm.size), Topology.complete(comm.size)
     death = Death(int(times[0]) if times and comm.rank == 3 else None)
     if not times and comm.rank == 3:
-        sys.modules["dadmm.solver.solve"].MetricReview = Dying
+        sys.modules["dadmm.solver.metric"].MetricReview = Dying
     ours = solve(
         problems[comm.rank], graph, comm=comm, callbacks=[death], on_failure="continue"
     )

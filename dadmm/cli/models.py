@@ -1,0 +1,167 @@
+"""The model of a run, with its scores and standard errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.cli.config import RunConfig
+from dadmm.cli.tables import Shards, has_target
+from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import World
+from dadmm.core.layout import Matrix, Vector
+from dadmm.data.frame import label
+from dadmm.models import scores, units
+from dadmm.models.model import Model
+from dadmm.models.predictions import KINDS
+from dadmm.models.scores import Rows, Scores
+from dadmm.problems import builder
+from dadmm.solver.result import Result
+
+MOST_NODES = 10_000  # for the AUC: each has a histogram
+Named = dict[str, float | None]
+
+
+class Fit(NamedTuple):
+    """What a run has found, in the names and units of the table."""
+
+    model: Model | None = None  # None if the problem has none
+    scores: Scores | None = None  # None without summaries
+    n_rows: Sequence[int] = ()  # of each node, on rank 0
+    standard_errors: Mapping[str, float | None] = {}  # by coefficient
+
+    @property
+    def linear(self) -> Model | None:
+        """The model if it has coefficients."""
+        model = self.model
+        return model if model is not None and "coef" in model.parameters else None
+
+
+def describe(
+    world: World,
+    config: RunConfig,
+    result: Result,
+    problems: Mapping[int, Any],
+    data: Shards,
+) -> Fit:
+    """Return the model of a run, by sums over all nodes; all ranks call it.
+
+    ``problems`` and ``data`` are those of the nodes of this process.
+    """
+    total = partial(world.reduce, result.topology)
+    n_nodes, problem = result.topology.n_nodes, config.problem
+    takes = builder.arguments(builder.find(problem))
+    flags = config.problem_flags(1) | config.settings
+    flags = {name: value for name, value in flags.items() if takes.takes(name)}
+    model, rows, encoding = None, _rows(config, data), data.encoding
+    if problem in KINDS and encoding is not None:
+        if config.has_subspace and config.data is None:
+            encoding = replace(encoding, on_missing="keep")
+        with suppress(ProblemError):  # the solution is not finite
+            model = Model.of(
+                result, problem, encoding, settings=flags, tolerance=config.tolerance
+            )
+    if config.metric == "none":
+        return Fit(model)
+    own = list(rows.values())
+    parameters = {} if model is None else model.parameters
+    kind = problem if model is not None else ""
+    found = scores.score(total, kind, parameters, own, n_nodes <= MOST_NODES)
+    counts = world.gather(np.array([[float(each.X.shape[0])] for each in own]))
+    by_node = counts[:, 0].astype(int).tolist()
+    if model is None:
+        return Fit(None, found, by_node)
+    origin = model.origin._replace(n_rows=found.n_rows)
+    errors: Named = {}
+    alpha = getattr(next(iter(problems.values())), "alpha", 0.0)
+    known = scores.has_standard_errors(problem, alpha) and result.metric == "full"
+    if known and result.converged:
+        map_ = units.matrix(model.encoding, "intercept" in parameters)
+        values = scores.standard_errors(
+            total, problem, parameters, own, map_, found.variance
+        )
+        errors = dict(zip(names(model), map(_known, values.tolist()), strict=True))
+    return Fit(replace(model, origin=origin), found, by_node, errors)
+
+
+def _known(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def names(model: Model) -> list[str]:
+    """Return the names of the coefficients of a linear model, in the table's units.
+
+    Those of several classes are by class, as in ``blue: age``.
+    """
+    ending = ["intercept"] if "intercept" in model.table_parameters else []
+    return _by_class(model, [*model.feature_names, *ending])
+
+
+def entry_names(model: Model) -> list[str]:
+    """Return a name for each entry of theta of a linear model."""
+    ending = ["intercept"] if "intercept" in model.parameters else []
+    columns = _by_class(model, model.feature_names)
+    return columns + _by_class(model, ending)
+
+
+def _by_class(model: Model, words: Sequence[str]) -> list[str]:
+    if model.parameters["coef"].ndim == 1:
+        return [*words]
+    return [f"{label(k)}: {name}" for k in model.classes.tolist() for name in words]
+
+
+def coefficients(model: Model) -> dict[str, float]:
+    """Return the coefficients of a linear model by name, in the table's units."""
+    values = _flat(model.table_parameters)
+    return dict(zip(names(model), values.tolist(), strict=True))
+
+
+def comparison(model: Model) -> dict[str, Any]:
+    """Return what the coefficients of a linear model compare with.
+
+    These are the categories without a coefficient, by column, and for two classes the
+    one whose probability a positive coefficient raises.
+    """
+    columns = model.encoding.columns
+    found: dict[str, Any] = {
+        "baseline": {one.name: one.categories[0] for one in columns if one.dropped}
+    }
+    if model.problem == "logistic":
+        found["positive_class"] = model.classes.tolist()[1]
+    return found
+
+
+def bounds(model: Model, result: Result) -> Named:
+    """Return the bounds on the errors of these coefficients; None if there is none."""
+    assert result.certificate is not None
+    parts = result.layout.views(result.certificate.coefficients)._asdict()
+    values = _flat(units.bounds(model.encoding, parts))
+    return dict(zip(names(model), map(_known, values.tolist()), strict=True))
+
+
+def _flat(parts: Mapping[str, np.ndarray]) -> Vector:
+    """Return coefficients in the order of their names: by class, intercept last."""
+    columns: list[Matrix] = [np.atleast_2d(parts["coef"])]
+    if "intercept" in parts:
+        columns.append(np.reshape(parts["intercept"], (-1, 1)))
+    return np.hstack(columns).ravel()
+
+
+def _rows(config: RunConfig, data: Shards) -> dict[int, Rows]:
+    """Return the encoded rows of the nodes of this process."""
+    supervised, found = has_target(config), {}
+    binary = config.problem == "logistic"
+    for i, x in data.samples.items():
+        if not supervised:
+            found[i] = Rows(x)
+            continue
+        y = x[:, -1] if isinstance(x, np.ndarray) else x[:, [-1]].toarray()[:, 0]
+        y = np.where(y > 0.0, 1.0, 0.0) if binary else y
+        found[i] = Rows(x[:, :-1], y, data.weights.get(i))
+    return found

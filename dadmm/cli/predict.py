@@ -1,0 +1,152 @@
+"""Predict new rows by the model of a run, and write the predictions to a CSV file.
+
+Exit codes: 0 success, 2 invalid input, or output that cannot be written.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dadmm.core import files
+from dadmm.core.arguments import Parser, print_out, report_error
+from dadmm.core.errors import DadmmError, OutputError, ShardError
+from dadmm.core.threads import one_blas_thread
+from dadmm.data.encoding import ON_MISSING, UNKNOWN
+from dadmm.data.files import count_rows, read_frame
+from dadmm.data.frame import Frame, label
+from dadmm.models.model import load_model
+from dadmm.results.writing import writing
+
+NO_OUT = "choose another --out"
+BLOCK = 50_000  # rows that are encoded and predicted at once
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Predict the rows of a command line and return its exit code."""
+    parser = Parser(
+        prog="python -m dadmm.predict",
+        description="Predict new rows by the model of a run.",
+    )
+    parser.add_argument("run", metavar="RUN", help="folder of a run, or a model.json")
+    parser.add_argument("table", metavar="FILE", help="rows: .csv, .parquet, .npy, ...")
+    parser.add_argument(
+        "--out", metavar="CSV", required=True, help="file for the predictions"
+    )
+    parser.add_argument(
+        "--force", action="store_true", help="replace --out if it exists"
+    )
+    parser.add_argument(
+        "--unknown", choices=UNKNOWN,
+        help="what to do with a category that the fit has not seen (default: as in the "
+        "fit)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--on-missing", choices=ON_MISSING,
+        help="missing entries: refuse them, leave the line of the row empty, fill in "
+        "the mean of the fit, or keep them (ppca) (default: as in the fit)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--separator",
+        help="of a .csv file (default: a tab, a semicolon or a comma, by the first "
+        "line)",
+    )
+    parser.add_argument(
+        "--decimal", choices=(".", ","), default=".",
+        help="decimal mark of a .csv file, a point or a comma (default: .)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--encoding", default="utf-8", help="of a .csv file (default: utf-8)"
+    )
+    try:
+        with one_blas_thread():
+            print_out(predict(parser.parse_args(argv)))
+        return 0
+    except DadmmError as error:
+        return report_error(error)
+    except MemoryError:
+        return report_error("there is not enough memory; predict fewer rows at once")
+
+
+def predict(given: Namespace) -> str:
+    """Write the predictions, and return what to print."""
+    out = Path(given.out)
+    _check_out(out, given.table, given.force)
+    model = load_model(given.run, unknown=given.unknown, on_missing=given.on_missing)
+    n_rows = n_empty = 0
+    with writing(out, NO_OUT), files.replacing(out) as file:
+        for frame in _frames(given):
+            columns = model.columns(frame)
+            file.write(_lines(columns, header=not n_rows).encode())
+            first = next(iter(columns.values())).tolist()
+            n_rows += frame.n_rows
+            n_empty += sum(value is None or value != value for value in first)
+        if not n_rows:
+            raise ShardError(f"{given.table} has no rows; give a table with rows")
+    if model.origin.status == "not converged":
+        print(
+            "dadmm: the run of this model ended without convergence, after "
+            f"{model.origin.iterations} iterations",
+            file=sys.stderr,
+        )
+    empty = f", {n_empty:,} of them empty" if n_empty else ""
+    rows = "row" if n_rows == 1 else "rows"
+    return f"{n_rows:,} {rows} predicted by {model.problem}{empty}: {out}\n"
+
+
+def _frames(given: Namespace) -> Iterator[Frame]:
+    """Yield the rows of the table, some at a time.
+
+    Where the format allows it, no others are read.
+    """
+    read = partial(
+        read_frame,
+        given.table,
+        separator=given.separator,
+        decimal=given.decimal,
+        encoding=given.encoding,
+    )
+    count, whole = count_rows(given.table), None
+    if count is None:
+        whole = read()
+        count = whole.n_rows
+    for start in range(0, count, BLOCK):
+        rows = slice(start, min(start + BLOCK, count))
+        yield read(rows=rows) if whole is None else whole.take(rows)
+
+
+def _check_out(out: Path, table: str, force: bool) -> None:
+    """Raise if the file must not be written."""
+    with writing(out, NO_OUT):
+        kind = files.kind(out)
+    if kind == "none":
+        return
+    file = table.partition("::")[0]
+    if kind == "file" and os.path.exists(file) and os.path.samefile(out, file):
+        raise OutputError(f"{out} is the table itself; choose another --out")
+    if not force:
+        raise OutputError(f"{out} exists; choose another --out, or use --force")
+
+
+def _lines(columns: dict[str, Any], header: bool) -> str:
+    """Return columns as CSV: numbers with all their digits, missing ones empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    if header:
+        writer.writerow(columns)
+    cells = [[_cell(value) for value in own.tolist()] for own in columns.values()]
+    writer.writerows(zip(*cells, strict=True))
+    return text.getvalue()
+
+
+def _cell(value: Any) -> str:
+    if value is None or value != value:
+        return ""
+    return label(value) if isinstance(value, float) else str(value)

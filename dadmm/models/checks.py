@@ -1,0 +1,148 @@
+"""Checks of what a model file holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dadmm.core.checks import as_float, shown
+from dadmm.core.errors import ConfigError
+from dadmm.data.encoding import Encoding
+from dadmm.models.predictions import KINDS
+
+STATUSES = ("certified", "stopped", "stationary", "not converged")
+Shape = tuple[int, ...]
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_number(value: object) -> bool:
+    return type(value) in (int, float) and bool(np.isfinite(as_float(value)))
+
+
+def _is_plain(value: object) -> bool:
+    return value is None or isinstance(value, bool | str) or _is_number(value)
+
+
+# fields of a model file: what each must be, and whether it is
+FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "dadmm": ("a text", lambda x: isinstance(x, str)),
+    "settings": (
+        "an object of numbers, texts, true, false and null",
+        lambda x: isinstance(x, dict) and all(map(_is_plain, x.values())),
+    ),
+    "status": (f"one of {', '.join(STATUSES)}", lambda x: x in STATUSES),
+    "why": ("a text", lambda x: isinstance(x, str)),
+    "iterations": ("an integer from 0", _is_count),
+    "tolerance": (
+        "a number from 0, or null",
+        lambda x: x is None or (_is_number(x) and x >= 0),
+    ),
+    "n_rows": ("an integer from 0, or null", lambda x: x is None or _is_count(x)),
+    "feature_names": (
+        "a list of texts",
+        lambda x: isinstance(x, list) and all(isinstance(name, str) for name in x),
+    ),
+    "parameters": ("an object", lambda x: isinstance(x, dict)),
+    "table_parameters": ("an object", lambda x: isinstance(x, dict)),
+    "encoding": ("an object", lambda x: isinstance(x, dict)),
+}
+
+
+def check_fields(
+    content: Any, format_: str, version: int, problems: Sequence[str]
+) -> None:
+    """Raise unless the fields of a file are there and of the right types."""
+    if not isinstance(content, dict) or content.get("format") != format_:
+        raise ConfigError(f'it has no field "format": "{format_}"')
+    found = content.get("version")
+    if type(found) is not int or found != version:
+        raise ConfigError(
+            f"it has version {shown(found)} of the format, and this version of dadmm "
+            f"reads version {version}"
+        )
+    if content.get("problem") not in problems:
+        raise ConfigError(
+            f"problem must be one of {', '.join(problems)}, got "
+            f"{shown(content.get('problem'))}"
+        )
+    expected = {"format", "version", "problem", *FIELDS}
+    for name in sorted(expected - content.keys()):
+        raise ConfigError(f"it has no field {name}")
+    for name in sorted(content.keys() - expected):
+        raise ConfigError(f"it has an unknown field {shown(name)}")
+    for name, (what, holds) in FIELDS.items():
+        if not holds(content[name]):
+            raise ConfigError(f"{name} must be {what}, got {shown(content[name])}")
+
+
+def numbers(problem: str, encoding: Encoding, given: Mapping[str, Any]) -> Any:
+    """Return the parameters of a file as arrays, by name."""
+    found = {name: _array(name, part) for name, part in given.items()}
+    check_shapes(problem, encoding, found)
+    return found
+
+
+def check_shapes(
+    problem: str, encoding: Encoding, parameters: Mapping[str, np.ndarray]
+) -> None:
+    """Raise unless the parameters are those of the problem with these columns."""
+    names, d = {*parameters}, len(encoding.feature_names)
+    is_subspace = KINDS[problem] == "subspace"
+    allowed = [{"W", "mu", "a"}] if is_subspace else [{"coef"}, {"coef", "intercept"}]
+    if names not in allowed:
+        raise ConfigError(
+            f"the parameters of {problem} must be "
+            f"{' or '.join(' and '.join(sorted(one)) for one in allowed)}, got "
+            f"{shown(sorted(names))}"
+        )
+    lead: Shape = ()
+    if KINDS[problem] == "classification":
+        count = len(encoding.classes or ())
+        if count < 2 or (problem == "logistic" and count > 2):
+            two = "two" if problem == "logistic" else "at least two"
+            raise ConfigError(f"{problem} needs {two} classes, got {count}")
+        lead = () if problem == "logistic" else (count,)
+    wanted: dict[str, Shape] = {"coef": (*lead, d), "intercept": lead}
+    if is_subspace:
+        M = parameters["W"].shape[1] if parameters["W"].ndim == 2 else 0
+        wanted = {"W": (d, max(M, 1)), "mu": (d,), "a": ()}
+    for name, part in parameters.items():
+        if part.shape != wanted[name]:
+            raise ConfigError(
+                f"{name} must have shape {wanted[name]} for {d} encoded columns, got "
+                f"{part.shape}"
+            )
+    if is_subspace and not parameters["a"] > 0.0:
+        raise ConfigError(f"a must be positive, got {parameters['a']}")
+
+
+def arrays_like(
+    wanted: Mapping[str, np.ndarray], given: Mapping[str, Any]
+) -> dict[str, np.ndarray]:
+    """Return arrays by name; raise unless names and shapes are those of ``wanted``."""
+    found = {name: _array(name, part) for name, part in given.items()}
+    shapes = {name: part.shape for name, part in found.items()}
+    if shapes != {name: np.shape(part) for name, part in wanted.items()}:
+        raise ConfigError("table_parameters have other names or shapes than parameters")
+    return found
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    """Return nested lists of finite numbers as an array; raise if they are not."""
+    flat, shape = [value], []
+    while flat and isinstance(flat[0], list):
+        shape.append(len(flat[0]))
+        if any(not isinstance(item, list) or len(item) != shape[-1] for item in flat):
+            raise ConfigError(f"{name} must be lists of equal lengths")
+        flat = [number for item in flat for number in item]
+        if len(shape) > 2:
+            raise ConfigError(f"{name} must have at most two axes")
+    for number in flat:
+        if not _is_number(number):
+            raise ConfigError(f"{name} must hold finite numbers, got {shown(number)}")
+    return np.array(flat, dtype=np.float64).reshape(shape)

@@ -1,0 +1,379 @@
+"""A fitted model: columns, parameters, and how they were found; docs/models.md."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from dadmm.core.checks import check_choice
+from dadmm.core.errors import ConfigError, DadmmError, ProblemError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.core.reading import parse
+from dadmm.core.version import __version__
+from dadmm.data.encoding import ON_MISSING, UNKNOWN, Encoding
+from dadmm.data.frame import Frame, label
+from dadmm.models import checks, predictions
+from dadmm.models.predictions import KINDS
+from dadmm.models.units import in_table_units, rows_in_table_units
+from dadmm.results.writing import write_text
+
+NAME = "model.json"  # in the folder of a run
+FORMAT, VERSION = "dadmm-model", 1
+MOST_BYTES = 2**30  # of a model file
+METHODS = {
+    "regression": "predict",
+    "classification": "predict and predict_proba",
+    "counts": "predict",
+    "subspace": "transform, reconstruct, reconstruction_error and impute",
+}
+
+
+class Origin(NamedTuple):
+    """How the parameters of a model were found."""
+
+    status: str  # that of `dadmm.Result`
+    why: str  # why the result is not certified; "" if it is
+    iterations: int
+    tolerance: float | None = None
+    n_rows: int | None = None  # of all nodes; None if it is not known
+    version: str = __version__  # of dadmm
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A fitted model, which predicts from tables with named columns.
+
+    `dadmm.load_model` reads one from a file, and `Model.of` makes one of a result.
+
+    Parameters
+    ----------
+    problem : str
+        One of `dadmm.models.predictions.KINDS`.
+    encoding : Encoding
+        The columns of a table, and how they become numbers.
+    parameters : dict of str to ndarray
+        Of the encoded columns: ``coef`` and ``intercept``, or ``W``, ``mu`` and ``a``.
+    origin : Origin
+    settings : dict
+        Settings of the problem, such as alpha.
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> X = np.arange(12.0).reshape(6, 2) ** 2
+    >>> made = [dadmm.problems.LeastSquares(X[k::2], X[k::2, 0] + 1) for k in (0, 1)]
+    >>> result = dadmm.solve(made, dadmm.Topology.chain(2))
+    >>> model = dadmm.Model.of(result, "least_squares")
+    >>> model.predict([[3.0, 5.0]]).round(6)
+    array([4.])
+    """
+
+    problem: str
+    encoding: Encoding
+    parameters: Mapping[str, np.ndarray]
+    origin: Origin
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_choice("problem", self.problem, list(KINDS))
+
+    @classmethod
+    def of(
+        cls,
+        result: Any,
+        problem: str,
+        encoding: Encoding | None = None,
+        *,
+        settings: Mapping[str, Any] | None = None,
+        tolerance: float | None = None,
+        n_rows: int | None = None,
+    ) -> Self:
+        """Return the model of a result.
+
+        Parameters
+        ----------
+        result : Result
+            Of `dadmm.solve`. The parameters are its ``solution``.
+        problem : str
+            The name of the problem, such as "logistic".
+        encoding : Encoding, optional
+            By default columns are numbers, called x0, x1 and so on, and classes are 0,
+            1 and so on.
+        settings, tolerance, n_rows : optional
+            Written into the file of the model.
+        """
+        check_choice("problem", problem, list(KINDS))
+        parts = result.layout.views(result.solution)._asdict()
+        parts = {name: np.array(part) for name, part in parts.items()}
+        if not all(np.isfinite(part).all() for part in parts.values()):
+            raise ProblemError(
+                "the solution has numbers that are not finite, so there is no model"
+            )
+        if "W" in parts:
+            axes, lengths = predictions.principal_axes(parts["W"])
+            parts["W"] = axes * lengths
+        encoding = _plain(problem, parts) if encoding is None else encoding
+        origin = Origin(
+            result.status, result.why, int(result.iterations), tolerance, n_rows
+        )
+        made = cls(problem, encoding, parts, origin, dict(settings or {}))
+        checks.check_shapes(problem, encoding, parts)
+        return made
+
+    @property
+    def kind(self) -> str:
+        """What the model predicts: one of the keys of `METHODS`."""
+        return KINDS[self.problem]
+
+    @property
+    def classes(self) -> np.ndarray:
+        """The classes, in the order of the columns of `predict_proba`."""
+        self._check_kind("classes", "classification")
+        return np.array(self.encoding.classes)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the encoded columns."""
+        return self.encoding.feature_names
+
+    @property
+    def table_parameters(self) -> dict[str, np.ndarray]:
+        """The parameters in the units of the table."""
+        return in_table_units(self.encoding, self.parameters)
+
+    def predict(self, table: Any) -> np.ndarray:
+        """Return the prediction for each row of a table, (n,).
+
+        Parameters
+        ----------
+        table : dict of str to array, ndarray, DataFrame, or pyarrow.Table
+            The target may be absent. Columns are found by name, and those of an array
+            without names by position.
+
+        Returns
+        -------
+        predictions : ndarray of shape (n,)
+            Values of a regression, labels of a classification, means of counts. If the
+            model drops rows with missing entries, these have NaN, or None as a label.
+        """
+        self._check_kind("predict", "regression", "classification", "counts")
+        scores, kept = self._scores(table)
+        if self.kind == "classification":
+            logs = predictions.log_probabilities(scores)
+            return spread(self.classes[logs.argmax(axis=1)], kept)
+        return spread(
+            scores if self.kind == "regression" else predictions.means(scores), kept
+        )
+
+    def predict_proba(self, table: Any) -> Matrix:
+        """Return the probabilities of the classes, (n, K)."""
+        self._check_kind("predict_proba", "classification")
+        scores, kept = self._scores(table)
+        return spread(np.exp(predictions.log_probabilities(scores)), kept)
+
+    def transform(self, table: Any) -> Matrix:
+        """Return the projections on the principal axes, (n, M)."""
+        found, kept = self._reconstruction("transform", table)
+        return spread(found.scores, kept)
+
+    def reconstruct(self, table: Any) -> Matrix:
+        """Return the nearest points of the subspace, (n, D), in the table's units."""
+        found, kept = self._reconstruction("reconstruct", table)
+        return spread(rows_in_table_units(self.encoding, found.rows), kept)
+
+    def reconstruction_error(self, table: Any) -> Vector:
+        """Return the root mean square distance of each row from the subspace, (n,).
+
+        Observed entries count, in the units of the fit.
+        """
+        found, kept = self._reconstruction("reconstruction_error", table)
+        return spread(found.errors, kept)
+
+    def impute(self, table: Any) -> Matrix:
+        """Return the rows with each missing entry filled in, (n, D).
+
+        A missing entry becomes its expectation given the observed entries of the row.
+        """
+        found, kept = self._reconstruction("impute", table)
+        return spread(rows_in_table_units(self.encoding, found.filled), kept)
+
+    def columns(self, table: Any) -> dict[str, np.ndarray]:
+        """Return all predictions for a table by name: the columns of a result file.
+
+        These are "prediction" and, of a classification, "p(label)"; or of a subspace
+        "score0" and so on, "reconstruction_error", and the filled columns.
+        """
+        if self.kind == "subspace":
+            found, kept = self._reconstruction("columns", table)
+            scores = spread(found.scores, kept).T
+            predictions.check_score_names(self.feature_names, len(scores))
+            columns = {f"score{k}": score for k, score in enumerate(scores)}
+            columns["reconstruction_error"] = spread(found.errors, kept)
+            filled = spread(rows_in_table_units(self.encoding, found.filled), kept).T
+            return columns | dict(zip(self.feature_names, filled, strict=True))
+        if self.kind != "classification":
+            return {"prediction": self.predict(table)}
+        scores, kept = self._scores(table)
+        logs = predictions.log_probabilities(scores)
+        labels = spread(self.classes[logs.argmax(axis=1)], kept)
+        names = [f"p({label(name)})" for name in self.classes.tolist()]
+        odds = zip(names, spread(np.exp(logs), kept).T, strict=True)
+        return {"prediction": labels} | dict(odds)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to a JSON file."""
+        write_text(Path(path), self.to_json())
+
+    def to_json(self) -> str:
+        """Return the text of the model's file."""
+        origin = self.origin._asdict()
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "dadmm": origin.pop("version"),
+            "problem": self.problem,
+            "settings": dict(self.settings),
+            **origin,
+            "feature_names": list(self.feature_names),
+            "parameters": _lists(self.parameters),
+            "table_parameters": _lists(self.table_parameters),
+            "encoding": self.encoding.to_json(),
+        }
+        return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+    def _scores(self, table: Any) -> tuple[Matrix, np.ndarray]:
+        encoded = self.encoding.encode(Frame.of(table))
+        return predictions.linear(encoded.X, self.parameters), encoded.kept
+
+    def _reconstruction(
+        self, name: str, table: Any
+    ) -> tuple[predictions.Reconstruction, np.ndarray]:
+        self._check_kind(name, "subspace")
+        encoded = self.encoding.encode(Frame.of(table))
+        return predictions.reconstruct(encoded.X, self.parameters), encoded.kept
+
+    def _check_kind(self, name: str, *kinds: str) -> None:
+        if self.kind not in kinds:
+            raise ConfigError(
+                f"a model of {self.problem} has no {name}; it has {METHODS[self.kind]}"
+            )
+
+
+def load_model(
+    path: str | Path, *, unknown: str | None = None, on_missing: str | None = None
+) -> Model:
+    """Return the model of a run.
+
+    Parameters
+    ----------
+    path : str or Path
+        A model file, or the folder of a run.
+    unknown : {"error", "ignore"}, optional
+        What to do with a category that the fit has not seen; by default as in the fit.
+    on_missing : {"error", "drop", "mean", "keep"}, optional
+        What to do with a missing entry; by default as in the fit. The model must have
+        means for "mean", and be that of a subspace for "keep".
+
+    Raises
+    ------
+    ConfigError
+        If the file is not that of a model, or is damaged.
+    """
+    file = Path(path)
+    if not os.path.exists(path):
+        raise ConfigError(
+            f"there is no {path}; give the folder of a run, or a model file"
+        )
+    if os.path.isdir(file):
+        file /= NAME
+        if not file.exists():
+            raise ConfigError(
+                f"{path} has no {NAME}; only a finished run has one, of the problems "
+                f"{', '.join(KINDS)}"
+            )
+    content = parse(file, json.loads, "JSON", MOST_BYTES)
+    try:
+        model = _decoded(content)
+    except DadmmError as error:
+        raise ConfigError(f"{file} is not a valid model: {error}") from None
+    encoding = model.encoding
+    if unknown is not None:
+        check_choice("unknown", unknown, UNKNOWN)
+        encoding = replace(encoding, unknown=unknown)
+    if on_missing is not None:
+        check_choice("on_missing", on_missing, ON_MISSING)
+        _check_way(model, on_missing)
+        encoding = replace(encoding, on_missing=on_missing)
+    return replace(model, encoding=encoding)
+
+
+def _check_way(model: Model, on_missing: str) -> None:
+    """Raise if the model cannot deal with missing entries in this way."""
+    if on_missing == "mean" and model.encoding.means is None:
+        raise ConfigError(
+            "the model has no means to fill in, because it was fitted without "
+            "--on-missing mean and --standardise; use --on-missing drop"
+        )
+    if on_missing == "keep" and model.kind != "subspace":
+        raise ConfigError(
+            f"a model of {model.problem} cannot keep missing entries; use --on-missing "
+            "drop"
+        )
+
+
+def _decoded(content: Any) -> Model:
+    """Return the model of the content of a file, after a check of every field."""
+    checks.check_fields(content, FORMAT, VERSION, [*KINDS])
+    encoding = Encoding.from_json(content["encoding"])
+    problem = content["problem"]
+    if content["feature_names"] != list(encoding.feature_names):
+        raise ConfigError("feature_names are not those of the encoding")
+    parameters = checks.numbers(problem, encoding, content["parameters"])
+    found = in_table_units(encoding, parameters)
+    stated = checks.arrays_like(found, content["table_parameters"])
+    for name, part in found.items():
+        size = np.abs(part).max(initial=0.0)
+        if not np.allclose(part, stated[name], rtol=1e-6, atol=1e-6 * size):
+            raise ConfigError(f"table_parameters: {name} is not that of parameters")
+    origin = Origin(
+        **{name: content[name] for name in Origin._fields if name != "version"},
+        version=content["dadmm"],
+    )
+    model = Model(problem, encoding, parameters, origin, content["settings"])
+    _check_way(model, encoding.on_missing)
+    return model
+
+
+def spread(values: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Return values of the rows that were kept, with NaN or None for the others."""
+    if kept.all():
+        return values
+    number = values.dtype.kind == "f"
+    found = np.full(
+        (len(kept), *values.shape[1:]),
+        np.nan if number else None,
+        dtype=np.float64 if number else object,
+    )
+    found[kept] = values
+    return found
+
+
+def _plain(problem: str, parts: Mapping[str, np.ndarray]) -> Encoding:
+    """Return the encoding of columns of numbers without names."""
+    width = len(parts["W"]) if "W" in parts else parts["coef"].shape[-1]
+    classes = None
+    if KINDS[problem] == "classification":
+        count = 2 if parts["coef"].ndim == 1 else len(parts["coef"])
+        classes = tuple(float(k) for k in range(count))
+    gaps = "keep" if KINDS[problem] == "subspace" else "error"
+    return Encoding.plain(width, classes=classes, on_missing=gaps)
+
+
+def _lists(parts: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    return {name: np.asarray(part).tolist() for name, part in parts.items()}

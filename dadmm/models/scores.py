@@ -1,0 +1,320 @@
+"""How well a model fits the rows of all nodes, and standard errors.
+
+Each node computes sums over its own rows. These are merged over the nodes by a function
+that the caller gives, along a spanning tree of the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.accuracy.coordinates import merge_factors, pack_factor, unpack_factor
+from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import triangular
+from dadmm.models import predictions
+from dadmm.models.predictions import Parameters
+
+BINS = 500  # of the histograms of scores, between the least and the largest of all
+LEAST = 1e-12  # singular values below this multiple of the largest count as zero
+OPEN = 1e-8  # smallest component of a coefficient in a dropped direction that counts
+HAVE_ERRORS = ("least_squares", "ridge", "logistic", "multinomial", "poisson")
+
+# merges one value per node of this process over all nodes: (values, merge, finish)
+Total = Callable[..., Any]
+
+
+class Rows(NamedTuple):
+    """The encoded rows of a node."""
+
+    X: Matrix  # (n, d), NaN where an entry is missing
+    y: Vector | None = None  # (n,); classes as numbers from 0
+    weight: Vector | None = None  # (n,)
+
+
+class Scores(NamedTuple):
+    """Scores over the rows of all nodes."""
+
+    values: dict[str, float | None]  # by name; None if it is not defined
+    n_rows: int  # of all nodes
+    variance: float  # of the noise of least squares, RSS / (N - p); else 1
+
+
+class Sums(NamedTuple):
+    """Sums over rows, merged by `merge_sums`."""
+
+    extremes: Vector  # (2,) minus the least score, and the largest, of two classes
+    moments: Vector  # (3,) weights; mean of y and squares about it if y is a number
+    losses: Vector  # (2,) see `_losses`
+    n_rows: Vector  # (1,)
+
+    def packed(self) -> Vector:
+        return np.concatenate(self)
+
+    @classmethod
+    def of(cls, packed: Vector) -> Sums:
+        return cls(*np.split(packed, [2, 5, 7]))
+
+
+def merge_sums(mine: Vector, other: Vector) -> Vector:
+    """Return the packed sums over the rows of both."""
+    a, b = Sums.of(mine), Sums.of(other)
+    total = a.moments[0] + b.moments[0]
+    share = b.moments[0] / total if total else 0.0
+    gap = b.moments[1] - a.moments[1]
+    mean = a.moments[1] + share * gap
+    squares = a.moments[2] + b.moments[2] + a.moments[0] * share * gap**2
+    return Sums(
+        np.maximum(a.extremes, b.extremes),
+        np.array([total, mean, squares]),
+        a.losses + b.losses,
+        a.n_rows + b.n_rows,
+    ).packed()
+
+
+def score(
+    total: Total,
+    problem: str,
+    parameters: Parameters,
+    own: Sequence[Rows],
+    with_area: bool = True,
+) -> Scores:
+    """Return the scores of a model on the rows of all nodes.
+
+    Parameters
+    ----------
+    total : callable
+    problem : str
+        One of `dadmm.models.predictions.KINDS`; of others rows are counted only.
+    parameters : dict of str to ndarray
+    own : sequence of Rows
+        Of the nodes of this process, in order.
+    with_area : bool
+        Whether to compute the AUC, from histograms of `BINS` bins of each node.
+
+    Returns
+    -------
+    scores : Scores
+        "r2" and "rmse" of a regression; "accuracy", "log_loss" and, of two classes,
+        "auc" and "auc_error" of a classification; "deviance_explained" of counts;
+        "explained_variance" of a subspace. Rows count by their weight.
+    """
+    kind = predictions.KINDS.get(problem)
+    fitted = [_fitted(kind, rows, parameters) for rows in own]
+    both = list(zip(own, fitted, strict=True))
+    packed = [_sums(kind, *each, parameters).packed() for each in both]
+    sums = Sums.of(total(packed, merge_sums))
+    values, n_rows = _values(kind, sums), int(sums.n_rows[0])
+    if with_area and kind == "classification" and parameters["coef"].ndim == 1:
+        low, high = -sums.extremes[0], sums.extremes[1]
+        counted = [_histogram(*each, low, high) for each in both]
+        area, error = total(counted, np.add, _area).tolist()
+        error = 0.0 if low == high else error  # all scores are equal
+        values |= {"auc": _known(area), "auc_error": _known(error)}
+    variance = 1.0
+    if kind == "regression":
+        free = n_rows - sum(part.size for part in parameters.values())
+        variance = sums.losses[0] / free if free > 0 else math.nan
+    return Scores(values, n_rows, float(variance))
+
+
+def _fitted(kind: str | None, rows: Rows, parameters: Parameters) -> Any:
+    """Return linear scores, the reconstruction of a subspace, or None."""
+    if kind is None:
+        return None
+    if kind == "subspace":
+        return predictions.reconstruct(rows.X, parameters)
+    return predictions.linear(rows.X, parameters)
+
+
+def _sums(kind: str | None, rows: Rows, fitted: Any, parameters: Parameters) -> Sums:
+    """Return the sums over the rows of one node."""
+    n_rows = np.array([float(rows.X.shape[0])])
+    found = Sums(np.full(2, -np.inf), np.zeros(3), np.zeros(2), n_rows)
+    if kind == "subspace":
+        X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
+        centred = np.nan_to_num(X - parameters["mu"])
+        left = np.nan_to_num(X - fitted.rows)
+        losses = np.array([(left * left).sum(), (centred * centred).sum()])
+        return found._replace(losses=losses)
+    if kind is None or rows.y is None or not len(rows.y):
+        return found
+    y, weight = rows.y, _weights(rows)
+    extremes, moments = found.extremes, np.array([weight.sum(), 0.0, 0.0])
+    if kind == "classification" and fitted.ndim == 1:
+        extremes = np.array([-fitted.min(), fitted.max()])
+    elif kind != "classification" and moments[0] > 0.0:
+        moments[1] = (weight * y).sum() / moments[0]
+        moments[2] = (weight * (y - moments[1]) ** 2).sum()
+    losses = np.array([(weight * loss).sum() for loss in _losses(kind, y, fitted)])
+    return found._replace(extremes=extremes, moments=moments, losses=losses)
+
+
+def _weights(rows: Rows) -> Vector:
+    return np.ones(rows.X.shape[0]) if rows.weight is None else rows.weight
+
+
+def _losses(kind: str, y: Vector, fitted: Matrix) -> tuple[Vector, Vector]:
+    """Return two losses of each row.
+
+    Squared error and 0; or minus the log probability of the class and whether the label
+    is right; or half the deviance, and ``y log y``.
+    """
+    if kind == "regression":
+        return (y - fitted) ** 2, np.zeros_like(y)
+    if kind == "classification":
+        logs, code = predictions.log_probabilities(fitted), y.astype(int)
+        loss = -logs[np.arange(len(y)), code]
+        return loss, (logs.argmax(axis=1) == code).astype(np.float64)
+    own = np.where(y > 0.0, y * np.log(np.maximum(y, 1e-300)), 0.0)
+    return own - y * fitted - y + predictions.means(fitted), own
+
+
+def _values(kind: str | None, sums: Sums) -> dict[str, float | None]:
+    """Return the scores that the sums determine."""
+    (weight, mean, squares), (first, second) = sums.moments, sums.losses
+    if kind == "regression":
+        return {"r2": _explained(first, squares), "rmse": _ratio(first, weight, 0.5)}
+    if kind == "classification":
+        return {"accuracy": _ratio(second, weight), "log_loss": _ratio(first, weight)}
+    if kind == "counts":
+        null = second - weight * mean * math.log(mean) if mean > 0.0 else 0.0
+        return {"deviance_explained": _explained(first, null)}
+    if kind == "subspace":
+        return {"explained_variance": _explained(first, second)}
+    return {}
+
+
+def _ratio(a: float, b: float, power: float = 1.0) -> float | None:
+    return _known((a / b) ** power) if b > 0.0 else None
+
+
+def _explained(left: float, whole: float) -> float | None:
+    return _known(1.0 - left / whole) if whole > 0.0 else None
+
+
+def _known(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None
+
+
+def _histogram(rows: Rows, fitted: Vector, low: float, high: float) -> Matrix:
+    """Return the weights of the rows of each class by score, (2, BINS)."""
+    found = np.zeros((2, BINS))
+    if rows.y is None or not math.isfinite(high - low):
+        return found
+    place = np.zeros(len(fitted))
+    if high > low:
+        place = (fitted - low) / (high - low) * BINS
+    place = np.minimum(place.astype(int), BINS - 1)
+    weight = _weights(rows)
+    for k in (0, 1):
+        mine = rows.y == k
+        found[k] = np.bincount(place[mine], weight[mine], minlength=BINS)
+    return found
+
+
+def _area(counts: Matrix) -> Vector:
+    """Return the area under the ROC curve from histograms, and a bound on its error.
+
+    Scores in one bin count as equal. So the error is at most half of the fraction of
+    pairs of rows of different classes that share a bin.
+    """
+    lower, upper = counts
+    pairs = lower.sum() * upper.sum()
+    if not pairs:
+        return np.full(2, np.nan)
+    below = np.cumsum(lower) - lower
+    alike = 0.5 * (lower @ upper)
+    return np.asarray(np.array([upper @ below + alike, alike]) / pairs)
+
+
+def has_standard_errors(problem: str, alpha: float) -> bool:
+    """Return whether a problem has standard errors: it is smooth, without penalty."""
+    return problem in HAVE_ERRORS and alpha == 0.0
+
+
+def standard_errors(
+    total: Total,
+    problem: str,
+    parameters: Parameters,
+    own: Sequence[Rows],
+    units: Matrix,
+    variance: float = 1.0,
+) -> Vector:
+    """Return the standard errors of coefficients, from the pooled Hessian.
+
+    They are the roots of the diagonal of ``variance A H^-1 A'``, with H the Hessian of
+    the sum of all objectives and A the units.
+
+    Parameters
+    ----------
+    total : callable
+    problem : str
+        One of `HAVE_ERRORS`.
+    parameters : dict of str to ndarray
+        ``coef`` and, if there is one, ``intercept``.
+    own : sequence of Rows
+        Of the nodes of this process.
+    units : ndarray of shape (q, p)
+        Maps the coefficients of one class, intercept last, to those that are wanted.
+    variance : float
+
+    Returns
+    -------
+    errors : ndarray of shape (q,) or (K q,)
+        By class, if there are several; those of the centred coefficients, which sum to
+        zero over the classes. NaN for a coefficient that the data leave open.
+    """
+    n_classes = len(parameters["coef"]) if problem == "multinomial" else 1
+    centring = np.eye(n_classes)
+    if n_classes > 1:
+        centring -= 1.0 / n_classes
+    wanted = np.kron(centring, units)
+
+    def finish(packed: Vector) -> Vector:
+        if not np.isfinite(packed).all():
+            return np.full(len(wanted), np.nan)
+        factor = unpack_factor(packed)
+        lengths = np.sqrt(np.vecdot(factor.T, factor.T))
+        lengths[lengths == 0.0] = 1.0
+        _, values, axes = np.linalg.svd(factor / lengths)
+        map_ = wanted / lengths
+        kept = values > LEAST * values[0]
+        dropped = map_ @ axes[~kept].T
+        sizes = np.sqrt(np.vecdot(map_, map_))[:, None]
+        is_open = (np.abs(dropped) > OPEN * sizes).any(axis=1)
+        roots = map_ @ (axes[kept].T / values[kept])
+        errors = np.sqrt(variance * np.vecdot(roots, roots))
+        return np.where(is_open, np.nan, errors)
+
+    packed = [pack_factor(_curvature(problem, parameters, rows)) for rows in own]
+    return np.asarray(total(packed, merge_factors, finish))
+
+
+def _curvature(problem: str, parameters: Parameters, rows: Rows) -> Matrix:
+    """Return rows F with F'F the Hessian of a node's objective, without penalty.
+
+    The columns of several classes are by class, intercept last.
+    """
+    X = rows.X.toarray() if hasattr(rows.X, "toarray") else rows.X
+    if "intercept" in parameters:
+        X = np.column_stack([X, np.ones(len(X))])
+    root = np.sqrt(_weights(rows))
+    fitted = predictions.linear(rows.X, parameters)
+    if problem in ("least_squares", "ridge"):
+        return np.asarray(root[:, None] * X)
+    if problem == "poisson":
+        return np.asarray((root * np.sqrt(predictions.means(fitted)))[:, None] * X)
+    p = np.exp(predictions.log_probabilities(fitted))
+    if problem == "logistic":
+        return np.asarray((root * np.sqrt(p[:, 0] * p[:, 1]))[:, None] * X)
+    # diag(p) - p p' is B' B with rows B_k = sqrt(p_k) (e_k - p)
+    factors = []
+    for k, unit in enumerate(np.eye(p.shape[1])):
+        own = (root * np.sqrt(p[:, k]))[:, None] * (unit - p)
+        block = own[:, :, None] * X[:, None, :]
+        factors.append(triangular(block.reshape(len(X), -1)))
+    return np.vstack(factors)

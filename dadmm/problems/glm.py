@@ -1,0 +1,246 @@
+"""What logistic, multinomial and Poisson regression share: Newton's method.
+
+All arrays inside have a leading axis of problems, of length one for a single problem.
+So a single problem and a stack run the same code and give the same bits. A problem that
+has converged does not move while others of its stack continue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.threads import with_one_blas_thread
+from dadmm.problems.checks import checked_number
+from dadmm.problems.linear import Design, LinearProblem
+
+MAX_STEPS, MAX_HALVINGS = 100, 200
+TOLERANCE = 2e-13  # of the gradient, relative to its terms
+EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
+
+
+class Anchor(NamedTuple):
+    """The proximal terms ``weight/2 |theta - centre|^2`` of m problems."""
+
+    weight: Matrix  # (m, 1, 1)
+    centre: Matrix  # (m, 1, p)
+    rounding: Matrix  # (m, 1) error of its gradient by rounding
+
+
+class LocalModel(NamedTuple):
+    """The proximal objectives of m problems, each near a point."""
+
+    value: Matrix  # (m, 1)
+    gradient: Matrix  # (m, 1, p)
+    far: NDArray[np.bool_]  # (m, 1) whether the gradient exceeds its tolerance
+    fits: Matrix  # (m, 1, n) x' theta of each row
+    curvature: Matrix  # (m, 1, n) of each row's loss
+    trace: Matrix  # (m, 1) of their hessian
+
+
+class GeneralisedLinear(LinearProblem):
+    """f = sum over rows of v loss(x' theta) + 1/2 |held theta|^2.
+
+    A subclass has the losses and their derivatives, times the weights v of the rows.
+    """
+
+    stacked: tuple[str, ...] = ("_rows", "_weights", "_held", "_is_free")
+    mapped: tuple[str, ...] = ("_rows", "_held", "_free")  # arrays of columns theta
+    _rows: Matrix  # (m, n, p)
+    _weights: Matrix  # (m, 1, n)
+    _held: Matrix  # (m, r, p)
+    _is_free: NDArray[np.bool_]  # (m,) whether alpha is zero
+    _data: Matrix  # (n, p) the rows in the units of the data
+    _free: Matrix  # (p, k) theta without penalised entries
+    alpha: float
+
+    def _adopt(self, given: Design, alpha: float) -> None:
+        """Take the rows of a design, and the penalty ``alpha/2 |coef|^2``."""
+        self.layout, self.alpha = given.layout, checked_number("alpha", alpha)
+        self._data, self._rows = given.rows, given.rows[None]
+        self._weights = given.weights[None, None]
+        self._held = padded(given.penalty_rows(self.alpha), self.layout.size)
+        self._is_free = np.array([self.alpha == 0.0])
+        self._free = np.diag(1.0 * (self.alpha * given.penalised == 0.0))
+        self._prepare()
+
+    def _free_fits(self, theta: Vector) -> Vector:
+        """Return x' theta (n,), where penalised entries of theta count as zero."""
+        return np.asarray(self._data @ (self._free @ theta))
+
+    def _losses(self, fits: Matrix) -> Matrix:
+        """Return the sum of losses (m, s) of fits (m, s, n)."""
+        raise NotImplementedError
+
+    def _derivatives(self, fits: Matrix) -> tuple[Matrix, Matrix]:
+        """Return first and second derivatives (m, 1, n) of losses by fits."""
+        raise NotImplementedError
+
+    def _fits(self, points: Matrix) -> Matrix:
+        """Return x' theta of each row, (m, s, n), for points (m, s, p)."""
+        return np.asarray(points @ self._rows.mT)
+
+    def _pull(self, forces: Matrix) -> Matrix:
+        """Return the gradient (m, 1, p) of forces (m, 1, n) on the fits."""
+        return np.asarray(forces @ self._rows)
+
+    def _hessian(self, model: LocalModel) -> Matrix:
+        """Return the Hessian of the losses, (m, p, p)."""
+        return np.asarray((self._rows * model.curvature.mT).mT @ self._rows)
+
+    def _row_lengths(self) -> tuple[Matrix, Matrix]:
+        """Return the lengths of the rows and their squares, (m, 1, n)."""
+        squares = np.vecdot(self._rows, self._rows)[:, None, :]
+        return np.sqrt(squares), squares
+
+    def _span(self, k: int) -> Matrix:
+        """Return rows (r, p) that span all directions that problem k determines."""
+        return np.asarray(self._rows[k])
+
+    def _prepare(self) -> None:
+        self._penalty = self._held.mT @ self._held  # (m, p, p)
+        self._lengths, self._squares = self._row_lengths()
+        self._least = EPS**2 * self._squares.sum(axis=2) + TINY  # (m, 1)
+        self._penalty_trace = self._penalty.trace(axis1=1, axis2=2)[:, None]  # (m, 1)
+        self._eye = np.eye(self.layout.size)
+        self._at_zero = self._losses(np.zeros_like(self._lengths))  # (m, 1)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What problems must have in common to be stacked."""
+        return *(getattr(self, name).shape for name in self.stacked), self.layout
+
+    @classmethod
+    def stack(cls, problems: Sequence[Self]) -> Self:
+        """Return m problems of one kind as one problem.
+
+        Its `prox` and `objectives` take and return arrays with a leading axis of m,
+        and give the same bits as each problem alone.
+        """
+        found = object.__new__(cls)
+        found.layout = problems[0].layout
+        for name in cls.stacked:
+            setattr(found, name, np.concatenate([getattr(p, name) for p in problems]))
+        found._prepare()
+        return found
+
+    @with_one_blas_thread
+    def within(self, T: Matrix) -> Self:
+        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
+        found = object.__new__(type(self))
+        vars(found).update(vars(self), layout=Layout.of(z=T.shape[1:]))
+        for name in self.mapped:
+            setattr(found, name, getattr(self, name) @ T)
+        found._prepare()
+        return found
+
+    def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
+        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
+        here = theta.reshape(len(self._held), 1, -1)
+        weight = np.reshape(weight, (-1, 1, 1))
+        centre = centre.reshape(here.shape)
+        anchor = Anchor(weight, centre, 4.0 * EPS * _norm(weight * centre))
+        here = self._descend(here, anchor)
+        here = here if weight.all() else self._least_norm(here, weight)
+        return here.reshape(theta.shape)
+
+    def objectives(self, thetas: Matrix, stats: None) -> Vector:
+        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
+        points = thetas.reshape(len(self._held), -1, self.layout.size)
+        held = points @ self._held.mT
+        values: Vector = self._losses(self._fits(points))
+        values = values + 0.5 * np.vecdot(held, held)
+        return values.reshape(thetas.shape[:-1])
+
+    def _descend(self, here: Matrix, anchor: Anchor) -> Matrix:
+        """Return the minimum of the proximal objective, (m, 1, p).
+
+        The search starts from ``here``, or from zero if that is lower: Newton's method
+        is slow where losses are almost linear, or grow exponentially.
+        """
+        here, model = here.copy(), self._evaluate(here, anchor)
+        pull = 0.5 * np.vecdot(anchor.weight * anchor.centre, anchor.centre)
+        high = ~(model.value <= self._at_zero + pull)
+        if high.any():
+            here[high] = 0.0
+            model = self._evaluate(here, anchor)
+        moving = model.far
+        for _ in range(MAX_STEPS):
+            if not moving.any():
+                break
+            step = self._newton(model, anchor)
+            step *= moving[..., None]
+            new = self._evaluate(here + step, anchor)
+            enough = 1e-4 * np.vecdot(model.gradient, step) + 1e-14 * model.value
+            worse = new.value > model.value + enough
+            if worse.any():
+                step *= self._length(here, step, anchor, worse)[..., None]
+                new = self._evaluate(here + step, anchor)
+            here += step
+            model, moving = new, moving & new.far
+        return here
+
+    def _length(
+        self, here: Matrix, step: Matrix, anchor: Anchor, worse: NDArray[np.bool_]
+    ) -> Matrix:
+        """Return the fraction of each step to take, (m, 1); 1 unless it is worse."""
+        start, along = self._fits(here), self._fits(step)
+        held, off = step @ self._penalty, here - anchor.centre
+        slope = np.vecdot(held, here) + np.vecdot(anchor.weight * step, off)
+        bend = np.vecdot(held + anchor.weight * step, step)
+        length: Matrix = np.ones_like(slope)
+        for _ in range(MAX_HALVINGS):
+            forces, _ = self._derivatives(start + length[..., None] * along)
+            rising = np.vecdot(forces, along) + slope + length * bend > 0.0
+            worse = worse & rising
+            if not worse.any():
+                break
+            length[worse] *= 0.5
+        return length
+
+    def _evaluate(self, here: Matrix, anchor: Anchor) -> LocalModel:
+        fits = self._fits(here)
+        forces, curvature = self._derivatives(fits)
+        trace = np.vecdot(curvature, self._squares)
+        off = here - anchor.centre
+        held, pull = here @ self._penalty, anchor.weight * off
+        gradient = (held + pull) + self._pull(forces)
+        value = self._losses(fits)
+        value = value + 0.5 * (np.vecdot(held, here) + np.vecdot(pull, off))
+        terms = np.vecdot(np.abs(forces), self._lengths) + _norm(held + pull)
+        # the rounding of the fits times the curvature, and that of the penalty
+        bend = trace + self._penalty_trace
+        rounding = 4.0 * EPS * (bend * _norm(here)) + anchor.rounding
+        far = _norm(gradient) > TOLERANCE * terms + rounding
+        return LocalModel(value, gradient, far, fits, curvature, trace)
+
+    def _newton(self, model: LocalModel, anchor: Anchor) -> Matrix:
+        hessian = self._hessian(model)
+        # an amount below rounding makes a singular system solvable
+        least = 4.0 * EPS * model.trace + self._least
+        hessian += self._penalty
+        hessian += (anchor.weight + least[..., None]) * self._eye
+        return np.asarray(-np.linalg.solve(hessian, model.gradient.mT).mT)
+
+    def _least_norm(self, here: Matrix, weight: Matrix) -> Matrix:
+        """Return points of least norm with the same f, where nothing is penalised."""
+        here = here.copy()
+        for k in np.flatnonzero((weight[:, 0, 0] == 0.0) & self._is_free):
+            rows = self._span(int(k))
+            here[k, 0] = np.linalg.lstsq(rows, rows @ here[k, 0])[0]
+        return here
+
+
+def padded(rows: Matrix, count: int) -> Matrix:
+    """Return ``count`` rows (1, count, p): the given ones, and zeros."""
+    more = np.zeros((count - len(rows), rows.shape[1]))
+    return np.vstack([rows, more])[None]
+
+
+def _norm(rows: Matrix) -> Matrix:
+    """Return the norm of each vector (m, 1, p), shape (m, 1)."""
+    return np.asarray(np.sqrt(np.vecdot(rows, rows)))

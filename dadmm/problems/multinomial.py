@@ -1,0 +1,213 @@
+"""Logistic regression of one node's rows, for several classes (softmax).
+
+The rows X are held as ``X = Q R`` with orthonormal columns Q (n, q). So a change of
+coordinates concerns R only, and a class has the logits ``Q (R_k theta)``.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core.checks import check_integer
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.linalg import triangular
+from dadmm.core.threads import with_one_blas_thread
+from dadmm.problems.checks import checked_number
+from dadmm.problems.glm import TINY, GeneralisedLinear, LocalModel, padded
+from dadmm.problems.linear import BLOCK, design
+
+MOST_CLASSES = 1000
+
+
+class Chances(NamedTuple):
+    """The probability of each class, for each row of m problems at s points."""
+
+    loss: Matrix  # (m, s, n) minus the logarithm of that of the row's own class
+    chance: Matrix  # (m, s, K, n)
+    rest: Matrix  # (m, s, K, n) 1 - chance, also accurate where it is tiny
+
+
+class MultinomialLogistic(GeneralisedLinear):
+    """f = sum over rows of v (-log p_y + c^2 / 2) + alpha/2 |coef|^2.
+
+    p_k is the probability of class k, ``exp(u_k) / sum exp(u)`` with the logits ``u_k =
+    coef_k' x + intercept_k``. c is the mean of the logits of the row, and v its weight,
+    1 by default. Without c, f would not change if the same numbers were added to the
+    coefficients and intercepts of all classes; with a positive alpha, to the intercepts
+    only. With c, the minimiser is the centred one: coefficients and intercepts sum to
+    zero over the classes. c is zero there, so it also minimises f without c.
+
+    ``theta`` holds ``coef`` (K, d) and, with ``fit_intercept``, ``intercept`` (K,). A
+    node may lack classes. With weight 0 and alpha 0, `prox` returns the minimiser of
+    least norm. If f has no minimiser, the result is the last of `MAX_STEPS` Newton
+    steps.
+
+    Parameters
+    ----------
+    X, fit_intercept, sample_weight : as in `LeastSquares`
+        A copy of all rows is kept, dense also if X is sparse.
+    y : ndarray of shape (n,)
+        Classes, integers from 0 to ``n_classes - 1``.
+    n_classes : int
+        Number of classes of all nodes together, from 2 to 1000.
+    alpha : float
+        This node's own share of the penalty; not negative.
+    """
+
+    stacked = ("_basis", "_maps", "_weights", "_held", "_is_free", "_is_own")
+    mapped = ("_maps", "_held", "_free")
+    separated = "some classes"
+
+    @with_one_blas_thread
+    def __init__(
+        self,
+        X: Matrix,
+        y: Vector,
+        n_classes: int,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        sample_weight: Vector | None = None,
+    ) -> None:
+        given = design(self, X, y, fit_intercept, sample_weight)
+        self.alpha = checked_number("alpha", alpha)
+        check_integer("n_classes", n_classes, 2, MOST_CLASSES, ProblemError)
+        _check_labels(given.y, n_classes)
+        K, p = int(n_classes), given.rows.shape[1]
+        d = p - fit_intercept
+        places = np.arange(K * d).reshape(K, d)  # of each class in theta
+        self.layout = Layout.of(coef=(K, d))
+        if fit_intercept:
+            self.layout = Layout.of(coef=(K, d), intercept=(K,))
+            places = np.column_stack([places, K * d + np.arange(K)])
+        penalised = 1.0 * (np.arange(K * p) < K * d)
+        basis, factor = np.linalg.qr(given.rows)  # (n, q) and (q, p)
+        maps = np.zeros((K, len(factor), K * p))
+        for own, place in zip(maps, places, strict=True):
+            own[:, place] = factor
+        mean = maps.mean(axis=0)
+        maps = (maps - mean).reshape(-1, K * p)
+        centring = triangular(np.sqrt(given.weights)[:, None] * basis) @ mean
+        held = given._replace(penalised=penalised).penalty_rows(self.alpha)
+        held = np.vstack([held, centring])
+        self._basis, self._maps = basis[None], maps[None]  # (m, n, q), (m, K q, k)
+        self._held = padded(held, K * p + len(factor))
+        self._weights = given.weights[None, None]
+        self._is_free = np.array([self.alpha == 0.0])
+        self._is_own = (np.arange(K)[:, None] == given.y)[None, None]  # (m, 1, K, n)
+        self._free = maps * (self.alpha * penalised == 0.0)  # of `margins`
+        self._prepare()
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (r, p) with F'F at most the Hessian within the radius.
+
+        With radius 0, F'F is the Hessian at ``theta``.
+
+        Notes
+        -----
+        If no logit of a row changes by more than a_k, p_k is at least q_k = ``p_k
+        exp(-a_k - max a)``. The Hessian of the loss, the sum over j < k of ``p_j p_k
+        (e_j - e_k) (e_j - e_k)'``, is at least that with q instead of p.
+        """
+        K, n = self._is_own.shape[2:]
+        found = self._chances(self._fits(theta[None, None]))
+        moves = radius * self._lengths.reshape(K, n)
+        chance = found.chance[0, 0] * np.exp(-moves - moves.max(axis=0))  # (K, n)
+        total = np.maximum(chance.sum(axis=0), TINY)
+        unit = np.sqrt(chance / total).T  # (n, K)
+        # G'G = total diag(chance) - chance chance'
+        G = np.eye(K) - unit[:, :, None] * unit[:, None, :]
+        others = np.where(np.eye(K, dtype=bool), 0.0, (unit**2)[:, None, :])
+        G[:, range(K), range(K)] = others.sum(axis=2)
+        G *= (total * np.sqrt(self._weights[0, 0]))[:, None, None] * unit[:, None, :]
+        maps = self._maps[0].reshape(K, -1, len(theta))
+        held: Matrix = self._held[0]
+        for first in range(0, n, BLOCK):
+            part = slice(first, first + BLOCK)
+            logits = (self._basis[0, part] @ maps).transpose(1, 0, 2)  # (b, K, k)
+            more = (G[part] @ logits).reshape(-1, len(theta))
+            held = triangular(np.vstack([held, more]))
+        return held
+
+    def margins(self, theta: Vector) -> tuple[float, float]:
+        """Return the least and the largest of u_y - u_k, over rows and k other than y.
+
+        Penalised entries of ``theta`` count as zero. If the least margin of all nodes
+        is positive, their sum has no minimum: f falls along ``theta``, centred, for
+        ever.
+        """
+        own = self._is_own[0, 0]  # (K, n)
+        logits = (self._free @ theta).reshape(len(own), -1) @ self._basis[0].T
+        found = (logits * own).sum(axis=0) - logits
+        return float(found[~own].min()), float(found[~own].max())
+
+    def _chances(self, fits: Matrix) -> Chances:
+        own = self._is_own
+        u = fits.reshape(*fits.shape[:2], *own.shape[2:])
+        u = u - (u * own).sum(axis=2, keepdims=True)
+        top = u.argmax(axis=2, keepdims=True)
+        is_top = np.arange(u.shape[2])[:, None] == top
+        peak = u.max(axis=2, keepdims=True)
+        sizes = np.exp(u - peak)
+        others = np.where(is_top, 0.0, sizes).sum(axis=2, keepdims=True)
+        rest = np.where(is_top, others, (1.0 + others) - sizes)
+        loss = (peak + np.log1p(others))[:, :, 0]
+        return Chances(loss, sizes / (1.0 + others), rest / (1.0 + others))
+
+    def _losses(self, fits: Matrix) -> Matrix:
+        return np.asarray((self._weights * self._chances(fits).loss).sum(axis=2))
+
+    def _derivatives(self, fits: Matrix) -> tuple[Matrix, Matrix]:
+        _, chance, rest = self._chances(fits)
+        weights = self._weights[:, :, None]
+        forces = weights * np.where(self._is_own, -rest, chance)
+        curvature = weights * (chance * rest)
+        return forces.reshape(fits.shape), curvature.reshape(fits.shape)
+
+    def _fits(self, points: Matrix) -> Matrix:
+        m, s, _ = points.shape
+        parts = (points @ self._maps.mT).reshape(m, s, self._is_own.shape[2], -1)
+        return np.asarray((parts @ self._basis.mT[:, None]).reshape(m, s, -1))
+
+    def _pull(self, forces: Matrix) -> Matrix:
+        m, s, _ = forces.shape
+        parts = forces.reshape(m, s, self._is_own.shape[2], -1)
+        pulls = (parts @ self._basis[:, None]).reshape(m, s, -1)
+        return np.asarray(pulls @ self._maps)
+
+    def _hessian(self, model: LocalModel) -> Matrix:
+        chance = self._chances(model.fits).chance[:, 0]  # (m, K, n)
+        basis, (m, K, n), q = self._basis, chance.shape, self._basis.shape[2]
+        curvature = model.curvature.reshape(m, K, n)
+        inner = np.empty((m, K, q, K, q))
+        for j in range(K):
+            for k in range(j + 1):
+                both = -self._weights[:, 0] * chance[:, j] * chance[:, k]
+                bend = curvature[:, k] if j == k else both
+                block = (basis * bend[..., None]).mT @ basis
+                inner[:, j, :, k], inner[:, k, :, j] = block, block
+        return np.asarray(self._maps.mT @ inner.reshape(m, K * q, -1) @ self._maps)
+
+    def _row_lengths(self) -> tuple[Matrix, Matrix]:
+        m, K = len(self._maps), self._is_own.shape[2]
+        maps = self._maps.reshape(m, K, -1, self._maps.shape[2])
+        factors: Matrix = np.asarray(np.linalg.qr(maps.mT, mode="r"))  # (m, K, r, q)
+        logits = self._basis[:, None] @ factors.mT
+        squares = np.vecdot(logits, logits).reshape(m, 1, -1)
+        return np.sqrt(squares), squares
+
+    def _span(self, k: int) -> Matrix:
+        return np.vstack([self._maps[k], self._held[k]])
+
+
+def _check_labels(y: Vector, n_classes: int) -> None:
+    bad: NDArray[np.bool_] = (y != np.round(y)) | (y < 0.0) | (y >= n_classes)
+    if bad.any():
+        raise ProblemError(
+            f"MultinomialLogistic needs integer labels from 0 to {n_classes - 1}, "
+            f"because n_classes is {n_classes}, got {y[bad][0]:g}"
+        )

@@ -1,0 +1,102 @@
+"""Tables of several nodes as X and y, with columns that the nodes agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from dadmm.core.checks import check_choice
+from dadmm.core.errors import ConfigError
+from dadmm.data.agreement import agree
+from dadmm.data.choice import Choice
+from dadmm.data.encoding import ON_MISSING, UNKNOWN, Encoded, Encoding
+from dadmm.data.frame import Frame
+from dadmm.exchange.tree import TreeReduction
+from dadmm.graphs.topology import Topology
+
+
+def encode(
+    tables: Any,
+    topology: Topology,
+    target: str | None = None,
+    *,
+    features: Sequence[str] | None = None,
+    weight: str | None = None,
+    classify: bool = False,
+    categories: Sequence[str] = (),
+    max_categories: int = 50,
+    on_missing: str = "error",
+    unknown: str = "error",
+    standardise: bool = False,
+    fit_intercept: bool = True,
+    comm: Any = None,
+) -> tuple[Encoding, list[Encoded]]:
+    """Agree on the columns of the nodes' tables, and return them as numbers.
+
+    Nodes send names, categories, and with ``standardise`` or ``on_missing="mean"`` also
+    means and sums of squares along a tree of the graph. No row is sent.
+
+    Parameters
+    ----------
+    tables : sequence of tables, or a table
+        One of each node, as `read_table` returns them; also dicts of columns, data
+        frames of pandas, tables of pyarrow, and arrays. With ``comm``, that of this
+        rank.
+    topology : Topology
+    target : str, optional
+        Name of the column that becomes y. By default there is none.
+    features : sequence of str, optional
+        Names of the columns of X. By default all but target and weight.
+    weight : str, optional
+        Name of the column of sample weights.
+    classify : bool
+        Whether y holds positions in the sorted ``encoding.classes``, or numbers.
+    categories : sequence of str
+        Columns of numbers that are categories; columns of text always are.
+    max_categories : int
+        Most categories of a column, and most classes.
+    on_missing : {"error", "drop", "mean", "keep"}
+        What is done to rows with missing entries.
+    unknown : {"error", "ignore"}
+        What ``encoding.encode`` does to categories that no table has here.
+    standardise : bool
+        Whether columns of X are divided by their standard deviations over all nodes,
+        after their means are subtracted if there is an intercept.
+    fit_intercept : bool
+        Whether the model has an intercept. The first category of a column has no column
+        in X then.
+    comm : MPI.Comm, optional
+        With one rank per node. By default all nodes are in this process.
+
+    Returns
+    -------
+    encoding : Encoding
+        ``encoding.encode(dadmm.Frame.of(table))`` encodes new rows.
+    parts : list of Encoded
+        X, y and weight of each table.
+    """
+    check_choice("on_missing", on_missing, ON_MISSING)
+    check_choice("unknown", unknown, UNKNOWN)
+    choice = Choice(
+        features, target, weight,
+        supervised=target is not None, n_classes=3 if classify else 0,
+        categories=categories, max_categories=max_categories, on_missing=on_missing,
+        unknown=unknown, standardise=standardise, intercept=fit_intercept,
+    )  # fmt: skip
+    if comm is None:
+        frames = {i: Frame.of(table) for i, table in enumerate(tables)}
+        n_given = len(frames)
+    else:
+        frames, n_given = {comm.rank: Frame.of(tables)}, comm.size
+    if n_given != topology.n_nodes:
+        raise ConfigError(
+            f"there are {n_given} tables for {topology.n_nodes} nodes; give one for "
+            "each node"
+        )
+    own = None if comm is None else comm.Dup()  # the caller's may have other messages
+    try:
+        encoding = agree(TreeReduction(topology, own).reduce, frames, choice)
+    finally:
+        if own is not None:
+            own.Free()
+    return encoding, [encoding.encode(frame, fit=True) for frame in frames.values()]

@@ -1,0 +1,382 @@
+"""Encodings: what nodes agree on, what becomes of gaps, and what is refused."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+import dadmm
+from dadmm.core.errors import ConfigError, DadmmError, ShardError
+from dadmm.data.agreement import agree, describe, merge
+from dadmm.data.choice import Choice
+from dadmm.data.encoding import Column, Encoding
+from dadmm.data.frame import Frame
+from dadmm.exchange.tree import TreeReduction
+from dadmm.graphs.topology import Topology
+
+NAN = np.nan
+HOSPITALS = [
+    {"age": [30, 40, 50], "sex": ["F", "M", "F"], "ward": ["A", "B", None],
+     "ill": ["no", "yes", "no"]},
+    {"age": [60, NAN], "sex": ["M", "M"], "ward": ["A", "A"], "ill": ["no", "no"]},
+    {"ill": ["yes", "no"], "ward": ["C", "A"], "sex": [None, "X"], "age": [20, 70]},
+]  # fmt: skip
+
+
+def frames_of(tables):
+    return {i: Frame.of(table) for i, table in enumerate(tables)}
+
+
+def agreed(tables, **choice):
+    frames = tables if isinstance(tables, dict) else frames_of(tables)
+    edges = np.array([[i, i + 1] for i in range(len(frames) - 1)]).reshape(-1, 2)
+    graph = Topology.from_edges(len(frames), np.vstack([edges, edges[:, ::-1]]))
+    return agree(TreeReduction(graph).reduce, frames, Choice(**choice))
+
+
+def test_nodes_agree_on_the_union_of_their_categories():
+    encoding = agreed(HOSPITALS, n_classes=2, target="ill", on_missing="drop")
+    first = encoding.encode(Frame.of(HOSPITALS[0]), fit=True)
+
+    assert encoding.feature_names == ("age", "sex=M", "sex=X", "ward=B", "ward=C")
+    assert encoding.classes == ("no", "yes")
+    assert_array_equal(first.X, [[30, 0, 0, 0, 0], [40, 1, 0, 1, 0]])
+    assert_array_equal(first.y, [0, 1])
+    assert_array_equal(first.kept, [True, True, False])
+    last = encoding.encode(Frame.of(HOSPITALS[2]), fit=True)
+    assert_array_equal(last.X, [[70, 0, 1, 0, 0]])
+
+
+def test_without_an_intercept_all_categories_have_a_column():
+    encoding = agreed(HOSPITALS, supervised=False, on_missing="keep", intercept=False,
+                      features=["sex", "age"])  # fmt: skip
+
+    assert encoding.feature_names == ("sex=F", "sex=M", "sex=X", "age")
+    X = encoding.encode(Frame.of(HOSPITALS[2]), fit=True).X
+    assert_array_equal(X, [[NAN, NAN, NAN, 20], [0, 0, 1, 70]])
+
+
+def test_gaps_are_filled_with_the_mean_of_all_nodes():
+    encoding = agreed(HOSPITALS, n_classes=2, target="ill", on_missing="mean")
+
+    assert_allclose(encoding.means, [45, 3 / 6, 1 / 6, 1 / 6, 1 / 6])
+    second = encoding.encode(Frame.of(HOSPITALS[1]), fit=True)
+    assert_allclose(second.X[1], [45, 1, 0, 0, 0])
+    assert second.n_filled == 1
+    assert encoding.encode(Frame.of(HOSPITALS[0]), fit=True).n_filled == 1
+
+
+def test_standardised_columns_are_those_of_scikit_learn():
+    impute = pytest.importorskip("sklearn.impute").SimpleImputer()
+    scaler = pytest.importorskip("sklearn.preprocessing").StandardScaler()
+    rng = np.random.default_rng(1)
+    X = np.column_stack([1e6 + rng.normal(size=40), rng.normal(size=40), np.ones(40)])
+    X[rng.random(X.shape) < 0.1] = NAN
+    tables = [
+        dict(zip("abcy", [*part.T, np.zeros(len(part))], strict=True))
+        for part in np.split(X, [5, 6, 30])
+    ]
+    encoding = agreed(tables, on_missing="mean", standardise=True)
+    found = np.vstack([encoding.encode(Frame.of(t), fit=True).X for t in tables])
+
+    expected = scaler.fit_transform(impute.fit_transform(X))
+    assert_allclose(found, expected, atol=1e-9)
+    coef, intercept = encoding.to_table_units(np.array([1.0, 2.0, 3.0]), 4.0)
+    assert_allclose(found @ [1, 2, 3] + 4,
+                    impute.transform(X) @ coef + intercept, atol=1e-8)  # fmt: skip
+
+
+def test_weights_are_those_of_the_rows_that_are_kept():
+    table = {"a": [1.0, NAN, 3.0], "w": [1.0, 2.0, 4.0], "y": [1.0, 2.0, 3.0]}
+    encoding = agreed([table], weight="w", target="y", on_missing="drop")
+
+    assert_array_equal(encoding.encode(Frame.of(table), fit=True).weight, [1.0, 4.0])
+
+
+def test_a_constant_column_has_the_scale_1():
+    """Its standard deviation is a rounding error of its mean."""
+    table = {"a": [0.1] * 3 + [0.1 + 2e-17, 0.1 - 2e-17], "y": [1.0, 2, 3, 4, 5]}
+    encoding = agreed([table, {"a": [0.1 + 2e-16], "y": [1.0]}], target="y",
+                      standardise=True)  # fmt: skip
+
+    assert_array_equal(encoding.scales, [1.0])
+
+
+def test_without_an_intercept_units_shift_nothing():
+    table = {"a": [1.0, 5.0], "y": [1.0, 2.0]}
+    encoding = agreed([table], target="y", standardise=True, intercept=False)
+
+    assert_array_equal(encoding.to_table_units(np.array([3.0]), 1.0)[0], [1.5])
+    assert encoding.to_table_units(np.array([3.0]), 1.0)[1] == 1.0
+
+
+def test_rows_that_are_kept_without_target_count_for_scales():
+    table = {"a": [1.0, 3.0, 8.0], "y": [1.0, 2.0, NAN]}
+    encoding = agreed([table], target="y", standardise=True, on_missing="keep")
+
+    assert_array_equal(encoding.means, [4.0])
+
+
+def test_numbers_may_be_categories_and_classes():
+    tables = [{"k": [1, 2.5], "y": [3, -1]}, {"k": [2.5, 7], "y": [3, 8]}]
+    encoding = agreed(tables, categories=["k"], n_classes=3)
+
+    assert encoding.feature_names == ("k=2.5", "k=7")
+    assert encoding.classes == (-1.0, 3.0, 8.0)
+    assert_array_equal(encoding.encode(Frame.of(tables[1]), fit=True).y, [1, 2])
+
+
+def test_a_column_may_be_empty_on_a_node():
+    tables = [{"a": ["F", "M"], "b": [NAN, NAN], "y": [1, 2]},
+              {"a": [NAN, NAN], "b": [1, 2], "y": [1, 2]}]  # fmt: skip
+    encoding = agreed(tables, on_missing="mean")
+    second = encoding.encode(Frame.of(tables[1]), fit=True)
+
+    assert encoding.feature_names == ("a=M", "b")
+    assert_array_equal(second.X, [[0.5, 1], [0.5, 2]])
+
+
+def test_tables_without_names_go_by_position():
+    rng = np.random.default_rng(0)
+    frames = {i: Frame.of(rng.normal(size=(4, 3))) for i in range(2)}
+    encoding = agreed(frames, target="0")
+
+    assert encoding.feature_names == ("x1", "x2")
+    assert encoding.target == "x0"
+    whole = encoding.encode(frames[0], fit=True)
+    alone = encoding.encode(Frame.of(np.column_stack([whole.X])))
+    assert_array_equal(alone.X, whole.X)
+    assert alone.y is None
+
+
+def test_a_category_of_a_sparse_table_is_looked_up():
+    columns = (Column("x0", "number"), Column("x1", "category", ("2", "3", "4"), True))
+    rows = np.array([[1.0, 3.0], [0.0, 2.0]])
+    encoding = Encoding(columns, None)
+    found = encoding.encode(Frame.of(sparse.csr_array(rows)))
+    assert_array_equal(found.X, [[1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    with pytest.raises(ShardError, match="has the category '6', which was not in"):
+        encoding.encode(Frame.of(sparse.csr_array(2 * rows)))
+
+
+def test_sparse_rows_stay_sparse_unless_they_are_standardised():
+    rows = sparse.random_array((30, 5), density=0.3, rng=np.random.default_rng(0))
+    frame = Frame.of(rows)
+    encoding = agreed({0: frame.take(slice(0, 10)), 1: frame.take(slice(10, 30))})
+    found = encoding.encode(frame, fit=True)
+
+    assert sparse.issparse(found.X)
+    assert_array_equal(found.X.toarray(), rows.toarray()[:, :4])
+    assert_array_equal(found.y, rows.toarray()[:, 4])
+    scaled = agreed({0: frame, 1: frame}, standardise=True)
+    assert_allclose(scaled.encode(frame).X.std(axis=0), 1)
+
+
+def test_a_new_category_is_an_error_or_ignored():
+    new = Frame.of({"age": [1.0], "sex": ["?"], "ward": ["A"]})
+    for unknown in ("error", "ignore"):
+        encoding = agreed(
+            HOSPITALS, n_classes=2, target="ill", on_missing="drop", unknown=unknown
+        )
+        if unknown == "ignore":
+            assert_array_equal(encoding.encode(new).X, [[1, 0, 0, 0, 0]])
+        else:
+            with pytest.raises(ShardError, match=r"column 'sex' has the category '\?'"):
+                encoding.encode(new)
+
+
+A, B = {"a": [1.0, 2], "y": [1.0, 2]}, {"a": [3.0, 4], "y": [3.0, 4]}
+
+
+@pytest.mark.parametrize(
+    ("change", "choice", "sentence"),
+    [
+        ({"b": [1, 2]}, {}, "node 0 has no column 'b', which node 1 has; give all "),
+        ({"a": ["x", "z"]}, {}, "column 'a' is text on node 1, but numbers on node 0"),
+        ({"a": ["1", "oh"]}, {}, "node 1: column 'a' has numbers, but 'oh' in row 1; "),
+        ({"a": ["1_0", "2"]}, {}, "node 1: column 'a' has numbers, but '1_0' in row 0"),
+        ({"a": ["1,5", "2"]}, {}, "'1,5'; use --decimal , if it is the decimal mark, "),
+        ({"y": ["2", "1,5"]}, {}, "column 'y' has numbers with a comma, such as '1,5'"),
+        ({"y": ["2", "?"]}, {}, "column 'y' has text, such as '?' in row 1, but num"),
+        ({"a": [NAN, 4]}, {}, "node 1: column 'a' has no entry in 1 of 2 rows, first "
+         "in row 0; use --on-missing drop or mean"),
+        ({"y": ["p", "q"]}, {}, "column 'y' has text, such as 'p' in row 0, but "
+         "numbers are needed, because it is the target; choose another one with --ta"),
+        ({"y": ["p", "q"]}, {"n_classes": 2}, "column 'y' is text on node 1, but num"),
+        ({}, {"n_classes": 2}, "the target 'y' has 4 classes (1, 2, 3, 4); logistic n"),
+        ({}, {"n_classes": 3, "max_categories": 3}, "has more than 3 different values"),
+        ({"y": [3, 4.5]}, {"n_classes": 3}, "the target 'y' has numbers such as 4.5, "),
+        ({}, {"categories": ["a"], "max_categories": 3}, "column 'a' has more than 3 "),
+        ({}, {"target": "z"}, "node 0: the table has no column 'z' for the target; its "
+         "columns are called 'a', 'y'"),
+        ({}, {"features": ["a", "a"]}, "features has 'a' twice; name each column once"),
+        ({}, {"features": ["a", "y"]}, "column 'y' cannot be both the target and a fe"),
+        ({}, {"features": []}, "there is no feature; name at least one column"),
+        ({}, {"weight": "y", "target": "y"}, "column 'y' cannot be both target and we"),
+        ({"w": [1, 2]}, {"weight": "w", "target": "y"}, "the table has no column 'w' "),
+        ({}, {"weight": "a", "target": "y"}, "the table has one column; a target need"),
+        ({}, {"categories": ["y"]}, "categories has 'y', which is not a feature"),
+    ],
+)  # fmt: skip
+def test_tables_that_do_not_go_together_are_told_in_one_sentence(
+    change, choice, sentence
+):
+    with pytest.raises(ShardError) as caught:
+        agreed([A, B | change], **choice)
+
+    assert sentence in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_texts_that_all_differ_are_no_categories():
+    """They are names or identifiers, which are not sent unless they are listed."""
+    table = {"id": [f"P{k}" for k in range(20)], "a": range(20), "y": range(20)}
+    with pytest.raises(
+        ShardError, match="node 0: column 'id' has another text in each"
+    ):
+        agreed([table, table], target="y")
+
+    told = describe(Frame.of(table), Choice(target="y"))
+    assert "P7" not in json.dumps(told)
+    assert len(agreed([table, table], target="y", categories=["id"]).columns) == 2
+    table["id"][3] = table["id"][4]
+    assert len(agreed([table, table], target="y").columns) == 2
+
+
+def test_classes_are_those_of_rows_that_are_used():
+    table = {"a": [1, 2, NAN], "b": ["p", None, "p"], "y": ["no", "maybe", "yes"]}
+    other = table | {"a": [1, 2, 3]}
+    encoding = agreed([table, other], n_classes=2, on_missing="drop")
+
+    assert encoding.classes == ("no", "yes")
+    assert_array_equal(encoding.encode(Frame.of(other), fit=True).y, [0, 1])
+    with pytest.raises(
+        ShardError, match="the target 'y' has only the class no over al"
+    ):
+        agreed([table, table], n_classes=2, on_missing="drop")
+
+
+def test_a_table_of_one_column_may_have_another_separator():
+    with pytest.raises(ShardError, match=r"'a\|y', so name the right --separator if"):
+        agreed([{"a|y": ["1|2"]}], target="y")
+
+
+def test_columns_may_have_another_order_but_then_the_target_needs_a_name():
+    with pytest.raises(
+        ShardError, match="node 1 has the target 'a', but node 0 has 'y"
+    ):
+        agreed([A, {"y": [1, 2], "a": [1, 2]}])
+    assert agreed([A, {"y": [1, 2], "a": [1, 2]}], target="y").feature_names == ("a",)
+
+
+def test_a_weight_must_not_be_negative():
+    tables = [{"a": [1, 2], "y": [1, 2], "w": [1, -2]}] * 2
+    with pytest.raises(ShardError, match="the weight 'w' is -2 in row 1; weights must"):
+        agreed(tables, weight="w")
+    encoding = agreed([t | {"w": [0, 2]} for t in tables], weight="w")
+    assert_array_equal(encoding.encode(Frame.of(tables[0] | {"w": [0, 2]}), fit=True)
+                       .weight, [0, 2])  # fmt: skip
+    assert encoding.target == "y"
+
+
+def test_descriptions_merge_in_any_order():
+    """The result depends on neither the order nor the shape of the tree."""
+    tables = [
+        *HOSPITALS,
+        {"age": ["old"], "sex": ["F"], "ward": ["D"], "ill": [1.0]},
+        {"age": [1.0], "sex": ["F"], "ill": ["no"], "bed": ["1"]},
+        {"age": [1.0], "sex": [NAN], "ward": [NAN], "ill": ["no"]},
+    ]
+    choice = Choice(n_classes=2, on_missing="drop", max_categories=3, target="ill")
+    told = [describe(Frame.of(t), choice, i) for i, t in enumerate(tables)]
+    told = json.loads(json.dumps(told))
+    pair = functools.partial(merge, most=3)
+    shuffle = random.Random(0)
+    for size in (3, 5, 6):
+        for some in itertools.combinations(told, size):
+            expected = functools.reduce(pair, some)
+            for _ in range(5):
+                parts = list(some)
+                while len(parts) > 1:
+                    shuffle.shuffle(parts)
+                    parts.append(pair(parts.pop(), parts.pop()))
+                assert parts == [expected]
+
+
+def test_an_encoding_survives_json():
+    for choice in ({"on_missing": "mean", "standardise": True}, {"on_missing": "drop"}):
+        encoding = agreed(HOSPITALS, n_classes=2, target="ill", **choice)
+        text = json.dumps(encoding.to_json())
+        again = Encoding.from_json(json.loads(text))
+        assert json.dumps(again.to_json()) == text
+        for table in HOSPITALS:
+            frame = Frame.of(table)
+            assert_array_equal(again.encode(frame).X, encoding.encode(frame).X)
+
+
+def test_a_damaged_encoding_is_one_sentence():
+    choice = {
+        "n_classes": 2,
+        "on_missing": "mean",
+        "standardise": True,
+        "target": "ill",
+    }
+    whole = agreed(HOSPITALS, **choice).to_json()
+    strange = [-1, {}, [None], [1, "a"], [NAN], ["b", "a"]]
+    for name, value in itertools.product(whole, strange):
+        with pytest.raises(DadmmError, match=r"^the description of the columns is d"):
+            Encoding.from_json(whole | {name: value})
+    for name in whole:
+        with pytest.raises(DadmmError, match="is damaged: it has no"):
+            Encoding.from_json({k: v for k, v in whole.items() if k != name})
+
+
+def test_frames_are_made_of_many_kinds_of_tables():
+    import pyarrow
+
+    numbers = np.array([(1, "a"), (2, "b")], dtype=[("n", int), ("t", "U1")])
+    mixed = np.array([[1, "a"], [None, "b"]], dtype=object)
+    for table in (numbers, {"n": [1, 2], "t": ["a", "b"]},
+                  pyarrow.table({"n": [1, 2], "t": ["a", "b"]})):  # fmt: skip
+        frame = Frame.of(table)
+        assert frame.names == ("n", "t")
+        assert frame.columns["n"].tolist() == [1, 2]
+        assert frame.columns["t"].tolist() == ["a", "b"]
+    frame = Frame.of(mixed, ["n", "t"])
+    assert_array_equal(frame.columns["n"], [1, NAN])
+    assert frame.columns["t"].tolist() == ["a", "b"]
+    with pytest.raises(ShardError, match="column 'b' has 1 rows, but 'a' has 2"):
+        Frame.of({"a": [1, 2], "b": [1]})
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"n": pandas.array([1, None], dtype="Int64"),
+                              "t": pandas.Categorical(["a", None]),
+                              "b": [True, False]})  # fmt: skip
+    frame = Frame.of(table)
+    assert_array_equal(frame.columns["n"], [1, NAN])
+    assert frame.columns["t"].tolist() == ["a", None]
+    assert frame.columns["b"].tolist() == ["True", "False"]
+
+
+def test_the_library_encodes_the_tables_of_all_nodes():
+    graph = Topology.ring(3)
+    encoding, parts = dadmm.encode(
+        HOSPITALS, graph, "ill", classify=True, on_missing="mean", standardise=True
+    )
+
+    assert [part.X.shape for part in parts] == [(3, 5), (2, 5), (2, 5)]
+    assert_allclose(np.vstack([part.X for part in parts]).mean(axis=0), 0, atol=1e-15)
+    assert_array_equal(
+        np.concatenate([part.y for part in parts]), [0, 1, 0, 0, 0, 1, 0]
+    )
+    assert encoding.classes == ("no", "yes")
+    with pytest.raises(ConfigError, match="there are 2 tables for 3 nodes; give one"):
+        dadmm.encode(HOSPITALS[:2], graph)
+    with pytest.raises(ConfigError, match="unknown on_missing 'fill'; choose one of"):
+        dadmm.encode(HOSPITALS, graph, on_missing="fill")

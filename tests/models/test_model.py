@@ -1,0 +1,332 @@
+"""Models in memory and in files: predictions, units, and files that are damaged."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import dadmm
+from dadmm import ConfigError, Model, Topology, load_model, problems
+from dadmm.data.encoding import Column, Encoding
+from dadmm.models.model import Origin
+from dadmm.models.units import bounds
+from tests.support.solving import solve
+
+ORIGIN = Origin("certified", "", 12, 1e-3, 90)
+TABLE = {
+    "age": [30.0, 60.0, 45.0],
+    "sex": ["F", "M", "F"],
+    "note": ["not", "a", "feature"],
+}
+
+
+def encoding(**more):
+    columns = (Column("age", "number"), Column("sex", "category", ("F", "M"), True))
+    return Encoding(columns, "sick", **more)
+
+
+def logistic(**more):
+    """Return a model of two classes, of the columns age and sex=M."""
+    fit = {"coef": np.array([0.05, -1.0]), "intercept": np.array(-2.0)}
+    return Model(
+        "logistic", encoding(classes=("no", "yes"), **more), fit, ORIGIN, {"alpha": 0.5}
+    )
+
+
+def subspace(rng):
+    W, mu = rng.standard_normal((4, 2)), rng.standard_normal(4)
+    fit = {"W": W, "mu": mu, "a": np.array(50.0)}
+    return Model("ppca", Encoding.plain(4, on_missing="keep"), fit, ORIGIN)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+def test_a_classification_predicts_labels_and_probabilities():
+    model = logistic()
+    margins = np.array([1.5 - 2.0, 3.0 - 1.0 - 2.0 + 1e-16, 2.25 - 2.0])
+
+    odds = model.predict_proba(TABLE)
+
+    assert_allclose(odds[:, 1], 1.0 / (1.0 + np.exp(-margins)), rtol=1e-12)
+    assert_allclose(odds.sum(axis=1), 1.0)
+    assert model.predict(TABLE)[[0, 2]].tolist() == ["no", "yes"]
+    assert model.classes.tolist() == ["no", "yes"]
+    assert [*model.columns(TABLE)] == ["prediction", "p(no)", "p(yes)"]
+
+
+def test_several_classes_have_the_probabilities_of_softmax(rng):
+    fit = {"coef": rng.standard_normal((3, 2)), "intercept": rng.standard_normal(3)}
+    model = Model("multinomial", encoding(classes=(1.0, 2.0, 7.0)), fit, ORIGIN)
+    X = np.array([[30.0, 0.0], [60.0, 1.0], [45.0, 0.0]])
+    powers = np.exp(X @ fit["coef"].T + fit["intercept"])
+
+    odds = powers / powers.sum(axis=1, keepdims=True)
+
+    assert_allclose(model.predict_proba(TABLE), odds, rtol=1e-9)
+    assert_array_equal(
+        model.predict(TABLE), np.array([1.0, 2.0, 7.0])[odds.argmax(axis=1)]
+    )
+    assert [*model.columns(TABLE)] == ["prediction", "p(1)", "p(2)", "p(7)"]
+
+
+@pytest.mark.parametrize("problem", ["lasso", "poisson"])
+def test_regressions_predict_values_and_counts_means(problem):
+    fit = {"coef": np.array([0.05, -1.0])}
+    model = Model(problem, encoding(), fit, ORIGIN)
+    values = np.array([1.5, 2.0, 2.25])
+
+    expected = np.exp(values) if problem == "poisson" else values
+    assert_allclose(model.predict(TABLE), expected, rtol=1e-12)
+
+
+def test_a_subspace_gives_scores_errors_and_filled_gaps(rng):
+    """Scores are projections; a gap is filled by its conditional expectation."""
+    model = subspace(rng)
+    W, mu, a = (model.parameters[name] for name in ("W", "mu", "a"))
+    rows = rng.standard_normal((5, 4))
+    axes = np.linalg.svd(W, full_matrices=False)[0]
+    again = mu + (rows - mu) @ axes @ axes.T
+
+    assert_allclose(np.abs(model.transform(rows)), np.abs((rows - mu) @ axes))
+    assert_allclose(model.reconstruct(rows), again)
+    error = np.sqrt(((rows - again) ** 2).mean(axis=1))
+    assert_allclose(model.reconstruction_error(rows), error)
+    rows[0, 1] = np.nan
+    seen, covariance = [0, 2, 3], W @ W.T + np.eye(4) / a
+    given = np.linalg.solve(covariance[np.ix_(seen, seen)], (rows[0] - mu)[seen])
+    filled = model.impute(rows)
+    assert_allclose(filled[0, 1], mu[1] + covariance[1, seen] @ given, rtol=1e-9)
+    assert_array_equal(filled[1:], rows[1:])
+    left = (rows - model.reconstruct(rows))[0, seen]
+    error = np.sqrt((left**2).mean())  # of the observed entries
+    assert_allclose(model.reconstruction_error(rows)[0], error)
+    names = ["score0", "score1", "reconstruction_error", "x0", "x1", "x2", "x3"]
+    assert [*model.columns(rows)] == names
+    others = [Column(f"score{k}", "number") for k in range(4)]
+    model = replace(model, encoding=replace(model.encoding, columns=tuple(others)))
+    with pytest.raises(ConfigError, match="a column is called 'score0', which is"):
+        model.columns(rows)
+
+
+def test_what_a_model_does_not_have_gets_one_sentence(rng):
+    with pytest.raises(ConfigError, match="a model of logistic has no transform; it"):
+        logistic().transform(TABLE)
+    with pytest.raises(ConfigError, match="ppca has no predict; it has transform, rec"):
+        subspace(rng).predict(np.ones((2, 4)))
+
+
+def test_rows_that_are_dropped_have_no_prediction():
+    """So that rows of the predictions are those of the table."""
+    table = TABLE | {"age": [30.0, np.nan, 45.0]}
+    model = logistic(on_missing="drop")
+
+    assert model.predict(table).tolist() == ["no", None, "yes"]
+    assert np.isnan(model.predict_proba(table)).tolist() == [[0, 0], [1, 1], [0, 0]]
+
+
+def test_standardised_columns_give_parameters_in_the_units_of_the_table():
+    """Both predict the same; the table's are applied to the columns as they are."""
+    means, scales = np.array([40.0, 0.5]), np.array([10.0, 0.25])
+    model = logistic(means=means, scales=scales)
+    found = model.table_parameters
+
+    margins = np.log(model.predict_proba(TABLE)) @ [-1.0, 1.0]
+    X = np.array([[30.0, 0.0], [60.0, 1.0], [45.0, 0.0]])
+    assert_allclose(X @ found["coef"] + found["intercept"], margins, rtol=1e-12)
+    assert_allclose(found["coef"], [0.005, -4.0])
+
+
+def test_a_negative_mean_does_not_lower_the_bound_of_the_intercept():
+    scaled = encoding(means=np.array([-3.0, 0.5]), scales=np.array([2.0, 1.0]))
+    found = bounds(scaled, {"coef": np.array([0.2, 0.1]), "intercept": np.array(1.0)})
+
+    assert_allclose(found["coef"], [0.1, 0.1])
+    assert_allclose(found["intercept"], 1.0 + 0.3 + 0.05)
+
+
+def test_a_standardised_subspace_is_rebuilt_in_the_units_of_the_table(rng):
+    means, scales = np.full(4, 100.0), np.array([1.0, 10.0, 100.0, 0.1])
+    model = subspace(rng)
+    scaled = replace(
+        model, encoding=replace(model.encoding, means=means, scales=scales)
+    )
+    rows = rng.standard_normal((3, 4))
+    rows[1, 2] = np.nan
+
+    assert_allclose(
+        scaled.impute(rows * scales + means), model.impute(rows) * scales + means
+    )
+    assert_allclose(
+        scaled.reconstruct(rows * scales + means),
+        model.reconstruct(rows) * scales + means,
+    )
+    assert scaled.table_parameters.keys() == {"W", "mu"}
+
+
+def assert_same(model, other):
+    assert model.to_json() == other.to_json()
+    for name, part in model.parameters.items():
+        assert_array_equal(other.parameters[name], part)
+
+
+def test_a_file_has_all_of_a_model(tmp_path, rng):
+    """To the last bit; a folder stands for the model.json in it."""
+    for model in (logistic(), subspace(rng), logistic(on_missing="drop")):
+        model.save(tmp_path / "model.json")
+
+        assert_same(model, load_model(tmp_path))
+        assert_same(model, load_model(str(tmp_path / "model.json")))
+        assert load_model(tmp_path).origin == ORIGIN
+        assert load_model(tmp_path).settings == model.settings
+
+
+def test_choices_of_the_fit_can_be_changed(tmp_path):
+    logistic().save(tmp_path / "model.json")
+    table = TABLE | {"sex": ["F", "M", "X"]}
+
+    with pytest.raises(dadmm.DadmmError, match="'X', which was not in the fit"):
+        load_model(tmp_path).predict(table)
+    ignored = load_model(tmp_path, unknown="ignore").predict_proba(table)
+    assert_array_equal(ignored, logistic().predict_proba(TABLE))
+    with pytest.raises(ConfigError, match="unknown unknown 'drop'; choose one of"):
+        load_model(tmp_path, unknown="drop")
+    with pytest.raises(ConfigError, match="unknown on_missing 'none'; choose one of"):
+        load_model(tmp_path, on_missing="none")
+    with pytest.raises(ConfigError, match="has no means to fill in, because it"):
+        load_model(tmp_path, on_missing="mean")
+    with pytest.raises(ConfigError, match="a model of logistic cannot keep missing"):
+        load_model(tmp_path, on_missing="keep")
+
+
+def test_a_table_without_a_column_gets_one_sentence():
+    with pytest.raises(dadmm.DadmmError, match="has no column 'sex'; give it the col"):
+        logistic().predict({"age": [1.0]})
+
+
+def test_a_result_becomes_a_model(rng):
+    """Columns without names are x0, x1 and so on, and classes 0 and 1."""
+    X = rng.standard_normal((60, 2))
+    y = (X[:, 0] + 0.5 * rng.standard_normal(60) > 0).astype(float)
+    made = [problems.LogisticRegression(X[k::3], y[k::3]) for k in range(3)]
+    result = solve(made, Topology.ring(3))
+
+    model = Model.of(result, "logistic", settings={"alpha": 3.0})
+
+    margins = X @ result.solution[:2] + result.solution[2]
+    assert_array_equal(model.predict(X), (margins > 0).astype(float))
+    assert model.feature_names == ("x0", "x1")
+    assert (model.origin.status, model.origin.n_rows) == ("certified", None)
+    with pytest.raises(ConfigError, match="coef must have shape"):
+        Model.of(result, "logistic", Encoding.plain(3, classes=(0.0, 1.0)))
+    with pytest.raises(ConfigError, match="unknown problem 'sfm'; choose one of"):
+        Model.of(result, "sfm")
+
+
+def test_the_subspace_of_a_result_is_in_its_principal_axes(rng):
+    rows = rng.standard_normal((80, 2)) @ rng.standard_normal((2, 5))
+    rows += 0.1 * rng.standard_normal(rows.shape)
+    made = [problems.PPCA(rows[k::2], 2) for k in range(2)]
+    result = solve(made, Topology.chain(2))
+
+    W = Model.of(result, "ppca").parameters["W"]
+
+    own = result.layout.views(result.solution).W
+    assert_allclose(W @ W.T, own @ own.T, rtol=1e-9, atol=1e-12)
+    assert abs(W[:, 0] @ W[:, 1]) < 1e-9
+
+
+def text_of(model):
+    return json.loads(model.to_json())
+
+
+def damaged():
+    """Return damaged content of a file, and words of the sentence about it."""
+    good = text_of(logistic())
+
+    def changed(words, **fields):
+        return {**copy.deepcopy(good), **fields}, words
+
+    for name in good:
+        less = {k: v for k, v in good.items() if k != name}
+        yield less, "problem must be one of" if name == "problem" else name
+    coef = {"coef": [0.05, -1.0], "intercept": -2.0}
+    yield [], '"format": "dadmm-model"'
+    yield None, '"format": "dadmm-model"'
+    yield changed('"format": "dadmm-model"', format="pickle")
+    yield changed("version 2 of the format, and this", version=2)
+    yield changed("version True of the format", version=True)
+    yield changed("version '1' of the format", version="1")
+    yield changed("problem must be one of", problem="sfm")
+    yield changed("problem must be one of", problem=["ridge"])
+    yield changed("unknown field 'code'", code="import os")
+    yield changed("settings must be", settings={"alpha": [1]})
+    yield changed("status must be one of", status="done")
+    yield changed("status must be one of", status=["certified"])
+    yield changed("iterations must be an integer", iterations=-1)
+    yield changed("iterations must be an integer", iterations=1.5)
+    yield changed("tolerance must be", tolerance="small")
+    yield changed("tolerance must be", tolerance=10**400)
+    yield changed("n_rows must be", n_rows=True)
+    yield changed("feature_names must be", feature_names=[1, 2])
+    yield changed("feature_names are not those", feature_names=["age", "sex=F"])
+    yield changed("parameters must be an object", parameters=[1.0])
+    yield changed("must be coef or coef and intercept", parameters={"W": [[1.0]]})
+    yield changed("coef must have shape (2,)", parameters=coef | {"coef": [1.0]})
+    yield changed("coef must have shape", parameters=coef | {"coef": [[1.0, 2.0]]})
+    yield changed("lists of equal lengths", parameters=coef | {"coef": [[1], [1, 2]]})
+    yield changed("lists of equal lengths", parameters=coef | {"coef": [[1], 2]})
+    yield changed("at most two axes", parameters=coef | {"coef": [[[1.0]]]})
+    yield changed("finite numbers, got '1'", parameters=coef | {"coef": ["1", 2]})
+    yield changed("finite numbers, got True", parameters=coef | {"coef": [True, 2]})
+    yield changed("finite numbers, got nan", parameters=coef | {"intercept": np.nan})
+    yield changed("finite numbers", parameters=coef | {"intercept": 10**400})
+    yield changed("not that of parameters", table_parameters=coef | {"intercept": 1.0})
+    yield changed("coef is not", table_parameters=coef | {"coef": [0.05, -1.001]})
+    yield changed("other names or shapes", table_parameters={"coef": [0.05, -1.0]})
+    yield changed("the description of the columns", encoding={})
+    for way, words in (("mean", "has no means"), ("keep", "cannot keep missing")):
+        yield changed(words, encoding=good["encoding"] | {"on_missing": way})
+    yield changed("needs two classes, got 3", encoding=text_of(
+        logistic())["encoding"] | {"classes": ["a", "b", "c"]})  # fmt: skip
+    yield changed("needs two classes, got 0", encoding=text_of(
+        logistic())["encoding"] | {"classes": None})  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "words"), [*damaged()])
+def test_a_damaged_file_gets_one_sentence(tmp_path, content, words):
+    file = tmp_path / "model.json"
+    file.write_text(json.dumps(content))
+
+    with pytest.raises(ConfigError) as caught:
+        load_model(file)
+
+    assert str(caught.value).startswith(f"{file} is not a valid model: ")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b"[" * 10**5, b'{"format": ' + b"9" * 5000 + b"}"],
+)
+def test_a_file_that_is_not_json_gets_one_sentence(tmp_path, content):
+    file = tmp_path / "model.json"
+    file.write_bytes(content)
+
+    with pytest.raises(ConfigError, match="is not valid JSON: "):
+        load_model(file)
+
+
+def test_no_model_gets_one_sentence(tmp_path):
+    with pytest.raises(ConfigError, match=r"has no model\.json; only a finished run"):
+        load_model(tmp_path)
+    with pytest.raises(ConfigError, match="none; give the folder of a run, or a model"):
+        load_model(tmp_path / "none")

@@ -1,0 +1,205 @@
+"""Scores over the rows of all nodes, against scikit-learn and plain formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from dadmm import Topology
+from dadmm.exchange.tree import TreeReduction
+from dadmm.models.scores import BINS, Rows, score, standard_errors
+
+GRAPH = Topology.chain(4)
+
+
+def total(values, merge=np.add, finish=None):
+    return TreeReduction(GRAPH).reduce(dict(enumerate(values)), merge, finish)
+
+
+def split(X, y=None, weight=None):
+    """Return rows of four nodes, the last of which has three only."""
+    cuts = [10, 40, len(X) - 3]
+    blocks = [np.split(a, cuts) if a is not None else [None] * 4 for a in (y, weight)]
+    return [Rows(*own) for own in zip(np.split(X, cuts), *blocks, strict=True)]
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def X(rng):
+    return rng.standard_normal((120, 3)) + 5.0
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_regression_has_r2_and_rmse(rng, X, weighted):
+    metrics = pytest.importorskip("sklearn.metrics")
+    y = X @ [1.0, 2.0, 0.0] + 1e3 + rng.standard_normal(120)
+    weight = rng.random(120) if weighted else None
+    fit = {"coef": np.array([1.1, 1.9, 0.1]), "intercept": np.array(1e3)}
+    guess = X @ fit["coef"] + 1e3
+
+    found = score(total, "ridge", fit, split(X, y, weight))
+
+    assert found.values.keys() == {"r2", "rmse"}
+    expected = metrics.r2_score(y, guess, sample_weight=weight)
+    assert_allclose(found.values["r2"], expected, rtol=1e-12)
+    expected = metrics.root_mean_squared_error(y, guess, sample_weight=weight)
+    assert_allclose(found.values["rmse"], expected, rtol=1e-12)
+    assert found.n_rows == 120
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_two_classes_have_accuracy_log_loss_and_auc(rng, X, weighted):
+    """The area from histograms is off by no more than its bound."""
+    metrics = pytest.importorskip("sklearn.metrics")
+    fit = {"coef": np.array([1.0, -1.0, 0.5]), "intercept": np.array(-2.5)}
+    margin = X @ fit["coef"] - 2.5
+    p = 1.0 / (1.0 + np.exp(-margin))
+    y = (rng.random(120) < p).astype(float)
+    weight = rng.random(120) if weighted else None
+
+    found = score(total, "logistic", fit, split(X, y, weight)).values
+
+    expected = metrics.accuracy_score(y, p > 0.5, sample_weight=weight)
+    assert_allclose(found["accuracy"], expected, rtol=1e-12)
+    expected = metrics.log_loss(y, p, sample_weight=weight)
+    assert_allclose(found["log_loss"], expected, rtol=1e-12)
+    area = metrics.roc_auc_score(y, margin, sample_weight=weight)
+    assert abs(found["auc"] - area) <= found["auc_error"] + 1e-12
+    assert 0.0 < found["auc_error"] < 3.0 / BINS
+
+
+def test_equal_scores_have_an_auc_of_one_half(X):
+    fit = {"coef": np.zeros(3), "intercept": np.array(0.3)}
+    found = score(total, "logistic", fit, split(X, np.arange(120.0) % 2)).values
+
+    assert (found["auc"], found["auc_error"]) == (0.5, 0.0)
+
+
+def test_several_classes_have_no_auc(rng, X):
+    metrics = pytest.importorskip("sklearn.metrics")
+    fit = {"coef": rng.standard_normal((3, 3)), "intercept": rng.standard_normal(3)}
+    y = rng.integers(0, 3, 120).astype(float)
+    powers = np.exp(X @ fit["coef"].T + fit["intercept"])
+    p = powers / powers.sum(axis=1, keepdims=True)
+
+    found = score(total, "multinomial", fit, split(X, y)).values
+
+    assert found.keys() == {"accuracy", "log_loss"}
+    assert_allclose(found["accuracy"], (p.argmax(axis=1) == y).mean(), rtol=1e-12)
+    assert_allclose(found["log_loss"], metrics.log_loss(y, p), rtol=1e-10)
+
+
+def test_counts_have_the_fraction_of_the_deviance(rng, X):
+    metrics = pytest.importorskip("sklearn.metrics")
+    fit = {"coef": np.array([0.3, -0.2, 0.1]), "intercept": np.array(0.5)}
+    mean = np.exp(X @ fit["coef"] + 0.5)
+    y = rng.poisson(mean).astype(float)
+    weight = rng.random(120)
+
+    found = score(total, "poisson", fit, split(X, y, weight)).values
+
+    expected = metrics.d2_tweedie_score(y, mean, sample_weight=weight, power=1)
+    assert_allclose(found["deviance_explained"], expected, rtol=1e-10)
+
+
+def test_a_subspace_has_the_fraction_of_the_variance(rng):
+    W, mu = rng.standard_normal((5, 2)), rng.standard_normal(5)
+    X = rng.standard_normal((60, 2)) @ W.T + mu + 0.1 * rng.standard_normal((60, 5))
+    fit = {"W": W, "mu": mu, "a": np.array(100.0)}
+    again = (X - mu) @ W @ np.linalg.pinv(W) + mu
+
+    found = score(total, "ppca", fit, split(X))
+
+    expected = 1.0 - ((X - again) ** 2).sum() / ((X - mu) ** 2).sum()
+    assert_allclose(found.values["explained_variance"], expected, rtol=1e-12)
+    assert found.n_rows == 60
+
+
+def test_what_is_not_defined_is_none(X):
+    """R2 of a constant target, AUC of one class, and any score of another problem."""
+    fit = {"coef": np.zeros(3), "intercept": np.array(0.0)}
+    same = split(X, np.ones(120))
+
+    assert score(total, "huber", fit, same).values["r2"] is None
+    assert score(total, "logistic", fit, same).values["auc"] is None
+    assert score(total, "own.module:Class", fit, same).values == {}
+
+
+def test_standard_errors_of_least_squares(rng, X):
+    """sigma^2 (X'WX)^-1 with sigma^2 = RSS / (N - p)."""
+    y = X @ [1.0, 2.0, 0.0] + rng.standard_normal(120)
+    design, weight = np.column_stack([X, np.ones(120)]), rng.random(120)
+    root = np.sqrt(weight)
+    theta = np.linalg.lstsq(root[:, None] * design, root * y)[0]
+    variance = (weight * (y - design @ theta) ** 2).sum() / (120 - 4)
+    hessian = (design * weight[:, None]).T @ design
+    expected = np.sqrt(variance * np.diag(np.linalg.inv(hessian)))
+    fit = {"coef": theta[:3], "intercept": theta[3]}
+
+    own = split(X, y, weight)
+    found = score(total, "least_squares", fit, own)
+    errors = standard_errors(
+        total, "least_squares", fit, own, np.eye(4), found.variance
+    )
+
+    assert_allclose(found.variance, variance, rtol=1e-10)
+    assert_allclose(errors, expected, rtol=1e-9)
+
+
+UNITS = np.array(
+    [[0.5, 0, 0, 0], [0, 0.1, 0, 0], [0, 0, 2.0, 0], [1.0, 2.0, -3.0, 1.0]]
+)
+
+
+@pytest.mark.parametrize("problem", ["logistic", "poisson"])
+def test_standard_errors_in_other_units(rng, X, problem):
+    """The square root of the diagonal of A (X'VX)^-1 A', V = p (1 - p) or m."""
+    theta = np.array([1.0, -1.0, 0.5, -2.5])
+    design = np.column_stack([X, np.ones(120)])
+    fit = {"coef": theta[:3], "intercept": theta[3]}
+    p = 1.0 / (1.0 + np.exp(-design @ theta))
+    v = p * (1.0 - p) if problem == "logistic" else np.exp(design @ theta)
+    inverse = np.linalg.inv((design * v[:, None]).T @ design)
+    expected = np.sqrt(np.diag(UNITS @ inverse @ UNITS.T))
+
+    own = split(X, np.zeros(120))
+    errors = standard_errors(total, problem, fit, own, UNITS)
+
+    assert_allclose(errors, expected, rtol=1e-9)
+
+
+def test_standard_errors_of_several_classes_are_those_of_centred_coefficients(rng, X):
+    """The pseudo-inverse of the Hessian of softmax, which lacks common shifts."""
+    coef, intercept = rng.standard_normal((3, 3)), rng.standard_normal(3)
+    design = np.column_stack([X - 5.0, np.ones(120)])
+    powers = np.exp(design @ np.column_stack([coef, intercept]).T)
+    p = powers / powers.sum(axis=1, keepdims=True)
+    hessian = sum(
+        np.kron(np.diag(q) - np.outer(q, q), np.outer(x, x))
+        for q, x in zip(p, design, strict=True)
+    )
+    expected = np.sqrt(np.diag(np.linalg.pinv(hessian, rcond=1e-10)))
+
+    own = split(X - 5.0, np.zeros(120))
+    fit = {"coef": coef, "intercept": intercept}
+    errors = standard_errors(total, "multinomial", fit, own, np.eye(4))
+
+    assert_allclose(errors, expected, rtol=1e-8)
+
+
+def test_open_coefficients_have_no_standard_error(X):
+    """Two columns are the same, and one is zero; the others are determined."""
+    rows = np.column_stack([X[:, 0], X[:, 0], X[:, 1], np.zeros(120)])
+    inverse = np.linalg.inv(X[:, :2].T @ X[:, :2])
+
+    own = [Rows(block) for block in np.split(rows, 4)]
+    fit = {"coef": np.zeros(4)}
+    errors = standard_errors(total, "least_squares", fit, own, np.eye(4))
+
+    assert np.isnan(errors[[0, 1, 3]]).all()
+    assert_allclose(errors[2], np.sqrt(inverse[1, 1]), rtol=1e-9)
