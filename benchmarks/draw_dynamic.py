@@ -118,8 +118,9 @@ def draw_curves(axis: Any, told: Story, most: int, at: Sequence[int]) -> None:
 def legend(figure: Figure, told: Story) -> None:
     """Say what dots and colours mean."""
     shades = colours(told)
+    weak = 0.7 * WIDTH
     handles = {
-        r"adapts, below $\eta_0$": (shades.to_rgba(0.7), 0.7 * WIDTH, dots(0.7 * WIDTH)),
+        r"adapts, below $\eta_0$": (shades.to_rgba(0.7), weak, dots(weak)),
         r"adapts, $\eta_0$ or more": (shades.to_rgba(1.0), WIDTH, "-"),
         r"budget spent, back at $\eta_0$": (SPENT, WIDTH, "-"),
     }
