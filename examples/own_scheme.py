@@ -104,7 +104,7 @@ print(f"largest penalty: {eta.max():.1f}, of the edge {bridge.tolist()}")
 # The rule of this page helps much where one edge is the bottleneck. ``auto``, the
 # default, needs no first penalty and is still faster.
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.5), layout="constrained")
 for name, curve in errors.items():
     style = SCHEME_STYLE.get(name, CYCLE[0])
     left.semilogy(range(1, 101), curve, label=name, markevery=15, **style)

@@ -93,19 +93,23 @@ for name in graphs:
 # As the paper says, ``vp`` works best on the complete graph, and on the ring ``ap`` and
 # ``nap`` are better than ``vp``. On the ring no scheme is faster than ``fixed`` here.
 
-figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), sharey=True, layout="constrained")
+figure, grid = plt.subplots(
+    2, 2, figsize=(7.5, 5.4), sharex=True, sharey=True, layout="constrained"
+)
+*axes, corner = grid.ravel()
 for axis, name in zip(axes, graphs, strict=True):
     for scheme in schemes:
-        curve = medians[name, scheme]
         axis.plot(
-            range(1, n_iterations + 1), curve, label=scheme, markevery=0.2,
-            **SCHEME_STYLE[scheme],
+            range(1, n_iterations + 1), medians[name, scheme], label=scheme,
+            markevery=0.2, **SCHEME_STYLE[scheme],
         )  # fmt: skip
     axis.axhline(level, color=BLACK, linestyle=":", label="all samples in one place")
-    axis.set(title=f"{name}, {n_nodes} nodes", xlabel="iteration")
+    axis.set_title(f"{name}, {n_nodes} nodes")
+    axis.set_xlabel("iteration")
+    axis.tick_params(labelbottom=True)
     axis.grid()
 log_axis(axes[0], unit="°")
-axes[0].set_ylabel("angle to the true subspace, worst node")
-handles = axes[0].get_legend_handles_labels()
-figure.legend(*handles, loc="outside lower center", ncols=7)
+figure.supylabel("angle to the true subspace, worst node", fontsize=9)
+corner.axis("off")
+corner.legend(*axes[0].get_legend_handles_labels(), loc="center", fontsize=9)
 figure.savefig("paper_figure2.png")

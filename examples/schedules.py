@@ -67,7 +67,7 @@ for name, schedule in schedules.items():
 # %%
 # A run with fewer edges in each iteration takes more iterations, and fewer messages.
 
-figure = plt.figure(figsize=(9, 5.2), layout="constrained")
+figure = plt.figure(figsize=(8, 5.2), layout="constrained")
 upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.7))
 upper.suptitle("The rounds: columns, rows, and the matchings", fontsize=9)
 rounds = [*schedules["columns, then rows"].rounds, *schedules["matchings"].rounds]
