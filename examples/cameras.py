@@ -5,8 +5,8 @@ Cameras that lose a third of their tracks
 Reconstruct an object in three dimensions from several cameras, although each camera
 loses track of some points, and predict where the lost points were.
 
-The data are a synthetic turntable. Each of five cameras has some of the frames, and
-sends parameters to its two neighbours on a ring, no image coordinates.
+The data are a synthetic turntable. Each of five cameras has some of the frames. In the
+iterations a camera sends parameters to its two neighbours on a ring.
 """
 
 import matplotlib.pyplot as plt
@@ -42,7 +42,7 @@ print(f"{100 * missing:.0f} % of the positions are missing")
 # The run
 # -------
 # ``split_frames`` gives each camera its block of frames. Structure from motion is PPCA
-# of the rows, so missing entries need no special treatment: each row contributes the
+# of the rows, so gaps need no special treatment here: each row contributes the
 # likelihood of the points that it has.
 #
 # A structure is known up to a linear map, so the largest angle between the subspaces
@@ -83,8 +83,8 @@ spread = np.sqrt(np.mean(np.vstack(variances)[gap]))
 print(f"missing positions are found to {error:.2f} pixels; predicted {spread:.2f}")
 
 # %%
-# The prediction knows how good it is: the two numbers are close to each other, and to
-# the noise of the tracker, 0.5 pixels (the default of ``turntable``).
+# The predicted error is close to the true one, and to the noise of the tracker, 0.5
+# pixels (the default of ``turntable``).
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 4), layout="constrained")
 left.imshow(lost, cmap="Greys", aspect="auto", interpolation="none")

@@ -4,9 +4,9 @@ Fewer bytes to the same accuracy
 
 Choose how parameters are encoded in messages, and count what it saves.
 
-Ten nodes on a ring fit a logistic regression. The payload of a message is the change
-since the last one, in 64, 32 or 16 bits a number, or in a few bits. What rounding
-leaves out is in the next message, so all of them reach the same solution.
+Ten nodes on a ring fit a logistic regression. A message has the parameters in double
+precision, or their change since the last message in fewer bits. What rounding leaves
+out is in the next change, so all encodings reach the same solution.
 """
 
 import matplotlib.pyplot as plt

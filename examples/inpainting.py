@@ -5,8 +5,8 @@ A scratched photograph, repaired in strips
 Fill in missing entries of data that are stored in several places.
 
 Each of eight nodes has a strip of a scratched photograph. The nodes agree on one model
-of small patches by D-PPCA over a chain, and each repairs its own strip. Messages hold
-parameters, no pixels.
+of small patches by D-PPCA over a chain, and each repairs its own strip. In the
+iterations nodes exchange parameters, not pixels.
 """
 
 import matplotlib.pyplot as plt
@@ -119,4 +119,4 @@ grid[1, 1].set_title(f"error: {error(repaired):.0f} grey levels, root mean squar
 figure.colorbar(wrong, ax=grid[1, 1], shrink=0.8, extend="max", label="grey levels")
 for axis in grid.flat:
     axis.set(xticks=[], yticks=[])
-figure.savefig("inpainting.png")
+figure.savefig("inpainting.png", dpi=120)

@@ -69,7 +69,7 @@ graph = dadmm.Topology.cluster(n_nodes)
 # --------------
 # With ``tolerance=0`` a run does exactly ``max_iter`` iterations. A callback measures
 # the distance of the worst node from the pooled solution. ``metric="none"`` keeps the
-# coordinates of the data for all, so that only the penalties differ.
+# coordinates of the data, so that the penalties decide. (``auto`` also over-relaxes.)
 
 schemes = {
     "fixed": dadmm.penalty.Fixed(eta0=1.0),

@@ -44,9 +44,11 @@ print(f"all samples in one place: {level:.2f} degrees from the true subspace")
 # node, ``ap`` adapts it by edge, ``nap`` does so within budgets, and the last two
 # combine these. All start with the same penalty, eta0 = 10.
 #
-# There is one difference from the paper: an edge has one penalty, the mean of what its
-# two ends propose. With one at each end, as printed, nodes agree on a slightly wrong
-# point (:doc:`/docs/penalties`).
+# Three things differ from the paper. An edge has one penalty, the mean of what its two
+# ends propose: with one at each end, nodes agree on a slightly wrong point
+# (:doc:`/docs/penalties`). A node rates a neighbour at the midpoint between them. All
+# nodes have the same random start. ``dadmm run --config as-printed`` has the paper's
+# choices, and :doc:`/benchmarks/PAPER` compares both.
 
 graphs = {
     "complete": dadmm.Topology.complete(n_nodes),

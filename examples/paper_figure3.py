@@ -40,7 +40,8 @@ pooled = dadmm.metrics.ppca_reference(rows, 3, zero_mean=True).W
 # --------
 # As in the paper: a ring and a complete graph with t_max = 50, and a complete graph
 # with t_max = 5. ``vp``, ``ap`` and ``vp_ap`` stop adapting after t_max iterations.
-# ``fixed`` and the schemes with a budget do not use it.
+# ``fixed`` and the schemes with a budget do not use it. All other settings are
+# as in the example of Figure 2.
 
 panels = {
     "ring, t_max = 50": (dadmm.Topology.ring(n_cameras), 50),
