@@ -115,7 +115,7 @@ for axis, (title, image) in zip(grid.flat, images.items(), strict=False):
 for row in range(1, n_nodes):
     grid[0, 1].axhline(row * height / n_nodes, color="white", linewidth=0.8)
 wrong = grid[1, 1].imshow(np.abs(repaired - photo), cmap="magma_r", vmin=0, vmax=64)
-grid[1, 1].set_title(f"error: {error(repaired):.0f} grey levels, root mean square")
+grid[1, 1].set_title(f"error of lost pixels: {error(repaired):.0f} grey levels")
 figure.colorbar(wrong, ax=grid[1, 1], shrink=0.8, extend="max", label="grey levels")
 for axis in grid.flat:
     axis.set(xticks=[], yticks=[])
