@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dadmm.core import files
-from dadmm.core.arguments import Parser, print_out, report_error
+from dadmm.core.arguments import Parser, print_out, program, report_error
 from dadmm.core.errors import DadmmError, OutputError, ShardError
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
@@ -32,7 +32,7 @@ BLOCK = 50_000  # rows that are encoded and predicted at once
 def main(argv: Sequence[str] | None = None) -> int:
     """Predict the rows of a command line and return its exit code."""
     parser = Parser(
-        prog="python -m dadmm.predict",
+        prog=program("predict"),
         description="Predict new rows by the model of a run.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of a run, or a model.json")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dadmm.core.arguments import Parser, report_error
+from dadmm.core.arguments import Parser, program, report_error
 from dadmm.core.errors import ConfigError, DadmmError
 
 KINDS = ("convergence", "eta", "network", "traffic", "structure")
@@ -21,7 +21,7 @@ FORMATS = ("png", "svg", "pdf")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the runs of a command line and return its exit code."""
-    parser = Parser(prog="python -m dadmm.plot", description="Draw runs.")
+    parser = Parser(prog=program("plot"), description="Draw runs.")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run")
     parser.add_argument("--out", metavar="DIR", help="(default: the first RUN)")
     parser.add_argument("--kind", choices=("all", *KINDS), default="all")
