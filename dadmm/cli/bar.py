@@ -58,7 +58,7 @@ class Bar:
         seconds = monotonic() - self._start
         rate = max(done - before, 1) / max(seconds, 1e-9)
         left = (self._total - done) / rate
-        part = f"{done:,}/{self._total:,} {done / self._total:.0%}"
+        part = f"{done}/{self._total} {done / self._total:.0%}"
         numbers = [
             f"{part} in {duration(seconds)}",
             f"{rate:,.0f}/s" if rate >= 10 else _slow(rate),

@@ -30,7 +30,7 @@ class ProgressLine:
             return
         numbers = run.work.primal, run.work.dual, run.work.objective
         primal, dual, objective = (float(run.by_node(row)[0]) for row in numbers)
-        words = f"primal {primal:.1e}", f"dual {dual:.1e}", f"f {objective:.6g}"
+        words = f"primal {primal:.1e} dual {dual:.1e}", f"f {objective:.6g}"
         self._bar.show(t, *words, before=self._before)
 
     def close(self) -> None:

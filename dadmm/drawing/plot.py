@@ -68,8 +68,7 @@ def draw(given: argparse.Namespace) -> int:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise ConfigError(
-            "drawing needs matplotlib; pip install matplotlib, or use the environment "
-            "that ./launch/setup makes"
+            "drawing needs matplotlib; install it with pip install 'dadmm[plot]'"
         ) from None
     runs = [Run.read(folder) for folder in dict.fromkeys(map(Path, given.runs))]
     folder = Path(given.out) if given.out else runs[0].folder

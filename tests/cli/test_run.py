@@ -431,16 +431,16 @@ def clock(monkeypatch):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        (60, "[##        ] 200/1,000 20% in 0:04, 50/s, at most 0:16 left"),
+        (60, "[##         ] 200/1000 20% in 0:04, 50/s, at most 0:16 left"),
         (
             80,
-            "200/1,000 20% in 0:04, 50/s, at most 0:16 left, primal 5.0e-01, dual "
+            "200/1000 20% in 0:04, 50/s, at most 0:16 left, primal 5.0e-01 dual "
             "2.5e-01",
         ),
         (
             120,
-            "[####                ] 200/1,000 20% in 0:04, 50/s, at most 0:16 left, "
-            "primal 5.0e-01, dual 2.5e-01, f 123",
+            "[####                ] 200/1000 20% in 0:04, 50/s, at most 0:16 left, "
+            "primal 5.0e-01 dual 2.5e-01, f 123",
         ),
     ],
 )
@@ -472,8 +472,8 @@ def test_progress_elsewhere_is_a_line_a_minute(clock, capsys, monkeypatch):
     lines = capsys.readouterr().err.splitlines()
 
     assert lines[0] == (
-        "iteration 103/1,000 10% in 1:20, 26.7 s each, at most 6:38:40 left, "
-        "primal 5.0e-01, dual 2.5e-01, f 123"
+        "iteration 103/1000 10% in 1:20, 26.7 s each, at most 6:38:40 left, "
+        "primal 5.0e-01 dual 2.5e-01, f 123"
     )
     assert len(lines) == 3
 
