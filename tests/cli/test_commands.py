@@ -95,6 +95,21 @@ def test_the_commands_are_those_of_python_m(tmp_path):
     assert (job.code, len(job.said)) == (2, 1)
 
 
+def test_a_rank_without_an_mpi_library_says_what_to_install(capsys, monkeypatch):
+    """Not all of them: the first one."""
+    monkeypatch.setitem(sys.modules, "dadmm.exchange.mpi_world", None)
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setenv("PMI_RANK", "0")
+    assert main(["run"]) == 2
+    out, said = capsys.readouterr()
+    assert (out, said.count("\n")) == ("", 1)
+    assert "pip install 'dadmm[mpi]'" in said
+    monkeypatch.setenv("PMI_RANK", "1")
+    with pytest.raises(SystemExit, match="2"):
+        main(["run"])
+    assert capsys.readouterr() == ("", "")
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("words", [["rnu"], ["run", "--nodes", "x"], ["--nodes", "2"]])
 def test_ranks_report_an_error_once(words, tmp_path):

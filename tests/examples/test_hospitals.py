@@ -128,9 +128,9 @@ def check(problem: str, run: str) -> None:
 
 def predictions(run: str) -> None:
     """Run the page's command of predictions, for the model in this folder."""
-    (words,) = [words for words in commands() if "dadmm.predict" in words]
-    assert words[:4] == [".venv/bin/python", "-m", "dadmm.predict", "runs/hospitals"]
-    assert predict([run, *words[4:]]) == 0
+    (words,) = [words for words in commands() if "predict" in words]
+    assert words[:3] == [".venv/bin/dadmm", "predict", "runs/hospitals"]
+    assert predict([run, *words[3:]]) == 0
 
 
 TIGHT = ("--tolerance", "1e-9", "--quiet", "--out", "run")
