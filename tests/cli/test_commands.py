@@ -125,4 +125,4 @@ def test_ranks_of_the_installed_command(tmp_path):
     said = {"--version": f"dadmm {dadmm.__version__}\n", "run": "usage: dadmm run ["}
     for word, line in said.items():
         job = mpiexec(3, SCRIPT, word, *["--help"] * (word == "run"), cwd=tmp_path)
-        assert (job.code, job.out.count(line), job.err) == (0, 1, "")
+        assert (job.code, job.out.count(line), job.said) == (0, 1, [])
