@@ -36,7 +36,7 @@ def commands() -> list[list[str]]:
     page = (ROOT / FOLDER / "README.md").read_text("utf-8").replace("\\\n", " ")
     blocks = re.findall(r"^```\n(.*?)^```", page, re.M | re.S)
     lines = [line for block in blocks for line in block.splitlines()]
-    starts = ("./launch/", ".venv/bin/python ")
+    starts = ("./launch/", ".venv/bin/dadmm ")
     return [shlex.split(s, comments=True) for s in lines if s.startswith(starts)]
 
 
