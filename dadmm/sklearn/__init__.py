@@ -5,6 +5,14 @@ its own rows and ``comm=MPI.COMM_WORLD``, and all end with the same fitted estim
 may import `core`, `graphs`, `data`, `problems`, `penalty`, `exchange` and `solver`.
 """
 
+try:
+    import sklearn  # noqa: F401
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(
+        "dadmm.sklearn needs scikit-learn; pip install 'dadmm[sklearn]' installs it",
+        name="sklearn",
+    ) from None
+
 from dadmm.sklearn.linear import (
     ElasticNet,
     HuberRegressor,
