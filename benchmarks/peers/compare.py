@@ -50,6 +50,7 @@ class Entry(NamedTuple):
 ENTRIES = (
     Entry("disropt", "admm", 20.0, 15, 150, (10, 40)),
     Entry("disropt", "tracking", 0.0008, 40, 1000, (20, 80)),
+    Entry("mpisppy", "ph", 40.0, 20, 60, (10, 40)),
     Entry("dadmm", "fixed", 25.0, 500, 1000, (100, 400)),
     Entry("dadmm", "auto", None, 500, 1000, (100, 400)),
 )
@@ -74,9 +75,13 @@ class Bench:
         lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
         return [json.loads(line) for line in lines]
 
+    def python(self, program: str) -> Path:
+        """Return the Python that runs a program on ranks."""
+        return self.pythons["dadmm" if program == "dadmm" else "ranks"]
+
     def ranks(self, program: str, nodes: int, *words: str) -> list[dict]:
         """Run blocks on ranks of this machine."""
-        python = self.pythons[program]
+        python = self.python(program)
         launch = [str(python.with_name("mpiexec")), "-n", str(nodes), str(python)]
         return self.start([*launch, *TURNS, *words])
 
@@ -84,7 +89,7 @@ class Bench:
         """Return the timed blocks of each entry, round by round."""
         more = 1 if nodes > CORES else 8  # blocks of a length that can be timed
         words = [entry.word(entry.timed * more) for entry in ENTRIES]
-        rows = self.ranks("disropt", nodes, "--rounds", str(rounds + 1), *words)
+        rows = self.ranks("all", nodes, "--rounds", str(rounds + 1), *words)
         return by_entry(rows, len(ENTRIES))
 
     def wire(self, entry: Entry, nodes: int) -> dict[str, float]:
@@ -93,7 +98,7 @@ class Bench:
         Each rank is a host of its own, and what start-up sends is taken away by the
         difference of a long run and a short one.
         """
-        python = str(self.pythons[entry.program])
+        python = str(self.python(entry.program))
         sent = []
         for iterations in entry.wired:
             with tempfile.TemporaryDirectory() as folder:
@@ -175,7 +180,7 @@ def main() -> None:
     bench = Bench(pythons, chosen.dadmm)
     rounds = 3 if chosen.quick else chosen.rounds
     rows = []
-    if {"dadmm", "disropt"} <= set(pythons):
+    if {"dadmm", "ranks"} <= set(pythons):
         rows += on_ranks(bench, problem.NODES, rounds, not chosen.no_wire)
         rows += [] if chosen.quick else on_ranks(bench, 2, rounds, False)
     if "decent" in pythons:
