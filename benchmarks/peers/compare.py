@@ -15,7 +15,8 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -127,14 +128,25 @@ def by_entry(rows: Sequence[dict], width: int) -> list[list[dict]]:
     return [list(blocks) for blocks in zip(*kept, strict=True)]
 
 
+def place(where: str, blocks: Iterable[dict]) -> str:
+    """Return where blocks ran, and that the machine was busy if it was.
+
+    Programs that spin while they wait get more of a busy machine than those that sleep,
+    so that its ratios are not those of a quiet one.
+    """
+    calm = all(block["others_share"] < QUIET for block in blocks)
+    return where if calm else f"{where}, busy"
+
+
 def on_ranks(bench: Bench, nodes: int, rounds: int, wire: bool) -> list[dict[str, Any]]:
     """Return a row for each entry with one rank per node."""
-    rows = []
-    for entry, blocks in zip(ENTRIES, bench.turns(nodes, rounds), strict=True):
+    timed, rows = bench.turns(nodes, rounds), []
+    for entry, blocks in zip(ENTRIES, timed, strict=True):
         words = ("--count", entry.word(entry.counted))
         (counted,) = bench.ranks(entry.program, nodes, *words)
         wired = bench.wire(entry, nodes) if wire else {}
-        rows.append(row_of(f"MPI, {nodes} ranks", blocks, counted, wired))
+        where = place(f"MPI, {nodes} ranks", chain(*timed))
+        rows.append(row_of(where, blocks, counted, wired))
         tell(rows[-1])
     return rows
 
@@ -149,7 +161,8 @@ def in_process(bench: Bench, rounds: int) -> list[dict[str, Any]]:
     timed = by_entry([row for row in found if "errors" not in row], len(counted))
     rows = []
     for each, blocks in zip(counted, timed, strict=True):
-        rows.append(row_of("one process", blocks, each, {}))
+        where = place("one process", chain(*timed))
+        rows.append(row_of(where, blocks, each, {}))
         tell(rows[-1])
     return rows
 

@@ -34,9 +34,7 @@ class Environment(NamedTuple):
 
 ENVIRONMENTS = {
     "dadmm": Environment("dadmm", (3, 11), ("numpy==2.4.6", *MPI, *DADMM)),
-    "ranks": Environment(
-        "ranks", (3, 11), ("numpy==2.4.6", *MPI, *DISROPT, *MPISPPY)
-    ),
+    "ranks": Environment("ranks", (3, 11), ("numpy==2.4.6", *MPI, *DISROPT, *MPISPPY)),
     "decent": Environment("decent", (3, 13), DECENT),
 }
 
