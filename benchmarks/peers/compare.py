@@ -51,7 +51,7 @@ class Entry(NamedTuple):
 ENTRIES = (
     Entry("disropt", "admm", 20.0, 15, 150, (10, 40)),
     Entry("disropt", "tracking", 0.0008, 40, 1000, (20, 80)),
-    Entry("mpisppy", "ph", 40.0, 20, 60, (10, 40)),
+    Entry("mpi-sppy", "ph", 40.0, 20, 60, (10, 40)),
     Entry("dadmm", "fixed", 25.0, 500, 1000, (100, 400)),
     Entry("dadmm", "auto", None, 500, 1000, (100, 400)),
 )

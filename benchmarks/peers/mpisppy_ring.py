@@ -102,7 +102,7 @@ def run(
     final = [variable.value for variable in scenario.w.values()]
     best = problem.optimum(comm.size)
     row = {
-        "program": "mpisppy",
+        "program": "mpi-sppy",
         "method": method,
         "setting": setting,
         "nodes": comm.size,

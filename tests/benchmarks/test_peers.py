@@ -79,7 +79,7 @@ def test_ranks_and_one_process_print_the_same_errors():
     [
         ("disropt", "admm", tuning.admm),
         ("disropt", "tracking", tuning.tracking),
-        ("mpisppy", "ph", tuning.hedging),
+        ("mpi-sppy", "ph", tuning.hedging),
     ],
 )
 def test_peers_have_their_best_settings(program, method, model):
