@@ -119,6 +119,25 @@ def test_stored_rows_are_whole():
         assert max(of["fixed"], of["auto"]) < min(of["admm"], of["tracking"]), name
 
 
+@pytest.mark.parametrize(
+    ("name", "head"), [("peers", "| setting, the best"), ("peers_busy", "| setting |")]
+)
+def test_the_page_has_the_stored_times(name, head):
+    """Of each program on 20 ranks, to two or three digits, and the ratios."""
+    page = (ROOT / "benchmarks" / "peers" / "README.md").read_text()
+    table = page[page.index(head) :].split("\n\n")[0].splitlines()
+    told = {line.split(" | ")[0].strip("| "): line.split("|")[2:-1] for line in table}
+    found = [r for r in stored(name) if "20 ranks" in r["where"]]
+
+    for row, cell in zip(found, told["ms per iteration"], strict=True):
+        assert float(cell) == pytest.approx(float(row["ms_per_iteration"]), rel=0.02)
+    ratios = told["over dadmm `fixed` / `auto`, by rounds"]
+    for row, cell in zip(found, ratios, strict=True):
+        if row["program"] != "dadmm":
+            want = [round(float(row[f"over_{each}"])) for each in ("fixed", "auto")]
+            assert [int(each) for each in cell.split("/")] == want
+
+
 def run_of(program: str, method: str) -> dict:
     """Return a made-up run whose errors fall tenfold per iteration."""
     errors = [10.0**-t for t in range(1, 101)]
