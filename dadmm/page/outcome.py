@@ -1,0 +1,237 @@
+"""The first section, what the run printed, and the section on its results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from dadmm.cli import report
+from dadmm.core import files
+from dadmm.core.errors import DadmmError
+from dadmm.drawing.figures import draw_structure
+from dadmm.models.model import NAME, load_model
+from dadmm.models.predictions import principal_axes
+from dadmm.page import thinning
+from dadmm.page.markup import number, packed, paragraph, prose, table, text
+from dadmm.page.parts import Page
+from dadmm.page.runs import PageRun
+
+MOST_ROWS = 60  # coefficients, or columns of components
+MOST_POINTS = 5000  # of a structure
+GOING = {
+    "still going": "The run is still going",
+    "interrupted": "The run was interrupted, and no process is at work in its folder",
+    "not finished": "The run has not finished",
+}
+
+
+def printed(run: PageRun) -> str:
+    """Return what the run printed, or how far it is."""
+    if run.is_going:
+        state = GOING[run.summary["status"]]
+        words = [f"{state} (as of {run.as_of}): {run.n_iterations:,} of at most "
+                 f"{run.config.max_iter:,} iterations have been written."]  # fmt: skip
+        if run.has_rows:
+            last = [f"{name} {run.column(name)[-1].max():.3g}"
+                    for name in ("disagreement", "residual")]  # fmt: skip
+            words.append(f"Largest of all nodes in the last one: {', '.join(last)}.")
+        words.append("Make this page again to see more.")
+        return "\n".join(words)
+    try:
+        return report.text(run.config, run.summary, run.folder)
+    except (KeyError, TypeError, ValueError, AttributeError):  # of another version
+        status, count = (run.summary.get(k, "unknown") for k in ("status", "iterations"))
+        return (
+            f"Status: {status}, iterations: {count}. summary.json lacks other entries; "
+            "it is damaged, or another version of dadmm made it."
+        )
+
+
+def top(page: Page, runs: Sequence[PageRun]) -> str:
+    """Return the first section."""
+    if len(runs) == 1:
+        kind = "printed going" if runs[0].is_going else "printed"
+        return f'<pre class="{kind}" tabindex="0">{prose(printed(runs[0]))}</pre>'
+    rows = []
+    for run in runs:
+        found = run.summary
+        took = found.get("seconds", {})
+        rows.append(
+            [
+                page.name(run),
+                found.get("status", "–"),
+                f"{found.get('iterations', run.n_iterations):,}",
+                number(found.get("objective"), 6),
+                number(found.get("consensus", {}).get("error"), 2),
+                f"{found['bytes']:,}" if "bytes" in found else "–",
+                number(took.get("total"), 3),
+            ]
+        )
+    head = ["run", "status", "iterations", "objective", "nodes agree to", "bytes",
+            "seconds"]  # fmt: skip
+    each = "".join(
+        f"<details><summary>{text(page.name(run))}: what it printed</summary>"
+        f'<pre class="printed" tabindex="0">{prose(printed(run))}</pre></details>'
+        for run in runs
+    )
+    return table(head, rows, "The runs") + page.legend(runs) + each
+
+
+def results(page: Page, runs: Sequence[PageRun]) -> str:
+    """Return the section on results."""
+    ended = [run for run in runs if not run.is_going]
+    parts = [paragraph(f"{page.name(run)}: results are written at the end.")
+             for run in runs if run.is_going]  # fmt: skip
+    parts.append(_coefficients(page, [r for r in ended if r.summary.get("coefficients")]))
+    for run in ended:
+        if "structure" in run.arrays:
+            parts.append(_structure(page, run, len(runs) > 1))
+        elif "W" in run.arrays:
+            parts.append(_components(page, run, len(runs) > 1))
+    parts.append(_scores(page, ended))
+    found = "".join(parts)
+    return found or paragraph("The arrays of the result are in result.npz.")
+
+
+def _coefficients(page: Page, runs: Sequence[PageRun]) -> str:
+    """Return a table of the coefficients of linear models, with bounds and errors."""
+    if not runs:
+        return ""
+    names = list(dict.fromkeys(n for run in runs for n in run.summary["coefficients"]))
+    size = {name: max(abs(run.summary["coefficients"].get(name) or 0.0) for run in runs)
+            for name in names}  # fmt: skip
+    kept = set(sorted(names, key=lambda name: -size[name])[:MOST_ROWS])
+    shown = [name for name in names if name in kept or name == "intercept"]
+    head, columns = ["coefficient"], []
+    for run in runs:
+        prefix = f"{page.name(run)}: " if len(runs) > 1 else ""
+        for title, values in _columns(run).items():
+            head.append(prefix + title)
+            columns.append(values)
+    rows = [[name, *(values.get(name, "–") for values in columns)] for name in shown]
+    few = thinning.said(len(shown), len(names), "coefficients")
+    about = "".join(
+        paragraph(line) for run in runs[:1] for line in report._comparison(run.summary)
+    )
+    return table(head, rows, f"Coefficients, in the units of the table. {few}") + about
+
+
+def _columns(run: PageRun) -> dict[str, dict[str, str]]:
+    """Return the columns of a run in the table of coefficients, by title and name."""
+    values = run.summary["coefficients"]
+    found = run.summary.get("certificate") or {}
+    bounds = found.get("coefficients") if found.get("radius") is not None else None
+    if bounds is None:
+        shown = {"value": {name: number(value, 6) for name, value in values.items()}}
+    else:
+        both = {
+            name: (number(value, 6), "open") if bounds.get(name) is None
+            else report.with_bound(value, bounds[name])
+            for name, value in values.items()
+        }  # fmt: skip
+        shown = {
+            "value": {name: value for name, (value, _) in both.items()},
+            "bound on the error": {name: bound for name, (_, bound) in both.items()},
+        }
+    if errors := run.summary.get("standard_errors"):
+        shown["standard error"] = {name: number(e, 3) for name, e in errors.items()}
+    return shown
+
+
+def _components(page: Page, run: PageRun, several: bool) -> str:
+    """Return the principal components: a matrix of their entries, and a table."""
+    try:
+        model = load_model(run.folder / NAME) if _has_model(run) else None
+    except DadmmError as error:
+        return paragraph(f"The model cannot be read: {error}")
+    W = run.arrays["W"].mean(axis=0) if model is None else model.parameters["W"]
+    names = [f"x{k}" for k in range(len(W))]
+    if model is not None:
+        names = list(model.feature_names)
+    axes, lengths = principal_axes(W)
+    largest = np.sort(np.argsort(-np.abs(axes).max(axis=1), kind="stable")[:MOST_ROWS])
+    axes, names = axes[largest], [names[k] for k in largest]
+    heads = [f"component {m + 1}" for m in range(len(lengths))]
+    title = "Components" + (f": {page.name(run)}" if several else "")
+    few = thinning.said(len(largest), len(W), "columns, those of the largest entries,")
+    trace = {
+        "type": "heatmap", "z": packed(axes, "f4"), "zmin": -1, "zmax": 1,
+        "x": heads, "y": [text(name) for name in names], "colorscale": "@diverging",
+        "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>",
+        "xgap": 1, "ygap": 1, "colorbar": {"thickness": 14},
+    }  # fmt: skip
+    layout = {
+        "yaxis": {"autorange": "reversed", "type": "category", "automargin": True},
+        "xaxis": {"type": "category"},
+        "height": 140 + 16 * len(names),
+    }
+    rows = [[name, *(f"{value:.3f}" for value in row)]
+            for name, row in zip(names, axes, strict=True)]  # fmt: skip
+    spread = ["length", *(number(float(length)) for length in lengths)]
+    caption = "Directions of unit length, and the length of each column of W"
+    return (
+        f'<div class="panels wide js">{page.plot(title, [trace], layout)}</div>'
+        + paragraph(few)
+        + f'<details class="open-without-js"><summary>{text(title)} as a table</summary>'
+        + table(["column", *heads], [spread, *rows], caption)
+        + "</details>"
+    )
+
+
+def _has_model(run: PageRun) -> bool:
+    return files.kind(run.folder / NAME) == "file"
+
+
+def _structure(page: Page, run: PageRun, several: bool) -> str:
+    """Return the points of structure from motion, which turn with the mouse."""
+    points = run.array("structure", (None, 3))
+    points = points[thinning.evenly(len(points), MOST_POINTS)]
+    points = points - points.mean(axis=0)
+    x, y, z = points.T
+    trace = {
+        "type": "scatter3d", "mode": "markers", "x": packed(x, "f4"),
+        "y": packed(z, "f4"), "z": packed(y, "f4"),
+        "marker": {"size": 3.5, "color": packed(z, "f4"), "colorscale": "@scale"},
+        "hovertemplate": "x %{x:.3g}, y %{z:.3g}, depth %{y:.3g}<extra></extra>",
+    }  # fmt: skip
+    axis = {"color": "@text", "gridcolor": "@grid", "showbackground": False}
+    scene: dict[str, Any] = {
+        "aspectmode": "data",
+        "xaxis": axis | {"title": {"text": "x"}},
+        "yaxis": axis | {"title": {"text": "depth z"}},
+        "zaxis": axis | {"title": {"text": "y"}},
+    }
+    metric = bool(run.array("metric", ()))
+    frame = "metric" if metric else "affine: too few different views"
+    title = f"Structure ({frame})" + (f": {page.name(run)}" if several else "")
+    layout = {"scene": scene, "height": 520, "margin": {"l": 0, "r": 0, "t": 0, "b": 0}}
+    name = f"solid-{len(page.figures)}"
+    turns = "".join(
+        f'<button type="button" data-turn="{turn}" data-plot="plot-{name}">'
+        f"{word}</button>"
+        for turn, word in (("left", "Turn left"), ("right", "Turn right"),
+                           ("up", "Tilt up"), ("down", "Tilt down"))
+    )  # fmt: skip
+    few = thinning.said(len(points), len(run.arrays["structure"]), "points")
+    return (
+        paragraph(f"Drag to turn, or use the buttons. {few}", "js")
+        + f'<div class="controls js" role="group" aria-label="Turn">{turns}</div>'
+        + f'<div class="panels wide js">{page.plot(title, [trace], layout, name=name)}'
+        + "</div>"
+        + page.still(lambda: draw_structure([run], []), "Structure in three views")
+    )
+
+
+def _scores(page: Page, runs: Sequence[PageRun]) -> str:
+    """Return how well the models fit the rows of all nodes."""
+    rows = []
+    for run in runs:
+        found = run.summary.get("scores") or {}
+        rows += [
+            [report.SCORES.get(key, key), page.name(run), number(value)]
+            for key, value in found.items()
+            if key in report.SCORES and value is not None
+        ]
+    return table(["score", "run", "value"], rows, "On the rows of all nodes") * bool(rows)
