@@ -64,6 +64,8 @@ def labels(runs: Sequence[Run]) -> list[str]:
 def _word(name: str, value: Any) -> str:
     if name in ("scheme", "problem"):
         return str(value)
+    if value is None:
+        return f"default {name}"
     if name == "topology":
         return Path(value).stem
     value = f"{value:g}" if isinstance(value, float) else value

@@ -8,11 +8,12 @@ from shlex import quote
 from typing import Any
 
 from dadmm.cli.config import RunConfig
-from dadmm.page.markup import table, text
+from dadmm.page.markup import details, table, text
 from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
 
 DASH = "–"
+LEFT_OUT = ("out", "overwrite", "quiet")  # of the command
 
 
 def section(page: Page, runs: Sequence[PageRun]) -> str:
@@ -30,9 +31,8 @@ def section(page: Page, runs: Sequence[PageRun]) -> str:
     known = list(dict.fromkeys(key for found in facts for key in found))
     return (
         commands
-        + "<h3>Settings</h3>"
-        + table(["setting", *names], rows, "Settings that applied")
-        + "<h3>Versions and hosts</h3>"
+        + details(f"{len(rows)} settings applied",
+                  table(["setting", *names], rows, "Settings that applied"))
         + table(["what", *names], [[k, *(f.get(k, DASH) for f in facts)] for k in known],
                 "Versions and hosts")
     )  # fmt: skip
@@ -48,7 +48,7 @@ def command(run: PageRun) -> str:
     words = []
     for item in fields(RunConfig):
         value = getattr(run.config, item.name)
-        if item.name in ("out", "overwrite") or value == getattr(usual, item.name):
+        if item.name in LEFT_OUT or value == getattr(usual, item.name):
             continue
         flag = "--" + item.name.replace("_", "-")
         if isinstance(value, bool):

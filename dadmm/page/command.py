@@ -14,6 +14,7 @@ from dadmm.core import files
 from dadmm.core.arguments import Parser, print_out, report_error
 from dadmm.core.errors import ConfigError, DadmmError, OutputError
 from dadmm.results.finish import list_figures
+from dadmm.results.lock import is_held
 from dadmm.results.manifest import REPORT
 from dadmm.results.writing import writing
 
@@ -58,25 +59,26 @@ def write(given: Namespace) -> Path:
     folders = list(dict.fromkeys(map(Path, given.runs)))
     name = REPORT if len(folders) == 1 else f"compare-{REPORT}"
     out = Path(given.out) if given.out else folders[0] / name
-    _check(out)
-    runs = [read(folder) for folder in folders]
-    page = START + build(runs).encode()
-    if not given.out and not runs[0].is_going:  # a run that goes on has it listed
-        list_figures(folders[0], [name])
+    check(out)
+    page = START + build([read(folder) for folder in folders]).encode()
+    made = [name] if check(out) else []
+    if not given.out and not is_held(folders[0]):  # a run at work has it listed
+        list_figures(folders[0], [name], made)
     with writing(out.parent), files.replacing(out) as file:
         file.write(page)
     return out
 
 
-def _check(out: Path) -> None:
-    """Raise if there is a file that is not a report."""
+def check(out: Path) -> bool:
+    """Return whether there is a report; raise if there is another file."""
     with writing(out.parent):
         kind = files.kind(out)
         if kind == "none":
-            return
+            return False
         ours = kind == "file" and files.read(out, most=len(START)) == START
     if not ours:
         raise OutputError(
             f"{out} exists and is not a report of dadmm; move it away, or choose "
             "another --out"
         )
+    return True

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.core.layout import Matrix
+from dadmm.core.layout import Matrix, Vector
 from dadmm.drawing.figures import ANGLES, criteria, draw_convergence, labels, stops
 from dadmm.drawing.style import quantiles
 from dadmm.page import look
@@ -41,15 +41,16 @@ def section(page: Page, runs: Sequence[PageRun]) -> str:
     longest = max(run.n_iterations for run in known)
     shown = len(iterations(longest, MOST_POINTS))
     return (
-        paragraph(_caption(levels, marks) + said(shown, longest, "iterations"))
+        paragraph(_caption(levels, marks))
+        + paragraph(said(shown, longest, "iterations"), "js")
         + page.legend(known)
         + '<p class="js"><label><input type="checkbox" id="log-iterations"> '
         "logarithmic axis of iterations</label></p>"
         + f'<div class="panels js">{"".join(drawn)}</div>'
         + page.still(lambda: draw_convergence(known, []), "Convergence of the runs")
         + "".join(
-            details(f"Table: {name}", _table(panels, k, run))
-            for k, (name, run) in enumerate(zip(labels(known), known, strict=True))
+            details(page.titled("Table", run), _table(panels, k, run))
+            for k, run in enumerate(known)
         )
     )
 
@@ -64,10 +65,10 @@ def _caption(levels: dict[str, Any], marks: dict[str, int]) -> str:
     words += "largest node. "
     if levels:
         names = {name for _, name in levels.values()}
-        words += f"The dotted horizontal line is the {' or the '.join(sorted(names))}. "
+        words += f"Dotted horizontal line: {' or '.join(sorted(names))}. "
     dashes = ("dashed", "solid")[-len(marks) :] if marks else ()
     for dash, name in zip(dashes, marks, strict=True):
-        words += f"The {dash} vertical line is {name}. "
+        words += f"{dash.capitalize()} vertical line: {name}. "
     return words
 
 
@@ -97,10 +98,23 @@ def _panel(
     lines += [_line("x", t, d) for t, d in zip(marks.values(), dashes, strict=True)]
     layout = {
         "xaxis": {"title": {"text": "Iteration"}},
-        "yaxis": {"type": "log" if logarithmic else "linear"},
+        "yaxis": log_axis(every) if logarithmic else {},
         "shapes": lines,
     }
     return page.plot(title, traces, layout, kind="iterations")
+
+
+def log_axis(values: Vector) -> dict[str, Any]:
+    """Return a logarithmic axis with few ticks: 1, 2 and 5, or powers of ten."""
+    values = values[np.isfinite(values) & (values > 0)]
+    low, high = (values.min(), values.max()) if len(values) else (1.0, 1.0)
+    decades = float(np.log10(high / low))
+    if decades > 2.2:
+        return {"type": "log", "dtick": max(1, round(decades / 6))}
+    steps = range(1, 10) if decades < 0.5 else (1, 2, 5)
+    tens = range(int(np.floor(np.log10(low))) - 1, int(np.ceil(np.log10(high))) + 1)
+    ticks = [float(f"{step}e{power}") for power in tens for step in steps]
+    return {"type": "log", "tickvals": ticks, "ticktext": [f"{v:g}" for v in ticks]}
 
 
 def curves(
@@ -118,8 +132,8 @@ def curves(
     several = values.shape[1] > 1
     if several:
         found += [
-            {"x": x, "y": packed(low), **unseen},
-            {"x": x, "y": packed(high), **unseen, "fill": "tonexty",
+            {"x": x, "y": packed(low, "f4"), **unseen},
+            {"x": x, "y": packed(high, "f4"), **unseen, "fill": "tonexty",
              "fillcolor": shade},
         ]  # fmt: skip
     spread = " (nodes: %{customdata[0]:.3g} to %{customdata[1]:.3g})" * several
@@ -127,7 +141,7 @@ def curves(
         {
             "x": x, "y": packed(middle), "name": text(name), "mode": "lines",
             "line": {"color": style["colour"], "dash": style["dash"], "width": 2},
-            "customdata": packed(np.column_stack([low, high])),
+            "customdata": packed(np.column_stack([low, high]), "f4"),
             "hovertemplate": f"%{{y:.6g}}{spread}",
         }
     )  # fmt: skip
@@ -151,6 +165,6 @@ def _table(panels: dict[str, list[Matrix]], k: int, run: PageRun) -> str:
     """Return medians over the nodes at some iterations."""
     rows = []
     for t in iterations(run.n_iterations, ROWS).tolist():
-        middles = [quantiles(own[k][t - 1], (0.5,), 0)[0] for own in panels.values()]
+        middles = [np.median(own[k][t - 1]) for own in panels.values()]
         rows.append([t, *(number(float(value), 6) for value in middles)])
     return table(["iteration", *panels], rows, "Medians over the nodes")

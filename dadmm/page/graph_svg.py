@@ -28,7 +28,7 @@ def position(value: float, scale: tuple[float, float]) -> float:
 
 def thickest(n_edges: int) -> float:
     """Return the width of the strongest edge; of many edges it is smaller."""
-    return float(np.clip(90 / max(n_edges, 1) ** 0.5, 3.0, 9.0))
+    return float(np.clip(50 / max(n_edges, 1) ** 0.5, 2.5, 8.0))
 
 
 def graph(

@@ -39,19 +39,20 @@ def traffic(page: Page, runs: Sequence[PageRun]) -> str:
         }
         plots = page.plot("Bytes in each iteration", traces, axes, kind="iterations")
     for run in runs:
-        title = "Bytes by directed edge"
-        title += f": {page.name(run)}" if len(runs) > 1 else ""
-        plots += _by_edge(page, run, title)
+        plots += _by_edge(page, run, page.titled("Bytes by directed edge", run))
     small = [run for run in known if run.topology.n_nodes <= thinning.MOST_NODES]
     still = ""
     if small:
         still = page.still(lambda: draw_traffic(small, []), "Traffic and time by phase")
     return (
-        paragraph("Opening messages and collective operations are not in these plots.")
+        paragraph(
+            "The bytes in each iteration are those of messages between neighbours, "
+            "without the opening messages before iteration 1."
+        )
         + page.legend(known)
         + f'<div class="panels js">{plots}</div>'
         + still
-        + "".join(details(f"Table: {page.name(run)}", _sent_table(run)) for run in known)
+        + "".join(details(page.titled("Table", run), _sent_table(run)) for run in known)
     )
 
 
@@ -114,7 +115,7 @@ def seconds(page: Page, runs: Sequence[PageRun]) -> str:
     known = [run for run in runs if run.has_rows]
     if not known:
         return not_recorded(runs)
-    plots = "".join(_phases(page, run, len(runs) > 1) for run in known)
+    plots = "".join(_phases(page, run) for run in known)
     words, matrices = "", ""
     for run in known:
         said, plot = _waiting(page, run, len(runs) > 1)
@@ -126,11 +127,11 @@ def seconds(page: Page, runs: Sequence[PageRun]) -> str:
             "multipliers and penalties, observe is records."
         )
         + f'<div class="panels js">{plots}{matrices}</div>{words}'
-        + "".join(details(f"Table: {page.name(run)}", _time_table(run)) for run in known)
+        + "".join(details(page.titled("Table", run), _time_table(run)) for run in known)
     )
 
 
-def _phases(page: Page, run: PageRun, several: bool) -> str:
+def _phases(page: Page, run: PageRun) -> str:
     """Add a bar per node, made of its phases."""
     spent = {phase: run.column(f"{phase}_seconds").sum(axis=0) for phase in PHASES}
     total = np.sum(list(spent.values()), axis=0)
@@ -141,20 +142,22 @@ def _phases(page: Page, run: PageRun, several: bool) -> str:
         {
             "type": "bar", "name": phase, "x": packed(shown, "i4"),
             "y": packed(values[shown], "f4"),
-            "marker": {"color": colour, "pattern": {"shape": shape, "size": 5,
-                                                    "fgcolor": "@text"}},
+            "marker": {"color": colour, "pattern": {
+                "shape": shape, "size": 6, "fillmode": "overlay", "fgcolor": "@text",
+                "fgopacity": 0.5}},
             "hovertemplate": "%{y:.3g} s",
         }
         for (phase, values), (colour, shape) in zip(spent.items(), FILLS, strict=True)
     ]  # fmt: skip
     layout = {
         "barmode": "stack", "hovermode": "x unified", "showlegend": True,
+        "legend": {"traceorder": "normal"},
         "xaxis": {"title": {"text": "Node"}, "hoverformat": "d"},
         "yaxis": {"title": {"text": "Seconds"}},
     }  # fmt: skip
     few = thinning.said(len(shown), len(total), "nodes, those of the longest time,")
-    title = f"Time by phase{f': {page.name(run)}' if several else ''}. {few}"
-    return page.plot(title.rstrip(". "), traces, layout)
+    title = f"{page.titled('Time by phase', run)}. {few}".rstrip(". ")
+    return page.plot(title, traces, layout)
 
 
 def _waiting(page: Page, run: PageRun, several: bool) -> tuple[str, str]:
@@ -174,7 +177,7 @@ def _waiting(page: Page, run: PageRun, several: bool) -> tuple[str, str]:
         return words, ""
     matrix = np.full((n, n), np.nan)
     matrix[tuple(found.edges.T)] = found.by_edge
-    title = f"Who waited for whom (estimate){f': {page.name(run)}' if several else ''}"
+    title = page.titled("Who waited for whom (estimate)", run)
     hover = "%{y} waited for %{x}: %{z:.3g} s"
     return words, _matrix(page, title, matrix, hover, "s", ("Waited for", "Who waited"))
 

@@ -3,8 +3,9 @@
 const LEVELS = 9, THIN = 0.8, PAUSE = 180;  // milliseconds of a frame
 const ARRAYS = { f4: Float32Array, f8: Float64Array, i4: Int32Array, u1: Uint8Array };
 
-function unpacked({ dtype, bdata }) {
+function unpacked({ dtype, bdata, levels }) {
   const bytes = Uint8Array.from(atob(bdata), (char) => char.charCodeAt(0));
+  if (levels) return Float64Array.from(bytes, (place) => levels[place]);
   return new ARRAYS[dtype](bytes.buffer);
 }
 
@@ -122,7 +123,8 @@ function penaltyTraces(networks, key) {
     const name = escaped(own.name);
     if (only) traces.push(allEdges(own));
     else {
-      const unseen = { x, mode: "lines", line: { width: 0 }, hoverinfo: "skip" };
+      const unseen = { x, mode: "lines", line: { width: 0 }, hoverinfo: "skip",
+        showlegend: false };
       const shade = { fill: "tonexty", fillcolor: `${own.look.colour}/0.12` };
       traces.push({ ...unseen, y: low }, { ...unseen, y: high, ...shade });
     }
@@ -185,6 +187,12 @@ function budgetTraces(networks, key) {
   return traces;
 }
 
+// From 0 to 1.5 times the largest budget; spending goes on far beyond it.
+function budgetRange(figure) {
+  const most = figure.data.filter((own) => own.line.shape).flatMap((own) => own.y);
+  return [0, 1.5 * Math.max(...most, 1e-9)];
+}
+
 function escaped(words) {
   return words.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }
@@ -201,8 +209,8 @@ class Player {
     this.frame.max = this.frames.length - 1;
     this.frame.value = this.frames.length - 1;
     this.fillSelect();
-    this.listen();
     this.choose(this.widest());
+    this.listen();
   }
 
   fillSelect() {
@@ -297,7 +305,10 @@ class Player {
         figure.data = made[figure.id](this.networks, this.edge.value);
         const only = this.networks.length === 1;
         figure.layout.hovermode = figure.id === "plot-eta" && only ? "closest" : "x unified";
+        if (figure.id === "plot-budget") figure.layout.yaxis.range = budgetRange(figure);
         figure.layout.showlegend = true;
+        figure.layout.legend = { orientation: "h", y: 1.02, yanchor: "bottom", x: 0,
+          traceorder: "normal" };
         figure.layout.height = 380;
         draw(figure);
       }

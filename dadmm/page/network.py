@@ -12,6 +12,7 @@ from dadmm.drawing.figures import draw_eta, draw_network, positions, reference
 from dadmm.graphs.topology import Integers
 from dadmm.page import graph_svg, thinning
 from dadmm.page.markup import details, number, packed, paragraph, table
+from dadmm.page.convergence import log_axis
 from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
 from dadmm.penalty import SCHEMES
@@ -56,7 +57,8 @@ def networks(page: Page, runs: Sequence[PageRun]) -> str:
     page.networks = _data(page, drawn, moving, scale)
     legend = graph_svg.legend(scale, moving, any(own.spent for own in moving))
     return (
-        paragraph(_words(drawn, moving, longest))
+        paragraph(_words(drawn, moving))
+        + paragraph(_frames(moving, longest), "js")
         + (CONTROLS if moving else "")
         + f'<div class="networks">{"".join(pictures)}</div>'
         + legend
@@ -128,16 +130,20 @@ def _ending(own: Drawn) -> str:
     return f"penalties at the end. {NO_ROWS}"
 
 
-def _words(drawn: Sequence[Drawn], moving: Sequence[Drawn], longest: int) -> str:
-    """Return what the section shows, and what it leaves out."""
+def _frames(moving: Sequence[Drawn], longest: int) -> str:
+    """Return how many iterations the slider has, if these are not all."""
+    shown = max((len(own.frames) for own in moving), default=longest)
+    return thinning.said(shown, longest, "iterations")
+
+
+def _words(drawn: Sequence[Drawn], moving: Sequence[Drawn]) -> str:
+    """Return what the section shows, and which edges it leaves out."""
     words = ""
     if not moving and all(own.run.is_going for own in drawn):
         words = NO_ROWS + " "
     if moving:
-        shown = max(len(own.frames) for own in moving)
         words = "Width and colour of an edge are its penalty eta, the mean of its two "
         words += "directions, as it is after the iteration. "
-        words += thinning.said(shown, longest, "iterations")
     for own in drawn:
         words += thinning.said(
             len(own.pairs), len(own.run.pairs),
@@ -177,9 +183,17 @@ def _of_run(page: Page, k: int, own: Drawn) -> dict[str, Any]:
         found["forth"] = packed(run.eta[rows][:, own.pairs], "f4")
     if own.spent:
         for name in ("spent", "budget"):
-            both = run.edge_column(name)[rows]
-            found[name] = packed(both[:, np.append(own.pairs, back)], "f4")
+            both = run.edge_column(name)[rows][:, np.append(own.pairs, back)]
+            found[name] = _few(both)
     return found
+
+
+def _few(values: Matrix) -> dict[str, Any]:
+    """Return an array of few different numbers as places in a list; else as it is."""
+    levels, places = np.unique(values, return_inverse=True)
+    if len(levels) > 256:
+        return packed(values, "f4")
+    return packed(places.reshape(values.shape), "u1") | {"levels": levels.tolist()}
 
 
 def penalties(page: Page, runs: Sequence[PageRun]) -> str:
@@ -187,23 +201,24 @@ def penalties(page: Page, runs: Sequence[PageRun]) -> str:
     found = [run for run in runs if run.by_edge]
     if not found:
         return paragraph(NO_ROWS)
-    axes = {"xaxis": {"title": {"text": "Iteration"}}, "yaxis": {"type": "log"}}
+    every = np.concatenate([run.eta.ravel() for run in found])
+    time = {"title": {"text": "Iteration"}, "type": "log"}  # schemes adapt early
+    axes: dict[str, Any] = {"xaxis": time, "yaxis": log_axis(every)}
     plots = page.plot("Penalty eta of the edges", [], axes, "iterations", "eta")
     if any("budget0" in SCHEMES[run.config.scheme].uses for run in found):
-        title = "Budget of the chosen edge, and what it has spent"
-        axes = {"xaxis": {"title": {"text": "Iteration"}}, "yaxis": {}}
+        title = "Budget of the chosen edge and what it has spent, to 1.5 times the budget"
+        axes = {"xaxis": time, "yaxis": {}}
         plots += page.plot(title, [], axes, "iterations", "budget")
-    many = "Thin lines are the edges. " if len(found) == 1 else "Bands hold all edges. "
+    words = "Bands hold all edges, thinner lines are medians over the edges"
+    if len(found) == 1:
+        words = "Thin lines are the edges; a click on one chooses it"
     return (
-        paragraph(
-            f"{many}The line of each run is the median over its edges; the thick line "
-            "is the chosen edge. A click on a thin line chooses its edge."
-        )
+        paragraph(f"{words}. The thickest line is the chosen edge.", "js")
         + page.legend(found)
         + f'<div class="panels wide js">{plots}</div>'
         + _still(page, [_drawn(run, run.n_iterations) for run in found], draw_eta,
                  "Penalties of the edges over the iterations")
-        + "".join(details(f"Table: {page.name(run)}", _table(run)) for run in found)
+        + "".join(details(page.titled("Table", run), _table(run)) for run in found)
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from dadmm.drawing.figures import draw_structure
 from dadmm.models.model import NAME, load_model
 from dadmm.models.predictions import principal_axes
 from dadmm.page import thinning
-from dadmm.page.markup import number, packed, paragraph, prose, table, text
+from dadmm.page.markup import details, number, packed, paragraph, prose, table, text
 from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
 
@@ -87,9 +87,9 @@ def results(page: Page, runs: Sequence[PageRun]) -> str:
     parts.append(_coefficients(page, [r for r in ended if r.summary.get("coefficients")]))
     for run in ended:
         if "structure" in run.arrays:
-            parts.append(_structure(page, run, len(runs) > 1))
+            parts.append(_structure(page, run))
         elif "W" in run.arrays:
-            parts.append(_components(page, run, len(runs) > 1))
+            parts.append(_components(page, run))
     parts.append(_scores(page, ended))
     found = "".join(parts)
     return found or paragraph("The arrays of the result are in result.npz.")
@@ -140,7 +140,7 @@ def _columns(run: PageRun) -> dict[str, dict[str, str]]:
     return shown
 
 
-def _components(page: Page, run: PageRun, several: bool) -> str:
+def _components(page: Page, run: PageRun) -> str:
     """Return the principal components: a matrix of their entries, and a table."""
     try:
         model = load_model(run.folder / NAME) if _has_model(run) else None
@@ -154,7 +154,7 @@ def _components(page: Page, run: PageRun, several: bool) -> str:
     largest = np.sort(np.argsort(-np.abs(axes).max(axis=1), kind="stable")[:MOST_ROWS])
     axes, names = axes[largest], [names[k] for k in largest]
     heads = [f"component {m + 1}" for m in range(len(lengths))]
-    title = "Components" + (f": {page.name(run)}" if several else "")
+    title = page.titled("Components", run)
     few = thinning.said(len(largest), len(W), "columns, those of the largest entries,")
     trace = {
         "type": "heatmap", "z": packed(axes, "f4"), "zmin": -1, "zmax": 1,
@@ -174,9 +174,10 @@ def _components(page: Page, run: PageRun, several: bool) -> str:
     return (
         f'<div class="panels wide js">{page.plot(title, [trace], layout)}</div>'
         + paragraph(few)
-        + f'<details class="open-without-js"><summary>{text(title)} as a table</summary>'
-        + table(["column", *heads], [spread, *rows], caption)
-        + "</details>"
+        + details(
+            page.titled("Components as a table", run),
+            table(["column", *heads], [spread, *rows], caption),
+        )
     )
 
 
@@ -184,7 +185,7 @@ def _has_model(run: PageRun) -> bool:
     return files.kind(run.folder / NAME) == "file"
 
 
-def _structure(page: Page, run: PageRun, several: bool) -> str:
+def _structure(page: Page, run: PageRun) -> str:
     """Return the points of structure from motion, which turn with the mouse."""
     points = run.array("structure", (None, 3))
     points = points[thinning.evenly(len(points), MOST_POINTS)]
@@ -196,7 +197,7 @@ def _structure(page: Page, run: PageRun, several: bool) -> str:
         "marker": {"size": 3.5, "color": packed(z, "f4"), "colorscale": "@scale"},
         "hovertemplate": "x %{x:.3g}, y %{z:.3g}, depth %{y:.3g}<extra></extra>",
     }  # fmt: skip
-    axis = {"color": "@text", "gridcolor": "@grid", "showbackground": False}
+    axis = {"color": "@text", "gridcolor": "@grid", "zerolinecolor": "@axis", "showbackground": False}
     scene: dict[str, Any] = {
         "aspectmode": "data",
         "xaxis": axis | {"title": {"text": "x"}},
@@ -205,7 +206,7 @@ def _structure(page: Page, run: PageRun, several: bool) -> str:
     }
     metric = bool(run.array("metric", ()))
     frame = "metric" if metric else "affine: too few different views"
-    title = f"Structure ({frame})" + (f": {page.name(run)}" if several else "")
+    title = page.titled(f"Structure ({frame})", run)
     layout = {"scene": scene, "height": 520, "margin": {"l": 0, "r": 0, "t": 0, "b": 0}}
     name = f"solid-{len(page.figures)}"
     turns = "".join(
@@ -230,8 +231,8 @@ def _scores(page: Page, runs: Sequence[PageRun]) -> str:
     for run in runs:
         found = run.summary.get("scores") or {}
         rows += [
-            [report.SCORES.get(key, key), page.name(run), number(value)]
+            [page.titled(report.SCORES[key], run), number(value)]
             for key, value in found.items()
             if key in report.SCORES and value is not None
         ]
-    return table(["score", "run", "value"], rows, "On the rows of all nodes") * bool(rows)
+    return table(["score", "value"], rows, "On the rows of all nodes") * bool(rows)

@@ -82,6 +82,10 @@ class Page:
         """Return the label of a run."""
         return self._names[self._all.index(run)]
 
+    def titled(self, words: str, run: PageRun) -> str:
+        """Return a title, with the label of the run if there are several."""
+        return f"{words}: {self.name(run)}" if len(self._all) > 1 else words
+
     def legend(self, runs: Sequence[PageRun]) -> str:
         """Return a legend of several runs; nothing for one."""
         if len(self._all) == 1:

@@ -39,8 +39,20 @@ function axis(given, logarithmic) {
   };
   const found = { ...usual, ...given };
   if (logarithmic) found.type = "log";
-  if (found.type === "log") Object.assign(found, { exponentformat: "power", dtick: null });
+  const powers = found.type === "log" && found.dtick > 0;
+  if (powers) found.exponentformat = "power";
+  found.tickfont = { size: powers ? 10 : 12 };  // powers are drawn larger
   return found;
+}
+
+function iterationAxis(given) {
+  const found = axis(given, logIterations && logIterations.checked);
+  if (found.type !== "log") return found;
+  const ticks = [];
+  for (let power = 0; power < 10; power++) {
+    for (const step of [1, 2, 5]) ticks.push(step * 10 ** power);
+  }
+  return { ...found, tickvals: ticks, ticktext: ticks.map(String) };
 }
 
 function layout(figure) {
@@ -59,7 +71,7 @@ function layout(figure) {
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     modebar: { bgcolor: "rgba(0,0,0,0)", color: "@faint", activecolor: "@text" },
     ...given,
-    xaxis: axis(given.xaxis || {}, timed && logIterations && logIterations.checked),
+    xaxis: timed ? iterationAxis(given.xaxis) : axis(given.xaxis || {}, false),
     yaxis: axis(given.yaxis || {}, false),
   });
 }
@@ -69,7 +81,7 @@ function draw(figure) {
 }
 
 function drawAll() {
-  page.figures.forEach(draw);
+  page.figures.filter((figure) => figure.data.length).forEach(draw);
 }
 
 // Turn a camera about the vertical axis, or tilt it.

@@ -45,15 +45,19 @@ class Opened:
             java_script_enabled=scripts,
         )
         self.page = self.context.new_page()
-        self.page.set_default_timeout(60_000)
-        self.messages: list[str] = []
+        self.page.set_default_timeout(300_000)
+        self.errors: list[str] = []
         self.requests: list[str] = []
-        self.page.on("console", lambda said: self.messages.append(said.text))
-        self.page.on("pageerror", lambda error: self.messages.append(str(error)))
+        self.page.on("console", self._note)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(file.resolve().as_uri())
         if scripts:
             self.page.wait_for_selector("html.scripted")
+
+    def _note(self, said) -> None:
+        if said.type == "error":
+            self.errors.append(said.text)
 
     @property
     def outside(self) -> list[str]:
