@@ -90,7 +90,9 @@ def title(runs: Sequence[Run]) -> str:
         words += f", {n} node" + "s" * (n > 1)
     if len(runs) == 1:
         ending = runs[0].summary.get("status", "ended")
-        words += f", {ending} after {len(runs[0].column('primal'))} iterations"
+        count = runs[0].summary.get("iterations")
+        count = len(runs[0].column("primal")) if count is None else count
+        words += f", {ending} after {count} iterations"
     return words[0].upper() + words[1:]
 
 

@@ -8,11 +8,10 @@ from shlex import quote
 from typing import Any
 
 from dadmm.cli.config import RunConfig
-from dadmm.page.markup import details, table, text
+from dadmm.page.markup import NONE, details, table, text
 from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
 
-DASH = "–"
 LEFT_OUT = ("out", "overwrite", "quiet")  # of the command
 
 
@@ -25,21 +24,25 @@ def section(page: Page, runs: Sequence[PageRun]) -> str:
     )
     names = [page.name(run) for run in runs] if len(runs) > 1 else ["value"]
     applied = [run.config.applied() for run in runs]
-    keys = [item.name for item in fields(RunConfig) if any(item.name in a for a in applied)]
-    rows = [[key, *(a.get(key, DASH) for a in applied)] for key in keys]
+    keys = [
+        item.name for item in fields(RunConfig) if any(item.name in a for a in applied)
+    ]
+    rows = [[key, *(a.get(key, NONE) for a in applied)] for key in keys]
     facts = [_facts(run) for run in runs]
     known = list(dict.fromkeys(key for found in facts for key in found))
+    about = [[key, *(found.get(key, NONE) for found in facts)] for key in known]
     return (
         commands
         + details(f"{len(rows)} settings applied",
                   table(["setting", *names], rows, "Settings that applied"))
-        + table(["what", *names], [[k, *(f.get(k, DASH) for f in facts)] for k in known],
-                "Versions and hosts")
+        + table(["what", *names], about, "Versions and hosts")
     )  # fmt: skip
 
 
 def _title(page: Page, run: PageRun, count: int) -> str:
-    return "Command" + (f": {page.name(run)}" if count > 1 else "") + " to repeat the run"
+    return (
+        "Command" + (f": {page.name(run)}" if count > 1 else "") + " to repeat the run"
+    )
 
 
 def command(run: PageRun) -> str:

@@ -57,7 +57,8 @@ def section(page: Page, runs: Sequence[PageRun]) -> str:
 
 def _total(run: PageRun) -> Matrix:
     """Return the sum of the nodes' objectives, (iterations, 1)."""
-    return run.column("objective").sum(axis=1, keepdims=True)
+    total: Matrix = run.column("objective").sum(axis=1, keepdims=True)
+    return total
 
 
 def _caption(levels: dict[str, Any], marks: dict[str, int]) -> str:
@@ -125,7 +126,7 @@ def curves(
     own = values[t - 1]
     allowed = np.isfinite(own) & ((own > 0) | (not logarithmic))
     low, middle, high = quantiles(np.where(allowed, own, np.nan), (0, 0.5, 1), 1)
-    x = packed(t, "i4")
+    x, dash = packed(t, "i4"), "solid" if only else style["dash"]
     unseen = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
     shade = f"{style['colour']}/{0.22 if only else 0.12}"
     found: list[dict[str, Any]] = []
@@ -140,7 +141,7 @@ def curves(
     found.append(
         {
             "x": x, "y": packed(middle), "name": text(name), "mode": "lines",
-            "line": {"color": style["colour"], "dash": style["dash"], "width": 2},
+            "line": {"color": style["colour"], "dash": dash, "width": 2},
             "customdata": packed(np.column_stack([low, high]), "f4"),
             "hovertemplate": f"%{{y:.6g}}{spread}",
         }

@@ -11,7 +11,7 @@ from plotly.offline import get_plotlyjs
 
 from dadmm.core.version import __version__
 from dadmm.drawing.figures import title
-from dadmm.page import about, convergence, load, look, network, outcome
+from dadmm.page import about, convergence, load, look, network, outcome, penalties
 from dadmm.page.markup import embedded, text
 from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
@@ -20,13 +20,13 @@ SECTIONS: dict[str, tuple[str, Callable[[Page, Sequence[PageRun]], str]]] = {
     "outcome": ("Outcome", outcome.top),
     "convergence": ("Convergence", convergence.section),
     "network": ("Network over time", network.networks),
-    "penalties": ("Penalties and budgets", network.penalties),
+    "penalties": ("Penalties and budgets", penalties.section),
     "traffic": ("Traffic", load.traffic),
     "time": ("Time and waiting", load.seconds),
     "results": ("Results", outcome.results),
     "settings": ("Settings and versions", about.section),
 }
-SCRIPTS = ("plots.js", "network.js")
+SCRIPTS = ("plots.js", "network.js", "curves.js", "player.js")
 
 
 def build(runs: Sequence[PageRun]) -> str:
@@ -77,7 +77,9 @@ def _closed(script: str) -> str:
 
 def _policy(scripts: Sequence[str]) -> str:
     """Return a policy by which a browser loads nothing and runs these scripts only."""
-    hashes = (b64encode(sha256(script.encode()).digest()).decode() for script in scripts)
+    hashes = (
+        b64encode(sha256(script.encode()).digest()).decode() for script in scripts
+    )
     allowed = " ".join(f"'sha256-{value}'" for value in hashes)
     return (
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; "

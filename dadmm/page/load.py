@@ -72,11 +72,15 @@ def _by_edge(page: Page, run: PageRun, title: str) -> str:
     if n > thinning.MOST_NODES:
         counts, ends = np.histogram(sent, BINS)
         middle = 0.5 * (ends[1:] + ends[:-1])
-        bars = {"type": "bar", "x": packed(middle), "y": packed(counts, "i4"),
-                "width": float(ends[1] - ends[0]), "marker": {"color": "@blue"},
-                "hovertemplate": "about %{x:.4s} bytes: %{y} edges<extra></extra>"}  # fmt: skip
-        axes = {"xaxis": {"title": {"text": "Bytes of an edge"}},
-                "yaxis": {"title": {"text": "Edges"}}}  # fmt: skip
+        bars = {
+            "type": "bar", "x": packed(middle), "y": packed(counts, "i4"),
+            "width": float(ends[1] - ends[0]), "marker": {"color": "@blue"},
+            "hovertemplate": "about %{x:.4s} bytes: %{y} edges<extra></extra>",
+        }  # fmt: skip
+        axes = {
+            "xaxis": {"title": {"text": "Bytes of an edge"}},
+            "yaxis": {"title": {"text": "Edges"}},
+        }
         return page.plot(title, [bars], axes)
     matrix = np.full((n, n), np.nan)
     matrix[tuple(edges.T)] = sent
@@ -123,8 +127,8 @@ def seconds(page: Page, runs: Sequence[PageRun]) -> str:
         matrices += plot
     return (
         paragraph(
-            "Solve is a node's own problem, exchange is messages and waiting, update is "
-            "multipliers and penalties, observe is records."
+            "Solve is a node's own problem, exchange is messages and waiting, update "
+            "is multipliers and penalties, observe is records."
         )
         + f'<div class="panels js">{plots}{matrices}</div>{words}'
         + "".join(details(page.titled("Table", run), _time_table(run)) for run in known)
@@ -189,5 +193,3 @@ def _time_table(run: PageRun) -> str:
     rows = [[f"node {i}", *(number(float(s)) for s in spent[:, i])] for i in order]
     few = thinning.said(len(rows), spent.shape[1], "nodes")
     return table(["node", *PHASES], rows, f"Seconds by phase. {few}")
-
-

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from dadmm.drawing import style
@@ -42,7 +43,7 @@ def colours(name: str) -> dict[str, Any]:
     """Return the colours of a light or a dark page, with those of scales."""
     ramp = style.STRENGTH(np.linspace(0, 1, LEVELS))
     if name == "dark":  # the strongest is the lightest
-        ramp = style.colormaps["viridis"](np.linspace(0.28, 1, LEVELS))
+        ramp = colormaps["viridis"](np.linspace(0.28, 1, LEVELS))
     steps = [to_hex(colour) for colour in ramp]
     scale = [[k / (LEVELS - 1), step] for k, step in enumerate(steps)]
     plain = DARK if name == "dark" else COLOURS

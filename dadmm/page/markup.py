@@ -12,6 +12,7 @@ import numpy as np
 
 from dadmm.core.checks import printable
 
+NONE = "\N{EN DASH}"  # in a table
 TYPES = {"f4": "<f4", "f8": "<f8", "i4": "<i4", "u1": "|u1"}
 
 
@@ -28,7 +29,7 @@ def prose(words: str) -> str:
 def number(value: float | None, digits: int = 4) -> str:
     """Return a number in few digits; a dash if it is unknown."""
     if value is None or np.isnan(value):
-        return "–"
+        return NONE
     return f"{value:.{digits}g}"
 
 

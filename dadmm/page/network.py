@@ -1,4 +1,4 @@
-"""The section on the network over time, and the penalties and budgets by edge."""
+"""The section on the network over time."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.core.layout import Matrix, Vector
-from dadmm.drawing.figures import draw_eta, draw_network, positions, reference
+from dadmm.core.layout import Matrix
+from dadmm.drawing.figures import draw_network, positions, reference
 from dadmm.graphs.topology import Integers
 from dadmm.page import graph_svg, thinning
-from dadmm.page.markup import details, number, packed, paragraph, table
-from dadmm.page.convergence import log_axis
+from dadmm.page.markup import packed, paragraph
 from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
 from dadmm.penalty import SCHEMES
 
-ROWS = 30  # of a table
 MOST_STILL = 2000  # edges of a picture
+STILL = "Penalties of the edges at some iterations"
 NO_ROWS = "The edges were not recorded in every iteration; --record-edges records them."
 
 
@@ -39,9 +38,9 @@ def networks(page: Page, runs: Sequence[PageRun]) -> str:
     if not found:
         return paragraph("The graph has one node and no edges.")
     longest = max((run.n_iterations for run in found if run.by_edge), default=0)
-    drawn = [_drawn(run, longest) for run in found]
+    drawn = [choose(run, longest) for run in found]
     scale = _scale(drawn)
-    pictures = []
+    pictures: list[str] = []
     for own in drawn:
         svg = graph_svg.graph(
             f"network-{len(pictures)}", own.run.topology, positions(own.run),
@@ -63,7 +62,7 @@ def networks(page: Page, runs: Sequence[PageRun]) -> str:
         + f'<div class="networks">{"".join(pictures)}</div>'
         + legend
         + (READOUT if moving else "")
-        + _still(page, moving, draw_network, "Penalties of the edges at some iterations")
+        + still(page, [own.run for own in moving], draw_network, STILL)
     )
 
 
@@ -82,7 +81,7 @@ READOUT = (
 )
 
 
-def _drawn(run: PageRun, longest: int) -> Drawn:
+def choose(run: PageRun, longest: int) -> Drawn:
     """Choose the edges and iterations of a run that are drawn."""
     graph, pairs = run.topology, run.pairs
     none = np.zeros((1, len(pairs)), dtype=np.uint8)
@@ -92,7 +91,9 @@ def _drawn(run: PageRun, longest: int) -> Drawn:
         if "eta" in run.arrays:
             both = run.array("eta", (len(graph.edges),))
             eta = 0.5 * (both[pairs] + both[graph.reverse[pairs]])[None]
-        return Drawn(run, pairs, np.empty(0, np.int64), eta, none[:, : len(pairs)], False)
+        return Drawn(
+            run, pairs, np.empty(0, np.int64), eta, none[:, : len(pairs)], False
+        )
     mean = 0.5 * (run.eta[:, pairs] + run.eta[:, graph.reverse[pairs]])
     chosen = thinning.widest(mean, thinning.MOST_EDGES)
     pairs, mean = pairs[chosen], mean[:, chosen]
@@ -196,52 +197,8 @@ def _few(values: Matrix) -> dict[str, Any]:
     return packed(places.reshape(values.shape), "u1") | {"levels": levels.tolist()}
 
 
-def penalties(page: Page, runs: Sequence[PageRun]) -> str:
-    """Return the section on penalties and budgets by edge; `network.js` draws it."""
-    found = [run for run in runs if run.by_edge]
-    if not found:
-        return paragraph(NO_ROWS)
-    every = np.concatenate([run.eta.ravel() for run in found])
-    time = {"title": {"text": "Iteration"}, "type": "log"}  # schemes adapt early
-    axes: dict[str, Any] = {"xaxis": time, "yaxis": log_axis(every)}
-    plots = page.plot("Penalty eta of the edges", [], axes, "iterations", "eta")
-    if any("budget0" in SCHEMES[run.config.scheme].uses for run in found):
-        title = "Budget of the chosen edge and what it has spent, to 1.5 times the budget"
-        axes = {"xaxis": time, "yaxis": {}}
-        plots += page.plot(title, [], axes, "iterations", "budget")
-    words = "Bands hold all edges, thinner lines are medians over the edges"
-    if len(found) == 1:
-        words = "Thin lines are the edges; a click on one chooses it"
-    return (
-        paragraph(f"{words}. The thickest line is the chosen edge.", "js")
-        + page.legend(found)
-        + f'<div class="panels wide js">{plots}</div>'
-        + _still(page, [_drawn(run, run.n_iterations) for run in found], draw_eta,
-                 "Penalties of the edges over the iterations")
-        + "".join(details(page.titled("Table", run), _table(run)) for run in found)
-    )  # fmt: skip
-
-
-def _still(page: Page, drawn: Sequence[Drawn], draw: Any, words: str) -> str:
+def still(page: Page, runs: Sequence[PageRun], draw: Any, words: str) -> str:
     """Return a picture, unless there are too many edges for one."""
-    runs = [own.run for own in drawn]
     if not runs or max(len(run.pairs) for run in runs) > MOST_STILL:
         return ""
     return page.still(lambda: draw(runs, []), words)
-
-
-def _table(run: PageRun) -> str:
-    """Return the edges of the largest penalties at the end."""
-    eta, edges = run.eta[-1], run.topology.edges
-    order = np.argsort(-eta, kind="stable")[:ROWS]
-    head = ["edge", "penalty"]
-    columns: list[Vector] = [eta]
-    if "budget0" in SCHEMES[run.config.scheme].uses:
-        head += ["spent", "budget"]
-        columns += [run.edge_column(name)[-1] for name in ("spent", "budget")]
-    rows = [
-        [f"{edges[e, 0]} to {edges[e, 1]}", *(number(float(c[e])) for c in columns)]
-        for e in order
-    ]
-    few = thinning.said(len(rows), len(eta), "edges")
-    return table(head, rows, f"The largest penalties after the last iteration. {few}")

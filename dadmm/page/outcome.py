@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-import numpy as np
 
 from dadmm.cli import report
-from dadmm.core import files
-from dadmm.core.errors import DadmmError
-from dadmm.drawing.figures import draw_structure
-from dadmm.models.model import NAME, load_model
-from dadmm.models.predictions import principal_axes
-from dadmm.page import thinning
-from dadmm.page.markup import details, number, packed, paragraph, prose, table, text
+from dadmm.page import subspace, thinning
+from dadmm.page.markup import (
+    NONE,
+    number,
+    paragraph,
+    prose,
+    table,
+    text,
+)
 from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
 
-MOST_ROWS = 60  # coefficients, or columns of components
-MOST_POINTS = 5000  # of a structure
+MOST_ROWS = 60  # coefficients
 GOING = {
     "still going": "The run is still going",
     "interrupted": "The run was interrupted, and no process is at work in its folder",
@@ -42,7 +40,9 @@ def printed(run: PageRun) -> str:
     try:
         return report.text(run.config, run.summary, run.folder)
     except (KeyError, TypeError, ValueError, AttributeError):  # of another version
-        status, count = (run.summary.get(k, "unknown") for k in ("status", "iterations"))
+        status, count = (
+            run.summary.get(k, "unknown") for k in ("status", "iterations")
+        )
         return (
             f"Status: {status}, iterations: {count}. summary.json lacks other entries; "
             "it is damaged, or another version of dadmm made it."
@@ -61,11 +61,11 @@ def top(page: Page, runs: Sequence[PageRun]) -> str:
         rows.append(
             [
                 page.name(run),
-                found.get("status", "–"),
+                found.get("status", NONE),
                 f"{found.get('iterations', run.n_iterations):,}",
                 number(found.get("objective"), 6),
                 number(found.get("consensus", {}).get("error"), 2),
-                f"{found['bytes']:,}" if "bytes" in found else "–",
+                f"{found['bytes']:,}" if "bytes" in found else NONE,
                 number(took.get("total"), 3),
             ]
         )
@@ -84,12 +84,14 @@ def results(page: Page, runs: Sequence[PageRun]) -> str:
     ended = [run for run in runs if not run.is_going]
     parts = [paragraph(f"{page.name(run)}: results are written at the end.")
              for run in runs if run.is_going]  # fmt: skip
-    parts.append(_coefficients(page, [r for r in ended if r.summary.get("coefficients")]))
+    parts.append(
+        _coefficients(page, [r for r in ended if r.summary.get("coefficients")])
+    )
     for run in ended:
         if "structure" in run.arrays:
-            parts.append(_structure(page, run))
+            parts.append(subspace.structure(page, run))
         elif "W" in run.arrays:
-            parts.append(_components(page, run))
+            parts.append(subspace.components(page, run))
     parts.append(_scores(page, ended))
     found = "".join(parts)
     return found or paragraph("The arrays of the result are in result.npz.")
@@ -110,7 +112,7 @@ def _coefficients(page: Page, runs: Sequence[PageRun]) -> str:
         for title, values in _columns(run).items():
             head.append(prefix + title)
             columns.append(values)
-    rows = [[name, *(values.get(name, "–") for values in columns)] for name in shown]
+    rows = [[name, *(values.get(name, NONE) for values in columns)] for name in shown]
     few = thinning.said(len(shown), len(names), "coefficients")
     about = "".join(
         paragraph(line) for run in runs[:1] for line in report._comparison(run.summary)
@@ -138,91 +140,6 @@ def _columns(run: PageRun) -> dict[str, dict[str, str]]:
     if errors := run.summary.get("standard_errors"):
         shown["standard error"] = {name: number(e, 3) for name, e in errors.items()}
     return shown
-
-
-def _components(page: Page, run: PageRun) -> str:
-    """Return the principal components: a matrix of their entries, and a table."""
-    try:
-        model = load_model(run.folder / NAME) if _has_model(run) else None
-    except DadmmError as error:
-        return paragraph(f"The model cannot be read: {error}")
-    W = run.arrays["W"].mean(axis=0) if model is None else model.parameters["W"]
-    names = [f"x{k}" for k in range(len(W))]
-    if model is not None:
-        names = list(model.feature_names)
-    axes, lengths = principal_axes(W)
-    largest = np.sort(np.argsort(-np.abs(axes).max(axis=1), kind="stable")[:MOST_ROWS])
-    axes, names = axes[largest], [names[k] for k in largest]
-    heads = [f"component {m + 1}" for m in range(len(lengths))]
-    title = page.titled("Components", run)
-    few = thinning.said(len(largest), len(W), "columns, those of the largest entries,")
-    trace = {
-        "type": "heatmap", "z": packed(axes, "f4"), "zmin": -1, "zmax": 1,
-        "x": heads, "y": [text(name) for name in names], "colorscale": "@diverging",
-        "hovertemplate": "%{y}, %{x}: %{z:.3f}<extra></extra>",
-        "xgap": 1, "ygap": 1, "colorbar": {"thickness": 14},
-    }  # fmt: skip
-    layout = {
-        "yaxis": {"autorange": "reversed", "type": "category", "automargin": True},
-        "xaxis": {"type": "category"},
-        "height": 140 + 16 * len(names),
-    }
-    rows = [[name, *(f"{value:.3f}" for value in row)]
-            for name, row in zip(names, axes, strict=True)]  # fmt: skip
-    spread = ["length", *(number(float(length)) for length in lengths)]
-    caption = "Directions of unit length, and the length of each column of W"
-    return (
-        f'<div class="panels wide js">{page.plot(title, [trace], layout)}</div>'
-        + paragraph(few)
-        + details(
-            page.titled("Components as a table", run),
-            table(["column", *heads], [spread, *rows], caption),
-        )
-    )
-
-
-def _has_model(run: PageRun) -> bool:
-    return files.kind(run.folder / NAME) == "file"
-
-
-def _structure(page: Page, run: PageRun) -> str:
-    """Return the points of structure from motion, which turn with the mouse."""
-    points = run.array("structure", (None, 3))
-    points = points[thinning.evenly(len(points), MOST_POINTS)]
-    points = points - points.mean(axis=0)
-    x, y, z = points.T
-    trace = {
-        "type": "scatter3d", "mode": "markers", "x": packed(x, "f4"),
-        "y": packed(z, "f4"), "z": packed(y, "f4"),
-        "marker": {"size": 3.5, "color": packed(z, "f4"), "colorscale": "@scale"},
-        "hovertemplate": "x %{x:.3g}, y %{z:.3g}, depth %{y:.3g}<extra></extra>",
-    }  # fmt: skip
-    axis = {"color": "@text", "gridcolor": "@grid", "zerolinecolor": "@axis", "showbackground": False}
-    scene: dict[str, Any] = {
-        "aspectmode": "data",
-        "xaxis": axis | {"title": {"text": "x"}},
-        "yaxis": axis | {"title": {"text": "depth z"}},
-        "zaxis": axis | {"title": {"text": "y"}},
-    }
-    metric = bool(run.array("metric", ()))
-    frame = "metric" if metric else "affine: too few different views"
-    title = page.titled(f"Structure ({frame})", run)
-    layout = {"scene": scene, "height": 520, "margin": {"l": 0, "r": 0, "t": 0, "b": 0}}
-    name = f"solid-{len(page.figures)}"
-    turns = "".join(
-        f'<button type="button" data-turn="{turn}" data-plot="plot-{name}">'
-        f"{word}</button>"
-        for turn, word in (("left", "Turn left"), ("right", "Turn right"),
-                           ("up", "Tilt up"), ("down", "Tilt down"))
-    )  # fmt: skip
-    few = thinning.said(len(points), len(run.arrays["structure"]), "points")
-    return (
-        paragraph(f"Drag to turn, or use the buttons. {few}", "js")
-        + f'<div class="controls js" role="group" aria-label="Turn">{turns}</div>'
-        + f'<div class="panels wide js">{page.plot(title, [trace], layout, name=name)}'
-        + "</div>"
-        + page.still(lambda: draw_structure([run], []), "Structure in three views")
-    )
 
 
 def _scores(page: Page, runs: Sequence[PageRun]) -> str:

@@ -57,9 +57,10 @@ class Page:
         self.figures.append(
             {"id": name, "kind": kind, "data": list(traces), "layout": layout}
         )
+        words = text(title)
         return (
-            f'<figure class="plot"><figcaption>{text(title)}</figcaption>'
-            f'<div class="canvas" id="{name}" aria-label="{text(title)}"></div></figure>'
+            f'<figure class="plot"><figcaption>{words}</figcaption>'
+            f'<div class="canvas" id="{name}" aria-label="{words}"></div></figure>'
         )
 
     def still(self, draw: Callable[[], Figure], words: str) -> str:

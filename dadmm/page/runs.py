@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -71,15 +72,14 @@ class GoingRun(PageRun):
 
     @cached_property
     def topology(self) -> Topology:
-        """The graph, from the rows of its edges or from the settings."""
-        n = self.config.nodes
-        edges = unfinished.edges_of(self.folder) if self.config.record_edges else []
-        if edges and n is not None:
-            return Topology.from_edges(n, edges)
+        """The graph, from the settings or else from the rows of its edges."""
         try:
             built = setup.build_graph(SerialWorld(), self.config)
             return setup.share_graph(SerialWorld(), self.config, built)[0]
         except DadmmError as error:
+            with suppress(DadmmError):
+                edges = unfinished.edges_of(self.folder)
+                return Topology.from_edges(self.summary["n_nodes"], edges)
             raise ConfigError(
                 f"the run in {self.folder} has not finished, and its graph cannot be "
                 f"built again ({error}); start this command where the run was started, "
@@ -158,4 +158,6 @@ def _going(folder: Path) -> GoingRun:
         "mpi_library": "" if over_mpi else "none (one process)",
     }
     as_of = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-    return GoingRun(folder, summary, config, is_going=True, as_of=as_of)
+    run = GoingRun(folder, summary, config, is_going=True, as_of=as_of)
+    summary["iterations"] = run.n_iterations
+    return run

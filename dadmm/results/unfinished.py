@@ -19,7 +19,9 @@ from dadmm.results.rows import NODE_COLUMNS
 from dadmm.results.runfolder import ENDS, NODES, parse_rows
 
 NO_END = 10**18  # larger than any iteration
-VANISHED = "its files changed while they were read, so it may have just ended; try again"
+VANISHED = (
+    "its files changed while they were read, so it may have just ended; try again"
+)
 
 
 class Part(NamedTuple):
