@@ -54,16 +54,33 @@ class Opened:
         self.page.set_default_timeout(300_000)
         self.errors: list[str] = []
         self.requests: list[str] = []
+        self.dialogs: list[str] = []
         self.page.on("console", self._note)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", self._dismiss)
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(file.resolve().as_uri())
         if scripts:
             self.page.wait_for_selector("html.scripted")
 
+    def until(self, fact: str) -> None:
+        """Wait until a JavaScript expression is true; at most five minutes.
+
+        Playwright's own way evaluates it inside the page, which the page forbids.
+        """
+        for _ in range(3000):
+            if self.page.evaluate(fact):
+                return
+            self.page.wait_for_timeout(100)
+        raise AssertionError(f"never: {fact}")
+
     def _note(self, said) -> None:
         if said.type == "error":
             self.errors.append(said.text)
+
+    def _dismiss(self, dialog) -> None:
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
 
     @property
     def outside(self) -> list[str]:
