@@ -15,7 +15,7 @@ from dadmm.page.look import LEVELS
 WIDE, MARGIN = 640.0, 26.0
 MOST_NUMBERED = 60  # nodes that have room for their numbers
 MOST_NODES = 5000
-THIN = 0.8
+THIN = 1.2
 
 
 def position(value: float, scale: tuple[float, float]) -> float:

@@ -41,9 +41,9 @@ LEVELS = 9  # colours of penalties
 
 def colours(name: str) -> dict[str, Any]:
     """Return the colours of a light or a dark page, with those of scales."""
-    ramp = style.STRENGTH(np.linspace(0, 1, LEVELS))
+    ramp = style.STRENGTH(np.linspace(0.12, 1, LEVELS))
     if name == "dark":  # the strongest is the lightest
-        ramp = colormaps["viridis"](np.linspace(0.28, 1, LEVELS))
+        ramp = colormaps["viridis"](np.linspace(0.42, 1, LEVELS))
     steps = [to_hex(colour) for colour in ramp]
     scale = [[k / (LEVELS - 1), step] for k, step in enumerate(steps)]
     plain = DARK if name == "dark" else COLOURS

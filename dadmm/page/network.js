@@ -1,6 +1,6 @@
 // The networks of the runs: their edges in an iteration.
 
-const LEVELS = 9, THIN = 0.8;  // as in graph_svg.py
+const LEVELS = 9, THIN = 1.2;  // as in graph_svg.py
 const ARRAYS = { f4: Float32Array, f8: Float64Array, i4: Int32Array, u1: Uint8Array };
 
 function unpacked({ dtype, bdata, levels }) {
@@ -29,7 +29,7 @@ class Network {
     this.halo = this.lines[0].cloneNode();
     this.halo.setAttribute("class", "halo");
     this.halo.setAttribute("visibility", "hidden");
-    this.svg.querySelector(".edges").before(this.halo);
+    this.svg.querySelector(".edges").after(this.halo);
   }
 
   // The row of the last frame up to an iteration.
@@ -72,7 +72,7 @@ class Network {
     for (const name of ["x1", "y1", "x2", "y2"]) {
       this.halo.setAttribute(name, this.lines[k].getAttribute(name));
     }
-    this.halo.setAttribute("stroke-width", this.thick + 7);
+    this.halo.setAttribute("stroke-width", this.thick + 5);
   }
 
   // The cells of the table about an edge.

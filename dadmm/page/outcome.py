@@ -115,7 +115,7 @@ def _coefficients(page: Page, runs: Sequence[PageRun]) -> str:
     rows = [[name, *(values.get(name, NONE) for values in columns)] for name in shown]
     few = thinning.said(len(shown), len(names), "coefficients")
     about = "".join(
-        paragraph(line) for run in runs[:1] for line in report._comparison(run.summary)
+        paragraph(line) for run in runs[:1] for line in report.comparison(run.summary)
     )
     return table(head, rows, f"Coefficients, in the units of the table. {few}") + about
 
@@ -144,12 +144,9 @@ def _columns(run: PageRun) -> dict[str, dict[str, str]]:
 
 def _scores(page: Page, runs: Sequence[PageRun]) -> str:
     """Return how well the models fit the rows of all nodes."""
-    rows = []
-    for run in runs:
-        found = run.summary.get("scores") or {}
-        rows += [
-            [page.titled(report.SCORES[key], run), number(value)]
-            for key, value in found.items()
-            if key in report.SCORES and value is not None
-        ]
+    rows = [
+        [page.titled(name, run), value]
+        for run in runs
+        for name, value in report.scores(run.summary).items()
+    ]
     return table(["score", "value"], rows, "On the rows of all nodes") * bool(rows)
