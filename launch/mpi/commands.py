@@ -70,9 +70,9 @@ def local(arguments: list[str]) -> int:
         tolerance = fault_tolerance(runtime.mpiexec, arguments)
         n = n or DEFAULT_RANKS
         command = [runtime.mpiexec, *tolerance, "-n", str(n), *job]
-        return run_job(command, variables, resume, folder, after=after)
+        return run_job(command, variables, resume, folder, None, after)
     with command_on_hosts(runtime.mpiexec, hosts, job, variables) as command:
-        return run_job(command, variables, resume, folder, after=after)
+        return run_job(command, variables, resume, folder, None, after)
 
 
 def write_report(runtime: Runtime, folder: Path) -> int:
