@@ -1,0 +1,111 @@
+"""Settings of the site; `./launch/docs` builds it.
+
+The source folder of Sphinx is that of the project, not `docs`: so the pages of `docs`,
+`benchmarks` and `topologies`, and the contributing page, are each a file in one place,
+and their relative links are right on a forge and on the site.
+"""
+
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parent
+sys.path.insert(0, str(DOCS / "_extensions"))
+sys.path.insert(0, str(DOCS.parent))  # the examples import nothing else of the project
+
+import sphinx_gallery.gen_gallery  # noqa: E402
+
+from dadmm import __version__  # noqa: E402
+
+project = "dadmm"
+author = "the authors of dadmm"
+copyright = "the authors of dadmm, BSD-3-Clause"
+version = release = __version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    # of _extensions:
+    "commands",  # the help of each command
+    "mathml",  # formulas without scripts
+    "source_links",  # names in code font link to the API and to the source
+]
+
+# What is a page.
+root_doc = "docs/index"
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+include_patterns = [
+    "docs/**",
+    "benchmarks/**.md",
+    "examples/hospitals/README.md",
+    "tests/faults/README.md",
+    "topologies/README.md",
+    "C*.md",  # CONTRIBUTING and CHANGELOG
+]
+exclude_patterns = ["docs/_*", ".*", "runs", "dadmm", "launch", "**/GALLERY_HEADER*"]
+templates_path = ["_templates"]
+nitpicky = True
+
+# Markdown.
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath"]
+myst_heading_anchors = 4
+myst_links_external_new_tab = False
+suppress_warnings = [
+    "config.cache",  # sphinx-gallery's settings hold functions
+    "misc.highlighting_failure",  # blocks of commands and of output have no language
+]
+highlight_language = "none"
+
+# The API.
+default_role = "literal"
+autosummary_generate = True
+autodoc_typehints = "none"  # numpydoc's sections have the types
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False  # the template lists them
+numpydoc_validation_checks = {"PR01", "PR02", "PR03", "EX01"}
+numpydoc_validation_exclude = {r"\.[a-z_]\w*$"}  # functions and methods: see tests/docs
+
+# The gallery: every program of examples/ is run. Folders there are not galleries, also
+# if they have a README, which is a page of its own.
+sphinx_gallery.gen_gallery.get_subsections = lambda *_, **__: []
+sphinx_gallery_conf = {
+    "examples_dirs": "examples",
+    "gallery_dirs": "docs/gallery",
+    "filename_pattern": r"\.py$",
+    "download_all_examples": False,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "show_signature": False,
+    "write_computation_times": False,
+}
+
+# The pages in HTML. Nothing is loaded from elsewhere.
+html_theme = "pydata_sphinx_theme"
+html_title = "dadmm"
+html_logo = "_static/logo.svg"
+html_favicon = "_static/logo.svg"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_math_renderer = "mathml"
+html_show_sourcelink = False
+html_copy_source = False
+html_additional_pages = {"index": "redirect.html"}
+html_theme_options = {
+    "logo": {"text": "dadmm"},
+    "navbar_align": "left",
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 8,
+    "show_toc_level": 2,
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": ["sphinx-version"],
+    "pygments_light_style": "a11y-high-contrast-light",
+    "pygments_dark_style": "a11y-high-contrast-dark",
+}
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
