@@ -14,12 +14,16 @@ sys.path.insert(0, str(DOCS.parent))  # the examples import nothing else of the 
 
 import sphinx_gallery.gen_gallery  # noqa: E402
 
-from dadmm import __version__  # noqa: E402
+import dadmm  # noqa: E402
+
+# attributes of the package whose modules have other names
+for name in ("datasets", "metrics", "shard"):
+    sys.modules[f"dadmm.{name}"] = getattr(dadmm, name)
 
 project = "dadmm"
 author = "the authors of dadmm"
 copyright = "the authors of dadmm, BSD-3-Clause"
-version = release = __version__
+version = release = dadmm.__version__
 
 extensions = [
     "myst_parser",
@@ -47,7 +51,7 @@ include_patterns = [
     "C*.md",  # CONTRIBUTING and CHANGELOG
 ]
 exclude_patterns = ["docs/_*", ".*", "runs", "dadmm", "launch", "**/GALLERY_HEADER*"]
-templates_path = ["_templates"]
+templates_path = [str(DOCS / "_templates")]
 nitpicky = True
 
 # Markdown.
@@ -66,8 +70,6 @@ autosummary_generate = True
 autodoc_typehints = "none"  # numpydoc's sections have the types
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False  # the template lists them
-numpydoc_validation_checks = {"PR01", "PR02", "PR03", "EX01"}
-numpydoc_validation_exclude = {r"\.[a-z_]\w*$"}  # functions and methods: see tests/docs
 
 # The gallery: every program of examples/ is run. Folders there are not galleries, also
 # if they have a README, which is a page of its own.
@@ -109,3 +111,13 @@ html_theme_options = {
 }
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+
+def skip_foreign(app, what, name, thing, skip, options):
+    """Leave out members that scikit-learn or Python define."""
+    home = getattr(thing, "__module__", None) or "dadmm"
+    return True if not home.startswith("dadmm") else None
+
+
+def setup(app):
+    app.connect("autodoc-skip-member", skip_foreign)

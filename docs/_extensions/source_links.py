@@ -45,7 +45,9 @@ class Links(SphinxPostTransform):
         objects = self.env.domaindata["py"]["objects"]
         for name in (match[1], f"dadmm.{match[1]}"):
             if entry := objects.get(name):
-                page = self.app.builder.get_relative_uri(self.env.docname, entry.docname)
+                page = self.app.builder.get_relative_uri(
+                    self.env.docname, entry.docname
+                )
                 return f"{page}#{entry.node_id}"
             if "." in match[1] and (uri := self.source(name)):
                 return uri

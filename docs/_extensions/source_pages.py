@@ -80,8 +80,8 @@ def _defined(module: str | None, name: str | None) -> str:
     for part in (name or "").split("."):
         thing = inspect.getattr_static(thing, part, None) if thing else None
     thing = getattr(thing, "__func__", getattr(thing, "fget", None) or thing)
-    found = getattr(thing, "__qualname__", None)
-    return f"{thing.__module__}.{found}" if found else ""
+    where, what = (getattr(thing, k, None) for k in ("__module__", "__qualname__"))
+    return f"{where}.{what}" if where and what else ""
 
 
 def collect_pages(app) -> Iterator[tuple[str, dict, str]]:
