@@ -12,6 +12,14 @@ Examples
 array([2.])
 """
 
+try:
+    import sklearn  # noqa: F401
+except ModuleNotFoundError:
+    raise ModuleNotFoundError(
+        "dadmm.sklearn needs scikit-learn; pip install 'dadmm[sklearn]' installs it",
+        name="sklearn",
+    ) from None
+
 from dadmm.sklearn.linear import (
     ElasticNet,
     HuberRegressor,
