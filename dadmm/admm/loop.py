@@ -267,8 +267,7 @@ class Run:
         self.penalties.propose(curvature, self.topology.diameter_bound, t)
         sent = work.messages.copy(), work.bytes.copy()
         self.mail.open()
-        work.messages += sent[0]
-        work.bytes += sent[1]
+        work.messages[...], work.bytes[...] = sent  # rows have no opening messages
         self.edges.derive()
         self.edges.update_mean()
         self.penalties.start()
