@@ -114,10 +114,17 @@ copybutton_prompt_is_regexp = True
 
 
 def skip_foreign(app, what, name, thing, skip, options):
-    """Leave out members that scikit-learn or Python define."""
+    """Leave out members that scikit-learn or Python define, and fields of tuples."""
     home = getattr(thing, "__module__", None) or "dadmm"
-    return True if not home.startswith("dadmm") else None
+    field = str(getattr(thing, "__doc__", "")).startswith("Alias for field number")
+    return True if field or not home.startswith("dadmm") else None
+
+
+def link_gallery(app, docname, source):
+    """Turn links to the folder of the examples into links to the gallery."""
+    source[0] = source[0].replace("](../examples)", "](gallery/index.rst)")
 
 
 def setup(app):
     app.connect("autodoc-skip-member", skip_foreign)
+    app.connect("source-read", link_gallery)

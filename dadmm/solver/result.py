@@ -30,16 +30,16 @@ class Seconds(NamedTuple):
 
     solve: Vector
     exchange: Vector
-    update: Vector  # multipliers, stopping rule and penalties
-    observe: Vector  # records and callbacks
+    update: Vector  #: multipliers, stopping rule and penalties
+    observe: Vector  #: records and callbacks
 
 
 class Residuals(NamedTuple):
     """Lengths of the last iteration, in the coordinates of the run, each (n_nodes,)."""
 
-    disagreement: Vector  # root mean square distance from the neighbours, as received
-    residual: Vector  # length of the gradient of the node's Lagrangian
-    lag: Vector  # root mean square distance from the neighbours' copies of it
+    disagreement: Vector  #: root mean square distance from the neighbours, as received
+    residual: Vector  #: length of the gradient of the node's Lagrangian
+    lag: Vector  #: root mean square distance from the neighbours' copies of it
 
 
 @dataclass(frozen=True, repr=False)

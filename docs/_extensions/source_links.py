@@ -2,8 +2,7 @@
 
 The pages stay plain Markdown: ``dadmm.solve`` in code font becomes a link to its page
 of the API, ``penalty.equations.tau`` and ``admm/loop.py`` become links to the source.
-A link to a file of the package goes to its page, and one to an example, or to the header
-of the examples, to the gallery.
+A link to a file of the package goes to its page, and one to an example to the gallery.
 """
 
 import re
@@ -68,7 +67,7 @@ class Links(SphinxPostTransform):
         for name, module in modules().items():
             if module == file:
                 return self.source(name)
-        page = f"docs/gallery/{'index' if file.suffix == '.rst' else file.stem}"
+        page = f"docs/gallery/{file.stem}"
         if file.parent.name == "examples" and page in self.env.found_docs:
             return self.app.builder.get_relative_uri(self.env.docname, page)
         return None

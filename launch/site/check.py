@@ -43,7 +43,7 @@ def faults_of(site: Path) -> list[str]:
         faults.append(f"there is no page in {site}")
     for file in site.rglob("*.css"):
         for address in re.findall(r"url\(['\"]?(https?:|//)", file.read_text("utf-8")):
-            faults.append(f"{file.relative_to(site)} loads from {address}")
+            faults.append(f"{file.relative_to(site)} loads from elsewhere: {address}")
     return sorted(faults)
 
 
