@@ -74,6 +74,19 @@ numpydoc_show_class_members = False  # the template lists them
 # The gallery: every program of examples/ is run. Folders there are not galleries, also
 # if they have a README, which is a page of its own.
 sphinx_gallery.gen_gallery.get_subsections = lambda *_, **__: []
+ORDER = [
+    *("hospitals", "sklearn_estimators", "digits", "cameras", "sensors", "inpainting"),
+    *("own_problem", "own_scheme", "mpi_program", "compressed_messages", "schedules"),
+    *("resume", "network_replay", "paper_figure2", "paper_figure3"),
+]
+
+
+def position(file):
+    """Return the key by which sphinx-gallery sorts a file; new ones come last."""
+    name = Path(file).stem
+    return (ORDER.index(name) if name in ORDER else len(ORDER), name)
+
+
 sphinx_gallery_conf = {
     "examples_dirs": "examples",
     "gallery_dirs": "docs/gallery",
@@ -81,6 +94,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "remove_config_comments": True,
     "show_memory": False,
+    "within_subsection_order": position,
     "show_signature": False,
     "write_computation_times": False,
 }
@@ -96,6 +110,10 @@ html_math_renderer = "mathml"
 html_show_sourcelink = False
 html_copy_source = False
 html_additional_pages = {"index": "redirect.html"}
+# pages without pages below them have no list of those
+html_sidebars = dict.fromkeys(
+    ("CHANGELOG", "CONTRIBUTING", "docs/index", "docs/start", "_modules/**"), ()
+)
 html_theme_options = {
     "logo": {"text": "dadmm"},
     "navbar_align": "left",

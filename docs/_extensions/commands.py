@@ -35,7 +35,7 @@ def printed(name: str) -> str:
         text=True,
         timeout=120,
         check=True,
-        env={**os.environ, "COLUMNS": "88"},
+        env={**os.environ, "COLUMNS": "80"},
     ).stdout
 
 

@@ -1,7 +1,8 @@
 """Names in code font link to the API reference, or else to the source.
 
 The pages stay plain Markdown: ``dadmm.solve`` in code font becomes a link to its page
-of the API, ``penalty.equations.tau`` and ``admm/loop.py`` become links to the source.
+of the API, ``penalty.equations.tau`` and ``admm/loop.py`` become links to the source,
+``dadmm plot`` one to the help of the command, and ``docs/accuracy.md`` one to the page.
 A link to a file of the package goes to its page, and one to an example to the gallery.
 """
 
@@ -12,7 +13,10 @@ from source_pages import find, modules
 from sphinx import addnodes
 from sphinx.transforms.post_transforms import SphinxPostTransform
 
-NAME = re.compile(r"(?:python -m )?((?:\w+\.)*\w+)(?:\(.*\))?", re.S)
+from dadmm.__main__ import COMMANDS
+
+NAME = re.compile(r"((?:\w+\.)*\w+)(?:\(.*\))?", re.S)
+COMMAND = re.compile(rf"(?:dadmm |(?:python -m )?dadmm\.)({'|'.join(COMMANDS)})")
 
 
 class Links(SphinxPostTransform):
@@ -37,18 +41,19 @@ class Links(SphinxPostTransform):
                 download.replace_self(link)
 
     def of_name(self, text: str) -> str | None:
+        if text.endswith(".md") and text[:-3] in self.env.found_docs:
+            return self.page(text[:-3])
         if re.fullmatch(r"[\w/]+\.py", text):
             return self.source("dadmm." + text.removesuffix(".py").replace("/", "."))
+        if match := COMMAND.fullmatch(text):
+            return f"{self.page('docs/api/commands')}#{match[1]}"
         match = NAME.fullmatch(text)
         if not match or not ("." in match[1] or match[1][0].isupper()):
             return None
         objects = self.env.domaindata["py"]["objects"]
         for name in (match[1], f"dadmm.{match[1]}"):
             if entry := objects.get(name):
-                page = self.app.builder.get_relative_uri(
-                    self.env.docname, entry.docname
-                )
-                return f"{page}#{entry.node_id}"
+                return f"{self.page(entry.docname)}#{entry.node_id}"
             if "." in match[1] and (uri := self.source(name)):
                 return uri
         return None
@@ -58,8 +63,7 @@ class Links(SphinxPostTransform):
         if not found:
             return None
         page, anchor = found
-        uri = self.app.builder.get_relative_uri(self.env.docname, page)
-        return f"{uri}#{anchor}" if anchor else uri
+        return f"{self.page(page)}#{anchor}" if anchor else self.page(page)
 
     def of_file(self, target: str | None) -> str | None:
         target = (target or "").lstrip("/")
@@ -69,8 +73,12 @@ class Links(SphinxPostTransform):
                 return self.source(name)
         page = f"docs/gallery/{file.stem}"
         if file.parent.name == "examples" and page in self.env.found_docs:
-            return self.app.builder.get_relative_uri(self.env.docname, page)
+            return self.page(page)
         return None
+
+    def page(self, name: str) -> str:
+        """Return the address of a page, as seen from this one."""
+        return self.app.builder.get_relative_uri(self.env.docname, name)
 
 
 def setup(app):
