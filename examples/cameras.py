@@ -5,15 +5,15 @@ Cameras that lose a third of their tracks
 Reconstruct an object in three dimensions from several cameras, although each camera
 loses track of some points, and predict where the lost points were.
 
-The data are a synthetic turntable. Each of five cameras has some of the frames, and
-sends parameters to its two neighbours on a ring, no image coordinates.
+The data are a synthetic turntable. Each of five cameras has some of the frames. In the
+iterations a camera sends parameters to its two neighbours on a ring.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 import dadmm
-from dadmm.drawing.style import BLUE, STYLE
+from dadmm.drawing.style import BLUE, ORANGE, STYLE
 
 plt.rcParams.update(STYLE)
 
@@ -42,7 +42,7 @@ print(f"{100 * missing:.0f} % of the positions are missing")
 # The run
 # -------
 # ``split_frames`` gives each camera its block of frames. Structure from motion is PPCA
-# of the rows, so missing entries need no special treatment: each row contributes the
+# of the rows, so gaps need no special treatment here: each row contributes the
 # likelihood of the points that it has.
 #
 # A structure is known up to a linear map, so the largest angle between the subspaces
@@ -83,16 +83,18 @@ spread = np.sqrt(np.mean(np.vstack(variances)[gap]))
 print(f"missing positions are found to {error:.2f} pixels; predicted {spread:.2f}")
 
 # %%
-# The prediction knows how good it is: the two numbers are close to each other, and to
-# the noise of the tracker, 0.5 pixels (the default of ``turntable``).
+# The predicted error is close to the true one, and to the noise of the tracker, 0.5
+# pixels (the default of ``turntable``).
 
-figure, axes = plt.subplots(1, 3, figsize=(9.5, 3.6), layout="constrained")
-axes[0].imshow(lost, cmap="Greys", aspect="auto", interpolation="none")
-axes[0].set(xlabel="point", ylabel="frame", title=f"lost points, black ({missing:.0%})")
-for axis, (name, found) in zip(axes[1:], shapes.items(), strict=True):
-    axis.plot(*shape[:, :2].T, "o", color="0.75", markersize=8, label="truth")
-    axis.plot(*found[:, :2].T, ".", color=BLUE, label="found by the cameras")
-    axis.set(xlabel="x (pixels)", ylabel="y (pixels)", aspect="equal")
-    axis.set_title(f"the cube from above, {name}:\n{angles[name]:.2f}° off")
-figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower right", ncols=2)
+figure, (left, right) = plt.subplots(1, 2, figsize=(7.5, 4), layout="constrained")
+left.imshow(lost, cmap="Greys", aspect="auto", interpolation="none")
+left.set(xlabel="point", ylabel="frame", title=f"lost points, black ({missing:.0%})")
+right.plot(*shape[:, :2].T, "o", color="0.75", markersize=9, label="truth")
+looks = {"all tracks": (ORANGE, "x"), "with gaps": (BLUE, ".")}
+for name, (colour, marker) in looks.items():
+    label = f"{name}: {angles[name]:.2f}° off"
+    right.plot(*shapes[name][:, :2].T, marker, color=colour, markersize=6, label=label)
+right.set(xlabel="x (pixels)", ylabel="y (pixels)", aspect="equal")
+right.set_title("the points of a cube, from above")
+figure.legend(*right.get_legend_handles_labels(), loc="outside lower right", ncols=3)
 figure.savefig("cameras.png")

@@ -4,9 +4,9 @@ Fewer bytes to the same accuracy
 
 Choose how parameters are encoded in messages, and count what it saves.
 
-Ten nodes on a ring fit a logistic regression. The payload of a message is the change
-since the last one, in 64, 32 or 16 bits a number, or in a few bits. What rounding
-leaves out is in the next message, so all of them reach the same solution.
+Ten nodes on a ring fit a logistic regression. A message has the parameters in double
+precision, or their change since the last message in fewer bits. What rounding leaves
+out is in the next change, so all encodings reach the same solution.
 """
 
 import matplotlib.pyplot as plt
@@ -68,7 +68,7 @@ for name, sending in sendings.items():
 # the header of 8 bytes is a large part of a message. Fewer bytes save time only where
 # the network is slow; :doc:`/docs/communication` says how to predict that.
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
 for (name, result), style in zip(results.items(), CYCLE, strict=False):
     error = result.history["distance"].max(axis=1)
     sent = np.cumsum(result.history["bytes"].sum(axis=1)) / 1e3
@@ -86,7 +86,7 @@ bars = right.barh(
 counts = [f"{kb:.0f} kB, {r.iterations} iterations"
           for kb, r in zip(kilobytes, results.values(), strict=True)]  # fmt: skip
 right.bar_label(bars, counts, padding=3, fontsize=8)
-right.set(xlim=(0, 1.5 * max(kilobytes)), xlabel="sent by all nodes (kB)")
+right.set(xlim=(0, 1.7 * max(kilobytes)), xlabel="sent by all nodes (kB)")
 right.set_title("Bytes until the result is certified")
 right.invert_yaxis()
 figure.savefig("compressed_messages.png")

@@ -31,7 +31,10 @@ plt.rcParams.update(STYLE)
 folder = Path(sys.argv[0]).parent / "hospitals"
 tables = [dadmm.read_table(folder / f"site-{i}.csv") for i in range(3)]
 for i, table in enumerate(tables):
-    print(f"hospital {i}: {table.n_rows} rows; {', '.join(table.names)}")
+    wards = ", ".join(sorted(set(table.column("ward"))))
+    print(
+        f"hospital {i}: {table.n_rows} rows, {len(table.names)} columns; wards: {wards}"
+    )
 
 # %%
 # Columns are agreed
@@ -47,8 +50,7 @@ encoding, parts = dadmm.encode(
     features=["age", "sex", "ward", "pressure", "smoker"],
 )  # fmt: skip
 names = encoding.feature_names
-print("columns:", ", ".join(names))
-print("classes:", ", ".join(encoding.classes))
+print(len(names), "columns of numbers; classes:", ", ".join(encoding.classes))
 
 # %%
 # The fit

@@ -5,8 +5,8 @@ A scratched photograph, repaired in strips
 Fill in missing entries of data that are stored in several places.
 
 Each of eight nodes has a strip of a scratched photograph. The nodes agree on one model
-of small patches by D-PPCA over a chain, and each repairs its own strip. Messages hold
-parameters, no pixels.
+of small patches by D-PPCA over a chain, and each repairs its own strip. In the
+iterations nodes exchange parameters, not pixels.
 """
 
 import matplotlib.pyplot as plt
@@ -99,18 +99,24 @@ print(f"error of lost pixels: {error(repaired):.1f} grey levels of 256")
 print(f"with the mean grey in all gaps: {error(plain):.1f}")
 
 # %%
+# White lines separate the strips of the nodes. The last panel shows the error of each
+# pixel.
+
 images = {
     "the photograph": photo,
-    f"{lost.mean():.0%} of the pixels lost": scratched,
+    f"{lost.mean():.0%} of the pixels lost (orange)": scratched,
     f"repaired by {n_nodes} nodes": repaired,
 }
-figure, axes = plt.subplots(1, 3, figsize=(10, 2.4), layout="constrained")
-for axis, (title, image) in zip(axes, images.items(), strict=True):
+figure, grid = plt.subplots(2, 2, figsize=(7.5, 4.6), layout="constrained")
+for axis, (title, image) in zip(grid.flat, images.items(), strict=False):
     axis.imshow(image, cmap="gray", vmin=0, vmax=255)
     axis.set_facecolor(VERMILLION)  # shows through where pixels are lost
-    axis.set(title=title, xticks=[], yticks=[])
+    axis.set_title(title)
 for row in range(1, n_nodes):
-    axes[1].axhline(row * height / n_nodes, color="white", linewidth=0.8)
-axes[1].set_xlabel("orange: lost; a strip between white lines is one node's")
-axes[2].set_xlabel(f"error of lost pixels: {error(repaired):.0f} of 256 grey levels")
-figure.savefig("inpainting.png")
+    grid[0, 1].axhline(row * height / n_nodes, color="white", linewidth=0.8)
+wrong = grid[1, 1].imshow(np.abs(repaired - photo), cmap="magma_r", vmin=0, vmax=64)
+grid[1, 1].set_title(f"error of lost pixels: {error(repaired):.0f} grey levels")
+figure.colorbar(wrong, ax=grid[1, 1], shrink=0.8, extend="max", label="grey levels")
+for axis in grid.flat:
+    axis.set(xticks=[], yticks=[])
+figure.savefig("inpainting.png", dpi=120)

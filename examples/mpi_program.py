@@ -11,7 +11,7 @@ Save this file, and start it with five processes::
 
 Without ``mpiexec`` it runs all nodes in one process. The numbers are the same to the
 last bit. With ``python -m mpi4py``, an exception on one rank ends all ranks; without it
-the others would wait forever.
+the others may wait forever.
 """
 
 import hashlib

@@ -77,7 +77,7 @@ for preset, title in names.items():
 # Over long lines the number of iterations decides, so the complete graph is faster. By
 # radio the bytes decide, so the ring with short messages is faster.
 
-figure, axes = plt.subplots(1, 3, figsize=(9.5, 3.5), layout="constrained")
+figure, axes = plt.subplots(1, 3, figsize=(8, 3.8), layout="constrained")
 for axis, (preset, title) in zip(axes, networks.items(), strict=True):
     parts = [found[preset, name].breakdown for name in traces]
     bottom = np.zeros(len(parts))
@@ -91,7 +91,7 @@ for axis, (preset, title) in zip(axes, networks.items(), strict=True):
         bottom += height
     for place, total in enumerate(bottom):
         axis.text(place, total, f"{total:.2g} s", ha="center", va="bottom", fontsize=8)
-    axis.set_title(title)
+    axis.set_title(title.replace(": ", "\n"))
     axis.margins(y=0.1)
 axes[0].set_ylabel("predicted time of the run (s)")
 handles = axes[0].get_legend_handles_labels()

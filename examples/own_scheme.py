@@ -69,7 +69,7 @@ graph = dadmm.Topology.cluster(n_nodes)
 # --------------
 # With ``tolerance=0`` a run does exactly ``max_iter`` iterations. A callback measures
 # the distance of the worst node from the pooled solution. ``metric="none"`` keeps the
-# coordinates of the data for all, so that only the penalties differ.
+# coordinates of the data, so that the penalties decide. (``auto`` also over-relaxes.)
 
 schemes = {
     "fixed": dadmm.penalty.Fixed(eta0=1.0),
@@ -104,7 +104,7 @@ print(f"largest penalty: {eta.max():.1f}, of the edge {bridge.tolist()}")
 # The rule of this page helps much where one edge is the bottleneck. ``auto``, the
 # default, needs no first penalty and is still faster.
 
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.5), layout="constrained")
 for name, curve in errors.items():
     style = SCHEME_STYLE.get(name, CYCLE[0])
     left.semilogy(range(1, 101), curve, label=name, markevery=15, **style)

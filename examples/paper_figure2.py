@@ -44,9 +44,11 @@ print(f"all samples in one place: {level:.2f} degrees from the true subspace")
 # node, ``ap`` adapts it by edge, ``nap`` does so within budgets, and the last two
 # combine these. All start with the same penalty, eta0 = 10.
 #
-# There is one difference from the paper: an edge has one penalty, the mean of what its
-# two ends propose. With one at each end, as printed, nodes agree on a slightly wrong
-# point (:doc:`/docs/penalties`).
+# Three things differ from the paper. An edge has one penalty, the mean of what its two
+# ends propose: with one at each end, nodes agree on a slightly wrong point
+# (:doc:`/docs/penalties`). A node rates a neighbour at the midpoint between them. All
+# nodes have the same random start. ``dadmm run --config as-printed`` has the paper's
+# choices, and :doc:`/benchmarks/PAPER` compares both.
 
 graphs = {
     "complete": dadmm.Topology.complete(n_nodes),
@@ -93,19 +95,23 @@ for name in graphs:
 # As the paper says, ``vp`` works best on the complete graph, and on the ring ``ap`` and
 # ``nap`` are better than ``vp``. On the ring no scheme is faster than ``fixed`` here.
 
-figure, axes = plt.subplots(1, 3, figsize=(10, 3.6), sharey=True, layout="constrained")
+figure, grid = plt.subplots(
+    2, 2, figsize=(7.5, 5.4), sharex=True, sharey=True, layout="constrained"
+)
+*axes, corner = grid.ravel()
 for axis, name in zip(axes, graphs, strict=True):
     for scheme in schemes:
-        curve = medians[name, scheme]
         axis.plot(
-            range(1, n_iterations + 1), curve, label=scheme, markevery=0.2,
-            **SCHEME_STYLE[scheme],
+            range(1, n_iterations + 1), medians[name, scheme], label=scheme,
+            markevery=0.2, **SCHEME_STYLE[scheme],
         )  # fmt: skip
     axis.axhline(level, color=BLACK, linestyle=":", label="all samples in one place")
-    axis.set(title=f"{name}, {n_nodes} nodes", xlabel="iteration")
+    axis.set_title(f"{name}, {n_nodes} nodes")
+    axis.set_xlabel("iteration")
+    axis.tick_params(labelbottom=True)
     axis.grid()
 log_axis(axes[0], unit="°")
-axes[0].set_ylabel("angle to the true subspace, worst node")
-handles = axes[0].get_legend_handles_labels()
-figure.legend(*handles, loc="outside lower center", ncols=7)
+figure.supylabel("angle to the true subspace, worst node", fontsize=9)
+corner.axis("off")
+corner.legend(*axes[0].get_legend_handles_labels(), loc="center", fontsize=9)
 figure.savefig("paper_figure2.png")

@@ -40,7 +40,8 @@ pooled = dadmm.metrics.ppca_reference(rows, 3, zero_mean=True).W
 # --------
 # As in the paper: a ring and a complete graph with t_max = 50, and a complete graph
 # with t_max = 5. ``vp``, ``ap`` and ``vp_ap`` stop adapting after t_max iterations.
-# ``fixed`` and the schemes with a budget do not use it.
+# ``fixed`` and the schemes with a budget do not use it. All other settings are
+# as in the example of Figure 2.
 
 panels = {
     "ring, t_max = 50": (dadmm.Topology.ring(n_cameras), 50),
@@ -86,23 +87,23 @@ for title in panels:
 # ``fixed``. ``nap`` and ``vp_nap`` have budgets instead of t_max, and are not affected.
 # The paper makes the same observation.
 
-figure, axes = plt.subplots(1, 4, figsize=(11, 3.7), layout="constrained")
+figure, grid = plt.subplots(2, 2, figsize=(7.5, 6), layout="constrained")
+film, *axes = grid.ravel()
 shown = tracks[:, ::8]
-axes[0].plot(shown[::2], shown[1::2], color=GREY, linewidth=0.8)
-axes[0].plot(*tracks[:2], ".", color=BLUE)
-axes[0].set(xlabel="x (pixels)", ylabel="y (pixels)", aspect="equal")
-axes[0].set_title("the first frame, and the paths\nof some points in 30 frames")
-for axis, title in zip(axes[1:], panels, strict=True):
-    axis.sharey(axes[1])
+film.plot(shown[::2], shown[1::2], color=GREY, linewidth=0.8)
+film.plot(*tracks[:2], ".", color=BLUE)
+film.set(xlabel="x (pixels)", ylabel="y (pixels)", aspect="equal")
+film.set_title("the first frame, and paths of some points")
+for axis, title in zip(axes, panels, strict=True):
+    axis.sharey(axes[0])
     for name in schemes:
         axis.plot(
             range(1, n_iterations + 1), curves[title, name], label=name,
             markevery=0.2, **SCHEME_STYLE[name],
         )  # fmt: skip
-    axis.set(title=title, xlabel="iteration")
+    axis.set(title=title, xlabel="iteration", ylabel="angle, worst camera")
     axis.grid()
-log_axis(axes[1], unit="°")
-axes[1].set_ylabel("angle to the reference, worst camera")
-handles = axes[1].get_legend_handles_labels()
+log_axis(axes[0], unit="°")
+handles = axes[0].get_legend_handles_labels()
 figure.legend(*handles, loc="outside lower center", ncols=6)
 figure.savefig("paper_figure3.png")

@@ -41,8 +41,8 @@ print("matchings have", schedules["matchings"].period, "rounds")
 # The runs
 # --------
 # The graph that ``solve`` takes is the union, ``schedule.union``, which is the grid
-# here. Nodes agree on the end as usual; it takes a little longer, because news need
-# more iterations to cross the network.
+# here. Nodes agree on the end as usual; it takes a little longer, because information
+# needs more iterations to cross the network.
 
 n_nodes, size = side * side, 6
 rng = np.random.default_rng(0)
@@ -65,9 +65,10 @@ for name, schedule in schedules.items():
     )
 
 # %%
-# A run with fewer edges in each iteration takes more iterations, and fewer messages.
+# With fewer edges in each iteration a run takes more iterations, and here fewer
+# messages.
 
-figure = plt.figure(figsize=(9, 5.2), layout="constrained")
+figure = plt.figure(figsize=(8, 5.2), layout="constrained")
 upper, lower = figure.subfigures(2, 1, height_ratios=(1, 1.7))
 upper.suptitle("The rounds: columns, rows, and the matchings", fontsize=9)
 rounds = [*schedules["columns, then rows"].rounds, *schedules["matchings"].rounds]

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import dadmm
-from dadmm.drawing.style import STYLE, VERMILLION
+from dadmm.drawing.style import BLUE, GREY, STYLE, VERMILLION
 
 plt.rcParams.update(STYLE)
 
@@ -90,25 +90,29 @@ for name, problems in fits.items():
     print(f"{name}: {result.status}, off by {errors[name]:.2f} degrees")
 
 # %%
-# The picture has the same colours in all panels. Values beyond the scale have the
-# colour of its end.
+# All maps have the same colours. Values beyond the scale have the colour of its end.
+
+figure, grid = plt.subplots(
+    2, 2, figsize=(7, 6), sharex=True, sharey=True, layout="constrained"
+)
+network, *maps = grid.ravel()
+for i, j in graph.edges:
+    network.plot(*homes[[i, j]].T, color=GREY, linewidth=0.8, zorder=1)
+network.plot(*homes.T, "o", color=BLUE, label="sensor")
+network.plot(*homes[broken].T, "X", color=VERMILLION, markersize=9, label="broken")
+network.set(title="the network", xticks=[0, 0.5, 1], yticks=[0, 0.5, 1], aspect="equal")
+network.legend(loc="upper left")
 
 low, high = fields["truth"].min(), fields["truth"].max()
-figure, axes = plt.subplots(1, 3, figsize=(9, 3.5), sharey=True, layout="constrained")
-for axis, (name, field) in zip(axes, fields.items(), strict=True):
+for axis, (name, field) in zip(maps, fields.items(), strict=True):
     image = axis.imshow(
         field, origin="lower", extent=(0, 1, 0, 1), vmin=low, vmax=high, cmap="cividis"
     )
-    off = f": off by {errors[name]:.2g} degrees" if name in errors else " and network"
-    axis.set(title=name + off, xlabel="x", xticks=[0, 0.5, 1])
-axes[0].set_ylabel("y")
-for i, j in graph.edges:
-    axes[0].plot(*homes[[i, j]].T, color="white", linewidth=0.6, alpha=0.7)
-axes[0].plot(*homes.T, "o", color="white", markeredgecolor="black", label="sensor")
-axes[0].plot(
-    *homes[broken].T, "X", color=VERMILLION, markeredgecolor="white", markersize=9,
-    label="broken",
-)  # fmt: skip
-figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower left", ncols=2)
-figure.colorbar(image, ax=axes, shrink=0.85, extend="both", label="temperature (°C)")
+    off = f": off by {errors[name]:.2g} degrees" if name in errors else ""
+    axis.set_title(name + off)
+for axis in grid[1]:
+    axis.set_xlabel("x")
+for axis in grid[:, 0]:
+    axis.set_ylabel("y")
+figure.colorbar(image, ax=grid, shrink=0.7, extend="both", label="temperature (°C)")
 figure.savefig("sensors.png")

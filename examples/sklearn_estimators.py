@@ -70,7 +70,7 @@ same = (search.predict(X_test) == pooled.predict(X_test)).all()
 print("the same labels on new rows:", same)
 
 # %%
-figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout="constrained")
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
 for found, name, look in (
     (pooled, "scikit-learn, rows in one place", {"color": GREY, "linewidth": 6}),
     (search, "dadmm, rows on six nodes", {"color": BLUE, "marker": "o"}),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import runpy
 import sys
+from inspect import signature
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from dadmm import datasets
 from tests.support.processes import python
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -25,6 +27,7 @@ def cameras(found):
     assert found.angles["with gaps"] < 0.6
     assert 0.4 < found.error < 0.6
     assert abs(found.spread - found.error) < 0.15
+    assert signature(datasets.turntable).parameters["noise"].default == 0.5
 
 
 def compressed_messages(found):
@@ -107,6 +110,7 @@ def paper_figure2(found):
 
 def paper_figure3(found):
     """Schemes with t_max become like `fixed` if it is small, those with budgets not."""
+    assert found.tracks.shape[0] == 2 * 6 * found.n_cameras
     assert all(curve.min() < 1.0 for curve in found.curves.values())
     long, short = "complete, t_max = 50", "complete, t_max = 5"
     for scheme in ("vp", "ap", "vp_ap"):

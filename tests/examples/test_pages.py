@@ -131,8 +131,8 @@ def test_a_request_that_does_not_exist_gets_one_sentence():
 
 def commands(page: Path) -> list[list[str]]:
     """Return the arguments of dadmm.run in the commands of a page."""
-    run = r"(?:(?:\.venv/bin/)?python -m dadmm\.|dadmm )run"
-    start = rf"(?:\./launch/local|(?:mpiexec .*)?{run})"
+    module = r"(?:mpiexec .*)?(?:\.venv/bin/)?(?:python -m dadmm\.run|dadmm run)"
+    start = rf"(?:\./launch/local|{module})"
     text = page.read_text("utf-8").replace("\\\n", " ")
     found = re.findall(rf"^{start}\b(?: -n \d+)?(.*)$", text, re.M)
     return [shlex.split(line, comments=True) for line in found]

@@ -79,7 +79,7 @@ def test_the_sdist_holds_what_the_tests_need(built):
 
     pages = {"README", "CHANGELOG", "CONTRIBUTING", "SECURITY"}
     assert {f"{page}.md" for page in pages} | {"LICENSE", "CITATION.cff"} <= names
-    assert {"tests/conftest.py", "launch/test", "topologies/README.md"} <= names
+    assert {"tests/conftest.py", "launch/test", ".github/workflows/ci.yml"} <= names
     assert not [name for name in names if ".venv" in name or "__pycache__" in name]
 
 
