@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dadmm.core import files
-from dadmm.core.arguments import Parser, program, print_out, report_error
+from dadmm.core.arguments import Parser, print_out, program, report_error
 from dadmm.core.errors import ConfigError, DadmmError, OutputError
 from dadmm.results.finish import list_figures
 from dadmm.results.lock import is_held
