@@ -10,7 +10,6 @@ import gc
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.util import find_spec
 
 from dadmm.core.arguments import BAD_INPUT, print_out, program, report_error
 from dadmm.core.errors import ConfigError, DadmmError
@@ -28,8 +27,6 @@ COMMANDS = {
     "waiting": ("show who waited for whom", "waiting RUN"),
     "calibrate": ("fit a network to measurements", "calibrate a.csv --out b.toml"),
 }
-if find_spec("dadmm.report") is None:  # until it is merged
-    del COMMANDS["report"]
 HELP = ("-h", "--help", "help")
 
 

@@ -183,15 +183,20 @@ def _rows(summary: dict[str, Any]) -> list[str]:
     return [f"{sum(counts):,} rows ({shown} by node)"]
 
 
-def _scores(summary: dict[str, Any]) -> list[str]:
-    """Return the line about the fit to the rows of all nodes."""
-    found = summary.get("scores", {})
-    shown = []
+def scores(summary: dict[str, Any]) -> dict[str, str]:
+    """Return the fit to the rows of all nodes: names of scores, and their values."""
+    found, shown = summary.get("scores", {}), {}
     for key, name in SCORES.items():
         if found.get(key) is not None:
             error = found["auc_error"] if key == "auc" else 0.0
             bound = f" +- {at_most(error)}" if error else ""
-            shown.append(f"{name} {found[key]:.4g}{bound}")
+            shown[name] = f"{found[key]:.4g}{bound}"
+    return shown
+
+
+def _scores(summary: dict[str, Any]) -> list[str]:
+    """Return the line about the fit to the rows of all nodes."""
+    shown = [f"{name} {value}" for name, value in scores(summary).items()]
     return [f"on these rows: {', '.join(shown)}"] if shown else []
 
 
@@ -251,10 +256,10 @@ def _coefficients(summary: dict[str, Any]) -> list[str]:
             line if error is None else f"{line:<{wide}}  {error:.3g}"
             for line, error in zip(lines, known, strict=True)
         ]
-    return [title, *lines, *_comparison(summary)]
+    return [title, *lines, *comparison(summary)]
 
 
-def _comparison(summary: dict[str, Any]) -> list[str]:
+def comparison(summary: dict[str, Any]) -> list[str]:
     """Return what coefficients of categories, or of classes, compare with."""
     lines, positive = [], summary.get("positive_class")
     if baseline := summary.get("baseline"):

@@ -65,6 +65,8 @@ def labels(runs: Sequence[Run]) -> list[str]:
 def _word(name: str, value: Any) -> str:
     if name in ("scheme", "problem"):
         return str(value)
+    if value is None:
+        return f"default {name}"
     if name == "topology":
         return Path(value).stem
     value = f"{value:g}" if isinstance(value, float) else value
@@ -89,32 +91,38 @@ def title(runs: Sequence[Run]) -> str:
         words += f", {n} node" + "s" * (n > 1)
     if len(runs) == 1:
         ending = runs[0].summary.get("status", "ended")
-        words += f", {ending} after {len(runs[0].column('primal'))} iterations"
+        count = runs[0].summary.get("iterations")
+        count = len(runs[0].column("primal")) if count is None else count
+        words += f", {ending} after {count} iterations"
     return words[0].upper() + words[1:]
 
 
 def draw_convergence(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     """Draw objective, residuals and angles."""
     names = labels(runs)
-    schemes = [run.config.scheme for run in runs]
-    own = len(set(schemes)) == len(schemes)
-    style = [
-        SCHEME_STYLE[scheme] if own else CYCLE[k % len(CYCLE)]
-        for k, scheme in enumerate(schemes)
-    ]
-    panels, levels = _criteria(runs)
+    panels, levels = criteria(runs)
     panels |= {text: [run.column(name) for run in runs] for name, text in ANGLES.items()
                if all(name in run.history for run in runs)}  # fmt: skip
     return convergence(
         {text: dict(zip(names, each, strict=True)) for text, each in panels.items()},
-        dict(zip(names, style, strict=True)),
+        dict(zip(names, looks(runs), strict=True)),
         title(runs),
         levels,
-        _moments(runs[0]) if len(runs) == 1 else {},
+        stops(runs[0]) if len(runs) == 1 else {},
     )
 
 
-def _criteria(
+def looks(runs: Sequence[Run]) -> list[dict[str, Any]]:
+    """Return the style of each run: that of its scheme, if no two have the same."""
+    schemes = [run.config.scheme for run in runs]
+    own = len(set(schemes)) == len(schemes)
+    return [
+        SCHEME_STYLE[scheme] if own else CYCLE[k % len(CYCLE)]
+        for k, scheme in enumerate(schemes)
+    ]
+
+
+def criteria(
     runs: Sequence[Run],
 ) -> tuple[dict[str, list[Matrix]], dict[str, tuple[float, str]]]:
     """Return the criteria of the stopping rules by panel, and the levels to mark.
@@ -160,7 +168,7 @@ def _change(objective: Matrix) -> Matrix:
     return change / np.maximum(np.abs(objective), 1.0)
 
 
-def _moments(run: Run) -> dict[str, int]:
+def stops(run: Run) -> dict[str, int]:
     """Return the iterations to mark by label: all criteria met, and the end."""
     found, end = run.summary.get("stopping"), len(run.column("objective"))
     if found is None:  # a run of an older version
@@ -176,7 +184,7 @@ def _moments(run: Run) -> dict[str, int]:
 
 def draw_eta(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     """Draw the penalty of each directed edge over time."""
-    found = [Penalties(run.topology.edges, run.eta, _start(run), _has_eta0(run))
+    found = [Penalties(run.topology.edges, run.eta, reference(run), has_eta0(run))
              for run in runs]  # fmt: skip
     named = dict(zip(labels(runs), found, strict=True))
     return penalties(named, f"Penalty of each directed edge\n{title(runs)}")
@@ -201,22 +209,25 @@ def _network(run: Run, at: Sequence[int]) -> Any:
                 f"the run in {run.folder} has iterations 1 to {len(mean)}, not {t}; "
                 "choose others with --at"
             )
+    frames = {t: mean[t - 1] for t in at or moments(mean)}
+    return Network(positions(run), graph.edges[once], frames, reference(run))
+
+
+def positions(run: Run) -> Matrix:
+    """Return where to draw the nodes of a run, (n_nodes, 2)."""
     if run.config.topology == "random-geometric":  # its nodes have positions
         rng = np.random.default_rng(run.config.topology_seed)
-        where = rng.random((2, graph.n_nodes)).T
-    else:
-        where = places(graph)
-    frames = {t: mean[t - 1] for t in at or moments(mean)}
-    return Network(where, graph.edges[once], frames, _start(run))
+        return rng.random((2, run.topology.n_nodes)).T
+    return places(run.topology)
 
 
-def _has_eta0(run: Run) -> bool:
+def has_eta0(run: Run) -> bool:
     return "eta0" in SCHEMES[run.config.scheme].uses
 
 
-def _start(run: Run) -> float:
+def reference(run: Run) -> float:
     """Return the reference penalty: eta0, or the median of the first iteration."""
-    if _has_eta0(run):
+    if has_eta0(run):
         return run.config.eta0
     return float(f"{np.median(run.eta[0]):.1g}")
 
@@ -225,7 +236,7 @@ def draw_traffic(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     """Draw bytes by edge, and seconds by phase."""
     loads = [
         Load(
-            _sent(run),
+            bytes_sent(run),
             {phase: run.column(f"{phase}_seconds").sum(axis=0) for phase in PHASES},
         )
         for run in runs
@@ -234,7 +245,7 @@ def draw_traffic(runs: Sequence[Run], at: Sequence[int]) -> Figure:
     return traffic(named, f"Traffic and time\n{title(runs)}")
 
 
-def _sent(run: Run) -> Matrix | None:
+def bytes_sent(run: Run) -> Matrix | None:
     """Return the bytes from node i to node j, if the run has recorded them."""
     if "edge_bytes" not in run.arrays:
         return None

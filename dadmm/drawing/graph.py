@@ -15,6 +15,9 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.drawing.style import BLACK, STRENGTH, octaves, styled
 from dadmm.graphs.topology import Topology
 
+MOST_EXACT = 300  # nodes of a graph whose layout is by Kamada and Kawai
+MOST_NODES, MOST_EDGES = 3000, 200_000  # a larger graph is drawn as a circle
+
 
 class Network(NamedTuple):
     """The penalties of a graph's edges at some iterations of a run."""
@@ -144,7 +147,8 @@ def moments(eta: Matrix) -> list[int]:
 def places(graph: Topology) -> Matrix:
     """Return the position of each node, (n_nodes, 2); known graphs have fixed ones."""
     n = graph.n_nodes
-    if graph in (Topology.ring(n), Topology.complete(n)):
+    all_pairs = len(graph.edges) == n * (n - 1)  # a complete graph
+    if all_pairs or graph == Topology.ring(n):
         start = 0.5 if n == 2 else 0.25  # two nodes are side by side
         return _arc(n, start, start - 1)
     if graph == Topology.star(n):
@@ -154,15 +158,20 @@ def places(graph: Topology) -> Matrix:
     if graph == Topology.grid(n):
         width = int(n**0.5)
         return np.array([[i % width, -(i // width)] for i in range(n)], dtype=float)
-    if graph == Topology.cluster(n):
+    if n <= MOST_NODES and graph == Topology.cluster(n):
         # The two nodes of the bridge face each other.
         left = _arc(n // 2, 0.0, 1.0)[::-1]
         right = np.array([-1, 1]) * _arc(n - n // 2, 0.0, -1.0)
         apart = np.array([1.35, 0])
         return np.vstack([left - apart, right + apart])
+    if n > MOST_NODES or len(graph.edges) > MOST_EDGES:
+        return _arc(n, 0.25, -0.75)
     import networkx as nx
 
-    found = nx.kamada_kawai_layout(graph.to_graph())
+    if n > MOST_EXACT:  # the time of the other layout grows with n^3
+        found = nx.spring_layout(graph.to_graph(), iterations=30, seed=0)
+    else:
+        found = nx.kamada_kawai_layout(graph.to_graph())
     return np.array([found[i] for i in range(n)])
 
 

@@ -80,12 +80,20 @@ def list_remaining(folder: Path) -> None:
         Manifest.read(folder).settle()
 
 
-def list_figures(folder: Path, names: Collection[str]) -> None:
-    """Add figures to the manifest of a run; do nothing if the folder has none."""
+def list_figures(
+    folder: Path, names: Collection[str], made: Collection[str] = ()
+) -> None:
+    """Add figures to the manifest of a run; do nothing if the folder has none.
+
+    A file that exists and is not listed is refused, unless it is one of ``made``, which
+    the caller has recognised as its own.
+    """
     if files.kind(folder / manifest.NAME) != "none":
         with writing(folder):
             lock = RunLock(folder, first=True)
             try:
-                Manifest.read(folder).add(names)
+                found = Manifest.read(folder)
+                found.names |= set(made)
+                found.add(names)
             finally:
                 lock.release()

@@ -43,6 +43,23 @@ class RunLock:
             pass
 
 
+def is_held(folder: Path) -> bool | None:
+    """Return whether a run is at work in a folder; None if that is not known."""
+    try:
+        handle = files.open_plain(folder / LOCK, flags=os.O_RDWR)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # the file system has no locks
+        return None
+    finally:
+        os.close(handle)
+    return False
+
+
 def _open(path: Path) -> int:
     """Return the handle of the lock file, which is created if it does not exist.
 

@@ -22,17 +22,21 @@ DRAFT = files.draft_of(NAME)
 START = b'{\n "program": "dadmm"'  # of every manifest
 PARTS, CHECKPOINTS = "parts", "checkpoints"
 LARGEST = 1 << 26  # bytes of a manifest
-# Names that a run, its launcher and dadmm.plot may write; folders end with a slash.
+# Names that a run, its launcher, dadmm.plot and dadmm.report may write; folders end
+# with a slash.
 KNOWN = re.compile(
     r"config\.toml|summary\.json|result\.npz|model\.json|history\.csv|edges\.csv"
     r"|ranks\.csv|failure\.txt|imputed-[0-9]{5,9}\.npz|parts/|checkpoints/"
     r"|parts/(history|edges)-[0-9]{5,9}\.csv|checkpoints/\*/node-[0-9]{5,9}\.npz"
     r"|(compare-)?(convergence|eta|network|structure|traffic)\.(png|svg|pdf)"
+    r"|(compare-)?report\.html"
 )
 ITERATION = re.compile(r"[0-9]{8,18}")
 DRAFTS = re.compile(r"\.(.+)\.draft")
 RESULTS = ("config.toml", "summary.json", "result.npz", "model.json", "history.csv")
 ALWAYS = {"failure.txt"}  # a launcher writes it after the end of a run
+REPORT = "report.html"  # dadmm.report also writes it while the run goes on
+PAGES = (REPORT, f"compare-{REPORT}")
 
 
 def names_of_run(
@@ -43,7 +47,7 @@ def names_of_run(
     ``ranks`` processes write rows, also for each edge if ``edges``, and there are
     checkpoints if ``saves``.
     """
-    names = {*RESULTS, *ALWAYS}
+    names = {*RESULTS, *ALWAYS, *PAGES}
     names |= {f"imputed-{i:05d}.npz" for i in range(n_nodes)}
     names |= {f"{PARTS}/", *(f"{PARTS}/history-{r:05d}.csv" for r in range(ranks))}
     if edges:

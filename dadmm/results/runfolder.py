@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,9 @@ ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
     NOT_NEGATIVE: lambda x: (x >= 0) & (x <= 1e18),
     POSITIVE: lambda x: np.isfinite(x) & (x > 0),
 }
+
+
+NODES, ENDS = ("iteration", "node"), ("iteration", "i", "j")  # keys of rows
 
 
 def _list_of(kind: type) -> Callable[[Any], bool]:
@@ -136,7 +139,7 @@ class RunFolder:
     def history(self) -> dict[str, Matrix]:
         """The columns of history.csv, each (iterations, n_nodes)."""
         file = self.folder / "history.csv"
-        found = _rows(file, ("iteration", "node"), self.topology.n_nodes)
+        found = _rows(file, NODES, self.topology.n_nodes)
         count = len(next(iter(found.values())))
         if self.summary.get("iterations", count) != count:
             raise ConfigError(
@@ -157,7 +160,7 @@ class RunFolder:
                 f"the run in {self.folder} has no edges.csv; run it again with "
                 "--record-edges"
             )
-        found = _rows(file, ("iteration", "i", "j"), len(edges))
+        found = _rows(file, ENDS, len(edges))
         mine, other = (len(next(iter(c.values()))) for c in (found, self.history))
         if mine != other:
             raise ConfigError(
@@ -202,11 +205,22 @@ def _rows(file: Path, keys: tuple[str, ...], n_rows: int) -> dict[str, Matrix]:
     """
     try:
         reading.check_regular(file)
-        with open(file, encoding="utf-8") as lines, warnings.catch_warnings():
+        with open(file, encoding="utf-8") as lines:
+            return parse_rows(lines, file, keys, n_rows)
+    except OSError as error:
+        raise reading.unreadable(file, error) from None
+
+
+def parse_rows(
+    lines: TextIO, file: Path, keys: tuple[str, ...], n_rows: int
+) -> dict[str, Matrix]:
+    """Return the columns of the lines of a file, as `_rows` does."""
+    try:
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of no rows: an error follows
             header = lines.readline().strip().split(",")
             table = np.loadtxt(lines, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
+    except ValueError as error:
         raise reading.unreadable(file, error) from None
     if tuple(header[: len(keys)]) != keys or len(header) == len(keys):
         raise ConfigError(

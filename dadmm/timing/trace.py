@@ -63,8 +63,12 @@ class Trace:
 
     @classmethod
     def read(cls, folder: str | Path) -> Trace:
+        """Return the timing of the run in a folder."""
+        return cls.of(RunFolder.read(folder))
+
+    @classmethod
+    def of(cls, run: RunFolder) -> Trace:
         """Return the timing of a run."""
-        run = RunFolder.read(folder)
         hosts = run.summary.get("node_hosts", [])
         if len(hosts) not in (0, run.topology.n_nodes):
             raise ConfigError(

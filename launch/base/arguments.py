@@ -28,6 +28,11 @@ def take_option(
     return value, others
 
 
+def take_flag(arguments: list[str], name: str) -> tuple[bool, list[str]]:
+    """Return whether a flag is given, and the arguments without it."""
+    return name in arguments, [word for word in arguments if word != name]
+
+
 def positive_number(name: str, text: str) -> int:
     """Return a positive integer, or raise `UsageError`."""
     if not (text.isdecimal() and int(text) > 0):

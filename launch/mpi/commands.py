@@ -8,12 +8,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from launch.base.arguments import (
     DEFAULT_RANKS,
     positive_number,
     run_folder,
+    take_flag,
     take_option,
     trust_flags,
 )
@@ -21,20 +23,22 @@ from launch.base.environment import PROJECT
 from launch.base.messages import UsageError, print_message, run_command
 from launch.mpi.job import run_job
 from launch.mpi.mpiexec import command_on_hosts, fault_tolerance, read_hosts
-from launch.mpi.runtime import prepare, script_path
+from launch.mpi.runtime import Runtime, prepare, script_path
 
-EXTRAS = ("dev", "plot")  # of the environment of tests; dev has those of test
+EXTRAS = ("dev", "plot", "report")  # of the environment of tests; dev has test
+BROWSER = "browser"  # extra of the tests of pages in a browser
 CASES = 200  # of the fault campaign
 STATEMENTS = 2000  # random problems whose statements are checked
 OF_PPCA = 500  # the same, of PPCA
 INPUTS = 3000  # bad inputs of the fuzz test
 USAGE = f"""\
 usage: ./launch/local [-n RANKS] [--hostfile FILE] [--mpi mpich|openmpi|impi]
-                      [arguments of dadmm.run]
+                      [--report] [arguments of dadmm.run]
 
   -n, -np RANKS    number of ranks (default {DEFAULT_RANKS}, or all in the host file)
   --hostfile FILE  run them on these hosts: node1:4 or node1 slots=4 in each line
   --mpi NAME       MPI to install and use, in an environment of its own (default mpich)
+  --report         write a page about the run at its end, and print its path
 
 variables: DADMM_MPIEXEC=/path/mpiexec  use this MPI and install none
            DADMM_PYTHON=/path/python3   create the environment with this Python
@@ -46,26 +50,35 @@ def local(arguments: list[str]) -> int:
     file, arguments = take_option(arguments, ("--hostfile",), None)
     ranks, arguments = take_option(arguments, ("-n", "-np"), None)
     mpi, arguments = take_option(arguments, ("--mpi",), "")
+    reports, arguments = take_flag(arguments, "--report")
     n = None if ranks is None else positive_number("-n", ranks)
     hosts = None if file is None else read_hosts(file, n)
-    runtime = prepare(mpi, ())
+    runtime = prepare(mpi, ("report",) if reports else ())
     job, variables = runtime.run_command(arguments), runtime.variables
     if {"-h", "--help"} & set(arguments):
         print(USAGE, flush=True)
         return subprocess.call(job, env=variables)
     given = {"--hostfile": file, "-n": ranks, "--mpi": mpi}
     options = [part for option in given.items() if option[1] for part in option]
+    options += ["--report"] if reports else []
     options += [*trust_flags(arguments), "--resume"]
     resume = shlex.join([script_path("launch/local"), *map(str, options)])
     folder = run_folder(arguments)
     variables = variables | {"DADMM_RESUME_COMMAND": resume}  # rank 0 prints it
+    after = partial(write_report, runtime) if reports else None
     if hosts is None:
         tolerance = fault_tolerance(runtime.mpiexec, arguments)
         n = n or DEFAULT_RANKS
         command = [runtime.mpiexec, *tolerance, "-n", str(n), *job]
-        return run_job(command, variables, resume, folder)
+        return run_job(command, variables, resume, folder, None, after)
     with command_on_hosts(runtime.mpiexec, hosts, job, variables) as command:
-        return run_job(command, variables, resume, folder)
+        return run_job(command, variables, resume, folder, None, after)
+
+
+def write_report(runtime: Runtime, folder: Path) -> int:
+    """Write the page about a run, which prints its path; return the exit code."""
+    command = [runtime.python, "-P", "-m", "dadmm.report", str(folder)]
+    return subprocess.call(command, env=runtime.variables)
 
 
 def test(arguments: list[str]) -> int:
@@ -101,7 +114,8 @@ def test(arguments: list[str]) -> int:
 
 def test_all() -> int:
     """Run the suite, other MPIs, Slurm and the campaigns; print a table."""
-    runtime, script = prepare("", EXTRAS), str(PROJECT / "launch" / "test")
+    runtime = prepare("", (*EXTRAS, BROWSER))
+    script = str(PROJECT / "launch" / "test")
     faults = Path(tempfile.mkdtemp(prefix="dadmm-faults-"))
     campaign = [runtime.python, "-m", "tests.faults.campaign", "--cases", str(CASES)]
     statements = [runtime.python, "-m", "tests.properties.campaign", "--jobs", "2"]
@@ -149,7 +163,7 @@ def setup(arguments: list[str]) -> int:
     mpi, arguments = take_option(arguments, ("--mpi",), "")
     if arguments:
         raise UsageError(f"./launch/setup takes --mpi NAME only, got {arguments[0]!r}")
-    runtime = prepare(mpi, ("plot",))
+    runtime = prepare(mpi, ("plot", "report"))
     print(f"python   {runtime.python}\nmpiexec  {runtime.mpiexec}")
     return 0
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -81,6 +82,7 @@ def run_job(
     resume: str = "",
     folder: Path | None = None,
     stop: StopHandler | None = None,
+    after: Callable[[Path], int] | None = None,
 ) -> int:
     """Run mpiexec until it ends, and return the exit code of the command.
 
@@ -88,7 +90,8 @@ def run_job(
     stops it, too, unless it is ignored, as under nohup. After a failure, print what
     happened and how to resume: `resume` is the command when the folder is appended.
     Rank 0 reports its folder, if it runs on this host; else `folder` is used. The
-    caller can see in `stop` which signals arrived.
+    caller can see in `stop` which signals arrived. ``after`` is called with the folder
+    if the run has left results there; its code counts if that of the run is 0.
     """
     stop = stop or StopHandler()
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
@@ -115,7 +118,11 @@ def run_job(
             monitor.end_left()
         code = code if code >= 0 else 128 - code
         folder = monitor.folder or if_changed(folder, started)
-        return report_end(code, resume, monitor, folder, stop.count > 1)
+        code = report_end(code, resume, monitor, folder, stop.count > 1)
+    if after is not None and folder is not None and (folder / "summary.json").exists():
+        made = after(folder)
+        return code or made
+    return code
 
 
 def if_changed(folder: Path | None, since: float) -> Path | None:

@@ -13,7 +13,7 @@ import dadmm
 from tests.support.processes import mpiexec, python
 
 PACKAGE = Path(dadmm.__file__).parent
-HEAVY = {"scipy", "networkx", "matplotlib", "sklearn", "pyarrow"}
+HEAVY = {"scipy", "networkx", "matplotlib", "plotly", "sklearn", "pyarrow"}
 
 
 def sources() -> dict[str, Path]:

@@ -307,3 +307,17 @@ def test_a_rank_that_raised_an_error_decides_the_exit_code(capfd):
     assert report_end(137, "resume", seen, None, False) == 1
     seen.tail = "killed\n"
     assert report_end(137, "resume", seen, None, False) == 137
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 0", 5), ("exit 3", 3)])
+def test_what_follows_a_run_needs_its_results(tmp_path, script, code):
+    """Its exit code counts if that of the run is 0; --strict ends a run with 3."""
+    run = write_run(tmp_path / "run")
+    options = {"folder": str(run), "after": 5}
+    bare = run_script(script, tmp_path, **options)
+    assert "after" not in bare.out
+    (run / "summary.json").write_text("{}")
+    done = run_script(script, tmp_path, **options)
+
+    assert f"after {run}\n" in done.out
+    assert done.code == code

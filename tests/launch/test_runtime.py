@@ -54,6 +54,35 @@ def test_ranks_know_the_command_that_resumes_the_run(local, monkeypatch):
             local(["-n", ranks])
 
 
+def test_report_is_an_option_of_the_command_and_installs_its_extra(monkeypatch):
+    """The page is made of the folder in which the run has left its results."""
+    seen, fake = {}, runtime.Runtime("python", "mpiexec", {"A": "b"})
+
+    def prepare(mpi, extras):
+        seen["extras"] = extras
+        return fake
+
+    def run_job(command, variables, resume, folder, stop, after):
+        seen.update(command=command, resume=variables["DADMM_RESUME_COMMAND"])
+        return after(Path("a run"))
+
+    def call(command, env):
+        seen.update(page=command, env=env)
+        return 2
+
+    monkeypatch.setattr(commands, "prepare", prepare)
+    monkeypatch.setattr(commands, "run_job", run_job)
+    monkeypatch.setattr(commands.subprocess, "call", call)
+    monkeypatch.chdir(PROJECT)
+
+    assert commands.local(["-n", "4", "--report", "--quiet"]) == 2
+    assert seen["extras"] == ("report",)
+    assert seen["command"][-2:] == ["dadmm.run", "--quiet"]
+    assert seen["resume"] == "./launch/local -n 4 --report --resume"
+    assert seen["page"] == ["python", "-P", "-m", "dadmm.report", "a run"]
+    assert seen["env"] == {"A": "b"}
+
+
 @pytest.fixture
 def made(monkeypatch):
     environments = []

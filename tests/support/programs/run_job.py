@@ -1,7 +1,8 @@
 """Run a command as launch commands run mpiexec.
 
 Usage: run_job.py OPTIONS COMMAND..., where OPTIONS is a JSON object with any of
-``grace``, ``patience``, ``stall`` (seconds) and ``folder`` (of the run).
+``grace``, ``patience``, ``stall`` (seconds), ``folder`` (of the run) and ``after`` (the
+exit code of what follows a run with results, which prints the folder).
 """
 
 from __future__ import annotations
@@ -19,4 +20,12 @@ monitor.PATIENCE = options.get("patience", monitor.PATIENCE)
 monitor.STALL = options.get("stall", monitor.STALL)
 folder = Path(options["folder"]) if "folder" in options else None
 resume = "./launch/local -n 4 --resume"
-sys.exit(job.run_job(sys.argv[2:], dict(os.environ), resume, folder))
+
+
+def after(folder: Path) -> int:
+    print(f"after {folder}", flush=True)
+    return options["after"]
+
+
+then = after if "after" in options else None
+sys.exit(job.run_job(sys.argv[2:], dict(os.environ), resume, folder, None, then))

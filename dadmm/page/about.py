@@ -1,0 +1,83 @@
+"""The section on settings, versions and hosts, and the command that repeats a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from shlex import quote
+from typing import Any
+
+from dadmm.cli.config import RunConfig
+from dadmm.page.markup import NONE, details, table, text
+from dadmm.page.parts import Page
+from dadmm.page.runs import PageRun
+
+LEFT_OUT = ("out", "overwrite", "quiet")  # of the command
+
+
+def section(page: Page, runs: Sequence[PageRun]) -> str:
+    """Return the section."""
+    commands = "".join(
+        f"<h3>{text(_title(page, run, len(runs)))}</h3>"
+        f'<pre class="command" tabindex="0">{text(command(run))}</pre>'
+        for run in runs
+    )
+    names = [page.name(run) for run in runs] if len(runs) > 1 else ["value"]
+    applied = [run.config.applied() for run in runs]
+    keys = [
+        item.name for item in fields(RunConfig) if any(item.name in a for a in applied)
+    ]
+    rows = [[key, *(a.get(key, NONE) for a in applied)] for key in keys]
+    facts = [_facts(run) for run in runs]
+    known = list(dict.fromkeys(key for found in facts for key in found))
+    about = [[key, *(found.get(key, NONE) for found in facts)] for key in known]
+    return (
+        commands
+        + details(f"{len(rows)} settings applied",
+                  table(["setting", *names], rows, "Settings that applied"))
+        + table(["what", *names], about, "Versions and hosts")
+    )  # fmt: skip
+
+
+def _title(page: Page, run: PageRun, count: int) -> str:
+    return (
+        "Command" + (f": {page.name(run)}" if count > 1 else "") + " to repeat the run"
+    )
+
+
+def command(run: PageRun) -> str:
+    """Return the command that repeats a run, in the folder where it was started."""
+    usual = RunConfig(problem=run.config.problem)
+    words = []
+    for item in fields(RunConfig):
+        value = getattr(run.config, item.name)
+        if item.name in LEFT_OUT or value == getattr(usual, item.name):
+            continue
+        flag = "--" + item.name.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(flag if value else flag.replace("--", "--no-", 1))
+        elif item.name != "nodes" or not run.over_mpi:
+            words += [flag, quote(_word(value))]
+    if run.config.problem != "ppca":
+        words = ["--problem", quote(run.config.problem), *words]
+    start = f"mpiexec -n {run.config.nodes} " * run.over_mpi
+    return " ".join([f"{start}python -m dadmm.run", *words])
+
+
+def _word(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _facts(run: PageRun) -> dict[str, str]:
+    """Return versions, hosts and seeds of a run."""
+    found = run.summary
+    facts = {"folder": str(run.folder)}
+    facts |= {str(k): str(v) for k, v in (found.get("versions") or {}).items()}
+    if found.get("mpi_library"):
+        facts["MPI"] = found["mpi_library"]
+    hosts = found.get("hosts") or {}
+    if hosts:
+        shown = [f"{name} ({count})" for name, count in list(hosts.items())[:20]]
+        more = f" and {len(hosts) - 20} others" if len(hosts) > 20 else ""
+        facts["hosts (processes)"] = ", ".join(shown) + more
+    return facts

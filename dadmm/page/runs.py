@@ -1,0 +1,163 @@
+"""The runs of a page: finished, or still going."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dadmm.cli import setup
+from dadmm.cli.config import RunConfig
+from dadmm.core import files
+from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.layout import Matrix
+from dadmm.drawing.run_reader import Run
+from dadmm.exchange.world import SerialWorld
+from dadmm.graphs.topology import Topology
+from dadmm.penalty import SCHEMES
+from dadmm.results import lock, part_files, unfinished
+
+GOING = {True: "still going", False: "interrupted", None: "not finished"}
+
+
+@dataclass(frozen=True)
+class PageRun(Run):
+    """A run on a page."""
+
+    is_going: bool = False  # it has no summary.json
+    as_of: str = ""  # when it was read, if it is going
+
+    @cached_property
+    def n_iterations(self) -> int:
+        """Iterations that have rows; 0 if none were recorded."""
+        return len(self.column("objective")) if self.has_rows else 0
+
+    @cached_property
+    def has_rows(self) -> bool:
+        """Whether the run has rows of its nodes."""
+        with open(files.open_plain(self.folder / "history.csv"), "rb") as file:
+            return len(file.readlines(2000)) > 1
+
+    @property
+    def over_mpi(self) -> bool:
+        """Whether each node was a process."""
+        return "one process" not in self.summary.get("mpi_library", "")
+
+    @cached_property
+    def pairs(self) -> np.ndarray:
+        """The rows of the edges (i, j) with i < j, by which an edge is drawn once."""
+        edges = self.topology.edges
+        return np.flatnonzero(edges[:, 0] < edges[:, 1])
+
+    @cached_property
+    def has_payload(self) -> np.ndarray:
+        """Whether a directed edge carried a payload, (iterations, E).
+
+        A message without payload has the length of its header, with the penalty unless
+        both ends compute the same.
+        """
+        header = 8 if SCHEMES[self.config.scheme].is_symmetric else 16
+        return self.edge_column("bytes") > header
+
+
+@dataclass(frozen=True)
+class GoingRun(PageRun):
+    """A run without summary.json: what it has written so far."""
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The graph, from the settings or else from the rows of its edges."""
+        try:
+            built = setup.build_graph(SerialWorld(), self.config)
+            return setup.share_graph(SerialWorld(), self.config, built)[0]
+        except DadmmError as error:
+            with suppress(DadmmError):
+                edges = unfinished.edges_of(self.folder)
+                return Topology.from_edges(self.summary["n_nodes"], edges)
+            raise ConfigError(
+                f"the run in {self.folder} has not finished, and its graph cannot be "
+                f"built again ({error}); start this command where the run was started, "
+                "or wait for the end of the run"
+            ) from None
+
+    @cached_property
+    def n_iterations(self) -> int:
+        """Iterations of which all rows are there."""
+        counts = {"history": self.topology.n_nodes}
+        if self.config.record_edges and len(self.topology.edges):
+            counts["edges"] = len(self.topology.edges)
+        try:
+            return unfinished.last_iteration(
+                self.folder, list(counts), list(counts.values())
+            )
+        except (OSError, ValueError):
+            raise ConfigError(
+                f"cannot read the rows in {self.folder}: {unfinished.VANISHED}"
+            ) from None
+
+    @property
+    def has_rows(self) -> bool:
+        return self.n_iterations > 0
+
+    @property
+    def by_edge(self) -> bool:
+        return self.config.record_edges and self.has_rows and len(self.pairs) > 0
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Nothing: results are written at the end."""
+        return {}
+
+    @cached_property
+    def history(self) -> dict[str, Matrix]:
+        n, last = self.topology.n_nodes, self.n_iterations
+        return unfinished.node_rows(self.folder, n, last, self._observed())
+
+    @cached_property
+    def edge_history(self) -> dict[str, Matrix]:
+        n, last = len(self.topology.edges), self.n_iterations
+        return unfinished.edge_rows(self.folder, n, last)
+
+    def _observed(self) -> Sequence[str]:
+        """Return the names of the angles that are recorded; see `cli.targets`."""
+        extra = unfinished.n_columns(self.folder) - len(part_files.history_header({}))
+        drawn = self.config.data is None and self.config.problem != "sfm"
+        one = "angle_to_truth" if drawn else "angle_to_centralised"
+        both = ["angle_to_truth", "angle_to_centralised"]
+        return {0: [], 1: [one], 2: both}.get(extra, [])
+
+
+def read(folder: Path) -> PageRun:
+    """Return the run in a folder, whether it has finished or not."""
+    with_settings = files.kind(folder / "config.toml") == "file"
+    if with_settings and files.kind(folder / "summary.json") == "none":
+        return _going(folder)
+    found = Run.read(folder)
+    return PageRun(found.folder, found.summary, found.config)
+
+
+def _going(folder: Path) -> GoingRun:
+    """Return a run that has not finished."""
+    file = folder / "config.toml"
+    try:
+        config = RunConfig(**RunConfig.from_toml(file))
+    except DadmmError as error:
+        raise ConfigError(f"{file}: {error}") from None
+    if config.nodes is None:
+        raise ConfigError(f"{file} has no nodes, so it is not the file of a run")
+    over_mpi = files.kind(folder / "ranks.csv") == "file"
+    summary: dict[str, Any] = {
+        "status": GOING[lock.is_held(folder)],
+        "n_nodes": config.nodes,
+        "mpi_library": "" if over_mpi else "none (one process)",
+    }
+    as_of = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+    run = GoingRun(folder, summary, config, is_going=True, as_of=as_of)
+    summary["iterations"] = run.n_iterations
+    return run

@@ -1,0 +1,316 @@
+"""The report page: what is in it, where it goes, and what it never lets through."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("plotly", reason="the extra `report` is not installed")
+pytest.importorskip("matplotlib", reason="the extra `report` is not installed")
+
+import itertools
+
+import plotly.graph_objects as go
+
+from dadmm import report, run
+from dadmm.cli.config import RunConfig
+from dadmm.page.about import command
+from dadmm.page.look import colours
+from dadmm.page.runs import read
+from dadmm.page.thinning import iterations
+from dadmm.results.manifest import Manifest
+from tests.support.pages import Parsed, make_run, unpacked
+from tests.support.runs import refused
+
+sentence = partial(refused, main=report.main)
+EVIL = "</script><script>alert(1)</script>"
+
+
+def written(*words: object) -> Parsed:
+    """Write a page and return its content; the last word is its path."""
+    folders, out = words[:-1], words[-1]
+    assert report.main([*map(str, folders), "--out", str(out)]) == 0
+    return Parsed(Path(out).read_text("utf-8"))
+
+
+def themed(value):
+    """Return a figure with colours instead of their names, as `plots.js` does."""
+    if isinstance(value, str) and value.startswith("@"):
+        return colours("light")[value[1:].partition("/")[0]]
+    if isinstance(value, dict):
+        return {key: themed(inner) for key, inner in value.items()}
+    return [themed(inner) for inner in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Return the folders of small runs by name; do not write into them."""
+    root, edges = tmp_path_factory.mktemp("runs"), "--record-edges"
+    return {
+        "nap": make_run(root / "nap", edges, "--record-angle", "--edge-sleep", "0.9"),
+        "vp": make_run(root / "vp", edges, "--scheme", "vp"),
+        "bare": make_run(root / "bare"),
+        "turns": make_run(root / "turns", edges, "--schedule", "matchings"),
+    }
+
+
+@pytest.fixture(scope="module")
+def page(runs, tmp_path_factory):
+    """The page of the run by nap."""
+    return written(runs["nap"], tmp_path_factory.mktemp("page") / "a.html")
+
+
+def test_the_page_goes_into_the_folder_and_belongs_to_the_run(tmp_path, capsys):
+    folder = make_run(tmp_path / "run")
+    assert report.main([str(folder)]) == 0
+
+    assert capsys.readouterr().out == f"{folder}/report.html\n"
+    assert "report.html" in Manifest.read(folder).names
+    assert report.main([str(folder)]) == 0  # again
+    make_run(tmp_path / "run", "--overwrite")
+    assert not (folder / "report.html").exists()
+
+
+def test_files_of_the_user_are_left_alone(runs, tmp_path, capsys):
+    folder = make_run(tmp_path / "run")
+    mine = folder / "report.html"
+    mine.write_text("mine")
+
+    assert "is not a report of dadmm" in sentence(capsys, folder)
+    assert "is not a report of dadmm" in sentence(capsys, folder, "--out", mine)
+    mine.unlink()
+    mine.symlink_to(tmp_path / "other.html")
+    assert "is not a report of dadmm" in sentence(capsys, folder)
+    assert not (tmp_path / "other.html").exists()
+    assert "cannot write to" in sentence(capsys, folder, "--out", tmp_path / "no" / "a")
+    assert "is not the folder of a run" in sentence(capsys, tmp_path)
+
+
+def test_the_page_is_one_file_that_loads_nothing(page):
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "object", "embed", "base")
+        for name in ("src", "href", "action", "data"):
+            value = attributes.get(name) or ""
+            assert value[:1] in ("", "#") or value.startswith("data:image/png;")
+    policies = [a["content"] for tag, a in page.tags if "http-equiv" in a]
+    assert policies[0].startswith("default-src 'none'; script-src 'sha256-")
+    styles = [text for tag, text in page.texts if tag == "style"]
+    assert not re.search(r"@import|url\(", "".join(styles))
+
+
+def test_headings_are_in_order_and_controls_have_names(page):
+    levels = [int(tag[1]) for tag, _ in page.tags if re.fullmatch("h[1-6]", tag)]
+    assert levels[0] == 1
+    assert all(b - a <= 1 for a, b in itertools.pairwise(levels))
+    named = {a["for"] for tag, a in page.tags if tag == "label" and "for" in a}
+    assert {"frame", "edge"} <= named
+    for tag, attributes in page.tags:
+        if tag == "img":
+            assert attributes["alt"]
+
+
+def test_the_first_words_are_those_that_the_run_printed(runs, page):
+    summary = json.loads((runs["nap"] / "summary.json").read_text())
+    assert "NOT converged (rule optimality, tolerance 0.001)" in page.words
+    assert f"{summary['messages']:,} messages, {summary['bytes']:,} bytes" in page.words
+    assert summary["waited_for"] in page.words
+
+
+def test_every_figure_is_one_of_plotly(page):
+    names = [figure["id"] for figure in page.data["figures"]]
+    assert len(names) == len(set(names))
+    for figure in page.data["figures"]:
+        go.Figure(themed({k: figure[k] for k in ("data", "layout")}))  # or ValueError
+
+
+def test_convergence_is_that_of_the_rows(runs, page):
+    found = read(runs["nap"])
+    for title, column in (
+        ("Disagreement / limit", "disagreement_over_limit"),
+        ("Angle to the true subspace (degrees)", "angle_to_truth"),
+    ):
+        (name,) = [a["id"] for _, a in page.tags if a.get("aria-label") == title]
+        (figure,) = [own for own in page.data["figures"] if own["id"] == name]
+        (line,) = [own for own in figure["data"] if "hovertemplate" in own]
+        median = np.median(found.column(column), axis=1)
+        np.testing.assert_allclose(unpacked(line["y"]), median)
+        assert figure["layout"]["yaxis"]["type"] == "log"
+
+
+def test_the_network_has_the_penalties_and_sleeping_edges_of_the_rows(runs, page):
+    found, network = read(runs["nap"]), page.data["network"]
+    (own,) = network["runs"]
+    assert network["frames"] == list(range(1, 13))
+    pairs, back = found.pairs, found.topology.reverse[found.pairs]
+    mean = 0.5 * (found.eta[:, pairs] + found.eta[:, back])
+    np.testing.assert_allclose(unpacked(own["eta"]), mean, rtol=1e-6)
+    silent = found.edge_column("bytes") == 16  # the header, with the penalty
+    assert silent.any()
+    idle = silent[:, pairs] + 2 * silent[:, back]
+    np.testing.assert_array_equal(unpacked(own["idle"]), idle)
+    budget = found.edge_column("budget")[:, np.append(pairs, back)]
+    np.testing.assert_allclose(unpacked(own["budget"]), budget, rtol=1e-6)
+    assert "dotted: no payload" in page.words
+    assert "dashed: the budgets" in page.words
+
+
+def test_an_edge_out_of_its_turn_is_dotted(runs, tmp_path):
+    found = written(runs["turns"], tmp_path / "a.html").data["network"]["runs"][0]
+    idle = unpacked(found["idle"])
+    rows = read(runs["turns"])
+    absent = rows.edge_column("bytes")[:, rows.pairs] == 0
+    np.testing.assert_array_equal(idle == 3, absent)
+
+
+def test_without_rows_of_edges_the_page_says_how_to_get_them(runs, tmp_path):
+    found = written(runs["bare"], tmp_path / "a.html")
+    assert "--record-edges records them" in found.words
+    assert found.data["network"]["runs"] == []
+    assert any(a.get("id") == "network-0" for _, a in found.tags)
+    assert not any(a.get("id") == "frame" for _, a in found.tags)
+
+
+def test_several_runs_are_compared(runs, tmp_path, capsys):
+    names = ("nap", "vp", "bare")
+    page = written(*(runs[name] for name in names), tmp_path / "a.html")
+    words = page.words
+    assert "nap, edge_sleep = 0.9" in words
+    assert len(page.data["network"]["runs"]) == 2
+    lines = page.data["figures"][0]["data"]
+    assert len({own["line"]["color"] for own in lines if "hovertemplate" in own}) > 1
+    assert len({own["line"]["dash"] for own in lines if "hovertemplate" in own}) > 1
+
+    one, two = make_run(tmp_path / "b"), make_run(tmp_path / "c", "--seed", "1")
+    assert report.main([str(one), str(two)]) == 0
+    assert capsys.readouterr().out.endswith("b/compare-report.html\n")
+    assert "compare-report.html" in Manifest.read(one).names
+
+
+def test_names_from_files_are_never_markup(tmp_path):
+    """A column and a folder are called like the end of a script."""
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    head = f'"{EVIL}",<b>x2</b>,y\n'
+    lines = "".join(",".join(map(repr, row)) + "\n" for row in rows.tolist())
+    (tmp_path / "a.csv").write_text(head + lines)
+    folder = tmp_path / "<script>alert(2)<" / "script>"
+    words = ("--quiet", "--nodes", "2", "--data", str(tmp_path / "a.csv"))
+    for problem in ("least_squares", "ppca"):
+        more = ["--problem", problem, "--out", str(folder / problem)]
+        more += ["--n-components", "2"] if problem == "ppca" else []
+        assert run.main([*words, *more]) == 0
+        page = written(folder / problem, tmp_path / f"{problem}.html")
+
+        scripts = [a for tag, a in page.tags if tag == "script"]
+        assert scripts == [{"type": "application/json", "id": "data"}, {}, {}]
+        assert not any(tag == "b" for tag, _ in page.tags)
+        assert EVIL in page.words
+        assert str(folder) in page.words
+        figures = json.dumps(page.data["figures"])
+        assert EVIL not in figures  # plotly knows some markup, so it is escaped
+        assert (EVIL.replace("<", "&lt;").replace(">", "&gt;") in figures) == (
+            problem == "ppca"
+        )
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        (),
+        ("--scheme", "vp", "--eta0", "2.5", "--no-checkpoint", "--record-edges"),
+        ("--tolerance", "1e-05", "--payload", "quantised", "--bits", "6"),
+    ],
+)
+def test_the_command_repeats_the_run(tmp_path, flags):
+    folder = make_run(tmp_path / "it's a run", *flags)
+    found = read(folder)
+    words = shlex.split(command(found))
+
+    assert words[:3] == ["python", "-m", "dadmm.run"]
+    again = RunConfig.from_argv(words[3:]).config
+    assert again.deciding() == found.config.deciding()
+    assert again.nodes == 6
+    assert again.record_edges == found.config.record_edges
+
+
+def test_the_command_is_quoted(tmp_path):
+    data = tmp_path / "a table; rm -rf.csv"
+    data.write_text("a,b\n1,2\n2,3\n4,1\n3,3\n5,2\n1,1\n")
+    words = ("--nodes", "2", "--problem", "ridge", "--data", str(data), "--quiet")
+    assert run.main([*words, "--out", str(tmp_path / "run")]) == 0
+    again = shlex.split(command(read(tmp_path / "run")))
+
+    assert again[again.index("--data") + 1] == str(data)
+    assert RunConfig.from_argv(again[3:]).config.problem == "ridge"
+
+
+def test_a_page_of_20_nodes_and_all_edges_is_small(tmp_path, pictures):
+    """Below 6 MB, although plotly alone has 4.8."""
+    words = ("--nodes", "20", "--topology", "complete", "--n-samples", "200")
+    folder = make_run(tmp_path / "a", *words, "--max-iter", "300", "--record-edges")
+    page = written(folder, tmp_path / "a.html")
+
+    assert (tmp_path / "a.html").stat().st_size < 6e6
+    frames = page.data["network"]["frames"]
+    assert 90 <= len(frames) <= 100
+    assert (frames[0], frames[-1]) == (1, 300)
+    assert f"{len(frames)} of 300 iterations are shown" in page.words
+
+
+def test_a_large_run_is_thinned_out_and_the_page_says_so(tmp_path):
+    words = ("--nodes", "1200", "--topology", "erdos-renyi", "--max-iter", "4",
+             "--n-samples", "2400", "--dimension", "3", "--record", "--no-checkpoint",
+             "--record-edges")  # fmt: skip
+    folder = make_run(tmp_path / "a", *words)
+    page = written(folder, tmp_path / "a.html")
+
+    assert (tmp_path / "a.html").stat().st_size < 6.5e6
+    assert re.search(r"1,000 of [\d,]+ edges", page.words)
+    assert "100 of 1,200 nodes" in page.words
+
+
+def test_a_run_without_rows_has_a_page(tmp_path):
+    folder = make_run(tmp_path / "a", "--no-record")
+    words = written(folder, tmp_path / "a.html").words
+    assert "The iterations were not recorded" in words
+
+
+def test_a_run_of_another_version_has_a_page(tmp_path):
+    folder = make_run(tmp_path / "a")
+    summary = json.loads((folder / "summary.json").read_text())
+    for name in ("waited_for", "consensus", "stopping", "versions", "hosts"):
+        del summary[name]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    (folder / "model.json").unlink()
+    words = written(folder, tmp_path / "a.html").words
+    assert "Status: not converged, iterations: 12" in words
+
+
+def test_iterations_are_thinned_from_the_first_to_the_last():
+    assert iterations(7, 10).tolist() == [1, 2, 3, 4, 5, 6, 7]
+    found = iterations(5000, 100)
+    assert (found[0], found[-1], len(found) <= 100) == (1, 5000, True)
+    assert (np.diff(found) > 0).all()
+    assert np.diff(found)[0] < np.diff(found)[-1]
+
+
+@pytest.mark.parametrize("missing", ["plotly", "matplotlib"])
+def test_without_a_library_one_sentence_says_what_to_install(missing):
+    code = (
+        f"import sys; sys.modules['{missing}'] = None\n"
+        "import dadmm.run\n"
+        "from dadmm import report; sys.exit(report.main(['run']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 2
+    assert "pip install plotly matplotlib" in done.stderr
+    assert done.stderr.count("\n") == 1

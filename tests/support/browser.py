@@ -1,0 +1,89 @@
+"""A real browser for tests of pages: Debian's Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-sync",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+]
+WIDE, NARROW = (1280, 900), (390, 800)
+
+
+@contextmanager
+def browser() -> Iterator[object]:
+    """Yield a browser; skip the test where there is none."""
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed (Debian: apt install chromium)")
+    sync = pytest.importorskip(
+        "playwright.sync_api", reason="Playwright is not installed (extra `browser`)"
+    )
+    with sync.sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        try:
+            yield found
+        finally:
+            found.close()
+
+
+class Opened:
+    """A page that is open, with what its console and its network have seen."""
+
+    def __init__(self, browser, file: Path, size=WIDE, dark=False, scripts=True):
+        scheme = "dark" if dark else "light"
+        self.context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme=scheme,
+            java_script_enabled=scripts,
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(300_000)
+        self.errors: list[str] = []
+        self.requests: list[str] = []
+        self.dialogs: list[str] = []
+        self.page.on("console", self._note)
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", self._dismiss)
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(file.resolve().as_uri())
+        if scripts:
+            self.page.wait_for_selector("html.scripted")
+
+    def until(self, fact: str) -> None:
+        """Wait until a JavaScript expression is true; at most five minutes.
+
+        Playwright's own way evaluates it inside the page, which the page forbids.
+        """
+        for _ in range(3000):
+            if self.page.evaluate(fact):
+                return
+            self.page.wait_for_timeout(100)
+        raise AssertionError(f"never: {fact}")
+
+    def _note(self, said) -> None:
+        if said.type == "error":
+            self.errors.append(said.text)
+
+    def _dismiss(self, dialog) -> None:
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    @property
+    def outside(self) -> list[str]:
+        """The addresses of other files that the page has asked for."""
+        inside = ("file:", "data:", "blob:")
+        return [url for url in self.requests if not url.startswith(inside)]
