@@ -158,7 +158,7 @@ OWN = {
         "NaN": (lambda f: cell(f, "exchange_seconds", "nan"), TIMERS),
         "ages": (lambda f: cell(f, "exchange_seconds", "1e308"), TIMERS),
         "no column": (
-            lambda f: f.write_text(f.read_text().replace("primal", "x", 1)),
+            lambda f: f.write_text(f.read_text().replace("objective", "x", 1)),
             ("plot",),
         ),
         "another node": (lambda f: cell(f, "node", "9"), DRAWN),
