@@ -21,13 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.schemes_report import case_of, draw_profiles, print_tables
-from benchmarks.shared.cases import CONVEX
+from benchmarks.shared.cases import CONVEX, NETWORKS
 from benchmarks.shared.commands import OUT, parser_of, say
 from benchmarks.shared.experiment import read_rows, run_all, write_rows
 from benchmarks.shared.schemes import SCHEMES
 from benchmarks.shared.trials import Trial, outcome, trial_of
 
-GRAPHS = ("ring", "chain", "star", "grid", "cluster", "random-geometric", "complete")
 ETAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FEW_ETAS = (1.0, 100.0)
 # Of D-PPCA. With 0, numpy would draw the shared start from the very stream that drew
@@ -83,18 +82,18 @@ def sample() -> list[Plan]:
     edge schemes have all, to see how much they depend on it. More seeds and other sizes
     are for `auto` against the oracle.
     """
-    convex = cases_of(CONVEX, GRAPHS, [20], [0])
+    convex = cases_of(CONVEX, NETWORKS, [20], [0])
     some = ("ring", "grid", "random-geometric")
     turns = [Plan([case], ALL, [ETAS[k % 5]]) for k, case in enumerate(convex)]
     random.Random(0).shuffle(turns)
     return [
         *turns,
-        Plan(cases_of(CONVEX, GRAPHS, [20], [1])),
+        Plan(cases_of(CONVEX, NETWORKS, [20], [1])),
         Plan(cases_of(["quadratic-0.5", "logistic"], some, [10, 50], [0])),
         Plan(cases_of(["quadratic-0.5"], some[1:], [100], [0])),
         Plan(cases_of(["dppca"], some, [10, 50], [START])),
-        Plan(cases_of(["dppca"], GRAPHS, [20], [START]), ALL, (1.0, 10.0, 100.0)),
-        Plan(cases_of(["dppca"], GRAPHS, [20], [START], "independent"), ALL, [10.0]),
+        Plan(cases_of(["dppca"], NETWORKS, [20], [START]), ALL, (1.0, 10.0, 100.0)),
+        Plan(cases_of(["dppca"], NETWORKS, [20], [START], "independent"), ALL, [10.0]),
         Plan(convex, EDGE, ETAS),
     ]
 

@@ -1,6 +1,6 @@
 """The paper's structure from motion on five objects of the Caltech Turntable.
 
-    python -m benchmarks.paper_caltech --data DIR [--quick] [--out DIR]
+    python -m benchmarks.paper_caltech --data DIR [--quick] [--from FILE] [--out DIR]
 
 DIR holds 001.mat to 005.mat, each with ``measurement_matrix`` (60, N): 30 frames, five
 cameras of six frames. PAPER.md says where to get them. Ring and complete graph with
@@ -21,7 +21,7 @@ NETWORKS = (("ring", CAMERAS, 50), ("complete", CAMERAS, 50), ("complete", CAMER
 
 
 def main() -> None:
-    chosen = arguments(__doc__, "folder of 001.mat to 005.mat")
+    chosen = arguments(__doc__, "folder of 001.mat to 005.mat", stored=True)
     objects = ["004"] if chosen.quick else list(OBJECTS)
     check(chosen.data, objects, "dataset/caltech")
     starts = chosen.starts or (2 if chosen.quick else 20)

@@ -1,8 +1,9 @@
-"""The numbers behind PAPER.md, from the stored rows and a few runs of a second.
+"""The numbers of PAPER.md, from the stored rows and a few runs of a second.
 
     python -m benchmarks.paper_claims [--results DIR]
 
-DIR holds synthetic.csv, caltech.csv and hopkins.csv, the rows.csv of the experiments.
+DIR holds synthetic-authors.csv, synthetic.csv, caltech.csv and hopkins.csv, the
+rows.csv of the experiments. First come the page's tables, then what the claims cite.
 """
 
 from __future__ import annotations
@@ -18,44 +19,44 @@ import numpy as np
 import dadmm
 from benchmarks import paper_caltech, paper_synthetic
 from benchmarks.paper_hopkins import print_readings
+from benchmarks.shared import paper_tables
 from benchmarks.shared.commands import RESULTS, parser_of
 from benchmarks.shared.experiment import SCHEMES, SETTINGS, read_rows, report
+from benchmarks.shared.paper_tables import left_again, select
 from benchmarks.shared.report import middle, print_table
 from dadmm.data.shard import split
 from dadmm.problems import PPCA
 
+NETWORKS = {
+    "synthetic": paper_synthetic.NETWORKS,
+    "caltech": paper_caltech.NETWORKS,
+    "hopkins": (("ring", 5, 50), ("complete", 5, 50)),
+}
 Row = dict[str, Any]
 Groups = dict[str, dict[str, Any]]  # by title, what its rows have
-
-
-def select(rows: list[Row], **wanted: Any) -> list[Row]:
-    """Return the rows that have these values."""
-    return [row for row in rows if all(row[k] == str(v) for k, v in wanted.items())]
 
 
 def print_cells(name: str, cells: Iterable[str]) -> None:
     print(f"{name:28}" + "".join(f"{cell:>15}" for cell in cells))
 
 
-def print_ratios(
-    title: str, rows: list[Row], columns: Sequence[str], groups: Groups
-) -> None:
-    """Print, for each group of rows, each scheme's median over that of `fixed`."""
+def print_medians(rows: list[Row], columns: Sequence[str], groups: Groups) -> None:
+    """Print, for each group of rows, each scheme's median and its ratio to `fixed`."""
     for column in columns:
-        print(f"\n{title}: median {column}, and its ratio to fixed")
+        print(f"\nmedian {column}, and its ratio to fixed")
         for name, wanted in groups.items():
             of = {s: middle(select(rows, scheme=s, **wanted), column) for s in SCHEMES}
             base = of["fixed"]
             print_cells(
                 name,
-                (f"{n:.0f} ({n / base if np.isfinite([n, base]).all() else np.nan:.2f})"
+                (f"{n:.4g} ({n / base if np.isfinite([n, base]).all() else np.nan:.2f})"
                  for n in of.values()),
             )  # fmt: skip
 
 
 def print_share(rows: list[Row], groups: Groups, column: str, degrees: float) -> None:
     """Print which share of the runs stopped far from the solution."""
-    print("\nshare of runs that stopped far from the solution")
+    print(f"\nshare of runs with {column} above {degrees:g}")
     for name, wanted in groups.items():
         cells = []
         for scheme in SCHEMES:
@@ -65,18 +66,14 @@ def print_share(rows: list[Row], groups: Groups, column: str, degrees: float) ->
         print_cells(name, cells)
 
 
-def print_left(rows: list[Row], levels: dict[str, tuple[int, ...]]) -> None:
+def print_left(rows: list[Row], groups: Groups, targets: Iterable[str]) -> None:
     """Print how many runs that were once below an angle are above it at their end."""
-    print("\nof the runs that were below an angle, those above it at their end")
-    targets = [(target, level) for target in levels for level in levels[target]]
-    for setting, (target, level) in product(SETTINGS, targets):
-        own = select(rows, setting=setting)
-        own = [row for row in own if row[f"first_{target}_{level}"]]
-        cells = []
-        for group in (own, *(select(own, scheme=name) for name in SCHEMES)):
-            left = sum(float(row[f"angle_{target}_last"]) >= level for row in group)
-            cells.append(f"{left} of {len(group)}")
-        print_cells(f"{setting}, {level} of {target}", cells)
+    for target in targets:
+        print(f"\nabove it at the end, of the runs that were below {target}")
+        for name, wanted in groups.items():
+            own = select(rows, **wanted)
+            cells = (left_again(select(own, scheme=s), target) for s in SCHEMES)
+            print_cells(name, cells)
 
 
 def recorded(scheme: str, **settings: Any) -> Any:
@@ -104,42 +101,56 @@ def print_penalties() -> None:
         print(f"nap, T = 0.5, alpha = 0.5, beta = {trigger}: largest budget {largest}")
 
 
+def print_claims(name: str, rows: list[Row]) -> None:
+    """Print what the claims cite of an experiment, by graph and setting."""
+    goal = "truth" if name.startswith("synthetic") else "centralised"
+    networks = {
+        "synthetic": paper_synthetic.NETWORKS,
+        "caltech": paper_caltech.NETWORKS,
+    }
+    chosen = networks.get(
+        name.partition("-")[0], (("complete", 5, 50), ("ring", 5, 50))
+    )
+    groups: Groups = {
+        f"{setting}, {graph} {n}, {t_max}": {
+            "setting": setting, "graph": graph, "n_nodes": n, "t_max": t_max,
+        }
+        for setting, (graph, n, t_max) in product(SETTINGS, chosen)
+    }  # fmt: skip
+    print(f"\n== {name} ==")
+    firsts = [f"first_{goal}_10", f"first_{goal}_5", "first_centralised_1"]
+    ends = [f"angle_{goal}", f"angle_{goal}_last"]
+    print_medians(rows, ["iterations", "both_rules", *firsts, *ends], groups)
+    limit = 10 if goal == "truth" else 15
+    for column in (f"angle_{goal}", f"angle_{goal}_both_rules"):
+        print_share(rows, groups, column, limit)
+    targets = (f"{goal}_10", f"{goal}_5", "centralised_1")
+    print_left(rows, groups, targets)
+
+
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--results", type=Path, default=RESULTS)
     folder = parser.parse_args().results
+    names = ("synthetic", "synthetic-authors", "caltech", "hopkins")
+    data = {name: read_rows(folder / f"{name}.csv") for name in names}
+    paper_tables.print_all(data)
     print_penalties()
-    for name in ("synthetic", "synthetic-authors"):
-        rows = read_rows(folder / f"{name}.csv")
-        print(f"\n== {name} ==")
+    for name, rows in data.items():
+        print_claims(name, rows)
+    print("\nCaltech by object")
+    for object_, name in paper_caltech.OBJECTS.items():
+        own = [
+            row | {"graph": f"{row['graph']}, t_max {row['t_max']}"}
+            for row in select(data["caltech"], data=object_)
+        ]
         for setting in SETTINGS:
-            print_table(rows, setting)
-        graphs: Groups = {
-            f"{graph} {n}": {"setting": "printed", "graph": graph, "n_nodes": n}
-            for graph, n, _ in paper_synthetic.NETWORKS
-        }
-        columns = ("iterations", "both_rules", "first_truth_10", "first_truth_5")
-        print_ratios("as printed", rows, columns, graphs)
-        print_share(rows, graphs, "angle_truth", 10)
-        print_left(rows, {"truth": (10, 5), "centralised": (1,)})
-    rows = read_rows(folder / "caltech.csv")
-    print("\n== caltech ==")
-    for setting in SETTINGS:
-        networks: Groups = {
-            f"{setting}, {g}, t_max {t}": {"setting": setting, "graph": g, "t_max": t}
-            for g, _, t in paper_caltech.NETWORKS
-        }
-        columns = ("iterations", "both_rules", "first_centralised_5")
-        print_ratios("all objects", rows, columns, networks)
-        print_share(rows, networks, "angle_centralised", 15)
-    print_left(rows, {"centralised": (10, 5, 1)})
-    rows = read_rows(folder / "hopkins.csv")
-    print("\n== hopkins ==")
+            print_table(own, setting, "centralised", f"{name}, {setting}")
     for setting, graph in product(SETTINGS, ("ring", "complete")):
-        own = select(rows, setting=setting, graph=graph)
+        own = select(data["hopkins"], setting=setting, graph=graph)
         print_readings(own, setting, graph)
-        print_readings(own, f"{setting}, both rules", graph, "both_rules")
-    print_left(rows, {"centralised": (10, 5, 1)})
+        if setting == "printed":
+            print_readings(own, f"{setting}, both rules", graph, "both_rules")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The paper's structure from motion on the 135 objects of Hopkins 155.
 
-    python -m benchmarks.paper_hopkins --data DIR [--quick] [--out DIR]
+    python -m benchmarks.paper_hopkins --data DIR [--quick] [--from FILE] [--out DIR]
 
 DIR holds one .mat file per object with ``measurement_matrix`` (2F, N); PAPER.md says
 where to get them. Five cameras, ring and complete graph, five starts. The paper leaves
@@ -83,7 +83,7 @@ def print_readings(
 
 
 def main() -> None:
-    chosen = arguments(__doc__, "folder with a .mat file per object")
+    chosen = arguments(__doc__, "folder with a .mat file per object", stored=True)
     objects = sorted(f.stem for f in chosen.data.glob("*.mat")) if chosen.data else []
     objects = objects[:6] if chosen.quick else objects
     check(chosen.data, objects, "dataset/hopkins")

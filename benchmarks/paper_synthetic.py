@@ -1,6 +1,7 @@
 """The paper's synthetic experiment: six schemes, five graphs, twenty starts.
 
-    python -m benchmarks.paper_synthetic [--quick] [--data FILE.mat] [--out DIR]
+    python -m benchmarks.paper_synthetic [--quick] [--data FILE.mat] [--from FILE]
+                                         [--out DIR]
 
 Without --data the samples are drawn with seed 0, and no file is needed. The authors'
 own samples are a .mat file with X (20, 500) and GT (20, 5); PAPER.md says where to get
@@ -53,7 +54,8 @@ def outcome(case: Case, data: str | None = None) -> dict:
 
 
 def main() -> None:
-    chosen = arguments(__doc__, "the authors' .mat file instead of generated samples")
+    words = "the authors' .mat file instead of generated samples"
+    chosen = arguments(__doc__, words, stored=True)
     data = str(chosen.data.resolve()) if chosen.data else "seed0"
     advice = (
         f"get the authors' file from dataset/synthetic of {ARCHIVE}, or leave out "

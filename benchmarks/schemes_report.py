@@ -6,14 +6,14 @@ python -m benchmarks.schemes_report benchmarks/results/schemes.csv [--out DIR]
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.shared.cases import CONVEX
+from benchmarks.shared.cases import CONVEX, NETWORKS
 from benchmarks.shared.commands import parser_of, print_markdown, say
 from benchmarks.shared.experiment import read_rows, report
 from benchmarks.shared.schemes import SCHEMES
@@ -120,6 +120,18 @@ def labels(of: Table) -> list[str]:
     return sorted(every, key=lambda name: (order.index(name.split()[0]), name))
 
 
+def graphs_of(cases: Iterable[tuple[Any, ...]]) -> list[str]:
+    """Return the graphs of some cases, in the order of the tables."""
+    return sorted({name[1] for name in cases}, key=NETWORKS.index)
+
+
+def place(named: tuple[str, str]) -> tuple[int, str, str]:
+    """Return where a problem with its start is in a table: shared starts first."""
+    problem, init = named
+    known = [*CONVEX].index(problem) if problem in CONVEX else len(CONVEX)
+    return known, "" if init == "shared" else init, problem
+
+
 def number(value: float) -> str:
     return f"{value:.2f}" if value < np.inf else "-"
 
@@ -150,14 +162,11 @@ def print_schemes(rows: Sequence[Row], title: str) -> None:
         lines.append((*cells, middle(own), middle(own, 1.0)))
     cases = len({name[:-1] for name in of})
     print(f"\n{title}: all schemes on {cases} cases, {len(of)} with their eta0\n")
-    head = ("scheme", "reached", "median / oracle", "90 % / oracle")
-    head += (
-        "within 1.2 of best",
-        "within 2",
-        "slowest / fastest eta0, median",
-        "worst",
-    )
-    print_markdown(head, lines)
+    head = ["scheme", "arrived", "median / oracle", "90 % / oracle"]
+    head += ["within 1.2 of the best", "within 2"]
+    if any(line[-1] for line in lines):
+        head += ["slowest / fastest eta0, median", "worst"]
+    print_markdown(head, (line[: len(head)] for line in lines))
 
 
 def print_headline(rows: Sequence[Row]) -> None:
@@ -197,9 +206,9 @@ def print_where(rows: Sequence[Row]) -> None:
     }
     for n_nodes in sorted({name[2] for name in ratio}):
         own = {name: r for name, r in ratio.items() if name[2] == n_nodes}
-        graphs = list(dict.fromkeys(name[1] for name in own))
+        graphs = graphs_of(own)
         lines = []
-        for problem, init in dict.fromkeys((name[0], name[4]) for name in own):
+        for problem, init in sorted({(name[0], name[4]) for name in own}, key=place):
             cells = [
                 middle(np.array([r for name, r in own.items()
                                  if (name[0], name[4], name[1]) == (problem, init, g)]))
@@ -231,8 +240,7 @@ def print_traffic(rows: Sequence[Row]) -> None:
     if not rows:
         return
     sent, size = (full(table(rows, column)) for column in ("messages", "bytes"))
-    graphs = list(dict.fromkeys(name[1] for name in sent))
-    lines = []
+    graphs, lines = graphs_of(sent), []
     for label in labels(sent):
         cells = [label]
         for graph in graphs:

@@ -1,4 +1,30 @@
-"""Consensus ADMM with no centre: in its iterations a node talks to neighbours only."""
+"""Consensus ADMM with no centre: in its iterations a node talks to neighbours only.
+
+Examples
+--------
+>>> import dadmm
+>>> samples, _ = dadmm.datasets.synthetic()
+>>> problems = [
+...     dadmm.problems.PPCA(rows, n_components=5)
+...     for rows in dadmm.shard.split(samples, 20)
+... ]
+>>> dadmm.solve(problems, dadmm.Topology.ring(20)).status
+'stationary'
+
+`Callback` is the type of the functions that `solve` calls after each iteration:
+
+>>> def stop_early(t: int, run: dadmm.Run) -> str | None:
+...     return "stop" if t == 3 else None
+>>> callback: dadmm.Callback = stop_early
+>>> graph = dadmm.Topology.complete(20)
+>>> dadmm.solve(problems, graph, callbacks=[callback]).reason
+'stop'
+
+`__version__` follows semantic versioning, as in "1.0.0":
+
+>>> len(dadmm.__version__.split("."))
+3
+"""
 
 from typing import TYPE_CHECKING, Any
 

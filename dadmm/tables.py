@@ -74,6 +74,23 @@ def encode(
         ``encoding.encode(dadmm.Frame.of(table))`` encodes new rows.
     parts : list of Encoded
         X, y and weight of each table.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> sites = [
+    ...     {"age": [34, 71, 52], "ward": ["A", "B", "B"], "cost": [1.0, 3.5, 2.0]},
+    ...     {"age": [66, 45, 58], "ward": ["A", "C", "C"], "cost": [2.5, 2.0, 3.0]},
+    ... ]
+    >>> encoding, parts = dadmm.encode(sites, dadmm.Topology.chain(2), "cost")
+    >>> encoding.feature_names
+    ('age', 'ward=B', 'ward=C')
+    >>> parts[1].X
+    array([[66.,  0.,  0.],
+           [45.,  0.,  1.],
+           [58.,  0.,  1.]])
+    >>> parts[1].y
+    array([2.5, 2. , 3. ])
     """
     check_choice("on_missing", on_missing, ON_MISSING)
     check_choice("unknown", unknown, UNKNOWN)

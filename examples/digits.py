@@ -1,92 +1,78 @@
-"""Twelve nodes find the principal components of all digits; each node has some of them.
+"""
+Principal components of digits on twelve nodes
+==============================================
 
-    python examples/digits.py [--out DIR]
+Find the principal components of all rows, although each node has a part of them.
 
-The data are the digits of scikit-learn (1797 images of 8 x 8 pixels). Each node of a
-grid has a block of consecutive images. D-PPCA gives every node the components of the
-whole collection. The picture shows them beside those of PCA on all data in one place,
-and those that a node finds alone. Needs the extras `sklearn` and `plot`.
+The rows are images of handwritten digits. Each of twelve nodes, joined in a grid, has a
+block of them. D-PPCA gives every node the components of the whole collection, which no
+node would find alone.
 """
 
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-
+import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits
 
 import dadmm
-from dadmm import Topology
-from dadmm.data.shard import split
-from dadmm.problems import PPCA, metrics
+from dadmm.drawing.style import STYLE
 
-NODES, COMPONENTS = 12, 10
-UNIT = 4.0  # grey levels: about the noise, so that W, mu and a are of one size
+plt.rcParams.update(STYLE)
+
+# %%
+# The data are 1797 images of 8 x 8 pixels. ``split`` gives each node a block of rows of
+# nearly equal size.
+
+samples = load_digits().data
+n_nodes, n_components = 12, 8
+shards = dadmm.shard.split(samples, n_nodes)
+print([len(rows) for rows in shards], "rows by node")
+
+# %%
+# The default scheme and start need no settings. The components of all rows in one
+# place, and those of each node alone, are there to compare.
+
+problems = [dadmm.problems.PPCA(rows, n_components) for rows in shards]
+result = dadmm.solve(problems, dadmm.Topology.grid(n_nodes))
+found = result.layout.views(result.theta).W  # (nodes, 64, components)
+
+pooled = dadmm.metrics.ppca_reference(samples, n_components).W
+alone = np.array([dadmm.metrics.ppca_reference(x, n_components).W for x in shards])
+angle = dadmm.metrics.subspace_angle(found, pooled).max()
+angles_alone = dadmm.metrics.subspace_angle(alone, pooled)
+print(f"{result.status} after {result.iterations} iterations")
+print(f"largest angle of a node to the components of all rows: {angle:.3f} degrees")
+print(f"a node alone: {angles_alone.min():.0f} to {angles_alone.max():.0f} degrees")
+
+# %%
+# A run cannot know the components of all rows, but it can bound the angle to them, by
+# sums over the network at its end:
+
+print(f"bound: {result.subspace_bound.angle:.3f} degrees")
+
+# %%
+# The columns of W span the subspace. Its principal axes are the left singular vectors,
+# here with the largest entry positive.
 
 
-def axes_of(W: np.ndarray) -> np.ndarray:
-    """Return the principal axes (M, D) of W W', largest first, with fixed signs."""
+def axes_of(W):
     axes = np.linalg.svd(W, full_matrices=False)[0].T
-    peak = np.abs(axes).argmax(axis=1)
-    return axes * np.sign(axes[np.arange(len(axes)), peak])[:, None]
+    largest = np.abs(axes).argmax(axis=1)
+    return axes * np.sign(axes[np.arange(len(axes)), largest])[:, None]
 
 
-def run() -> dict:
-    """Return the axes found together, centrally and alone, and the angles between."""
-    samples = load_digits().data / UNIT
-    shards = split(samples, NODES)
-    problems = [PPCA(rows, COMPONENTS) for rows in shards]
-    stopping = dadmm.Stopping(max_iter=2000)
-    result = dadmm.solve(problems, Topology.grid(NODES), stopping=stopping)
-    best = metrics.ppca_reference(samples, COMPONENTS).W
-    alone = [metrics.ppca_reference(rows, COMPONENTS).W for rows in shards]
-    found = result.layout.views(result.theta).W
-    return {
-        "together": axes_of(found[0]),
-        "central": axes_of(best),
-        "alone": axes_of(alone[0]),
-        "angle_together": float(metrics.subspace_angle(found, best).max()),
-        "angle_alone": [metrics.subspace_angle(W, best) for W in alone],
-        "iterations": result.iterations,
-        "converged": result.converged,
-    }
-
-
-def draw(found: dict, out: Path) -> Path:
-    """Draw the components as images."""
-    from matplotlib.figure import Figure
-
-    names = {
-        "central": "all data in one place",
-        "together": "D-PPCA, any node",
-        "alone": "one node alone",
-    }
-    figure = Figure(figsize=(7.5, 3.3), layout="constrained")
-    grid = figure.subplots(len(names), COMPONENTS)
-    for row, (key, name) in zip(grid, names.items(), strict=True):
-        for axis, image in zip(row, found[key], strict=True):
-            most = np.abs(image).max()
-            axis.imshow(image.reshape(8, 8), cmap="PuOr", vmin=-most, vmax=most)
-            axis.set(xticks=[], yticks=[])
-        row[0].set_ylabel(name.replace(" in", "\nin").replace(", ", ",\n"), fontsize=8)
-    figure.suptitle("The first principal components of the digits", fontsize=10)
-    path = out / "digits.png"
-    figure.savefig(path, dpi=150)
-    return path
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, default=Path())
-    out = parser.parse_args().out
-    found = run()
-    print(f"{found['iterations']} iterations on a grid of {NODES}")
-    print(f"largest angle to PCA of all data: {found['angle_together']:.2f} degrees")
-    worst, best = max(found["angle_alone"]), min(found["angle_alone"])
-    print(f"a node alone: {best:.0f} to {worst:.0f} degrees")
-    print(f"picture: {draw(found, out)}")
-
-
-if __name__ == "__main__":
-    main()
+rows = {
+    "all rows in\none place": pooled,
+    "D-PPCA,\nany node": found[0],
+    "node 0\nalone": alone[0],
+}
+figure, grid = plt.subplots(3, n_components, figsize=(8, 3.5), layout="constrained")
+for line, (name, W) in zip(grid, rows.items(), strict=True):
+    for k, (axis, image) in enumerate(zip(line, axes_of(W), strict=True)):
+        most = np.abs(image).max()
+        axis.imshow(image.reshape(8, 8), cmap="PuOr", vmin=-most, vmax=most)
+        axis.set(xticks=[], yticks=[])
+        axis.spines[["top", "right"]].set_visible(True)
+        grid[0, k].set_title(f"component {k + 1}", fontsize=8)
+    line[0].set_ylabel(name)
+figure.suptitle("Principal components as images: orange negative, purple positive")
+figure.savefig("digits.png")

@@ -22,6 +22,11 @@ def main(command: str, arguments: list[str]) -> int:
         from launch.mpi import diagnosis
 
         return run_command(diagnosis.main, arguments)
+    if command == "docs":
+        from launch.base.messages import run_command
+        from launch.site import build
+
+        return run_command(build.docs, arguments)
     from launch.mpi import commands
 
     return commands.main(command, arguments)

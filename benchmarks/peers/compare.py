@@ -15,7 +15,8 @@ import os
 import shlex
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,6 +51,7 @@ class Entry(NamedTuple):
 ENTRIES = (
     Entry("disropt", "admm", 20.0, 15, 150, (10, 40)),
     Entry("disropt", "tracking", 0.0008, 40, 1000, (20, 80)),
+    Entry("mpi-sppy", "ph", 40.0, 20, 60, (10, 40)),
     Entry("dadmm", "fixed", 25.0, 500, 1000, (100, 400)),
     Entry("dadmm", "auto", None, 500, 1000, (100, 400)),
 )
@@ -74,9 +76,13 @@ class Bench:
         lines = [line for line in ended.stdout.splitlines() if line.startswith("{")]
         return [json.loads(line) for line in lines]
 
+    def python(self, program: str) -> Path:
+        """Return the Python that runs a program on ranks."""
+        return self.pythons["dadmm" if program == "dadmm" else "ranks"]
+
     def ranks(self, program: str, nodes: int, *words: str) -> list[dict]:
         """Run blocks on ranks of this machine."""
-        python = self.pythons[program]
+        python = self.python(program)
         launch = [str(python.with_name("mpiexec")), "-n", str(nodes), str(python)]
         return self.start([*launch, *TURNS, *words])
 
@@ -84,7 +90,7 @@ class Bench:
         """Return the timed blocks of each entry, round by round."""
         more = 1 if nodes > CORES else 8  # blocks of a length that can be timed
         words = [entry.word(entry.timed * more) for entry in ENTRIES]
-        rows = self.ranks("disropt", nodes, "--rounds", str(rounds + 1), *words)
+        rows = self.ranks("all", nodes, "--rounds", str(rounds + 1), *words)
         return by_entry(rows, len(ENTRIES))
 
     def wire(self, entry: Entry, nodes: int) -> dict[str, float]:
@@ -93,7 +99,7 @@ class Bench:
         Each rank is a host of its own, and what start-up sends is taken away by the
         difference of a long run and a short one.
         """
-        python = str(self.pythons[entry.program])
+        python = str(self.python(entry.program))
         sent = []
         for iterations in entry.wired:
             with tempfile.TemporaryDirectory() as folder:
@@ -122,14 +128,25 @@ def by_entry(rows: Sequence[dict], width: int) -> list[list[dict]]:
     return [list(blocks) for blocks in zip(*kept, strict=True)]
 
 
+def place(where: str, blocks: Iterable[dict]) -> str:
+    """Return where blocks ran, and that the machine was busy if it was.
+
+    Programs that spin while they wait get more of a busy machine than those that sleep,
+    so that its ratios are not those of a quiet one.
+    """
+    calm = all(block["others_share"] < QUIET for block in blocks)
+    return where if calm else f"{where}, busy"
+
+
 def on_ranks(bench: Bench, nodes: int, rounds: int, wire: bool) -> list[dict[str, Any]]:
     """Return a row for each entry with one rank per node."""
-    rows = []
-    for entry, blocks in zip(ENTRIES, bench.turns(nodes, rounds), strict=True):
+    timed, rows = bench.turns(nodes, rounds), []
+    for entry, blocks in zip(ENTRIES, timed, strict=True):
         words = ("--count", entry.word(entry.counted))
         (counted,) = bench.ranks(entry.program, nodes, *words)
         wired = bench.wire(entry, nodes) if wire else {}
-        rows.append(row_of(f"MPI, {nodes} ranks", blocks, counted, wired))
+        where = place(f"MPI, {nodes} ranks", chain(*timed))
+        rows.append(row_of(where, blocks, counted, wired))
         tell(rows[-1])
     return rows
 
@@ -144,7 +161,8 @@ def in_process(bench: Bench, rounds: int) -> list[dict[str, Any]]:
     timed = by_entry([row for row in found if "errors" not in row], len(counted))
     rows = []
     for each, blocks in zip(counted, timed, strict=True):
-        rows.append(row_of("one process", blocks, each, {}))
+        where = place("one process", chain(*timed))
+        rows.append(row_of(where, blocks, each, {}))
         tell(rows[-1])
     return rows
 
@@ -175,7 +193,7 @@ def main() -> None:
     bench = Bench(pythons, chosen.dadmm)
     rounds = 3 if chosen.quick else chosen.rounds
     rows = []
-    if {"dadmm", "disropt"} <= set(pythons):
+    if {"dadmm", "ranks"} <= set(pythons):
         rows += on_ranks(bench, problem.NODES, rounds, not chosen.no_wire)
         rows += [] if chosen.quick else on_ranks(bench, 2, rounds, False)
     if "decent" in pythons:

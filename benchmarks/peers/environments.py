@@ -1,8 +1,8 @@
 """The environments in which the programs run, each made once by venv and pip.
 
 Versions are pinned, so that numbers can be had again. dadmm itself is not installed:
-its folder goes on PYTHONPATH. In disropt's environment there is what dadmm imports on
-ranks, so that one job can time both in turns.
+its folder goes on PYTHONPATH. disropt, mpi-sppy and what dadmm imports on ranks share
+the environment "ranks", so that one job can time them in turns.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ DADMM = ("networkx==3.6.1", "scipy==1.17.1", "threadpoolctl==3.8.0")
 DISROPT = ("disropt==0.1.9", "autograd==1.9.1", "cvxopt==1.3.3", "cvxpy==1.9.3",
            "dill==0.4.1", "osqp==1.1.3", "scipy==1.17.1",
            "threadpoolctl==3.8.0")  # fmt: skip
+MPISPPY = ("mpi-sppy==0.14.0", "pyomo==6.10.1", "highspy==1.15.1")
 DECENT = ("decent-bench==0.3.0", "decent-array==0.2.7", "networkx==3.7",
           "numpy==2.5.4", "threadpoolctl==3.8.0")  # fmt: skip
 
@@ -33,7 +34,7 @@ class Environment(NamedTuple):
 
 ENVIRONMENTS = {
     "dadmm": Environment("dadmm", (3, 11), ("numpy==2.4.6", *MPI, *DADMM)),
-    "disropt": Environment("disropt", (3, 11), ("numpy==2.4.6", *MPI, *DISROPT)),
+    "ranks": Environment("ranks", (3, 11), ("numpy==2.4.6", *MPI, *DISROPT, *MPISPPY)),
     "decent": Environment("decent", (3, 13), DECENT),
 }
 

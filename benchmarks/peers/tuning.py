@@ -3,9 +3,10 @@
     python -m benchmarks.peers.tuning
 
 Each method with a setting is given the best one, so that no comparison rests on a bad
-choice. disropt's two methods are modelled here in numpy, from the formulas in its
-documentation, since the search needs thousands of iterations; `compare.py` runs
-disropt itself with what is found, and the errors agree with the model's.
+choice. disropt's two methods and mpi-sppy's progressive hedging are modelled here in
+numpy, from the formulas in their documentation, since the search needs thousands of
+iterations; `compare.py` runs them themselves with what is found, and the errors agree
+with the model's.
 """
 
 from __future__ import annotations
@@ -69,6 +70,23 @@ def tracking(step: float, nodes: int = problem.NODES) -> Iterator[np.ndarray]:
         yield x
 
 
+def hedging(rho: float, nodes: int = problem.NODES) -> Iterator[np.ndarray]:
+    """Yield the iterates of progressive hedging, which holds x_i to the mean of all.
+
+    It starts from each node's own solution.
+    """
+    grams, pulls = quadratics(nodes)
+    systems = grams + rho * np.eye(problem.UNKNOWNS)
+    x = np.linalg.solve(grams, pulls[..., None])[..., 0]
+    weights = np.zeros_like(x)
+    while True:
+        yield x
+        mean = x.mean(axis=0)
+        weights += rho * (x - mean)
+        right = pulls - weights + rho * mean
+        x = np.linalg.solve(systems, right[..., None])[..., 0]
+
+
 def iterations(model: Model, setting: float) -> int | None:
     """Return when the target is met, or None if it is not until the cap."""
     best = problem.optimum()
@@ -94,6 +112,7 @@ def main() -> None:
     counts: dict[str, Callable[[float], int | None]] = {
         "disropt admm": lambda setting: iterations(admm, setting),
         "disropt tracking": lambda setting: iterations(tracking, setting / 100),
+        "mpi-sppy ph": lambda setting: iterations(hedging, setting),
         "dadmm fixed": dadmm_iterations,
     }
     for name, count in counts.items():

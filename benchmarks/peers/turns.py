@@ -1,11 +1,11 @@
-"""Run the least-squares ring by disropt and dadmm, in turns, one rank per node.
+"""Run the same least squares by several programs, in turns, one rank per node.
 
     mpiexec -n 20 python turns.py --rounds 15 \\
-        disropt:admm:20:15 disropt:tracking:0.0008:40 dadmm:fixed:25:500 dadmm:auto::500
+        disropt:admm:20:15 mpi-sppy:ph:40:20 dadmm:fixed:25:500 dadmm:auto::500
     mpiexec -n 20 python turns.py --count disropt:admm:20:150
 
 Each word is a program, its method, its setting and the iterations of one block. A round
-is a block of each, so that a busy machine slows all alike. Rank 0 prints a line of JSON
+is a block of each, so that all meet the same conditions. Rank 0 prints a line of JSON
 for each block, with the share of the cores that other programs used meanwhile. With
 `--count` ranks also count bytes and keep every iterate, and the time is not to be used.
 """
@@ -28,7 +28,8 @@ from benchmarks.peers.others import Watch  # noqa: E402
 def block(word: str, comm: MPI.Comm, count: bool) -> dict:
     """Run one block and return its row, on every rank."""
     program, method, setting, iterations = word.split(":")
-    run = importlib.import_module(f"benchmarks.peers.{program}_ring").run
+    module = f"benchmarks.peers.{program.replace('-', '')}_ring"
+    run = importlib.import_module(module).run
     comm.Barrier()
     watch = Watch()
     row = run(method, float(setting or 1), int(iterations), comm, count)

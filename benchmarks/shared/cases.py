@@ -23,6 +23,10 @@ from dadmm.problems import (
 
 DIMENSION, ROWS = 10, 25  # of a node's data
 CLOSE = 1e-6  # relative distance from the optimum, convex problems
+# Graphs on which schemes are compared, in the order of the tables.
+NETWORKS = (
+    "ring", "chain", "star", "grid", "cluster", "random-geometric", "complete",
+)  # fmt: skip
 ANGLE, APART = 1.0, 1e-2  # degrees from the centralised subspace; from the mean
 Goal = Callable[[np.ndarray], bool]  # of theta (n_nodes, size)
 

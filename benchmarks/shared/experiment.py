@@ -2,6 +2,7 @@
 
 A case is one run of `dadmm.solve`. Its outcome is a file of its own, which appears
 whole or not at all, so an experiment that was interrupted goes on where it stopped.
+It can also go on from the rows of an earlier one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import product
 from pathlib import Path
 from time import monotonic
@@ -24,20 +25,23 @@ import numpy as np
 
 import dadmm
 from benchmarks.shared.commands import OUT, parser_of, say
-from dadmm.admm.loop import Run
-from dadmm.admm.rule import Rule
-from dadmm.admm.stopping import Votes
+from benchmarks.shared.observers import (
+    THRESHOLDS,
+    Angles,
+    Enough,
+    PaperRule,
+    SecondRule,
+)
 from dadmm.cli import presets
 from dadmm.cli.config import RunConfig
 from dadmm.core import reading
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
-from dadmm.problems import PPCA, metrics
+from dadmm.problems import metrics
 from dadmm.solver.options import grouped
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
-THRESHOLDS = (10.0, 5.0, 3.0, 1.0)  # degrees
 # Of the authors: their program and the data that they prepared.
 ARCHIVE = "https://github.com/changkyu/aaai2016_changkyu"
 # The settings of the preset in which the two columns of PAPER.md differ.
@@ -77,6 +81,12 @@ class Case:
         return file_name(words, asdict(self), SETTINGS[self.setting])
 
 
+def case_of(row: Mapping[str, Any]) -> Case:
+    """Return the case of a stored row."""
+    return Case(**{f.name: int(row[f.name]) if f.type == "int" else row[f.name]
+                   for f in fields(Case)})  # fmt: skip
+
+
 def file_name(words: Iterable[str], *settings: Any) -> str:
     """Return words, and a hash of settings and version."""
     told = json.dumps([*settings, dadmm.__version__])
@@ -100,108 +110,6 @@ def cases(
         )
         for start in range(starts[setting])
     ]
-
-
-class Angles:
-    """A callback that keeps the largest angle over the nodes to each target."""
-
-    def __init__(self, layout: dadmm.Layout, targets: Mapping[str, np.ndarray]) -> None:
-        self._layout, self._targets = layout, targets
-        self.curves: dict[str, list[float]] = {name: [] for name in targets}
-
-    def __call__(self, t: int, run: Run) -> None:
-        W = self._layout.views(run.theta).W
-        for name, target in self._targets.items():
-            self.curves[name].append(metrics.subspace_angle(W, target).max())
-
-
-class PaperRule:
-    """A callback that says when the paper's rule stops, and lets the run go on.
-
-    It is `--stopping objective --agreement global`.
-    """
-
-    def __init__(self) -> None:
-        self._rule = Votes(Rule("objective", 1e-3))
-        self._votes: np.ndarray | None = None
-        self.stop: int | None = None
-
-    def __call__(self, t: int, run: Run) -> None:
-        # votes are read one iteration after they were cast, as in a run
-        heard = self._votes is not None and self._rule.update(self._votes)
-        if heard and self.stop is None:
-            self.stop = t
-        self._votes = run.objective.copy()
-
-
-class Enough:
-    """A callback that ends a run when the paper's rule holds.
-
-    A patient one waits until all nodes are within 1 degree of the centralised solution,
-    which shows how far off a run still was when the rule stopped it.
-    """
-
-    def __init__(self, paper: PaperRule, angles: Angles, patient: bool) -> None:
-        self._paper, self._angles, self._patient = paper, angles, patient
-
-    def __call__(self, t: int, run: Run) -> str | None:
-        there = self._angles.curves["centralised"][-1] < min(THRESHOLDS)
-        ends = self._paper.stop and (there or not self._patient)
-        return "stop" if ends else None
-
-
-class SecondRule:
-    """A callback that says when the second rule of the authors' program would stop.
-
-    The paper does not mention this rule. The program counts the iterations, after a
-    bound, in which the reprojection error rises, and stops at the tenth. This rule
-    ends most of the published curves. Here it is measured and never stops a run.
-    """
-
-    PATIENCE = 10
-
-    def __init__(self, problems: Sequence[PPCA], paper: PaperRule) -> None:
-        n, self._paper = len(problems), paper
-        self._bound = 2 * n if n < 10 else n
-        self._previous, self._rises = np.inf, 0
-        self._thetas: np.ndarray | None = None
-        self.stop: int | None = None
-        kinds: dict[Any, list[int]] = {}
-        for i, problem in enumerate(problems):
-            kinds.setdefault(problem.kind, []).append(i)
-        self._groups = [
-            (group, PPCA.stack([problems[i] for i in group]))
-            for group in kinds.values()
-        ]
-
-    def __call__(self, t: int, run: Run) -> None:
-        if self.stop or self._paper.stop:
-            return
-        thetas = run.theta
-        if self._thetas is not None:
-            error = self._error(self._thetas, thetas)
-            self._rises += t > self._bound and error > self._previous
-            self._previous = error
-            if self._rises >= self.PATIENCE:
-                self.stop = t
-        self._thetas = thetas
-
-    def _error(self, old: np.ndarray, new: np.ndarray) -> float:
-        """Return the squared error of new W and mu with the E-step's old latents."""
-        total = 0.0
-        for group, stacked in self._groups:
-            stats = stacked.expect(old[group])
-            # the expected misfit, less the part that is the latents' own variance
-            W, mu, _ = stacked.layout.views(new[group])
-            misfit = stacked._misfit(W[:, None], mu[:, None], stats)[:, 0]
-            old_W, _, a = stacked.layout.views(old[group])
-            inner = np.linalg.inv(
-                old_W.mT @ old_W + np.eye(W.shape[2]) / a[:, None, None]
-            )
-            shared = (stacked._count / a)[:, None, None] * inner
-            variance = np.einsum("ndm,nmk,ndk->n", W, shared, W)
-            total += float((misfit - variance).sum())
-        return total
 
 
 def run_case(
@@ -337,8 +245,10 @@ def curves(rows: Iterable[Mapping[str, Any]], name: str) -> np.ndarray:
     return table
 
 
-def arguments(description: str | None, data: str | None = None) -> argparse.Namespace:
-    """Return the options that all experiments share."""
+def arguments(
+    description: str | None, data: str | None = None, stored: bool = False
+) -> argparse.Namespace:
+    """Return the options that all experiments share; ``stored`` offers --from."""
     parser = parser_of(description)
     if data is not None:
         parser.add_argument("--data", type=Path, help=data)
@@ -346,18 +256,50 @@ def arguments(description: str | None, data: str | None = None) -> argparse.Name
     parser.add_argument("--starts", type=int, help="starts per case")
     parser.add_argument("--out", type=Path, help="folder of outcomes and figures")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    if stored:
+        parser.add_argument(
+            "--from", type=Path, dest="stored", metavar="FILE",
+            help="rows of an earlier rows.csv; their cases are not run",
+        )  # fmt: skip
     return parser.parse_args()
 
 
 def conduct(
     chosen: argparse.Namespace, name: str, todo: Sequence[Case], work: Callable
 ) -> tuple[list[dict[str, Any]], Path]:
-    """Run all cases and write rows.csv; return the rows, and the folder for more."""
+    """Run all cases and write rows.csv; return the rows, and the folder for more.
+
+    Rows that --from names stand for their cases, without curves. An outcome in the
+    folder comes first.
+    """
     out = chosen.out or OUT / name
-    rows = run_all(todo, work, out / "runs", chosen.jobs)
+    found = stored_rows(chosen.stored) if chosen.stored else {}
+    for case in todo:
+        if (out / "runs" / f"{case.name}.json").exists():
+            found.pop(case, None)
+    left = [case for case in todo if case not in found]
+    if chosen.stored:
+        say(f"{len(todo) - len(left)} of {len(todo)} rows are those of {chosen.stored}")
+    found |= zip(left, run_all(left, work, out / "runs", chosen.jobs), strict=True)
+    rows = [found[case] for case in todo]
     write_rows(rows, out / "rows.csv")
     say(f"rows in {out}")
     return rows, out
+
+
+def stored_rows(path: Path) -> dict[Case, dict[str, Any]]:
+    """Return the rows of a file by case, but for those with other settings."""
+    try:
+        rows = {case_of(row): row for row in read_rows(path)}
+    except DadmmError as error:
+        leave(str(error))
+    except (KeyError, ValueError) as error:
+        leave(f"{path} has no rows of this experiment: {error}; leave out --from")
+    return {
+        case: row | asdict(case)
+        for case, row in rows.items()
+        if {name: row[name] for name in COMPARED} == SETTINGS.get(case.setting)
+    }
 
 
 def leave(sentence: str) -> NoReturn:

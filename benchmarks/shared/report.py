@@ -57,10 +57,14 @@ def draw_angles(
     except ImportError:
         say("no figures: pip install 'dadmm[plot]'")
         return
+    known = [row for row in rows if "curves" in row]  # stored rows have none
     panels = {
         title: {scheme: curves(of, target) for scheme, of in schemes.items() if of}
-        for title, schemes in grouped(rows, setting).items()
+        for title, schemes in grouped(known, setting).items()
     }
+    if not panels:
+        say(f"no figure of {name or setting}: its rows are stored ones, without curves")
+        return
     goal = {"truth": "true subspace", "centralised": "centralised solution"}[target]
     figure = angles(panels, f"Largest angle to the {goal} (degrees)")
     save(figure, out / f"angle-{target}-{name or setting}")

@@ -52,7 +52,7 @@ class Certificate:
         ``objective`` exceeds the minimum by at most this much; inf if unknown. It is
         never below 1e-8 of the objective.
     radius : float
-        Bound on |z* - zbar|.
+        Bound on ``|z* - zbar|``.
     limit, gap_limit : float
         The radius, and the gap, that the tolerance asks for; one of them is enough.
     coefficients : ndarray of shape (p,)

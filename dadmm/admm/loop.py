@@ -103,16 +103,39 @@ class Run:
     Parameters
     ----------
     topology : Topology
+    layout : Layout
+        Names and shapes of the parts of theta, in the coordinates of the run.
     nodes : ndarray of int, shape (n,)
         Numbers of the nodes in the graph, by row.
     arcs : ndarray of int, shape (E,)
         Their directed edges, as indices of ``topology.edges``.
     names : ndarray of int, shape (n,)
         Numbers of the nodes at the start of the run; others may have failed since.
+    incidence : Incidence
+        Which edges belong to which node.
+    state, work : State, Work
+        The arrays of an iteration: those that the next one needs, and all others.
+    edges, local, mail, exchange, stopping, penalties
+        The parts of an iteration, in the order of `iterate`.
     review : Review, optional
         Without it, a run stops when all nodes meet the stopping rule.
     duals : ndarray of shape (n, m), optional
         ``2 sum_j lambda_ij`` of each node at the start.
+    clock : Clock
+        Seconds of each phase.
+    due : str
+        What all nodes do now: "save", a reason to stop, or "".
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> def show_shapes(t, run):
+    ...     if t == 3:
+    ...         print(run.theta.shape, run.by_edge(run.state.eta).shape)
+    >>> _ = dadmm.solve(problems, dadmm.Topology.ring(6), callbacks=[show_shapes])
+    (6, 4) (12,)
     """
 
     topology: Topology
@@ -244,8 +267,7 @@ class Run:
         self.penalties.propose(curvature, self.topology.diameter_bound, t)
         sent = work.messages.copy(), work.bytes.copy()
         self.mail.open()
-        work.messages += sent[0]
-        work.bytes += sent[1]
+        work.messages[...], work.bytes[...] = sent  # rows have no opening messages
         self.edges.derive()
         self.edges.update_mean()
         self.penalties.start()

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, get_args, get_type_hints
 
 from dadmm.cli import presets
-from dadmm.core.arguments import Parser
+from dadmm.core.arguments import Parser, program
 from dadmm.core.checks import as_float, shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
@@ -71,8 +71,8 @@ def _a(kind: type) -> str:
 def _parser(settings: Any) -> Parser:
     """Return the parser, with common flags first and the others by topic."""
     parser = Parser(
-        prog="python -m dadmm.run",
-        usage="python -m dadmm.run [options]",
+        prog=program("run"),
+        usage="%(prog)s [options]",
         description="Decentralised consensus optimisation: one MPI rank per node.",
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,

@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dadmm.cli.bar import Bar
 from dadmm.core import files
-from dadmm.core.arguments import Parser, print_out, report_error
+from dadmm.core.arguments import Parser, print_out, program, report_error
 from dadmm.core.errors import DadmmError, OutputError, ShardError
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
@@ -32,7 +33,7 @@ BLOCK = 50_000  # rows that are encoded and predicted at once
 def main(argv: Sequence[str] | None = None) -> int:
     """Predict the rows of a command line and return its exit code."""
     parser = Parser(
-        prog="python -m dadmm.predict",
+        prog=program("predict"),
         description="Predict new rows by the model of a run.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of a run, or a model.json")
@@ -117,9 +118,15 @@ def _frames(given: Namespace) -> Iterator[Frame]:
     if count is None:
         whole = read()
         count = whole.n_rows
-    for start in range(0, count, BLOCK):
-        rows = slice(start, min(start + BLOCK, count))
-        yield read(rows=rows) if whole is None else whole.take(rows)
+    bar = Bar(count, "row")
+    try:
+        for start in range(0, count, BLOCK):
+            if start and bar.due():
+                bar.show(start)
+            rows = slice(start, min(start + BLOCK, count))
+            yield read(rows=rows) if whole is None else whole.take(rows)
+    finally:
+        bar.close()
 
 
 def _check_out(out: Path, table: str, force: bool) -> None:

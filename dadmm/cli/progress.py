@@ -10,62 +10,32 @@ from time import monotonic
 from typing import Any
 
 from dadmm.admm.loop import Run
-from dadmm.core.arguments import print_out
+from dadmm.cli.bar import Bar
 from dadmm.exchange.launch_link import rank_and_size
 from dadmm.resilience.recovery import NodeFailure
 
 
 class ProgressLine:
-    """A callback that prints the iteration and residuals of the first node.
-
-    On a terminal, one line is updated; elsewhere, a line is added every 10 seconds.
-    Ranks of mpiexec have no terminal, so ``launch/local`` sets ``DADMM_PROGRESS=live``
-    if it has one.
-    """
+    """A callback that shows the iteration and the residuals of the first node."""
 
     def __init__(self, max_iter: int) -> None:
-        self._live = os.environ.get("DADMM_PROGRESS") == "live" or sys.stderr.isatty()
-        self._max_iter, self._start = max_iter, monotonic()
+        # a run may converge before max_iter
+        self._bar = Bar(max_iter, "iteration", most="at most ")
         self._before: int | None = None  # iterations before a resume
-        self._period = 0.2 if self._live else 10.0
-        self._next = self._start + self._period
-        self._width = 0
-        self._columns: int | None = None
-        if self._live:
-            from shutil import get_terminal_size  # slow to import
-
-            # a line that wraps cannot be rewritten
-            self._columns = get_terminal_size().columns - 1
 
     def __call__(self, t: int, run: Run) -> None:
         if self._before is None:
             self._before = t - 1
-        now = monotonic()
-        if now < self._next:
+        if not self._bar.due():
             return
-        self._next = now + self._period
-        rate = (t - self._before) / (now - self._start)
-        left = (self._max_iter - t) / rate
-
         numbers = run.work.primal, run.work.dual, run.work.objective
         primal, dual, objective = (float(run.by_node(row)[0]) for row in numbers)
-        self._show(
-            f"iteration {t} of at most {self._max_iter}: primal {primal:.1e}, "
-            f"dual {dual:.1e}, f {objective:.6g}; {rate:.0f} per second, "
-            f"at most {_duration(left)} left"
-        )
-
-    def _show(self, text: str) -> None:
-        end = "\r" if self._live else "\n"
-        text = text[: self._columns]
-        print_out(f"{text:<{self._width}}{end}", sys.stderr)
-        self._width = len(text) if self._live else 0
+        words = f"primal {primal:.1e} dual {dual:.1e}", f"f {objective:.6g}"
+        self._bar.show(t, *words, before=self._before)
 
     def close(self) -> None:
         """Clear the line on a terminal."""
-        if self._width:
-            self._show("")
-            self._width = 0
+        self._bar.close()
 
 
 class FailureMessages:
@@ -149,11 +119,3 @@ class Signals:
             signal.signal(number, handler)
         if ranked:
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

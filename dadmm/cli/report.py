@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dadmm.cli.config import RunConfig
+from dadmm.core.arguments import program
 from dadmm.core.checks import printable
 from dadmm.exchange.launch_link import rank_and_size
 
@@ -280,7 +281,7 @@ def _resume_command(config: RunConfig, summary: dict[str, Any], folder: Path) ->
         return f"{command} {place}"
     own = f" --problem {config.problem}" if ":" in config.problem else ""
     many = f"mpiexec -n {summary['n_nodes']} " if rank_and_size() else ""
-    return f"{many}python -m dadmm.run{own} --resume {place}"
+    return f"{many}{program('run')}{own} --resume {place}"
 
 
 def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:

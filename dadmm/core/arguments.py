@@ -30,6 +30,22 @@ class Parser(argparse.ArgumentParser):
         print_out(message, file or sys.stderr)
 
 
+def program(name: str = "") -> str:
+    """Return how a command was started: ``dadmm run`` or ``python -m dadmm.run``.
+
+    Without a name, return how the program that has all commands was started. If another
+    program calls a command, it is ``python -m``, which works in any environment.
+    """
+    place = sys.argv[0]
+    if os.path.basename(place) == "dadmm":
+        start = "dadmm"
+    elif place.endswith(os.path.join("dadmm", "__main__.py")) or not name:
+        start = "python -m dadmm"
+    else:
+        return f"python -m dadmm.{name}"
+    return f"{start} {name}".rstrip()
+
+
 def print_out(text: str = "", file: TextIO | None = None) -> None:
     """Print text and flush it; print nothing more if the reader closed the pipe.
 

@@ -57,8 +57,8 @@ class TransformableProblem(Problem, Protocol):
     """
 
     convex: bool
-    quadratic: bool  # whether `rows` depends on neither argument
-    needs_inverse: bool  # whether T must be square and invertible
+    quadratic: bool  #: whether `rows` depends on neither argument
+    needs_inverse: bool  #: whether T must be square and invertible
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return F (r, size), where F'F bounds the Hessian of f_i from below.
@@ -96,24 +96,24 @@ class Observation:
     exchanged at the other end, and the multiplier has the opposite sign.
     """
 
-    t: int  # iteration, counted from 1
-    incidence: Any  # `graphs.incidence.Incidence`: sums over the edges of each node
-    objective: Vector  # (n,) f_i(theta_i)
-    previous: Vector  # (n,) f_i(theta_i) of the previous iteration; inf at t = 1
-    probes: Vector  # (E,) f_i at each edge's probe, if the scheme `probes`
-    f_min: Vector  # (n,) least of ``objective`` and ``probes`` of the node
-    f_max: Vector  # (n,) largest of these
-    primal: Vector  # (n,) |r_i|
-    dual: Vector  # (n,) |s_i|
-    theta: Matrix  # (n, m) the shared parts
-    centre: Matrix  # (n, m) of the proximal term of this iteration
-    weight: Vector  # (n,) of the proximal term of this iteration
-    sent: Matrix  # (E, m) theta, as the neighbour has it
-    received: Matrix  # (E, m) theta of the neighbour
-    anchors: Matrix  # (E, m) z_ij
-    drift: Matrix  # (E, m) rho_ij minus the previous z_ij
-    multipliers: Matrix  # (E, m) lambda_ij
-    eta: Vector  # (E,) used in this iteration
+    t: int  #: iteration, counted from 1
+    incidence: Any  #: `graphs.incidence.Incidence`: sums over the edges of each node
+    objective: Vector  #: (n,) f_i(theta_i)
+    previous: Vector  #: (n,) f_i(theta_i) of the previous iteration; inf at t = 1
+    probes: Vector  #: (E,) f_i at each edge's probe, if the scheme `probes`
+    f_min: Vector  #: (n,) least of ``objective`` and ``probes`` of the node
+    f_max: Vector  #: (n,) largest of these
+    primal: Vector  #: (n,) ``|r_i|``
+    dual: Vector  #: (n,) ``|s_i|``
+    theta: Matrix  #: (n, m) the shared parts
+    centre: Matrix  #: (n, m) of the proximal term of this iteration
+    weight: Vector  #: (n,) of the proximal term of this iteration
+    sent: Matrix  #: (E, m) theta, as the neighbour has it
+    received: Matrix  #: (E, m) theta of the neighbour
+    anchors: Matrix  #: (E, m) z_ij
+    drift: Matrix  #: (E, m) rho_ij minus the previous z_ij
+    multipliers: Matrix  #: (E, m) lambda_ij
+    eta: Vector  #: (E,) used in this iteration
     # |r| and |s| of the whole network at t - 1
     global_residuals: tuple[float, float] | None = None
 
@@ -180,14 +180,14 @@ class PenaltyScheme(Protocol):
 class Traffic(NamedTuple):
     """What was sent, counted as it was sent; aligned with ``topology.edges``."""
 
-    edge_messages: np.ndarray  # (E,) point-to-point messages
-    edge_bytes: np.ndarray  # (E,) their bytes, headers included
-    edge_silent: np.ndarray  # (E,) messages that were a header without payload
-    edge_lost: np.ndarray  # (E,) payloads that were dropped on purpose
-    collectives: int  # collective calls inside the loop (agreement = "global")
-    collective_bytes: int  # payload that all nodes put into them
-    tree_messages: np.ndarray  # (E,) of sums over a tree in this session
-    tree_bytes: np.ndarray  # (E,)
+    edge_messages: np.ndarray  #: (E,) point-to-point messages
+    edge_bytes: np.ndarray  #: (E,) their bytes, headers included
+    edge_silent: np.ndarray  #: (E,) messages that were a header without payload
+    edge_lost: np.ndarray  #: (E,) payloads that were dropped on purpose
+    collectives: int  #: collective calls inside the loop (agreement = "global")
+    collective_bytes: int  #: payload that all nodes put into them
+    tree_messages: np.ndarray  #: (E,) of sums over a tree in this session
+    tree_bytes: np.ndarray  #: (E,)
 
     @property
     def messages(self) -> int:

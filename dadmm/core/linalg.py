@@ -31,6 +31,22 @@ def subspace_angle(A: Matrix, B: Matrix) -> Any:
     A is (..., D, M) and B is (D, M). The result is a float, or an array of shape (...).
     The sine is computed from the component of one basis outside the other, so that
     small angles are accurate (Knyazev and Argentati, 2002).
+
+    Parameters
+    ----------
+    A : ndarray of shape (..., D, M)
+    B : ndarray of shape (D, M)
+
+    Returns
+    -------
+    angle : float or ndarray of shape (...)
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> A, B = np.eye(3)[:, :2], np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])
+    >>> round(dadmm.metrics.subspace_angle(A, B), 6)
+    45.0
     """
     A, B = np.linalg.qr(A)[0], np.linalg.qr(B)[0]
     inside = B.T @ A

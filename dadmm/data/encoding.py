@@ -88,6 +88,16 @@ class Encoding:
         columns.
     named : bool
         Whether the table has names of its own.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> sites = [{"age": [34, 71], "ward": ["A", "B"]}, {"age": [66], "ward": ["C"]}]
+    >>> encoding, parts = dadmm.encode(sites, dadmm.Topology.chain(2))
+    >>> encoding.feature_names
+    ('age', 'ward=B', 'ward=C')
+    >>> encoding.encode(dadmm.Frame.of({"age": [50], "ward": ["C"]})).X
+    array([[50.,  0.,  1.]])
     """
 
     columns: tuple[Column, ...]

@@ -56,6 +56,22 @@ def read_frame(
         same row groups.
     beside : sequence of str
         In a file of several arrays, those that are further columns.
+
+    Returns
+    -------
+    table : Frame
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import dadmm
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "site.csv")
+    ...     _ = file.write_text("age,ward\\n34,A\\n71,B\\n")
+    ...     table = dadmm.read_table(file)
+    >>> table.names, table.column("age")
+    (('age', 'ward'), array([34., 71.]))
     """
     name, _, key = str(path).partition("::")
     file, how = Path(name), text.Format(separator, decimal, encoding)
@@ -110,7 +126,31 @@ def open_named(
 
 
 def load_array(path: str | PathLike[str], key: str | None = None) -> Array:
-    """Return an array of numbers of any shape and number type from a file."""
+    """Return an array of numbers of any shape and number type from a file.
+
+    Parameters
+    ----------
+    path : path-like
+        As in `dadmm.datasets.load_matrix`.
+    key : str, optional
+        Name of the array, in a file with several.
+
+    Returns
+    -------
+    array : ndarray
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import dadmm, numpy as np
+    >>> with TemporaryDirectory() as folder:
+    ...     file = Path(folder, "labels.npy")
+    ...     np.save(file, np.array([0, 1, 1, 0]))
+    ...     labels = np.array(dadmm.datasets.load_array(file))
+    >>> labels
+    array([0, 1, 1, 0])
+    """
     return _load(path, key)[0]
 
 

@@ -32,6 +32,15 @@ class Frame(NamedTuple):
     sparse : scipy.sparse.csr_array or None
         The columns of a sparse table, called ``x0``, ``x1`` and so on. `columns` has
         the others.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> table = dadmm.Frame.of({"age": [34, 71, 52], "ward": ["A", "B", "B"]})
+    >>> table.n_rows, table.names
+    (3, ('age', 'ward'))
+    >>> table.column("ward")
+    array(['A', 'B', 'B'], dtype=object)
     """
 
     columns: dict[str, Array]

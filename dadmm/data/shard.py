@@ -1,4 +1,11 @@
-"""Division of samples among nodes; each process loads only its own."""
+"""Division of samples among nodes; each process loads only its own.
+
+Examples
+--------
+>>> import dadmm, numpy as np
+>>> [len(rows) for rows in dadmm.shard.split(np.eye(10), 4)]
+[3, 3, 2, 2]
+"""
 
 from __future__ import annotations
 
@@ -16,6 +23,8 @@ from dadmm.core.layout import Matrix
 from dadmm.data.files import count_rows, load_array, read_frame
 from dadmm.data.frame import Frame
 
+__all__ = ["bounds", "by_label", "split", "split_frames", "split_table"]
+
 T = TypeVar("T")
 Integers = NDArray[np.int64]
 LARGEST = 1e70  # allowed entry: sums of fourth powers are finite
@@ -25,13 +34,46 @@ def bounds(n_samples: int, n_nodes: int, i: int) -> tuple[int, int]:
     """Return the start and stop of the samples of node i.
 
     Shares are contiguous and differ by at most one sample; the larger come first.
+
+    Parameters
+    ----------
+    n_samples, n_nodes : int
+    i : int
+        A node.
+
+    Returns
+    -------
+    start, stop : int
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> [dadmm.shard.bounds(10, 3, i) for i in range(3)]
+    [(0, 4), (4, 7), (7, 10)]
     """
     share, rest = divmod(n_samples, n_nodes)
     return i * share + min(i, rest), (i + 1) * share + min(i + 1, rest)
 
 
 def by_label(labels: ArrayLike, n_nodes: int) -> list[Integers]:
-    """Return the indices of the samples of each node, by labels (n_samples,)."""
+    """Return the indices of the samples of each node, by labels (n_samples,).
+
+    Parameters
+    ----------
+    labels : array_like of int, shape (n_samples,)
+        Node of each sample. Every node needs at least one.
+    n_nodes : int
+
+    Returns
+    -------
+    rows : list of ndarray of int
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> [rows.tolist() for rows in dadmm.shard.by_label([0, 1, 1, 0, 1], 2)]
+    [[0, 3], [1, 2, 4]]
+    """
     numbers = np.asarray(labels)
     strange = np.flatnonzero(~np.isin(numbers, np.arange(n_nodes)))
     if len(strange):
@@ -60,6 +102,19 @@ def split(
     n_nodes : int
     labels : array_like of int, shape (n_samples,), optional
         Node of each sample.
+
+    Returns
+    -------
+    parts : list of ndarray
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> samples = np.arange(10.0).reshape(5, 2)
+    >>> [rows.tolist() for rows in dadmm.shard.split(samples, 2)]
+    [[[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]], [[6.0, 7.0], [8.0, 9.0]]]
+    >>> [len(rows) for rows in dadmm.shard.split(samples, 2, labels=[0, 0, 0, 0, 1])]
+    [4, 1]
     """
     _check_enough(len(samples), n_nodes)
     if labels is not None:
@@ -77,6 +132,22 @@ def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
     """Return the rows of each camera: whole frames, split as evenly as possible.
 
     The rows of ``tracks`` (2 F, N) are x and y of one frame after the other.
+
+    Parameters
+    ----------
+    tracks : ndarray of shape (2 F, N)
+    n_nodes : int
+
+    Returns
+    -------
+    parts : list of ndarray
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> tracks, _ = dadmm.datasets.turntable(n_frames=11, n_points=8)
+    >>> [rows.shape for rows in dadmm.shard.split_frames(tracks, 3)]
+    [(8, 8), (8, 8), (6, 8)]
     """
     n_frames = len(tracks) // 2
     if n_frames < n_nodes:
@@ -91,7 +162,26 @@ def split_frames(tracks: Matrix, n_nodes: int) -> list[Matrix]:
 def split_table(
     frame: Frame, n_nodes: int, labels: ArrayLike | None = None
 ) -> list[Frame]:
-    """Return the rows of each node: even contiguous shares, or by label."""
+    """Return the rows of each node: even contiguous shares, or by label.
+
+    Parameters
+    ----------
+    frame : Frame
+    n_nodes : int
+    labels : array_like of int, shape (n_rows,), optional
+        Node of each row.
+
+    Returns
+    -------
+    parts : list of Frame
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> table = dadmm.Frame.of({"age": [34, 71, 52], "ward": ["A", "B", "B"]})
+    >>> [part.column("ward").tolist() for part in dadmm.shard.split_table(table, 2)]
+    [['A', 'B'], ['B']]
+    """
     numbers = np.arange(float(frame.n_rows))[:, None]
     parts = split(numbers, n_nodes, labels)
     return [frame.take(part[:, 0].astype(np.int64)) for part in parts]

@@ -16,6 +16,12 @@ def synthetic(
 ) -> tuple[Matrix, Matrix]:
     """Draw samples from a random subspace, plus noise.
 
+    Parameters
+    ----------
+    n_samples, dimension, n_components : int
+    noise_variance : float
+    seed : int
+
     Returns
     -------
     samples : ndarray of shape (n_samples, dimension)
@@ -26,6 +32,13 @@ def synthetic(
     -----
     Song, Yoon and Pavlovic, section 5.1: ``x = W z + e``, the entries of W and z
     from N(0, 1), those of e from N(0, noise_variance).
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> samples, W = dadmm.datasets.synthetic(100, 6, n_components=2)
+    >>> samples.shape, W.shape
+    ((100, 6), (6, 2))
     """
     # Not from `seed` alone: to numpy it is [seed, 0], from which `solve` draws starts.
     rng = np.random.default_rng([seed, 3])
@@ -43,12 +56,25 @@ def turntable(
     The table turns by 3 degrees per frame, and the camera looks from above. ``noise``
     is the standard deviation of the tracking error, in pixels.
 
+    Parameters
+    ----------
+    n_frames, n_points : int
+    noise : float
+    seed : int
+
     Returns
     -------
     measurements : ndarray of shape (2 n_frames, n_points)
         x and y of one frame after the other, in pixels.
     structure : ndarray of shape (n_points, 3)
         The points, on the faces of a cube of 200 pixels.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> measurements, structure = dadmm.datasets.turntable(n_frames=12, n_points=40)
+    >>> measurements.shape, structure.shape
+    ((24, 40), (40, 3))
     """
     rng = np.random.default_rng(seed)
     points = rng.uniform(-100.0, 100.0, (n_points, 3))
@@ -72,6 +98,13 @@ def regression(
 ) -> tuple[Matrix, Vector, Vector]:
     """Draw rows, and targets that are a linear function of them plus noise.
 
+    Parameters
+    ----------
+    n_samples, dimension : int
+    noise_variance : float
+        Of the noise in the linear function.
+    seed : int
+
     Returns
     -------
     X : ndarray of shape (n_samples, dimension)
@@ -79,6 +112,13 @@ def regression(
     y : ndarray of shape (n_samples,)
     coef : ndarray of shape (dimension,)
         The true coefficients: every other one from N(0, 1), the rest zero.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, coef = dadmm.datasets.regression(50, 4)
+    >>> X.shape, coef.round(1)
+    ((50, 4), array([0.1, 0. , 0.6, 0. ]))
     """
     rng = np.random.default_rng(seed)
     coef = rng.standard_normal(dimension)
@@ -96,12 +136,26 @@ def classification(
 ) -> tuple[Matrix, Vector, Vector]:
     """Draw rows of two classes: 1 where a noisy linear function is positive, else 0.
 
+    Parameters
+    ----------
+    n_samples, dimension : int
+    noise_variance : float
+        Of the noise in the linear function.
+    seed : int
+
     Returns
     -------
     X : ndarray of shape (n_samples, dimension)
     y : ndarray of shape (n_samples,)
     coef : ndarray of shape (dimension,)
         Of the linear function, as in `regression`.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, coef = dadmm.datasets.classification(50, 4)
+    >>> X.shape, set(y.tolist())
+    ((50, 4), {0.0, 1.0})
     """
     X, y, coef = regression(n_samples, dimension, noise_variance, seed)
     return X, (y > 0.0).astype(np.float64), coef
@@ -115,12 +169,26 @@ def counts(
 ) -> tuple[Matrix, Vector, Vector]:
     """Draw rows, and counts whose logarithm is about a linear function of them.
 
+    Parameters
+    ----------
+    n_samples, dimension : int
+    noise_variance : float
+        Of the noise in the linear function.
+    seed : int
+
     Returns
     -------
     X : ndarray of shape (n_samples, dimension)
     y : ndarray of shape (n_samples,)
     coef : ndarray of shape (dimension,)
         Of the linear function: those of `regression` over the root of the dimension.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, coef = dadmm.datasets.counts(50, 4)
+    >>> X.shape, y[:5]
+    ((50, 4), array([4., 1., 1., 2., 1.]))
     """
     X, y, coef = regression(n_samples, dimension, noise_variance, seed)
     scale = np.sqrt(dimension)

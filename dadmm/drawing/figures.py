@@ -26,6 +26,7 @@ ANGLES = {
     "angle_to_truth": "Angle to the true subspace (degrees)",
     "angle_to_centralised": "Angle to the centralised solution (degrees)",
 }
+NAMES = {"ppca": "PPCA", "sfm": "structure from motion"}  # of problems; others as typed
 DECIDE = settings.names("decides")
 CHANGE = "Relative change of the objective"
 TITLES = {
@@ -76,7 +77,7 @@ def title(runs: Sequence[Run]) -> str:
     """Return a title: what the runs have in common, and how a single run ended."""
     said = [
         {
-            "": run.config.problem.upper(),
+            "": NAMES.get(run.config.problem, run.config.problem.replace("_", " ")),
             "by ": run.config.scheme,
             "on ": Path(run.config.topology).stem,
         }

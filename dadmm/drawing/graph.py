@@ -97,16 +97,21 @@ def _graph(axis: Any, run: Network, values: Vector, colours: ScalarMappable) -> 
         linewidths=usual * np.clip(values[order] / run.eta0, 0.03, 3),
     )  # fmt: skip
     axis.add_collection(lines)
-    many = len(run.places) > 40
+    draw_nodes(axis, run.places)
+
+
+def draw_nodes(axis: Any, places: Matrix) -> None:
+    """Draw the nodes of a graph at their places, without axes."""
+    many = len(places) > 40
     axis.scatter(
-        *run.places.T, s=18 if many else 95, color="white", edgecolor=BLACK,
+        *places.T, s=18 if many else 95, color="white", edgecolor=BLACK,
         linewidth=0.8, zorder=3,
     )  # fmt: skip
-    for i, place in enumerate(run.places):
+    for i, place in enumerate(places):
         if not many:
             axis.text(*place, str(i), ha="center", va="center", fontsize=6, zorder=4)
     axis.set_aspect("equal")
-    low, high = run.places.min(axis=0), run.places.max(axis=0)
+    low, high = places.min(axis=0), places.max(axis=0)
     x, y = np.column_stack([low, high]) + np.outer(_margin(low, high), [-1, 1])
     axis.set(xticks=[], yticks=[], xlim=x, ylim=y)
     axis.spines[:].set_visible(False)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dadmm.core.arguments import Parser, report_error
+from dadmm.core.arguments import Parser, program, report_error
 from dadmm.core.errors import ConfigError, DadmmError
 
 KINDS = ("convergence", "eta", "network", "traffic", "structure")
@@ -21,7 +21,7 @@ FORMATS = ("png", "svg", "pdf")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Draw the runs of a command line and return its exit code."""
-    parser = Parser(prog="python -m dadmm.plot", description="Draw runs.")
+    parser = Parser(prog=program("plot"), description="Draw runs.")
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folder of a run")
     parser.add_argument("--out", metavar="DIR", help="(default: the first RUN)")
     parser.add_argument("--kind", choices=("all", *KINDS), default="all")
@@ -68,8 +68,7 @@ def draw(given: argparse.Namespace) -> int:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise ConfigError(
-            "drawing needs matplotlib; pip install matplotlib, or use the environment "
-            "that ./launch/setup makes"
+            "drawing needs matplotlib; install it with pip install 'dadmm[plot]'"
         ) from None
     runs = [Run.read(folder) for folder in dict.fromkeys(map(Path, given.runs))]
     folder = Path(given.out) if given.out else runs[0].folder

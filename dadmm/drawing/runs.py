@@ -69,6 +69,12 @@ def convergence(
     moments : dict of str to int
         One or two iterations to mark in all panels, by name.
     """
+    known = {
+        label: runs
+        for label, runs in panels.items()
+        if not all(np.isnan(values).all() for values in runs.values())
+    }
+    panels = known or panels  # NaN is a criterion that the rule does not judge
     figure, axes = sheet(len(panels), 3.5, 2.7)
     figure.suptitle(title)
     handles: dict[str, Any]

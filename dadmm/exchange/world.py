@@ -91,10 +91,20 @@ def connect() -> World:
     launched = rank_and_size()
     if launched is None:
         return SerialWorld()
-    from dadmm.exchange.mpi_world import MPIWorld
+    rank, size = launched
+    try:
+        from dadmm.exchange.mpi_world import MPIWorld
+    except (ImportError, RuntimeError) as error:  # of mpi4py
+        if rank > 0:  # one process prints the error
+            raise SystemExit(2) from None
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"mpi4py cannot load an MPI library ({reason}); install one with pip "
+            "install 'dadmm[mpi]', set MPI4PY_LIBMPI to the libmpi of this mpiexec, "
+            "or run without mpiexec, with --nodes"
+        ) from None
 
     world = MPIWorld()
-    rank, size = launched
     if world.size == 1 and size > 1:
         if rank > 0:  # one process prints the error
             raise SystemExit(2)

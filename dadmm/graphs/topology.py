@@ -470,7 +470,7 @@ def as_pairs(edges: Iterable[Sequence[int]]) -> Integers:
 def _keys(n_nodes: int, pairs: Integers) -> Integers:
     """Return ``i * n_nodes + j`` of edges in both directions, sorted, each once."""
     directed = np.concatenate([pairs, pairs[:, ::-1]])
-    keys = np.sort(directed @ np.array([n_nodes, 1]))
+    keys: Integers = np.sort(directed @ np.array([n_nodes, 1]))
     return keys[np.diff(keys, prepend=-1) > 0]  # np.unique takes ten times as long
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dadmm.core import files
-from dadmm.core.arguments import Parser, print_out, report_error
+from dadmm.core.arguments import Parser, print_out, program, report_error
 from dadmm.core.errors import ConfigError, DadmmError, OutputError
 from dadmm.results.finish import list_figures
 from dadmm.results.lock import is_held
@@ -25,7 +25,7 @@ NEEDED = ("plotly", "matplotlib")
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page of a command line and return its exit code."""
     parser = Parser(
-        prog="python -m dadmm.report",
+        prog=program("report"),
         description="Write a page about runs, one file for a browser.",
     )
     parser.add_argument(

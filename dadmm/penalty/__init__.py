@@ -2,6 +2,17 @@
 
 `equations` and `schemes` are the paper's, `rules` and `beyond` are not; a new scheme is
 a class and a line in `SCHEMES`. It may import `core` and `graphs`.
+
+Examples
+--------
+`SCHEMES` has the classes by their names on the command line, and `DEFAULTS` the default
+values of their settings:
+
+>>> import dadmm
+>>> list(dadmm.penalty.SCHEMES)
+['fixed', 'vp', 'ap', 'nap', 'vp_ap', 'vp_nap', 'global_balance', 'auto']
+>>> dadmm.penalty.DEFAULTS["eta0"]
+10.0
 """
 
 from __future__ import annotations
@@ -53,6 +64,16 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     **settings
         Fields of `Scheme`. With an object all must have their default values, because
         the object has its own.
+
+    Returns
+    -------
+    scheme : Scheme
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> dadmm.penalty.build("nap", budget0=2.0).budget0
+    2.0
     """
     if isinstance(scheme, Scheme):
         for name, value in settings.items():
@@ -67,7 +88,22 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
 
 
 def name_of(scheme: Scheme) -> str:
-    """Return the key of a scheme in `SCHEMES`, or else the name of its class."""
+    """Return the key of a scheme in `SCHEMES`, or else the name of its class.
+
+    Parameters
+    ----------
+    scheme : Scheme
+
+    Returns
+    -------
+    name : str
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> dadmm.penalty.name_of(dadmm.penalty.VPNAP())
+    'vp_nap'
+    """
     kind = type(scheme)
     other = kind.called or kind.__name__
     return next((name for name in SCHEMES if SCHEMES[name] is kind), other)

@@ -55,6 +55,21 @@ class Auto(SpectralRatio):
     first message. An edge starts from the geometric mean of both proposals. If one end
     finds no curvature, the edge starts from the other proposal; if both find none, from
     eta0.
+
+    Parameters
+    ----------
+    **settings
+        Fields of `Scheme`; those that have an effect are ``relaxation``, and ``eta0``
+        where neither end of an edge finds a curvature.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> scheme = dadmm.penalty.Auto(relaxation=1.8)
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
+    'certified'
     """
 
     uses = ()  # eta0 only where both ends find no curvature
@@ -149,6 +164,21 @@ class GlobalBalance(Scheme):
     The rule of He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state it.
     It is a centralised baseline: every iteration has a collective over all nodes, and
     its bytes are counted. The residuals are those of the previous iteration.
+
+    Parameters
+    ----------
+    **settings
+        Fields of `Scheme`; those that have an effect are ``eta0``, ``t_max``,
+        ``residual_ratio`` and ``relaxation``.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> scheme = dadmm.penalty.GlobalBalance(eta0=20.0)
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
+    'stopped'
     """
 
     uses = ("eta0", "t_max", "residual_ratio")

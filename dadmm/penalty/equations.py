@@ -1,7 +1,7 @@
 """The penalty equations of Song, Yoon and Pavlovic, each once.
 
 The numbers of equations are those of arXiv 1506.08928, as everywhere in dadmm.
-CONTRIBUTING.md has a table of them.
+docs/paper.md has them all.
 """
 
 from __future__ import annotations

@@ -44,6 +44,20 @@ class Scheme:
     coupling : {"symmetric", "own"}
         Use one penalty per edge, which converges to the optimum, or one per end of an
         edge, as printed in the paper, which in general does not.
+
+    Examples
+    --------
+    A scheme of your own has a method `update`:
+
+    >>> import dadmm
+    >>> class Halved(dadmm.penalty.Scheme):
+    ...     def update(self, state, obs):
+    ...         return state | {"eta": state["eta"] / 2} if obs.t == 5 else state
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(6), scheme=Halved(eta0=40.0))
+    >>> result.status, result.eta[0]
+    ('stopped', np.float64(20.0))
     """
 
     eta0: float = 10.0
@@ -144,7 +158,22 @@ class Scheme:
 
 
 class Fixed(Scheme):
-    """Plain ADMM: the penalty never changes."""
+    """Plain ADMM: the penalty never changes.
+
+    Parameters
+    ----------
+    **settings
+        Fields of `Scheme`; those that have an effect are ``eta0`` and ``relaxation``.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> scheme = dadmm.penalty.Fixed(eta0=20.0)
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
+    'stopped'
+    """
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         return state
@@ -154,6 +183,21 @@ class VP(Scheme):
     """Varying penalty: balance the residuals of the node until t_max; then reset.
 
     Section 3.1: equation (4) for each node, with the residuals of equation (5).
+
+    Parameters
+    ----------
+    **settings
+        Fields of `Scheme`; those that have an effect are ``eta0``, ``t_max``,
+        ``residual_ratio``, ``relaxation`` and ``coupling``.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> scheme = dadmm.penalty.VP(eta0=20.0, t_max=20)
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
+    'stopped'
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
@@ -169,6 +213,21 @@ class AP(Scheme):
     """Adaptive penalty: raise eta where the neighbour fits better, until t_max.
 
     Section 3.2: equation (6).
+
+    Parameters
+    ----------
+    **settings
+        Fields of `Scheme`; those that have an effect are ``eta0``, ``t_max``,
+        ``relaxation``, ``probe`` and ``coupling``.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> scheme = dadmm.penalty.AP(eta0=20.0, t_max=20)
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
+    'stopped'
     """
 
     uses = ("eta0", "t_max")
@@ -183,6 +242,22 @@ class NAP(Scheme):
     """Network adaptive penalty: adapt each edge until its budget is spent.
 
     Section 3.3: equations (9) and (10).
+
+    Parameters
+    ----------
+    **settings
+        Fields of `Scheme`; those that have an effect are ``eta0``, ``budget0``,
+        ``budget_decay``, ``budget_trigger``, ``relaxation``, ``probe`` and
+        ``coupling``.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> scheme = dadmm.penalty.NAP(eta0=20.0, budget0=2.0)
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
+    'stopped'
     """
 
     uses = ("eta0", *BUDGET)
@@ -195,7 +270,23 @@ class NAP(Scheme):
 
 
 class VPAP(Scheme):
-    """VP and AP together, until t_max: equation (12)."""
+    """VP and AP together, until t_max: equation (12).
+
+    Parameters
+    ----------
+    **settings
+        Fields of `Scheme`; those that have an effect are ``eta0``, ``t_max``,
+        ``residual_ratio``, ``relaxation``, ``probe`` and ``coupling``.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> scheme = dadmm.penalty.VPAP(eta0=20.0, t_max=20)
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
+    'stopped'
+    """
 
     uses = ("eta0", "t_max", "residual_ratio")
     probes = True
@@ -210,9 +301,25 @@ class VPNAP(Scheme):
     """VP and NAP together, each edge until its budget is spent.
 
     Section 3.4: equation (12) while the condition of equation (9) holds. The budget is
-    charged |tau_ij| only, not the factors 2 and 1/2. An edge with tau = 0 never spends
-    its budget and could double and halve without end, which may diverge. So all edges
-    reset after iteration `LAST`.
+    charged ``|tau_ij|`` only, not the factors 2 and 1/2. An edge with tau = 0 never
+    spends its budget and could double and halve without end, which may diverge. So all
+    edges reset after iteration `LAST`.
+
+    Parameters
+    ----------
+    **settings
+        Fields of `Scheme`; those that have an effect are ``eta0``, ``residual_ratio``,
+        ``budget0``, ``budget_decay``, ``budget_trigger``, ``relaxation``, ``probe`` and
+        ``coupling``.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> scheme = dadmm.penalty.VPNAP(eta0=20.0, budget0=2.0)
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
+    'stopped'
     """
 
     uses = ("eta0", "residual_ratio", *BUDGET)

@@ -3,6 +3,15 @@
 It also holds the metrics of their solutions, and `builder`, which makes a problem from
 a name and settings; a new problem is a file and a line in `PROBLEMS`. It may import
 `core` and `data`.
+
+Examples
+--------
+`PROBLEMS` has the classes by their names on the command line:
+
+>>> import dadmm
+>>> list(dadmm.problems.PROBLEMS)
+['ppca', 'sfm', 'least_squares', 'ridge', 'lasso', 'elastic_net', 'logistic',
+'multinomial', 'poisson', 'huber']
 """
 
 from dadmm.problems.cvxpy import Cvxpy

@@ -173,8 +173,8 @@ def _solvers() -> tuple[ModuleType, ModuleType]:
         import cvxpy
     except ImportError as error:
         raise ProblemError(
-            f"Cvxpy needs the package {error.name}, which is not installed; install "
-            "dadmm[cvxpy]"
+            f"Cvxpy needs the package {error.name}; install it with "
+            "pip install 'dadmm[cvxpy]'"
         ) from None
     return cvxpy, clarabel
 

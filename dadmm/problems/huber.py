@@ -32,12 +32,13 @@ class LocalModel(NamedTuple):
 
 
 class Huber(LinearProblem):
-    """f = sum over rows of v h(x' coef + intercept - y) + alpha/2 |coef|^2.
+    """Robust regression: the Huber loss.
 
-    h(r) is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. v is the
-    weight of a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with
-    ``fit_intercept``, ``intercept`` (). With weight 0 and alpha 0 there may be several
-    minimisers; `prox` returns one in the span of the rows.
+    ``f = sum over rows of v h(x' coef + intercept - y) + alpha/2 |coef|^2``. Here h(r)
+    is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. v is the weight
+    of a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with ``fit_intercept``,
+    ``intercept`` (). With weight 0 and alpha 0 there may be several minimisers; `prox`
+    returns one in the span of the rows.
 
     Parameters
     ----------
@@ -47,6 +48,16 @@ class Huber(LinearProblem):
         Error from which the loss is linear; positive, in the unit of y.
     alpha : float
         This node's own share of the penalty; not negative.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, coef = dadmm.datasets.regression(60, 3)
+    >>> y[:6] += 50.0  # outliers
+    >>> problems = [dadmm.problems.Huber(X[i::4], y[i::4], delta=1.0) for i in range(4)]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> result.parts(0).coef.round(1), coef.round(1)
+    (array([ 0.1, -0.1,  0.5]), array([0.1, 0. , 0.6]))
     """
 
     @with_one_blas_thread

@@ -28,18 +28,30 @@ SNAP = 1e-13  # of a coefficient T z, relative to its terms
 
 
 class ElasticNet(LinearProblem):
-    """f = 1/2 |X coef + intercept - y|^2 + alpha (r |coef|_1 + (1 - r)/2 |coef|^2).
+    """Least squares with absolute values and squares of the coefficients as penalty.
 
-    r is ``l1_ratio``. The square of each row has a factor, its weight, 1 by default.
-    ``theta`` holds ``coef`` (d,), whose zeros are exact, and, with ``fit_intercept``,
-    ``intercept`` (). With weight 0 there may be several minimisers; `prox` returns one
-    of them, and without absolute values that of least norm.
+    ``f = 1/2 |X coef + intercept - y|^2 + alpha (r |coef|_1 + (1 - r)/2 |coef|^2)``,
+    where r is ``l1_ratio``. The square of each row has a factor, its weight, 1 by
+    default. ``theta`` holds ``coef`` (d,), whose zeros are exact, and, with
+    ``fit_intercept``, ``intercept`` (). With weight 0 there may be several minimisers;
+    `prox` returns one of them, and without absolute values that of least norm.
 
     Parameters
     ----------
     X, y, alpha, fit_intercept, sample_weight : as in `Ridge`
     l1_ratio : float
         Share of the absolute values in the penalty, from 0 to 1.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [
+    ...     dadmm.problems.ElasticNet(X[i::4], y[i::4], alpha=3.0, l1_ratio=0.8)
+    ...     for i in range(4)
+    ... ]
+    >>> dadmm.solve(problems, dadmm.Topology.ring(4)).solution.round(2)
+    array([ 0.01,  0.  ,  0.4 , -0.04])
     """
 
     quadratic = True
@@ -102,11 +114,23 @@ class ElasticNet(LinearProblem):
 
 
 class Lasso(ElasticNet):
-    """f = 1/2 |X coef + intercept - y|^2 + alpha |coef|_1.
+    """Least squares with absolute values of the coefficients as penalty.
+
+    ``f = 1/2 |X coef + intercept - y|^2 + alpha |coef|_1``. Zeros of ``coef`` are
+    exact.
 
     Parameters
     ----------
     X, y, alpha, fit_intercept, sample_weight : as in `Ridge`
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.Lasso(X[i::4], y[i::4], alpha=3.0) for i in range(4)]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> result.solution.round(2)  # the coefficients, then the intercept
+    array([ 0.  ,  0.  ,  0.37, -0.04])
     """
 
     def __init__(

@@ -22,9 +22,10 @@ from dadmm.problems.stacking import stack_attributes
 
 
 class LeastSquares(LinearProblem):
-    """f = 1/2 sum over rows of v (x' coef + intercept - y)^2.
+    """Linear regression: half of the sum of squared errors.
 
-    v is the weight of a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with
+    ``f = 1/2 sum over rows of v (x' coef + intercept - y)^2``, where v is the weight of
+    a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with
     ``fit_intercept``, ``intercept`` (). With weight 0 and a rank-deficient design,
     `prox` returns the minimiser of least norm. Singular values below ``eps max(n, p)``
     times the largest count as zero.
@@ -41,6 +42,15 @@ class LeastSquares(LinearProblem):
     sample_weight : ndarray of shape (n,), optional
         Factors of the losses of the rows, not negative; 1 if not given. A row of
         weight 0 counts as absent. The penalty has no weight.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, coef = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::4], y[i::4]) for i in range(4)]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> result.status, result.parts(0).coef.round(1), coef.round(1)
+    ('certified', array([ 0.1, -0.1,  0.6]), array([0.1, 0. , 0.6]))
     """
 
     quadratic = True
@@ -130,13 +140,25 @@ class LeastSquares(LinearProblem):
 
 
 class Ridge(LeastSquares):
-    """f = 1/2 sum over rows of v (x' coef + intercept - y)^2 + alpha/2 |coef|^2.
+    """Least squares with a squared penalty of the coefficients.
+
+    ``f = 1/2 sum over rows of v (x' coef + intercept - y)^2 + alpha/2 |coef|^2``, where
+    v is the weight of a row, 1 by default.
 
     Parameters
     ----------
     X, y, fit_intercept, sample_weight : as in `LeastSquares`
     alpha : float
         This node's own share of the penalty; not negative.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.Ridge(X[i::4], y[i::4], alpha=5) for i in range(4)]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))  # alpha is 20 in all
+    >>> result.parts(0).coef.round(2)
+    array([ 0.11, -0.08,  0.42])
     """
 
     @with_one_blas_thread

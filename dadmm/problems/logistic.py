@@ -12,13 +12,14 @@ from dadmm.problems.linear import design
 
 
 class LogisticRegression(GeneralisedLinear):
-    """f = sum over rows of v log(1 + exp(-s (x' coef + intercept))) + alpha/2 |coef|^2.
+    """Logistic regression of two classes.
 
-    v is the weight of a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with
-    ``fit_intercept``, ``intercept`` (). A node may have rows of one class only. With
-    weight 0 and alpha 0, `prox` returns the minimiser of least norm. If the classes are
-    separable, f has no minimiser, and the result is the last of `MAX_STEPS` Newton
-    steps.
+    ``f = sum over rows of v log(1 + exp(-s u)) + alpha/2 |coef|^2`` with
+    ``u = x' coef + intercept``. Here v is the weight of a row, 1 by default. ``theta``
+    holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). A node may have
+    rows of one class only. With weight 0 and alpha 0, `prox` returns the minimiser of
+    least norm. If the classes are separable, f has no minimiser, and the result is the
+    last of `MAX_STEPS` Newton steps.
 
     Parameters
     ----------
@@ -28,6 +29,18 @@ class LogisticRegression(GeneralisedLinear):
         Labels, 0 and 1 or -1 and 1; s is -1 for the lower and 1 for the upper.
     alpha : float
         This node's own share of the penalty; not negative.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.classification(80, 2, noise_variance=2.0)
+    >>> problems = [
+    ...     dadmm.problems.LogisticRegression(X[i::4], y[i::4], alpha=0.25)
+    ...     for i in range(4)
+    ... ]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> result.status, result.solution.round(2)
+    ('certified', array([ 0.05, -0.09, -0.39]))
     """
 
     @with_one_blas_thread

@@ -1,4 +1,11 @@
-"""Metrics of solutions: angles, consensus, reconstruction, and references."""
+"""Metrics of solutions: angles, consensus, reconstruction, and references.
+
+Examples
+--------
+>>> import dadmm, numpy as np
+>>> dadmm.metrics.consensus_error(np.array([[1.0, 2.0], [1.0, 2.0]]))
+0.0
+"""
 
 from __future__ import annotations
 
@@ -25,7 +32,23 @@ LOG_2PI = math.log(2.0 * math.pi)
 
 
 def consensus_error(theta: Matrix) -> float:
-    """Return the largest relative distance of a row of theta from the mean of all."""
+    """Return the largest relative distance of a row of theta from the mean of all.
+
+    Parameters
+    ----------
+    theta : ndarray of shape (n_nodes, size)
+
+    Returns
+    -------
+    error : float
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> theta = np.array([[3.0, 4.0], [3.0, 4.1]])
+    >>> round(dadmm.metrics.consensus_error(theta), 3)
+    0.01
+    """
     mean = theta.mean(axis=0)
     scale = np.linalg.norm(mean)
     worst = np.linalg.norm(theta - mean, axis=1).max()
@@ -33,7 +56,21 @@ def consensus_error(theta: Matrix) -> float:
 
 
 class Pooled(NamedTuple):
-    """Sufficient statistics of samples: number, mean (D,) and scatter factor (k, D)."""
+    """Sufficient statistics of samples: number, mean (D,) and scatter factor (k, D).
+
+    Attributes
+    ----------
+    n_samples : int
+    mean : ndarray of shape (D,)
+    factor : ndarray of shape (k, D)
+        ``factor' factor`` is the sum of squares and products about the mean.
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> dadmm.metrics.summarise(np.array([[1.0, 2.0], [3.0, 2.0]])).mean
+    array([2., 2.])
+    """
 
     n_samples: int
     mean: Vector
@@ -45,6 +82,29 @@ def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
 
     Each shard has a count and a row of ``means``; ``factors`` are those of all shards,
     one below the other.
+
+    Parameters
+    ----------
+    counts : ndarray of shape (n_shards,)
+    means : ndarray of shape (n_shards, D)
+    factors : ndarray of shape (k, D)
+
+    Returns
+    -------
+    statistics : Pooled
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> samples = np.random.default_rng(0).normal(size=(12, 3))
+    >>> own = [dadmm.metrics.summarise(rows) for rows in dadmm.shard.split(samples, 3)]
+    >>> all_rows = dadmm.metrics.pool(
+    ...     np.array([part.n_samples for part in own]),
+    ...     np.array([part.mean for part in own]),
+    ...     np.vstack([part.factor for part in own]),
+    ... )
+    >>> all_rows.n_samples, np.allclose(all_rows.mean, samples.mean(axis=0))
+    (12, True)
     """
     count = counts.sum()
     mean = counts @ means / count
@@ -54,13 +114,46 @@ def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
 
 
 def summarise(samples: Matrix) -> Pooled:
-    """Return the sufficient statistics of samples (n, D)."""
+    """Return the sufficient statistics of samples (n, D).
+
+    Parameters
+    ----------
+    samples : ndarray of shape (n, D)
+
+    Returns
+    -------
+    statistics : Pooled
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> found = dadmm.metrics.summarise(np.array([[0.0, 1.0], [2.0, 1.0]]))
+    >>> found.n_samples, found.mean, (found.factor.T @ found.factor).round(6)
+    (2, array([1., 1.]), array([[2., 0.],
+           [0., 0.]]))
+    """
     mean = samples.mean(axis=0)
     return Pooled(len(samples), mean, triangular(samples - mean))
 
 
 class MaximumLikelihood(NamedTuple):
-    """The centralised PPCA solution."""
+    """The centralised PPCA solution.
+
+    Attributes
+    ----------
+    W : ndarray of shape (D, M)
+    mu : ndarray of shape (D,)
+    a : float
+        The noise precision; infinite if there is no noise.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> samples, _ = dadmm.datasets.synthetic(100, 6, n_components=2)
+    >>> W, mu, a = dadmm.metrics.ppca_reference(samples, 2)
+    >>> W.shape, mu.shape, a > 0
+    ((6, 2), (6,), np.True_)
+    """
 
     W: Matrix  # (D, M)
     mu: Vector  # (D,)
@@ -74,6 +167,25 @@ def ppca_reference(
 
     Tipping and Bishop (1999): with eigenvalues l_1 >= l_2 >= ... of the covariance,
     ``1/a`` is the mean of those beyond M, and ``W = U (L - I / a)^(1/2)``.
+
+    Parameters
+    ----------
+    data : Pooled, or ndarray of shape (n, D)
+    n_components : int
+    zero_mean : bool
+        Fix mu at zero, as in structure from motion.
+
+    Returns
+    -------
+    solution : MaximumLikelihood
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> samples, true_W = dadmm.datasets.synthetic(500, 6, n_components=2)
+    >>> found = dadmm.metrics.ppca_reference(samples, 2)
+    >>> dadmm.metrics.subspace_angle(found.W, true_W) < 3.0, round(1 / found.a, 1)
+    (True, np.float64(0.2))
     """
     data = data if isinstance(data, Pooled) else summarise(data)
     factor, mu = data.factor, data.mean
@@ -95,6 +207,27 @@ def ppca_log_likelihood(
     """Return the marginal log likelihood of samples (n, D) under PPCA.
 
     With NaN it is the likelihood of the observed entries.
+
+    Parameters
+    ----------
+    data : Pooled, or ndarray of shape (n, D)
+    W : ndarray of shape (D, M)
+    mu : ndarray of shape (D,)
+    a : float
+        The noise precision.
+
+    Returns
+    -------
+    log_likelihood : float
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> samples, true_W = dadmm.datasets.synthetic(100, 6, n_components=2)
+    >>> best = dadmm.metrics.ppca_reference(samples, 2)
+    >>> most = dadmm.metrics.ppca_log_likelihood(samples, *best)
+    >>> most > dadmm.metrics.ppca_log_likelihood(samples, true_W, best.mu, best.a)
+    True
     """
     if not isinstance(data, Pooled):
         if np.isnan(data).any():

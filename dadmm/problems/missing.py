@@ -91,6 +91,21 @@ class IncompletePPCA(PPCA):
 
     With free offsets the model is ``x_nd = w_d' z_n + mu_d + t_n + noise`` with a flat
     prior of t_n. This is one more latent variable, whose loading is one.
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> samples, _ = dadmm.datasets.synthetic(200, 8, n_components=2)
+    >>> rows = dadmm.shard.split(samples, 4)
+    >>> truth = rows[0][3, 5]
+    >>> rows[0][3, 5] = np.nan
+    >>> problems = [dadmm.problems.PPCA(own, n_components=2) for own in rows]
+    >>> type(problems[0]).__name__, type(problems[1]).__name__
+    ('IncompletePPCA', 'PPCA')
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> filled, variances = problems[0].impute(result.theta[0], rows[0])
+    >>> abs(filled[3, 5] - truth) < 4 * variances[3, 5] ** 0.5
+    np.True_
     """
 
     free_offsets = False

@@ -32,14 +32,16 @@ class Chances(NamedTuple):
 
 
 class MultinomialLogistic(GeneralisedLinear):
-    """f = sum over rows of v (-log p_y + c^2 / 2) + alpha/2 |coef|^2.
+    """Logistic regression of several classes (softmax).
 
-    p_k is the probability of class k, ``exp(u_k) / sum exp(u)`` with the logits ``u_k =
-    coef_k' x + intercept_k``. c is the mean of the logits of the row, and v its weight,
-    1 by default. Without c, f would not change if the same numbers were added to the
-    coefficients and intercepts of all classes; with a positive alpha, to the intercepts
-    only. With c, the minimiser is the centred one: coefficients and intercepts sum to
-    zero over the classes. c is zero there, so it also minimises f without c.
+    ``f = sum over rows of v (-log p_y + c^2 / 2) + alpha/2 |coef|^2``. Here p_k is the
+    probability of class k, ``exp(u_k) / sum exp(u)`` with the logits
+    ``u_k = coef_k' x + intercept_k``. c is the mean of the logits of the row, and v its
+    weight, 1 by default. Without c, f would not change if the same numbers were added
+    to the coefficients and intercepts of all classes; with a positive alpha, to the
+    intercepts only. With c, the minimiser is the centred one: coefficients and
+    intercepts sum to zero over the classes. c is zero there, so it also minimises f
+    without c.
 
     ``theta`` holds ``coef`` (K, d) and, with ``fit_intercept``, ``intercept`` (K,). A
     node may lack classes. With weight 0 and alpha 0, `prox` returns the minimiser of
@@ -56,6 +58,22 @@ class MultinomialLogistic(GeneralisedLinear):
         Number of classes of all nodes together, from 2 to 1000.
     alpha : float
         This node's own share of the penalty; not negative.
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.arange(90) % 3
+    >>> X = rng.normal(size=(90, 2)) + 1.5 * np.array([[0, 0], [1, 0], [0, 1]])[y]
+    >>> problems = [
+    ...     dadmm.problems.MultinomialLogistic(X[i::4], y[i::4], 3, alpha=0.25)
+    ...     for i in range(4)
+    ... ]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> result.parts(0).coef.round(1)  # a row for each class; they sum to zero
+    array([[-0.5, -0.3],
+           [ 1.3, -1.1],
+           [-0.8,  1.4]])
     """
 
     stacked = ("_basis", "_maps", "_weights", "_held", "_is_free", "_is_own")

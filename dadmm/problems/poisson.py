@@ -14,10 +14,11 @@ MOST = 300.0  # derivatives are those at this fit beyond it; their squares are f
 
 
 class PoissonRegression(GeneralisedLinear):
-    """f = sum over rows of v (m - y log m + y log y - y) + alpha/2 |coef|^2.
+    """Poisson regression of counts.
 
-    m is ``exp(x' coef + intercept)``, the expected count, and v the weight of a row, 1
-    by default. The sum is half of the deviance. ``theta`` holds ``coef`` (d,) and, with
+    ``f = sum over rows of v (m - y log m + y log y - y) + alpha/2 |coef|^2``. Here m is
+    ``exp(x' coef + intercept)``, the expected count, and v the weight of a row, 1 by
+    default. The sum is half of the deviance. ``theta`` holds ``coef`` (d,) and, with
     ``fit_intercept``, ``intercept`` (). With weight 0 and alpha 0, `prox` returns the
     minimiser of least norm. If f has no minimiser, as for y = 0 with an intercept, the
     result is the last of `MAX_STEPS` Newton steps.
@@ -30,6 +31,18 @@ class PoissonRegression(GeneralisedLinear):
         Counts, or other numbers that are not negative.
     alpha : float
         This node's own share of the penalty; not negative.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, coef = dadmm.datasets.counts(400, 3)
+    >>> problems = [
+    ...     dadmm.problems.PoissonRegression(X[i::4], y[i::4], alpha=0.0)
+    ...     for i in range(4)
+    ... ]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> result.parts(0).coef.round(1), coef.round(1)
+    (array([0.1, 0. , 0.5]), array([0.1, 0. , 0.4]))
     """
 
     stacked = (*GeneralisedLinear.stacked, "_y", "_unit")

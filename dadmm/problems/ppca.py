@@ -72,6 +72,20 @@ class PPCA:
     * ``mu = [a sum (x - W E[z]) + w c_mu] / (N a + w)`` with the new W
     * ``w a^2 + (Q / 2 - w c_a) a - N D / 2 = 0``, the positive root, with
       ``Q = E sum |x - mu - W z|^2`` at the new W and mu.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> samples, true_W = dadmm.datasets.synthetic(200, 8, n_components=2)
+    >>> problems = [
+    ...     dadmm.problems.PPCA(rows, n_components=2)
+    ...     for rows in dadmm.shard.split(samples, 4)
+    ... ]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> result.status, result.parts(0).W.shape
+    ('stationary', (8, 2))
+    >>> dadmm.metrics.subspace_angle(result.parts(0).W, true_W) < 5.0  # degrees
+    True
     """
 
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN

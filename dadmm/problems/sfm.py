@@ -34,6 +34,21 @@ class StructureFromMotion(PPCA):
         Where a run without a merged start begins: the authors' start from the camera's
         first frame, W = [x + 0.1, y + 0.1, 1], with 1/a drawn from [1/2, 1]; or a
         random orthonormal W, which is much slower.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> tracks, points = dadmm.datasets.turntable(n_frames=20, n_points=30)
+    >>> cameras = [
+    ...     dadmm.problems.StructureFromMotion(rows)
+    ...     for rows in dadmm.shard.split_frames(tracks, 5)
+    ... ]
+    >>> result = dadmm.solve(cameras, dadmm.Topology.ring(5))
+    >>> angle = dadmm.metrics.subspace_angle(
+    ...     result.parts(0).W, points - points.mean(axis=0)
+    ... )
+    >>> result.status, angle < 2.0  # degrees
+    ('stationary', True)
     """
 
     standardised = PPCA.standardised  # a merged start is possible in place of `init`
@@ -80,6 +95,10 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
 
     ``StructureFromMotion(rows)`` makes one where a row has a NaN.
 
+    Parameters
+    ----------
+    rows, start : as in `StructureFromMotion`
+
     Notes
     -----
     The mean over the observed points of a row differs from the mean over all points, so
@@ -90,6 +109,20 @@ class LostTracks(IncompletePPCA, StructureFromMotion):
     The start "frame" is W = [x + 0.1, y + 0.1, x'], from the first frame in which each
     point is observed; x' is from the last one. It is zero for a point that is never
     observed. (A column of ones, as with complete tracks, would be a translation.)
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> tracks, _ = dadmm.datasets.turntable(n_frames=20, n_points=30)
+    >>> tracks[:8, 0] = np.nan  # the first point is not seen in the first four frames
+    >>> cameras = [
+    ...     dadmm.problems.StructureFromMotion(rows)
+    ...     for rows in dadmm.shard.split_frames(tracks, 5)
+    ... ]
+    >>> [type(camera).__name__ for camera in cameras[:2]]
+    ['LostTracks', 'StructureFromMotion']
+    >>> dadmm.solve(cameras, dadmm.Topology.ring(5)).status
+    'stationary'
     """
 
     free_offsets = True

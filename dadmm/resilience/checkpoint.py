@@ -53,6 +53,26 @@ class Checkpoints:
         A hash of each hosted node's data, likewise.
     sync : callable, optional
         Called before a checkpoint is written, to bring the run's rows to disk.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> ring = dadmm.Topology.ring(6)
+    >>> with TemporaryDirectory() as folder:
+    ...     first = dadmm.solve(
+    ...         problems, ring, stopping=dadmm.Stopping(max_iter=5),
+    ...         checkpoints=dadmm.Checkpoints(folder),
+    ...     )
+    ...     second = dadmm.solve(
+    ...         problems, ring, checkpoints=dadmm.Checkpoints(folder, resume=True)
+    ...     )
+    >>> first.status, first.iterations, second.status
+    ('not converged', 5, 'certified')
+    >>> second.iterations == dadmm.solve(problems, ring).iterations
+    True
     """
 
     def __init__(

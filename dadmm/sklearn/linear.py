@@ -247,9 +247,9 @@ class ElasticNet(LinearRegressor):
     Examples
     --------
     >>> from dadmm.sklearn import ElasticNet
-    >>> X, y = [[0.0, 1.0], [1.0, 0.0], [2.0, 0.0], [3.0, 1.0]], [0.0, 1.0, 2.0, 3.0]
+    >>> X, y = [[0.0, 1.0], [1.0, 0.0], [2.0, 0.0], [3.0, 1.0]], [2.0, 1.0, 2.0, 5.0]
     >>> ElasticNet(alpha=0.5, l1_ratio=0.5, n_nodes=2).fit(X, y).coef_.round(3)
-    array([0.667, 0.   ])
+    array([0.667, 0.5  ])
     """
 
     _: KW_ONLY

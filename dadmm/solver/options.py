@@ -51,6 +51,18 @@ class Stopping:
         Request a stop after this time. All nodes stop after the same iteration. The
         delay is at most twice the diameter of the graph, in iterations, times the
         period of the schedule.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> exact = dadmm.Stopping(tolerance=0, max_iter=10)  # ten iterations, no rule
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), stopping=exact).iterations
+    10
+    >>> strict = dadmm.Stopping(tolerance=1e-6)
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), stopping=strict).status
+    'certified'
     """
 
     rule: str = "optimality"
@@ -86,6 +98,18 @@ class Record:
         Whether to record a row per iteration and directed edge.
     observe : dict of str to callable
         Further columns. Each is a function of the parameters (size,) of a node.
+
+    Examples
+    --------
+    >>> import dadmm, numpy as np
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> record = dadmm.Record(edges=True, observe={"length": np.linalg.norm})
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(6), record=record)
+    >>> result.history["length"].shape == (result.iterations, 6)
+    True
+    >>> result.history.edges["eta"].shape == (result.iterations, 12)
+    True
     """
 
     nodes: bool | None = None
@@ -126,6 +150,18 @@ class Ranks:
     on_failure : {"abort", "continue"}
         If a rank fails, abort the run, or continue with the other ranks. To continue,
         ``comm`` must be fault tolerant (Open MPI with ULFM).
+
+    Examples
+    --------
+    A program for MPI passes ``dadmm.Ranks(MPI.COMM_WORLD, wait="block")``. Without a
+    communicator all nodes are in this process:
+
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> ranks = dadmm.Ranks(wait="block")
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), comm=ranks).status
+    'certified'
     """
 
     comm: Any = None

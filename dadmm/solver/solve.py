@@ -151,6 +151,28 @@ def solve(
     ------
     DadmmError
         If an argument is invalid.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.Ridge(X[i::6], y[i::6], alpha=0.1) for i in range(6)]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(6))
+    >>> result.status
+    'certified'
+    >>> result.parts(0).coef.round(2)  # of node 0
+    array([ 0.13, -0.11,  0.58])
+
+    The paper's NAP, with another budget and at most 200 iterations:
+
+    >>> result = dadmm.solve(
+    ...     problems,
+    ...     dadmm.Topology.ring(6),
+    ...     scheme=dadmm.penalty.NAP(budget0=2.0),
+    ...     stopping=dadmm.Stopping(max_iter=200),
+    ... )
+    >>> result.converged
+    True
     """
     refuse_old(old)
     _check_kinds(topology, schedule, checkpoints, callbacks)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dadmm.core import reading
-from dadmm.core.arguments import Parser, report_error
+from dadmm.core.arguments import Parser, program, report_error
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.timing.network import CLASSES, Link, Network
@@ -95,7 +95,7 @@ def _is_measured(text: Any, least: float) -> bool:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print or write the network of a CSV file; return the exit code."""
     parser = Parser(
-        prog="python -m dadmm.calibrate",
+        prog=program("calibrate"),
         description="Latency and bandwidth from measured messages.",
     )
     parser.add_argument("rows", metavar="ROWS.csv", help="class, bytes, seconds")

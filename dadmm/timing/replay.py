@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.core.arguments import Parser, report_error
+from dadmm.core.arguments import Parser, program, report_error
 from dadmm.core.errors import DadmmError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.timing.network import CLASSES, Network, Wires
@@ -170,7 +170,7 @@ def as_dict(found: Replay) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the predicted time of a run on each network; return the exit code."""
     parser = Parser(
-        prog="python -m dadmm.replay",
+        prog=program("replay"),
         description="Predict the time of a recorded run on other networks.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of a run")

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.arguments import Parser, report_error
+from dadmm.core.arguments import Parser, program, report_error
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.timing.tomltable import SECONDS, quantity
@@ -208,7 +208,7 @@ def table(found: Waiting, rows: int = 5) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the waiting times of a run; return the exit code."""
     parser = Parser(
-        prog="python -m dadmm.waiting",
+        prog=program("waiting"),
         description="Estimate how long nodes waited for each other in a run.",
     )
     parser.add_argument("run", metavar="RUN", help="folder of a run")

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -200,11 +202,14 @@ class LocalPool:
         self._sweep, self._runtime, self._trust = sweep, runtime, trust
         self._running: set[subprocess.Popen[bytes]] = set()
         self._signals = 0
+        self._ended, self._start = count(1), time.monotonic()
+        self._n_tasks = 1
 
     def run(self, names: list[str], at_most: int) -> list[int]:
         """Run tasks, `at_most` at a time; return their exit codes."""
         for signum in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signum, self.stop)
+        self._n_tasks = len(names)
         with ThreadPoolExecutor(at_most) as pool:
             return list(pool.map(self.run_task, names))
 
@@ -235,8 +240,15 @@ class LocalPool:
             if code not in (0, NOT_CONVERGED) and not by_signal:
                 sentence = f"{run_folder.FAILED} {code}; see {sweep.log_file(name)}"
                 run_folder.write_failure(folder, sentence)
-        print_message(f"{name}: {run_folder.read_state(folder).label()}")
+        self._report(name, run_folder.read_state(folder).label())
         return code
+
+    def _report(self, name: str, label: str) -> None:
+        """Print that a task has ended, how many have, and the time that is left."""
+        done, of = next(self._ended), self._n_tasks
+        minutes = (time.monotonic() - self._start) / 60
+        left = f", about {minutes * (of - done) / done:.1f} left" if of > done else ""
+        print_message(f"{name}: {label} ({done} of {of} in {minutes:.1f} min{left})")
 
     def _plan(self, name: str) -> list[str] | None:
         sweep, trust = self._sweep, self._trust

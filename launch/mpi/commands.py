@@ -129,6 +129,7 @@ def test_all() -> int:
         "statements": ([*statements, "--cases", str(STATEMENTS)], {}),
         "statements, PPCA": ([*statements, "--ppca", "--cases", str(OF_PPCA)], {}),
         "bad inputs": ([*inputs, "--jobs", "2"], {}),
+        "site": ([str(PROJECT / "launch" / "docs")], {}),
         "fault campaign": ([*campaign, "--out", str(faults)], {}),
     }
     rows, failed = [], False

@@ -172,6 +172,21 @@ def test_a_scheme_that_never_gets_there_counts_in_its_ratios():
     assert found == {"auto": [2.0], "vp": [np.inf], "nap": [1.0], "oracle": [0.5]}
 
 
+def test_the_tables_of_the_page_are_those_of_the_rows(capsys):
+    """Those of all schemes: how often they arrive, and what they send."""
+    page = (ROOT / "benchmarks" / "SCHEMES.md").read_text("utf-8").splitlines()
+    groups = schemes_report.kinds(schemes_report.load(RESULTS / "schemes.csv"))
+    for title, rows in groups.items():
+        schemes_report.print_schemes(rows, title)
+    schemes_report.print_traffic(groups["convex"])
+
+    lines = capsys.readouterr().out.splitlines()
+    tables = [line for line in lines if line.startswith("|")]
+
+    assert len(tables) > 30
+    assert [line for line in tables if line not in page] == []
+
+
 def test_the_search_takes_the_setting_that_is_soonest_there_for_good(monkeypatch):
     """Not the one that is there first; later runs are given up at the best so far."""
     outcomes = {(10.0, 10): (9, 80), (10.0, 50): (30, 60), (100.0, 20): (5, None)}

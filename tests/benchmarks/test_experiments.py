@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 import dadmm
 from benchmarks import paper_hopkins, paper_synthetic
-from benchmarks.shared import experiment, report, tracks
+from benchmarks.shared import experiment, paper_tables, report, tracks
 from tests.support.processes import mpiexec
 from tests.support.solving import solve
 
@@ -27,13 +29,6 @@ def stored(name: str, **wanted: object) -> dict[str, str]:
     match = [r for r in rows if all(r[k] == str(v) for k, v in wanted.items())]
     assert len(match) == 1, (name, wanted, len(match))
     return match[0]
-
-
-def case_of(row: dict[str, str]) -> experiment.Case:
-    """Return the case of a stored row."""
-    words = {k: row[k] for k in ("experiment", "data", "setting", "graph", "scheme")}
-    numbers = {k: int(row[k]) for k in ("n_nodes", "t_max", "start")}
-    return experiment.Case(**words, **numbers)  # type: ignore[arg-type]
 
 
 def assert_same(row: dict[str, str], again: dict) -> None:
@@ -53,7 +48,7 @@ def test_synthetic_rows_can_be_had_again(setting, scheme):
         start=0,
     )  # fmt: skip
 
-    assert_same(row, paper_synthetic.outcome(case_of(row)))
+    assert_same(row, paper_synthetic.outcome(experiment.case_of(row)))
 
 
 @pytest.mark.slow
@@ -69,7 +64,7 @@ def test_rows_of_real_tracks_can_be_had_again(experiment_name, scheme):
     )  # fmt: skip
 
     patient = experiment_name == "caltech"
-    assert_same(row, tracks.outcome(case_of(row), folder, 300, patient))
+    assert_same(row, tracks.outcome(experiment.case_of(row), folder, 300, patient))
 
 
 @pytest.mark.slow
@@ -110,6 +105,54 @@ def test_an_interrupted_experiment_goes_on_where_it_stopped(tmp_path, capsys):
     assert rows[0]["marked"]
     assert len(rows) == 2
     assert not list(tmp_path.glob(".*"))
+
+
+def test_an_experiment_goes_on_from_stored_rows(tmp_path, capsys, monkeypatch):
+    """Stored rows stand for their cases; those with other settings do not."""
+    networks = [("complete", 12, 50)]
+    todo = experiment.cases("synthetic", ["seed0"], networks, {"printed": 1})[:3]
+    settings = experiment.SETTINGS["printed"]
+    rows = [asdict(case) | settings | {"iterations": 7} for case in todo[:2]]
+    rows[1]["coupling"] = "symmetric"
+    experiment.write_rows(rows, tmp_path / "old.csv")
+    given = ["x", "--from", str(tmp_path / "old.csv"), "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", [*given, "--jobs", "1"])
+
+    chosen = experiment.arguments("", stored=True)
+    found, _ = experiment.conduct(chosen, "synthetic", todo, quick_outcome)
+
+    assert "1 of 3 rows are those of" in capsys.readouterr().err
+    assert [row.get("iterations") for row in found] == ["7", None, None]
+    assert [row["scheme"] for row in found] == [case.scheme for case in todo]
+    assert found[0]["start"] == 0
+    assert len(list((tmp_path / "runs").glob("*.json"))) == 2
+    assert len(experiment.read_rows(tmp_path / "rows.csv")) == 3
+    experiment.run_all(todo[:1], quick_outcome, tmp_path / "runs", 1)
+    again, _ = experiment.conduct(chosen, "synthetic", todo, quick_outcome)
+    assert "iterations" not in again[0]  # an outcome of its own comes first
+
+
+def test_rows_of_another_kind_are_refused(tmp_path, capsys):
+    experiment.write_rows([{"a": 1}], tmp_path / "other.csv")
+
+    for name, words in (("other.csv", "no rows of this experiment"), ("none", "none")):
+        with pytest.raises(SystemExit) as ended:
+            experiment.stored_rows(tmp_path / name)
+        assert ended.value.code == 2
+        assert words in capsys.readouterr().err
+
+
+def test_the_tables_of_the_page_are_those_of_the_rows(capsys):
+    names = ("synthetic-authors", "caltech", "hopkins")
+    data = {name: experiment.read_rows(RESULTS / f"{name}.csv") for name in names}
+    page = (ROOT / "benchmarks" / "PAPER.md").read_text("utf-8").splitlines()
+
+    paper_tables.print_all(data)
+
+    lines = capsys.readouterr().out.splitlines()
+    tables = [line for line in lines if line.startswith("|")]
+    assert len(tables) > 30
+    assert [line for line in tables if line not in page] == []
 
 
 def quick_outcome(case: experiment.Case) -> dict:

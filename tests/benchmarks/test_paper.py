@@ -25,6 +25,7 @@ from dadmm.data.datasets import load_tracks
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"
 OUTPUT = ("runs", "build", "dist", "out")
+BUILT = {"_build", "gallery", "generated"}  # folders of docs/ that launch/docs makes
 SOURCES = sorted(
     path
     for top in ROOT.iterdir()
@@ -32,6 +33,7 @@ SOURCES = sorted(
     for path in (top.rglob("*") if top.is_dir() else [top])
     if path.suffix in (".md", ".py", ".toml", ".json") and path.parent.name != "out"
     if path != Path(__file__).resolve() and path.is_file()
+    if not BUILT & {*path.relative_to(ROOT).parts}
 )
 PAGES = [path for path in SOURCES if path.suffix == ".md"]
 # Labels of the paper's LaTeX source, which no reader can look up.
@@ -98,17 +100,21 @@ def test_every_setting_of_the_preset_has_a_source():
             assert re.search(r"[Ss]ection|[Ee]quation|Algorithm|[Oo]pen", text), line
 
 
-def table(title: str) -> dict[str, str]:
-    """Return a table of CONTRIBUTING.md: the last cell of each row by the first."""
-    lines = (ROOT / "CONTRIBUTING.md").read_text("utf-8").splitlines()
-    first = next(k for k, line in enumerate(lines) if line.startswith(f"| {title} |"))
-    rows = {}
-    for line in lines[first + 2 :]:
-        if not line.startswith("|"):
-            return rows
+def places() -> dict[str, str]:
+    """Return where each equation and each line of Algorithm 1 is, from docs/paper.md.
+
+    An equation is a heading such as "### (7) ...", and its place the paragraph that
+    begins with "In the code:". A line is a row of the table.
+    """
+    page = (ROOT / "docs" / "paper.md").read_text("utf-8")
+    equations, _, algorithm = page.partition("| line of Algorithm 1 |")
+    found = {}
+    for section in re.split(r"^### ", equations, flags=re.M)[1:]:
+        found[section.splitlines()[0]] = section.partition("In the code:")[2]
+    for line in algorithm.splitlines()[2:]:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        rows[cells[0]] = cells[-1]
-    return rows
+        found[f"line {cells[0]}"] = cells[-1]
+    return found
 
 
 def found(name: str) -> object:
@@ -123,19 +129,24 @@ def found(name: str) -> object:
     raise AttributeError(name)
 
 
-@pytest.mark.parametrize("title", ["equation", "line of Algorithm 1"])
-def test_the_table_names_what_exists(title):
-    """All 15 equations and 16 lines, each with a class or a function."""
-    for row, cell in table(title).items():
-        names = [n for n in re.findall(r"`([^`]+)`", cell) if not n.endswith(".py")]
-        assert names, row
-        for name in names:
-            assert callable(found(name)), name
-    if title == "equation":
-        assert {f"({k})" for k in range(1, 16)} <= table(title).keys()
-    else:
-        numbers = re.findall(r"\d+", " ".join(table(title)))
-        assert sorted(map(int, numbers)) == list(range(1, 17))
+@pytest.mark.parametrize("what", places())
+def test_the_page_names_what_exists(what):
+    place = places()[what].partition("\n\n")[0]
+    names = [n for n in re.findall(r"`([^`]+)`", place) if not n.endswith(".py")]
+
+    assert names
+    for name in names:
+        assert callable(found(name.removeprefix("dadmm."))), name
+
+
+def test_the_page_has_all_equations_and_lines():
+    """15 equations, and 16 lines of Algorithm 1."""
+    lines = " ".join(what for what in places() if what.startswith("line"))
+
+    assert {what.partition(" ")[0] for what in places()} >= {
+        f"({k})" for k in range(1, 16)
+    }
+    assert sorted(map(int, re.findall(r"\d+", lines))) == list(range(1, 17))
 
 
 def test_equations_are_cited_by_numbers_that_exist():

@@ -16,7 +16,7 @@ from dadmm.core.errors import ConfigError
 from dadmm.data import datasets
 from dadmm.problems import builder
 from dadmm.run import main
-from tests.support.processes import ROOT, mpiexec, python
+from tests.support.processes import ROOT, mpiexec
 from tests.support.runs import arrays_of, refused
 from tests.support.solving import solve
 
@@ -238,17 +238,10 @@ def test_ranks_find_what_one_process_finds(package):
         assert_array_equal(arrays["mean"], run(*words, "--nodes", 3)["mean"])
 
 
-def test_the_template_keeps_its_promises():
-    ended = python(ROOT / "examples" / "template_problem.py").end()
-
-    assert (ended.code, ended.err) == (0, "")
-    assert "keeps the contract" in ended.out
-
-
 def test_the_template_runs(monkeypatch):
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(ROOT)
-    kind = builder.find("examples.template_problem:RidgeWithIntercept")
+    kind = builder.find("examples.own_problem:RidgeWithIntercept")
     X, y, _ = datasets.regression(60, 3)
     blocks = [(X[i::3], y[i::3] + 2.0) for i in range(3)]
     problems = [kind(*block, alpha=0.1) for block in blocks]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import csv
 import os
+from itertools import count
 from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm.cli import predict
+from dadmm.cli import bar, predict
 from dadmm.data.encoding import Column, Encoding
 from dadmm.models.model import Model, Origin
 from dadmm.predict import main
@@ -104,6 +105,23 @@ def test_many_rows_are_predicted_in_blocks(monkeypatch, kind):
 
     assert Path("blocks.csv").read_bytes() == Path("whole.csv").read_bytes()
     assert len(Path("whole.csv").read_text().splitlines()) == 12
+
+
+def test_many_rows_show_progress(capsys, monkeypatch):
+    """In a log, if a minute has passed at each block."""
+    fit = {"coef": np.array([1.0, 2.0]), "intercept": np.array(0.1)}
+    Model("ridge", Encoding.plain(2), fit, ORIGIN).save("run/model.json")
+    np.save("rows.npy", np.arange(22.0).reshape(11, 2))
+    monkeypatch.delenv("DADMM_PROGRESS", raising=False)
+    monkeypatch.setattr(predict, "BLOCK", 4)
+    minutes = count(step=60)
+    monkeypatch.setattr(bar, "monotonic", lambda: next(minutes))
+
+    assert main(["run", "rows.npy", "--out", "out.csv"]) == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "row 4/11 36% in 2:00, 30.0 s each, about 3:30 left",
+        "row 8/11 73% in 4:00, 30.0 s each, about 1:30 left",
+    ]
 
 
 def test_a_file_is_replaced_only_by_force(capsys):

@@ -7,7 +7,6 @@ import os
 import re
 import signal
 import sys
-from itertools import count
 from pathlib import Path
 from socket import AF_UNIX, socket
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm.cli import progress
+from dadmm.cli import bar, progress
 from dadmm.cli import summary as summaries
 from dadmm.cli.progress import ProgressLine, Signals
 from dadmm.data import shard
@@ -418,46 +417,73 @@ RUN = SimpleNamespace(
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that shows 0, 1, 2, ... seconds."""
-    seconds = count()
-    monkeypatch.setattr(progress, "monotonic", lambda: float(next(seconds)))
+    """A clock that each look advances by a number of seconds."""
+    now = [0.0, 1.0]
+
+    def look() -> float:
+        now[0] += now[1]
+        return now[0]
+
+    monkeypatch.setattr(bar, "monotonic", look)
+    return now
 
 
-def test_the_progress_line_is_rewritten_on_a_terminal(clock, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (60, "[##         ] 200/1000 20% in 0:04, 50/s, at most 0:16 left"),
+        (
+            80,
+            "200/1000 20% in 0:04, 50/s, at most 0:16 left, primal 5.0e-01 dual "
+            "2.5e-01",
+        ),
+        (
+            120,
+            "[####                ] 200/1000 20% in 0:04, 50/s, at most 0:16 left, "
+            "primal 5.0e-01 dual 2.5e-01, f 123",
+        ),
+    ],
+)
+def test_the_progress_line_is_rewritten_on_a_terminal(
+    columns, said, clock, capsys, monkeypatch
+):
+    """As many numbers as fit, and a bar if there is room; at the end it is cleared."""
     monkeypatch.setenv("DADMM_PROGRESS", "live")
-    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("COLUMNS", str(columns))
     line = ProgressLine(max_iter=1000)
-    for t in (100, 200):
+    for t in (1, 200):
         line(t, RUN)
     line.close()
-    *shown, wiped, end = capsys.readouterr().err.split("\r")
+    _, last, wiped, end = capsys.readouterr().err.split("\r")
 
-    assert shown[0] == "iteration 100 of at most 1000: primal 5.0e-01, dual 2.5e-01"
-    assert [len(text) for text in shown] == [59, 59]
-    assert (wiped.strip(), len(wiped), end) == ("", 59, "")
+    assert last.rstrip() == said
+    assert len(last) < columns
+    assert (wiped.strip(), end) == ("", "")
+    assert len(wiped) >= len(last.rstrip())
 
 
-def test_progress_elsewhere_is_a_line_now_and_then(clock, capsys, monkeypatch):
+def test_progress_elsewhere_is_a_line_a_minute(clock, capsys, monkeypatch):
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
+    clock[1] = 20.0
     line = ProgressLine(max_iter=1000)
-    for t in range(1, 25):
+    for t in range(101, 108):  # resumed after iteration 100
         line(t, RUN)
     line.close()
     lines = capsys.readouterr().err.splitlines()
 
-    assert len(lines) == 2
     assert lines[0] == (
-        "iteration 10 of at most 1000: primal 5.0e-01, dual 2.5e-01, f 123; "
-        "1 per second, at most 16 min 30 s left"
+        "iteration 103/1000 10% in 1:20, 26.7 s each, at most 6:38:40 left, "
+        "primal 5.0e-01 dual 2.5e-01, f 123"
     )
+    assert len(lines) == 3
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.4, "0 s"), (59, "59 s"), (61, "1 min 1 s"), (7300, "2 h 1 min")],
+    [(0.4, "0:00"), (59, "0:59"), (61, "1:01"), (7300, "2:01:40")],
 )
 def test_durations_are_read_by_people(seconds, words):
-    assert progress._duration(seconds) == words
+    assert bar.duration(seconds) == words
 
 
 INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1

@@ -104,8 +104,8 @@ def test_nothing_is_pickled():
 
 REPORT = """
 import json, sys
-from dadmm.run import main
-code = main(json.loads(sys.argv[1]))
+from dadmm.__main__ import main
+code = main(["run", *json.loads(sys.argv[1])])
 heavy = {name.partition('.')[0] for name in sys.modules} & set(json.loads(sys.argv[2]))
 sys.stderr.write(json.dumps([code, sorted(heavy)]) + '\\n')
 """

@@ -36,7 +36,7 @@ def commands() -> list[list[str]]:
     page = (ROOT / FOLDER / "README.md").read_text("utf-8").replace("\\\n", " ")
     blocks = re.findall(r"^```\n(.*?)^```", page, re.M | re.S)
     lines = [line for block in blocks for line in block.splitlines()]
-    starts = ("./launch/", ".venv/bin/python ")
+    starts = ("./launch/", ".venv/bin/dadmm ")
     return [shlex.split(s, comments=True) for s in lines if s.startswith(starts)]
 
 
@@ -128,9 +128,9 @@ def check(problem: str, run: str) -> None:
 
 def predictions(run: str) -> None:
     """Run the page's command of predictions, for the model in this folder."""
-    (words,) = [words for words in commands() if "dadmm.predict" in words]
-    assert words[:4] == [".venv/bin/python", "-m", "dadmm.predict", "runs/hospitals"]
-    assert predict([run, *words[4:]]) == 0
+    (words,) = [words for words in commands() if "predict" in words]
+    assert words[:3] == [".venv/bin/dadmm", "predict", "runs/hospitals"]
+    assert predict([run, *words[3:]]) == 0
 
 
 TIGHT = ("--tolerance", "1e-9", "--quiet", "--out", "run")

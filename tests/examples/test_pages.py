@@ -131,7 +131,8 @@ def test_a_request_that_does_not_exist_gets_one_sentence():
 
 def commands(page: Path) -> list[list[str]]:
     """Return the arguments of dadmm.run in the commands of a page."""
-    start = r"(?:\./launch/local|(?:mpiexec .*)?(?:\.venv/bin/)?python -m dadmm\.run)"
+    module = r"(?:mpiexec .*)?(?:\.venv/bin/)?(?:python -m dadmm\.run|dadmm run)"
+    start = rf"(?:\./launch/local|{module})"
     text = page.read_text("utf-8").replace("\\\n", " ")
     found = re.findall(rf"^{start}\b(?: -n \d+)?(.*)$", text, re.M)
     return [shlex.split(line, comments=True) for line in found]
@@ -172,7 +173,8 @@ def test_the_places_that_the_page_names_exist():
         for word in re.findall(r"`([^`]+)`|(;)", line):
             name = word[0]
             if re.fullmatch(r"[\w/]+\.(py|md|toml)", name) and "/" in name:
-                outside = name.partition("/")[0] in ("launch", "tests", "benchmarks")
+                top = name.partition("/")[0]
+                outside = top in ("launch", "tests", "docs", "benchmarks")
                 file = ROOT / ("" if outside else "dadmm") / name
                 assert file.exists(), name
             elif file is None or word[1] or not line.startswith("|"):

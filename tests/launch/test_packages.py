@@ -7,7 +7,12 @@ import pytest
 
 from tests.support.processes import ROOT
 
-ALLOWED = {"base": {"base"}, "mpi": {"base", "mpi"}, "batch": {"base", "mpi", "batch"}}
+ALLOWED = {
+    "base": {"base"},
+    "mpi": {"base", "mpi"},
+    "batch": {"base", "mpi", "batch"},
+    "site": {"base", "mpi", "site"},
+}
 IN_ENVIRONMENT = "print_settings.py"  # the program that may import dadmm
 
 
@@ -31,6 +36,6 @@ def test_the_folder_shows_only_what_a_person_runs():
     names = {path.name for path in (ROOT / "launch").iterdir()} - {"__pycache__"}
 
     assert names == {
-        *("local", "test", "setup", "sweep", "slurm.sbatch", "pbs.sh", "container"),
-        *("with-python", "__init__.py", "__main__.py", *ALLOWED),
+        *("local", "test", "docs", "setup", "sweep", "slurm.sbatch", "pbs.sh"),
+        *("container", "with-python", "__init__.py", "__main__.py", *ALLOWED),
     }

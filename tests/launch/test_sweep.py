@@ -114,6 +114,9 @@ def test_a_sweep_runs_on_this_machine(grid, tmp_path):
     first = launch_sweep(tmp_path, *run).end()
     assert first.code == 0, first
     assert first.said[-1] == "dadmm: 4 runs: 4 not converged; table in out/table.csv"
+    for i in range(1, 5):
+        (line,) = [line for line in first.said if f" ({i} of 4 in " in line]
+        assert (" left)" in line) == (i < 4)
 
     lost = tmp_path / "out" / "scheme=vp,topology=complete"
     shutil.rmtree(lost)

@@ -246,5 +246,5 @@ def test_bad_input_gets_one_sentence(sentence):
 def test_a_missing_package_gets_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "clarabel", None)
 
-    with pytest.raises(ProblemError, match=r"needs the package clarabel, .*\[cvxpy\]"):
+    with pytest.raises(ProblemError, match=r"needs the package clarabel; .*\[cvxpy\]"):
         minimise(SQUARE)()

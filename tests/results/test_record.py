@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 
 import numpy as np
+import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm import Record, Topology, problems
+from dadmm import Record, Sending, Topology, datasets, problems
 from dadmm.resilience.recovery import NodeFailure
 from dadmm.results.history import Recorder
 from dadmm.results.part_files import PartFile, merge
@@ -142,6 +143,23 @@ def test_a_row_per_node_holds_the_named_columns():
     assert_array_equal(history["first"], np.array(thetas)[:, :, 0])
     over = history["disagreement_over_limit"]
     assert over[-1].max() < 1 < over[0].max()
+
+
+@pytest.mark.parametrize("sending", ["float64", "float32"])
+def test_a_change_of_coordinates_does_not_change_the_rows_of_messages(sending):
+    """Logistic regression changes its coordinates; opening messages have no rows."""
+    X, y, _ = datasets.classification(400, 30)
+    parts = [(X[i::10], y[i::10]) for i in range(10)]
+    net = [problems.LogisticRegression(*part, alpha=0.1) for part in parts]
+    result = solve(net, Topology.ring(10), sending=Sending(sending), tolerance=1e-7)
+
+    opening, each = 16 + 31 * 8, 8 + 31 * (8 if sending == "float64" else 4)
+    counted = result.traffic.messages - 20 * result.iterations
+    assert counted == 2 * 20  # at the start, and at the change
+    assert_array_equal(result.history["messages"], 2)
+    sent = result.history["bytes"]
+    assert result.traffic.bytes == sent.sum() + counted * opening
+    assert sent.max() < 2 * each + 20
 
 
 def test_what_is_observed_is_in_the_coordinates_of_the_problems():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import doctest
 import pickle
 import warnings
 
@@ -36,8 +35,6 @@ from dadmm.sklearn import (
     LogisticRegression,
     PoissonRegressor,
     Ridge,
-    linear,
-    logistic,
 )
 
 LINEAR = (
@@ -55,14 +52,6 @@ def test_scikit_learns_own_checks(estimator, check):
     if "sample_weight_equivalence" in check.func.__name__:
         estimator.set_params(tolerance=1e-9, max_iter=1000)
     check(estimator)
-
-
-@pytest.mark.parametrize("module", [linear, logistic])
-def test_the_examples_of_docstrings_run(module):
-    found = doctest.testmod(module)
-
-    assert found.attempted > 0
-    assert found.failed == 0
 
 
 def regression(n=60, d=5, seed=0):

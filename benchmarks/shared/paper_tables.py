@@ -1,0 +1,146 @@
+"""The tables of PAPER.md as Markdown, from the stored rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from benchmarks.paper_caltech import NETWORKS as CAMERAS
+from benchmarks.paper_hopkins import readings
+from benchmarks.paper_synthetic import NETWORKS as GRAPHS
+from benchmarks.shared.commands import print_markdown
+from benchmarks.shared.experiment import SCHEMES, SETTINGS
+from benchmarks.shared.report import middle
+
+Row = dict[str, Any]
+NAMES = {"printed": "as printed", "dadmm": "dadmm"}  # of the settings
+TURNTABLE = (("004", "Standing", "complete"), ("002", "BoxStuff", "complete"),
+             ("002", "BoxStuff", "ring"))  # fmt: skip
+LEFT = {  # angles and what they are measured from, by data
+    "synthetic": ("truth_10", "truth_5", "centralised_1"),
+    "Caltech": ("centralised_10", "centralised_5", "centralised_1"),
+    "Hopkins": ("centralised_10", "centralised_5", "centralised_1"),
+}
+
+
+def select(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+    """Return the rows that have these values."""
+    return [row for row in rows if all(row[k] == str(v) for k, v in wanted.items())]
+
+
+def whole(number: float, never: str) -> str:
+    """Return a median in whole iterations; one that is infinite in a word."""
+    return f"{number:.0f}" if np.isfinite(number) else never
+
+
+def by_scheme(rows: Sequence[Row], cell: Any) -> list[str]:
+    """Return a cell for the rows of each scheme."""
+    return [cell(select(rows, scheme=scheme)) for scheme in SCHEMES]
+
+
+def left_again(rows: Iterable[Row], target: str) -> str:
+    """Return how many runs that were once below an angle are above it at the end."""
+    own = [row for row in rows if row[f"first_{target}"]]
+    goal, level = target.split("_")
+    above = sum(float(row[f"angle_{goal}_last"]) >= float(level) for row in own)
+    return f"{above} of {len(own)}"
+
+
+def print_left(data: Mapping[str, Sequence[Row]]) -> None:
+    """Print the table of first passages, for three sets of data."""
+    lines = []
+    for name, setting in ((name, s) for name in data for s in SETTINGS):
+        own = select(data[name], setting=setting)
+        cells = (left_again(own, target) for target in LEFT[name])
+        lines.append((f"{name}, {NAMES[setting]}", *cells))
+    head = "above the angle at the end, of the runs once below it"
+    print_markdown((head, "10 degrees", "5 degrees", "1 degree"), lines)
+
+
+def print_synthetic(rows: Sequence[Row]) -> None:
+    """Print iterations to the rules and the first below 5 degrees, by graph."""
+
+    def printed(own: list[Row]) -> str:
+        ends = (f"{middle(own, name):.0f}" for name in ("iterations", "both_rules"))
+        first = whole(middle(own, "first_truth_5"), "never")
+        return "{} ({}), {}".format(*ends, first)
+
+    def usual(own: list[Row]) -> str:
+        return f"{middle(own, 'iterations'):.0f}, {middle(own, 'first_truth_5'):.0f}"
+
+    for setting, cell in (("printed", printed), ("dadmm", usual)):
+        lines = []
+        for graph, n, _ in GRAPHS:
+            own = select(rows, setting=setting, graph=graph, n_nodes=n)
+            lines.append((f"{graph} {n}", *by_scheme(own, cell)))
+        print_markdown((NAMES[setting], *SCHEMES), lines)
+        print()
+
+
+def print_caltech(rows: Sequence[Row]) -> None:
+    """Print first passages as printed, and some objects with dadmm's settings."""
+
+    def passages(own: list[Row]) -> str:
+        levels = (middle(own, f"first_centralised_{k}") for k in (10, 5, 1))
+        return " / ".join(whole(level, "-") for level in levels)
+
+    def ends(own: list[Row]) -> str:
+        columns = ("iterations", "first_centralised_5")
+        return ", ".join(f"{middle(own, name):.0f}" for name in columns)
+
+    lines = []
+    for graph, _, t_max in CAMERAS:
+        own = select(rows, setting="printed", graph=graph, t_max=t_max)
+        lines.append((f"{graph}, t_max {t_max}", *by_scheme(own, passages)))
+    print_markdown((NAMES["printed"], *SCHEMES), lines)
+    lines = []
+    for data, name, graph in TURNTABLE:
+        own = select(rows, setting="dadmm", data=data, graph=graph, t_max=50)
+        lines.append((f"{name}, {graph}, t_max 50", *by_scheme(own, ends)))
+    print()
+    print_markdown((NAMES["dadmm"], *SCHEMES), lines)
+
+
+def print_hopkins(rows: Sequence[Row]) -> None:
+    """Print the speed-ups over `fixed`, in per cent."""
+
+    def speedups(setting: str, graph: str, column: str) -> dict[str, list[str]]:
+        own = select(rows, setting=setting, graph=graph)
+        found = readings(own, column)
+        return {k: [f"{x + 0.0:.0f}" for x in v.values()] for k, v in found.items()}
+
+    title = "complete, both rules (published figures: VP 40.2, VP + AP 37.3)"
+    of = speedups("printed", "complete", "both_rules")
+    print_markdown((title, *SCHEMES[1:]), ((k, *cells) for k, cells in of.items()))
+    others = {
+        "ring, both rules": ("printed", "ring", "both_rules"),
+        "complete, the paper's rule alone": ("printed", "complete", "iterations"),
+        "ring, the paper's rule alone": ("printed", "ring", "iterations"),
+        "complete, dadmm": ("dadmm", "complete", "iterations"),
+        "ring, dadmm (at most 300 iterations)": ("dadmm", "ring", "iterations"),
+    }
+    title, reading = "other rules, runs where all six are below", [*of][-1]
+    print()
+    print_markdown(
+        (title, *SCHEMES[1:]),
+        ((name, *speedups(*which)[reading]) for name, which in others.items()),
+    )
+
+
+def print_all(data: Mapping[str, Sequence[Row]]) -> None:
+    """Print all tables, given the rows of synthetic-authors, caltech and hopkins."""
+    synthetic, caltech = data["synthetic-authors"], data["caltech"]
+    hopkins = data["hopkins"]
+    print_left({"synthetic": synthetic, "Caltech": caltech, "Hopkins": hopkins})
+    for rows, draw in ((synthetic, print_synthetic), (caltech, print_caltech),
+                       (hopkins, print_hopkins)):  # fmt: skip
+        print()
+        draw(rows)
+    for name, rows in data.items():
+        count = {s: len({row["start"] for row in select(rows, setting=s)})
+                 for s in SETTINGS}  # fmt: skip
+        objects = len({row["data"] for row in rows})
+        print(f"\n{name}: {len(rows)} rows, data: {objects}, starts: {count}", end="")
+    print("\n")

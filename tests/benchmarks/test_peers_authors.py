@@ -1,0 +1,127 @@
+"""dadmm beside the authors' program: what is sent to it, read from it, and refused."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.peers import authors
+from benchmarks.shared.experiment import ARCHIVE
+from dadmm.graphs.topology import GRAPHS
+
+OCTAVE = shutil.which("octave-cli")
+CHECKOUT = os.environ.get("DADMM_AUTHORS", "")
+RING = GRAPHS["ring"](authors.NODES, 0)
+
+
+@pytest.fixture(scope="module")
+def work():
+    return authors.Work()
+
+
+def refused(capsys, *argv):
+    """Return the sentence with which the command refuses its arguments."""
+    with pytest.raises(SystemExit) as ended:
+        authors.main([*argv])
+    told = capsys.readouterr()
+    assert (ended.value.code, told.out) == (2, "")
+    (line,) = told.err.splitlines()
+    return line
+
+
+def test_without_octave_it_says_what_to_install(monkeypatch, capsys, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert "apt-get install octave" in refused(capsys, "--authors", str(tmp_path))
+
+
+def test_a_folder_without_the_program_is_refused(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(shutil, "which", lambda _: "octave-cli")
+    line = refused(capsys, "--authors", str(tmp_path))
+
+    assert authors.NEEDED[0] in line
+    assert ARCHIVE in line
+
+
+def test_rounds_are_checked(capsys, tmp_path):
+    line = refused(capsys, "--authors", str(tmp_path), "--rounds", "0")
+
+    assert "at least 1" in line
+
+
+def test_a_program_that_fails_is_told_in_one_sentence(monkeypatch, capsys, work):
+    failed = subprocess.CompletedProcess([], 1, "", "error: first\nerror: no dppca\n")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(SystemExit):
+        authors.theirs(Path("folder"), work, RING, "fixed")
+
+    assert capsys.readouterr().err.endswith("in folder: error: no dppca\n")
+
+
+def test_the_same_parameters_are_not_apart(monkeypatch, work):
+    """Arrays of Octave have the nodes last."""
+    same = authors.ours(work, RING, "nap", tolerance=0.0, max_iter=authors.ITERATIONS)
+    W, mu, a = same.layout.views(same.theta)
+    found = {"W": W.transpose(1, 2, 0), "mu": mu.T, "a": a[None], "octave": ["0"]}
+    found["seconds"] = np.array([[2.0]])
+    monkeypatch.setattr(authors, "theirs", lambda *_: found)
+    block = authors.block(Path(), work, RING, "nap")
+
+    assert block["apart"] == 0.0
+    assert block["authors"] == 2000.0 / authors.ITERATIONS
+    assert authors.timed([block], "dadmm")["over_dadmm"] == 1.0
+
+
+def test_the_start_is_theirs(work):
+    """Orthonormal columns, other ones at each node."""
+    gram = work.W.mT @ work.W
+
+    np.testing.assert_allclose(gram, np.broadcast_to(np.eye(5), gram.shape), atol=1e-12)
+    assert work.start.shape == (20, 20 * 5 + 20 + 1)
+    assert not np.allclose(work.W[0], work.W[1])
+
+
+def test_stored_rows_agree_with_the_program():
+    """Parameters to rounding; every scheme on every graph, from both programs."""
+    path = Path(__file__).parents[2] / "benchmarks" / "results" / "peers_authors.csv"
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    assert tuple(rows[0]) == authors.COLUMNS
+    timed = [row for row in rows if row["scheme"] in authors.NAMES]
+    assert len(timed) == 2 * len(authors.NAMES) * len(authors.NETWORKS)
+    assert max(float(row["apart"]) for row in timed) < 1e-10
+    assert all(int(row["stop"]) > 0 for row in rows)
+
+
+@pytest.mark.skipif(OCTAVE is None, reason="no octave-cli on PATH")
+def test_what_octave_lacks():
+    """`structure` names its arguments; `rms` is of columns, or of a row."""
+    folder = authors.DRIVER.parent
+    code = (
+        "one = 1; two = {2}; s = structure(one, two);"
+        "printf('%d %d %g %g', s.one, s.two{1}, rms([3 4; 3 4])(2), rms([1 7]))"
+    )
+    ended = subprocess.run(
+        ["octave-cli", "--norc", "--quiet", "--path", str(folder), "--eval", code],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+    assert ended.stdout == "1 2 4 5"
+
+
+@pytest.mark.skipif(
+    OCTAVE is None or not CHECKOUT,
+    reason="needs octave-cli, and DADMM_AUTHORS: a checkout of the authors' program",
+)
+@pytest.mark.parametrize("scheme", authors.NAMES)
+def test_the_program_itself_agrees(work, scheme):
+    block = authors.block(authors.checked(Path(CHECKOUT)), work, RING, scheme)
+
+    assert block["apart"] < 1e-10

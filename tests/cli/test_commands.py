@@ -1,0 +1,128 @@
+"""The command ``dadmm``: its subcommands, its help, and wrong names."""
+
+from __future__ import annotations
+
+import ast
+import shutil
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import dadmm
+from dadmm.__main__ import COMMANDS, main
+from dadmm.core.arguments import program
+from tests.support.processes import mpiexec, python
+
+SCRIPT = shutil.which("dadmm", path=str(Path(sys.executable).parent))
+SMALL = ("--topology", "ring", "--max-iter", "3", "--dry-run")
+
+
+def has_main(file: Path) -> bool:
+    """Return whether a module of the package exports a function main."""
+    for line in ast.parse(file.read_text("utf-8")).body:
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "__all__":
+            return "main" in ast.literal_eval(line.value)
+    return False
+
+
+def test_every_command_is_listed_and_has_a_main():
+    modules = Path(dadmm.__file__).parent.glob("*.py")
+
+    assert {file.stem for file in modules if has_main(file)} == COMMANDS.keys()
+    for name in COMMANDS:
+        assert callable(import_module(f"dadmm.{name}").main)
+
+
+def test_help_has_a_line_for_each_command(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/dadmm", "--help"])
+    assert main() == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    for name, (what, example) in COMMANDS.items():
+        assert f"  {name:<9}  {what:<29}  dadmm {example}" in lines
+        assert example.split()[0] == name
+    assert max(map(len, lines)) < 80
+
+
+@pytest.mark.parametrize(("words", "code"), [([], 2), (["help"], 0), (["-h"], 0)])
+def test_without_a_command_it_prints_the_help(words, code, capsys):
+    assert main(words) == code
+    assert capsys.readouterr().out.startswith("usage: python -m dadmm COMMAND")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rnu"], "unknown command 'rnu'; did you mean run?"),
+        (["plots", "a"], "unknown command 'plots'; did you mean plot?"),
+        (["zzz"], f"unknown command 'zzz'; choose one of {', '.join(COMMANDS)}"),
+        (["a\nb"], r"unknown command 'a\\nb'; choose one of " + ", ".join(COMMANDS)),
+        (
+            ["--nodes", "20"],
+            "name a command before --nodes, such as python -m dadmm run --nodes ...",
+        ),
+    ],
+)
+def test_a_wrong_name_gets_one_sentence(words, said, capsys):
+    assert main(words) == 2
+    assert capsys.readouterr() == ("", f"dadmm: error: {said}\n".replace("\\\\", "\\"))
+
+
+@pytest.mark.parametrize(
+    ("place", "start", "run"),
+    [
+        ("/usr/bin/dadmm", "dadmm", "dadmm run"),
+        ("/a/dadmm/__main__.py", "python -m dadmm", "python -m dadmm run"),
+        ("/a/dadmm/run.py", "python -m dadmm", "python -m dadmm.run"),
+        ("/usr/bin/pytest", "python -m dadmm", "python -m dadmm.run"),
+    ],
+)
+def test_a_command_is_named_as_it_was_started(place, start, run, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [place])
+
+    assert (program(), program("run")) == (start, run)
+
+
+def test_the_commands_are_those_of_python_m(tmp_path):
+    """Also their errors and exit codes."""
+    for words in (["--version"], ["--nodes", "0"], ["--nodes", "4", *SMALL]):
+        new = python("-m", "dadmm", "run", *words, cwd=tmp_path).end()
+        old = python("-m", "dadmm.run", *words, cwd=tmp_path).end()
+        assert new == old
+    job = python("-m", "dadmm", "plot", "missing", cwd=tmp_path).end()
+    assert (job.code, len(job.said)) == (2, 1)
+
+
+def test_a_rank_without_an_mpi_library_says_what_to_install(capsys, monkeypatch):
+    """Not all of them: the first one."""
+    monkeypatch.setitem(sys.modules, "dadmm.exchange.mpi_world", None)
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setenv("PMI_RANK", "0")
+    assert main(["run"]) == 2
+    out, said = capsys.readouterr()
+    assert (out, said.count("\n")) == ("", 1)
+    assert "pip install 'dadmm[mpi]'" in said
+    monkeypatch.setenv("PMI_RANK", "1")
+    with pytest.raises(SystemExit, match="2"):
+        main(["run"])
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("words", [["rnu"], ["run", "--nodes", "x"], ["--nodes", "2"]])
+def test_ranks_report_an_error_once(words, tmp_path):
+    job = mpiexec(3, "-m", "dadmm", *words, cwd=tmp_path)
+
+    assert (job.code, len(job.said)) == (2, 1), job
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(SCRIPT is None, reason="there is no command dadmm beside Python")
+def test_ranks_of_the_installed_command(tmp_path):
+    """It prints once, and names itself."""
+    said = {"--version": f"dadmm {dadmm.__version__}\n", "run": "usage: dadmm run ["}
+    for word, line in said.items():
+        job = mpiexec(3, SCRIPT, word, *["--help"] * (word == "run"), cwd=tmp_path)
+        assert (job.code, job.out.count(line), job.said) == (0, 1, [])
