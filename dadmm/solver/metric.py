@@ -150,7 +150,8 @@ def find_units(
     starts, duals = given.starts or {}, given.duals
     if duals is None:
         return made._replace(starts=review.starts(starts))
-    return made._replace(starts=review.inside(starts), duals=review.duals(duals))
+    inside = review.inside(starts)
+    return made._replace(starts=inside, duals=review.duals(duals, inside))
 
 
 def merge_axes(
