@@ -201,8 +201,9 @@ class RandomReview(UnitReview):
     def is_stationary(self, run: Run) -> np.ndarray:
         """Return whether the gradient of the likelihood is small, by node.
 
-        The stopping rule has the gradient of the expected likelihood after the last
-        sweep. It is smaller, and zero without neighbours.
+        The residual of the stopping rule assumes that the proximal step is exact, and
+        is zero without neighbours. If the noise of the model is larger than the unit,
+        gradients of W are small for that reason; then their limit is smaller, too.
         """
         rule, duals, scales = run.stopping.rule, 2.0 * run.work.multiplier, self.scales
         found = []
@@ -211,6 +212,8 @@ class RandomReview(UnitReview):
             slope = problem.gradient(run.state.theta[k]) / self._root + duals[k]
             lengths = [np.linalg.norm(part) for part in self.layout.views(slope)]
             limits = rule.tolerance / LOOSER * scales[i][1]
+            precision = float(self.layout.views(run.state.theta[k]).a)
+            limits[:2] *= min(math.sqrt(precision), 1.0)
             found.append(bool((lengths <= limits).all()) or not rule.is_scaled)
         return np.array(found)
 

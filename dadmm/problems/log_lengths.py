@@ -29,7 +29,7 @@ SHORTER = 4.0  # factor of the curvature after a step that does not descend
 ROUNDING = 1e-13  # of the objective, by entry of the rows
 ALIKE = 1e-6  # relative difference of lengths that count as equal
 LEAST = 1e-150  # length, so that quotients exist
-MOST_GROWTH = 300.0  # of the logarithm of a length
+MOST_GROWTH = 1.0  # of the logarithm of a length, in a step
 
 
 class Axes(NamedTuple):
@@ -82,13 +82,16 @@ class LogLengthPPCA:
         plain = type(first.plain).stack([each.plain for each in problems])
         return cls(plain, first.knee, first.a_scale)
 
-    def axes(self, theta: Vector) -> Axes:
-        """Return the decomposition of V and W, given theta (..., size)."""
+    def axes(self, theta: Vector, most: Any = math.inf) -> Axes:
+        """Return the decomposition of V and W, given theta (..., size).
+
+        Lengths of V are at most ``most``.
+        """
         V = self.layout.views(theta).W
         left, short, right = np.linalg.svd(V, full_matrices=False)
-        short, knee = np.maximum(short, LEAST), self.knee
-        growth = np.minimum(np.maximum(short - knee, 0.0) / ROOT, MOST_GROWTH)
-        return Axes(left, right, short, np.minimum(short, knee) * np.exp(growth))
+        short, knee = np.minimum(np.maximum(short, LEAST), most), self.knee
+        growth = np.exp(np.maximum(short - knee, 0.0) / ROOT)
+        return Axes(left, right, short, np.minimum(short, knee) * growth)
 
     def outside(self, theta: Vector) -> Vector:
         """Return (W, mu, a), given theta (..., size)."""
@@ -130,6 +133,10 @@ class LogLengthPPCA:
         mapped: Matrix = (axes.left @ found + beyond * leaving**power) @ axes.right
         return mapped
 
+    def init(self, rng: np.random.Generator) -> Vector:
+        """Return random parameters, see `PPCA.init`."""
+        return self.inside(self.plain.init(rng))
+
     def gradient(self, theta: Vector) -> Vector:
         """Return the gradient of ``-log p(X)`` at ``theta`` (size,)."""
         found: Vector = self.plain.gradient(self.outside(theta))
@@ -159,8 +166,7 @@ class LogLengthPPCA:
         for k in range(STEPS):
             if k:
                 stats = plain.expect(self._with(theta, axes.W))
-            trial = self._step(theta, axes, stats, centre, weight, curvature)
-            its_axes = self.axes(trial)
+            trial, its_axes = self._step(theta, axes, stats, centre, weight, curvature)
             found = self._value(trial, its_axes, centre, weight)
             lower = np.asarray(found <= value + allowed)
             curvature = np.where(lower, curvature, SHORTER * curvature)
@@ -175,8 +181,8 @@ class LogLengthPPCA:
     def _step(
         self, theta: Vector, axes: Axes, stats: Any, centre: Vector, weight: Any,
         curvature: Any,
-    ) -> Vector:  # fmt: skip
-        """Return theta after one step; that of a is the one of EM."""
+    ) -> tuple[Vector, Axes]:  # fmt: skip
+        """Return theta after one step, and its axes; the step of a is that of EM."""
         plain, W = self.plain, axes.W
         found = theta.copy()
         V, mu, a = self.layout.views(found)
@@ -185,15 +191,17 @@ class LogLengthPPCA:
         slope = self.slopes(axes, slope) + as_matrix(weight) * (V - middle)
         a.flat = plain.precisions(W, mu, stats, weight * self.a_scale, centre_a)
         V -= slope / as_matrix(np.asarray(curvature + weight))
-        return found
+        longest = np.maximum(axes.short[..., :1], self.knee)
+        its_axes = self.axes(found, longest + MOST_GROWTH * ROOT)
+        V[...] = its_axes.V
+        return found, its_axes
 
     def _value(self, theta: Vector, axes: Axes, centre: Vector, weight: Any) -> Any:
         """Return ``-log p(X)``, without constants, plus the proximal term."""
-        plain, W = self.plain, axes.W
-        a = self.layout.views(theta).a
-        eye = np.eye(W.shape[-1])
-        latent = plain.factor @ W @ np.linalg.inv(W.mT @ W + eye / as_matrix(a))
-        left = plain.factor - latent @ W.mT
+        plain, a = self.plain, self.layout.views(theta).a
+        shrunk = axes.long / (axes.long**2 + 1.0 / as_vector(a))
+        latent = (plain.factor @ axes.left) * shrunk[..., None, :]
+        left = plain.factor - (latent * axes.long[..., None, :]) @ axes.left.mT
         squares = a * inner_product(left, left) + inner_product(latent, latent)
         volume = np.log1p(as_vector(a) * axes.long**2).sum(axis=-1)
         volume = volume - plain.dimension * np.log(a)
