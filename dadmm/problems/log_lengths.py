@@ -133,10 +133,6 @@ class LogLengthPPCA:
         mapped: Matrix = (axes.left @ found + beyond * leaving**power) @ axes.right
         return mapped
 
-    def init(self, rng: np.random.Generator) -> Vector:
-        """Return random parameters, see `PPCA.init`."""
-        return self.inside(self.plain.init(rng))
-
     def gradient(self, theta: Vector) -> Vector:
         """Return the gradient of ``-log p(X)`` at ``theta`` (size,)."""
         found: Vector = self.plain.gradient(self.outside(theta))

@@ -10,7 +10,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Checkpoints, ProblemError, Topology
-from dadmm.accuracy.units import RandomReview, UnitReview, Units, kept, measure
+from dadmm.accuracy.random_start import RandomReview, kept
+from dadmm.accuracy.units import UnitReview, Units, measure
 from dadmm.admm.rule import Rule
 from dadmm.penalty.beyond import Bounded
 from dadmm.problems import PPCA, metrics

@@ -12,7 +12,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm.problems import PPCA, metrics
 from dadmm.problems.ppca import _precision
-from dadmm.testing import check_problem
 from tests.support.solving import solve
 
 
