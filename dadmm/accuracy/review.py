@@ -75,7 +75,7 @@ class MetricReview:
         """Return sums of multipliers in z."""
         return {i: own @ self.coordinates.map for i, own in duals.items()}
 
-    def gradients(self, rows: Matrix) -> Matrix:
+    def gradients(self, rows: Matrix, theta: Matrix) -> Matrix:
         """Return rows of gradients (n, k) in the coordinates of the user, (n, p)."""
         return by_row(rows, self.coordinates.inverse)
 

@@ -17,15 +17,11 @@ import numpy as np
 from dadmm.accuracy.coordinates import Total
 from dadmm.admm.local import stacks
 from dadmm.admm.loop import Run
-from dadmm.admm.rule import TINY
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 
-SWEEPS = 5  # of EM in an iteration
 LEAST_NOISE = 1e-12  # variance of the noise, relative to that of the rows
-MOST_OFF = 7.0  # twice the relative error of lengths, in the tolerance
-LOOSER = 3.0  # the limit of the stopping rule, over that of the gradient
 LEAST_SIGNAL = 1e-3  # variance beyond the noise, relative to it
 
 
@@ -40,8 +36,8 @@ class Units(NamedTuple):
 def supports(problem: Problem) -> bool:
     """Return whether a problem from a random start runs in the unit of all rows."""
     kind = type(problem)
-    owners = [each for each in kind.__mro__ if "with_sweeps" in vars(each)]
-    return stacks(kind, "with_sweeps") and kind.init is owners[0].init  # type: ignore[attr-defined]
+    owners = [each for each in kind.__mro__ if "with_log_lengths" in vars(each)]
+    return stacks(kind, "with_log_lengths") and kind.init is owners[0].init  # type: ignore[attr-defined]
 
 
 def measure(total: Total, problems: Mapping[int, Any]) -> Units:
@@ -82,29 +78,17 @@ class UnitReview:
         In the coordinates of the user, by original number of the node.
     start : Units
         Or another tuple with the fields ``mean`` and ``unit``.
-    sweeps : int
-        Of EM in an iteration.
-    a_scale : float
-        Factor of the penalty of the part a.
     """
 
-    def __init__(
-        self,
-        problems: Mapping[int, Any],
-        start: Any,
-        sweeps: int = 1,
-        a_scale: float = 1.0,
-    ) -> None:
+    def __init__(self, problems: Mapping[int, Any], start: Any) -> None:
         self.problems, self.start = problems, start
         self.layout: Layout = next(iter(problems.values())).layout
         unit = float(start.unit)
-        self.within: dict[int, Problem] = {}
-        for i, problem in problems.items():
-            found = problem.standardised(start.mean, unit)
-            self.within[i] = found.with_sweeps(sweeps, a_scale) if sweeps > 1 else found
+        self.within: dict[int, Any] = {
+            i: problem.standardised(start.mean, unit) for i, problem in problems.items()
+        }
         self._unit = self.layout.pack(W=unit, mu=unit, a=unit**-2)
         self._shift = self.layout.pack(W=0.0, mu=start.mean, a=0.0)
-        self._root = self.layout.pack(W=1.0, mu=1.0, a=math.sqrt(a_scale))
 
     def points(self, theta: Matrix) -> Matrix:
         """Return rows of theta in the coordinates of the user."""
@@ -121,17 +105,9 @@ class UnitReview:
         W[...] = W @ np.linalg.svd(W, full_matrices=False)[2].T
         return found
 
-    def gradients(self, rows: Matrix) -> Matrix:
-        """Return rows of gradients in the coordinates of the user."""
-        return np.asarray(rows * self._root / self._unit)
-
-    def inside(self, starts: Mapping[int, Vector]) -> dict[int, Vector]:
-        """Return parameters in the coordinates of the run, by node; see `points`."""
-        return {i: (own - self._shift) / self._unit for i, own in starts.items()}
-
-    def duals(self, duals: Mapping[int, Vector]) -> dict[int, Vector]:
-        """Return duals in the coordinates of the run, by node; see `gradients`."""
-        return {i: own * self._unit / self._root for i, own in duals.items()}
+    def gradients(self, rows: Matrix, theta: Matrix) -> Matrix:
+        """Return rows of gradients at ``theta`` in the coordinates of the user."""
+        return np.asarray(rows / self._unit)
 
     def adopt(self, run: Run) -> None:
         """Save the start in the state of the run; it does not change."""
@@ -159,84 +135,3 @@ class UnitReview:
     def is_stationary(self, run: Run) -> bool | np.ndarray:
         """Return what is required of each node besides the stopping rule, by node."""
         return True
-
-
-class RandomReview(UnitReview):
-    """The coordinates of a run from random parameters, see `UnitReview`.
-
-    Parameters
-    ----------
-    problems : dict of int to Problem
-        In the coordinates of the user, by original number of the node.
-    start : Units
-    """
-
-    def __init__(self, problems: Mapping[int, Any], start: Units) -> None:
-        D = next(iter(problems.values())).dimension
-        super().__init__(problems, start, SWEEPS, D / 2.0)
-
-    def is_stationary(self, run: Run) -> np.ndarray:
-        """Return whether the gradient of the likelihood is small, by node.
-
-        The stopping rule has the gradient of the expected likelihood after the last
-        sweep. It is smaller, and zero without neighbours.
-        """
-        rule, duals, scales = run.stopping.rule, 2.0 * run.work.multiplier, self.scales
-        found = []
-        for k, i in enumerate(run.names.tolist()):
-            problem: Any = self.within[i]
-            slope = problem.gradient(run.state.theta[k]) / self._root + duals[k]
-            lengths = [np.linalg.norm(part) for part in self.layout.views(slope)]
-            limits = rule.tolerance / LOOSER * scales[i][1]
-            found.append(bool((lengths <= limits).all()) or not rule.is_scaled)
-        return np.array(found)
-
-    def turn(self, t: int, run: Run) -> None:
-        """Remove from the multipliers what only turns W; a callback.
-
-        f_i is the same at W R for every rotation R, so no gradient is along W A with a
-        skew A. The part of lambda_ij along z_ij A is zero at the solution. Without it
-        the nodes agree on R as by averages, which takes fewer iterations. Both ends
-        have the same anchor z_ij, so their multipliers remain opposite.
-        """
-        anchors, multipliers = (
-            self.layout.views(rows).W
-            for rows in (run.state.anchors, run.state.multipliers)
-        )
-        values, axes = np.linalg.eigh(anchors.mT @ anchors)
-        moment = anchors.mT @ multipliers
-        turned = axes.mT @ (moment - moment.mT) @ axes
-        turned /= np.maximum(values[:, :, None] + values[:, None, :], TINY)
-        multipliers -= anchors @ (axes @ turned @ axes.mT)
-        run.edges.derive()
-
-    def starts(self, drawn: Mapping[int, Vector]) -> dict[int, Vector]:
-        """Return the starts, given random parameters with orthonormal W, by node."""
-        factor = self.layout.pack(W=float(self.start.length), mu=1.0, a=1.0)
-        return {i: own * factor for i, own in drawn.items()}
-
-    @property
-    def scales(self) -> dict[int, Matrix]:
-        """Lengths (2, parts) by which disagreement and residual are judged, by node.
-
-        Differences of W and mu are relative to the length of W. Along a component of
-        length L the curvature of f_i is 2 N_i / L^2. So a gradient of W of N_i / L goes
-        with a relative error of its length of 1/2. `is_stationary` checks the gradient;
-        the residual of the rule may be `LOOSER` times as large.
-        """
-        D, M = self.layout.shapes["W"]
-        long = max(float(self.start.length), 1.0)
-        flat = min(math.sqrt(long), MOST_OFF / long)
-        apart, slopes = (
-            np.array([math.sqrt(M) * each, math.sqrt(M) * each, math.sqrt(D / 2.0)])
-            for each in (long, flat)  # of W, mu and a
-        )
-        return {
-            i: np.array([apart, LOOSER * problem.n_samples * slopes])
-            for i, problem in self.problems.items()
-        }
-
-    @property
-    def curvature(self) -> dict[int, float]:
-        """The curvature of each f_i along W at the solution, by node."""
-        return {i: float(p.n_samples) for i, p in self.problems.items()}

@@ -89,8 +89,8 @@ class Review(Protocol):
     def points(self, theta: Matrix) -> Matrix:
         """Return theta (n, size) in the coordinates of the user."""
 
-    def gradients(self, rows: Matrix) -> Matrix:
-        """Return gradients (n, shared_size) in the coordinates of the user."""
+    def gradients(self, rows: Matrix, theta: Matrix) -> Matrix:
+        """Return gradients (n, shared_size) at theta in the coordinates of the user."""
 
 
 @dataclass

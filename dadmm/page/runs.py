@@ -14,7 +14,7 @@ import numpy as np
 
 from dadmm.cli import setup
 from dadmm.cli.config import RunConfig
-from dadmm.core import files
+from dadmm.core import files, reading
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
 from dadmm.drawing.run_reader import Run
@@ -41,8 +41,12 @@ class PageRun(Run):
     @cached_property
     def has_rows(self) -> bool:
         """Whether the run has rows of its nodes."""
-        with open(files.open_plain(self.folder / "history.csv"), "rb") as file:
-            return len(file.readlines(2000)) > 1
+        name = self.folder / "history.csv"
+        try:
+            with open(files.open_plain(name), "rb") as file:
+                return len(file.readlines(2000)) > 1
+        except OSError as error:
+            raise reading.unreadable(name, error) from None
 
     @property
     def over_mpi(self) -> bool:

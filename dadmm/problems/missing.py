@@ -122,7 +122,7 @@ class IncompletePPCA(PPCA):
         self.mean = observed_means(samples, axis=0)[0]
         self._observed = found.mask.T @ found.counts[:, None]  # (D, 1)
         self._unobserved = (self._observed == 0.0).astype(np.float64)
-        self._count = float(len(samples))
+        self.count = float(len(samples))
         self._entry_count, self._most = float(self._observed.sum()), math.inf
         self._ridge = np.diag([1.0] * self.n_components + [0.0] * self.free_offsets)
         self._set(compress(samples - self.mean, found))
@@ -147,7 +147,7 @@ class IncompletePPCA(PPCA):
     @classmethod
     def stack(cls, problems: Sequence[Any]) -> Self:
         """Return n problems of one kind as one problem, as `PPCA.stack` does."""
-        names = ("mean", "_observed", "_unobserved", "_count", "_entry_count", "_most")
+        names = ("mean", "_observed", "_unobserved", "count", "_entry_count", "_most")
         stacked: Self = stack_attributes(cls, problems, names)
         fields = zip(*(p._data for p in problems), strict=True)
         stacked._set(Compressed(*map(np.array, fields)))
@@ -169,7 +169,7 @@ class IncompletePPCA(PPCA):
     @property
     def n_degrees(self) -> float:
         """Degrees of freedom of the samples, if no entry were missing."""
-        return float(self._count * (self.dimension - self.free_offsets))
+        return float(self.count * (self.dimension - self.free_offsets))
 
     def completed_sum(self, theta: Vector) -> Vector:
         """Return the sum of the samples (D,), expected at ``theta`` where missing."""
@@ -225,7 +225,7 @@ class IncompletePPCA(PPCA):
     def expect(self, theta: Vector) -> Observed:  # type: ignore[override]
         """Return the posterior of the latent variables at ``theta`` (size,)."""
         W, mu, a = self.layout.views(theta)
-        H, M, n, a = self._loadings(W), self.n_components, self._count, as_scalar(a)
+        H, M, n, a = self._loadings(W), self.n_components, self.count, as_scalar(a)
         data = self._data
         ridge = self._ridge / as_stacked_matrix(a)
         inner = np.linalg.inv(precisions(data.mask, H) + ridge)
@@ -248,7 +248,7 @@ class IncompletePPCA(PPCA):
         z = data.rows @ H
         z[first_rows] += data.roots * (data.mask @ ((self.mean - mu)[..., None] * H))
         z = (z.reshape(*blocks, z.shape[-1]) @ inner).reshape(z.shape)
-        z_mean = (data.roots.mT @ z[first_rows]) / as_matrix(self._count)
+        z_mean = (data.roots.mT @ z[first_rows]) / as_matrix(self.count)
         z[first_rows] -= data.roots * z_mean
         return z_mean, z
 
@@ -307,7 +307,7 @@ class IncompletePPCA(PPCA):
             mu_new[...] = share * own + (1.0 - share) * held_mu
 
         centre_a = self.layout.views(centre).a
-        a_new.flat = self._precisions(W_new, mu_new, stats, weight, centre_a)
+        a_new.flat = self.precisions(W_new, mu_new, stats, weight, centre_a)
         return out
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:

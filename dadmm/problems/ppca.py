@@ -21,6 +21,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.checks import check_entries
+from dadmm.problems.log_lengths import LogLengthPPCA
 from dadmm.problems.stacking import (
     as_list,
     as_matrix,
@@ -90,7 +91,6 @@ class PPCA:
 
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
     _log_unit = 0.0  # of the samples, see `standardised`
-    _sweeps, _a_scale = 1, 1.0  # of `prox`, see `with_sweeps`
 
     def __new__(cls, samples: Any = (), *_: Any, **__: Any) -> Self:
         """Return an object of this class, or of `with_gaps` if the samples have NaN."""
@@ -115,8 +115,8 @@ class PPCA:
         check_entries("PPCA", "samples", samples, ~np.isfinite(samples))
         self.mean = samples.mean(axis=0)
         self.factor = triangular(samples - self.mean)
-        self._count: Any = float(self.n_samples)  # (n,) in a stack
-        self._entry_count: Any = self._count * self.dimension
+        self.count: Any = float(self.n_samples)  # (n,) in a stack
+        self._entry_count: Any = self.count * self.dimension
         rounding = np.finfo(float).eps * float(np.abs(samples).max())
         self._most: Any = rounding**-2 if rounding else math.inf
 
@@ -124,8 +124,7 @@ class PPCA:
     def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
         shape = self.factor.shape
-        how = self._log_unit, self._sweeps, self._a_scale
-        return shape, self.n_components, self.zero_mean, *how
+        return shape, self.n_components, self.zero_mean, self._log_unit
 
     @classmethod
     def stack(cls, problems: Sequence[PPCA]) -> PPCA:
@@ -134,7 +133,7 @@ class PPCA:
         Its `expect`, `prox` and `objectives` take and return arrays with a leading
         axis of n, and give the same bits as each problem alone.
         """
-        names = ("mean", "factor", "_count", "_entry_count", "_most")
+        names = ("mean", "factor", "count", "_entry_count", "_most")
         return stack_attributes(cls, problems, names)
 
     def standardised(self, mean: Any, unit: float) -> Self:
@@ -155,22 +154,20 @@ class PPCA:
         found._log_unit = self._log_unit + math.log(unit)
         return found
 
-    def with_sweeps(self, sweeps: int, a_scale: float) -> PPCA:
-        """Return the problem with several sweeps in each proximal step.
+    def with_log_lengths(self, knee: float, a_scale: float) -> LogLengthPPCA:
+        """Return the problem with mu = 0, in other coordinates of W.
 
         Parameters
         ----------
-        sweeps : int
-            Before each but the first, the E-step is done again. Centre and weight
-            remain.
+        knee : float
+            Length above which that of a component is a logarithm.
         a_scale : float
             Scale of the part a in the layout.
         """
-        found = object.__new__(type(self))
-        vars(found).update(vars(self))
-        found._sweeps, found._a_scale = sweeps, a_scale
-        found.layout = Layout(self.layout.shapes, scales={"a": a_scale})
-        return found
+        plain = self._moved(0.0, 1.0)
+        plain.factor, plain.zero_mean = triangular(self.raw_factor), True
+        plain.mean = np.zeros_like(self.mean)
+        return LogLengthPPCA(plain, knee, a_scale)
 
     @property
     def raw_factor(self) -> Matrix:
@@ -180,17 +177,17 @@ class PPCA:
     @property
     def observed_counts(self) -> Vector:
         """Number of samples that observe each column, (D,)."""
-        return np.full(self.dimension, self._count)
+        return np.full(self.dimension, self.count)
 
     @property
     def row_count(self) -> float:
         """Number of samples with an observed entry."""
-        return float(self._count)
+        return float(self.count)
 
     @property
     def n_degrees(self) -> float:
         """Degrees of freedom of the samples, if no entry were missing."""
-        return float(self._count * self.dimension)
+        return float(self.count * self.dimension)
 
     def completed_sum(self, theta: Vector) -> Vector:
         """Return the sum of the samples (D,), expected at ``theta`` where missing."""
@@ -211,7 +208,7 @@ class PPCA:
         With ``zero_mean`` its part mu is zero.
         """
         W, mu, a = self.layout.views(theta)
-        stats, n, precision = self.expect(theta), self._count, float(a)
+        stats, n, precision = self.expect(theta), self.count, float(a)
         shift = self.mean - mu - W @ stats.z_mean
         slope = W @ stats.spread - stats.cross.T - n * np.outer(shift, stats.z_mean)
         misfit = self._misfit(W[None], mu[None], stats)[0]
@@ -235,7 +232,7 @@ class PPCA:
         ``M^-1 / a`` and ``M = W' W + I / a``.
         """
         W, mu, a = self.layout.views(theta)
-        n, a, factor = self._count, as_scalar(a), self.factor
+        n, a, factor = self.count, as_scalar(a), self.factor
         inner = np.linalg.inv(W.mT @ W + self._eye / as_matrix(a))
         z_mean = (((self.mean - mu)[..., None, :] @ W) @ inner)[..., 0, :]
         latent = (factor @ W) @ inner  # E[z] of the factor's rows, about z_mean
@@ -253,23 +250,12 @@ class PPCA:
     def prox(
         self, theta: Vector, stats: Expected, centre: Vector, weight: Any
     ) -> Vector:
-        """Return one block sweep from ``theta``: W, then mu, then a.
-
-        With `with_sweeps` it is more than one.
-        """
-        theta = self._sweep(theta, stats, centre, weight)
-        for _ in range(self._sweeps - 1):
-            theta = self._sweep(theta, self.expect(theta), centre, weight)
-        return theta
-
-    def _sweep(
-        self, theta: Vector, stats: Expected, centre: Vector, weight: Any
-    ) -> Vector:
+        """Return one block sweep from ``theta``: W, then mu, then a."""
         _, mu, a = self.layout.views(theta)
         centre_W, centre_mu, centre_a = self.layout.views(centre)
         out = np.empty_like(theta)
         W_new, mu_new, a_new = self.layout.views(out)
-        n, z_mean, pull = self._count, stats.z_mean, weight / as_scalar(a)
+        n, z_mean, pull = self.count, stats.z_mean, weight / as_scalar(a)
 
         scaled = (as_vector(n) * z_mean)[..., None]
         total = stats.spread + scaled * z_mean[..., None, :]
@@ -286,11 +272,10 @@ class PPCA:
             mu_new *= share
             mu_new += (1.0 - share) * centre_mu
 
-        weight_a = weight * self._a_scale
-        a_new.flat = self._precisions(W_new, mu_new, stats, weight_a, centre_a)
+        a_new.flat = self.precisions(W_new, mu_new, stats, weight, centre_a)
         return out
 
-    def _precisions(
+    def precisions(
         self, W: Matrix, mu: Vector, stats: Any, weight: Any, centre: Any
     ) -> list[float]:
         """Return the new a of each problem, given the new W and mu."""
@@ -322,7 +307,7 @@ class PPCA:
         shift -= (W @ stats.z_mean[..., None, :, None])[..., 0]
         off = W - stats.best.mT[..., None, :, :]
         drift = inner_product(off @ stats.spread[..., None, :, :], off)
-        between = as_vector(self._count) * np.vecdot(shift, shift)
+        between = as_vector(self.count) * np.vecdot(shift, shift)
         found: Vector = as_vector(stats.floor) + drift + between
         return found
 

@@ -19,6 +19,7 @@ from dadmm.accuracy.coordinates import (
     merged,
     supports,
 )
+from dadmm.accuracy.random_start import RandomReview
 from dadmm.accuracy.review import MetricReview
 from dadmm.admm.loop import Callback, Review
 from dadmm.admm.rule import Rule
@@ -145,12 +146,13 @@ def find_units(
     else:
         with _sums(hosted, topology, comm) as (total, sent):
             found = units.measure(total, hosted)
-    review = units.RandomReview(hosted, found)
+    review = RandomReview(hosted, found)
     made = _in_units(given, review, Bounded, sent)._replace(callbacks=(review.turn,))
     starts, duals = given.starts or {}, given.duals
     if duals is None:
         return made._replace(starts=review.starts(starts))
-    return made._replace(starts=review.inside(starts), duals=review.duals(duals))
+    inside = review.inside(starts)
+    return made._replace(starts=inside, duals=review.duals(duals, inside))
 
 
 def merge_axes(

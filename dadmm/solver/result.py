@@ -252,7 +252,9 @@ def collect(
 def _duals(run: Run) -> Matrix:
     """Return twice the sum of each node's multipliers, in the user's coordinates."""
     duals = 2.0 * run.work.multiplier
-    return duals if run.review is None else run.review.gradients(duals)
+    if run.review is None:
+        return duals
+    return run.review.gradients(duals, run.state.theta)
 
 
 def _gathered(

@@ -47,6 +47,9 @@ def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
     """
     review = run.review
     problems: Any = run.local.problems
+    given: Any = problems
+    if isinstance(review, UnitReview):
+        given = [review.problems[i] for i in run.names.tolist()]
     complete = False  # whether all nodes have PPCA without missing entries
     if isinstance(review, MetricReview):
         certificate = review.conclude(run)
@@ -62,7 +65,7 @@ def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
     else:
         layout, metric, certificate = run.layout, "none", None
         shared = layout.shared(run.state.theta)
-        facts = [[is_exact(problem), supports(problem)] for problem in problems]
+        facts = [[is_exact(problem), supports(problem)] for problem in given]
         total: Vector = run.total(list(np.column_stack([shared, facts])))
         centre = total[:-2] / run.topology.n_nodes
         solution = layout.whole(centre, np.full(layout.size, np.nan))

@@ -8,15 +8,16 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
 
-from dadmm.__main__ import COMMANDS
+from dadmm import __main__
 
 
 class Commands(SphinxDirective):
     """Show what ``dadmm NAME --help`` prints, for each name."""
 
     def run(self) -> list[nodes.Node]:
+        self.env.note_dependency(__main__.__file__)  # read again if it changes
         found: list[nodes.Node] = []
-        for name, (what, _) in COMMANDS.items():
+        for name, (what, _) in __main__.COMMANDS.items():
             section = nodes.section(ids=[name], names=[name])
             section += nodes.title("", f"dadmm {name}")
             section += nodes.paragraph("", f"{what[0].upper()}{what[1:]}.")

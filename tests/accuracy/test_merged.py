@@ -84,7 +84,7 @@ def test_a_start_with_all_axes_is_the_pooled_solution(zero_mean):
         assert_allclose(own, -gradient, atol=1e-9)
     point = review.points(np.array([theta]))[0]
     for i, problem in problems.items():
-        mine = review.gradients(duals[i][None])[0]
+        mine = review.gradients(duals[i][None], np.array([theta]))[0]
         assert_allclose(mine, -problem.gradient(point), atol=1e-9)
 
 

@@ -223,7 +223,8 @@ def test_a_closed_pipe_is_no_error(words, streams, unbuffered, tmp_path):
     env = variables(PYTHONUNBUFFERED=unbuffered, DADMM_PROGRESS="live")
     ended = Job(["bash", "-c", script, "bash", *command], tmp_path, env).end()
 
-    assert ended.err == ""
+    lines = re.split(r"[\r\n]", ended.err)  # a slow run shows its progress
+    assert all(not line.strip() or "% in " in line for line in lines), ended.err
     assert Path("code").read_text() == "0\n"
     assert Path("run/summary.json").exists() == ("--max-iter" in words)
 

@@ -12,7 +12,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm.problems import PPCA, metrics
 from dadmm.problems.ppca import _precision
-from dadmm.testing import check_problem
 from tests.support.solving import solve
 
 
@@ -117,29 +116,3 @@ def test_a_standardised_problem_has_the_same_objectives_and_steps():
         ((samples - m) / s).T @ ((samples - m) / s),
         atol=1e-10,
     )
-
-
-def test_several_sweeps_are_repeated_steps_with_one_centre_and_weight():
-    """The part a has a weight of its own; a stack has the same bits."""
-    rng = np.random.default_rng(8)
-    shards = rng.standard_normal((3, 9, 4)) * [4.0, 3.0, 1.0, 1.0]
-    single = [PPCA(own, 2).with_sweeps(1, 2.5) for own in shards]
-    several = [PPCA(own, 2).with_sweeps(3, 2.5) for own in shards]
-    theta, centre = (
-        np.array([p.init(rng) for p in single]) for _ in ("theta", "centre")
-    )
-    weights = np.array([0.3, 2.0, 7.0])
-    found = [
-        p.prox(at, p.expect(at), c, w)
-        for p, at, c, w in zip(several, theta, centre, weights, strict=True)
-    ]
-
-    for p, at, c, w, end in zip(single, theta, centre, weights, found, strict=True):
-        for _ in range(3):
-            at = p.prox(at, p.expect(at), c, w)
-        assert_array_equal(end, at)
-        check_problem(p)
-    stack = PPCA.stack(several)
-    assert_array_equal(stack.prox(theta, stack.expect(theta), centre, weights), found)
-    plain = PPCA(shards[0], 2)
-    assert plain.kind != single[0].kind != several[0].kind

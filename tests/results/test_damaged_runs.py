@@ -158,7 +158,7 @@ OWN = {
         "NaN": (lambda f: cell(f, "exchange_seconds", "nan"), TIMERS),
         "ages": (lambda f: cell(f, "exchange_seconds", "1e308"), TIMERS),
         "no column": (
-            lambda f: f.write_text(f.read_text().replace("primal", "x", 1)),
+            lambda f: f.write_text(f.read_text().replace("objective", "x", 1)),
             ("plot",),
         ),
         "another node": (lambda f: cell(f, "node", "9"), DRAWN),
@@ -199,6 +199,30 @@ def test_damage_is_told_in_one_sentence(folder, file, damage, tool, capfd):
     assert line.startswith("dadmm: ")
     if file != "config.toml" or tool != "resume":  # a flag may be wrong, too
         assert str(folder.parent) in line
+
+
+DAMAGES = [
+    *((f, d) for f in (*ALL, "model.json") for d in ANY_FILE),
+    *((f, d) for f, own in OWN.items() for d in own),
+]
+
+
+@pytest.mark.parametrize(("file", "damage"), DAMAGES)
+def test_a_damaged_run_has_a_page_or_one_sentence(
+    folder, file, damage, capfd, tmp_path
+):
+    """A page needs few entries; a run without a summary is one that has not ended."""
+    pytest.importorskip("plotly", reason="the extra `report` is not installed")
+    parts = pytest.importorskip("dadmm.page.parts", reason="matplotlib is missing")
+    from dadmm import report
+
+    (ANY_FILE.get(damage) or OWN[file][damage][0])(folder / file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "picture", lambda figure: b"")
+        code = report.main([str(folder), "--out", str(tmp_path / "a.html")])
+
+    said = capfd.readouterr().err.splitlines()
+    assert (code, len(said)) in ((0, 0), (2, 1))
 
 
 @pytest.mark.parametrize("tool", ["replay", "waiting", "resume", "collect"])

@@ -1,0 +1,206 @@
+"""PPCA in coordinates in which the lengths of long components are logarithms.
+
+The rows are in the unit of the noise. Let l be the length of a component, and N the
+number of rows. The likelihood has a curvature of about N along changes of W that turn
+the component out of the column space of W, but of about 2 N / l^2 along those that
+change its length. With one penalty for both, lengths are found slowly. The coordinates
+are ``V = U g(l) R'``, where ``W = U l R'`` is the singular value decomposition, with
+
+    g(l) = l for l <= k,    g(l) = k + sqrt(2) log(l / k) for l > k
+
+for the knee k. If k is near the lengths, both curvatures are about N. A rotation of the
+columns of W is the same rotation of the columns of V.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.problems.stacking import as_matrix, as_vector, inner_product
+
+ROOT = math.sqrt(2.0)
+STEPS = 5  # of the proximal step
+SHORTER = 4.0  # factor of the curvature after a step that does not descend
+ROUNDING = 1e-13  # of the objective, by entry of the rows
+ALIKE = 1e-6  # relative difference of lengths that count as equal
+LEAST = 1e-150  # length, so that quotients exist
+MOST_GROWTH = 1.0  # of the logarithm of a length, in a step
+
+
+class Axes(NamedTuple):
+    """The singular value decompositions of V and W, which differ in lengths only."""
+
+    left: Matrix  # (..., D, M)
+    right: Matrix  # (..., M, M)
+    short: Vector  # (..., M) of V
+    long: Vector  # (..., M) of W
+
+    @property
+    def W(self) -> Matrix:
+        """The components (..., D, M)."""
+        found: Matrix = (self.left * self.long[..., None, :]) @ self.right
+        return found
+
+    @property
+    def V(self) -> Matrix:
+        """Their coordinates (..., D, M)."""
+        found: Matrix = (self.left * self.short[..., None, :]) @ self.right
+        return found
+
+
+class LogLengthPPCA:
+    """Centred PPCA with ``theta`` = (V, mu = 0, a); see the top of this file.
+
+    Parameters
+    ----------
+    plain : PPCA
+        With zero mean, in the unit of the noise.
+    knee : float
+        Length k of a component, at least sqrt(2).
+    a_scale : float
+        Scale of the part a in the layout.
+    """
+
+    def __init__(self, plain: Any, knee: float, a_scale: float) -> None:
+        self.plain, self.knee, self.a_scale = plain, knee, a_scale
+        self.layout = Layout(plain.layout.shapes, scales={"a": a_scale})
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What problems must have in common to be stacked."""
+        return *self.plain.kind, self.knee, self.a_scale
+
+    @classmethod
+    def stack(cls, problems: Sequence[Self]) -> LogLengthPPCA:
+        """Return n problems of one kind as one problem, see `PPCA.stack`."""
+        first = problems[0]
+        plain = type(first.plain).stack([each.plain for each in problems])
+        return cls(plain, first.knee, first.a_scale)
+
+    def axes(self, theta: Vector, most: Any = math.inf) -> Axes:
+        """Return the decomposition of V and W, given theta (..., size).
+
+        Lengths of V are at most ``most``.
+        """
+        V = self.layout.views(theta).W
+        left, short, right = np.linalg.svd(V, full_matrices=False)
+        short, knee = np.minimum(np.maximum(short, LEAST), most), self.knee
+        growth = np.exp(np.maximum(short - knee, 0.0) / ROOT)
+        return Axes(left, right, short, np.minimum(short, knee) * growth)
+
+    def outside(self, theta: Vector) -> Vector:
+        """Return (W, mu, a), given theta (..., size)."""
+        return self._with(theta, self.axes(theta).W)
+
+    def inside(self, theta: Vector) -> Vector:
+        """Return theta, given (W, mu, a); mu becomes zero."""
+        W = self.layout.views(theta).W
+        left, long, right = np.linalg.svd(W, full_matrices=False)
+        long, knee = np.maximum(long, LEAST), self.knee
+        short = np.minimum(long, knee) + ROOT * np.log(np.maximum(long / knee, 1.0))
+        return self._with(theta, Axes(left, right, short, long).V)
+
+    def _with(self, theta: Vector, W: Matrix) -> Vector:
+        found = theta.copy()
+        views = self.layout.views(found)
+        views.W[...], views.mu[...] = W, 0.0
+        return found
+
+    def slopes(self, axes: Axes, gradient: Matrix, *, out: bool = False) -> Matrix:
+        """Return a gradient along V, given that along W (..., D, M).
+
+        With ``out``, it is the one along W, given that along V. The derivative of V by
+        W is diagonal in the basis of the axes: for pairs of components, for their
+        rotations, and for changes out of the column space.
+        """
+        within = axes.left.mT @ gradient @ axes.right.mT
+        beyond = gradient @ axes.right.mT - axes.left @ within
+        long, other = axes.long[..., :, None], axes.long[..., None, :]
+        short, its = axes.short[..., :, None], axes.short[..., None, :]
+        apart, both = long - other, long + other
+        alike = np.abs(apart) <= ALIKE * both
+        slope = np.where(0.5 * both > self.knee, 2.0 * ROOT / both, 1.0)
+        quotient = np.where(alike, slope, (short - its) / np.where(alike, 1.0, apart))
+        turning, leaving = (short + its) / both, (axes.short / axes.long)[..., None, :]
+        power = 1.0 if out else -1.0
+        even, odd = 0.5 * (within + within.mT), 0.5 * (within - within.mT)
+        found = even * quotient**power + odd * turning**power
+        mapped: Matrix = (axes.left @ found + beyond * leaving**power) @ axes.right
+        return mapped
+
+    def gradient(self, theta: Vector) -> Vector:
+        """Return the gradient of ``-log p(X)`` at ``theta`` (size,)."""
+        found: Vector = self.plain.gradient(self.outside(theta))
+        W = self.layout.views(found).W
+        W[...] = self.slopes(self.axes(theta), W)
+        return found
+
+    def expect(self, theta: Vector) -> Any:
+        """Return the posterior of the latent variables at ``theta``, see `PPCA`."""
+        return self.plain.expect(self.outside(theta))
+
+    def objectives(self, thetas: Matrix, stats: Any) -> Vector:
+        """Return the expected negative log likelihood of each row, see `PPCA`."""
+        found: Vector = self.plain.objectives(self.outside(thetas), stats)
+        return found
+
+    def prox(self, theta: Vector, stats: Any, centre: Vector, weight: Any) -> Vector:
+        """Return some descent steps of the proximal objective from ``theta``.
+
+        It is that of ``-log p(X)``. A step divides its gradient by the curvature, which
+        is about N plus the weight. If it does not descend, the next one is shorter.
+        """
+        plain, axes = self.plain, self.axes(theta)
+        value = self._value(theta, axes, centre, weight)
+        allowed = ROUNDING * plain.count * plain.dimension
+        curvature = plain.count
+        for k in range(STEPS):
+            if k:
+                stats = plain.expect(self._with(theta, axes.W))
+            trial, its_axes = self._step(theta, axes, stats, centre, weight, curvature)
+            found = self._value(trial, its_axes, centre, weight)
+            lower = np.asarray(found <= value + allowed)
+            curvature = np.where(lower, curvature, SHORTER * curvature)
+            value = np.where(lower, found, value)
+            theta = np.where(lower[..., None], trial, theta)
+            axes = Axes(*(
+                np.where(lower[(..., *[None] * more)], new, old)
+                for more, new, old in zip((2, 2, 1, 1), its_axes, axes, strict=True)
+            ))  # fmt: skip
+        return theta
+
+    def _step(
+        self, theta: Vector, axes: Axes, stats: Any, centre: Vector, weight: Any,
+        curvature: Any,
+    ) -> tuple[Vector, Axes]:  # fmt: skip
+        """Return theta after one step, and its axes; the step of a is that of EM."""
+        plain, W = self.plain, axes.W
+        found = theta.copy()
+        V, mu, a = self.layout.views(found)
+        middle, _, centre_a = self.layout.views(centre)
+        slope = as_matrix(a) * (W @ stats.spread - stats.cross.mT)
+        slope = self.slopes(axes, slope) + as_matrix(weight) * (V - middle)
+        a.flat = plain.precisions(W, mu, stats, weight * self.a_scale, centre_a)
+        V -= slope / as_matrix(np.asarray(curvature + weight))
+        longest = np.maximum(axes.short[..., :1], self.knee)
+        its_axes = self.axes(found, longest + MOST_GROWTH * ROOT)
+        V[...] = its_axes.V
+        return found, its_axes
+
+    def _value(self, theta: Vector, axes: Axes, centre: Vector, weight: Any) -> Any:
+        """Return ``-log p(X)``, without constants, plus the proximal term."""
+        plain, a = self.plain, self.layout.views(theta).a
+        shrunk = axes.long / (axes.long**2 + 1.0 / as_vector(a))
+        latent = (plain.factor @ axes.left) * shrunk[..., None, :]
+        left = plain.factor - (latent * axes.long[..., None, :]) @ axes.left.mT
+        squares = a * inner_product(left, left) + inner_product(latent, latent)
+        volume = np.log1p(as_vector(a) * axes.long**2).sum(axis=-1)
+        volume = volume - plain.dimension * np.log(a)
+        off = theta - centre
+        near = weight * np.vecdot(off * self.layout.pull, off)
+        return 0.5 * (plain.count * volume + squares + near)
