@@ -168,4 +168,6 @@ def _table(panels: dict[str, list[Matrix]], k: int, run: PageRun) -> str:
     for t in iterations(run.n_iterations, ROWS).tolist():
         middles = [np.median(own[k][t - 1]) for own in panels.values()]
         rows.append([t, *(number(float(value), 6) for value in middles)])
-    return table(["iteration", *panels], rows, "Medians over the nodes")
+    return table(
+        ["iteration", *panels], rows, "Medians over the nodes; of objectives the sum"
+    )

@@ -47,7 +47,7 @@ def traffic(page: Page, runs: Sequence[PageRun]) -> str:
     return (
         paragraph(
             "The bytes in each iteration are those of messages between neighbours, "
-            "without the opening messages before iteration 1."
+            "without opening messages, which have all parameters."
         )
         + page.legend(known)
         + f'<div class="panels js">{plots}</div>'

@@ -110,7 +110,7 @@ def test_what_octave_lacks():
     )
     ended = subprocess.run(
         ["octave-cli", "--norc", "--quiet", "--path", str(folder), "--eval", code],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=240, check=False,
     )  # fmt: skip
 
     assert ended.stdout == "1 2 4 5"
