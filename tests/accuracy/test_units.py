@@ -122,6 +122,21 @@ def test_units_and_shifts_give_the_same_run(c, b):
     assert_allclose(other.eta, plain.eta, rtol=1e-4)
 
 
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e5])
+def test_no_component_of_the_solution_reaches_the_bound_on_lengths(size):
+    """Of one component much or less long than the noise."""
+    blocks = shards() * np.append(size, np.ones(shards().shape[-1] - 1))
+    problems = dict(enumerate(built(blocks)))
+    start = measure(total_of(GRAPH)[0], problems)
+    review = RandomReview(problems, start)
+    best = metrics.ppca_reference(np.vstack(list(blocks)), M)
+
+    longest = np.linalg.norm(best.W, 2) / float(start.unit)
+
+    assert longest <= 0.5 * review.within[0].longest
+    assert review.within[0].longest >= review.within[0].knee
+
+
 class Own(PPCA):
     """PPCA with a start of its own, which keeps raw coordinates."""
 
