@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
 
 from dadmm.problems import PPCA
 from dadmm.problems.log_lengths import LogLengthPPCA
@@ -67,6 +68,26 @@ def test_slopes_are_derivatives(lengths):
     assert_allclose(found, wanted, rtol=1e-5, atol=1e-6 * np.abs(wanted).max())
     back = problem.slopes(problem.axes(theta), found, out=True)
     assert_allclose(back, gradient, rtol=1e-6, atol=1e-9 * np.abs(gradient).max())
+
+
+def test_the_value_of_a_step_is_the_likelihood_and_the_pull():
+    """Up to a constant; the density is that of scipy."""
+    problem, point, rows = made()
+    theta = problem.inside(point)
+    centre, weight = 1.1 * theta, 12.0
+    shorter = problem.layout.pack(W=0.3 * problem.layout.views(point).W, mu=0.0, a=0.4)
+    values, wanted = [], []
+    for each in (point, shorter):
+        W, _, a = problem.layout.views(each)
+        covariance = W @ W.T + np.eye(D) / a
+        density = multivariate_normal(np.zeros(D), covariance).logpdf(rows).sum()
+        own = problem.inside(each)
+        off = problem.layout.views(own - centre)
+        pull = np.vdot(off.W, off.W) + SCALE * float(off.a) ** 2
+        wanted.append(0.5 * weight * pull - density)
+        values.append(problem._value(own, problem.axes(own), centre, weight))
+
+    assert_allclose(values[1] - values[0], wanted[1] - wanted[0], rtol=1e-10)
 
 
 def test_steps_descend_to_a_stationary_point():
