@@ -119,6 +119,12 @@ def told(count: float) -> str:
     return f"{count:g}" if count < NEVER else "-"
 
 
+def spread(counts: Sequence[float]) -> str:
+    """Return the median of numbers of iterations, and the least and most of several."""
+    least, centre, most = map(told, (min(counts), median(counts), max(counts)))
+    return f"{centre} ({least} to {most})" if len(counts) > 1 else centre
+
+
 def print_auto(rows: Sequence[Row]) -> None:
     """Print `auto` beside its aims; a dash where the cap came first."""
     lines = []
@@ -127,16 +133,13 @@ def print_auto(rows: Sequence[Row]) -> None:
         start = {(r["first"], r["for_good"]) for r in auto if r["seed"] == FIRST}
         assert len(start) == 1, f"auto depends on eta0: {start}"
         auto = [r for r in auto if r["eta0"] == 1.0]
-        aim, cells, met = AIMS[init, graph], [], []
-        for column in ("first", "for_good"):
-            ends = [r[column] or NEVER for r in auto]
-            least, centre, most = map(told, (min(ends), median(ends), max(ends)))
-            cells.append(f"{centre} ({least} to {most})")
-            met.append("yes" if median(ends) <= aim else "no")
-        words = "first: {}, for good: {}".format(*met)
-        lines.append([f"{init}, {graph}", aim, *cells, words])
+        aim, columns = AIMS[init, graph], ("first", "for_good")
+        cells = [spread([r[column] or NEVER for r in auto]) for column in columns]
+        met = "yes" if middle(auto, "for_good") <= aim else "no"
+        lines.append([f"{init}, {graph}", aim, *cells, met])
     print("\nmedian of auto (least to most)\n")
-    print_markdown(("start, graph", "aim", "first", "for good", "aim met"), lines)
+    head = "start, graph", "aim", "first", "for good", "aim met, for good"
+    print_markdown(head, lines)
 
 
 def whole(trial: Trial, data: str = "") -> Row:
@@ -178,11 +181,12 @@ def print_whole(rows: Sequence[Row]) -> None:
         done = sum(r["status"] == "stationary" for r in own)
         lines.append([
             f"{init}, {graph}", MERGED_STOP if init == "merged" else STOPS[graph],
-            f"{median(ends):g} ({min(ends)} to {max(ends)})", f"{done} of {len(own)}",
+            spread(ends), f"{done} of {len(own)}",
             f"{max(r['angle'] for r in own):.3f}",
-            f"{max(r['length_error'] for r in own):.2%}",
+            f"{100 * max(r['length_error'] for r in own):.2f} %",
         ])  # fmt: skip
-    head = "start, graph", "aim", "iterations", "stationary", "angle", "W W' off by"
+    head = ("start, graph", "aim", "iterations", "stationary", "angle, degrees",
+            "W W' off by")  # fmt: skip
     print("\nwhole runs of auto: median (least to most); largest errors\n")
     print_markdown(head, lines)
 

@@ -27,20 +27,24 @@ COMMANDS = {
     "waiting": ("show who waited for whom", "waiting RUN"),
     "calibrate": ("fit a network to measurements", "calibrate a.csv --out b.toml"),
 }
+FOR_RANKS = "run"  # of the others, the first rank of mpiexec does all
 HELP = ("-h", "--help", "help")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the first argument names, and return its exit code."""
     name, *words = (sys.argv[1:] if argv is None else list(argv)) or [""]
+    rank, _ = rank_and_size() or (0, 1)
     if name in COMMANDS:
+        if rank and name != FOR_RANKS:
+            return 0
         command = import_module(f"dadmm.{name}")
         gc.freeze()  # no search for garbage among modules
         code: int = command.main(words)
         gc.freeze()  # nor at exit, where it takes an eighth of the time of a short run
         return code
     if name in ("", "--version", *HELP):
-        if not (rank_and_size() or (0, 1))[0]:  # ranks of mpiexec: the first one prints
+        if not rank:
             print_out(f"dadmm {__version__}\n" if name == "--version" else usage())
         return 0 if name else BAD_INPUT
     return _refuse(name)

@@ -21,8 +21,8 @@ for name in ("datasets", "metrics", "shard"):
     sys.modules[f"dadmm.{name}"] = getattr(dadmm, name)
 
 project = "dadmm"
-author = "the authors of dadmm"
-copyright = "the authors of dadmm, BSD-3-Clause"
+author = "the dadmm developers"
+copyright = f"{author}, BSD-3-Clause"
 version = release = dadmm.__version__
 
 extensions = [

@@ -31,11 +31,11 @@ print("never stopped:", whole.status, "after", whole.iterations, "iterations")
 # %%
 # A run that crashes
 # ------------------
-# ``Checkpoints`` says where to save, and here after every 20 iterations; by default it
+# ``Checkpoints`` says where to save, and here after every 10 iterations; by default it
 # is once a minute. Over MPI all ranks must see the folder. A callback is called after
 # each iteration, and here it simulates the crash.
 
-crash_at = 47
+crash_at = 27
 disagreement = []
 
 
@@ -46,7 +46,7 @@ def measure(t, run):
 
 
 folder = tempfile.TemporaryDirectory()  # removed when this program ends
-saved = dadmm.Checkpoints(folder.name, every=20)
+saved = dadmm.Checkpoints(folder.name, every=10)
 try:
     dadmm.solve(problems, graph, init="shared", checkpoints=saved, callbacks=[measure])
 except RuntimeError as error:
@@ -59,7 +59,7 @@ except RuntimeError as error:
 # the numbers must be the same; ``max_iter`` and ``every`` may change. The history of a
 # resumed run starts at the resume.
 
-again = dadmm.Checkpoints(folder.name, every=20, resume=True)
+again = dadmm.Checkpoints(folder.name, every=10, resume=True)
 result = dadmm.solve(problems, graph, init="shared", checkpoints=again)
 print("resumed after iteration", again.start)
 print("resumed:", result.status, "after", result.iterations, "iterations")
@@ -82,7 +82,7 @@ axis.semilogy(
     linestyle="--", label="resumed",
 )  # fmt: skip
 axis.plot(crash_at, disagreement[-1], "X", color=BLUE, markersize=10, label="crash")
-for save in range(20, whole.iterations, 20):
+for save in range(10, whole.iterations, 10):
     axis.axvline(save, color=ORANGE, linewidth=0.8, linestyle=":")
 axis.plot([], [], color=ORANGE, linestyle=":", label="checkpoints")
 axis.set(xlabel="iteration", ylabel="largest primal residual of a node")

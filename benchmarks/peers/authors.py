@@ -187,6 +187,15 @@ def their_stop(
             "stop_seconds": short(found["seconds"].item())}  # fmt: skip
 
 
+def auto_rows(work: Work, name: str) -> Iterator[dict[str, Any]]:
+    """Yield a row of `auto` for each start."""
+    starts = {"same start": work.start, "independent": "independent",
+              "merged": "merged"}  # fmt: skip
+    for label, init in starts.items():
+        place = {"program": "dadmm", "graph": name, "scheme": f"auto, {label}"}
+        yield place | whole(work, GRAPHS[name](NODES, 0), "auto", init=init, seed=1)
+
+
 def rows_of(authors: Path, rounds: int) -> Iterator[dict[str, Any]]:
     """Yield a row for each program, graph and scheme, and for `auto`."""
     work = Work()
@@ -200,11 +209,7 @@ def rows_of(authors: Path, rounds: int) -> Iterator[dict[str, Any]]:
                 place = {"program": program, "graph": name, "scheme": scheme}
                 yield place | timed(blocks, program) | stop
             say(f"{name} {scheme}: {median(b['authors'] for b in blocks):.4g} ms")
-        starts = {"same start": work.start, "independent": "independent",
-                  "merged": "merged"}  # fmt: skip
-        for label, init in starts.items():
-            place = {"program": "dadmm", "graph": name, "scheme": f"auto, {label}"}
-            yield place | whole(work, graph, "auto", init=init, seed=1)
+        yield from auto_rows(work, name)
 
 
 def checked(authors: Path) -> Path:

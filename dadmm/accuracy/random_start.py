@@ -19,11 +19,17 @@ from dadmm.admm.rule import TINY
 from dadmm.core.layout import Matrix, Vector
 
 KNEE = 0.5  # above it lengths are logarithms, relative to the length at the start
+MOST = 2.0  # times what no length exceeds at the solution
 LOOSER = 3.0  # the limit of the stopping rule, over that of the gradient
 
 
 class RandomReview(UnitReview):
     """The coordinates of a run from random parameters, see `UnitReview`.
+
+    At a solution, the squares of the lengths sum up to less than the mean square of the
+    rows. That is at most M L^2 + D for the length L at the start. Steps keep lengths
+    below `MOST` times the root of it. Where neighbours have W of unlike handedness,
+    their multipliers would make them much longer.
 
     Parameters
     ----------
@@ -34,10 +40,11 @@ class RandomReview(UnitReview):
 
     def __init__(self, problems: Mapping[int, Any], start: Units) -> None:
         super().__init__(problems, start)
-        D = self.layout.shapes["W"][0]
+        D, M = self.layout.shapes["W"]
         knee = max(KNEE * float(start.length), math.sqrt(2.0))
+        longest = MOST * math.sqrt(M * float(start.length) ** 2 + D)
         self.within = {
-            i: problem.with_log_lengths(knee, D / 2.0)
+            i: problem.with_log_lengths(knee, longest, D / 2.0)
             for i, problem in self.within.items()
         }
         self._any = next(iter(self.within.values()))

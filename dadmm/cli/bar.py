@@ -70,6 +70,8 @@ class Bar:
             return
         while len(text := ", ".join(numbers)) > self._columns and len(numbers) > 1:
             numbers.pop()
+        if len(text) > self._columns:
+            text = f"{done / self._total:.0%}"  # rather than a part of a number
         self._rewrite(self._with_bar(text, done / self._total)[: self._columns])
 
     def _with_bar(self, text: str, part: float) -> str:

@@ -2,7 +2,7 @@
 
 Modules other than `command` need plotly and matplotlib. A section is a function from
 runs to HTML; what it draws is a plotly figure as a dict, and a picture that is shown
-without JavaScript. `page.js` draws the figures in the browser.
+without JavaScript. `plots.js` draws the figures in the browser.
 It may import `core`, `graphs`, `penalty`, `admm`, `exchange`, `results`, `models`,
 `cli`, `timing` and `drawing`.
 """

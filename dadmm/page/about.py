@@ -19,7 +19,7 @@ def section(page: Page, runs: Sequence[PageRun]) -> str:
     """Return the section."""
     commands = "".join(
         f"<h3>{text(_title(page, run, len(runs)))}</h3>"
-        f'<pre class="command" tabindex="0">{text(command(run))}</pre>'
+        f'<pre class="command">{text(command(run))}</pre>'
         for run in runs
     )
     names = [page.name(run) for run in runs] if len(runs) > 1 else ["value"]
@@ -61,7 +61,7 @@ def command(run: PageRun) -> str:
     if run.config.problem != "ppca":
         words = ["--problem", quote(run.config.problem), *words]
     start = f"mpiexec -n {run.config.nodes} " * run.over_mpi
-    return " ".join([f"{start}python -m dadmm.run", *words])
+    return " ".join([f"{start}dadmm run", *words])
 
 
 def _word(value: Any) -> str:

@@ -33,6 +33,7 @@ def section(page: Page, runs: Sequence[PageRun]) -> str:
         for name, title in ANGLES.items()
         if all(name in run.history for run in known)
     }
+    panels = {k: v for k, v in panels.items() if k == OBJECTIVE or _has_numbers(v)}
     marks = stops(known[0]) if len(known) == 1 else {}
     drawn = [
         _panel(page, title, values, known, levels.get(title, (0.0, ""))[0], marks)
@@ -53,6 +54,10 @@ def section(page: Page, runs: Sequence[PageRun]) -> str:
             for k, run in enumerate(known)
         )
     )
+
+
+def _has_numbers(values: Sequence[Matrix]) -> bool:
+    return any(np.isfinite(own).any() for own in values)
 
 
 def _total(run: PageRun) -> Matrix:
@@ -168,4 +173,6 @@ def _table(panels: dict[str, list[Matrix]], k: int, run: PageRun) -> str:
     for t in iterations(run.n_iterations, ROWS).tolist():
         middles = [np.median(own[k][t - 1]) for own in panels.values()]
         rows.append([t, *(number(float(value), 6) for value in middles)])
-    return table(["iteration", *panels], rows, "Medians over the nodes")
+    return table(
+        ["iteration", *panels], rows, "Medians over the nodes; of objectives the sum"
+    )

@@ -21,14 +21,14 @@ function penaltyTraces(networks, key) {
     const k = own.index.get(key);
     if (k === undefined) continue;
     const thick = only ? { color: "@vermillion", width: 4 } : { ...style, width: 5 };
-    const back = { ...thick, dash: "dot" }, mean = own.column(own.eta, k, own.n);
-    const forth = own.forth ? own.column(own.forth, k, own.n) : mean;
+    const back = { ...thick, dash: "dot" };
+    const forth = own.column(own.forth || own.eta, k, own.n);
     const [i, j] = key.split(" – "), prefix = only ? "" : `${name}: `;
     const ways = own.forth ? `${i} to ${j}` : `edge ${key}`;
     const more = { x, mode: "lines", hovertemplate };
     traces.push({ ...more, y: forth, name: prefix + ways, line: thick });
     if (own.forth) {
-      const other = mean.map((value, r) => 2 * value - forth[r]);
+      const other = own.column(own.back, k, own.n);
       traces.push({ ...more, y: other, name: `${prefix}${j} to ${i}`, line: back });
     }
   }

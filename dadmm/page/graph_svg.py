@@ -122,7 +122,8 @@ def legend(scale: tuple[float, float], moving: Sequence[Any], budgets: bool) -> 
     if budgets:
         found += (
             f'<ul class="legend"><li>{_line("level6 over", 4)} dashed: the budgets of '
-            "both directions are spent, so the penalty no longer adapts</li></ul>"
+            "both directions are spent, and the penalty is that of the start; a "
+            "budget that is raised lets it adapt again</li></ul>"
         )
     return found
 

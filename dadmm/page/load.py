@@ -22,6 +22,7 @@ from dadmm.timing.trace import Trace
 FILLS = (("@blue", ""), ("@orange", "/"), ("@sky", "."), ("@pale", "x"))
 ROWS = 30  # of a table
 BINS = 40
+FEW = 12  # nodes of a matrix with a tick for each
 
 
 def traffic(page: Page, runs: Sequence[PageRun]) -> str:
@@ -47,7 +48,7 @@ def traffic(page: Page, runs: Sequence[PageRun]) -> str:
     return (
         paragraph(
             "The bytes in each iteration are those of messages between neighbours, "
-            "without the opening messages before iteration 1."
+            "without opening messages, which have all parameters."
         )
         + page.legend(known)
         + f'<div class="panels js">{plots}</div>'
@@ -99,7 +100,8 @@ def _matrix(
         "hovertemplate": f"{hover}<extra></extra>",
         "colorbar": {"title": {"text": unit}, "thickness": 14},
     }  # fmt: skip
-    x, y = ({"title": {"text": name}, "showgrid": False} for name in axes)
+    few = {"dtick": 1} if len(values) <= FEW else {}
+    x, y = ({"title": {"text": name}, "showgrid": False, **few} for name in axes)
     layout = {"xaxis": x | {"constrain": "domain"}, "yaxis": y}
     layout["yaxis"] |= {"autorange": "reversed", "scaleanchor": "x"}
     return page.plot(title, [trace], layout)
@@ -128,7 +130,8 @@ def seconds(page: Page, runs: Sequence[PageRun]) -> str:
     return (
         paragraph(
             "Solve is a node's own problem, exchange is messages and waiting, update "
-            "is multipliers and penalties, observe is records."
+            "is multipliers and penalties, observe is callbacks and "
+            "records."
         )
         + f'<div class="panels js">{plots}{matrices}</div>{words}'
         + "".join(details(page.titled("Table", run), _time_table(run)) for run in known)

@@ -1,6 +1,6 @@
 """Colours, dashes and markers of plots, in a light and a dark page.
 
-A colour of a figure is a name such as ``@blue``; `page.js` puts in that of the page.
+A colour of a figure is a name such as ``@blue``; `plots.js` puts in that of the page.
 """
 
 from __future__ import annotations

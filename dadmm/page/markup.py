@@ -63,7 +63,7 @@ def paragraph(words: str, kind: str = "") -> str:
 
 
 def packed(values: Any, kind: str = "f8") -> dict[str, Any]:
-    """Return an array as plotly and `page.js` read it: base64 of its bytes."""
+    """Return an array as plotly and `network.js` read it: base64 of its bytes."""
     array = np.ascontiguousarray(values, dtype=TYPES[kind])
     found: dict[str, Any] = {
         "dtype": kind,

@@ -13,7 +13,7 @@ function unpacked({ dtype, bdata, levels }) {
 class Network {
   constructor(given, scale) {
     Object.assign(this, given);
-    const names = ["frames", "pairs", "eta", "idle", "forth", "spent", "budget"];
+    const names = ["frames", "pairs", "eta", "idle", "forth", "back", "spent", "budget"];
     for (const name of names) if (given[name]) this[name] = unpacked(given[name]);
     this.n = this.pairs.length / 2;
     this.scale = scale;
@@ -81,8 +81,8 @@ class Network {
     if (k === undefined) return ["no such edge, or it is not drawn"];
     const r = this.row(t), at = r * this.n + k;
     const found = [this.frames[r].toLocaleString("en")];
-    const mean = this.eta[at], forth = this.forth ? this.forth[at] : mean;
-    found.push(digits(forth), digits(2 * mean - forth));
+    const { forth = this.eta, back = this.eta } = this;
+    found.push(digits(forth[at]), digits(back[at]));
     const silent = this.idle ? this.idle[at] : 0;
     found.push(["both", "only back", "only forth", "none"][silent]);
     if (this.spent) {

@@ -18,7 +18,7 @@ from dadmm.penalty import SCHEMES
 
 MOST_STILL = 2000  # edges of a picture
 STILL = "Penalties of the edges at some iterations"
-NO_ROWS = "The edges were not recorded in every iteration; --record-edges records them."
+NO_ROWS = "The edges were not recorded in every iteration; run with --record-edges for it."
 
 
 class Drawn(NamedTuple):
@@ -182,6 +182,7 @@ def _of_run(page: Page, k: int, own: Drawn) -> dict[str, Any]:
         found["idle"] = packed(own.idle, "u1")
     if (run.eta[:, own.pairs] != run.eta[:, back]).any():
         found["forth"] = packed(run.eta[rows][:, own.pairs], "f4")
+        found["back"] = packed(run.eta[rows][:, back], "f4")
     if own.spent:
         for name in ("spent", "budget"):
             both = run.edge_column(name)[rows][:, np.append(own.pairs, back)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from dadmm.cli import report
 from dadmm.page import subspace, thinning
 from dadmm.page.markup import (
@@ -18,6 +20,7 @@ from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
 
 MOST_ROWS = 60  # coefficients
+MOST_NAMED = 40  # nodes
 GOING = {
     "still going": "The run is still going",
     "interrupted": "The run was interrupted, and no process is at work in its folder",
@@ -53,7 +56,8 @@ def top(page: Page, runs: Sequence[PageRun]) -> str:
     """Return the first section."""
     if len(runs) == 1:
         kind = "printed going" if runs[0].is_going else "printed"
-        return f'<pre class="{kind}" tabindex="0">{prose(printed(runs[0]))}</pre>'
+        words = f'<pre class="{kind}" tabindex="0">{prose(printed(runs[0]))}</pre>'
+        return words + paragraph(_new_numbers(runs[0]))
     rows = []
     for run in runs:
         found = run.summary
@@ -73,10 +77,26 @@ def top(page: Page, runs: Sequence[PageRun]) -> str:
             "seconds"]  # fmt: skip
     each = "".join(
         f"<details><summary>{text(page.name(run))}: what it printed</summary>"
-        f'<pre class="printed" tabindex="0">{prose(printed(run))}</pre></details>'
+        f'<pre class="printed" tabindex="0">{prose(printed(run))}</pre>'
+        f"{paragraph(_new_numbers(run))}</details>"
         for run in runs
     )
     return table(head, rows, "The runs") + page.legend(runs) + each
+
+
+def _new_numbers(run: PageRun) -> str:
+    """Return which nodes are left, if some were lost: the rest of the page counts them.
+
+    See `RunFolder.topology`.
+    """
+    if not run.summary.get("lost_nodes") or len(run.topology.edges) == 0:
+        return ""
+    left = np.unique(run.arrays["edges"])
+    names = ", ".join(map(str, left[:MOST_NAMED])) + ", ..." * (len(left) > MOST_NAMED)
+    return (
+        f"In the sections below, nodes 0 to {len(left) - 1} are those that are left, "
+        f"in their order: {names}."
+    )
 
 
 def results(page: Page, runs: Sequence[PageRun]) -> str:

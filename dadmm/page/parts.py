@@ -66,10 +66,11 @@ class Page:
     def still(self, draw: Callable[[], Figure], words: str) -> str:
         """Return a picture that is shown where plots are not."""
         try:
-            figure = draw()
+            source = b64encode(picture(draw())).decode()
         except DadmmError as error:  # a run that this figure is not for
             return paragraph(f"No picture: {error}", "still")
-        source = b64encode(picture(figure)).decode()
+        except (ArithmeticError, ValueError):  # of matplotlib, such as eta = 1e-300
+            return paragraph("No picture: its numbers cannot be drawn.", "still")
         return (
             f'<img class="still" alt="{text(words)}" '
             f'src="data:image/png;base64,{source}">'
@@ -124,5 +125,6 @@ def not_recorded(runs: Sequence[PageRun]) -> str:
     if all(run.is_going for run in runs):
         return paragraph("There are no complete iterations yet.")
     return paragraph(
-        "The iterations were not recorded: more than 1,000 nodes need --record."
+        "The iterations were not recorded. --record records them; it is the default "
+        "up to 1,000 nodes."
     )

@@ -30,14 +30,12 @@ def section(page: Page, runs: Sequence[PageRun]) -> str:
     axes: dict[str, Any] = {"xaxis": time, "yaxis": log_axis(every)}
     plots = page.plot("Penalty eta of the edges", [], axes, "iterations", "eta")
     if any("budget0" in SCHEMES[run.config.scheme].uses for run in found):
-        title = (
-            "Budget of the chosen edge and what it has spent, to 1.5 times the budget"
-        )
+        title = "Budget of the chosen edge and what it has spent, up to 1.5 budgets"
         axes = {"xaxis": time, "yaxis": {}}
         plots += page.plot(title, [], axes, "iterations", "budget")
-    words = "Bands hold all edges, thinner lines are medians over the edges"
+    words = "Bands hold the drawn edges, thinner lines are their medians"
     if len(found) == 1:
-        words = "Thin lines are the edges; a click on one chooses it"
+        words = "Thin lines are the drawn edges; a click on one chooses it"
     return (
         paragraph(f"{words}. The thickest line is the chosen edge.", "js")
         + page.legend(found)

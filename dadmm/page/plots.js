@@ -8,7 +8,9 @@ const logIterations = document.getElementById("log-iterations");
 const CONFIG = {
   displaylogo: false,
   responsive: true,
-  modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+  plotlyServerURL: "",  // nothing is sent anywhere
+  showSendToCloud: false,
+  modeBarButtonsToRemove: ["sendChartToCloud", "lasso2d", "select2d", "autoScale2d"],
 };
 
 function colours() {
@@ -60,8 +62,8 @@ function layout(figure) {
   const given = figure.layout;
   return themed({
     autosize: true,
-    height: 290,
-    margin: { l: 58, r: 10, t: 12, b: 44 },
+    height: 304,
+    margin: { l: 58, r: 10, t: 26, b: 44 },  // buttons are above the data
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: "@text", family: "system-ui, sans-serif", size: 13 },

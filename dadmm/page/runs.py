@@ -49,6 +49,11 @@ class PageRun(Run):
             raise reading.unreadable(name, error) from None
 
     @property
+    def by_edge(self) -> bool:
+        """Whether the run has rows of its edges, and of its nodes."""
+        return self.has_rows and super().by_edge
+
+    @property
     def over_mpi(self) -> bool:
         """Whether each node was a process."""
         return "one process" not in self.summary.get("mpi_library", "")

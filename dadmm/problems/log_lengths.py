@@ -29,7 +29,6 @@ SHORTER = 4.0  # factor of the curvature after a step that does not descend
 ROUNDING = 1e-13  # of the objective, by entry of the rows
 ALIKE = 1e-6  # relative difference of lengths that count as equal
 LEAST = 1e-150  # length, so that quotients exist
-MOST_GROWTH = 1.0  # of the logarithm of a length, in a step
 
 
 class Axes(NamedTuple):
@@ -62,25 +61,31 @@ class LogLengthPPCA:
         With zero mean, in the unit of the noise.
     knee : float
         Length k of a component, at least sqrt(2).
+    longest : float
+        Length above which no step makes a component longer, at least the knee.
     a_scale : float
         Scale of the part a in the layout.
     """
 
-    def __init__(self, plain: Any, knee: float, a_scale: float) -> None:
-        self.plain, self.knee, self.a_scale = plain, knee, a_scale
+    def __init__(
+        self, plain: Any, knee: float, longest: float, a_scale: float
+    ) -> None:
+        self.plain, self.knee, self.longest = plain, knee, longest
+        self.a_scale = a_scale
+        self._most = knee + ROOT * math.log(longest / knee)  # of the lengths of V
         self.layout = Layout(plain.layout.shapes, scales={"a": a_scale})
 
     @property
     def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
-        return *self.plain.kind, self.knee, self.a_scale
+        return *self.plain.kind, self.knee, self.longest, self.a_scale
 
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> LogLengthPPCA:
         """Return n problems of one kind as one problem, see `PPCA.stack`."""
         first = problems[0]
         plain = type(first.plain).stack([each.plain for each in problems])
-        return cls(plain, first.knee, first.a_scale)
+        return cls(plain, first.knee, first.longest, first.a_scale)
 
     def axes(self, theta: Vector, most: Any = math.inf) -> Axes:
         """Return the decomposition of V and W, given theta (..., size).
@@ -187,8 +192,7 @@ class LogLengthPPCA:
         slope = self.slopes(axes, slope) + as_matrix(weight) * (V - middle)
         a.flat = plain.precisions(W, mu, stats, weight * self.a_scale, centre_a)
         V -= slope / as_matrix(np.asarray(curvature + weight))
-        longest = np.maximum(axes.short[..., :1], self.knee)
-        its_axes = self.axes(found, longest + MOST_GROWTH * ROOT)
+        its_axes = self.axes(found, np.maximum(axes.short[..., :1], self._most))
         V[...] = its_axes.V
         return found, its_axes
 

@@ -154,20 +154,24 @@ class PPCA:
         found._log_unit = self._log_unit + math.log(unit)
         return found
 
-    def with_log_lengths(self, knee: float, a_scale: float) -> LogLengthPPCA:
+    def with_log_lengths(
+        self, knee: float, longest: float, a_scale: float
+    ) -> LogLengthPPCA:
         """Return the problem with mu = 0, in other coordinates of W.
 
         Parameters
         ----------
         knee : float
             Length above which that of a component is a logarithm.
+        longest : float
+            Length above which no step makes a component longer.
         a_scale : float
             Scale of the part a in the layout.
         """
         plain = self._moved(0.0, 1.0)
         plain.factor, plain.zero_mean = triangular(self.raw_factor), True
         plain.mean = np.zeros_like(self.mean)
-        return LogLengthPPCA(plain, knee, a_scale)
+        return LogLengthPPCA(plain, knee, longest, a_scale)
 
     @property
     def raw_factor(self) -> Matrix:

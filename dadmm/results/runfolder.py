@@ -34,6 +34,7 @@ def _list_of(kind: type) -> Callable[[Any], bool]:
     return lambda x: isinstance(x, list) and all(type(item) is kind for item in x)
 
 
+GIVE = "give the folder that dadmm run names in its last lines"
 COUNT = "an integer from 0", lambda x: type(x) is int and 0 <= x < 2**63
 # entries of summary.json that are read; older versions may lack some
 ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
@@ -76,9 +77,11 @@ class RunFolder:
                     f"the run in {home} has not finished: it has no summary.json; wait "
                     f"for it, or repeat it with --config {home / 'config.toml'}"
                 )
+            if not _exists(home):
+                raise ConfigError(f"cannot find a folder {home}; {GIVE}")
             raise ConfigError(
                 f"{home} is not the folder of a run: it has no summary.json and no "
-                "config.toml; give the folder that dadmm.run names in its last line"
+                f"config.toml; {GIVE}"
             )
         return cls(home, read_summary(home / "summary.json"))
 

@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 LOADS = {"img": "src", "script": "src", "iframe": "src", "link": "href"}
 OUTSIDE = ("http", "https")
+LOADED = re.compile(r"(?:url\(|@import)\s*['\"]?(https?:|//)")  # by a style
 
 
 class Page(HTMLParser):
@@ -42,7 +43,7 @@ def faults_of(site: Path) -> list[str]:
     if not pages:
         faults.append(f"there is no page in {site}")
     for file in site.rglob("*.css"):
-        for address in re.findall(r"url\(['\"]?(https?:|//)", file.read_text("utf-8")):
+        for address in LOADED.findall(file.read_text("utf-8")):
             faults.append(f"{file.relative_to(site)} loads from elsewhere: {address}")
     return sorted(faults)
 

@@ -122,6 +122,21 @@ def test_units_and_shifts_give_the_same_run(c, b):
     assert_allclose(other.eta, plain.eta, rtol=1e-4)
 
 
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e5])
+def test_no_component_of_the_solution_reaches_the_bound_on_lengths(size):
+    """Of one component much or less long than the noise."""
+    blocks = shards() * np.append(size, np.ones(shards().shape[-1] - 1))
+    problems = dict(enumerate(built(blocks)))
+    start = measure(total_of(GRAPH)[0], problems)
+    review = RandomReview(problems, start)
+    best = metrics.ppca_reference(np.vstack(list(blocks)), M)
+
+    longest = np.linalg.norm(best.W, 2) / float(start.unit)
+
+    assert longest <= 0.5 * review.within[0].longest
+    assert review.within[0].longest >= review.within[0].knee
+
+
 class Own(PPCA):
     """PPCA with a start of its own, which keeps raw coordinates."""
 
@@ -216,6 +231,27 @@ def test_flat_directions_agree_soonest_with_the_fraction_that_is_kept(graph, alp
     assert math.log(rate(g)) < 0.7 * math.log(least)
 
 
+@pytest.mark.parametrize("diameter", [0, 1, 3, 10, 40])
+@pytest.mark.parametrize("alpha", [1.0, 1.6, 1.9])
+def test_with_the_fraction_that_is_kept_both_eigenvalues_are_equal(diameter, alpha):
+    second = math.sqrt(1.0 - 1.0 / (1.0 + (diameter / 3.2) ** 2))
+    near, far = 0.5 * alpha * (1.0 + second), 0.5 * alpha * (1.0 - second)
+
+    def rates(g):
+        step = [[near + 1.0 - alpha, -near], [g * far, g * (1.0 - far)]]
+        return np.sort(np.abs(np.linalg.eigvals(step)))
+
+    g = kept(diameter, alpha)
+    assert 0.0 < g < 1.0
+    assert_allclose(*rates(g), atol=1e-6)
+    assert rates(g)[1] < min(rates(0.98 * g)[1], rates(g + 0.02 * (1.0 - g))[1])
+
+
+def test_the_page_has_the_fractions_that_are_kept():
+    """1 minus what docs/accuracy.md says is removed."""
+    assert_allclose([1.0 - kept(10, 1.6), 1.0 - kept(1, 1.6)], [0.4, 0.93], atol=0.02)
+
+
 def test_penalties_stay_within_their_bounds():
     result = solve(built(shards()), GRAPH, init="independent", max_iter=40)
     known = 0.5 * 12 / 2 * math.sqrt(1.0 + (GRAPH.diameter / 3.2) ** 2)
@@ -249,16 +285,23 @@ def test_components_of_unlike_length_cost_the_objective_no_digits():
     assert_allclose(value, expected_objective(rows, W, mu, 1.0)[0], rtol=1e-9)
 
 
-def test_limits_of_the_rule_are_those_of_the_curvature():
-    """Those of docs/accuracy.md; the gradient has a third of the residual's limit."""
+@pytest.mark.parametrize("precision", [4.0, 1.0, 0.25])
+def test_limits_of_the_rule_are_those_of_the_curvature(precision):
+    """Those of docs/accuracy.md; the gradient has a third of the residual's limit.
+
+    That of W is smaller where the noise of the model is larger than the unit.
+    """
     problems = dict(enumerate(built(shards(width=10, rows=40))))
     n, D = problems[0].n_samples, problems[0].dimension
     review = RandomReview(problems, Units(np.zeros(D), 1.0, 5.0))
     parts = np.sqrt([M, M, D / 2.0])
     assert_allclose(review.scales[0], [parts, 3.0 * n * parts])
     at = review.starts({0: problems[0].init(np.random.default_rng(0))})[0]
+    problems[0].layout.views(at).a[...] = precision
     gradient = review.within[0].gradient(at) / np.sqrt(review.within[0].layout.pull)
-    for part, limit in zip(("W", "mu", "a"), n * parts, strict=True):
+    less = min(math.sqrt(precision), 1.0)
+    limits = n * parts * [less, less, 1.0]
+    for part, limit in zip(("W", "mu", "a"), limits, strict=True):
         off = problems[0].layout.pack(**{"W": 0.0, "mu": 0.0, "a": 0.0, part: 1.0})
         off *= 1e-3 * limit / np.linalg.norm(off)
         for times, holds in ((0.99, True), (1.01, False)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -185,6 +186,63 @@ def test_the_tables_of_the_page_are_those_of_the_rows(capsys):
 
     assert len(tables) > 30
     assert [line for line in tables if line not in page] == []
+
+
+def whole_rows(name):
+    """Return the stored whole runs."""
+    kinds = {"iterations": int, "angle": float, "length_error": float}
+    rows = experiment.read_rows(RESULTS / f"{name}-whole.csv")
+    return [row | {key: kind(row[key]) for key, kind in kinds.items()} for row in rows]
+
+
+def test_the_tables_of_dppca_are_those_of_the_rows(capsys):
+    """Of the drawn samples; the paper's schemes without their eta0."""
+    page = (ROOT / "benchmarks" / "SCHEMES.md").read_text("utf-8")
+    rows = schemes_report.load(RESULTS / "dppca.csv")
+    bench_dppca.print_auto(rows)
+    bench_dppca.print_whole(whole_rows("dppca"))
+    found = [row for row in capsys.readouterr().out.splitlines() if row[:1] == "|"]
+    assert len(found) == 2 + 6 + 2 + 9
+    assert [row for row in found if row not in page.splitlines()] == []
+
+    bench_dppca.print_paper([row for row in rows if row["scheme"] != "auto"])
+    found = re.sub(r" \(\d+\)", "", capsys.readouterr().out).splitlines()[-6:]
+    for line in found:
+        start, *cells = line.strip("| ").split(" | ")
+        init, graph = start.split(", ")
+        auto = [r for r in rows if bench_dppca.place(r) == (init, graph, "auto")]
+        auto = [r for r in auto if r["eta0"] == 1.0]
+        own = " / ".join(
+            bench_dppca.told(bench_dppca.middle(auto, k)) for k in ("first", "for_good")
+        )
+        assert f"| {start} | {own} | {' | '.join(cells)} |\n" in page
+
+
+def test_the_medians_on_the_authors_samples_are_those_of_the_rows(capsys):
+    page = (ROOT / "benchmarks" / "SCHEMES.md").read_text("utf-8")
+    words = " ".join(page.split())
+    bench_dppca.print_auto(schemes_report.load(RESULTS / "dppca-authors.csv"))
+    lines = capsys.readouterr().out.splitlines()[-6:]
+    good = [line.split(" | ")[3].split(" (")[0] for line in lines]
+    assert f"medians for good of {listed(good)}." in words
+    ends = whole_rows("dppca-authors")
+    bench_dppca.print_whole(ends)
+    lines = capsys.readouterr().out.splitlines()[-9:]
+    cells = [line.split(" | ")[2].split(" (")[0] for line in lines]
+    merged, shared, independent = (listed(cells[k : k + 3]) for k in (0, 3, 6))
+    assert f"merged {merged} iterations; shared {shared}; independent" in words
+    assert f"independent {independent}. All 120 random starts are stationary" in words
+    assert {row["status"] for row in ends} == {"stationary"}
+    drawn = [row for row in ends if row["init"] != "merged"]
+    assert len(drawn) == 120
+    angle = max(row["angle"] for row in drawn)
+    off = max(row["length_error"] for row in drawn)
+    assert f"within {angle:.3f} degrees, and W W' within {100 * off:.2f} %" in words
+
+
+def listed(numbers):
+    """Return numbers as a sentence lists them."""
+    return f"{', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
 def test_the_search_takes_the_setting_that_is_soonest_there_for_good(monkeypatch):

@@ -110,6 +110,18 @@ def test_a_rank_without_an_mpi_library_says_what_to_install(capsys, monkeypatch)
     assert capsys.readouterr() == ("", "")
 
 
+def test_the_first_rank_does_what_is_not_for_ranks(capsys, monkeypatch):
+    """Others would write the same files at the same time."""
+    monkeypatch.setenv("PMI_SIZE", "2")
+    monkeypatch.setenv("PMI_RANK", "1")
+    for name in COMMANDS.keys() - {"run"}:
+        assert main([name, "missing"]) == 0
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setenv("PMI_RANK", "0")
+    assert main(["waiting", "missing"]) == 2
+    assert "missing is not the folder of a run" in capsys.readouterr().err
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("words", [["rnu"], ["run", "--nodes", "x"], ["--nodes", "2"]])
 def test_ranks_report_an_error_once(words, tmp_path):

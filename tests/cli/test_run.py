@@ -432,6 +432,8 @@ def clock(monkeypatch):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
+        (6, "20%"),
+        (20, "[##           ] 20%"),
         (60, "[##         ] 200/1000 20% in 0:04, 50/s, at most 0:16 left"),
         (
             80,

@@ -77,7 +77,7 @@ def network_replay(found):
     """Iterations decide over long lines, and bytes by radio."""
     seconds = {key: played.seconds for key, played in found.found.items()}
     ring, short, complete = found.traces
-    assert seconds["wan", complete] < seconds["wan", short] < seconds["wan", ring]
+    assert seconds["wan", complete] < min(seconds["wan", short], seconds["wan", ring])
     radio = [seconds["wireless", name] for name in (short, ring, complete)]
     assert radio == sorted(radio)
     assert found.found["wan", ring].breakdown.latency > 0.9 * seconds["wan", ring]
@@ -123,7 +123,7 @@ def paper_figure3(found):
 def resume(found):
     """The resumed run has the bits of the one that was never stopped."""
     assert found.same
-    assert found.again.start == 40 < found.crash_at
+    assert found.again.start == 20 < found.crash_at
     assert found.result.iterations == found.whole.iterations > found.crash_at
 
 

@@ -6,10 +6,11 @@ import configparser
 import re
 
 import pytest
-import yaml
 
 import dadmm
 from tests.support.processes import ROOT
+
+yaml = pytest.importorskip("yaml", reason="pyyaml is not installed")
 
 FORGE = ROOT / ".github"
 VERSIONS = ["3.11", "3.12", "3.13", "3.14"]

@@ -55,8 +55,15 @@ def test_a_wrong_address_gets_a_sentence(site, body, words):
     assert words in fault
 
 
-def test_a_style_that_loads_from_elsewhere_is_found(site):
-    (site / "a.css").write_text("@font-face {src: url('https://example.org/a.woff')}")
+@pytest.mark.parametrize(
+    "style",
+    [
+        "@font-face {src: url('https://example.org/a.woff')}",
+        '@import "https://example.org/a.css";',
+    ],
+)
+def test_a_style_that_loads_from_elsewhere_is_found(site, style):
+    (site / "a.css").write_text(style)
 
     assert faults_of(site) == ["a.css loads from elsewhere: https:"]
 

@@ -282,6 +282,44 @@ def test_a_run_without_rows_has_a_page(tmp_path):
     assert "The iterations were not recorded" in words
 
 
+def test_rows_of_edges_alone_are_not_enough(tmp_path):
+    folder = make_run(tmp_path / "a", "--no-record", "--record-edges")
+    found = written(folder, tmp_path / "a.html")
+    assert found.data["network"]["runs"] == []
+    assert "The iterations were not recorded" in found.words
+
+
+def test_both_directions_of_an_edge_are_those_of_the_rows(tmp_path):
+    """Also if one is much smaller than the other, so that it is lost in their mean."""
+    folder = make_run(tmp_path / "a", "--record-edges", "--coupling", "own")
+    found = read(folder)
+    (own,) = written(folder, tmp_path / "a.html").data["network"]["runs"]
+    back = found.topology.reverse[found.pairs]
+    for name, edges in (("forth", found.pairs), ("back", back)):
+        np.testing.assert_allclose(unpacked(own[name]), found.eta[:, edges], rtol=1e-6)
+    assert (unpacked(own["forth"]) != unpacked(own["back"])).any()
+
+
+def test_nodes_that_are_left_have_new_numbers_and_the_page_says_so(tmp_path):
+    """As after node 2 of a run of five has failed."""
+    folder = make_run(tmp_path / "a", "--nodes", "4", "--record-edges")
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {"lost_nodes": [2]}))
+    with np.load(folder / "result.npz") as file:
+        arrays = dict(file)
+    arrays["edges"] = np.array([0, 1, 3, 4])[arrays["edges"]]
+    np.savez(folder / "result.npz", **arrays)
+
+    words = written(folder, tmp_path / "a.html").words
+    assert "nodes 0 to 3 are those that are left, in their order: 0, 1, 3, 4." in words
+
+
+def test_penalties_that_matplotlib_cannot_draw_have_a_page(tmp_path, pictures):
+    tiny = ("--scheme", "fixed", "--eta0", "1e-300", "--record-edges")
+    folder = make_run(tmp_path / "a", *tiny, "--max-iter", "3")
+    assert "No picture" in written(folder, tmp_path / "a.html").words
+
+
 def test_a_run_of_another_version_has_a_page(tmp_path):
     folder = make_run(tmp_path / "a")
     summary = json.loads((folder / "summary.json").read_text())

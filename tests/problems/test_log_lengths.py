@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.stats import multivariate_normal
 
 from dadmm.problems import PPCA
 from dadmm.problems.log_lengths import LogLengthPPCA
 
-D, M, KNEE, SCALE = 6, 3, 4.0, 2.5
+D, M, KNEE, LONGEST, SCALE = 6, 3, 4.0, 90.0, 2.5
 
 
 def made(count=9, seed=0):
     """Return a problem, and (W, mu = 0, a) with lengths on both sides of the knee."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((count, D)) * [20.0, 9.0, 2.0, 1.0, 1.0, 1.0] + 0.3
-    problem = PPCA(rows, M).with_log_lengths(KNEE, SCALE)
+    problem = PPCA(rows, M).with_log_lengths(KNEE, LONGEST, SCALE)
     left, right = (np.linalg.qr(rng.standard_normal((n, M)))[0] for n in (D, M))
     W = left * [15.0, 6.0, 2.0] @ right
     return problem, problem.layout.pack(W=W, mu=0.0, a=1.3), rows
@@ -69,6 +70,26 @@ def test_slopes_are_derivatives(lengths):
     assert_allclose(back, gradient, rtol=1e-6, atol=1e-9 * np.abs(gradient).max())
 
 
+def test_the_value_of_a_step_is_the_likelihood_and_the_pull():
+    """Up to a constant; the density is that of scipy."""
+    problem, point, rows = made()
+    theta = problem.inside(point)
+    centre, weight = 1.1 * theta, 12.0
+    shorter = problem.layout.pack(W=0.3 * problem.layout.views(point).W, mu=0.0, a=0.4)
+    values, wanted = [], []
+    for each in (point, shorter):
+        W, _, a = problem.layout.views(each)
+        covariance = W @ W.T + np.eye(D) / a
+        density = multivariate_normal(np.zeros(D), covariance).logpdf(rows).sum()
+        own = problem.inside(each)
+        off = problem.layout.views(own - centre)
+        pull = np.vdot(off.W, off.W) + SCALE * float(off.a) ** 2
+        wanted.append(0.5 * weight * pull - density)
+        values.append(problem._value(own, problem.axes(own), centre, weight))
+
+    assert_allclose(values[1] - values[0], wanted[1] - wanted[0], rtol=1e-10)
+
+
 def test_steps_descend_to_a_stationary_point():
     problem, point, _ = made()
     theta = problem.inside(point)
@@ -100,3 +121,20 @@ def test_a_stack_has_the_bits_of_each_problem():
         alone = p.prox(theta[k], p.expect(theta[k]), centre[k], weights[k])
         assert_array_equal(found[k], alone)
     assert problems[0].kind == problems[1].kind != PPCA(cases[0][2], M).kind
+
+
+def test_steps_make_no_component_longer_than_the_bound():
+    """Multipliers that would, as a centre far away; one that is longer may shrink."""
+    problem, point, _ = made()
+    theta = problem.inside(point)
+    far = theta.copy()
+    problem.layout.views(far).W[...] *= 100.0
+    pulled = problem.prox(theta, problem.expect(theta), far, 12.0)
+    assert_allclose(problem.axes(pulled).long.max(), LONGEST)
+    W = problem.layout.views(point).W
+    long = problem.inside(problem.layout.pack(W=20.0 * W, mu=0.0, a=1.3))
+    before = problem.axes(long).long.max()
+    for centre, smaller in ((far, False), (theta, True)):
+        after = problem.axes(problem.prox(long, problem.expect(long), centre, 12.0))
+        assert after.long.max() <= before * (1.0 + 1e-12)
+        assert (after.long.max() < 0.9 * before) == smaller

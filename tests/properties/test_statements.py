@@ -18,6 +18,7 @@ from tests.support.pooled import LONG, Pooled
 
 # cases in which a false statement was found once
 FOUND = (72, 140, 224, 248, 332, 350, 473, 530, 766, 2030, 2975, 3029)
+FOUND_PPCA = (88,)
 
 
 @pytest.mark.parametrize("seed", [*range(60), *range(COUNTED, COUNTED + 20), *FOUND])
@@ -35,11 +36,16 @@ def test_a_run_without_a_known_minimum_does_not_converge():
     assert result.why.endswith("the objective may have no minimum")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(40), *FOUND_PPCA])
 def test_whatever_a_run_of_ppca_states_is_true(seed):
     verdict = judge_ppca(seed, max_iter=100)
 
     assert not verdict.false, str(verdict)
+
+
+def test_a_random_start_does_not_break_down_where_noise_is_low():
+    """Steps would make components so long that matrices are singular."""
+    assert judge_ppca(107, max_iter=100).status == "not converged, shared"
 
 
 def test_a_false_statement_about_ppca_is_noticed():
