@@ -112,7 +112,7 @@ class SecondRule:
             inner = np.linalg.inv(
                 old_W.mT @ old_W + np.eye(W.shape[2]) / a[:, None, None]
             )
-            shared = (stacked._count / a)[:, None, None] * inner
+            shared = (stacked.count / a)[:, None, None] * inner
             variance = np.einsum("ndm,nmk,ndk->n", W, shared, W)
             total += float((misfit - variance).sum())
         return total
