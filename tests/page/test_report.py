@@ -21,6 +21,7 @@ pytest.importorskip("matplotlib", reason="the extra `report` is not installed")
 import itertools
 
 import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
 
 from dadmm import report, run
 from dadmm.cli.config import RunConfig
@@ -36,6 +37,7 @@ from tests.support.runs import refused
 
 sentence = partial(refused, main=report.main)
 EVIL = "</script><script>alert(1)</script>"
+PLOTLY = len(get_plotlyjs().encode())
 
 
 def written(*words: object) -> Parsed:
@@ -288,12 +290,12 @@ def test_the_command_is_quoted(tmp_path):
 
 
 def test_a_page_of_20_nodes_and_all_edges_is_small(tmp_path, pictures):
-    """Below 6 MB, although plotly alone has 4.8."""
+    """Below 6 MB with a plotly of 4.8, whose versions differ in size."""
     words = ("--nodes", "20", "--topology", "complete", "--n-samples", "200")
     folder = make_run(tmp_path / "a", *words, "--max-iter", "300", "--record-edges")
     page = written(folder, tmp_path / "a.html")
 
-    assert (tmp_path / "a.html").stat().st_size < 6e6
+    assert (tmp_path / "a.html").stat().st_size - PLOTLY < 1.2e6
     frames = page.data["network"]["frames"]
     assert 90 <= len(frames) <= 100
     assert (frames[0], frames[-1]) == (1, 300)
@@ -307,7 +309,7 @@ def test_a_large_run_is_thinned_out_and_the_page_says_so(tmp_path):
     folder = make_run(tmp_path / "a", *words)
     page = written(folder, tmp_path / "a.html")
 
-    assert (tmp_path / "a.html").stat().st_size < 6.5e6
+    assert (tmp_path / "a.html").stat().st_size - PLOTLY < 1.7e6
     assert re.search(r"1,000 of [\d,]+ edges", page.words)
     assert "100 of 1,200 nodes" in page.words
 
