@@ -99,7 +99,9 @@ def modules() -> list[str]:
     for info in found:
         path = ROOT.joinpath(*info.name.split("."))
         files[info.name] = path / "__init__.py" if info.ispkg else f"{path}.py"
-    return [name for name, file in files.items() if ">>>" in Path(file).read_text()]
+    return [
+        name for name, file in files.items() if ">>>" in Path(file).read_text("utf-8")
+    ]
 
 
 @pytest.mark.parametrize("name", modules())
