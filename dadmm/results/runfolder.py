@@ -43,6 +43,7 @@ ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "lost_nodes": ("a list of integers", _list_of(int)),
     "node_hosts": ("a list of names", _list_of(str)),
     "mpi_library": ("a text", lambda x: isinstance(x, str)),
+    **dict.fromkeys(("versions", "hosts"), ("an object", lambda x: type(x) is dict)),
     "converged": ("true or false", lambda x: isinstance(x, bool)),
 }
 

@@ -369,6 +369,14 @@ def test_a_run_of_another_version_has_a_page(tmp_path):
     assert "Status: not converged, iterations: 12" in words
 
 
+@pytest.mark.parametrize("name", ["versions", "hosts"])
+def test_a_summary_of_other_types_is_one_sentence(tmp_path, capsys, name):
+    folder = make_run(tmp_path / "a")
+    summary = json.loads((folder / "summary.json").read_text())
+    (folder / "summary.json").write_text(json.dumps(summary | {name: [1]}))
+    assert f"{name} must be an object, got [1]" in sentence(capsys, folder)
+
+
 def test_iterations_are_thinned_from_the_first_to_the_last():
     assert iterations(7, 10).tolist() == [1, 2, 3, 4, 5, 6, 7]
     found = iterations(5000, 100)
