@@ -105,6 +105,7 @@ html_title = "dadmm"
 html_logo = "_static/logo.svg"
 html_favicon = "_static/logo.svg"
 html_static_path = ["_static"]
+html_context = {"default_mode": "auto"}
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 html_show_sourcelink = False

@@ -135,7 +135,10 @@ def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
             if flag == prefix + old.replace("_", "-"):
                 return f"{flag} is now called {prefix}{new.replace('_', '-')}"
     known = [name for action in parser._actions for name in action.option_strings]
-    hint = _closest(flag, known, "--help lists what is allowed")
+    otherwise = "--help lists what is allowed"
+    if not flag.startswith("-"):
+        otherwise += "; quote a value that has * or spaces"
+    hint = _closest(flag, known, otherwise)
     return f"unknown argument {argument!r}; {hint}"
 
 

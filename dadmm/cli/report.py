@@ -10,7 +10,6 @@ from typing import Any
 from dadmm.cli.config import RunConfig
 from dadmm.core.arguments import program
 from dadmm.core.checks import printable
-from dadmm.exchange.launch_link import rank_and_size
 
 LEAST_ANGLE = 1e-4  # degrees; a smaller bound is printed as this
 LITTLE = 0.1  # difference of two components that determines the subspace hardly
@@ -280,7 +279,8 @@ def _resume_command(config: RunConfig, summary: dict[str, Any], folder: Path) ->
     if command := os.environ.get("DADMM_RESUME_COMMAND"):
         return f"{command} {place}"
     own = f" --problem {config.problem}" if ":" in config.problem else ""
-    many = f"mpiexec -n {summary['n_nodes']} " if rank_and_size() else ""
+    over_mpi = "one process" not in summary["mpi_library"]
+    many = f"mpiexec -n {summary['n_nodes']} " if over_mpi else ""
     return f"{many}{program('run')}{own} --resume {place}"
 
 

@@ -195,9 +195,9 @@ def _open(file: Path, key: str, read: Callable[[], T]) -> T:
         reading.check_regular(file)
         file.open("rb").close()  # may raise that it is not permitted
     except OSError as error:
-        raise ShardError(
-            f"cannot read {file}: {error.strerror}; check the path"
-        ) from None
+        hint = "write {rank} for *, as in 'part-{rank}.csv'"
+        hint = hint if "*" in file.name else "check the path"
+        raise ShardError(f"cannot read {file}: {error.strerror}; {hint}") from None
     try:
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an error follows, or nothing is wrong

@@ -43,6 +43,8 @@ LENGTHS = {
     "": ("primal", "dual"),
 }
 
+SHARED = ("problem", "scheme", "topology", "nodes")  # settings of runs of any problem
+
 
 def labels(runs: Sequence[Run]) -> list[str]:
     """Return a label for each run: the settings that differ, or its folder."""
@@ -52,6 +54,8 @@ def labels(runs: Sequence[Run]) -> list[str]:
         for name in given[0]
         if name in DECIDE and len({repr(chosen[name]) for chosen in given}) > 1
     ]
+    if "problem" in differ:  # settings of a problem follow from it
+        differ = [name for name in differ if name in SHARED]
     names = [", ".join(_word(name, chosen[name]) for name in differ
                        if chosen[name] is None or name in run.config.applied())
              for run, chosen in zip(runs, given, strict=True)]  # fmt: skip
@@ -86,6 +90,8 @@ def title(runs: Sequence[Run]) -> str:
     common = [f"{k}{v}" for k, v in said[0].items() if all(s[k] == v for s in said)]
     counts = {run.topology.n_nodes for run in runs}
     words = " ".join(common or ["runs of different problems"])
+    if words.startswith(("by ", "on ")):
+        words = f"different problems {words}"
     if len(counts) == 1:
         n = counts.pop()
         words += f", {n} node" + "s" * (n > 1)

@@ -18,7 +18,7 @@ from dadmm.penalty import SCHEMES
 
 MOST_STILL = 2000  # edges of a picture
 STILL = "Penalties of the edges at some iterations"
-NO_ROWS = "The edges were not recorded in every iteration; use --record-edges for it."
+NO_ROWS = "The edges were not recorded in every iteration; run with --record-edges."
 
 
 class Drawn(NamedTuple):

@@ -16,6 +16,7 @@ HUGE = (1e6, 1e9, 1e12, 1e15)
 # convex, also if the border of the domain is nearer than the step.
 STEPS = ((1e-3, 2), (1e-5, 2), (1e-6, 1))
 MOST = 40  # directions of one kind
+SLIGHT = 1e-4  # relative, of a rise by a step that is not exact
 ROUNDING = 64.0 * float(np.finfo(float).eps)
 
 
@@ -26,10 +27,13 @@ def check_descent(problem: Problem, taken: ProxStep, weight: float) -> None:
     pull = 0.5 * ((rows - taken.centre) ** 2 @ taken.weights)
     before, after = values + pull
     if after > before + ROUNDING * (np.abs(values) + pull).sum():
+        advice = "check signs, and that objectives has all terms that prox has"
+        if after - before < SLIGHT * (np.abs(values) + pull).sum():
+            advice = "make it more accurate, or return theta if the result is no better"
         fail(
             problem, "prox", "expected f + weight/2 |x - centre|^2 not to rise from "
-            f"theta to the result, found {before:.6g} and then {after:.6g} with weight "
-            f"{weight:g}; check signs, and that objectives has all terms that prox has",
+            f"theta to the result, found {before:.6g} and then {after - before:.3g} "
+            f"more with weight {weight:g}; {advice}",
         )  # fmt: skip
 
 

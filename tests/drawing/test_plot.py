@@ -14,7 +14,7 @@ pytest.importorskip("matplotlib", reason="the extra `plot` is not installed")
 
 from dadmm import run
 from dadmm.drawing import plot
-from dadmm.drawing.figures import DRAW, labels
+from dadmm.drawing.figures import DRAW, labels, title
 from dadmm.drawing.graph import moments, places
 from dadmm.drawing.paper import angles, points3d
 from dadmm.drawing.run_reader import Run
@@ -120,6 +120,14 @@ def test_runs_are_named_by_what_differs(runs, tmp_path):
     assert names(runs["bare"], runs["one"]) == ["6 nodes", "1 nodes"]
     other = make(tmp_path / "eta", "--nodes", "6", "--eta0", "2.5")
     assert names(runs["bare"], other) == ["eta0 = 10", "eta0 = 2.5"]
+
+
+def test_runs_of_different_problems_have_short_names(runs, tmp_path):
+    other = make(tmp_path / "ridge", "--nodes", "6", "--problem", "ridge")
+    both = [Run.read(runs["bare"]), Run.read(other)]
+
+    assert [name.split(", ")[-1] for name in labels(both)] == ["ppca", "ridge"]
+    assert title(both).startswith("Different problems ")
 
 
 def test_a_setting_that_a_scheme_does_not_have_names_no_run(runs, tmp_path):

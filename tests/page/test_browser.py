@@ -72,6 +72,20 @@ def test_a_page_draws_everything_and_asks_for_nothing(opened, name):
     assert shown.dialogs == []
 
 
+def test_the_buttons_of_a_plot_are_small_above_the_data_and_send_nothing(opened):
+    shown = opened("nap", size=NARROW)
+    plot = shown.page.locator(".js-plotly-plot").first
+    bar = plot.locator(".modebar")
+    names = [b.get_attribute("data-title") for b in bar.locator(".modebar-btn").all()]
+    data = plot.locator(".nsewdrag").first.bounding_box()
+    place = bar.bounding_box()
+
+    assert "Reset axes" in names
+    assert not [name for name in names if "hare" in name or "loud" in name]
+    assert place["y"] + place["height"] <= data["y"] + 1
+    assert place["width"] < 0.6 * data["width"]
+
+
 def test_the_slider_moves_edges(opened):
     shown = opened("nap")
     last = shown.page.evaluate(EDGES)

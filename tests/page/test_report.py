@@ -98,6 +98,7 @@ def test_files_of_the_user_are_left_alone(runs, tmp_path, capsys):
     assert not (tmp_path / "other.html").exists()
     assert "cannot write to" in sentence(capsys, folder, "--out", tmp_path / "no" / "a")
     assert "is not the folder of a run" in sentence(capsys, tmp_path)
+    assert "cannot find a folder" in sentence(capsys, tmp_path / "absent")
 
 
 def test_the_page_is_one_file_that_loads_nothing(page):
@@ -210,7 +211,7 @@ def test_an_edge_out_of_its_turn_is_dotted(runs, tmp_path):
 
 def test_without_rows_of_edges_the_page_says_how_to_get_them(runs, tmp_path):
     found = written(runs["bare"], tmp_path / "a.html")
-    assert "--record-edges records them" in found.words
+    assert "run with --record-edges" in found.words
     assert found.data["network"]["runs"] == []
     assert any(a.get("id") == "network-0" for _, a in found.tags)
     assert not any(a.get("id") == "frame" for _, a in found.tags)
@@ -271,8 +272,8 @@ def test_the_command_repeats_the_run(tmp_path, flags):
     found = read(folder)
     words = shlex.split(command(found))
 
-    assert words[:3] == ["python", "-m", "dadmm.run"]
-    again = RunConfig.from_argv(words[3:]).config
+    assert words[:2] == ["dadmm", "run"]
+    again = RunConfig.from_argv(words[2:]).config
     assert again.deciding() == found.config.deciding()
     assert again.nodes == 6
     assert again.record_edges == found.config.record_edges
@@ -286,7 +287,7 @@ def test_the_command_is_quoted(tmp_path):
     again = shlex.split(command(read(tmp_path / "run")))
 
     assert again[again.index("--data") + 1] == str(data)
-    assert RunConfig.from_argv(again[3:]).config.problem == "ridge"
+    assert RunConfig.from_argv(again[2:]).config.problem == "ridge"
 
 
 def test_a_page_of_20_nodes_and_all_edges_is_small(tmp_path, pictures):

@@ -9,7 +9,10 @@ from dadmm import Layout
 from dadmm.core.errors import ProblemError
 from dadmm.data import datasets
 from dadmm.problems import PPCA, PROBLEMS, builder
+from dadmm.problems import Ridge as PooledRidge
 from dadmm.testing import check_problem
+from dadmm.testing.minimum import check_descent
+from dadmm.testing.step import ProxStep
 from tests.support.linear import NAMES, SIZES, make
 
 SAMPLES = datasets.synthetic(40, 5, 2)[0]
@@ -182,6 +185,19 @@ def test_a_wrong_point_inside_a_domain_is_found():
     )
     with pytest.raises(ProblemError, match=r"found a slope of -|not to rise"):
         check_problem(problem)
+
+
+@pytest.mark.parametrize(
+    ("rise", "advice"), [(1e-8, "make it more accurate"), (1.0, "check signs")]
+)
+def test_a_slight_rise_is_told_from_a_wrong_term(rise, advice):
+    problem = PooledRidge(np.eye(2), np.ones(2), alpha=1.0, fit_intercept=False)
+    best = np.full(2, 0.5)
+    worse = best + np.array([np.sqrt(rise), 0.0])  # f has curvature 2
+    taken = ProxStep(best, None, np.zeros(2), np.zeros(2), worse)
+
+    with pytest.raises(ProblemError, match=f" then {rise:.3g} more with .*; {advice}"):
+        check_descent(problem, taken, 0.0)
 
 
 def step(problem, theta, stats, centre, weight):
