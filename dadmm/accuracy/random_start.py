@@ -19,7 +19,7 @@ from dadmm.admm.rule import TINY
 from dadmm.core.layout import Matrix, Vector
 
 KNEE = 0.5  # above it lengths are logarithms, relative to the length at the start
-MOST = 2.0  # times what no length exceeds at the solution
+MOST = 1e3  # times what no length exceeds at the solution
 LOOSER = 3.0  # the limit of the stopping rule, over that of the gradient
 
 
@@ -28,8 +28,9 @@ class RandomReview(UnitReview):
 
     At a solution, the squares of the lengths sum up to less than the mean square of the
     rows. That is at most M L^2 + D for the length L at the start. Steps keep lengths
-    below `MOST` times the root of it. Where neighbours have W of unlike handedness,
-    their multipliers would make them much longer.
+    below `MOST` times the root of it, so that numbers remain finite. Where neighbours
+    have W of unlike handedness, multipliers make a component long before it turns; with
+    a bound of 2, some runs never got there.
 
     Parameters
     ----------
