@@ -170,8 +170,8 @@ def test_convergence_is_what_the_rule_judged(tmp_path):
         "Residual / limit": "residual_over_limit",
     }
     assert list(found) == list(over)
-    for title, column in over.items():
-        lines = [line.get_xydata() for line in found[title].lines]
+    for name, column in over.items():
+        lines = [line.get_xydata() for line in found[name].lines]
         middle, limit, first, last = lines
         whole = np.median(run.column(column), axis=1)
         np.testing.assert_allclose(middle[1:, 1], whole[1:])
