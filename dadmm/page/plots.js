@@ -62,8 +62,8 @@ function layout(figure) {
   const given = figure.layout;
   return themed({
     autosize: true,
-    height: 304,
-    margin: { l: 58, r: 10, t: 26, b: 44 },  // buttons are above the data
+    height: 308,
+    margin: { l: 58, r: 10, t: 30, b: 44 },  // buttons are above the data
     paper_bgcolor: "rgba(0,0,0,0)",
     plot_bgcolor: "rgba(0,0,0,0)",
     font: { color: "@text", family: "system-ui, sans-serif", size: 13 },
