@@ -67,9 +67,7 @@ class LogLengthPPCA:
         Scale of the part a in the layout.
     """
 
-    def __init__(
-        self, plain: Any, knee: float, longest: float, a_scale: float
-    ) -> None:
+    def __init__(self, plain: Any, knee: float, longest: float, a_scale: float) -> None:
         self.plain, self.knee, self.longest = plain, knee, longest
         self.a_scale = a_scale
         self._most = knee + ROOT * math.log(longest / knee)  # of the lengths of V
