@@ -119,7 +119,7 @@ def test_the_first_rank_does_what_is_not_for_ranks(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
     monkeypatch.setenv("PMI_RANK", "0")
     assert main(["waiting", "missing"]) == 2
-    assert "missing is not the folder of a run" in capsys.readouterr().err
+    assert "cannot find a folder missing" in capsys.readouterr().err
 
 
 @pytest.mark.mpi
