@@ -6,6 +6,7 @@ A part has its rows in order of iteration. A line has the iteration, the key of 
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
@@ -254,7 +255,12 @@ class RowFiles:
 
     def close(self) -> None:
         """Write all rows and close the files; raise ``failure`` if there is one."""
-        self._finish(PartFile.close)
+        try:
+            self._finish(PartFile.close)
+        finally:
+            for file in self._files:  # rows that cannot be written are given up
+                with contextlib.suppress(OSError):
+                    file.close()
 
     def _finish(self, action: Callable[[PartFile], None]) -> None:
         if self.failure is None:
