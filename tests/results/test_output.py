@@ -144,6 +144,7 @@ def test_a_failure_to_write_ends_the_run_in_good_order(folder, monkeypatch, iter
     assert said[-1] == (None if iterations == 1 else "output")
     with pytest.raises(OutputError, match=r"run: No space left on device; choose"):
         parts.close()
+    assert all(part._file.closed for part in parts._files)  # else it fails at exit
 
 
 def test_the_summary_comes_last(folder, monkeypatch):
