@@ -2,8 +2,9 @@
 
     python -m benchmarks.paper_claims [--results DIR]
 
-DIR holds synthetic-authors.csv, synthetic.csv, caltech.csv and hopkins.csv, the
-rows.csv of the experiments. First come the page's tables, then what the claims cite.
+DIR holds synthetic-authors.csv, synthetic.csv, caltech.csv, hopkins.csv and
+variants.csv, the rows.csv of the experiments. First come the page's tables, then what
+the claims cite.
 """
 
 from __future__ import annotations
@@ -135,6 +136,7 @@ def main() -> None:
     names = ("synthetic", "synthetic-authors", "caltech", "hopkins")
     data = {name: read_rows(folder / f"{name}.csv") for name in names}
     paper_tables.print_all(data)
+    paper_tables.print_variants(read_rows(folder / "variants.csv"))
     print_penalties()
     for name, rows in data.items():
         print_claims(name, rows)

@@ -169,7 +169,7 @@ def _gap(shards: Sequence[np.ndarray], problem: Any, result: dadmm.Result) -> fl
 
 
 def run_all(
-    cases: Sequence[Case], work: Callable[[Case], dict], folder: Path, jobs: int
+    cases: Sequence[Any], work: Callable[[Any], dict], folder: Path, jobs: int
 ) -> list[dict[str, Any]]:
     """Run the cases that have no outcome in the folder yet; return those of all.
 
@@ -191,7 +191,7 @@ def run_all(
     return [json.loads((folder / f"{case.name}.json").read_text()) for case in cases]
 
 
-def _outcome(work: Callable[[Case], dict], case: Case, folder: Path) -> None:
+def _outcome(work: Callable[[Any], dict], case: Any, folder: Path) -> None:
     draft = folder / f".{case.name}.{os.getpid()}"
     draft.write_text(json.dumps(work(case)))
     draft.replace(folder / f"{case.name}.json")
@@ -256,6 +256,9 @@ def arguments(
     parser.add_argument("--starts", type=int, help="starts per case")
     parser.add_argument("--out", type=Path, help="folder of outcomes and figures")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument(
+        "--setting", choices=[*SETTINGS], help="only the runs with this setting"
+    )
     if stored:
         parser.add_argument(
             "--from", type=Path, dest="stored", metavar="FILE",
@@ -265,7 +268,7 @@ def arguments(
 
 
 def conduct(
-    chosen: argparse.Namespace, name: str, todo: Sequence[Case], work: Callable
+    chosen: argparse.Namespace, name: str, todo: Sequence[Any], work: Callable
 ) -> tuple[list[dict[str, Any]], Path]:
     """Run all cases and write rows.csv; return the rows, and the folder for more.
 
@@ -273,6 +276,7 @@ def conduct(
     folder comes first.
     """
     out = chosen.out or OUT / name
+    todo = [case for case in todo if chosen.setting in (None, case.setting)]
     found = stored_rows(chosen.stored) if chosen.stored else {}
     for case in todo:
         if (out / "runs" / f"{case.name}.json").exists():

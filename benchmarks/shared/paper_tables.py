@@ -129,6 +129,76 @@ def print_hopkins(rows: Sequence[Row]) -> None:
     )
 
 
+def print_variants(rows: Sequence[Row]) -> None:
+    """Print what the paper says in words: rejected rules, stages and settings."""
+
+    def lines(variants: Sequence[str], cell: Any) -> list[tuple[str, ...]]:
+        return [
+            (f"{graph} {n}", *(cell(select(own, variant=name)) for name in variants))
+            for graph, n, _ in GRAPHS
+            if (own := select(rows, graph=graph, n_nodes=n))
+        ]
+
+    def swings(own: list[Row]) -> str:
+        return f"{middle(own, 'swing_likelihood'):.3g}, {middle(own, 'angle_last'):.1f}"
+
+    def passages(own: list[Row]) -> str:
+        columns = ("iterations", "first_truth_5", "first_centralised_1")
+        return " / ".join(whole(middle(own, name), "-") for name in columns)
+
+    def ends(own: list[Row]) -> str:
+        first = whole(middle(own, "first_truth_5"), "-")
+        return f"{first}, {middle(own, 'angle_last'):.1f}"
+
+    kept = ("vp", "vp_kept", "vp, one penalty per edge",
+            "vp_kept, one penalty per edge")  # fmt: skip
+    print_markdown(("swing after t_max, angle at the end", *kept), lines(kept, swings))
+    print()
+    mixed = ("fixed", "vp", "vp_ap", "vp_tau")
+    print_markdown(("stop / 5 degrees / 1 degree", *mixed), lines(mixed, passages))
+    print()
+    _print_stages(rows)
+    print()
+    changed = [name for name in dict.fromkeys(row["variant"] for row in rows)
+               if name in ("fixed", "vp", "ap", "nap") or " = " in name]  # fmt: skip
+    by_graph = dict(
+        (name, []) for name in sorted(changed, key=lambda k: k.partition(",")[0])
+    )
+    for graph, n, _ in GRAPHS:
+        own = select(rows, graph=graph, n_nodes=n)
+        for name, cells in by_graph.items():
+            cells.append(ends(select(own, variant=name)) if own else "")
+    head = (
+        "first below 5 degrees, angle at the end",
+        *(f"{g} {n}" for g, n, _ in GRAPHS),
+    )
+    print_markdown(head, ((name, *cells) for name, cells in by_graph.items()))
+
+
+def _print_stages(rows: Sequence[Row]) -> None:
+    """Print penalties, misfit and disagreement of `ap` over those of `fixed`."""
+
+    def ratio(graph: str, n: int, column: str) -> float:
+        own = select(rows, graph=graph, n_nodes=n)
+        ap, fixed = (middle(select(own, variant=v), column) for v in ("ap", "fixed"))
+        return ap / fixed
+
+    stages = (5, 10, 20, 49)
+    lines = []
+    for graph, n, _ in GRAPHS:
+        if select(rows, graph=graph, n_nodes=n):
+            cells = (
+                " / ".join(
+                    f"{ratio(graph, n, f'{what}_{t}'):.2f}"
+                    for what in ("eta", "likelihood", "consensus")
+                )
+                for t in stages
+            )
+            lines.append((f"{graph} {n}", *cells))
+    head = "`ap` over `fixed`: eta / (14) / consensus error"
+    print_markdown((head, *(f"t = {t}" for t in stages)), lines)
+
+
 def print_all(data: Mapping[str, Sequence[Row]]) -> None:
     """Print all tables, given the rows of synthetic-authors, caltech and hopkins."""
     synthetic, caltech = data["synthetic-authors"], data["caltech"]
