@@ -90,6 +90,7 @@ class PPCA:
     """
 
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
+    usual_init: ClassVar[str] = "merged"
     _log_unit = 0.0  # of the samples, see `standardised`
 
     def __new__(cls, samples: Any = (), *_: Any, **__: Any) -> Self:
