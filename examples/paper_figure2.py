@@ -44,6 +44,7 @@ print(f"all samples in one place: {level:.2f} degrees from the true subspace")
 # node, ``ap`` adapts it by edge, ``nap`` does so within budgets, and the last two
 # combine these. The settings are those of ``dadmm run --config as-printed``:
 #
+# * Parameters are in the units of the data (``coordinates="raw"``).
 # * All penalties start from eta0 = 10. Each end of an edge has its own
 #   (``coupling="own"``). With it, nodes agree on a slightly wrong point
 #   (:doc:`/docs/penalties`), so by default dadmm uses one penalty per edge.
@@ -72,8 +73,8 @@ def angles(graph, scheme, seed):
 
     own = dadmm.penalty.build(scheme, eta0=10.0, coupling="own")
     dadmm.solve(
-        problems, graph, scheme=own, init="independent", seed=seed, stopping=stopping,
-        record=False, callbacks=[measure],
+        problems, graph, scheme=own, init="independent", coordinates="raw", seed=seed,
+        stopping=stopping, record=False, callbacks=[measure],
     )  # fmt: skip
     return found
 
@@ -96,10 +97,10 @@ for name in graphs:
     print(f"{name:12}" + "".join(f"{cell:>12}" for cell in cells))
 
 # %%
-# ``fixed`` on the complete graph stops on the plateau of the start: the rule cannot tell
-# a plateau from a solution. ``vp`` works best there, as the paper says. On the ring all
-# end about 10 degrees away, and no scheme is better than ``fixed``. ``vp`` and its
-# variants stop at larger angles than ``ap`` and ``nap`` on the complete graph.
+# ``fixed`` on the complete graph stops on the plateau of the start: the rule cannot
+# tell a plateau from a solution. ``vp`` stops first of those that arrive, as the paper
+# says, but at a larger angle than ``ap`` and ``nap``. On the ring all schemes end about
+# 10 degrees away, and none is better than ``fixed``.
 
 medians = {  # a run that has stopped keeps its angle
     key: np.median([run + run[-1:] * (n_iterations - len(run)) for run in of], axis=0)
