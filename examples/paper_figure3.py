@@ -90,7 +90,7 @@ for title in panels:
 # %%
 # With t_max = 5, ``vp`` is no faster than ``fixed``, and ``ap`` and ``vp_ap`` are
 # slower. ``nap`` and ``vp_nap`` have budgets instead of t_max, and are not affected.
-# The paper makes the same observation. On this object ``ap`` and ``nap`` are slower than
+# The paper makes the same observation. Here ``ap`` and ``nap`` are slower than
 # ``fixed`` throughout.
 
 figure, grid = plt.subplots(2, 2, figsize=(7.5, 6), layout="constrained")
