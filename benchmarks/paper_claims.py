@@ -83,9 +83,10 @@ def recorded(scheme: str, **settings: Any) -> Any:
     return dadmm.solve(
         problems,
         dadmm.Topology.complete(20),
-        scheme=dadmm.penalty.build(scheme, coupling="own", **settings),
+        scheme=dadmm.penalty.build(scheme, eta0=10.0, coupling="own", **settings),
         stopping=dadmm.Stopping(tolerance=0.0, max_iter=150),
         init="independent",
+        coordinates="raw",
         record=dadmm.Record(edges=True),
     ).history.edges
 

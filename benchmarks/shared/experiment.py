@@ -271,6 +271,9 @@ def arguments(
         parser.add_argument("--data", type=Path, help=data)
     parser.add_argument("--quick", action="store_true", help="a small slice")
     parser.add_argument("--starts", type=int, help="starts per case")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="K", help="only each K-th object"
+    )
     parser.add_argument("--out", type=Path, help="folder of outcomes and figures")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
     parser.add_argument(

@@ -34,7 +34,7 @@ class VPTau(Scheme):
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         if obs.t >= self.t_max:
-            return state | {"eta": np.full_like(state["eta"], self.eta0)}
+            return state | {"eta": state["eta0"].copy()}
         direction = np.log2(self._balance(obs))  # 1, -1 or 0
         eta = state["eta"] * (1.0 + self._tau(obs)) ** direction
-        return state | {"eta": equations.clamp(eta, self.eta0)}
+        return state | {"eta": equations.clamp(eta, state["eta0"])}
