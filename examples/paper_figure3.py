@@ -81,10 +81,11 @@ curves = {
 # %%
 # The first iteration within 5 degrees of the reference, and the angle at the end:
 
+first = {key: int(np.argmax(curve < 5.0)) + 1 for key, curve in curves.items()}
 print("                      " + "".join(f"{name:>10}" for name in schemes))
 for title in panels:
-    own = [curves[title, name] for name in schemes]
-    cells = (f"{np.argmax(curve < 5.0) + 1},{curve[-1]:5.1f}" for curve in own)
+    keys = [(title, name) for name in schemes]
+    cells = (f"{first[key]},{curves[key][-1]:5.1f}" for key in keys)
     print(f"{title:22}" + "".join(f"{cell:>10}" for cell in cells))
 
 # %%
