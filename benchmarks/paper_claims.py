@@ -77,6 +77,21 @@ def print_left(rows: list[Row], groups: Groups, targets: Iterable[str]) -> None:
             print_cells(name, cells)
 
 
+def print_plateaus(rows: list[Row], degrees: float = 70.0) -> None:
+    """Print which runs as printed the paper's rule stops near the start."""
+    print(f"\nstopped above {degrees:g} degrees on the complete graph, as printed")
+    for scheme in SCHEMES:
+        own = select(rows, setting="printed", graph="complete", scheme=scheme)
+        bad = [row for row in own if float(row["angle_centralised"]) > degrees]
+        line = f"{scheme}: {len(bad)} of {len(own)}"
+        if bad:
+            times = [int(row["iterations"]) for row in bad]
+            angles = [float(row["angle_centralised"]) for row in bad]
+            line += f", after {min(times)} to {max(times)} iterations"
+            line += f", at {min(angles):.0f} to {max(angles):.0f} degrees"
+        print(line)
+
+
 def recorded(scheme: str, **settings: Any) -> Any:
     """Return what a run on the synthetic data recorded of its edges."""
     problems = [PPCA(rows, 5) for rows in split(dadmm.datasets.synthetic()[0], 20)]
@@ -141,6 +156,8 @@ def main() -> None:
     print_penalties()
     for name, rows in data.items():
         print_claims(name, rows)
+    for name in ("caltech", "hopkins"):
+        print_plateaus(data[name])
     print("\nCaltech by object")
     for object_, name in paper_caltech.OBJECTS.items():
         own = [

@@ -150,7 +150,7 @@ def print_variants(rows: Sequence[Row]) -> None:
         first = whole(middle(own, "first_truth_5"), "-")
         return f"{first}, {middle(own, 'angle_last'):.1f}"
 
-    kept = ("vp", "vp_kept", "vp, one penalty per edge",
+    kept = ("fixed", "vp", "vp_kept", "vp, one penalty per edge",
             "vp_kept, one penalty per edge")  # fmt: skip
     print_markdown(("swing after t_max, angle at the end", *kept), lines(kept, swings))
     print()
