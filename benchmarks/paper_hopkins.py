@@ -77,6 +77,15 @@ def print_readings(
 ) -> None:
     """Print the mean iterations of plain ADMM, and the speed-ups over it."""
     plain = [float(row[column]) for row in rows if row["scheme"] == "fixed"]
+    angle = "angle_centralised" + ("_both_rules" if column == "both_rules" else "")
+    below: dict[tuple, list[bool]] = {}
+    for row in rows:
+        good = float(row[angle]) <= LIMIT
+        below.setdefault((row["data"], row["start"]), []).append(good)
+    all_six = sum(map(all, below.values()))
+    print(
+        f"\n{all_six} of {len(below)} runs have all six below {LIMIT:g} degrees", end=""
+    )
     print(f"\n{setting}, {graph}: plain ADMM takes {mean(plain):.1f} iterations")
     print(f"{'speed-up over fixed, %':44}" + "".join(f"{s:>9}" for s in SCHEMES[1:]))
     for name, speedups in readings(rows, column).items():

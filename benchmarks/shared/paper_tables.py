@@ -109,9 +109,12 @@ def print_hopkins(rows: Sequence[Row]) -> None:
     def speedups(setting: str, graph: str, column: str) -> dict[str, list[str]]:
         own = select(rows, setting=setting, graph=graph)
         found = readings(own, column)
-        return {k: [f"{x + 0.0:.0f}" for x in v.values()] for k, v in found.items()}
+        return {
+            k: ["0" if abs(x) < 0.5 else f"{x:.0f}" for x in v.values()]
+            for k, v in found.items()
+        }
 
-    title = "complete, both rules (published figures: VP 40.2, VP + AP 37.3)"
+    title = "complete, both rules (the paper's text: VP 40.2, VP + AP 37.3)"
     of = speedups("printed", "complete", "both_rules")
     print_markdown((title, *SCHEMES[1:]), ((k, *cells) for k, cells in of.items()))
     others = {
@@ -140,7 +143,11 @@ def print_variants(rows: Sequence[Row]) -> None:
         ]
 
     def swings(own: list[Row]) -> str:
-        return f"{middle(own, 'swing_likelihood'):.3g}, {middle(own, 'angle_last'):.1f}"
+        columns = ("swing_likelihood", "swing_angle", "angle_last")
+        return "{:.0f}, {:.1f}, {:.1f}".format(*(middle(own, name) for name in columns))
+
+    def heights(own: list[Row]) -> str:
+        return " / ".join(f"{middle(own, f'eta_{t}'):.3g}" for t in (5, 10, 20, 49))
 
     def passages(own: list[Row]) -> str:
         columns = ("iterations", "first_truth_5", "first_centralised_1")
@@ -152,10 +159,15 @@ def print_variants(rows: Sequence[Row]) -> None:
 
     kept = ("fixed", "vp", "vp_kept", "vp, one penalty per edge",
             "vp_kept, one penalty per edge")  # fmt: skip
-    print_markdown(("swing after t_max, angle at the end", *kept), lines(kept, swings))
+    title = "swing of (14), swing of the angle, angle at the end"
+    print_markdown((title, *kept), lines(kept, swings))
     print()
     mixed = ("fixed", "vp", "vp_ap", "vp_tau")
     print_markdown(("stop / 5 degrees / 1 degree", *mixed), lines(mixed, passages))
+    print()
+    mixed = ("vp", "vp_tau")
+    title = "mean penalty over eta0, t = 5 / 10 / 20 / 49"
+    print_markdown((title, *mixed), lines(mixed, heights))
     print()
     _print_stages(rows)
     print()
