@@ -90,6 +90,7 @@ class PPCA:
     """
 
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
+    free_axes = False  # whether only the column space of W is of interest
     _log_unit = 0.0  # of the samples, see `standardised`
 
     def __new__(cls, samples: Any = (), *_: Any, **__: Any) -> Self:
@@ -221,6 +222,11 @@ class PPCA:
             mu=0.0 if self.zero_mean else -precision * n * shift,
             a=0.5 * (misfit - self._entry_count / precision),
         )
+
+    def moment(self, theta: Vector) -> Matrix:
+        """Return ``E sum z z'`` at ``theta``, (M, M); it is N I if all samples fit."""
+        stats = self.expect(theta)
+        return stats.spread + self.count * np.outer(stats.z_mean, stats.z_mean)
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return a random orthonormal W, mu = 0 and a = 1."""

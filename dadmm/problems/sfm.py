@@ -52,6 +52,7 @@ class StructureFromMotion(PPCA):
     """
 
     standardised = PPCA.standardised  # a merged start is possible in place of `init`
+    free_axes = True  # the structure is known up to an affine map
 
     def __new__(cls, rows: Any = (), **_: Any) -> Self:
         """Return an object of this class, or a `LostTracks` if the rows have NaN."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, NamedTuple
@@ -19,16 +19,18 @@ from dadmm.accuracy.coordinates import (
     merged,
     supports,
 )
+from dadmm.accuracy.gradient import GradientReview, ModelReview
 from dadmm.accuracy.random_start import RandomReview
 from dadmm.accuracy.review import MetricReview
 from dadmm.admm.loop import Callback, Review
-from dadmm.admm.rule import Rule
+from dadmm.admm.rule import Rule, Scales
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.penalty.beyond import Bounded, Steady
+from dadmm.problems.ppca import PPCA
 from dadmm.solver.statement import NO_SUMS
 
 UNLESS = 'has no metric unless metric = "full"'
@@ -71,7 +73,7 @@ class Prepared(NamedTuple):
     scheme: Scheme
     rule: Rule
     review: Review | None = None
-    scales: Mapping[int, Matrix] | None = None
+    scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
     curvature: Mapping[int, float] | None = None
     callbacks: tuple[Callback, ...] = ()
     sent: np.ndarray | None = None
@@ -171,6 +173,22 @@ def merge_axes(
             review, duals = merging.merge(total, hosted)
     made = _in_units(given, review, Steady, sent)
     return made._replace(starts=review.starts, duals=duals)
+
+
+def check_gradients(given: Prepared, comm: Any) -> Prepared:
+    """Return a run in the coordinates of the user that ends when gradients are small.
+
+    If some problem is convex or has no gradient, it ends by its stopping rule alone.
+    """
+    own = given.problems.values()
+    has = (hasattr(p, "gradient") and not getattr(p, "convex", False) for p in own)
+    if not _all(has, comm):
+        return given
+    if not _all((isinstance(p, PPCA) and not p.layout.scales for p in own), comm):
+        return given._replace(review=GradientReview(given.problems))
+    review = ModelReview(given.problems)
+    rule = replace(given.rule, scaled=True)
+    return given._replace(review=review, rule=rule, scales=review.scales)
 
 
 def _in_units(

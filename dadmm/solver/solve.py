@@ -29,6 +29,7 @@ from dadmm.resilience.runner import LocalRun, run_with_recovery
 from dadmm.results.history import Recorder
 from dadmm.solver.metric import (
     Prepared,
+    check_gradients,
     find_metric,
     find_units,
     has_units,
@@ -230,6 +231,8 @@ def solve(
                 made = find_units(made, topology, comm, saved)
             elif not why:
                 made = find_metric(made, topology, comm, saved)
+            else:
+                made = check_gradients(made, comm)
         hosted = dict(made.problems)
         factory = RunFactory(
             hosted, made.starts or {}, made.scheme, made.rule, messages, stop.agreement,
