@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from dadmm.admm.local import stacks
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 
 MOST_COLUMNS = 300  # more than this, the factor costs more than it saves
@@ -83,10 +82,9 @@ def is_exact(problem: Any) -> bool:
     return bool(getattr(problem, "convex", False) and known)
 
 
-def supports(problem: Problem) -> bool:
-    """Return whether a problem can change its coordinates."""
-    plain = not problem.layout.private and not problem.layout.scales
-    return plain and hasattr(problem, "rows") and stacks(type(problem), "within")
+def supports(kind: type) -> bool:
+    """Return whether problems of a class can change their coordinates."""
+    return hasattr(kind, "rows") and stacks(kind, "within")
 
 
 def merged(

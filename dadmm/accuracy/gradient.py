@@ -9,10 +9,10 @@ For PPCA, gradients and differences become relative errors of the node's own mod
 N rows, ``sqrt(a) W = U diag(l) R`` and ``C = W W' + I / a``, these are
 
 * of W, by row q of R: ``|E R_q'| / max(l_q, 1)``, where E is ``sqrt(a)`` times a
-  difference from a neighbour, or times the Newton step of a gradient. The curvature out
-  of the column space is ``a (Z + N I) / 2`` with ``Z = E sum z z'``; that of the pair p,
-  q within it is ``a N s_p s_q`` with ``s = sqrt(2) / max(l, sqrt(2))``. Turns of W are
-  free.
+  difference from a neighbour, or times the Newton step of a gradient. The curvature
+  out of the column space is ``a (Z + N I) / 2`` with ``Z = E sum z z'``. That of the
+  pair p, q within it is ``a N s_p s_q`` with ``s = sqrt(2) / max(l, sqrt(2))``. Turns
+  of W are free.
 * of mu: ``sqrt(d' C^-1 d)`` of differences, ``sqrt(g' C g) / N`` of gradients
 * of a: ``|d| / a`` of differences, ``2 a |g| / (N D)`` of gradients
 
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,19 +70,17 @@ class GradientReview:
     def __call__(self, t: int, run: Run) -> str:
         """Return "converged" if the run is stationary; else it continues."""
         rule = run.stopping.rule
-        if rule.name != "optimality" or self.is_stationary(run):
+        if rule.name != "optimality":
+            return "converged"
+        steepest = run.total([np.array([own]) for own in self.slope(run)], np.maximum)
+        if steepest[0] <= 1.0:
             return "converged"
         run.stopping.reopen(rule.tolerance)
         run.state.held[...] = -(t // WAIT)
         return ""
 
-    def is_stationary(self, run: Run) -> bool:
-        """Return whether all errors of all nodes are within their limits."""
-        own = [np.array([excess]) for excess in self._excesses(run)]
-        return bool(run.total(own, np.maximum)[0] < 1.0)
-
-    def _excesses(self, run: Run) -> Vector:
-        """Return the largest error over its limit, by node."""
+    def slope(self, run: Run) -> Vector:
+        """Return the gradient or disagreement over its limit, the larger, by node."""
         layout, numbers = self.layout, run.work.numbers.copy()
         now = Measured.of(numbers, len(layout.sizes))
         squares = self._slopes(run) ** 2
@@ -91,7 +88,7 @@ class GradientReview:
         given = run.stopping.rule
         rule = Rule("optimality", given.tolerance, given.absolute_tolerance)
         found = rule.verdict(now, np.sqrt(layout.sizes)[:, None])
-        return np.fmax(found.disagreement, found.residual)
+        return np.asarray(np.fmax(found.disagreement, found.residual))
 
     def _slopes(self, run: Run) -> Matrix:
         """Return the gradient of each node's Lagrangian, as multipliers are (n, m)."""
@@ -126,7 +123,8 @@ class ModelReview(GradientReview):
 
         return scales_at
 
-    def _excesses(self, run: Run) -> Vector:
+    def slope(self, run: Run) -> Vector:
+        """Return the largest relative error over its limit, by node."""
         slopes, node = self._slopes(run), run.incidence.node
         gaps = run.incidence.spread(run.work.shared) - run.state.received
         limit = TIMES * run.stopping.rule.tolerance

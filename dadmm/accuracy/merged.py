@@ -23,7 +23,6 @@ from dadmm.accuracy.coordinates import Total, merge_factors, pack_factor, unpack
 from dadmm.accuracy.units import UnitReview
 from dadmm.admm.local import stacks
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
 
@@ -78,9 +77,8 @@ class MergedStart(NamedTuple):
     rounds: int
 
 
-def supports(problem: Problem) -> bool:
-    """Return whether a problem can start from merged axes."""
-    kind = type(problem)
+def supports(kind: type) -> bool:
+    """Return whether problems of a class can start from merged axes."""
     owners = [each for each in kind.__mro__ if "standardised" in vars(each)]
     return stacks(kind, "standardised") and kind.init is owners[0].init  # type: ignore[attr-defined]
 

@@ -20,7 +20,6 @@ from dadmm.core.layout import Matrix, Vector
 
 KNEE = 0.5  # above it lengths are logarithms, relative to the length at the start
 MOST = 1e3  # times what no length exceeds at the solution
-LOOSER = 3.0  # the limit of the stopping rule, over that of the gradient
 
 
 class RandomReview(UnitReview):
@@ -38,6 +37,8 @@ class RandomReview(UnitReview):
         In the coordinates of the user, by original number of the node.
     start : Units
     """
+
+    LOOSER = 3.0
 
     def __init__(self, problems: Mapping[int, Any], start: Units) -> None:
         super().__init__(problems, start)
@@ -85,25 +86,6 @@ class RandomReview(UnitReview):
             for i, own in duals.items()
         }
 
-    def is_stationary(self, run: Run) -> np.ndarray:
-        """Return whether the gradient of the likelihood is small, by node.
-
-        The residual of the stopping rule assumes that the proximal step is exact, and
-        is zero without neighbours. If the noise of the model is larger than the unit,
-        gradients of W are small for that reason; then their limit is smaller, too.
-        """
-        rule, duals, scales = run.stopping.rule, 2.0 * run.work.multiplier, self.scales
-        found = []
-        for k, i in enumerate(run.names.tolist()):
-            problem: Any = self.within[i]
-            slope = problem.gradient(run.state.theta[k]) / self._root + duals[k]
-            lengths = [np.linalg.norm(part) for part in self.layout.views(slope)]
-            limits = rule.tolerance / LOOSER * scales[i][1]
-            precision = float(self.layout.views(run.state.theta[k]).a)
-            limits[:2] *= min(math.sqrt(precision), 1.0)
-            found.append(bool((lengths <= limits).all()) or not rule.is_scaled)
-        return np.array(found)
-
     def turn(self, t: int, run: Run) -> None:
         """Remove from the multipliers what only turns W; a callback.
 
@@ -133,13 +115,13 @@ class RandomReview(UnitReview):
     def scales(self) -> dict[int, Matrix]:
         """Lengths (2, parts) by which disagreement and residual are judged, by node.
 
-        The curvature of f_i is about its number of rows. `is_stationary` checks the
-        gradient; the residual of the rule may be `LOOSER` times as large.
+        The curvature of f_i is about its number of rows. `slope` judges the gradient;
+        the residual of the rule may be `LOOSER` times as large.
         """
         D, M = self.layout.shapes["W"]
         parts = np.array([math.sqrt(M), math.sqrt(M), math.sqrt(D / 2.0)])  # W, mu, a
         return {
-            i: np.array([parts, LOOSER * problem.n_samples * parts])
+            i: np.array([parts, self.LOOSER * problem.n_samples * parts])
             for i, problem in self.problems.items()
         }
 
@@ -154,7 +136,7 @@ def kept(diameter: int, alpha: float) -> float:
 
     It is for directions in which all f_i are flat, if this fraction remains after each
     iteration. Let s be the second eigenvalue of the random walk on the graph, as in
-    `dadmm.penalty.rules.initial_penalty`, q = (1 - s) / 2, and alpha the relaxation.
+    `dadmm.graphs.gap.slowness`, q = (1 - s) / 2, and alpha the relaxation.
     The deviation of the anchors and of the multipliers from agreement is then
     multiplied by a 2 x 2 matrix of trace (1 - alpha q) (1 + g) and determinant
     g (1 - alpha q (2 - alpha)). The two eigenvalues are equal for the fraction g that

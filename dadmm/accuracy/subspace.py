@@ -56,7 +56,7 @@ class SubspaceBound(NamedTuple):
 
 def supports(problem: Any) -> bool:
     """Return whether a problem is PPCA without missing entries."""
-    if not merged.supports(problem):
+    if not merged.supports(type(problem)):
         return False
     return bool((problem.observed_counts == problem.n_samples).all())
 

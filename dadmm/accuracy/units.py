@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from dadmm.accuracy.coordinates import Total
 from dadmm.admm.local import stacks
 from dadmm.admm.loop import Run
+from dadmm.admm.rule import TINY
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 
 LEAST_NOISE = 1e-12  # variance of the noise, relative to that of the rows
@@ -33,9 +33,8 @@ class Units(NamedTuple):
     length: Vector  # () of each component at the start, in this unit
 
 
-def supports(problem: Problem) -> bool:
-    """Return whether a problem from a random start runs in the unit of all rows."""
-    kind = type(problem)
+def supports(kind: type) -> bool:
+    """Return whether problems from a random start run in the unit of all rows."""
     owners = [each for each in kind.__mro__ if "with_log_lengths" in vars(each)]
     return stacks(kind, "with_log_lengths") and kind.init is owners[0].init  # type: ignore[attr-defined]
 
@@ -80,6 +79,8 @@ class UnitReview:
         Or another tuple with the fields ``mean`` and ``unit``.
     """
 
+    LOOSER: ClassVar[float] = 1.0  # limit of the stopping rule, over the gradient's
+
     def __init__(self, problems: Mapping[int, Any], start: Any) -> None:
         self.problems, self.start = problems, start
         self.layout: Layout = next(iter(problems.values())).layout
@@ -87,6 +88,7 @@ class UnitReview:
         self.within: dict[int, Any] = {
             i: problem.standardised(start.mean, unit) for i, problem in problems.items()
         }
+        self._root: Any = 1.0  # of the weights of theta in the proximal step
         self._unit = self.layout.pack(W=unit, mu=unit, a=unit**-2)
         self._shift = self.layout.pack(W=0.0, mu=start.mean, a=0.0)
 
@@ -122,16 +124,37 @@ class UnitReview:
     def __call__(self, t: int, run: Run) -> str:
         """Return "converged" if all nodes still meet the stopping rule.
 
-        They met it when they agreed to stop, up to two diameters ago. `is_stationary`
-        may require more.
+        They met it when they agreed to stop, up to two diameters ago. With the rule
+        "optimality" the gradients of the likelihood must be small, too.
         """
-        held = run.state.held * self.is_stationary(run)
+        held = run.state.held > 0
+        if run.stopping.rule.is_scaled:
+            held = held & (self.slope(run) <= 1.0)
         lowest = run.total([np.array([float(own)]) for own in held], np.minimum)
         if lowest[0] > 0.0:
             return "converged"
         run.stopping.reopen(run.stopping.rule.tolerance)
         return ""
 
-    def is_stationary(self, run: Run) -> bool | np.ndarray:
-        """Return what is required of each node besides the stopping rule, by node."""
-        return True
+    def slope(self, run: Run) -> Vector:
+        """Return the gradient of each node's Lagrangian, over its limit, by node.
+
+        It is that of the likelihood itself. The residual of the stopping rule assumes
+        that the proximal step is exact, and is zero without neighbours. If the noise of
+        the model is larger than the unit, gradients of W are small for that reason;
+        then their limit is smaller, too.
+        """
+        duals, scales, found = 2.0 * run.work.multiplier, self.scales, []
+        for k, i in enumerate(run.names.tolist()):
+            slope = self.within[i].gradient(run.state.theta[k]) / self._root + duals[k]
+            lengths = [np.linalg.norm(part) for part in self.layout.views(slope)]
+            limits = run.stopping.rule.tolerance / self.LOOSER * scales[i][1]
+            precision = float(self.layout.views(run.state.theta[k]).a)
+            limits[:2] *= min(math.sqrt(precision), 1.0)
+            found.append(float((np.array(lengths) / (limits + TINY)).max()))
+        return np.array(found)
+
+    @property
+    def scales(self) -> dict[int, Matrix]:
+        """Lengths (2, parts) by which disagreement and residual are judged, by node."""
+        raise NotImplementedError

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 import numpy as np
 
@@ -63,7 +64,11 @@ class RunFactory:
         Those of a scaled rule, by original number of the node, or a function of an
         array of these numbers that returns them; see `Rule.met`.
     curvature : dict of int to float, optional
-        Of each f_i, by original number of the node. By default it is measured.
+        Of each f_i, by original number of the node. By default it is measured, if the
+        first penalties depend on it.
+    factors : callable, optional
+        Takes the graph and directed edges, and returns the first penalty of each edge
+        over the curvature; needed if the scheme's eta0 is "auto".
     """
 
     problems: Mapping[int, Problem]
@@ -76,6 +81,7 @@ class RunFactory:
     duals: Mapping[int, Vector] | None = None
     scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
     curvature: Mapping[int, float] | None = None
+    factors: Callable[[Topology, np.ndarray], Vector] | None = None
 
     def build(
         self,
@@ -135,18 +141,16 @@ class RunFactory:
             coordinates={},
         )
         local = Local(state, work, own, problems, incidence, probe)
-        curvature = np.full(n, np.nan)
-        if self.curvature is not None:
-            curvature = np.array([self.curvature[i] for i in own.tolist()])
-        elif scheme.needs_curvature:
-            curvature = curvatures(problems, local.blocks, theta)
-        state.penalty = scheme.init(incidence, curvature, topology.diameter_bound)
+        started = monotonic()
+        curvature = self._curvature(own, problems, local, theta)
+        measured = monotonic() - started
+        proposed = self._proposed(topology, arcs, incidence, curvature)
         make_edges = LossyEdges if self.sending.drop_probability else Edges
         edges = make_edges(state, work, incidence, layout, scheme.alpha, direct)
         packing = codec.build(self.sending.payload, layout, self.sending.bits)
         mail = Mail(
             state, work, edges, exchange, incidence, packing, gates,
-            not scheme.is_symmetric, direct,
+            scheme.couples, direct,
         )  # fmt: skip
         run = Run(
             topology=topology,
@@ -164,7 +168,10 @@ class RunFactory:
             stopping=self._stopping(
                 state, work, own, incidence, layout, reach, period, exchange
             ),
-            penalties=Penalties(state, work, scheme, incidence, mail, exchange),
+            penalties=Penalties(
+                state, work, scheme, incidence, mail, exchange, proposed
+            ),
+            curvature_seconds=measured,
             review=self.review,
             duals=None
             if self.duals is None
@@ -173,6 +180,29 @@ class RunFactory:
         if self.review is not None:
             self.review.adopt(run)
         return run
+
+    def _curvature(
+        self, own: np.ndarray, problems: Sequence[Problem], local: Local, theta: Matrix
+    ) -> Vector:
+        """Return the curvature of each f_i, (n,); NaN where it is not needed."""
+        if self.scheme.eta0 != "auto":
+            return np.full(len(own), np.nan)
+        if self.curvature is not None:
+            return np.array([self.curvature[i] for i in own.tolist()])
+        return curvatures(problems, local.blocks, theta)
+
+    def _proposed(
+        self,
+        topology: Topology,
+        arcs: np.ndarray,
+        incidence: Incidence,
+        curvature: Vector,
+    ) -> Vector:
+        """Return the first penalties that this end of each edge proposes, (E,)."""
+        if self.scheme.eta0 != "auto":
+            return np.full(len(arcs), float(self.scheme.eta0 or np.nan))
+        assert self.factors is not None
+        return np.repeat(curvature, incidence.degrees) * self.factors(topology, arcs)
 
     def _check_reach(self, reach: int) -> None:
         agrees = self.agreement == "neighbours" and self.rule.tolerance > 0.0

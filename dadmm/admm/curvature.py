@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,8 +12,11 @@ from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 
 LIGHT = 0.1  # weight over curvature, so that steps end near a minimum
-ROUNDS, LEAP = 20, 1e6  # most weights tried, and largest ratio of two in a row
-NOISE = 1e-13  # steps shorter than this, relative to theta, are rounding errors
+STEPS = 5  # proximal steps at most
+FIRST, SECOND = 1.0, 1e6  # their first weights
+FLATTER, LIGHTER, STIFFER = 1e-18, 1e-2, 1e6  # factors of weights that find nothing
+FINE = 1e-10  # shorter ways, relative to theta, have too large errors of rounding
+ROUNDING = 1e-14  # and so have gradients that differ by less, relative to their sizes
 
 
 def curvatures(
@@ -26,10 +27,10 @@ def curvatures(
     A proximal step from c with weight w ends at an x where the gradient is w (c - x).
     Two steps of different weight give two gradients, and so the curvature between
     their ends. It has the units of a penalty. It is NaN if it cannot be estimated:
-    ``theta`` is optimal, or f_i breaks down.
+    ``theta`` is optimal, or f_i breaks down. Each problem does at most five steps.
 
-    If the curvature of f_i varies, the result depends on the weight. The weight is a
-    tenth of the curvature that it finds, so that the result does not depend on the
+    If the curvature of f_i varies, the result depends on the weights. The last two are
+    about a tenth and a fifth of the curvature, so that the result hardly depends on the
     units. Such steps end near the minimum of f_i, where the solution is too. A larger
     weight gives the curvature at the start, which may be anywhere. A smaller one fails
     if f_i has no minimum.
@@ -57,61 +58,52 @@ def curvature(problem: Problem, theta: Vector) -> float:
 def _curvatures(problem: Any, theta: np.ndarray) -> np.ndarray:
     """Return the curvatures of a problem (1,), or of a stack of problems (n,).
 
-    Each problem has its own search for the weight that fits its curvature. The slope is
-    that of log curvature by log weight.
+    Each problem has its own weights.
     """
     single = theta.ndim == 1
     n = 1 if single else len(theta)
-    weight, slope, found = np.ones(n), np.zeros(n), np.full(n, np.nan)
-    last_weight, last_found = np.full((2, n), np.nan)
-    searching, stats = np.arange(n), problem.expect(theta)
-    for _ in range(ROUNDS):
-        bends = _bends(problem, theta, stats, weight[0] if single else weight)
-        found[searching] = np.atleast_1d(bends)[searching]
-        known = (found > 0.0) & (found < np.inf)
-        lost = searching[~known[searching]]  # the weight is too large or too small
-        weight[lost] *= np.where(found[lost] == np.inf, LEAP, 1.0 / LEAP)
-        rows = searching[known[searching]]
-        bend, used, before = found[rows], weight[rows], slope[rows]
-        rise, run = _log(bend / last_found[rows]), _log(used / last_weight[rows])
-        between = (rise > 0.0) & (rise < 0.9 * run) | (rise > 0.9 * run) & (rise < 0.0)
-        slope[rows] = np.divide(rise, run, out=before, where=between)
-        step = _log(LIGHT * bend / used) / (1.0 - slope[rows])
-        most = math.log(LEAP)
-        weight[rows] *= _exp(np.minimum(np.maximum(step, -most), most))
-        last_found[rows], last_weight[rows] = bend, used
-        searching = np.concatenate([lost, rows[np.abs(step) > 1e-8]])
-        if not len(searching):
+    start, stats = problem.layout.shared(theta), problem.expect(theta)
+
+    def end_of_step(weight: Vector) -> np.ndarray:
+        # copies, because a problem may work in place, or in arrays of its own
+        given = theta.copy(), stats, theta.copy(), weight[0] if single else weight
+        found = as_numbers(problem.prox(*given), theta.shape, "prox").copy()
+        return problem.layout.shared(found)  # type: ignore[no-any-return]
+
+    last, weight = np.full(n, FIRST), np.full(n, SECOND)
+    before, end = end_of_step(last), end_of_step(weight)
+    found = np.full(n, np.nan)
+    for k in range(2, STEPS + 1):
+        off, its = start - before, start - end
+        size = np.maximum(_norms(start), np.maximum(_norms(before), _norms(end)))
+        way = _norms(end - before)
+        turn = _norms(_times(weight, its) - _times(last, off))
+        fine = (way > FINE * size) & (turn > ROUNDING * (weight + last) * size)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            found = np.where(fine, turn / way, found)
+        if k == STEPS:
             break
-    found[~known] = np.nan
+        moved, its_moved = _norms(off) > FINE * size, _norms(its) > FINE * size
+        keep = ~fine & moved & ~its_moved
+        other = np.where(moved & its_moved, STIFFER, FLATTER) * weight
+        other = np.where(keep, LIGHTER * last, other)
+        other = np.where(its_moved & ~moved, LIGHTER * weight, other)
+        last = np.where(keep, last, weight)
+        before = np.where(_rows(keep, end), before, end)
+        weight = np.where(fine, LIGHT * found * (1.0 + k % 2), other)
+        end = end_of_step(weight)
     return found
 
 
-def _bends(problem: Any, theta: np.ndarray, stats: Any, weight: Any) -> np.ndarray:
-    """Return the curvature between the ends of two steps; NaN if both stay at theta."""
-
-    def step(weight: Any) -> np.ndarray:
-        # copies, because a problem may work in place, or in arrays of its own
-        found = problem.prox(theta.copy(), stats, theta.copy(), weight)
-        ends = as_numbers(found, theta.shape, "prox").copy()
-        return problem.layout.shared(ends)  # type: ignore[no-any-return]
-
-    near, far, start = step(2.0 * weight), step(weight), problem.layout.shared(theta)
-    way, turn = _norms(far - near), _norms(2.0 * near - far - start)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        bend = np.where(way > 0.0, weight * turn / way, np.inf)
-    still = np.maximum(way, turn) <= NOISE * np.maximum(_norms(start), _norms(far))
-    return np.where(still, np.nan, bend)
+def _times(weight: Vector, rows: np.ndarray) -> np.ndarray:
+    return rows * (weight[0] if rows.ndim == 1 else weight[:, None])
 
 
-def _by_entry(function: Callable[[float], float], numbers: Vector) -> Vector:
-    """Return a function of each number; numpy's own may differ between machines."""
-    return np.array([function(x) for x in numbers.tolist()], dtype=np.float64)
-
-
-_log, _exp = partial(_by_entry, math.log), partial(_by_entry, math.exp)
+def _rows(mask: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return a mask (n,) with the number of dimensions of the rows."""
+    return np.asarray(mask[0]) if rows.ndim == 1 else mask[:, None]
 
 
 def _norms(rows: np.ndarray) -> np.ndarray:
-    norms: np.ndarray = np.sqrt(np.vecdot(rows, rows))
+    norms: np.ndarray = np.atleast_1d(np.sqrt(np.vecdot(rows, rows)))
     return norms

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from dadmm.admm.clock import Clock
-from dadmm.admm.curvature import curvatures
 from dadmm.admm.edges import Edges
 from dadmm.admm.local import Local
 from dadmm.admm.mail import Mail
@@ -125,6 +124,8 @@ class Run:
         Seconds of each phase.
     due : str
         What all nodes do now: "save", a reason to stop, or "".
+    curvature_seconds : float
+        How long the curvatures were measured for the first penalties.
 
     Examples
     --------
@@ -156,6 +157,7 @@ class Run:
     duals: Matrix | None = None
     clock: Clock = field(default_factory=Clock)
     due: str = ""
+    curvature_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         self._node_order = np.argsort(self.nodes)
@@ -253,7 +255,7 @@ class Run:
         dual : ndarray of shape (m, m)
             The new multipliers are ``multipliers @ dual``; the inverse of ``primal.T``.
         """
-        state, work, scheme = self.state, self.work, self.penalties.scheme
+        state, work = self.state, self.work
         gradients = work.centre - state.theta  # over the weights
         state.theta = by_row(state.theta, primal)
         work.centre[...] = state.theta + by_row(gradients, dual)
@@ -261,10 +263,7 @@ class Run:
         state.multipliers[...] = by_row(state.multipliers, dual)
         work.shared[...] = state.theta
         self.local.adopt(problems)
-        curvature = np.full(len(problems), np.nan)
-        if scheme.needs_curvature:
-            curvature = curvatures(problems, self.local.blocks, state.theta)
-        self.penalties.propose(curvature, self.topology.diameter_bound, t)
+        self.penalties.propose(t)
         sent = work.messages.copy(), work.bytes.copy()
         self.mail.open()
         work.messages[...], work.bytes[...] = sent  # rows have no opening messages

@@ -55,6 +55,8 @@ class Penalties:
     incidence : Incidence
     mail : Mail
     exchange : Exchange
+    proposed : ndarray of shape (E,)
+        First penalties that this end proposes; NaN where it knows none.
     """
 
     NAME = "residuals"
@@ -67,12 +69,13 @@ class Penalties:
         incidence: Incidence,
         mail: Mail,
         exchange: Exchange,
+        proposed: Vector,
     ) -> None:
         self.state, self.work, self.scheme, self.mail = state, work, scheme, mail
-        self.exchange = exchange
-        symmetric = scheme.coupling == "symmetric"
+        self.exchange, self._proposed = exchange, proposed
+        self._couples = scheme.couples
+        state.penalty = scheme.init(incidence, proposed)
         self.check("init")
-        self._couples = symmetric and not scheme.is_symmetric
         self._least, self._most = np.empty(len(work.total)), np.empty(len(work.total))
         self._find_least = incidence.reducer(np.minimum, work.probes, self._least)
         self._find_most = incidence.reducer(np.maximum, work.probes, self._most)
@@ -109,10 +112,10 @@ class Penalties:
         self.check("start")
         state.eta[...] = state.penalty["eta"]
 
-    def propose(self, curvature: Vector, diameter: int, t: int) -> None:
+    def propose(self, t: int) -> None:
         """Propose penalties as before iteration 1, after iteration ``t``."""
         state = self.state
-        state.penalty = self.scheme.init(self._obs.incidence, curvature, diameter)
+        state.penalty = self.scheme.init(self._obs.incidence, self._proposed)
         self.check("init")
         state.idle[...] = t
 

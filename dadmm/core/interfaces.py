@@ -125,7 +125,8 @@ class PenaltyScheme(Protocol):
     """
 
     @property
-    def eta0(self) -> float: ...
+    def eta0(self) -> float | str | None:
+        """The first penalty: a number, or "auto"; see `penalty.first`."""
 
     @property
     def alpha(self) -> float:
@@ -144,21 +145,21 @@ class PenaltyScheme(Protocol):
         """Whether ``Observation.probes`` is needed."""
 
     @property
-    def needs_curvature(self) -> bool:
-        """Whether ``init`` needs the curvature of f_i."""
-
-    @property
     def is_symmetric(self) -> bool:
         """Whether both ends of an edge compute the same eta without a message."""
+
+    @property
+    def couples(self) -> bool:
+        """Whether an edge uses the mean of both proposals, which messages carry."""
 
     @property
     def needs_global_residuals(self) -> bool:
         """Whether ``Observation.global_residuals`` is needed, by a collective."""
 
-    def init(self, incidence: Any, curvatures: Vector, diameter: int) -> PenaltyState:
+    def init(self, incidence: Any, proposed: Vector) -> PenaltyState:
         """Return the state before the nodes know their neighbours' proposals.
 
-        ``curvatures`` (n,) is NaN where it is not known or not needed.
+        ``proposed`` (E,) are the first penalties, NaN where an end knows none.
         """
 
     def start(

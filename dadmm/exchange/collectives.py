@@ -52,12 +52,12 @@ def compare(comm: MPI.Comm, facts: identity.Facts) -> None:
         raise error
 
 
-def all_hold(comm: MPI.Comm, holds: bool) -> bool:
-    """Return whether something holds on all ranks."""
-    mine = np.array([holds], dtype=np.uint8)
+def least_of_all(comm: MPI.Comm, number: int) -> int:
+    """Return the least number of all ranks, each from 0 to 255."""
+    mine = np.array([number], dtype=np.uint8)
     least = np.empty_like(mine)
     wait_sleeping(comm.Iallreduce(mine, least, op=MPI.MIN), mine)
-    return bool(least[0])
+    return int(least[0])
 
 
 def texts(comm: MPI.Comm, text: str) -> list[str]:

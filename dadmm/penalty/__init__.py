@@ -1,39 +1,44 @@
 """Penalty schemes: how the penalty of each edge adapts.
 
-`equations` and `schemes` are the paper's, `rules` and `beyond` are not; a new scheme is
-a class and a line in `SCHEMES`. It may import `core` and `graphs`.
+`equations` and `schemes` are the paper's, `snap` is beyond it, `first` has the first
+penalty of an edge. A new scheme is a class and a line in `SCHEMES`. It may import
+`core` and `graphs`.
 
 Examples
 --------
-`SCHEMES` has the classes by their names on the command line, and `DEFAULTS` the default
-values of their settings:
+`SCHEMES` has the classes by their names on the command line:
 
 >>> import dadmm
 >>> list(dadmm.penalty.SCHEMES)
-['fixed', 'vp', 'ap', 'nap', 'vp_ap', 'vp_nap', 'global_balance', 'auto']
->>> dadmm.penalty.DEFAULTS["eta0"]
-10.0
+['snap', 'fixed', 'vp', 'ap', 'nap', 'vp_ap', 'vp_nap', 'global_balance']
 """
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from dadmm.core.checks import check_choice
 from dadmm.core.errors import ConfigError
-from dadmm.penalty.beyond import Auto, GlobalBalance
-from dadmm.penalty.schemes import AP, NAP, VP, VPAP, VPNAP, Fixed, Scheme
+from dadmm.penalty.schemes import (
+    AP,
+    NAP,
+    VP,
+    VPAP,
+    VPNAP,
+    Fixed,
+    GlobalBalance,
+    Scheme,
+)
+from dadmm.penalty.snap import SNAP
 
 __all__ = [
     "AP",
-    "DEFAULTS",
     "NAP",
     "SCHEMES",
+    "SNAP",
     "VP",
     "VPAP",
     "VPNAP",
-    "Auto",
     "Fixed",
     "GlobalBalance",
     "Scheme",
@@ -42,6 +47,7 @@ __all__ = [
 ]
 
 SCHEMES: dict[str, type[Scheme]] = {
+    "snap": SNAP,
     "fixed": Fixed,
     "vp": VP,
     "ap": AP,
@@ -49,9 +55,7 @@ SCHEMES: dict[str, type[Scheme]] = {
     "vp_ap": VPAP,
     "vp_nap": VPNAP,
     "global_balance": GlobalBalance,
-    "auto": Auto,
 }
-DEFAULTS = {field.name: field.default for field in fields(Scheme)}
 
 
 def build(scheme: str | Scheme, **settings: Any) -> Scheme:
@@ -62,8 +66,8 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     scheme : str or Scheme
         A key of `SCHEMES`; or an object, which is returned unchanged.
     **settings
-        Fields of `Scheme`. With an object all must have their default values, because
-        the object has its own.
+        Fields of `Scheme`. None is the default of the scheme. With an object all must
+        be None, because the object has its own.
 
     Returns
     -------
@@ -77,14 +81,15 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
     """
     if isinstance(scheme, Scheme):
         for name, value in settings.items():
-            if value != DEFAULTS[name]:
+            if value is not None:
                 raise ConfigError(
                     f"scheme is an object with its own {name}; pass "
                     f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
                 )
         return scheme
     check_choice("scheme", scheme, list(SCHEMES))
-    return SCHEMES[scheme](**settings)
+    given = {name: value for name, value in settings.items() if value is not None}
+    return SCHEMES[scheme](**given)
 
 
 def name_of(scheme: Scheme) -> str:
@@ -105,5 +110,4 @@ def name_of(scheme: Scheme) -> str:
     'vp_nap'
     """
     kind = type(scheme)
-    other = kind.called or kind.__name__
-    return next((name for name in SCHEMES if SCHEMES[name] is kind), other)
+    return next((name for name in SCHEMES if SCHEMES[name] is kind), kind.__name__)

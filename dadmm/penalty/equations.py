@@ -7,9 +7,13 @@ docs/paper.md has them all.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
+from dadmm.core.interfaces import PenaltyState
 from dadmm.core.layout import Vector
 from dadmm.graphs.incidence import Incidence
+
+Mask = NDArray[np.bool_]
 
 
 def kappa(f: Vector, f_min: Vector, span: Vector) -> Vector:
@@ -68,7 +72,7 @@ def balance(primal: Vector | float, dual: Vector | float, ratio: float) -> Vecto
     return np.where(primal > ratio * dual, 2.0, factor)
 
 
-def adapt(eta0: float, tau: Vector, active: bool | np.ndarray) -> Vector:
+def adapt(eta0: Vector, tau: Vector, active: bool | Mask) -> Vector:
     """Return eta_ij of AP and NAP: ``eta0 (1 + tau_ij)`` while active, else eta0.
 
     Equations (6) and (9). An edge is active while ``t < t_max`` in AP, and while
@@ -78,7 +82,7 @@ def adapt(eta0: float, tau: Vector, active: bool | np.ndarray) -> Vector:
 
 
 def combine(
-    eta: Vector, tau: Vector, factor: Vector, eta0: float, active: bool | np.ndarray
+    eta: Vector, tau: Vector, factor: Vector, eta0: Vector, active: bool | Mask
 ) -> Vector:
     """Return eta_ij of VP + AP and VP + NAP.
 
@@ -93,34 +97,35 @@ def combine(
     return np.where(active, moved, eta0)
 
 
-def grow(
-    budget: Vector,
-    growths: Vector,
-    spent: Vector,
-    change: Vector,
-    budget0: float,
-    decay: float,
-    trigger: float,
-) -> tuple[Vector, Vector]:
-    """Return the budgets T_ij, and how often each was raised, by equation (10).
+def raise_budgets(
+    state: PenaltyState, is_out: Mask, moves: Mask, budget0: float, decay: float
+) -> PenaltyState:
+    """Return the budgets T_ij, how often each was raised, and which are used up.
+
+    Equation (10): the k-th raise adds ``alpha^k T``, so a budget stays below
+    ``T / (1 - alpha)``, which is equation (11).
 
     Parameters
     ----------
-    budget, growths, spent : ndarray of shape (E,)
-    change : ndarray of shape (E,)
-        ``|f_i(theta_i^t) - f_i(theta_i^(t-1))|``.
-    budget0, decay, trigger : float
-        The paper's T, alpha and beta. The k-th raise adds ``alpha^k T``, so a budget
-        stays below ``T / (1 - alpha)``, which is equation (11).
+    state : dict
+        With ``budget`` and ``raised``, each (E,).
+    is_out : ndarray of bool, shape (E,)
+        Whether an edge asks for more than is left of its budget.
+    moves : ndarray of bool, shape (E,)
+        Whether it still moves. In the paper: ``|f_i(theta_i^t) - f_i(theta_i^(t-1))|``
+        exceeds beta. An edge that is out of budget and does not move has used it up.
+    budget0, decay : float
+        The paper's T and alpha.
     """
-    raised = spent >= budget
-    raised &= change > trigger
-    if not np.count_nonzero(raised):
-        return budget, growths
-    growths = growths + raised
-    return budget + np.where(raised, decay**growths * budget0, 0.0), growths
+    found = {"used_up": (is_out & ~moves).astype(np.float64)}
+    more = is_out & moves
+    if not np.count_nonzero(more):
+        return found
+    raised = state["raised"] + more
+    budget = state["budget"] + np.where(more, decay**raised * budget0, 0.0)
+    return found | {"budget": budget, "raised": raised}
 
 
-def clamp(eta: Vector, eta0: Vector | float, span: float = 1e6) -> Vector:
+def clamp(eta: Vector, eta0: Vector, span: float = 1e6) -> Vector:
     """Limit penalties to a factor ``span`` of eta0, so that none overflows."""
     return np.minimum(np.maximum(eta, eta0 / span), eta0 * span)

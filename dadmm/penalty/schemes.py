@@ -1,11 +1,11 @@
-"""The six schemes of the paper, each a few calls of `equations`."""
+"""The six schemes of the paper, each a few calls of `equations`, and a baseline."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import equations
+from dadmm.penalty.first import USUAL, agreed
 
 PROBES, COUPLINGS = ("midpoint", "neighbour"), ("symmetric", "own")
 BUDGET = ("budget0", "budget_decay", "budget_trigger")
@@ -25,8 +26,11 @@ class Scheme:
 
     Parameters
     ----------
-    eta0 : float
-        Penalty of the first iteration, and after a reset.
+    eta0 : float or "auto", optional
+        Penalty of the first iteration, and after a reset. "auto" has a value for each
+        edge, from the curvature at its ends and from the graph, see
+        `dadmm.penalty.first`. The default is "auto" in chosen coordinates ("units" or
+        "metric"), and the paper's 10 in raw ones, where `snap` has "auto", too.
     t_max : int
         `vp`, `ap`, `vp_ap` and `global_balance` adapt the penalty of iteration t + 1
         while t < t_max.
@@ -35,9 +39,11 @@ class Scheme:
         (the paper's mu).
     budget0, budget_decay, budget_trigger : float
         First budget of an edge (the paper's T), factor of each further raise (alpha),
-        and the change of f_i above which a spent budget is raised (beta).
+        and the change of f_i above which a spent budget is raised (beta). `snap` has
+        its own defaults.
     relaxation : float, optional
-        Over-relaxation of every step, between 0 and 2; by default 1, in `auto` 1.6.
+        Over-relaxation of every step, between 0 and 2. The default is 1.6 in chosen
+        coordinates, and 1 in raw ones, where `snap` has 1.6, too.
     probe : {"midpoint", "neighbour"}
         Where a node evaluates its objective to rate a neighbour: halfway between their
         parameters, or at the neighbour's parameters.
@@ -60,7 +66,7 @@ class Scheme:
     ('stopped', np.float64(20.0))
     """
 
-    eta0: float = 10.0
+    eta0: float | str | None = None
     t_max: int = 50
     residual_ratio: float = 10.0
     budget0: float = 5.0
@@ -70,12 +76,13 @@ class Scheme:
     probe: str = "midpoint"
     coupling: str = "symmetric"
 
-    RELAXATION: ClassVar[float] = 1.0
-    called: ClassVar[str] = ""  # name of a scheme that has none in `SCHEMES`
+    RAW_ETA0: ClassVar[float | str] = USUAL  # defaults in raw coordinates
+    RAW_RELAXATION: ClassVar[float] = 1.0
+    RELAXATION: ClassVar[float] = 1.6  # in chosen coordinates
     uses: ClassVar[tuple[str, ...]] = ("eta0",)  # numbers, but relaxation
     probes: ClassVar[bool] = False
-    needs_curvature: ClassVar[bool] = False
     is_symmetric: ClassVar[bool] = False
+    is_constant: ClassVar[bool] = False  # whether penalties never change
     needs_global_residuals: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -83,33 +90,50 @@ class Scheme:
         check_choice("probe", self.probe, PROBES)
         check_choice("coupling", self.coupling, COUPLINGS)
         rules: dict[str, tuple[Callable[[float], bool], str]] = {
-            "eta0": (lambda x: 0 < x < math.inf, "positive and finite"),
             "residual_ratio": (lambda x: x > 1, "greater than 1"),
             "budget0": (lambda x: x >= 0, "at least 0"),
             "budget_decay": (lambda x: 0 <= x < 1, "within [0, 1)"),
             "budget_trigger": (lambda x: x >= 0, "at least 0 (inf is allowed)"),
-            "alpha": (lambda x: 0 < x < 2, "between 0 and 2, both excluded"),
         }
+        if self.eta0 is not None and self.eta0 != "auto":
+            allowed = 'positive and finite, or "auto"'
+            rules["eta0"] = (lambda x: 0 < x < math.inf, allowed)
+        if self.relaxation is not None:
+            rules["relaxation"] = (
+                lambda x: 0 < x < 2, "between 0 and 2, both excluded"
+            )  # fmt: skip
         for name, rule in rules.items():
-            setting = "relaxation" if name == "alpha" else name
-            check_number(setting, getattr(self, name), *rule)
+            check_number(name, getattr(self, name), *rule)
+
+    def settled(self, chosen: bool) -> Self:
+        """Return the scheme with its defaults, in chosen or in raw coordinates."""
+        eta0 = "auto" if chosen else self.RAW_ETA0
+        relaxation = self.RELAXATION if chosen else self.RAW_RELAXATION
+        return replace(
+            self,
+            eta0=eta0 if self.eta0 is None else self.eta0,
+            relaxation=relaxation if self.relaxation is None else self.relaxation,
+        )
+
+    @property
+    def couples(self) -> bool:
+        """Whether both ends of an edge use the mean of their penalties, by messages."""
+        return self.coupling == "symmetric" and not self.is_symmetric
 
     @property
     def alpha(self) -> float:
         """Over-relaxation of the steps; 1 is none."""
-        return self.RELAXATION if self.relaxation is None else self.relaxation
+        return self.RAW_RELAXATION if self.relaxation is None else self.relaxation
 
-    def init(
-        self, incidence: Incidence, curvatures: Vector, diameter: int
-    ) -> PenaltyState:
+    def init(self, incidence: Incidence, proposed: Vector) -> PenaltyState:
         """Return the state before the nodes know their neighbours' proposals."""
-        n_edges = len(incidence.node)
-        state = {"eta": np.full(n_edges, float(self.eta0))}
+        state, n_edges = {"eta": proposed.copy()}, len(incidence.node)
         if "budget0" in self.uses:
             state |= {
                 "spent": np.zeros(n_edges),
                 "budget": np.full(n_edges, float(self.budget0)),
-                "growths": np.zeros(n_edges),
+                "raised": np.zeros(n_edges),
+                "used_up": np.zeros(n_edges),
             }
         return state
 
@@ -124,7 +148,8 @@ class Scheme:
 
         It is called before iteration 1, and after a change of coordinates.
         """
-        return state
+        eta0 = agreed(state["eta"], eta_neighbours)
+        return state | {"eta": eta0.copy(), "eta0": eta0}
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         """Return the state for the next iteration."""
@@ -150,11 +175,12 @@ class Scheme:
         if obs.t == 1:  # no change of f_i is known
             return tau, state | {"spent": spent}
         change = np.abs(obs.objective - obs.previous)
-        budget, growths = equations.grow(
-            state["budget"], state["growths"], spent, obs.incidence.spread(change),
-            self.budget0, self.budget_decay, self.budget_trigger,
+        budgets = equations.raise_budgets(
+            state, spent >= state["budget"],
+            obs.incidence.spread(change > self.budget_trigger),
+            self.budget0, self.budget_decay,
         )  # fmt: skip
-        return tau, state | {"spent": spent, "budget": budget, "growths": growths}
+        return tau, state | {"spent": spent} | budgets
 
 
 class Fixed(Scheme):
@@ -174,6 +200,9 @@ class Fixed(Scheme):
     >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
     'stopped'
     """
+
+    is_symmetric = True
+    is_constant = True
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         return state
@@ -204,9 +233,9 @@ class VP(Scheme):
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         if obs.t >= self.t_max:
-            return state | {"eta": np.full_like(state["eta"], self.eta0)}
+            return state | {"eta": state["eta0"].copy()}
         eta = state["eta"] * self._balance(obs)
-        return state | {"eta": equations.clamp(eta, self.eta0)}
+        return state | {"eta": equations.clamp(eta, state["eta0"])}
 
 
 class AP(Scheme):
@@ -235,7 +264,7 @@ class AP(Scheme):
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         active = obs.t < self.t_max
-        return state | {"eta": equations.adapt(self.eta0, self._tau(obs), active)}
+        return state | {"eta": equations.adapt(state["eta0"], self._tau(obs), active)}
 
 
 class NAP(Scheme):
@@ -266,7 +295,7 @@ class NAP(Scheme):
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         tau, now = self._spend(state, obs)
         active = now["spent"] < state["budget"]
-        return now | {"eta": equations.adapt(self.eta0, tau, active)}
+        return now | {"eta": equations.adapt(state["eta0"], tau, active)}
 
 
 class VPAP(Scheme):
@@ -293,8 +322,8 @@ class VPAP(Scheme):
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         tau, factor, active = self._tau(obs), self._balance(obs), obs.t < self.t_max
-        eta = equations.combine(state["eta"], tau, factor, self.eta0, active)
-        return state | {"eta": equations.clamp(eta, self.eta0)}
+        eta = equations.combine(state["eta"], tau, factor, state["eta0"], active)
+        return state | {"eta": equations.clamp(eta, state["eta0"])}
 
 
 class VPNAP(Scheme):
@@ -330,5 +359,40 @@ class VPNAP(Scheme):
         tau, now = self._spend(state, obs)
         active = now["spent"] < state["budget"] if obs.t < self.LAST else False
         factor = self._balance(obs)
-        eta = equations.combine(state["eta"], tau, factor, self.eta0, active)
-        return now | {"eta": equations.clamp(eta, self.eta0)}
+        eta = equations.combine(state["eta"], tau, factor, state["eta0"], active)
+        return now | {"eta": equations.clamp(eta, state["eta0"])}
+
+
+class GlobalBalance(Scheme):
+    """Balance the residuals of the whole network until t_max; then keep the penalty.
+
+    The rule of He, Yang and Wang (2000) as Boyd et al. (2011, section 3.4.1) state it.
+    It is a centralised baseline, not a scheme of the paper: every iteration has a
+    collective over all nodes, and its bytes are counted. The residuals are those of the
+    previous iteration.
+
+    Parameters
+    ----------
+    **settings
+        Fields of `Scheme`; those that have an effect are ``eta0``, ``t_max``,
+        ``residual_ratio`` and ``relaxation``.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> scheme = dadmm.penalty.GlobalBalance(eta0=20.0)
+    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
+    'certified'
+    """
+
+    uses = ("eta0", "t_max", "residual_ratio")
+    is_symmetric = True
+    needs_global_residuals = True
+
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        if obs.global_residuals is None or obs.t >= self.t_max:
+            return state
+        factor = equations.balance(*obs.global_residuals, self.residual_ratio)
+        return state | {"eta": equations.clamp(state["eta"] * factor, state["eta0"])}

@@ -91,6 +91,7 @@ class PPCA:
 
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
     free_axes = False  # whether only the column space of W is of interest
+    usual_init: ClassVar[str] = "merged"
     _log_unit = 0.0  # of the samples, see `standardised`
 
     def __new__(cls, samples: Any = (), *_: Any, **__: Any) -> Self:

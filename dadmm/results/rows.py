@@ -39,7 +39,7 @@ NODE_COLUMNS = (
     "observe_seconds",  # of the previous iteration; recording this row is part of it
 )
 # the penalty state after the iteration, and the bytes of the message (0 for none)
-EDGE_COLUMNS = ("eta", "spent", "budget", "bytes")
+EDGE_COLUMNS = ("eta", "spent", "budget", "raised", "used_up", "bytes")
 
 Observe = Mapping[str, Callable[[Vector], float]]
 Mask = NDArray[np.bool_]
@@ -186,6 +186,6 @@ class EdgeRows(RowBuffer):
     def __call__(self, t: int, run: Run) -> None:
         penalty = run.state.penalty
         rows = self.next_rows(len(run.arcs), len(self.columns))
-        for k, name in enumerate(EDGE_COLUMNS[:3]):
+        for k, name in enumerate(EDGE_COLUMNS[:-1]):
             rows[:, k] = run.by_edge(penalty[name]) if name in penalty else 0.0
-        rows[:, 3] = run.by_edge(run.exchange.lengths)
+        rows[:, -1] = run.by_edge(run.exchange.lengths)

@@ -58,7 +58,9 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
             f'{rule.name} is never met; use stopping = "objective"'
         )
     if ending.met:
-        least = "at least" if result.metric == "full" else "about"  # then a check
+        least = (
+            "at least" if result.coordinates == "metric" else "about"
+        )  # then a check
         return (
             f"all criteria were met at the end, but not for long enough; allow {least} "
             f"{ending.patience + ending.delay} more iterations ({ending.patience} in "
@@ -88,7 +90,7 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
             f"the penalty eta0 = {ending.eta0:g} is likely too "
             f"{'small' if small else 'large'} for the scheme {ending.scheme}: "
             f"{'nodes do not agree' if small else 'residuals stay large'}; use "
-            f'scheme = "auto", or {"raise" if small else "lower"} eta0 tenfold'
+            f'eta0 = "auto", or {"raise" if small else "lower"} eta0 tenfold'
         )
     diameter = result.topology.diameter_bound
     if diameter >= LONG and result.iterations < CROSSINGS * diameter:

@@ -151,7 +151,7 @@ def find(
         patience=log.patience,
         delay=log.delay + joint,
         scheme=penalty.name_of(scheme),
-        eta0=scheme.eta0 if "eta0" in scheme.uses else None,
+        eta0=scheme.eta0 if isinstance(scheme.eta0, float | int) else None,
         convex=bool(getattr(run.local.problems[0], "convex", False)),
         init=init,
     )

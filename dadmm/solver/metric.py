@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm import penalty
 from dadmm.accuracy import merged as merging
 from dadmm.accuracy import units
-from dadmm.accuracy.coordinates import (
-    MOST_COLUMNS,
-    Coordinates,
-    Total,
-    merged,
-    supports,
-)
+from dadmm.accuracy.coordinates import Coordinates, Total, merged
 from dadmm.accuracy.gradient import GradientReview, ModelReview
 from dadmm.accuracy.random_start import RandomReview
 from dadmm.accuracy.review import MetricReview
@@ -28,36 +21,8 @@ from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
-from dadmm.penalty import Scheme
-from dadmm.penalty.beyond import Bounded, Steady
 from dadmm.problems.ppca import PPCA
-from dadmm.solver.statement import NO_SUMS
-
-UNLESS = 'has no metric unless metric = "full"'
-
-
-def why_none(metric: str | None, scheme: Scheme, problems: Iterable[Problem]) -> str:
-    """Return why a run has no metric; "" if it has one."""
-    if metric == "none":
-        return NO_SUMS
-    for problem in problems:
-        if not supports(problem):
-            return _why_no_coordinates(problem)
-        size = problem.layout.size
-        if metric is None and size > MOST_COLUMNS:
-            return f"a run with {size} parameters, more than {MOST_COLUMNS}, {UNLESS}"
-    if metric is None and not isinstance(scheme, penalty.Auto):
-        return f"the scheme {penalty.name_of(scheme)} {UNLESS}"
-    return ""
-
-
-def _why_no_coordinates(problem: Problem) -> str:
-    name, layout = type(problem).__name__, problem.layout
-    if not hasattr(problem, "rows") or not hasattr(problem, "within"):
-        return f"the problem {name} has no methods rows and within"
-    if layout.private or layout.scales:
-        return f"the problem {name} has private or scaled parts"
-    return f"the class {name} overrides prox, expect or objectives, but not within"
+from dadmm.solver.plan import Kind
 
 
 class Prepared(NamedTuple):
@@ -70,7 +35,6 @@ class Prepared(NamedTuple):
     problems: Mapping[int, Problem]
     starts: Mapping[int, Vector] | None
     duals: Mapping[int, Vector] | None
-    scheme: Scheme
     rule: Rule
     review: Review | None = None
     scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
@@ -102,37 +66,9 @@ def find_metric(
     return given._replace(
         problems=review.within, starts=review.starts(starts),
         duals=None if given.duals is None else review.duals(given.duals),
-        rule=replace(given.rule, scaled=True), review=review, sent=sent,
+        rule=replace(given.rule, scaled=True), review=review,
+        curvature=dict.fromkeys(hosted, 1.0), sent=sent,
     )  # fmt: skip
-
-
-def why_not_merged(hosted: Mapping[int, Problem], comm: Any) -> str:
-    """Return why a run cannot start from merged axes, the same on all ranks."""
-    can = _all(map(merging.supports, hosted.values()), comm)
-    return "" if can else "this start is for PPCA and structure from motion"
-
-
-def has_units(
-    init: str | Matrix, why: str, scheme: Scheme, hosted: Mapping[int, Problem],
-    comm: Any,
-) -> bool:  # fmt: skip
-    """Return whether a run is done in the mean and unit of all rows.
-
-    It starts from random parameters. The answer is the same on all ranks.
-    """
-    drawn = isinstance(init, str) and init != "merged"
-    if not drawn or not why or why == NO_SUMS or not isinstance(scheme, penalty.Auto):
-        return False
-    return _all(map(units.supports, hosted.values()), comm)
-
-
-def _all(can: Iterable[bool], comm: Any) -> bool:
-    """Return whether all of them are true on all ranks."""
-    if comm is None:
-        return all(can)
-    from dadmm.exchange.collectives import all_hold
-
-    return bool(all_hold(comm, all(can)))
 
 
 def find_units(
@@ -149,7 +85,7 @@ def find_units(
         with _sums(hosted, topology, comm) as (total, sent):
             found = units.measure(total, hosted)
     review = RandomReview(hosted, found)
-    made = _in_units(given, review, Bounded, sent)._replace(callbacks=(review.turn,))
+    made = _in_units(given, review, sent)._replace(callbacks=(review.turn,))
     starts, duals = given.starts or {}, given.duals
     if duals is None:
         return made._replace(starts=review.starts(starts))
@@ -171,38 +107,52 @@ def merge_axes(
     else:
         with _sums(hosted, topology, comm) as (total, sent):
             review, duals = merging.merge(total, hosted)
-    made = _in_units(given, review, Steady, sent)
+    made = _in_units(given, review, sent)
     return made._replace(starts=review.starts, duals=duals)
 
 
-def check_gradients(given: Prepared, comm: Any) -> Prepared:
+def _in_units(given: Prepared, review: Any, sent: np.ndarray | None) -> Prepared:
+    """Return a run in the coordinates of a review."""
+    return given._replace(
+        problems=review.within, rule=replace(given.rule, scaled=True), review=review,
+        scales=review.scales, curvature=review.curvature, sent=sent,
+    )  # fmt: skip
+
+
+def check_gradients(
+    given: Prepared, topology: Topology, comm: Any, saved: Saved
+) -> Prepared:
     """Return a run in the coordinates of the user that ends when gradients are small.
 
-    If some problem is convex or has no gradient, it ends by its stopping rule alone.
+    It ends by its stopping rule alone if some problem is convex or has no gradient.
     """
-    own = given.problems.values()
-    has = (hasattr(p, "gradient") and not getattr(p, "convex", False) for p in own)
-    if not _all(has, comm):
+    least = min(map(_judged_by, given.problems.values()))
+    if comm is not None:
+        from dadmm.exchange.collectives import least_of_all
+
+        least = least_of_all(comm, least)
+    if not least:
         return given
-    if not _all((isinstance(p, PPCA) and not p.layout.scales for p in own), comm):
+    if least == 1:
         return given._replace(review=GradientReview(given.problems))
     review = ModelReview(given.problems)
     rule = replace(given.rule, scaled=True)
     return given._replace(review=review, rule=rule, scales=review.scales)
 
 
-def _in_units(
-    given: Prepared, review: Any, scheme: type[penalty.Auto], sent: np.ndarray | None
-) -> Prepared:
-    """Return a run in the coordinates of a review, where `auto` is another scheme."""
-    made = given._replace(
-        problems=review.within, rule=replace(given.rule, scaled=True), review=review,
-        scales=review.scales, sent=sent,
-    )  # fmt: skip
-    if type(given.scheme) is not penalty.Auto:
-        return made
-    own = scheme(**asdict(given.scheme))
-    return made._replace(scheme=own, curvature=review.curvature)
+def _judged_by(problem: Any) -> int:
+    """Return 2 if a problem is PPCA, 1 if it has a gradient and is not convex."""
+    if getattr(problem, "convex", False) or not hasattr(problem, "gradient"):
+        return 0
+    return 1 + (isinstance(problem, PPCA) and not problem.layout.scales)
+
+
+PREPARE = {
+    Kind.RAW: check_gradients,
+    Kind.METRIC: find_metric,
+    Kind.UNITS: find_units,
+    Kind.MERGED: merge_axes,
+}
 
 
 @contextmanager

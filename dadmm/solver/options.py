@@ -23,9 +23,7 @@ from dadmm.exchange.sending import Sending
 from dadmm.results.rows import NODE_COLUMNS
 
 FAILURES = ("abort", "continue")
-INITS = ("merged", "shared", "independent")
 GATHERS = ("all", "root", "none")
-METRICS = ("full", "none")
 MOST_RECORDED = 1000  # nodes up to which rows are recorded by default
 
 
@@ -39,9 +37,10 @@ class Stopping:
         Which quantities must be small, see `dadmm.admm.rule.Rule`. The rule must
         hold on all nodes in 4 iterations in a row.
     tolerance, absolute_tolerance : float
-        Tolerances of the rule. With a metric, ``tolerance`` is also that of the bound
+        Tolerances of the rule. In the metric, ``tolerance`` is also that of the bound
         on the error, and there is no absolute tolerance, see `docs/accuracy.md`. With a
-        ``tolerance`` of 0, the run does exactly ``max_iter`` iterations.
+        ``tolerance`` of 0, the run does exactly ``max_iter`` iterations, and its status
+        is "max_iter".
     agreement : {"neighbours", "global"}
         How nodes find out that all of them meet the rule: by numbers in their messages,
         or by a collective operation, comparable with the paper's curves.
@@ -218,7 +217,7 @@ def grouped(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     found: dict[str, Any] = {}
     if own := take(penalty.Scheme):
-        found["scheme"] = penalty.build(left.pop("scheme", "auto"), **own)
+        found["scheme"] = penalty.build(left.pop("scheme", "snap"), **own)
     if not isinstance(left.get("stopping"), Stopping):
         found["stopping"] = Stopping(**take(Stopping, rule="stopping"))
     if "sending" not in left:
@@ -229,38 +228,3 @@ def grouped(settings: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(left.get("comm"), Ranks):
         found["comm"] = Ranks(**take(Ranks))
     return found | left
-
-
-# arguments of version 0.1, and what replaces them
-OLD_ARGUMENTS = {
-    "watchers": "is now called callbacks",
-    "theta0": "is now passed as init",
-    "observe": "is now a field of Record; pass record=dadmm.Record(observe=...)",
-    "record_edges": "is now a field of Record; pass record=dadmm.Record(edges=...)",
-}
-for _item in fields(penalty.Scheme):
-    _user = next(
-        (kind for kind in (penalty.NAP, penalty.VP) if _item.name in kind.uses),
-        penalty.NAP,  # fields that all schemes use
-    )
-    OLD_ARGUMENTS[_item.name] = (
-        "is now a field of the scheme; pass one, as in "
-        f"scheme=dadmm.penalty.{_user.__name__}({_item.name}=...)"
-    )
-for _kind, _remedy in (
-    (Stopping, "of Stopping; pass stopping=dadmm.Stopping({}=...)"),
-    (Ranks, "of Ranks; pass comm=dadmm.Ranks(comm, {}=...)"),
-):
-    for _item in fields(_kind):
-        OLD_ARGUMENTS.setdefault(
-            _item.name, f"is now a field {_remedy.format(_item.name)}"
-        )
-del OLD_ARGUMENTS["comm"]
-
-
-def refuse_old(given: Mapping[str, Any]) -> None:
-    """Raise an error for the first of these arguments that says what replaces it."""
-    for name in given:
-        if name in OLD_ARGUMENTS:
-            raise ConfigError(f"{name} {OLD_ARGUMENTS[name]}")
-        raise TypeError(f"solve() got an unexpected keyword argument {name!r}")

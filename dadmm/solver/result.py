@@ -22,6 +22,7 @@ from dadmm.graphs.topology import Topology
 from dadmm.resilience.runner import LocalRun
 from dadmm.results.history import History, Recorder
 from dadmm.solver.ending import Ending, find
+from dadmm.solver.plan import Plan
 from dadmm.solver.statement import conclude
 
 
@@ -32,6 +33,21 @@ class Seconds(NamedTuple):
     exchange: Vector
     update: Vector  #: multipliers, stopping rule and penalties
     observe: Vector  #: records and callbacks
+
+
+class EdgePenalties(NamedTuple):
+    """Penalties and budgets of each directed edge, aligned with ``topology.edges``.
+
+    With ``coupling="symmetric"`` an edge uses the mean of its two directions. Budgets
+    are zero with schemes that have none.
+    """
+
+    eta0: Vector  #: (E,) penalty of the first iteration
+    eta: Vector  #: (E,) penalty that the scheme has set last
+    spent: Vector  #: (E,) what was spent; in `snap` bits, in the paper's sums of |tau|
+    budget: Vector  #: (E,)
+    raised: Vector  #: (E,) how often the budget was raised
+    used_up: Vector  #: (E,) 1 if the edge asks for more than is left and does not move
 
 
 class Residuals(NamedTuple):
@@ -58,22 +74,20 @@ class Result:
         Names and shapes of the parts of theta.
     theta : ndarray of shape (n_nodes, size)
         Parameters of each node.
-    eta : ndarray of shape (E,)
-        Penalties that the scheme has set last, aligned with ``topology.edges``. With
-        ``coupling="symmetric"`` an edge uses the mean of its two directions.
     objectives : ndarray of shape (n_nodes,)
         f_i at theta_i in the last iteration.
     reason : str
         Why the run ended, one of `dadmm.admm.stopping.REASONS`.
     iterations : int
-    status : {"certified", "stopped", "stationary", "not converged"}
-        "certified": the bound of ``certificate`` is within the tolerance. "stopped":
-        the stopping rule is met, but the error is not bounded. "stationary": the rule
-        is met, and the problem is not convex.
+    status : {"certified", "stationary", "stopped", "max_iter", "not converged"}
+        "certified": the bound of ``certificate`` is within the tolerance. "stationary":
+        the problem is not convex, the stopping rule is met, and the gradient at every
+        node is small. "stopped": the rule is met, and no more is known. "max_iter": the
+        tolerance is 0, and the run did as many iterations as were asked for.
     why : str
-        Why the result is not certified; "" if it is.
-    metric : {"full", "none"}
-        Whether the run chose its coordinates.
+        Why no more can be said; "" if the result is certified or stationary.
+    coordinates : {"metric", "units", "raw"}
+        In which theta was found.
     solution : ndarray of shape (size,)
         The mean of the nodes' parameters; private parts are NaN.
     objective : float
@@ -101,9 +115,13 @@ class Result:
     start : MergedStart or None
         With ``init="merged"``, where the run started, and how far from the result.
     subspace_bound : SubspaceBound or None
-        For PPCA without missing entries, with `auto` and a drawn start, or with
-        ``init="merged"``, unless ``metric`` is "none": a bound on the
-        angle between the subspace of each node and the principal axes of all rows.
+        For PPCA in units without missing entries, unless ``bound_angle`` is False: a
+        bound on the angle between the subspace of each node and the principal axes of
+        all rows.
+    penalties : EdgePenalties
+        Penalties and budgets of each directed edge, at the start and at the end.
+    curvature_seconds : float
+        How long this process measured curvatures for the first penalties.
     duals : dict of int to ndarray of shape (shared_size,)
         Sums of the multipliers, times 2, of the nodes of this process; for
         ``warm_start``.
@@ -127,13 +145,12 @@ class Result:
     topology: Topology
     layout: Layout
     theta: Matrix
-    eta: Vector
     objectives: Vector
     reason: str
     iterations: int
     status: str
     why: str
-    metric: str
+    coordinates: str
     solution: Vector
     objective: float
     certificate: Certificate | None
@@ -150,6 +167,8 @@ class Result:
     start: MergedStart | None = None
     subspace_bound: SubspaceBound | None = None
     duals: Mapping[int, Vector] = field(default_factory=dict)
+    penalties: EdgePenalties = field(kw_only=True)
+    curvature_seconds: float = 0.0
 
     def __repr__(self) -> str:
         return (
@@ -160,7 +179,12 @@ class Result:
     @property
     def converged(self) -> bool:
         """Whether the result is certified, or the stopping rule is met."""
-        return self.status != "not converged"
+        return self.status not in ("max_iter", "not converged")
+
+    @property
+    def eta(self) -> Vector:
+        """Penalties at the end, ``penalties.eta``, (E,)."""
+        return self.penalties.eta
 
     def of(self, node: int) -> Vector:
         """Return the parameters (size,) of a node, by its number at the start."""
@@ -181,25 +205,26 @@ class Result:
 def collect(
     local: LocalRun,
     factory: RunFactory,
-    init: str,
+    plan: Plan,
+    warm: bool,
     iterations: int,
     reason: str,
     recorder: Recorder,
     before: Mapping[int, Vector],
     gather: str,
-    why: str,
+    bound_angle: bool,
 ) -> Result:
     """Return the result of all nodes that finished.
 
     ``before`` has the seconds (4,) of nodes in earlier sessions of the run. A rank that
-    ``gather`` leaves out returns the results of its own node. ``why`` says why the run
-    has no metric.
+    ``gather`` leaves out returns the results of its own node.
     """
     run, work = local.run, local.run.work
     topology = run.topology
     phases = len(PHASES)
-    stated = conclude(run, reason, factory.rule.tolerance, why)
+    stated = conclude(run, reason, plan, bound_angle)
     size = stated.layout.size
+    init = plan.init if isinstance(plan.init, str) and not warm else "given"
     ending = find(local, factory, init, iterations, reason == "converged")
     earlier = np.zeros_like(run.seconds)
     if before:
@@ -219,18 +244,18 @@ def collect(
     (table, node_rows), (edges, edge_rows) = by_node, by_edge
     theta, rest = np.split(table, [size], axis=1)
     objectives, *measured = rest.T.copy()
-    counts = edges[:, 1:].T.astype(np.int64)
+    penalties, counts = np.split(edges.T, [len(EdgePenalties._fields)])
+    penalties, counts = penalties.copy(), counts.astype(np.int64)
     return Result(
         topology=topology,
         layout=stated.layout,
         theta=theta.copy(),
-        eta=edges[:, 0].copy(),
         objectives=objectives,
         reason=reason,
         iterations=iterations,
         status=stated.status,
         why=stated.why,
-        metric=stated.metric,
+        coordinates=plan.name,
         solution=stated.solution,
         objective=stated.objective,
         certificate=stated.certificate,
@@ -246,6 +271,8 @@ def collect(
         start=stated.start,
         subspace_bound=stated.subspace_bound,
         duals=dict(zip(run.names.tolist(), _duals(run), strict=True)),
+        penalties=EdgePenalties(*penalties),
+        curvature_seconds=run.curvature_seconds,
     )
 
 
@@ -281,15 +308,13 @@ def _gathered(
 
 
 def _edges(run: Run) -> Matrix:
-    """Return penalties and traffic of the edges of this process, (E, 7)."""
-    state, table = run.state, np.zeros((7, len(run.arcs))).T  # columns are contiguous
-    table[:, 0] = run.by_edge(state.penalty["eta"])
-    table[:, 1:3] = run.by_edge(run.exchange.sent)
-    for column, name in ((3, "silent"), (4, "lost")):
-        if name in state.sending:
-            table[:, column] = run.by_edge(state.sending[name])
-    table[:, 5:] = run.tree.sent[run.by_edge(run.arcs)]
-    return table
+    """Return penalties and traffic of the edges of this process, a row per edge."""
+    state, zeros = run.state, np.zeros(len(run.arcs))
+    columns = [state.penalty.get(name, zeros) for name in EdgePenalties._fields]
+    columns += [*run.exchange.sent.T]
+    columns += [state.sending.get(name, zeros) for name in ("silent", "lost")]
+    columns += [*run.tree.sent[run.arcs].T]
+    return run.by_edge(np.array(columns).T)
 
 
 def _traffic(counts: np.ndarray, run: Run, whole: bool) -> Traffic:

@@ -13,7 +13,7 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.build import RunFactory, row_order
 from dadmm.admm.loop import Callback
-from dadmm.core.checks import check_choice, shown
+from dadmm.core.checks import check_choice, check_flag, shown
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
 from dadmm.core.interfaces import Exchange, Problem, World
 from dadmm.core.layout import Matrix
@@ -27,19 +27,10 @@ from dadmm.penalty import Scheme
 from dadmm.resilience.checkpoint import Checkpoints, restoring
 from dadmm.resilience.runner import LocalRun, run_with_recovery
 from dadmm.results.history import Recorder
-from dadmm.solver.metric import (
-    Prepared,
-    check_gradients,
-    find_metric,
-    find_units,
-    has_units,
-    merge_axes,
-    why_none,
-)
+from dadmm.penalty.first import edge_factors
+from dadmm.solver.metric import PREPARE, Prepared
 from dadmm.solver.options import (
     GATHERS,
-    INITS,
-    METRICS,
     Ranks,
     Record,
     Stopping,
@@ -47,15 +38,22 @@ from dadmm.solver.options import (
     as_record,
     as_sending,
     as_stopping,
-    refuse_old,
+)
+from dadmm.solver.plan import (
+    COORDINATES,
+    INITS,
+    Kind,
+    abilities,
+    all_abilities,
+    make_plan,
 )
 from dadmm.solver.result import Result, collect
-from dadmm.solver.starts import choose, draw, of_result
+from dadmm.solver.starts import draw, of_result
 
 # fields and arguments that may change when a run is resumed
 MAY_CHANGE = {
     "max_iter", "max_seconds", "wait", "on_failure", "gather", "record", "nodes",
-    "edges", "observe", "checkpoints",
+    "edges", "observe", "checkpoints", "bound_angle",
 }  # fmt: skip
 OBJECTS: dict[str, Callable[[Any], Any]] = {
     "scheme": penalty.build, "stopping": as_stopping, "sending": as_sending,
@@ -68,20 +66,20 @@ def solve(
     problems: Sequence[Problem] | Problem,
     topology: Topology,
     *,
-    scheme: str | Scheme = "auto",
+    scheme: str | Scheme = "snap",
     stopping: str | Stopping = "optimality",
     sending: str | Sending = "float64",
     schedule: Schedule | None = None,
     init: str | Matrix | None = None,
     warm_start: Result | None = None,
-    metric: str | None = None,
+    coordinates: str = "auto",
+    bound_angle: bool = True,
     seed: int = 0,
     record: bool | Record | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoints: Checkpoints | None = None,
     comm: Any = None,
     gather: str = "all",
-    **old: Any,
 ) -> Result:
     """Minimise the sum of the nodes' objectives over one shared parameter vector.
 
@@ -92,7 +90,7 @@ def solve(
     topology : Topology
         The graph: which nodes exchange messages.
     scheme : str or Scheme
-        How penalties adapt. ``"auto"`` needs no settings. The paper's schemes are
+        How penalties adapt. ``"snap"`` is beyond the paper. The paper's schemes are
         ``"fixed"``, ``"vp"``, ``"ap"``, ``"nap"``, ``"vp_ap"`` and ``"vp_nap"``;
         ``"global_balance"`` is a centralised baseline. An object has its own settings,
         as in ``dadmm.penalty.NAP(budget0=2.0)``.
@@ -110,20 +108,27 @@ def solve(
         merged over the network, in a unit that makes the run the same for data in all
         units, see `docs/accuracy.md`. Or draw the same initial parameters for all
         nodes, or different ones for each, or use the given ones. The default is
-        "merged" for these problems with the scheme "auto", unless ``metric`` is
-        "none"; else "shared".
+        "merged" for PPCA, except with the scheme "fixed" or raw coordinates;
+        "independent" for structure from motion, where each camera starts from its first
+        frame; else "shared".
     warm_start : Result, optional
         Start from the parameters and multipliers of another result, in place of
         ``init``. Its problems may have had other rows or penalties, and its graph other
         edges, but the nodes and the layout are the same.
-    metric : {"full", "none"}, optional
-        With "full", sums over the network at the start choose coordinates in which the
-        problem is well conditioned, whatever the units of the data, and sums at the end
-        bound the error of the result, see `docs/accuracy.md`. With "none", nodes send
-        no such sums. The default is "full" for the scheme "auto" and convex problems
-        with the methods ``rows`` and ``within``, up to 300 parameters. PPCA without
-        missing entries has no metric; with the scheme "auto" and a random ``init`` it
-        runs in the mean and unit of all rows, unless ``metric`` is "none".
+    coordinates : {"auto", "metric", "units", "raw"}
+        In which coordinates theta is found, whatever the scheme. "metric", for convex
+        problems with the methods ``rows`` and ``within``: sums over the network at the
+        start choose coordinates in which the problem is well conditioned, whatever the
+        units of the data, and sums at the end bound the error of the result, see
+        `docs/accuracy.md`. "units", for PPCA: the mean and unit of all rows; from drawn
+        parameters, lengths of components as logarithms and five descent steps in an
+        iteration. "raw": the units of the data, one EM sweep, and no sums over the
+        network. The default is the metric for convex problems of up to 300 parameters,
+        units for PPCA, unless entries are missing and the start is drawn, and raw for
+        all others.
+    bound_angle : bool
+        Whether sums at the end bound the angle between the subspace of each node and
+        the principal axes of all rows, for PPCA in units without missing entries.
     seed : int
         Seed of the initial parameters.
     record : bool or Record, optional
@@ -175,14 +180,13 @@ def solve(
     >>> result.converged
     True
     """
-    refuse_old(old)
     _check_kinds(topology, schedule, checkpoints, callbacks)
     ranks = as_ranks(comm)
     comm = ranks.comm
     given = {
         "scheme": scheme, "stopping": stopping, "sending": sending, "init": init,
-        "metric": metric, "seed": seed, "record": record, "comm": ranks,
-        "gather": gather, "checkpoints": checkpoints,
+        "coordinates": coordinates, "bound_angle": bound_angle, "seed": seed,
+        "record": record, "comm": ranks, "gather": gather, "checkpoints": checkpoints,
     }  # fmt: skip
     if warm_start is not None:
         given["init"] = "warm"
@@ -192,51 +196,36 @@ def solve(
     messages, records = as_sending(sending), as_record(record)
     if isinstance(init, str):
         check_choice("init", init, INITS)
-    if isinstance(init, str) and init == "merged" and metric == "none":
-        raise ConfigError(
-            'init = "merged" needs sums over the network; leave out metric = "none", '
-            'or use init = "shared"'
-        )
     check_choice("gather", gather, GATHERS)
-    if metric is not None:
-        check_choice("metric", metric, METRICS)
+    check_choice("coordinates", coordinates, COORDINATES)
+    check_flag("bound_angle", bound_angle)
     check_drop(messages, penalty.name_of(policy))
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
-    why = why_none(metric, policy, hosted.values())
-    if metric == "full" and why:
-        raise ConfigError(f'metric = "full" is not possible: {why}')
+    able = all_abilities(hosted.values(), comm)
+    warm = warm_start is not None
+    plan = make_plan(able, init, coordinates, policy.is_constant, warm)
+    policy = policy.settled(plan.is_chosen)
     if checkpoints is not None:
         settings = _settings(given)
         _open(checkpoints, tuple(hosted), comm, topology, schedule, stop, settings)
     # numpy's warnings are off: an objective that is not finite raises an error
     with one_blas_thread(), np.errstate(all="ignore"):
         starts, duals = None, None
-        if warm_start is None:
-            init = choose(init, why, policy, hosted, comm)
-            if not isinstance(init, str) or init != "merged":
-                starts = draw(hosted, topology.n_nodes, layout.size, init, seed)
-            in_units = has_units(init, why, policy, hosted, comm)
-        else:
-            in_units = has_units("shared", why, policy, hosted, comm)
+        if warm_start is not None:
             starts, duals = of_result(
                 warm_start, hosted, topology.n_nodes, layout, init
             )
-        made = Prepared(hosted, starts, duals, policy, stop.criteria)
+        elif plan.kind is not Kind.MERGED:
+            starts = draw(hosted, topology.n_nodes, layout.size, plan.init, seed)
+        made = Prepared(hosted, starts, duals, stop.criteria)
         saved = None if checkpoints is None else checkpoints.coordinates
         with restoring(checkpoints):
-            if starts is None:
-                made = merge_axes(made, topology, comm, saved)
-            elif in_units:
-                made = find_units(made, topology, comm, saved)
-            elif not why:
-                made = find_metric(made, topology, comm, saved)
-            else:
-                made = check_gradients(made, comm)
+            made = PREPARE[plan.kind](made, topology, comm, saved)
         hosted = dict(made.problems)
         factory = RunFactory(
-            hosted, made.starts or {}, made.scheme, made.rule, messages, stop.agreement,
-            made.review, made.duals, made.scales, made.curvature,
+            hosted, made.starts or {}, policy, made.rule, messages, stop.agreement,
+            made.review, made.duals, made.scales, made.curvature, edge_factors,
         )  # fmt: skip
         # After an error the exchange stays open: to close it waits for other ranks.
         exchange = _exchange(topology, hosted, ranks)
@@ -256,10 +245,10 @@ def solve(
             local, factory, stop.max_iter, all_callbacks, checkpoints
         )
         before = {} if checkpoints is None else checkpoints.seconds_before
-        how = init if isinstance(init, str) and warm_start is None else "given"
         result = collect(
-            local, factory, how, iterations, reason, recorder, before, gather, why
-        )
+            local, factory, plan, warm, iterations, reason, recorder, before, gather,
+            bound_angle,
+        )  # fmt: skip
         exchange = local.run.exchange
         left = exchange.comm if local.lost else comm
         exchange.close()
@@ -342,10 +331,7 @@ def _compare(
     facts["graph"] = identity.of_graph(topology, schedule)
     facts["layout"] = repr(getattr(problem, "layout", None))
     with suppress(Exception):  # raised later, on all ranks
-        scheme = penalty.build(given["scheme"])
-        facts["metric"] = (
-            "none" if why_none(given["metric"], scheme, [problem]) else "full"
-        )
+        facts["metric"] = abilities(type(problem), problem).no_metric
     compare(comm, facts)
 
 

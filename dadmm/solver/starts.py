@@ -11,29 +11,8 @@ from dadmm.core.checks import MOST_SEED, check_integer, shown
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.penalty import Auto, Scheme
-from dadmm.solver.metric import why_not_merged
-from dadmm.solver.options import INITS
+from dadmm.solver.plan import INITS
 from dadmm.solver.result import Result
-from dadmm.solver.statement import NO_SUMS
-
-
-def choose(
-    init: str | Matrix | None,
-    why: str,
-    scheme: Scheme,
-    hosted: dict[int, Problem],
-    comm: Any,
-) -> str | Matrix:
-    """Return ``init``, or its default; ``why`` says why the run has no metric."""
-    if init is not None and (not isinstance(init, str) or init != "merged"):
-        return init
-    if init is None and (not why or why == NO_SUMS or not isinstance(scheme, Auto)):
-        return "shared"
-    why_not = why_not_merged(hosted, comm)
-    if init == "merged" and why_not:
-        raise ConfigError(f'init = "merged" is not possible: {why_not}')
-    return "shared" if why_not else "merged"
 
 
 def draw(
@@ -80,7 +59,7 @@ def of_result(
         raise ConfigError(
             f"warm_start must be a result of dadmm.solve, got {shown(result)}"
         )
-    if init is not None and (not isinstance(init, str) or init != "shared"):
+    if init is not None:
         raise ConfigError("give init or warm_start, not both")
     if result.layout != layout or result.topology.n_nodes != n_nodes or result.lost:
         raise ConfigError(

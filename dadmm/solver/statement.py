@@ -15,8 +15,11 @@ from dadmm.accuracy.units import UnitReview
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Run
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.solver.plan import Plan
 
-STATUSES = ("certified", "stopped", "stationary", "not converged")
+STATUSES = ("certified", "stopped", "stationary", "max_iter", "not converged")
+FAR = 5.0  # degrees that a result of complete rows may be from merged axes
+SMALL_GAP = 0.1  # of two components, below which constant penalties may go astray
 
 
 class Statement(NamedTuple):
@@ -24,8 +27,7 @@ class Statement(NamedTuple):
 
     layout: Layout  # of the coordinates of the user
     status: str  # one of `STATUSES`
-    why: str  # why the result is not certified; "" if it is
-    metric: str  # "full" or "none"
+    why: str  # why no more can be said; "" for "certified" and "stationary"
     solution: Vector  # (size,) the mean over the nodes; private parts are NaN
     objective: float  # sum of all f_i at the solution; NaN if it cannot be evaluated
     certificate: Certificate | None
@@ -33,7 +35,7 @@ class Statement(NamedTuple):
     subspace_bound: SubspaceBound | None = None
 
 
-def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
+def conclude(run: Run, reason: str, plan: Plan, bound_angle: bool) -> Statement:
     """Return the statement about a run that has ended.
 
     Parameters
@@ -41,20 +43,20 @@ def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
     run : Run
     reason : str
         Why the run ended.
-    tolerance : float
-    why : str
-        Why the run has no metric; "" if it has one.
+    plan : Plan
+    bound_angle : bool
+        Whether to bound the angle of a subspace, if that is possible.
     """
-    review = run.review
+    review, rule = run.review, run.stopping.rule
     problems: Any = run.local.problems
     given: Any = problems
     if isinstance(review, UnitReview):
         given = [review.problems[i] for i in run.names.tolist()]
-    complete = False  # whether all nodes have PPCA without missing entries
+    complete, why = False, plan.why  # whether all nodes have PPCA without gaps
     if isinstance(review, MetricReview):
         certificate = review.conclude(run)
         solution = review.points(review.centre[None])[0]
-        layout, metric = review.layout, "full"
+        layout = review.layout
         if review.no_minimum:
             certificate, why = None, review.no_minimum
         elif certificate is None:
@@ -63,15 +65,15 @@ def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
                 "= True if it is"
             )
     else:
-        layout, metric, certificate = run.layout, "none", None
+        layout, certificate = run.layout, None
         shared = layout.shared(run.state.theta)
         facts = [[is_exact(problem), supports(problem)] for problem in given]
         total: Vector = run.total(list(np.column_stack([shared, facts])))
         centre = total[:-2] / run.topology.n_nodes
         solution = layout.whole(centre, np.full(layout.size, np.nan))
         all_exact, complete = (total[-2:] == run.topology.n_nodes).tolist()
-        if all_exact and layout.size == layout.shared_size and why != NO_SUMS:
-            certificate = certify(run, centre, tolerance, None)
+        if all_exact and layout.size == layout.shared_size and not plan.asked:
+            certificate = certify(run, centre, rule.tolerance, None)
     if certificate is not None:
         objective = certificate.objective
     else:
@@ -82,30 +84,65 @@ def conclude(run: Run, reason: str, tolerance: float, why: str) -> Statement:
         solution, layout = review.points(solution[None])[0], review.layout
     if isinstance(review, MergedReview):
         start = review.describe_start(solution)
-    if complete and isinstance(review, UnitReview):
+    if complete and bound_angle and isinstance(review, UnitReview):
         bound = _bound(run, review, solution)
     convex = all(getattr(problem, "convex", False) for problem in problems)
-    status = _status(reason, convex, certificate)
-    if status == "certified":
-        why = ""
-    elif certificate is not None and metric == "full":
+    if certificate is not None and not certificate.holds and plan.is_chosen:
         why = _why_not(certificate, review)
-    elif not convex:
+    status = _status(run, reason, convex, certificate)
+    if status == "stationary":
+        why = _why_not_stationary(run, start, bound, complete)
+        status = "stopped" if why else status
+    elif status == "certified":
+        why = ""
+    elif not convex and status != "max_iter":
         why = "the problem is not convex"
     return Statement(
-        layout, status, why, metric, solution, objective, certificate, start, bound
+        layout, status, why, solution, objective, certificate, start, bound
     )
 
 
-NO_SUMS = 'metric = "none"'  # no derivative leaves a node
-
-
-def _status(reason: str, convex: bool, certificate: Certificate | None) -> str:
+def _status(
+    run: Run, reason: str, convex: bool, certificate: Certificate | None
+) -> str:
+    if run.stopping.rule.tolerance == 0.0 and reason == "max_iter":
+        return "max_iter"  # as many iterations as were asked for
     if certificate is not None and certificate.holds:
         return "certified"
     if reason != "converged":
         return "not converged"
     return "stopped" if convex else "stationary"
+
+
+def _why_not_stationary(
+    run: Run, start: MergedStart | None, bound: SubspaceBound | None, complete: bool
+) -> str:
+    """Return why a run that met its rule is not known to be stationary; "" if it is."""
+    scheme, rule = run.penalties.scheme, run.stopping.rule
+    if rule.name == "objective":
+        return "the rule objective cannot tell a plateau from a solution"
+    if scheme.coupling == "own" and not scheme.is_symmetric:
+        return "with directed penalties, nodes agree on another point than the optimum"
+    if not hasattr(run.review, "slope"):
+        return "the problem has no method gradient, by which it could be judged"
+    slopes = run.review.slope(run)  # type: ignore[union-attr]
+    steepest = float(run.total([np.array([own]) for own in slopes], np.maximum)[0])
+    if not steepest <= 1.0:
+        return f"the gradient of a node is {steepest:.2g} times its limit"
+    bounded = bound is not None and not bound.why
+    if start is None or bounded:
+        return ""
+    if getattr(scheme, "is_constant", False) and start.gap < SMALL_GAP:
+        return (
+            "two components hardly differ, and constant penalties may then leave the "
+            "solution"
+        )
+    if complete and start.angle > FAR:
+        return (
+            f"the result is {start.angle:.0f} degrees from the axes that the nodes "
+            "merged, and the angle to the principal axes of all rows is not bounded"
+        )
+    return ""
 
 
 def _why_not(certificate: Certificate, review: Any) -> str:

@@ -1,0 +1,145 @@
+"""SNAP, the spectral network adaptive penalty: the default scheme, beyond the paper.
+
+An edge moves its penalty towards its spectral ratio, and pays for every change from a
+budget, which is raised as in equation (10) of the paper while the edge still moves.
+Both ends of an edge know z_ij and, up to its sign, lambda_ij. So they compute the same
+penalty and the same budget, without a message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from dadmm.core.interfaces import Observation, PenaltyState
+from dadmm.core.layout import Matrix, Vector
+from dadmm.penalty import equations
+from dadmm.penalty.schemes import BUDGET, Scheme
+
+NOISE = 1e-13  # a smaller relative change is rounding
+
+
+@dataclass(frozen=True)
+class SNAP(Scheme):
+    """Spectral network adaptive penalty: move each edge to its ratio, by a budget.
+
+    Every `PERIOD` iterations an edge asks for ``1/2 log2(wanted / eta)``, where
+    ``wanted`` is its spectral ratio. It gets the share ``left / budget0`` of it, at
+    most all, where ``left`` is what is left of its budget. A budget is in bits: one bit
+    pays for doubling or halving the penalty. If the edge asks for more than is left and
+    still moves, its budget is raised as in (10). The bits that it can spend are bounded
+    as in (11), by ``budget0 / (1 - budget_decay)``, 64 by default. If the changes of
+    the logarithm of a penalty have a bounded sum, ADMM converges (He, Yang and Wang,
+    2000).
+
+    Parameters
+    ----------
+    **settings
+        Fields of `Scheme`; those that have an effect are ``eta0``, ``relaxation``,
+        ``budget0`` (by default 32 bits), ``budget_decay`` and ``budget_trigger``. An
+        edge still moves if its last move exceeds ``budget_trigger``, by default 0.01,
+        times its largest one.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> scheme = dadmm.penalty.SNAP(budget0=16.0)
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme)
+    >>> result.status, bool((result.penalties.spent > 0.0).all())
+    ('certified', True)
+    """
+
+    budget0: float = 32.0
+    budget_trigger: float = 0.01
+
+    uses = BUDGET
+    is_symmetric = True
+    RAW_ETA0 = "auto"
+    RAW_RELAXATION = 1.6
+    PERIOD: ClassVar[int] = 3  # iterations between two updates
+    BOUND: ClassVar[float] = 10.0  # largest ratio of wanted to eta that counts
+    POWER: ClassVar[float] = 0.5  # half the way, in logarithms
+
+    def start(
+        self,
+        state: PenaltyState,
+        eta_neighbours: Vector,
+        anchors: Matrix,
+        multipliers: Matrix,
+    ) -> PenaltyState:
+        state = super().start(state, eta_neighbours, anchors, multipliers)
+        return state | {
+            "largest_move": np.zeros(len(anchors)),
+            "old_anchors": anchors.copy(),
+            "old_multipliers": multipliers.copy(),
+        }
+
+    def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
+        if obs.t % self.PERIOD:
+            return state
+        eta, anchors = state["eta"], state["old_anchors"]
+        multipliers = state["old_multipliers"]
+        moved = row_norms(np.subtract(obs.anchors, anchors, out=anchors))
+        turned = row_norms(np.subtract(obs.multipliers, multipliers, out=multipliers))
+        anchors[...], multipliers[...] = obs.anchors, obs.multipliers
+        wanted = spectral_ratio(
+            turned, moved, row_norms(multipliers), row_norms(anchors)
+        )
+        asked = self.POWER * np.log2(bounded(wanted / eta, self.BOUND))
+        asked[np.isnan(asked)] = 0.0
+        left = state["budget"] - state["spent"]
+        step = asked * np.minimum(left / self.budget0, 1.0)
+        root = np.sqrt(eta)
+        move = root * moved + turned / root
+        largest = np.maximum(state["largest_move"], move)
+        out = (np.abs(asked) >= left) & (np.abs(asked) > 0.0)
+        budgets = equations.raise_budgets(
+            state, out, move > self.budget_trigger * largest, self.budget0,
+            self.budget_decay,
+        )  # fmt: skip
+        return state | budgets | {
+            "eta": eta * np.exp2(step),
+            "spent": state["spent"] + np.abs(step),
+            "largest_move": largest,
+        }  # fmt: skip
+
+
+def row_norms(rows: Matrix) -> Vector:
+    """Return the Euclidean norm of each row (n, size), shape (n,)."""
+    norms: Vector = np.sqrt(np.vecdot(rows, rows))
+    return norms
+
+
+def bounded(factor: Vector, bound: float) -> Vector:
+    """Return factors within ``[1 / bound, bound]``."""
+    return np.minimum(np.maximum(factor, 1.0 / bound), bound)
+
+
+def spectral_ratio(
+    multiplier_change: Vector,
+    anchor_change: Vector,
+    multipliers: Vector,
+    anchors: Vector,
+) -> Vector:
+    """Return the spectral ratio of each edge, (E,): the penalty to move towards.
+
+    It is ``|lambda - lambda_old| / |z - z_old|``, per edge. McCann and Wohlberg (IEEE
+    Open Journal of Signal Processing, 2024) have the rule for one penalty of the whole
+    problem. If only one of the two has changed, the ratio is 0 or infinite. If both
+    changes are rounding, the ratio is NaN.
+
+    Parameters
+    ----------
+    multiplier_change, anchor_change : ndarray of shape (E,)
+        |lambda_ij - lambda_ij_old| and |z_ij - z_ij_old|.
+    multipliers, anchors : ndarray of shape (E,)
+        |lambda_ij| and |z_ij|, to which rounding is relative.
+    """
+    rounding = multiplier_change <= NOISE * multipliers
+    rounding &= anchor_change <= NOISE * anchors
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(rounding, np.nan, multiplier_change / anchor_change)

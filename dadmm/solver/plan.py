@@ -1,0 +1,170 @@
+"""Which coordinates and which start a run has, and why; independent of the scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, NamedTuple
+
+from dadmm.accuracy import merged, units
+from dadmm.accuracy.coordinates import MOST_COLUMNS, supports
+from dadmm.core.errors import ConfigError
+from dadmm.core.interfaces import Problem
+from dadmm.core.layout import Matrix
+
+COORDINATES = ("auto", "metric", "units", "raw")
+INITS = ("merged", "shared", "independent")
+
+
+class Kind(Enum):
+    """The kinds of run; the value is the name of the coordinates."""
+
+    RAW = "raw"  # the units of the data
+    METRIC = "metric"  # convex problems: the Hessian of the mean of all f_i is one
+    UNITS = "units"  # PPCA from drawn parameters, in the mean and unit of all rows
+    MERGED = "merged units"  # PPCA from merged axes, in the same units
+
+
+class Start(Enum):
+    """Which starts of PPCA in units a problem allows; the least of all nodes counts."""
+
+    NONE = 0
+    MERGED = 1
+    ANY = 2
+
+
+class Plan(NamedTuple):
+    """The kind of a run, its start, and why it is raw."""
+
+    kind: Kind
+    init: str | Matrix
+    why: str = ""  # why the run is raw; "" unless it is
+    asked: bool = False  # whether raw coordinates were asked for: then no sums are sent
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether sums over the network choose the coordinates."""
+        return self.kind is not Kind.RAW
+
+    @property
+    def name(self) -> str:
+        """The coordinates: "metric", "units" or "raw"."""
+        return self.kind.value.split()[-1]
+
+
+class Abilities(NamedTuple):
+    """What a problem allows."""
+
+    no_metric: str  # why it has no metric; "" if it has one
+    start: Start
+    usual_init: str  # "merged", "shared" or "independent"
+    many: bool = False  # whether it has more than 300 parameters
+
+
+def abilities(kind: type, problem: Problem | None = None) -> Abilities:
+    """Return what a class of problems allows, and one of its objects if it is given."""
+    start = Start.NONE
+    if merged.supports(kind):
+        start = Start.ANY if units.supports(kind) else Start.MERGED
+    usual = getattr(kind, "usual_init", "shared")
+    if usual == "merged" and start is Start.NONE:  # a subclass that overrides methods
+        usual = "shared"
+    many = problem is not None and problem.layout.size > MOST_COLUMNS
+    return Abilities(_no_metric(kind, problem), start, usual, many)
+
+
+def _no_metric(kind: type, problem: Problem | None) -> str:
+    name = kind.__name__
+    if not hasattr(kind, "rows") or not hasattr(kind, "within"):
+        return f"the problem {name} has no methods rows and within"
+    if problem is not None and (problem.layout.private or problem.layout.scales):
+        return f"the problem {name} has private or scaled parts"
+    if not supports(kind):
+        return f"the class {name} overrides prox, expect or objectives, but not within"
+    return ""
+
+
+def all_abilities(problems: Iterable[Problem], comm: Any = None) -> Abilities:
+    """Return what the problems of all nodes allow, the same on all ranks."""
+    own = [abilities(type(problem), problem) for problem in problems]
+    least = min((each.start for each in own), key=lambda start: start.value)
+    if comm is not None:
+        from dadmm.exchange.collectives import least_of_all
+
+        least = Start(least_of_all(comm, least.value))
+    why = next((each.no_metric for each in own if each.no_metric), "")
+    return own[0]._replace(no_metric=why, start=least)
+
+
+def make_plan(
+    able: Abilities,
+    init: str | Matrix | None,
+    coordinates: str,
+    is_constant: bool = False,
+    is_warm: bool = False,
+) -> Plan:
+    """Return the plan of a run.
+
+    Parameters
+    ----------
+    able : Abilities
+        Of the problems of all nodes.
+    init : str or ndarray, optional
+    coordinates : str
+        One of `COORDINATES`.
+    is_constant : bool
+        Whether penalties never change: such a run never starts from merged axes unless
+        it is asked to.
+    is_warm : bool
+        Whether the run starts from another result.
+    """
+    given = init is not None and not isinstance(init, str)
+    if coordinates == "raw":
+        if init == "merged" and not given:
+            raise ConfigError(
+                'init = "merged" needs sums over the network; leave out coordinates = '
+                '"raw", or use init = "shared"'
+            )
+        usual = "shared" if able.usual_init == "merged" else able.usual_init
+        return Plan(
+            Kind.RAW,
+            usual if init is None else init,
+            "raw coordinates were asked for",
+            True,
+        )
+    usual = able.usual_init
+    if usual == "merged" and (is_constant or is_warm or able.start is Start.NONE):
+        usual = "shared"
+    chosen: str | Matrix = usual if init is None else init
+    plan = _kind(able, chosen, coordinates, given)
+    if coordinates not in ("auto", plan.name):
+        raise ConfigError(f'coordinates = "{coordinates}" is not possible: {plan.why}')
+    return plan
+
+
+def _kind(able: Abilities, init: str | Matrix, coordinates: str, given: bool) -> Plan:
+    if not given and init == "merged":
+        if able.start is Start.NONE:
+            raise ConfigError(
+                'init = "merged" is not possible: this start is for PPCA and structure '
+                "from motion"
+            )
+        if coordinates == "metric":
+            return Plan(Kind.RAW, init, able.no_metric)
+        return Plan(Kind.MERGED, init)
+    if not able.no_metric and coordinates != "units":
+        if able.many and coordinates == "auto":
+            why = f"it has more than {MOST_COLUMNS} parameters"
+            return Plan(Kind.RAW, init, f'{why}, and coordinates is not "metric"')
+        return Plan(Kind.METRIC, init)
+    if not given and able.start is Start.ANY and coordinates != "metric":
+        return Plan(Kind.UNITS, init)
+    if coordinates == "units":
+        why = "they are for PPCA"
+        if able.start is not Start.NONE:
+            why = (
+                "with these starting parameters they are for PPCA without missing "
+                'entries; use init = "merged"'
+            )
+        return Plan(Kind.RAW, init, why)
+    return Plan(Kind.RAW, init, able.no_metric)
