@@ -13,7 +13,7 @@ N rows, ``sqrt(a) W = U diag(l) R`` and ``C = W W' + I / a``, these are
   out of the column space is ``a (Z + N I) / 2`` with ``Z = E sum z z'``. That of the
   pair p, q within it is ``a N s_p s_q`` with ``s = sqrt(2) / max(l, sqrt(2))``. Turns
   of W are free.
-* of mu: ``sqrt(d' C^-1 d)`` of differences, ``sqrt(g' C g) / N`` of gradients
+* of mu: ``sqrt(d' C^-1 d / D)`` of differences, ``sqrt(g' C g / D) / N`` of gradients
 * of a: ``|d| / a`` of differences, ``2 a |g| / (N D)`` of gradients
 
 The largest error over all q counts, and the root mean square over the neighbours.
@@ -118,7 +118,7 @@ class ModelReview(GradientReview):
         def scales_at(lengths: np.ndarray) -> np.ndarray:
             W, _, a = lengths
             spread = np.sqrt(W * W + D / a)
-            slopes = rows * a * W, rows * np.sqrt(a), rows * (0.5 * D) / a
+            slopes = rows * a * W, rows * np.sqrt(a * D), rows * (0.5 * D) / a
             return np.asarray(TIMES * np.array([(W, spread, a), slopes]))
 
         return scales_at
@@ -172,12 +172,12 @@ def relative_errors(problem: Any, theta: Vector, slope: Vector, gaps: Matrix) ->
     return np.array([
         [
             by_column(W_gaps @ right.T, k),
-            math.sqrt(a * max(mu_squares, 0.0) / max(k, 1)),
+            math.sqrt(a * max(mu_squares, 0.0) / (D * max(k, 1))),
             math.sqrt(np.sum(a_gaps**2) / max(k, 1)) / a,
         ],
         [
             by_column(steps[None], 1),
-            math.sqrt(mu_bent / a) / n,
+            math.sqrt(mu_bent / (a * D)) / n,
             2.0 * a * abs(float(a_slope)) / (n * D),
         ],
     ])  # fmt: skip

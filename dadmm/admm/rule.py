@@ -171,7 +171,7 @@ class Rule:
         theta, mean, pull = now.parts[:3]
         if self.is_scaled and callable(scales):
             return np.asarray(now.tolerance * scales(theta) + TINY)
-        if self.is_scaled and scales is not None:
+        if self.is_scaled and isinstance(scales, np.ndarray):
             between = [1] * (theta.ndim - 2)  # iterations
             by_node = scales.reshape(*scales.shape[:2], *between, scales.shape[2])
             return np.asarray(now.tolerance * by_node + TINY)

@@ -227,7 +227,8 @@ class PPCA:
     def moment(self, theta: Vector) -> Matrix:
         """Return ``E sum z z'`` at ``theta``, (M, M); it is N I if all samples fit."""
         stats = self.expect(theta)
-        return stats.spread + self.count * np.outer(stats.z_mean, stats.z_mean)
+        z_mean = stats.z_mean
+        return np.asarray(stats.spread + self.count * np.outer(z_mean, z_mean))
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return a random orthonormal W, mu = 0 and a = 1."""
