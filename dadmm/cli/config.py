@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dadmm import penalty
 from dadmm.cli import flags, presets, settings
 from dadmm.cli.settings import Settings
 from dadmm.core import files, reading
@@ -19,11 +20,14 @@ from dadmm.exchange import check_wait
 from dadmm.exchange.sending import check_drop
 from dadmm.problems import PROBLEMS, builder
 from dadmm.solver.options import Record, grouped
+from dadmm.solver.plan import Plan, abilities, all_abilities, make_plan
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 TABLE = ("features", "weight", "categories", "standardise", "separator")
 UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked apart
 PER_RANK = settings.names("per_rank")  # settings in which ranks may differ
+USUAL_ROWS, ROWS_PER_NODE = 500, 25  # of synthetic data; the paper's
+MOST_SHOWN = 50  # nodes up to which a demonstration records edges
 
 
 class CommandLine(NamedTuple):
@@ -75,17 +79,25 @@ class RunConfig(Settings):
         """Set defaults that depend on the problem; raise for settings it lacks."""
         builder.check_name(self.problem)
         if not self.summaries:
-            if self.metric == "full":
+            if self.coordinates in ("metric", "units"):
                 raise ConfigError(
-                    "the metric full needs the summaries of all nodes; leave out "
-                    "--metric full, or --no-summaries"
+                    f"the coordinates {self.coordinates} need the summaries of all "
+                    f"nodes; leave out --coordinates {self.coordinates}, or "
+                    "--no-summaries"
                 )
-            self.metric = "none"
-        if self.init == "merged" and self.metric == "none":
+            self.coordinates = "raw"
+        if self.init == "merged" and self.coordinates == "raw":
             raise ConfigError(
                 "init merged needs the summaries of all nodes; leave it out, or "
-                "--no-summaries and --metric none"
+                "--no-summaries and --coordinates raw"
             )
+        self._set_demonstration()
+        scheme = penalty.SCHEMES.get(self.scheme)
+        for name in penalty.schemes.BUDGET:
+            if scheme is not None and name in scheme.uses:
+                given = getattr(self, name)
+                value = getattr(scheme, name) if given is None else given
+                setattr(self, name, value)
         _ = self.settings  # raises if they are not JSON
         if self.placement is None:  # a rank's file may exist only on its host
             own_files = "{rank}" in (self.data or "")
@@ -120,6 +132,23 @@ class RunConfig(Settings):
                     f"{name} does not go with {self.problem}; it is for "
                     f"{', '.join(suited)}"
                 )
+
+    def _set_demonstration(self) -> None:
+        """Set the defaults of a run without data: the paper's synthetic experiment."""
+        synthetic = self.data is None and self.problem != "sfm"
+        if self.topology is None:
+            self.topology = "cluster" if synthetic else "complete"
+        if self.bound_angle is None:
+            self.bound_angle = self.data is not None
+        if self.init is None and synthetic and self.has_subspace:
+            self.init = None if self.missing_fraction else "independent"
+
+    def settle(self, n_nodes: int) -> None:
+        """Set the defaults that depend on the number of nodes."""
+        if self.n_samples is None:
+            self.n_samples = max(USUAL_ROWS, ROWS_PER_NODE * n_nodes)
+        if self.record_edges is None:
+            self.record_edges = self.data is None and n_nodes <= MOST_SHOWN
 
     def _check_table(self) -> None:
         """Check the settings of tables, and set their defaults."""
@@ -170,27 +199,19 @@ class RunConfig(Settings):
         """Return whether history.csv has the rows of so many nodes."""
         return Record(self.record).records_nodes(n_nodes)
 
-    @property
-    def merges(self) -> bool:
-        """Whether the run starts from merged axes."""
-        default = self.has_subspace and self.scheme == "auto"
-        return self.init == "merged" or (
-            default and self.init is None and self.metric is None
-        )
+    def plan(self, problems: Iterable[Any] = ()) -> Plan:
+        """Return the plan of the run: of these problems, or if no entry is missing.
 
-    @property
-    def bounds_angle(self) -> bool:
-        """Whether sums at the end bound an angle, if no entry is missing."""
-        return self.merges or self.in_units
-
-    @property
-    def in_units(self) -> bool:
-        """Whether the run is in the unit of all rows, if no entry is missing."""
-        drawn = self.init in ("shared", "independent")
-        return (
-            drawn and self.problem == "ppca" and self.scheme == "auto"
-            and self.metric is None
-        )  # fmt: skip
+        Without problems, one of a user's own class is taken for a problem without
+        metric.
+        """
+        kind = PROBLEMS.get(self.problem, object)
+        if self.missing_fraction:
+            kind = getattr(kind, "with_gaps", kind)
+        known = list(problems)
+        able = all_abilities(known) if known else abilities(kind)
+        constant = penalty.SCHEMES[self.scheme].is_constant
+        return make_plan(able, self.init, self.coordinates, constant)
 
     @property
     def compares(self) -> bool:

@@ -52,20 +52,29 @@ def typed(settings: Any, name: str, value: Any, source: str) -> Any:
     if name not in kinds:
         hint = _closest(name, kinds, "TOML keys are the flags, with underscores")
         raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
-    kind = kinds[name]
+    kind, words = kinds[name], _words(settings, name)
+    if value in words and type(value) is str:
+        return value
     if name == "problem_settings" and type(value) is dict:  # a table, JSON in a flag
         return json.dumps(value, default=str)
     if kind is float and type(value) is int:
         return as_float(value)
     if type(value) is not kind:
-        raise ConfigError(f"{source}: {name} must be {_a(kind)}, got {shown(value)}")
+        raise ConfigError(
+            f"{source}: {name} must be {_a(kind, words)}, got {shown(value)}"
+        )
     return value
 
 
-def _a(kind: type) -> str:
-    return {int: "an integer", float: "a number", bool: "true or false"}.get(
-        kind, "a string"
-    )
+def _words(settings: Any, name: str) -> tuple[str, ...]:
+    """Return the words that a setting allows in place of a number."""
+    (item,) = (item for item in fields(settings) if item.name == name)
+    return tuple(item.metadata["words"])
+
+
+def _a(kind: type, words: Iterable[str] = ()) -> str:
+    kinds = {int: "an integer", float: "a number", bool: "true or false"}
+    return " or ".join([kinds.get(kind, "a string"), *words])
 
 
 def _parser(settings: Any) -> Parser:
@@ -118,11 +127,13 @@ def _add(group: argparse._ArgumentGroup, item: Field[Any], kind: type) -> None:
     choices = item.metadata["choices"]
     metavar = "{" + ",".join(choices) + "}" if choices else item.name.upper()
 
+    words = item.metadata["words"]
+
     def read(text: str) -> Any:
         try:
-            return kind(text)
+            return text if text in words else kind(text)
         except ValueError:
-            wrong = f"must be {_a(kind)}, got {shown(text)}"
+            wrong = f"must be {_a(kind, words)}, got {shown(text)}"
             raise argparse.ArgumentTypeError(wrong) from None
 
     group.add_argument(flag, type=read, metavar=metavar, help=text)

@@ -32,6 +32,7 @@ from dadmm.exchange.launch_link import connect_to_launcher, wait_until_read
 from dadmm.exchange.world import Checks, collectively, connect, host
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
+from dadmm.solver.plan import Kind
 from dadmm.solver.result import Result
 from dadmm.solver.solve import solve
 
@@ -111,6 +112,7 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
     if isinstance(given, SystemExit):
         raise given
     if given.dry_run:
+        given.config.settle(_n_nodes(world, given.config))
         from dadmm.cli.privacy import leaving  # only a dry run needs it
 
         wanted = given.config
@@ -118,6 +120,7 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
         print_out(given.config.to_toml() + text)
         return OK
     graph, schedule = setup.share_graph(world, config, built)
+    config.settle(graph.n_nodes)
     hosts = setup.place(world, config, graph, hosts)  # from here on, rank i has node i
     checks = Checks(world)
     data = setup.shards(world, config, graph, checks)
@@ -135,16 +138,17 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
     n_few = sum(own.get("few", 0) for own in everyone)
     if n_few and not config.quiet:
         what, when = "parameters", "in set-up and at checks"
-        if config.bounds_angle:
-            what, when = "the principal axes that are merged", "at the end"
-            when = f"in set-up and {when}" if config.merges else when
+        kind = config.plan(problems.values()).kind
+        if kind is not Kind.METRIC:
+            what = "the principal axes that are merged"
+            when = "in set-up and at the end" if kind is Kind.MERGED else "at the end"
         print_out(FEW_ROWS.format(n_few, graph.n_nodes, what, when))
     if of_user and config.has_subspace and config.compares and not config.quiet:
         print_out(GATHERS)
     truth = data.truth
     described = [own["about"] for own in everyone]
     own = list(problems.values())
-    known = targets.gather(world, config, graph, own, truth, described)
+    known = targets.gather(world, config, graph, own, truth, described, data.whole)
     processes = [own["process"] for own in everyone]
     directory = run_directory.begin(
         world, config, resume, graph, schedule, data, known.observe, processes
@@ -169,7 +173,14 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
     finally:
         if directory.lock is not None:
             directory.lock.release()
-    return NOT_CONVERGED if config.strict and not result.converged else OK
+    missed = result.status == "not converged"
+    return NOT_CONVERGED if config.strict and missed else OK
+
+
+def _n_nodes(world: World, config: RunConfig) -> int:
+    """Return the number of nodes of a dry run, which builds no graph."""
+    usual = setup.USUAL_CAMERAS if config.problem == "sfm" else setup.USUAL_NODES
+    return world.size if world.comm is not None else config.nodes or usual
 
 
 def write_results(
@@ -257,6 +268,7 @@ def solve_watched(
     options = config.options()
     options["comm"] = replace(options["comm"], comm=world.comm)
     del options["record"]
+    options["gather"] = "root"
     try:
         return solve(
             list(problems.values()) if world.comm is None else problems[world.rank],

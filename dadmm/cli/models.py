@@ -16,6 +16,7 @@ from dadmm.cli.tables import Shards, has_target
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix, Vector
+from dadmm.data import shard
 from dadmm.data.frame import label
 from dadmm.models import scores, units
 from dadmm.models.model import Model
@@ -67,11 +68,16 @@ def describe(
             model = Model.of(
                 result, problem, encoding, settings=flags, tolerance=config.tolerance
             )
-    if config.metric == "none":
+    if config.coordinates == "raw":
         return Fit(model)
     own = list(rows.values())
     parameters = {} if model is None else model.parameters
     kind = problem if model is not None else ""
+    if data.whole is not None and config.has_subspace and not result.lost:
+        n_rows = len(data.whole)  # each rank has all of them
+        ends = [shard.bounds(n_rows, n_nodes, i) for i in range(n_nodes)]
+        found = scores.score(_alone, kind, parameters, [Rows(data.whole)])
+        return Fit(model, found, [end - first for first, end in ends])
     found = scores.score(total, kind, parameters, own, n_nodes <= MOST_NODES)
     counts = world.gather(np.array([[float(each.X.shape[0])] for each in own]))
     by_node = counts[:, 0].astype(int).tolist()
@@ -80,7 +86,9 @@ def describe(
     origin = model.origin._replace(n_rows=found.n_rows)
     errors: Named = {}
     alpha = getattr(next(iter(problems.values())), "alpha", 0.0)
-    known = scores.has_standard_errors(problem, alpha) and result.metric == "full"
+    known = (
+        scores.has_standard_errors(problem, alpha) and result.coordinates == "metric"
+    )
     if known and result.converged:
         map_ = units.matrix(model.encoding, "intercept" in parameters)
         values = scores.standard_errors(
@@ -88,6 +96,11 @@ def describe(
         )
         errors = dict(zip(names(model), map(_known, values.tolist()), strict=True))
     return Fit(replace(model, origin=origin), found, by_node, errors)
+
+
+def _alone(values: Sequence[Any], *_: Any) -> Any:
+    """Return the one value, in place of a sum over the nodes."""
+    return values[0]
 
 
 def _known(number: float) -> float | None:

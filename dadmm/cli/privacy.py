@@ -8,6 +8,7 @@ from dadmm.cli.config import RunConfig
 from dadmm.data import shard
 from dadmm.models.predictions import KINDS
 from dadmm.models.scores import BINS, has_standard_errors
+from dadmm.solver.plan import Kind
 
 PARAMETERS = {"ppca": "W, mu and a", "sfm": "W (the structure), mu and a"}
 ADDED = {  # at checks, beside parameters, gradients and objectives
@@ -39,16 +40,18 @@ def leaving(config: RunConfig) -> str:
         rows = "rows: rank 0 reads all of them, and sends each node its rows"
     scheme = penalty.SCHEMES[config.scheme]
     what = PARAMETERS.get(config.problem, "the parameters")
-    penalties = "" if scheme.is_symmetric else ", and a penalty"
+    couples = config.options()["scheme"].couples
+    penalties = ", and a penalty" if couples else ""
     history = "history.csv and edges.csv" if config.record_edges else "history.csv"
     table = read is not None and not sfm
     moments = config.standardise or config.on_missing == "mean"
-    auto = config.metric is None and config.scheme == "auto" and not subspace
-    summed = auto or config.metric == "full"
-    merges = config.merges
-    in_units = config.in_units and not config.missing_fraction
-    bounds = config.bounds_angle and not config.missing_fraction
-    scored = config.metric != "none"
+    plan = config.plan()
+    own_class = config.is_plugin and config.coordinates in ("auto", "metric")
+    summed = plan.kind is Kind.METRIC or own_class
+    merges, in_units = plan.kind is Kind.MERGED, plan.kind is Kind.UNITS
+    bounds = bool(config.bound_angle) and (merges or in_units)
+    bounds = bounds and not config.missing_fraction
+    scored = not plan.asked
     kind = KINDS.get(config.problem)
     scores = SCORES.get(str(kind), "")
     sums = "parameters, gradients and objectives"
@@ -79,7 +82,7 @@ def leaving(config: RunConfig) -> str:
         (subspace and read is not None,
          "to a neighbour, if entries are missing: how many of each column are "
          "observed, added up over a part of the graph"),
-        (subspace and config.compares,
+        (subspace and config.compares and read is not None,
          "to rank 0, if none is missing: number of rows, column means and scatter "
          "factor (as good as the rows if a node has no more rows than columns); from "
          "it to all nodes: the centralised solution"),
@@ -95,7 +98,7 @@ def leaving(config: RunConfig) -> str:
          f"to a neighbour, at checks and at the end: {sums}, added up over a part of "
          "the graph"),
         (merges,
-         "to all nodes, in set-up: whether its problem has a merged start"),
+         "to all nodes, in set-up: which starts its problem allows"),
         (merges,
          "to a neighbour, in set-up: number of its rows, number and sum of the entries "
          "of each column; the longest M + 10 (at most D) principal axes of its rows "
@@ -110,8 +113,8 @@ def leaving(config: RunConfig) -> str:
          "from the root of a tree to all nodes: number and mean of all rows, axes, W "
          "and noise of the start, gradient of all"),
         (in_units,
-         "to all nodes, in set-up: whether it has all entries; if all have, the next "
-         "line holds (not with --no-summaries)"),
+         "to all nodes, in set-up: which starts its problem allows; if all have all "
+         "entries, the next line holds (not with --no-summaries)"),
         (in_units,
          "to a neighbour, in set-up: number and sum of its rows; their squares about "
          "the mean of all rows; what its best M components leave of them; all added up "
@@ -133,12 +136,12 @@ def leaving(config: RunConfig) -> str:
          "to all nodes, in iterations: the lengths of its residuals"),
         # after the last iteration
         (True,
-         "to all nodes, at the end: parameters, objective, penalties, residuals, "
+         "to rank 0, at the end: parameters, objective, penalties, budgets, residuals, "
          "seconds, and counts of messages"),
         (not summed,
          "to a neighbour, at the end: parameters, gradients and objectives, added up "
          "over a part of the graph"
-         if config.metric is None and not subspace else
+         if not plan.asked and not subspace else
          "to a neighbour, at the end: parameters and objectives, added up over a part "
          "of the graph"),
         (bounds,

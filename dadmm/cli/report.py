@@ -22,6 +22,10 @@ ENDINGS = {
     "signal": "stopped by a signal",
     "output": "results could not be written",
 }
+SENT_FOR_UNITS = (
+    "besides parameters, a node sent to its neighbours sums for the units: number and "
+    "sum of its rows, squares about their mean, and what its best components leave"
+)
 SCORES = {
     "r2": "R^2",
     "rmse": "RMSE",
@@ -35,17 +39,53 @@ SCORES = {
 
 def _traffic(summary: dict[str, Any]) -> str:
     """Return the line about messages."""
-    text = f"{summary['messages']:,} messages, {summary['bytes']:,} bytes"
+    outside, inside = summary["outside_bytes"], summary["bytes"]
+    text = f"{summary['messages']:,} messages between neighbours, {inside:,} bytes"
     if summary["silent_messages"]:
         text += f"; {summary['silent_messages']:,} without payload"
     if summary["lost_payloads"]:
         text += f"; {summary['lost_payloads']:,} payloads lost"
+    if summary["collectives"]:
+        own = summary["collective_bytes"]
+        text += f"; {summary['collectives']:,} collectives, {own:,} bytes"
+        inside += own
     if summary["outside_calls"]:
         text += (
-            f"; set-up and end: {summary['outside_calls']:,} calls of MPI, "
-            f"{summary['outside_bytes']:,} bytes"
+            f"; set-up and end: {outside:,} bytes; "
+            f"{inside + outside:,} bytes in the whole run"
         )
     return text
+
+
+def _penalties(summary: dict[str, Any]) -> list[str]:
+    """Return the lines about penalties and budgets."""
+    found = summary["penalties"]
+    if "eta" not in found:
+        return []
+
+    def span(name: str) -> str:
+        least, most = (f"{value:.2g}" for value in found[name])
+        return least if least == most else f"{least} to {most}"
+
+    text = f"{found['edges']:,} edge ends: eta {span('eta0')} at the start"
+    text += f", {span('eta')} at the end"
+    if "raised" in found:
+        text += (
+            f"; {found['changed']:,} changed; spent {span('spent')} of their budgets, "
+            f"{found['raised']:,} budgets raised, {found['used_up']:,} used up"
+        )
+    lines = [text]
+    if found["guessed"]:
+        lines.append(
+            f"no curvature was found for {found['guessed']:,} of them, whose eta "
+            "starts at 10"
+        )
+    if found["curvature_seconds"] >= 1.0:
+        lines.append(
+            f"measuring curvatures for the first penalties took "
+            f"{found['curvature_seconds']:.1f} s; --eta0 with a number measures none"
+        )
+    return lines
 
 
 def at_most(number: float) -> str:
@@ -81,6 +121,8 @@ def _ending(config: RunConfig, summary: dict[str, Any], time: str) -> list[str]:
         return [f"stopped {rule} {time}", f"not certified: {why}"]
     if status == "stationary":
         return [f"stationary {rule} {time}"]
+    if status == "max_iter":
+        return [f"done as asked: max_iter reached, tolerance 0, {time}"]
     lines = [f"NOT converged {rule}: {ENDINGS[reason]} {time}"]
     if reason == "no_minimum":
         lines.append(f"{why}; larger coefficients then always fit better")
@@ -112,7 +154,7 @@ def _start(config: RunConfig, summary: dict[str, Any]) -> list[str]:
         return []
     angle = found["angle_to_result_degrees"]
     M = 3 if config.problem == "sfm" else config.n_components
-    lines = [f"it started from merged axes, {angle:.2g} degrees from the result"]
+    lines = [f"the merged axes are {angle:.2g} degrees from the result"]
     if found["rounds"]:
         plural = "s" if found["rounds"] > 1 else ""
         lines[0] += f"; {found['rounds']} round{plural} completed missing entries"
@@ -271,6 +313,40 @@ def comparison(summary: dict[str, Any]) -> list[str]:
     return lines
 
 
+def _is_drawn(summary: dict[str, Any]) -> bool:
+    """Return whether a run in units started from drawn parameters."""
+    drawn = summary["start"]["init"] != "merged"
+    return bool(summary["coordinates"] == "units" and drawn)
+
+
+def _coordinates(summary: dict[str, Any]) -> str:
+    """Return the coordinates of the run as text."""
+    name = summary["coordinates"]
+    return {"metric": "in the metric", "units": "in units"}.get(
+        name, f"in {name} coordinates"
+    )
+
+
+def _merging(summary: dict[str, Any]) -> list[str]:
+    """Return the line about a start from merged axes, which solves the problem."""
+    if summary["start"]["init"] != "merged":
+        return []
+    count = summary["iterations"]
+    done = f"{count} iteration{'s' * (count != 1)}"
+    ended = summary["status"] == "stationary"
+    return [
+        f"set-up merged summaries of rows over a tree ({summary['tree_bytes']:,} bytes "
+        "of sums in set-up and at the end); "
+        + (f"{done} confirmed the result" if ended else f"{done} followed")
+    ]
+
+
+def _report_command(folder: Path) -> str:
+    from shlex import quote
+
+    return f"{program('report')} {quote(str(folder))}"
+
+
 def _resume_command(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     """Return the command that resumes a run; a launch command may name its own."""
     from shlex import quote  # needed by runs that did not converge only
@@ -297,12 +373,16 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     )
     lost = ", ".join(map(str, summary["lost_nodes"]))
     lines = [
-        f"{config.problem} by {config.scheme} on {config.topology}, "
-        f"{nodes} node{'s' * (nodes != 1)}; MPI: {summary['mpi_library']}",
+        *_merging(summary),
+        f"{config.problem} by {config.scheme} {_coordinates(summary)} on "
+        f"{config.topology}, {nodes} node{'s' * (nodes != 1)}; MPI: "
+        f"{summary['mpi_library']}",
         *_ending(config, summary, time),
         *([f"WITHOUT the nodes that failed ({lost}) and their data"] if lost else []),
         *([] if summary["reason"] == "no_minimum" else [summary["waited_for"]]),
+        *_penalties(summary),
         _traffic(summary),
+        *([SENT_FOR_UNITS] if config.data is None and _is_drawn(summary) else []),
         _consensus(summary),
     ]
     for name, what in (
@@ -324,6 +404,8 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     lines += _rows(summary) + _gaps(summary) + _scores(summary)
     lines += _coefficients(summary)
     lines.append(f"results in {folder}")
+    if config.data is None and config.record_edges:
+        lines.append(f"a page for your browser: {_report_command(folder)}")
     over = summary["converged"] or summary["reason"] == "no_minimum"
     if config.checkpoint and not over and not summary["lost_nodes"]:
         more = " --max-iter N" if summary["reason"] == "max_iter" else ""

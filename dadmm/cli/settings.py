@@ -23,7 +23,8 @@ from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.sfm import STARTS
-from dadmm.solver.options import FAILURES, INITS, METRICS, Ranks, Stopping
+from dadmm.solver.options import FAILURES, Ranks, Stopping
+from dadmm.solver.plan import COORDINATES, INITS
 from dadmm.solver.solve import MAY_CHANGE
 
 # defaults of the arguments of `dadmm.solve`, and of the fields of its options
@@ -32,9 +33,9 @@ DEFAULTS: dict[str, Any] = {
     for kind in (penalty.Scheme, Stopping, Sending, Ranks)
     for item in fields(kind)
 } | {
-    "scheme": "auto", "stopping": Stopping.rule, "init": None, "seed": 0,
-    "metric": None,
-}  # fmt: skip
+    "scheme": "snap", "stopping": Stopping.rule, "init": None, "seed": 0,
+    "coordinates": "auto", "bound_angle": None,
+} | dict.fromkeys(penalty.schemes.BUDGET)  # fmt: skip
 
 # the topics of --help, in order
 PROBLEM, DATA, GRAPH = "problem", "data", "graph"
@@ -55,6 +56,7 @@ def setting(
     per_rank: bool = False,  # whether ranks may have different values
     argument: str | None = None,  # argument that the problem's constructor must have
     solver: bool = False,  # whether it is an option of `dadmm.solve`
+    words: Iterable[str] = (),  # allowed in place of a number
 ) -> Any:
     """Return a dataclass field whose metadata are these facts about a setting."""
     facts = dict(locals())
@@ -91,7 +93,7 @@ def _of_problem(name: str) -> Callable[[Settings], bool]:
 # fmt: off
 @dataclass(repr=False)
 class Settings:
-    """All settings of a run. The defaults are the paper's synthetic problem."""
+    """All settings of a run. Without data, it is the paper's synthetic experiment."""
 
     problem: str = setting(
         PROBLEM, "ppca", "the local problem, or your own as package.module:Class",
@@ -139,8 +141,9 @@ class Settings:
     labels: str | None = setting(  # a checkpoint compares the rows of each node
         DATA, None, "node of each sample: a file of integers, or the name or number of "
         "a column", resume=True)
-    n_samples: int = setting(
-        DATA, 500, "synthetic data: number of samples", applies=_is_random)
+    n_samples: int | None = setting(
+        DATA, None, "synthetic data: number of samples (default: 500, or 25 per node "
+        "if that is more)", applies=_is_random)
     dimension: int = setting(
         DATA, 20, "synthetic data: dimension of a sample", applies=_is_random)
     noise_variance: float = setting(
@@ -182,8 +185,9 @@ class Settings:
         argument="fit_intercept")
 
     topology: str = setting(
-        GRAPH, "complete", f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); "
-        "graphs separated by commas alternate", common=True)
+        GRAPH, None, f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); "
+        "graphs separated by commas alternate (default: complete; without --data the "
+        "paper's cluster graph)", common=True)
     schedule: str = setting(
         GRAPH, "static", "use all edges in every iteration, or one matching per "
         "iteration in turn, so that a node has at most one neighbour at a time", TURNS)
@@ -202,11 +206,12 @@ class Settings:
         "scheme", PENALTIES, "how penalties adapt", penalty.SCHEMES, common=True)
     relaxation: float | None = solver_setting(
         "relaxation", PENALTIES,
-        "over-relaxation: between 0 and 2 (default: 1.6 for auto, else 1)")
-    eta0: float = solver_setting(  # auto uses it if no node finds any curvature
-        "eta0", PENALTIES, "initial penalty; auto computes its own",
-        applies=lambda run: (
-            _of_scheme("eta0")(run) or run.eta0 != DEFAULTS["eta0"]))
+        "over-relaxation: between 0 and 2 (default: 1.6; in raw coordinates 1, but "
+        "for snap)")
+    eta0: float | str | None = solver_setting(
+        "eta0", PENALTIES, "first penalty: a number, or auto, by edge from curvature "
+        "and graph (default: auto; in raw coordinates 10, but for snap)",
+        words=("auto",))
     t_max: int = solver_setting(
         "t_max", PENALTIES, "vp, ap, vp_ap, global_balance: adapt while t < t_max",
         applies=_of_scheme("t_max"))
@@ -214,16 +219,18 @@ class Settings:
         "residual_ratio", PENALTIES,
         "vp*, global_balance: adapt if one residual exceeds the other by this factor",
         applies=_of_scheme("residual_ratio"))
-    budget0: float = solver_setting(
-        "budget0", PENALTIES, "nap, vp_nap: initial budget of an edge",
+    budget0: float | None = solver_setting(
+        "budget0", PENALTIES, "snap, nap, vp_nap: first budget of an edge (default: 32 "
+        "bits for snap, else 5)",
         applies=_of_scheme("budget0"))
-    budget_decay: float = solver_setting(
-        "budget_decay", PENALTIES,
-        "nap, vp_nap: factor from one raise of the budget to the next",
+    budget_decay: float | None = solver_setting(
+        "budget_decay", PENALTIES, "snap, nap, vp_nap: factor from one raise of the "
+        "budget to the next (default: 0.5)",
         applies=_of_scheme("budget_decay"))
-    budget_trigger: float = solver_setting(
-        "budget_trigger", PENALTIES,
-        "nap, vp_nap: change of the objective that raises the budget",
+    budget_trigger: float | None = solver_setting(
+        "budget_trigger", PENALTIES, "change that raises the budget: nap, vp_nap: of "
+        "the objective (default: 0.1); snap: of the edge, relative to its largest "
+        "(default: 0.01)",
         applies=_of_scheme("budget_trigger"))
     probe: str = solver_setting(
         "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
@@ -237,18 +244,23 @@ class Settings:
     init: str | None = solver_setting(
         "init", STOPPING, "start all nodes from merged principal axes of all rows, "
         "from the same random parameters, or each from its own (default: merged for "
-        "auto and ppca or sfm, else shared)",
+        "ppca, except with the scheme fixed; independent for sfm and without --data; "
+        "else shared)",
         INITS)
     seed: int = solver_setting("seed", STOPPING, "seed of the initial parameters")
-    metric: str | None = solver_setting(
-        "metric", STOPPING, "full: sums over the network choose coordinates for data "
-        "in any units, and bound the error; none: no such sums (default: full for auto "
-        "and linear problems of up to 300 parameters)",
-        METRICS)
+    coordinates: str = solver_setting(
+        "coordinates", STOPPING, "in which parameters are found: metric, for linear "
+        "problems, and units, for ppca, are chosen by sums over the network, for data "
+        "in any units; raw: as in the paper, no such sums. auto: metric or units where "
+        "that is possible",
+        COORDINATES)
+    bound_angle: bool | None = solver_setting(
+        "bound_angle", STOPPING, "ppca in units: bound the angle to the principal axes "
+        "of all rows, by sums at the end (default: yes, but not without --data)",
+        applies=lambda run: run.has_subspace)
     summaries: bool = setting(
-        STOPPING, True, "--no-summaries is the same as --metric none: no summary of a "
-        "node's rows is sent, no error is bounded, and ppca and sfm have init shared, "
-        "in the units of the data",
+        STOPPING, True, "--no-summaries is the same as --coordinates raw: no summary "
+        "of a node's rows is sent, and no error is bounded",
         applies=lambda run: False, decides=False)
     stopping: str = solver_setting(
         "stopping", STOPPING, "which quantities must be small to stop", RULES)
@@ -263,7 +275,7 @@ class Settings:
         common=True)
     absolute_tolerance: float = solver_setting(
         "absolute_tolerance", STOPPING,
-        "metric none, stopping by optimality: absolute tolerance per entry",
+        "coordinates raw, stopping by optimality: absolute tolerance per entry",
         applies=lambda run: run.stopping == "optimality")
     max_iter: int = solver_setting(
         "max_iter", STOPPING, "maximum number of iterations", common=True)
@@ -322,15 +334,16 @@ class Settings:
     record: bool | None = setting(
         RESULTS, None, "write history.csv, one row per iteration and node (default: "
         "up to 1,000 nodes)", decides=False)
-    record_edges: bool = setting(
-        RESULTS, False, "also write edges.csv, one row per edge", decides=False)
+    record_edges: bool | None = setting(
+        RESULTS, None, "also write edges.csv, one row per iteration and edge (default: "
+        "no; without --data up to 50 nodes)", decides=False)
     record_angle: bool = setting(
         RESULTS, False, "also record subspace angles in every iteration",
         applies=lambda run: run.has_subspace, decides=False)
     compare_centralised: bool | None = setting(
         RESULTS, None, "ppca, sfm: compare with the centralised solution, for which "
-        "rank 0 gathers a summary of each node's rows (default: only for synthetic "
-        "data)",
+        "rank 0 gathers a summary of each node's rows (default: only without --data, "
+        "where each rank generates all rows)",
         applies=lambda run: run.has_subspace, decides=False)
     quiet: bool = setting(
         RESULTS, False, "print only errors", decides=False, resume=True, per_rank=True)

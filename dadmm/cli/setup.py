@@ -26,7 +26,7 @@ from dadmm.graphs import placement, topology
 from dadmm.graphs.schedule import Schedule
 from dadmm.models.predictions import check_score_names
 from dadmm.problems import builder
-from dadmm.solver.metric import why_none
+from dadmm.solver.plan import Kind
 
 USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
 
@@ -175,17 +175,14 @@ def few_rows(
     """Return how many nodes send a summary that is as good as their rows.
 
     These have no more rows than parameters, or than principal axes that are merged.
-    Raise if the run cannot have the metric that the settings ask for.
+    Raise if the run cannot have the coordinates that the settings ask for.
     """
-    scheme = config.options()["scheme"]
-    why = why_none(config.metric, scheme, problems.values())
-    if why and config.metric == "full":
-        raise ConfigError(f"the metric full is not possible: {why}")
-    if config.bounds_angle and all(map(merged.supports, problems.values())):
+    kind = config.plan(problems.values()).kind
+    if kind is Kind.MERGED or (kind is Kind.UNITS and config.bound_angle):
         return sum(
             samples[i].shape[0] <= merged.n_axes(own) for i, own in problems.items()
         )
-    if why:
+    if kind is not Kind.METRIC:
         return 0
     return sum(samples[i].shape[0] <= own.layout.size for i, own in problems.items())
 
@@ -228,6 +225,7 @@ def _check_memory(n_samples: int, dimension: int, n_components: int) -> None:
 def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards:
     """Return synthetic rows for the problem, and the true W if there is one."""
     seed, truth, target, classes = config.data_seed, None, None, None
+    assert config.n_samples is not None  # settled
     size = config.n_samples, config.dimension
     noise, n_components = config.noise_variance, config.n_components or 5
     _check_memory(*size, n_components)
@@ -235,7 +233,8 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         tracks, W = datasets.turntable(seed=seed)
         tracks = remove_entries(tracks, config.missing_fraction, seed, together=2)
         blocks = shard.split_frames(tracks, n_nodes)
-        return Shards({i: blocks[i] for i in hosted}, W - W.mean(axis=0))
+        whole = tracks - tracks.mean(axis=1, keepdims=True)  # as each camera does
+        return Shards({i: blocks[i] for i in hosted}, W - W.mean(axis=0), whole=whole)
     if has_target(config):
         kinds = {
             "logistic": datasets.classification,
@@ -251,4 +250,4 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
     blocks = shard.split(rows, n_nodes)
     width = rows.shape[1] - (target is not None)
     encoding = Encoding.plain(width, target, classes=classes)
-    return Shards({i: blocks[i] for i in hosted}, truth, encoding)
+    return Shards({i: blocks[i] for i in hosted}, truth, encoding, whole=rows)

@@ -62,7 +62,8 @@ def build(
         "stopping": result.ending.summary(),  # the criterion met last, or not met
         "waited_for": result.ending.words(result.reason == "converged"),
         "advice": advise(result, columns),
-        "metric": result.metric,
+        "coordinates": result.coordinates,
+        "penalties": _penalties(result),
         "objective": _known(result.objective),  # at the solution
         "certificate": _certificate(result, features, fit),
         "start": _start(result),
@@ -77,6 +78,7 @@ def build(
         "lost_payloads": result.traffic.lost,
         "edges_between_hosts": int(far.sum()) // 2,
         "bytes_between_hosts": int(result.traffic.edge_bytes[far].sum()),
+        "tree_bytes": int(result.traffic.tree_bytes.sum()),  # of sums over a tree
         "collectives": result.traffic.collectives,
         "collective_bytes": result.traffic.collective_bytes,
         "outside_calls": 0,  # of set-up and end; set later
@@ -105,6 +107,27 @@ def build(
 def _means(seconds: Seconds) -> dict[str, float]:
     """Return the mean over the nodes of each phase."""
     return {phase: float(own.mean()) for phase, own in seconds._asdict().items()}
+
+
+def _penalties(result: Result) -> dict[str, Any]:
+    """Return the range of the penalties of all edges, and their budgets."""
+    found, n_edges = result.penalties, len(result.topology.edges)
+    entries: dict[str, Any] = {
+        "edges": n_edges,  # directed
+        "curvature_seconds": result.curvature_seconds,
+    }
+    for name in ("eta0", "eta") if n_edges else ():
+        values = getattr(found, name)
+        entries[name] = [float(values.min()), float(values.max())]
+    if n_edges:
+        entries["guessed"] = int(found.guessed.sum())
+    if n_edges and found.budget.any():
+        entries["changed"] = int((found.eta != found.eta0).sum())
+        spent = np.minimum(found.spent, found.budget)  # the paper's count on
+        entries["spent"] = [float(spent.min()), float(spent.max())]
+        entries["raised"] = int((found.raised > 0.0).sum())
+        entries["used_up"] = int(found.used_up.sum())
+    return entries
 
 
 def _known(number: float) -> float | None:
@@ -166,7 +189,7 @@ def _certificate(result: Result, features: Names, fit: Fit) -> dict[str, Any] | 
         "open_directions": found.open_directions,
         "assumed": list(found.assumed),
     }
-    if result.metric == "none":  # then coordinates are those of theta
+    if result.coordinates == "raw":  # then coordinates are those of theta
         distance = float(f"{np.linalg.norm(result.solution):.3g}")  # as printed
         entries["within"] = distance
         entries["lower_by"] = _known(found.lower_within(distance))
@@ -266,7 +289,7 @@ def _observed(
     """
     if not targets.gaps:
         return {}
-    parts = result.layout.views(result.theta.mean(axis=0))
+    parts = result.layout.views(result.solution)
     own = [
         np.array([np.isnan(x).sum(), x.size, metrics.ppca_log_likelihood(x, *parts)])
         for x in samples
@@ -285,9 +308,11 @@ def arrays(
     structure and motion of sfm, and the names of the features, if there are any.
     ``frames`` is the motion of all cameras, as `gather_motion` returns it.
     """
+    if world.rank:
+        return {}
     found: dict[str, Any] = result.layout.views(result.theta)._asdict()
     found |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
-    if frames is not None and world.rank == 0:
+    if frames is not None:
         found |= _reconstruct(frames, result, adrift)
     found |= {} if features is None else {"feature_names": np.array(features)}
     traffic = result.traffic._asdict().items()

@@ -42,6 +42,7 @@ class Shards(NamedTuple):
     gaps: Mapping[int, Gaps] = MappingProxyType({})
     """Rows dropped, and rows filled, by node where there are any. If rank 0 reads the
     file, it has those of all nodes."""
+    whole: Matrix | None = None  # all rows, if each rank generates them
 
 
 def has_target(config: RunConfig) -> bool:

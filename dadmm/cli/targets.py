@@ -60,12 +60,14 @@ def gather(
     own: list[Any],
     truth: Matrix | None,
     described: list[dict[str, Any]],
+    whole: Matrix | None = None,
 ) -> Targets:
     """Return the true subspace, if known, and the centralised solution, if wanted.
 
     For the centralised solution, rank 0 gathers the number of rows, the mean and the
     scatter factor of each node, and sends the solution to all ranks. If entries are
-    missing, there is no closed form, and no solution is computed.
+    missing, there is no closed form, and no solution is computed. Nothing is sent if
+    each rank has all rows, because it generates them.
 
     Parameters
     ----------
@@ -78,6 +80,8 @@ def gather(
     truth : ndarray, optional
     described : list of dict
         What `describe` returns on each rank.
+    whole : ndarray, optional
+        All rows.
     """
     if not isinstance(own[0], PPCA):
         _check_layouts("rank", [their["layout"] for their in described])
@@ -92,7 +96,13 @@ def gather(
     if gaps or not config.compares:
         adrift = gaps and config.problem == "sfm"
         return Targets(layout, W, None, None, gaps=gaps, adrift=adrift)
-    pooled, best = _pool(world, own)
+    if whole is not None:
+        pooled: metrics.Pooled | None = metrics.summarise(whole)
+        best = metrics.ppca_reference(
+            pooled, own[0].n_components, zero_mean=own[0].zero_mean
+        )
+    else:
+        pooled, best = _pool(world, own)
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)
 
 

@@ -30,7 +30,7 @@ SCHEME_STYLE: dict[str, dict[str, Any]] = {
     "global_balance": {
         "color": ULTRAMARINE, "linestyle": (0, (4, 1, 1, 1, 1, 1, 1, 1)), "marker": "d",
     },
-    "auto": {
+    "snap": {
         "color": VERMILLION, "linestyle": "-", "marker": "*",
         "linewidth": 2.2, "markersize": 9.0,
     },

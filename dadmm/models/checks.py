@@ -12,7 +12,7 @@ from dadmm.core.errors import ConfigError
 from dadmm.data.encoding import Encoding
 from dadmm.models.predictions import KINDS
 
-STATUSES = ("certified", "stopped", "stationary", "not converged")
+STATUSES = ("certified", "stationary", "stopped", "max_iter", "not converged")
 Shape = tuple[int, ...]
 
 

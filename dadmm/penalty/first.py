@@ -26,10 +26,12 @@ def edge_factors(topology: Topology, arcs: NDArray[np.int64]) -> Vector:
     return np.asarray(0.25 * slowness(topology) * resistance)
 
 
-def agreed(proposed: Vector, neighbours: Vector) -> Vector:
-    """Return the first penalty of each edge: the larger of both proposals.
+def agreed(proposed: Vector, neighbours: Vector) -> tuple[Vector, Vector]:
+    """Return the first penalty of each edge, and 1 where it is only a guess.
 
-    A proposal is NaN where an end knows no curvature. It is 10 if both are.
+    It is the larger of both proposals. A proposal is NaN where an end knows no
+    curvature. If both are, the penalty is 10.
     """
     eta0 = np.fmax(proposed, neighbours)
-    return np.where(np.isnan(eta0), USUAL, eta0)
+    unknown = np.isnan(eta0)
+    return np.where(unknown, USUAL, eta0), unknown.astype(np.float64)

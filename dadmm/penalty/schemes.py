@@ -148,8 +148,8 @@ class Scheme:
 
         It is called before iteration 1, and after a change of coordinates.
         """
-        eta0 = agreed(state["eta"], eta_neighbours)
-        return state | {"eta": eta0.copy(), "eta0": eta0}
+        eta0, guessed = agreed(state["eta"], eta_neighbours)
+        return state | {"eta": eta0.copy(), "eta0": eta0, "guessed": guessed}
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
         """Return the state for the next iteration."""

@@ -105,7 +105,7 @@ class Consensus(BaseEstimator):
 
     n_nodes: int | None = None
     topology: str | Topology = "ring"
-    scheme: str | Scheme = "auto"
+    scheme: str | Scheme = "snap"
     tolerance: float = 1e-4
     max_iter: int = 1000
     sending: str | Sending = "float64"

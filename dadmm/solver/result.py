@@ -43,6 +43,7 @@ class EdgePenalties(NamedTuple):
     """
 
     eta0: Vector  #: (E,) penalty of the first iteration
+    guessed: Vector  #: (E,) 1 if no end found a curvature, so that eta0 is 10
     eta: Vector  #: (E,) penalty that the scheme has set last
     spent: Vector  #: (E,) what was spent; in `snap` bits, in the paper's sums of |tau|
     budget: Vector  #: (E,)

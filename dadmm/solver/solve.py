@@ -24,10 +24,10 @@ from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
+from dadmm.penalty.first import edge_factors
 from dadmm.resilience.checkpoint import Checkpoints, restoring
 from dadmm.resilience.runner import LocalRun, run_with_recovery
 from dadmm.results.history import Recorder
-from dadmm.penalty.first import edge_factors
 from dadmm.solver.metric import PREPARE, Prepared
 from dadmm.solver.options import (
     GATHERS,
