@@ -14,7 +14,7 @@ N rows, ``sqrt(a) W = U diag(l) R`` and ``C = W W' + I / a``, these are
   pair p, q within it is ``a N s_p s_q`` with ``s = sqrt(2) / max(l, sqrt(2))``. Turns
   of W are free.
 * of mu: ``sqrt(d' C^-1 d / D)`` of differences, ``sqrt(g' C g / D) / N`` of gradients
-* of a: ``|d| / a`` of differences, ``2 a |g| / (N D)`` of gradients
+* of a: ``|d| / a`` of differences, ``2 a |g| / (N (D - M))`` of gradients
 
 The largest error over all q counts, and the root mean square over the neighbours.
 """
@@ -113,12 +113,13 @@ class ModelReview(GradientReview):
         """
         problems = [self.problems[i] for i in names.tolist()]
         rows = np.array([problem.observed_counts.mean() for problem in problems])
-        D = self.layout.shapes["W"][0]
+        D, M = self.layout.shapes["W"]
 
         def scales_at(lengths: np.ndarray) -> np.ndarray:
             W, _, a = lengths
             spread = np.sqrt(W * W + D / a)
-            slopes = rows * a * W, rows * np.sqrt(a * D), rows * (0.5 * D) / a
+            noise = 0.5 * (D - M) / a
+            slopes = rows * a * W, rows * np.sqrt(a * D), rows * noise
             return np.asarray(TIMES * np.array([(W, spread, a), slopes]))
 
         return scales_at
@@ -178,6 +179,6 @@ def relative_errors(problem: Any, theta: Vector, slope: Vector, gaps: Matrix) ->
         [
             by_column(steps[None], 1),
             math.sqrt(mu_bent / (a * D)) / n,
-            2.0 * a * abs(float(a_slope)) / (n * D),
+            2.0 * a * abs(float(a_slope)) / (n * (D - M)),
         ],
     ])  # fmt: skip
