@@ -10,9 +10,9 @@ N rows, ``sqrt(a) W = U diag(l) R`` and ``C = W W' + I / a``, these are
 
 * of W, by row q of R: ``|E R_q'| / max(l_q, 1)``, where E is ``sqrt(a)`` times a
   difference from a neighbour, or times the Newton step of a gradient. The curvature
-  out of the column space is ``a (Z + N I) / 2`` with ``Z = E sum z z'``. That of the
-  pair p, q within it is ``a N s_p s_q`` with ``s = sqrt(2) / max(l, sqrt(2))``. Turns
-  of W are free.
+  out of the column space is a times the mean of ``E sum z z'`` over all nodes: the
+  rows of one node may say little about a direction. That of the pair p, q within it is
+  ``a N s_p s_q`` with ``s = sqrt(2) / max(l, sqrt(2))``. Turns of W are free.
 * of mu: ``sqrt(d' C^-1 d / D)`` of differences, ``sqrt(g' C g / D) / N`` of gradients
 * of a: ``|d| / a`` of differences, ``2 a |g| / (N (D - M))`` of gradients
 
@@ -128,15 +128,19 @@ class ModelReview(GradientReview):
         """Return the largest relative error over its limit, by node."""
         slopes, node = self._slopes(run), run.incidence.node
         gaps = run.incidence.spread(run.work.shared) - run.state.received
-        limit = TIMES * run.stopping.rule.tolerance
-        found = []
-        for k, i in enumerate(run.names.tolist()):
-            own = self.problems[i], run.state.theta[k], slopes[k], gaps[node == k]
-            found.append(relative_errors(*own).max() / limit if limit else math.inf)
+        limit, found = TIMES * run.stopping.rule.tolerance, []
+        own = list(zip(run.names.tolist(), run.state.theta, strict=True))
+        moments = [self.problems[i].moment(theta) for i, theta in own]
+        moment = run.total(moments) / run.topology.n_nodes
+        for k, (i, theta) in enumerate(own):
+            known = self.problems[i], theta, slopes[k], gaps[node == k], moment
+            found.append(relative_errors(*known).max() / limit if limit else math.inf)
         return np.array(found)
 
 
-def relative_errors(problem: Any, theta: Vector, slope: Vector, gaps: Matrix) -> Matrix:
+def relative_errors(
+    problem: Any, theta: Vector, slope: Vector, gaps: Matrix, moment: Matrix
+) -> Matrix:
     """Return the errors (2, 3) of differences and of gradients, of W, mu and a.
 
     Parameters
@@ -146,6 +150,8 @@ def relative_errors(problem: Any, theta: Vector, slope: Vector, gaps: Matrix) ->
         Parameters, and the gradient of the node's Lagrangian.
     gaps : ndarray of shape (neighbours, size)
         Differences from the neighbours.
+    moment : ndarray of shape (M, M)
+        The mean of ``E sum z z'`` over all nodes.
     """
     W, _, a = problem.layout.views(theta)
     D, M = W.shape
@@ -155,9 +161,9 @@ def relative_errors(problem: Any, theta: Vector, slope: Vector, gaps: Matrix) ->
     W_slope, mu_slope, a_slope = problem.layout.views(slope)
     W_gaps, mu_gaps, a_gaps = problem.layout.views(gaps)
 
-    bends = 0.5 * a * (problem.moment(theta) + n * np.eye(M))
     within = left.T @ W_slope
-    steps = np.linalg.solve(bends, (W_slope - left @ within).T).T @ right.T
+    beyond = W_slope - left @ within
+    steps = np.linalg.solve(a * moment, beyond.T).T @ right.T
     if not problem.free_axes:
         within = within @ right.T
         wide = np.maximum(lengths, ROOT) / ROOT

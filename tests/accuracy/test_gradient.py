@@ -19,6 +19,11 @@ from tests.support.solving import solve
 RNG = np.random.default_rng(5)
 
 
+def errors_of(problem, theta, slope, gaps):
+    """Return the errors of a network whose nodes all have the same rows."""
+    return relative_errors(problem, theta, slope, gaps, problem.moment(theta))
+
+
 def model(rows=40, width=6, **settings):
     """Return a problem, and its maximum likelihood solution as W, mu and a."""
     samples = RNG.standard_normal((rows, width)) * [9.0, 6.0, *[0.5] * (width - 2)]
@@ -54,7 +59,7 @@ def test_differences_are_relative_to_the_model():
     gaps = RNG.standard_normal((k, problem.layout.size))
     theta, none = pack(W=best.W, mu=best.mu, a=best.a), np.zeros(problem.layout.size)
 
-    W, mu, a = relative_errors(problem, theta, none, gaps)[0]
+    W, mu, a = errors_of(problem, theta, none, gaps)[0]
 
     axes = np.linalg.eigh(best.W.T @ best.W)[1]
     dW, dmu, da = problem.layout.views(gaps)
@@ -64,7 +69,7 @@ def test_differences_are_relative_to_the_model():
     squares = np.vecdot(dmu, np.linalg.solve(C, dmu.T).T)
     assert_allclose(mu, math.sqrt(squares.mean() / 6), rtol=1e-10)
     assert_allclose(a, np.sqrt(np.mean(da**2)) / best.a, rtol=1e-10)
-    alone = relative_errors(problem, theta, none, gaps[:0])
+    alone = errors_of(problem, theta, none, gaps[:0])
     assert_array_equal(alone, np.zeros((2, 3)))
 
 
@@ -72,7 +77,7 @@ def test_gradients_of_mu_and_a_are_newton_steps():
     problem, best = model()
     slope = RNG.standard_normal(problem.layout.size)
     theta = problem.layout.pack(W=best.W, mu=best.mu, a=best.a)
-    _, mu, a = relative_errors(problem, theta, slope, slope[None][:0])[1]
+    _, mu, a = errors_of(problem, theta, slope, slope[None][:0])[1]
     g = problem.layout.views(slope)
     C = best.W @ best.W.T + np.eye(6) / best.a
     assert_allclose(mu, math.sqrt(g.mu @ C @ g.mu / 6) / 40, rtol=1e-10)
@@ -98,7 +103,7 @@ def test_errors_by_the_true_gradient_are_those_of_the_model(what):
         W = W @ np.linalg.qr(RNG.standard_normal((M, M)))[0]
     theta = problem.layout.pack(W=W, mu=mu, a=a)
 
-    errors = relative_errors(problem, theta, problem.gradient(theta), theta[None][:0])
+    errors = errors_of(problem, theta, problem.gradient(theta), theta[None][:0])
 
     wanted = {"length": 0, "direction": 0, "mu": 1, "a": 2}
     if what == "turn":
@@ -118,7 +123,7 @@ def test_a_structure_counts_up_to_an_affine_map():
     for problem in (camera, plain):
         theta = problem.layout.pack(W=W, mu=0.0, a=best.a)
         slope = problem.gradient(theta)
-        found.append(relative_errors(problem, theta, slope, theta[None][:0])[1, 0])
+        found.append(errors_of(problem, theta, slope, theta[None][:0])[1, 0])
     assert found[0] < 1e-9 < 0.1 < found[1]
 
 
@@ -173,7 +178,7 @@ def test_the_rule_is_met_no_later_than_the_relative_errors():
         vectors = np.zeros((2, layout.size))
         part = layout.views(vectors)[k % 3]
         part[...] = RNG.standard_normal(part.shape)
-        errors = relative_errors(problem, theta, vectors[1], vectors[:1])
+        errors = errors_of(problem, theta, vectors[1], vectors[:1])
         errors = errors[:, k % 3] / (TIMES * tolerance)
         lengths = np.linalg.norm(part.reshape(2, -1), axis=1)
         assert (lengths / limits[:, k % 3] <= 2.0 * errors).all()
