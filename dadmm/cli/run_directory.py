@@ -160,7 +160,7 @@ def _create(world: World, config: RunConfig, n_nodes: int) -> tuple[Path, RunLoc
 
 def _names(world: World, config: RunConfig, n_nodes: int) -> set[str]:
     """Return the names of all files that the run can write."""
-    over_mpi, edges = world.comm is not None, config.record_edges
+    over_mpi, edges = world.comm is not None, bool(config.record_edges)
     ranks = n_nodes if over_mpi else 1
     return names_of_run(n_nodes, ranks, edges, over_mpi, saves=config.checkpoint)
 

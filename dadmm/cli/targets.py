@@ -97,10 +97,9 @@ def gather(
         adrift = gaps and config.problem == "sfm"
         return Targets(layout, W, None, None, gaps=gaps, adrift=adrift)
     if whole is not None:
+        M, zero_mean = own[0].n_components, own[0].zero_mean
+        best = metrics.ppca_reference(whole, M, zero_mean=zero_mean)
         pooled: metrics.Pooled | None = metrics.summarise(whole)
-        best = metrics.ppca_reference(
-            pooled, own[0].n_components, zero_mean=own[0].zero_mean
-        )
     else:
         pooled, best = _pool(world, own)
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)

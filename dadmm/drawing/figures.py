@@ -20,7 +20,6 @@ from dadmm.drawing.paper import points3d
 from dadmm.drawing.run_reader import Run
 from dadmm.drawing.runs import Load, Penalties, convergence, penalties, traffic
 from dadmm.drawing.style import CYCLE, SCHEME_STYLE
-from dadmm.penalty import SCHEMES
 
 ANGLES = {
     "angle_to_truth": "Angle to the true subspace (degrees)",
@@ -228,14 +227,13 @@ def positions(run: Run) -> Matrix:
 
 
 def has_eta0(run: Run) -> bool:
-    return "eta0" in SCHEMES[run.config.scheme].uses
+    return isinstance(run.config.eta0, float)
 
 
 def reference(run: Run) -> float:
     """Return the reference penalty: eta0, or the median of the first iteration."""
-    if has_eta0(run):
-        return run.config.eta0
-    return float(f"{np.median(run.eta[0]):.1g}")
+    eta0 = run.config.eta0
+    return eta0 if isinstance(eta0, float) else float(f"{np.median(run.eta[0]):.1g}")
 
 
 def draw_traffic(runs: Sequence[Run], at: Sequence[int]) -> Figure:

@@ -29,7 +29,7 @@ def common_neighbours(topology: Topology, arcs: NDArray[np.int64]) -> Vector:
         near = np.zeros((n, n), dtype=np.float32)
         near[topology.sources, topology.indices] = 1.0
         own, row = np.unique(i, return_inverse=True)
-        return (near[own] @ near)[row, j].astype(np.float64)
+        return np.asarray((near[own] @ near)[row, j], dtype=np.float64)
     few = np.where(degrees[i] <= degrees[j], i, j)  # the end with fewer neighbours
     many, counts = i + j - few, degrees[few]
     if counts.sum() > MOST_PATHS:

@@ -116,7 +116,8 @@ class GoingRun(PageRun):
 
     @property
     def by_edge(self) -> bool:
-        return self.config.record_edges and self.has_rows and len(self.pairs) > 0
+        wanted = bool(self.config.record_edges)
+        return wanted and self.has_rows and len(self.pairs) > 0
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ penalty and the same budget, without a message.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -92,7 +93,8 @@ class SNAP(Scheme):
         asked = self.POWER * np.log2(bounded(wanted / eta, self.BOUND))
         asked[np.isnan(asked)] = 0.0
         left = state["budget"] - state["spent"]
-        step = asked * np.minimum(left / self.budget0, 1.0)
+        most = self.POWER * math.log2(self.BOUND)  # that an edge can ask for
+        step = asked * np.minimum(left / max(self.budget0, most), 1.0)
         root = np.sqrt(eta)
         move = root * moved + turned / root
         largest = np.maximum(state["largest_move"], move)
