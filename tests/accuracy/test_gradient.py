@@ -185,7 +185,7 @@ def test_the_rule_is_met_no_later_than_the_relative_errors():
 
 
 class Lazy:
-    """``|x - b|^2 / 2`` with steps of a hundredth of the way."""
+    """``|x - b|^2 / 2`` with steps of a fiftieth of the way."""
 
     def __init__(self, b):
         self.layout, self.b = Layout.of(x=(2,)), np.asarray(b, dtype=float)
@@ -198,7 +198,7 @@ class Lazy:
 
     def prox(self, theta, stats, centre, weight):
         best = (self.b + weight * centre) / (1.0 + weight)
-        return theta + 0.01 * (best - theta)
+        return theta + 0.02 * (best - theta)
 
     def objectives(self, thetas, stats):
         return 0.5 * ((thetas - self.b) ** 2).sum(axis=-1) + 1e3
