@@ -32,7 +32,8 @@ from dadmm.admm.rule import Measured, Rule
 from dadmm.core.layout import Layout, Matrix, Vector
 
 TIMES = 10.0  # largest relative error of PPCA, over the tolerance
-WAIT = 8  # the next review is after this part of the iterations so far
+NEAR = 3.0  # multiple of its limit up to which an error is likely to be small soon
+SOON, LATER = 8, 3  # the next review is after this part of the iterations so far
 ROOT = math.sqrt(2.0)
 
 
@@ -76,7 +77,7 @@ class GradientReview:
         if steepest[0] <= 1.0:
             return "converged"
         run.stopping.reopen(rule.tolerance)
-        run.state.held[...] = -(t // WAIT)
+        run.state.held[...] = -(t // (SOON if steepest[0] < NEAR else LATER))
         return ""
 
     def slope(self, run: Run) -> Vector:
