@@ -21,7 +21,6 @@ from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
-from dadmm.problems.ppca import PPCA
 from dadmm.solver.plan import Kind
 
 
@@ -141,10 +140,13 @@ def check_gradients(
 
 
 def _judged_by(problem: Any) -> int:
-    """Return 2 if a problem is PPCA, 1 if it has a gradient and is not convex."""
+    """Return 2 if a problem is PPCA, 1 if it has a gradient and is not convex.
+
+    The latter is judged by lengths, the former by relative errors of its model.
+    """
     if getattr(problem, "convex", False) or not hasattr(problem, "gradient"):
         return 0
-    return 1 + (isinstance(problem, PPCA) and not problem.layout.scales)
+    return 1 + (hasattr(problem, "moment") and not problem.layout.scales)
 
 
 PREPARE = {
