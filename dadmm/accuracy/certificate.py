@@ -33,7 +33,7 @@ LEAST_GAP = 1e-8  # smallest gap that is claimed, relative to F
 LEAST_TOLERANCE = 2e-7  # with ROUNDING, no smaller one can be proved
 LEAST_RADIUS = 1e-8  # radius that is always good enough, relative to |zbar|
 REACHES = (2.0, 8.0)  # multiples of the estimated radius within which mu must hold
-LIGHT = 1e-8  # rows below this multiple of the largest may be lost beside it
+LIGHT = 1e-6  # rows below this multiple of the largest may be lost beside it
 DROPPED = "directions along which the data differ by rounding only count as open"
 EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 

@@ -17,7 +17,7 @@ def triangular(rows: Matrix) -> Matrix:
     block = max(BLOCK, 4 * D)
     while len(rows) > block:
         whole = len(rows) // block * block
-        parts = np.linalg.qr(rows[:whole].reshape(-1, block, D), mode="r")
+        parts = np.asarray(np.linalg.qr(rows[:whole].reshape(-1, block, D), mode="r"))
         rows = np.vstack([parts.reshape(-1, D), rows[whole:]])
     if len(rows) <= D:
         return rows
