@@ -106,8 +106,8 @@ def draw(seed: int) -> Hard:
         y[np.argsort(np.abs(fit))[: int(rng.integers(1, 3))]] = rng.integers(2)
         alpha = 0.0 if rng.random() < 0.7 else 10.0 ** rng.uniform(-12, -3)
     elif dependent is None and rng.random() < 0.3:
-        alpha = 10.0 ** rng.uniform(-20, 0) * float(np.abs(X).max() ** 2)
-    alpha = alpha if np.isfinite(alpha) else 0.0
+        most = float(np.abs(X).max())
+        alpha = 10.0 ** rng.uniform(-20, 0) * most**2 if most < 1e154 else 0.0
     return Hard(seed, family, X, y, weights, alpha, n_nodes, dependent)
 
 
