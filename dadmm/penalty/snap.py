@@ -94,7 +94,8 @@ class SNAP(Scheme):
         asked[np.isnan(asked)] = 0.0
         left = state["budget"] - state["spent"]
         most = self.POWER * math.log2(self.BOUND)  # that an edge can ask for
-        step = asked * np.minimum(left / max(self.budget0, most), 1.0)
+        share = left / max(self.budget0, most) if self.budget0 < math.inf else 1.0
+        step = asked * np.minimum(share, 1.0)
         root = np.sqrt(eta)
         move = root * moved + turned / root
         largest = np.maximum(state["largest_move"], move)

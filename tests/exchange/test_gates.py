@@ -117,7 +117,7 @@ OPTIONS = [
 
 
 @pytest.mark.parametrize("turns", [False, True])
-@pytest.mark.parametrize("scheme", ["auto", "nap", "fixed"])
+@pytest.mark.parametrize("scheme", ["snap", "nap", "fixed"])
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda it: "+".join(it))
 def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
     if "drop_probability" in options and scheme != "fixed":
@@ -148,7 +148,7 @@ def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
 
 @pytest.mark.parametrize("payload", PAYLOADS)
 @pytest.mark.parametrize("turns", [False, True])
-@pytest.mark.parametrize("scheme", ["auto", "nap"])
+@pytest.mark.parametrize("scheme", ["snap", "nap"])
 def test_a_node_alone_sends_nothing(payload, turns, scheme):
     one = Topology.complete(1)
     schedule = Schedule.matchings(one) if turns else None

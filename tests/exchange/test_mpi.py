@@ -46,7 +46,7 @@ def test_mpi_and_one_process_give_the_same_bits():
 
 
 def test_every_way_of_sending_has_the_same_bits():
-    """With auto and nap, in turns or not; on 6 ranks, see sending.py."""
+    """With snap and nap, in turns or not; on 6 ranks, see sending.py."""
     ended = mpiexec(6, *program("sending.py"), timeout=200)
 
     assert ended.code == 0, ended.err

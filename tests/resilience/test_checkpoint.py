@@ -71,7 +71,7 @@ def interrupted(tmp_path, at, **settings):
 @pytest.mark.parametrize(
     ("scheme", "how"),
     [("fixed", "lossy"), *((scheme, "everything") for scheme in SCHEMES)]
-    + [(s, how) for s in ("auto", "vp_nap") for how in list(SENDING)[1:-1]],
+    + [(s, how) for s in ("snap", "vp_nap") for how in list(SENDING)[1:-1]],
 )
 def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, scheme, how):
     odd = (len(scheme) + len(how)) % 2
@@ -92,7 +92,7 @@ def test_a_resumed_run_converges_when_it_would_have(
     tmp_path, stopping, agreement, before, every
 ):
     """Wherever it was cut, also between the verdict and the end that follows."""
-    scheme = "global_balance" if agreement == "global" else "auto"
+    scheme = "global_balance" if agreement == "global" else "snap"
     settings = {"stopping": stopping, "agreement": agreement, "scheme": scheme}
     settings["sending"] = Sending(send_every=every)
     settings |= {"max_iter": 1500, "tolerance": 0.05, "t_max": 8}

@@ -146,7 +146,7 @@ def test_units_are_looked_at_in_the_rows_of_one_node():
     assert "units" not in advise(result, rows)
     assert "units" not in advise(result, rows * 1e-5)  # one part of theta, one unit
     own = [problems.PPCA(1e-4 * part, 1) for part in np.split(rows[:48], 4)]
-    result = solve(own, Topology.ring(4), metric="none", max_iter=35)
+    result = solve(own, Topology.ring(4), coordinates="raw", max_iter=35)
     assert not result.converged
     said = advise(result, 1e-4 * rows)
     assert "the scales of W, mu, a are likely too far apart" in said
@@ -165,7 +165,7 @@ def test_in_coordinates_of_the_run_units_are_no_cause():
     own = [problems.LeastSquares(*each) for each in zip(X, y, strict=True)]
     ring, settings = Topology.ring(14), {"tolerance": 1e-6, "max_iter": 31}
     short = solve(own, ring, **settings)
-    assert (short.status, short.metric) == ("not converged", "full")
+    assert (short.status, short.coordinates) == ("not converged", "metric")
     said = advise(short, X[0])
     assert "column" not in said
     assert "absolute" not in said
@@ -177,7 +177,7 @@ def test_in_coordinates_of_the_run_units_are_no_cause():
     looser = solve(own, ring, max_iter=31, tolerance=tolerance)
     assert looser.status == "certified"
     assert "rescale the columns" in advise(
-        solve(own, ring, metric="none", **settings), X[0]
+        solve(own, ring, coordinates="raw", **settings), X[0]
     )
 
 

@@ -40,7 +40,7 @@ OTHERS = [
             ("global_balance", "optimality", "global"),
         )
     ),
-    {"scheme": "auto", "init": "independent", **SHORT},
+    {"scheme": "snap", "init": "independent", **SHORT},
     {"scheme": "vp_nap", "relaxation": 1.6, **SHORT},
     {"scheme": "nap", "probe": "neighbour", "init": "independent", "seed": 3, **SHORT},
     {"wait": "block", "scheme": "vp_nap", **SHORT, "max_iter": 6},
