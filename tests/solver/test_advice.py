@@ -84,9 +84,9 @@ FAR = {"scheme": "fixed", "max_iter": 300}
         ({"max_iter": 4}, "4 iterations are likely too few; raise max_iter"),
         (TIGHT, "the tolerance is likely too tight for double precision"),
         ({"eta0": 1e-6} | FAR, "eta0 = 1e-06 is likely too small for the scheme fixed"),
-        ({"eta0": 1e-6} | FAR, 'use scheme = "auto", or raise eta0 tenfold'),
+        ({"eta0": 1e-6} | FAR, "raise eta0 tenfold"),
         ({"eta0": 1e6} | FAR, "eta0 = 1e+06 is likely too large for the scheme fixed"),
-        ({"eta0": 1e6} | FAR, 'use scheme = "auto", or lower eta0 tenfold'),
+        ({"eta0": 1e6} | FAR, "lower eta0 tenfold"),
     ],
 )
 def test_advice_names_the_cause_and_the_remedy(settings, words):
@@ -95,7 +95,7 @@ def test_advice_names_the_cause_and_the_remedy(settings, words):
 
 def test_a_long_graph_is_named():
     chain = Topology.chain(40)
-    said = advice(quadratics(40), chain, tolerance=1e-9, max_iter=120)
+    said = advice(quadratics(40), chain, tolerance=1e-9, max_iter=60)
     assert "information needs up to 39 iterations to cross it" in said
 
 

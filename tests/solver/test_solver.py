@@ -135,7 +135,7 @@ def test_the_history_of_edges_shows_how_one_penalty_comes_about():
         return np.add.reduceat(eta, RING.offsets[:-1], axis=1) / RING.degrees
 
     edges = result.history.edges
-    assert edges.columns == ("eta", "spent", "budget", "bytes")
+    assert edges.columns == ("eta", "spent", "budget", "raised", "used_up", "bytes")
     assert edges["eta"].shape == (12, 10)
     assert_array_equal(edges["eta"][-1], result.eta)
     coupled = 0.5 * (edges["eta"] + edges["eta"][:, RING.reverse])
