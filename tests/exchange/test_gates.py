@@ -16,7 +16,7 @@ from dadmm.exchange.gates import REVISIT
 from dadmm.exchange.sending import Sending
 from dadmm.exchange.wire import HEADER
 from dadmm.graphs.schedule import Schedule
-from dadmm.penalty import SCHEMES
+from dadmm.penalty import SCHEMES, build
 from tests.support.problems import quadratics
 from tests.support.solving import solve
 
@@ -132,7 +132,7 @@ def test_counters_are_those_of_a_tally_by_iteration(options, scheme, turns):
     )  # fmt: skip
 
     sent = result.history.edges["bytes"]  # (iterations, E)
-    head = HEAD + 8 * (not SCHEMES[scheme].is_symmetric)
+    head = HEAD + 8 * build(scheme).couples
     opening = HEAD + 8 + 24
     traffic = result.traffic
     assert_array_equal(traffic.edge_messages, (sent > 0).sum(axis=0) + 1)
