@@ -94,9 +94,12 @@ class SNAP(Scheme):
         asked[np.isnan(asked)] = 0.0
         travelled = state["travelled"] + turned
         budget, spent = state["budget"], state["spent"]
-        usable = np.maximum(earned(travelled, lengths) * budget - spent, 0.0)
         most = self.POWER * math.log2(self.BOUND)  # that an edge can ask for
-        step = asked * np.minimum(usable / max(self.budget0, most), 1.0)
+        share = np.ones_like(eta)
+        if self.budget0 < math.inf:
+            usable = np.maximum(earned(travelled, lengths) * budget - spent, 0.0)
+            share = np.minimum(usable / max(self.budget0, most), 1.0)
+        step = asked * share
         root = np.sqrt(eta)
         move = root * moved + turned / root
         largest = np.maximum(state["largest_move"], move)

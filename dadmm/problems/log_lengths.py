@@ -76,7 +76,7 @@ class LogLengthPPCA:
     @property
     def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
-        return *self.plain.kind, self.knee, self.longest, self.a_scale
+        return self.plain.kind, self.knee, self.longest, self.a_scale
 
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> LogLengthPPCA:
