@@ -153,7 +153,7 @@ def overheard(X, y):
         tolerance=0.0,
         max_iter=30,
         callbacks=[watch],
-        metric="none",  # as with one that all nodes know
+        coordinates="raw",  # as with some that all nodes know
     )
     return [(*before, theta) for before, theta in zip(known, seen[1:], strict=False)]
 
