@@ -82,8 +82,8 @@ def _penalties(summary: dict[str, Any]) -> list[str]:
         )
     if seconds >= 1.0:
         lines.append(
-            f"measuring curvatures for the first penalties took {seconds:.1f} s; --eta0 "
-            "with a number measures none"
+            f"measuring curvatures for the first penalties took {seconds:.1f} s; "
+            "--eta0 with a number measures none"
         )
     return lines
 

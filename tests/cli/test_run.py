@@ -141,8 +141,9 @@ def test_the_summary_says_what_happened(monkeypatch):
         "edges_between_hosts", "bytes_between_hosts", "lost_nodes", "resumed_after",
         "outside_calls", "outside_bytes",
         "stopping", "waited_for", "advice",
-        "status", "why", "coordinates", "penalties", "tree_bytes", "objective", "certificate",
-        "consensus", "start", "subspace", "scores", "standard_errors", "rows_by_node",
+        "status", "why", "coordinates", "penalties", "tree_bytes", "objective",
+        "certificate", "consensus", "start", "subspace", "scores", "standard_errors",
+        "rows_by_node",
     }  # fmt: skip
     assert (summary["converged"], summary["reason"]) == (False, "max_iter")
     assert summary["status"] == "max_iter"
