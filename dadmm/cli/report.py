@@ -70,9 +70,10 @@ def _penalties(summary: dict[str, Any]) -> list[str]:
     text = f"{found['edges']:,} edge ends: eta {span('eta0')} at the start"
     text += f", {span('eta')} at the end"
     if "raised" in found:
+        raised, used_up = found["raised"], found["used_up"]
         text += (
             f"; {found['changed']:,} changed; spent {span('spent')} of their budgets, "
-            f"{found['raised']:,} budgets raised, {found['used_up']:,} used up"
+            f"{raised:,} budget{'s' * (raised != 1)} raised, {used_up:,} used up"
         )
     lines = [text]
     if found["guessed"]:
