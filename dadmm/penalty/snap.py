@@ -57,7 +57,7 @@ class SNAP(Scheme):
     budget0: float = 32.0
     budget_trigger: float = 0.01
 
-    uses = BUDGET
+    uses = ("eta0", *BUDGET)
     is_symmetric = True
     RAW_ETA0 = "auto"
     RAW_RELAXATION = 1.6
