@@ -83,7 +83,9 @@ def judge(seed: int, max_iter: int = 1000, old: bool = False) -> Verdict:
     right = is_right(said, pooled, best)
     if not old and seed % WARM_STARTS == 0:
         with suppress(dadmm.DadmmError):  # a sentence instead of a result
-            again = of_result(case.solve(coordinates=case.coordinates, warm_start=result))
+            again = of_result(
+                case.solve(coordinates=case.coordinates, warm_start=result)
+            )
             found = false_statements(again, pooled, best)
             false |= {f"warm start: {name}": text for name, text in found.items()}
     if not old and seed % COMMANDS == 0 and command.accepts(case):
