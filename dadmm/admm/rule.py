@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +17,10 @@ RULES = ("optimality", "residuals", "objective")
 CRITERIA = ("objective", "disagreement", "residual")
 FRACTION = 1e-2  # of the length that theta would need to explain all of f
 TINY = float(np.finfo(float).tiny)  # so that zero is below a limit of zero
+
+# of differences and of gradients, (2, P, n); or a function of |theta| by part,
+# (P, ..., n), with values (2, P, ..., n)
+Scales = np.ndarray | Callable[[np.ndarray], np.ndarray]
 
 
 class Verdict(NamedTuple):
@@ -106,7 +111,7 @@ class Rule:
         return self.scaled and self.name == "optimality"
 
     def met(
-        self, now: Measured, sizes: Vector, scales: np.ndarray | None = None
+        self, now: Measured, sizes: Vector, scales: Scales | None = None
     ) -> np.ndarray:
         """Return whether all criteria are met, by node (n,).
 
@@ -115,8 +120,8 @@ class Rule:
         now : Measured
         sizes : ndarray of shape (P, 1)
             Square roots of the numbers of entries of each part.
-        scales : ndarray of shape (2, P, n), optional
-            Those of differences and of gradients, by part and node.
+        scales : Scales, optional
+            By part and node.
         """
         tolerance = now.tolerance
         if self.is_scaled:
@@ -137,7 +142,7 @@ class Rule:
         return holds
 
     def verdict(
-        self, now: Measured, sizes: Vector, scales: np.ndarray | None = None
+        self, now: Measured, sizes: Vector, scales: Scales | None = None
     ) -> Verdict:
         """Return the criteria as multiples of their limits; `met` is the quick form."""
         tolerance = now.tolerance
@@ -157,14 +162,16 @@ class Rule:
         return Verdict(change, primal, dual, whole, whole)
 
     def _limits(
-        self, now: Measured, sizes: Vector, scales: np.ndarray | None
+        self, now: Measured, sizes: Vector, scales: Scales | None
     ) -> np.ndarray:
         """Return the limits of "optimality", (2, P, ..., n).
 
         They are those of |difference| and of |stationarity|, by part of theta.
         """
         theta, mean, pull = now.parts[:3]
-        if self.is_scaled and scales is not None:
+        if self.is_scaled and callable(scales):
+            return np.asarray(now.tolerance * scales(theta) + TINY)
+        if self.is_scaled and isinstance(scales, np.ndarray):
             between = [1] * (theta.ndim - 2)  # iterations
             by_node = scales.reshape(*scales.shape[:2], *between, scales.shape[2])
             return np.asarray(now.tolerance * by_node + TINY)

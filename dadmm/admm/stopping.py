@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from dadmm.admm.criteria_log import CriteriaLog, Unmet
-from dadmm.admm.rule import Measured, Rule, Verdict, over
+from dadmm.admm.rule import Measured, Rule, Scales, Verdict, over
 from dadmm.admm.state import State, Work
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
@@ -59,7 +59,7 @@ class NeighbourStopping:
         Iterations that a header needs to reach all nodes.
     cycle : int
         Number of iterations in which every edge is used at least once.
-    scales : ndarray of shape (2, P, n), optional
+    scales : Scales, optional
         Those of a scaled rule, see `Rule.met`.
     """
 
@@ -73,7 +73,7 @@ class NeighbourStopping:
         layout: Layout,
         reach: int,
         cycle: int = 1,
-        scales: np.ndarray | None = None,
+        scales: Scales | None = None,
     ) -> None:
         self.state, self.work, self.nodes = state, work, nodes
         self._scales = scales
@@ -231,7 +231,7 @@ class NeighbourStopping:
     def restore(self, saved: Matrix) -> None:
         """Continue from what `save` returned, with a row for each node."""
         self.log.restore(saved[:, : len(self.log.save())])
-        if not self.rule.is_scaled:
+        if not self.rule.is_scaled or callable(self._scales):
             self.work.tolerance[...] = self.rule.tolerance
         self._last[...] = self.work.numbers
         self._t, self._samples = 0, []

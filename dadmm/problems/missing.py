@@ -222,6 +222,13 @@ class IncompletePPCA(PPCA):
             a=0.5 * (misfit - self._entry_count / precision),
         )
 
+    def moment(self, theta: Vector) -> Matrix:
+        """Return the mean over the columns of ``E sum z z'`` at ``theta``, (M, M)."""
+        stats, M = self.expect(theta), self.n_components
+        z_mean = stats.z_mean[:, :M]
+        whole = z_mean.T @ (self._observed * z_mean) + stats.spread.sum(axis=0)[:M, :M]
+        return np.asarray(whole / self.dimension)
+
     def expect(self, theta: Vector) -> Observed:  # type: ignore[override]
         """Return the posterior of the latent variables at ``theta`` (size,)."""
         W, mu, a = self.layout.views(theta)

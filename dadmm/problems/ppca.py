@@ -90,6 +90,7 @@ class PPCA:
     """
 
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
+    free_axes = False  # whether only the column space of W is of interest
     usual_init: ClassVar[str] = "merged"
     _log_unit = 0.0  # of the samples, see `standardised`
 
@@ -222,6 +223,12 @@ class PPCA:
             mu=0.0 if self.zero_mean else -precision * n * shift,
             a=0.5 * (misfit - self._entry_count / precision),
         )
+
+    def moment(self, theta: Vector) -> Matrix:
+        """Return ``E sum z z'`` at ``theta``, (M, M); it is N I if all samples fit."""
+        stats = self.expect(theta)
+        z_mean = stats.z_mean
+        return np.asarray(stats.spread + self.count * np.outer(z_mean, z_mean))
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return a random orthonormal W, mu = 0 and a = 1."""
