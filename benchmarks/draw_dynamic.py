@@ -206,7 +206,7 @@ def budgets(run: Run) -> Budgets:
     graph = run.topology
     once = graph.edges[:, 0] < graph.edges[:, 1]
     spent, budget = run.edge_column("spent"), run.edge_column("budget")
-    if np.isnan(spent).any():
+    if not budget.any():
         raise ConfigError(f"the scheme of the run in {run.folder} has no budgets")
     columns = (run.eta, np.minimum(spent, budget), budget)
     return Budgets(

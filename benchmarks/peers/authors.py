@@ -166,7 +166,7 @@ def timed(blocks: list[dict[str, Any]], program: str) -> dict[str, Any]:
 def whole(work: Work, graph: Topology, scheme: str, **settings: Any) -> dict[str, Any]:
     """Run dadmm until it stops; return when, where and after how long."""
     start = perf_counter()
-    if scheme == "auto":
+    if scheme == "snap":
         result = dadmm.solve(work.problems, graph, record=False, **settings)
     else:
         result = ours(work, graph, scheme, **RULE, max_iter=1000)
@@ -187,17 +187,17 @@ def their_stop(
             "stop_seconds": short(found["seconds"].item())}  # fmt: skip
 
 
-def auto_rows(work: Work, name: str) -> Iterator[dict[str, Any]]:
-    """Yield a row of `auto` for each start."""
+def snap_rows(work: Work, name: str) -> Iterator[dict[str, Any]]:
+    """Yield a row of `snap` for each start."""
     starts = {"same start": work.start, "independent": "independent",
               "merged": "merged"}  # fmt: skip
     for label, init in starts.items():
-        place = {"program": "dadmm", "graph": name, "scheme": f"auto, {label}"}
-        yield place | whole(work, GRAPHS[name](NODES, 0), "auto", init=init, seed=1)
+        place = {"program": "dadmm", "graph": name, "scheme": f"snap, {label}"}
+        yield place | whole(work, GRAPHS[name](NODES, 0), "snap", init=init, seed=1)
 
 
 def rows_of(authors: Path, rounds: int) -> Iterator[dict[str, Any]]:
-    """Yield a row for each program, graph and scheme, and for `auto`."""
+    """Yield a row for each program, graph and scheme, and for `snap`."""
     work = Work()
     for name in NETWORKS:
         graph = GRAPHS[name](NODES, 0)
@@ -209,7 +209,7 @@ def rows_of(authors: Path, rounds: int) -> Iterator[dict[str, Any]]:
                 place = {"program": program, "graph": name, "scheme": scheme}
                 yield place | timed(blocks, program) | stop
             say(f"{name} {scheme}: {median(b['authors'] for b in blocks):.4g} ms")
-        yield from auto_rows(work, name)
+        yield from snap_rows(work, name)
 
 
 def checked(authors: Path) -> Path:
