@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchmarks.shared.commands import print_markdown
 
-CLAIMS = ("certified", "converged")  # "converged" is the claim of version 0.1.0
+CLAIM = "certified"
 CASE = ("table", "problem", "graph", "units", "order")
 Row = Mapping[str, Any]
 HEAD = (
@@ -47,7 +47,7 @@ def summary(rows: Sequence[Row]) -> list[Any]:
     count = len(rows)
     right = sum(truth(row, "right") for row in rows)
     off = sum(
-        said_converged(row) and not truth(row, "near") and row["status"] not in CLAIMS
+        said_converged(row) and not truth(row, "near") and row["status"] != CLAIM
         for row in rows
     )
     return [
@@ -61,27 +61,16 @@ def summary(rows: Sequence[Row]) -> list[Any]:
     ]  # fmt: skip
 
 
-def by_group(name: str, rows: Sequence[Row], before: Sequence[Row]) -> None:
-    """Print a table by the values of a column, and the same cases of another file."""
-    same = {tuple(row[word] for word in CASE) for row in rows}
-    before = [row for row in before if tuple(row[word] for word in CASE) in same]
-    more = ("before: right", "false", "iterations") if before else ()
+def by_group(name: str, rows: Sequence[Row]) -> None:
+    """Print a table by the values of a column."""
+    lines = []
+    for value in sorted({str(row[name]) for row in rows}):
+        lines.append([value, *summary([row for row in rows if row[name] == value])])
     print()
-
-    def line(title: str, of: Callable[[Row], bool]) -> list[Any]:
-        cells = [title, *summary(list(filter(of, rows)))]
-        other = list(filter(of, before))
-        if other:
-            found = summary(other)
-            cells += [found[1], found[2], found[6]]
-        return cells
-
-    values = sorted({str(row[name]) for row in rows})
-    lines = [line(value, lambda row, v=value: row[name] == v) for value in values]
-    print_markdown((name, *HEAD, *more), [*lines, line("all", lambda row: True)])
+    print_markdown((name, *HEAD), [*lines, ["all", *summary(rows)]])
 
 
-def print_report(rows: Sequence[Row], before: Sequence[Row] = ()) -> None:
+def print_report(rows: Sequence[Row]) -> None:
     """Print the tables, and all cases that are not right or have a false statement."""
     lost = [row for row in rows if row["status"] == "no reference"]
     rows = [row for row in rows if row["status"] != "no reference"]
@@ -93,7 +82,7 @@ def print_report(rows: Sequence[Row], before: Sequence[Row] = ()) -> None:
     print(f"{len(rows)} cases of {names} tables; dadmm at {commits}. ", end="")
     print(f"{len(lost)} cases without a trustworthy pooled solution are left out.")
     for name in ("problem", "units", "graph", "order", "role"):
-        by_group(name, rows, before)
+        by_group(name, rows)
     kinds: dict[str, int] = {}
     for row in rows:
         for kind in filter(None, str(row.get("false") or "").split("+")):

@@ -12,7 +12,7 @@ from benchmarks import bench_real
 from benchmarks.bench_real import Case
 from benchmarks.shared import pooled, tables
 from benchmarks.shared.experiment import read_rows
-from benchmarks.shared.real_report import CASE, print_report
+from benchmarks.shared.real_report import CASE, print_report, summary
 from tests.support.processes import ROOT
 
 
@@ -181,10 +181,36 @@ def test_false_statements_are_found(changed, expected):
     assert errors.near() == (given["off"] <= 1e-2)
 
 
-def test_the_rows_of_version_0_1_0_are_those_of_the_sample():
-    """Most of its runs are not right, and many say what is not true."""
-    rows = read_rows(ROOT / "benchmarks" / "results" / "real-0.1.0.csv")
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("real", 600), ("real-fresh", 300), ("real-ppca", 600), ("real-ppca-fresh", 300)],
+)
+def test_the_page_has_the_stored_rows(name, count):
+    """Nothing false; the line of all cases, and those of each problem."""
+    rows = read_rows(ROOT / "benchmarks" / "results" / f"{name}.csv")
+    page = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
 
-    assert len({tuple(row[word] for word in CASE) for row in rows}) == len(rows) == 600
-    assert not {"fresh"} & {row["role"] for row in rows}
-    assert sum(row["right"] == "1" for row in rows) < 300
+    assert (
+        len({tuple(row[word] for word in CASE) for row in rows}) == len(rows) == count
+    )
+    assert not any(row["false"] for row in rows)
+    rows = [row for row in rows if row["status"] != "no reference"]
+    groups = {"fresh tables": rows}
+    if "fresh" not in name:
+        groups = {"all": rows}
+        for row in rows:
+            groups.setdefault(row["problem"].removeprefix("ppca-"), []).append(row)
+    for title, own in groups.items():
+        cells = page_cells(own)
+        assert any(
+            line.startswith(f"| {title} |")
+            and cells == line.replace("*", "").split(" | ")[1:]
+            for line in page.splitlines()
+        ), (title, cells)
+
+
+def page_cells(rows):
+    """Return the cells of a line of the page."""
+    n, right, false, _, lost, _, *numbers = summary(rows)
+    loop, tree, once = (f"{float(x):.0f}" if x else "" for x in numbers[2:5])
+    return [f"{n}", right, f"{false}", f"{lost}", *numbers[:2], loop, tree, f"{once} |"]
