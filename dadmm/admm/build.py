@@ -166,7 +166,7 @@ class RunFactory:
             mail=mail,
             exchange=exchange,
             stopping=self._stopping(
-                state, work, own, incidence, layout, reach, period, exchange
+                state, work, own, incidence, layout, reach, period, exchange, local
             ),
             penalties=Penalties(
                 state, work, scheme, incidence, mail, exchange, proposed
@@ -253,6 +253,7 @@ class RunFactory:
         reach: int,
         period: int,
         exchange: Exchange,
+        local: Local,
     ) -> NeighbourStopping:
         cycle = self.sending.send_every * period
         scales: Scales | None = None
@@ -260,7 +261,11 @@ class RunFactory:
             scales = self.scales(names)
         elif self.scales is not None:
             scales = np.stack([self.scales[i] for i in names.tolist()], axis=-1)
-        given = state, work, self.rule, names, incidence, layout, reach, cycle, scales
+        known = self.rule.judges_likelihood and local.has_likelihood
+        given = (
+            state, work, self.rule, names, incidence, layout, reach, cycle, scales,
+            local.likelihoods if known else None,
+        )  # fmt: skip
         if self.agreement == "global":
             return GlobalStopping(exchange, *given)
         return NeighbourStopping(*given)

@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
 class Measured(NamedTuple):
     """The numbers by which a rule judges, each (..., n)."""
 
-    objective: np.ndarray
+    objective: np.ndarray  # f_i, or -log p(X_i | theta_i), see `Rule`
     previous: np.ndarray  # inf at t = 1, so that no rule holds
     primal: np.ndarray  # |r_i| of the paper
     dual: np.ndarray  # |s_i| of the paper
@@ -55,7 +55,7 @@ class Measured(NamedTuple):
         names, vectors = Work.NUMBERS, len(Work.VECTORS)
         lengths, parts = rows[len(names) :][:vectors], rows[len(names) + vectors :]
         return cls(
-            objective=rows[names.index("objective")],
+            objective=rows[names.index("judged")],
             previous=rows[names.index("previous")],
             primal=rows[names.index("primal")],
             dual=rows[names.index("dual")],
@@ -73,9 +73,10 @@ class Rule:
     ----------
     name : {"optimality", "residuals", "objective"}
         "objective" is the test of the paper's section 5, the relative change of the
-        objective alone. (The paper uses equation (14); dadmm uses f_i.) The others also
-        require that the node agrees with its neighbours and is at a minimum of its
-        Lagrangian.
+        objective alone. This is equation (14), ``-log p(X_i | theta_i)``, if the
+        problem has a method ``neg_log_likelihood``, and f_i otherwise. The others
+        judge f_i. They also require that the node agrees with its neighbours and is at
+        a minimum of its Lagrangian.
         "optimality" tests this in every part of theta, by norms that bound the
         distance from the optimum. "residuals" uses the paper's primal and dual
         residuals.
@@ -104,6 +105,11 @@ class Rule:
             check_number(
                 name, value, lambda x: 0 <= x < math.inf, "at least 0 and finite"
             )
+
+    @property
+    def judges_likelihood(self) -> bool:
+        """Whether the objective is equation (14), if the problem knows it."""
+        return self.name == "objective"
 
     @property
     def is_scaled(self) -> bool:

@@ -17,6 +17,7 @@ the same iteration as one that is not.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,8 @@ class NeighbourStopping:
         Number of iterations in which every edge is used at least once.
     scales : Scales, optional
         Those of a scaled rule, see `Rule.met`.
+    objective : callable, optional
+        Returns the objective (n,) that the rule judges. By default this is f_i.
     """
 
     def __init__(
@@ -74,8 +77,10 @@ class NeighbourStopping:
         reach: int,
         cycle: int = 1,
         scales: Scales | None = None,
+        objective: Callable[[], Vector] | None = None,
     ) -> None:
         self.state, self.work, self.nodes = state, work, nodes
+        self._objective = objective
         self._scales = scales
         work.tolerance[...] = rule.tolerance
         self.rule, self.incidence = rule, incidence
@@ -99,7 +104,11 @@ class NeighbourStopping:
     def judge(self, box: Box, turn: Turn) -> None:
         """Update the stopping state of each node after an iteration."""
         state, work = self.state, self.work
-        work.previous[...] = state.objective
+        if self._objective is None:
+            work.judged[...], work.previous[...] = work.objective, state.objective
+        else:
+            work.previous[...] = work.judged
+            work.judged[...] = self._objective()
         holds = self.rule.met(self._now, self._sizes, self._scales)
         self._t = turn.t
         all_hold = np.count_nonzero(holds) == len(holds)
@@ -308,9 +317,9 @@ class Votes:
 class GlobalStopping(NeighbourStopping):
     """Stopping by a collective over all nodes, comparable with the paper's curves.
 
-    Every node posts one number per iteration: f_i for the rule "objective", otherwise
-    whether it is satisfied. The numbers are read one iteration later, so that no node
-    waits for them.
+    Every node posts one number per iteration: its objective for the rule "objective",
+    otherwise whether it is satisfied. The numbers are read one iteration later, so that
+    no node waits for them.
     """
 
     NAME = "stopping"
@@ -331,7 +340,7 @@ class GlobalStopping(NeighbourStopping):
             self._agreed = self.votes.update(self._exchange.read(self.NAME)[:, 0])
         if not self._agreed:
             satisfied = held > PATIENCE * (self._window - 1)
-            vote = self.work.objective if self.is_joint else satisfied
+            vote = self.work.judged if self.is_joint else satisfied
             posted[self.NAME] = np.array(vote, dtype=np.float64)[:, None]
             self._exchange.post(self.NAME, posted[self.NAME])
 

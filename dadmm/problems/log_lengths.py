@@ -152,6 +152,10 @@ class LogLengthPPCA:
         found: Vector = self.plain.objectives(self.outside(thetas), stats)
         return found
 
+    def neg_log_likelihood(self, theta: Vector) -> Any:
+        """Return ``-log p(X_i | theta)``, given theta (..., size), see `PPCA`."""
+        return self.plain.neg_log_likelihood(self.outside(theta))
+
     def prox(self, theta: Vector, stats: Any, centre: Vector, weight: Any) -> Vector:
         """Return some descent steps of the proximal objective from ``theta``.
 

@@ -308,6 +308,23 @@ class PPCA:
         found: Vector = fit + half * (constant - np.log(a)) + as_vector(stats.prior)
         return found
 
+    def neg_log_likelihood(self, theta: Vector) -> Any:
+        """Return ``-log p(X_i | theta)``, given theta (..., size); equation (14).
+
+        It is the expected complete-data objective with the posterior at theta, less
+        the entropy of this posterior.
+        """
+        expected = self.objectives(theta[..., None, :], self.expect(theta))[..., 0]
+        return expected - self._entropy(theta)
+
+    def _entropy(self, theta: Vector) -> Any:
+        """Return the entropy of the latent variables of all samples at ``theta``."""
+        W, _, a = self.layout.views(theta)
+        M, a = self.n_components, as_scalar(a)
+        inner = W.mT @ W + self._eye / as_matrix(a)
+        volume = np.linalg.slogdet(inner)[1] + M * np.log(a)
+        return 0.5 * self.count * (M * (1.0 + LOG_2PI) - volume)
+
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:
         """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""
         W, mu, a = self.layout.views(theta)

@@ -256,8 +256,8 @@ def test_another_format_is_refused(run):
     checkpoint.write(path, about | {"format": 2}, arrays)
 
     assert complaint(run) == (
-        f"the checkpoint {path} has format 2, and this dadmm reads format 3 only; "
-        "resume with the dadmm that wrote it, or start anew"
+        f"the checkpoint {path} has format 2, and this dadmm reads format "
+        f"{checkpoint.FORMAT} only; resume with the dadmm that wrote it, or start anew"
     )
 
 
