@@ -24,8 +24,7 @@ from dadmm.core.errors import ConfigError
 Row = Mapping[str, Any]
 CASE = ("problem", "graph", "n_nodes", "seed")
 NUMBERS = (
-    "n_nodes", "seed", "first", "for_good", "messages", "bytes", "collectives", "cap",
-    "iterations", "true",
+    "n_nodes", "seed", "first", "for_good", "cap", "iterations", "true",
 )  # fmt: skip
 WHOLE = ("first", "for_good", "iterations")  # numbers of a whole run
 Table = dict[tuple[Any, ...], dict[str, float]]  # iterations by case, then by label
@@ -80,8 +79,7 @@ def table(rows: Sequence[Row], column: str = "for_good") -> Table:
     for row in rows:
         if not has_none(row):
             case = (*case_of(row), row["eta0"])
-            label = row["label"] + " eta0" * (row["scheme"] == "snap")
-            tied.setdefault(case, {})[label] = value(row, column)
+            tied.setdefault(case, {})[row["label"]] = value(row, column)
     return {case: each | free[case[:-1]] for case, each in tied.items()}
 
 
@@ -215,37 +213,12 @@ def print_where(rows: Sequence[Row]) -> None:
     print_markdown(("case", "snap (first)", "oracle (first)", "ratio"), lines)
 
 
-def typical(of: Table, graph: str, label: str) -> float:
-    """Return the median of a scheme over the cases on a graph."""
-    own = [each for name, each in of.items() if name[1] == graph]
-    return float(np.median([each[label] for each in own if label in each]))
-
-
-def print_traffic(rows: Sequence[Row]) -> None:
-    """Print the median of what is sent until the goal for good, 20 nodes."""
-    rows = [row for row in rows if row["n_nodes"] == 20]
-    if not rows:
-        return
-    sent, size = (full(table(rows, column)) for column in ("messages", "bytes"))
-    graphs, lines = graphs_of(sent), []
-    for label in labels(sent):
-        cells = [label]
-        for graph in graphs:
-            count, volume = typical(sent, graph, label), typical(size, graph, label)
-            known = count < np.inf
-            cells.append(f"{count:.0f} ({volume / 1e6:.2f})" if known else "-")
-        lines.append(cells)
-    print("\n20 nodes, median over problems and eta0 of messages (MB) until for good\n")
-    print_markdown(("scheme", *graphs), lines)
-
-
 def print_tables(rows: Sequence[Row]) -> None:
     """Print all tables, as Markdown."""
     print_schemes(rows)
     print_headline(rows)
     print_left(rows)
     print_where(rows)
-    print_traffic(rows)
 
 
 def print_lead(rows: Sequence[Row]) -> None:

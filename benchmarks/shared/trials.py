@@ -24,7 +24,6 @@ from benchmarks.shared.experiment import file_name
 from benchmarks.shared.schemes import SCHEMES, build
 from dadmm.admm.loop import Run
 from dadmm.core.errors import ProblemError
-from dadmm.exchange import wire
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import metrics
 
@@ -62,8 +61,9 @@ class Trial:
             return self.scheme + " 1" * (self.relaxation == 1.0)
         kind = SCHEMES[self.scheme]
         told = f" {self.relaxation:g}" * (self.relaxation != kind.RAW_RELAXATION)
-        own = kind.RAW_ETA0 == "auto"
-        return self.scheme + told + " auto" * (self.eta0 == "auto" and not own)
+        if kind.RAW_ETA0 == "auto":
+            return self.scheme + told + " eta0" * (self.eta0 != "auto")
+        return self.scheme + told + " auto" * (self.eta0 == "auto")
 
 
 class Arrival:
@@ -181,24 +181,10 @@ def whole(trial: Trial) -> dict[str, Any]:
 
 
 def row(trial: Trial, scheme: str, found: Outcome) -> dict[str, Any]:
-    """Return the outcome of a trial, with what was sent until the nodes had arrived.
-
-    Messages are those of all directed edges with the first swap, as in
-    `dadmm.Result.traffic`, until the nodes are within the goal for good.
-    """
+    """Return the outcome of a trial."""
     case = instance(trial.problem, trial.n_nodes, trial.seed)
-    graph = GRAPHS[trial.graph](trial.n_nodes, trial.seed)
     outcome = asdict(trial) | {"scheme": scheme, "cap": trial.cap or case.cap}
     outcome |= {"label": replace(trial, scheme=scheme).label} | found._asdict()
-    if found.for_good is not None:
-        size = case.problems[0].layout.shared_size
-        rule = SCHEMES["fixed" if scheme == "oracle" else scheme]
-        each = found.for_good * wire.length(8 * size, not rule.is_symmetric)
-        outcome |= {
-            "messages": len(graph.edges) * (found.for_good + 1),
-            "bytes": len(graph.edges) * (wire.length(8 * size, True) + each),
-            "collectives": found.for_good * rule.needs_global_residuals,
-        }
     return outcome | {"dadmm": dadmm.__version__, "numpy": np.__version__}
 
 

@@ -8,13 +8,10 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-import dadmm
 from benchmarks import bench_schemes, schemes_report
 from benchmarks.shared import cases, experiment, trials
 from benchmarks.shared.schemes import SCHEMES
-from benchmarks.shared.trials import Trial
 from tests.support.processes import ROOT, python
-from tests.support.solving import solve
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -110,23 +107,6 @@ def test_the_slice_for_quick_looks_runs(tmp_path):
     assert "snap over oracle, for_good: median" in ended.out
 
 
-@pytest.mark.parametrize("scheme", ["snap", "fixed", "nap", "global_balance"])
-def test_messages_are_those_that_the_exchange_counts(scheme):
-    """Until the goal for good, with the first swap, and reductions apart."""
-    trial = Trial("quadratic-0", "ring", 10, 0, scheme, 1.6, 30.0)
-    row = trials.outcome(trial)
-
-    problems = cases.instance("quadratic-0", 10, 0).problems
-    result = solve(
-        problems, dadmm.Topology.ring(10), scheme=scheme, relaxation=1.6, eta0=30.0,
-        tolerance=0.0, max_iter=row["for_good"], coordinates="raw",
-    )  # fmt: skip
-
-    assert row["messages"] == result.traffic.messages
-    assert row["bytes"] == result.traffic.edge_bytes.sum()
-    assert row["collectives"] == result.traffic.collectives
-
-
 def test_the_pooled_logistic_optimum_is_scipys():
     rng = np.random.default_rng(0)
     X, y = rng.standard_normal((60, 3)), (rng.random(60) < 0.6).astype(float)
@@ -177,14 +157,13 @@ def test_the_tables_of_the_page_are_those_of_the_rows(capsys):
     page = (ROOT / "benchmarks" / "SCHEMES.md").read_text("utf-8").splitlines()
     rows = schemes_report.load(RESULTS / "schemes.csv")
     schemes_report.print_schemes(rows)
-    schemes_report.print_traffic(rows)
     schemes_report.print_where(rows)
     schemes_report.print_lead(schemes_report.load(RESULTS / "lead.csv"))
 
     lines = capsys.readouterr().out.splitlines()
     tables = [line for line in lines if line.startswith("|")]
 
-    assert len(tables) > 60
+    assert len(tables) > 50
     assert [line for line in tables if line not in page] == []
 
 
