@@ -144,7 +144,8 @@ def print_schemes(rows: Sequence[Row]) -> None:
     for label in labels(of):
         all_of = np.array([each[label] for each in of.values() if label in each])
         best, oracle = ratios(of, label), ratios(of, label, "oracle")
-        own = np.array([]) if label[:6] == "oracle" else spreads(every, label)
+        free = label == "snap" or label.endswith("auto") or label[:6] == "oracle"
+        own = np.array([]) if free else spreads(every, label)
         shares = (np.isfinite(all_of).mean(), *((best <= k).mean() for k in (1.2, 2.0)))
         reached, near, twice = (f"{share:.0%}" for share in shares)
         cells = (label, reached, middle(oracle), middle(oracle, 0.9), near, twice)
