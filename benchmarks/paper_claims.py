@@ -2,8 +2,9 @@
 
     python -m benchmarks.paper_claims [--results DIR]
 
-DIR holds synthetic-authors.csv, synthetic.csv, caltech.csv and hopkins.csv, the
-rows.csv of the experiments. First come the page's tables, then what the claims cite.
+DIR holds synthetic-authors.csv, synthetic.csv, caltech.csv, hopkins.csv and
+variants.csv, the rows.csv of the experiments. First come the page's tables, then what
+the claims cite.
 """
 
 from __future__ import annotations
@@ -76,15 +77,31 @@ def print_left(rows: list[Row], groups: Groups, targets: Iterable[str]) -> None:
             print_cells(name, cells)
 
 
+def print_plateaus(rows: list[Row], degrees: float = 70.0) -> None:
+    """Print which runs as printed the paper's rule stops near the start."""
+    print(f"\nstopped above {degrees:g} degrees on the complete graph, as printed")
+    for scheme in SCHEMES:
+        own = select(rows, setting="printed", graph="complete", scheme=scheme)
+        bad = [row for row in own if float(row["angle_centralised"]) > degrees]
+        line = f"{scheme}: {len(bad)} of {len(own)}"
+        if bad:
+            times = [int(row["iterations"]) for row in bad]
+            angles = [float(row["angle_centralised"]) for row in bad]
+            line += f", after {min(times)} to {max(times)} iterations"
+            line += f", at {min(angles):.0f} to {max(angles):.0f} degrees"
+        print(line)
+
+
 def recorded(scheme: str, **settings: Any) -> Any:
     """Return what a run on the synthetic data recorded of its edges."""
     problems = [PPCA(rows, 5) for rows in split(dadmm.datasets.synthetic()[0], 20)]
     return dadmm.solve(
         problems,
         dadmm.Topology.complete(20),
-        scheme=dadmm.penalty.build(scheme, coupling="own", **settings),
+        scheme=dadmm.penalty.build(scheme, eta0=10.0, coupling="own", **settings),
         stopping=dadmm.Stopping(tolerance=0.0, max_iter=150),
         init="independent",
+        coordinates="raw",
         record=dadmm.Record(edges=True),
     ).history.edges
 
@@ -135,9 +152,12 @@ def main() -> None:
     names = ("synthetic", "synthetic-authors", "caltech", "hopkins")
     data = {name: read_rows(folder / f"{name}.csv") for name in names}
     paper_tables.print_all(data)
+    paper_tables.print_variants(read_rows(folder / "variants.csv"))
     print_penalties()
     for name, rows in data.items():
         print_claims(name, rows)
+    for name in ("caltech", "hopkins"):
+        print_plateaus(data[name])
     print("\nCaltech by object")
     for object_, name in paper_caltech.OBJECTS.items():
         own = [

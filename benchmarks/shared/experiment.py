@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields
@@ -33,7 +34,6 @@ from benchmarks.shared.observers import (
     SecondRule,
 )
 from dadmm.cli import presets
-from dadmm.cli.config import RunConfig
 from dadmm.core import reading
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.threads import one_blas_thread
@@ -45,8 +45,9 @@ SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
 # Of the authors: their program and the data that they prepared.
 ARCHIVE = "https://github.com/changkyu/aaai2016_changkyu"
 # The settings of the preset in which the two columns of PAPER.md differ.
-COMPARED = ("coupling", "probe", "init", "stopping", "agreement")
-PRINTED = RunConfig.from_toml(presets.FOLDER / "as-printed.toml")
+COMPARED = ("coupling", "probe", "init", "stopping", "agreement", "coordinates",
+            "eta0", "relaxation")  # fmt: skip
+PRINTED = tomllib.loads((presets.FOLDER / "as-printed.toml").read_text("utf-8"))
 # What the paper prints, and the paper's schemes as dadmm runs them.
 SETTINGS: dict[str, dict[str, Any]] = {
     "printed": {name: PRINTED[name] for name in COMPARED},
@@ -54,8 +55,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "coupling": "symmetric",
         "probe": "midpoint",
         "init": "shared",
-        "stopping": "residuals",
+        "stopping": "optimality",
         "agreement": "neighbours",
+        "coordinates": "auto",
+        "eta0": None,
+        "relaxation": None,
     },
 }
 
@@ -78,7 +82,15 @@ class Case:
         """A file name that tells the case, and its settings by a hash."""
         words = (self.data, self.setting, f"{self.graph}{self.n_nodes}", self.scheme)
         words += (f"t{self.t_max}", f"s{self.start}")
-        return file_name(words, asdict(self), SETTINGS[self.setting])
+        return file_name(words, asdict(self), self.settings)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings by name."""
+        found = dict(SETTINGS[self.setting])
+        if self.setting == "dadmm" and self.experiment in ("caltech", "hopkins"):
+            found["stopping"] = "residuals"  # "optimality" is hardly ever met there
+        return found
 
 
 def case_of(row: Mapping[str, Any]) -> Case:
@@ -121,7 +133,7 @@ def run_case(
     patient: bool = True,
 ) -> dict[str, Any]:
     """Run one case and return its row, with the curves of its angles."""
-    settings = dict(SETTINGS[case.setting])
+    settings = case.settings
     angles, paper = Angles(problems[0].layout, targets), PaperRule()
     second = SecondRule(problems, paper)
     watched = case.setting == "printed"
@@ -169,7 +181,7 @@ def _gap(shards: Sequence[np.ndarray], problem: Any, result: dadmm.Result) -> fl
 
 
 def run_all(
-    cases: Sequence[Case], work: Callable[[Case], dict], folder: Path, jobs: int
+    cases: Sequence[Any], work: Callable[[Any], dict], folder: Path, jobs: int
 ) -> list[dict[str, Any]]:
     """Run the cases that have no outcome in the folder yet; return those of all.
 
@@ -191,7 +203,7 @@ def run_all(
     return [json.loads((folder / f"{case.name}.json").read_text()) for case in cases]
 
 
-def _outcome(work: Callable[[Case], dict], case: Case, folder: Path) -> None:
+def _outcome(work: Callable[[Any], dict], case: Any, folder: Path) -> None:
     draft = folder / f".{case.name}.{os.getpid()}"
     draft.write_text(json.dumps(work(case)))
     draft.replace(folder / f"{case.name}.json")
@@ -205,9 +217,14 @@ def write_rows(rows: Iterable[Mapping[str, Any]], path: Path) -> None:
         writer = csv.DictWriter(file, columns, lineterminator="\n")
         writer.writeheader()
         for row in plain:
-            writer.writerow(
-                {k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()}
-            )
+            writer.writerow({k: written(v) for k, v in row.items()})
+
+
+def written(value: Any) -> str:
+    """Return a value as a row has it; numbers to six digits."""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return "" if value is None else str(value)
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -254,8 +271,14 @@ def arguments(
         parser.add_argument("--data", type=Path, help=data)
     parser.add_argument("--quick", action="store_true", help="a small slice")
     parser.add_argument("--starts", type=int, help="starts per case")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="K", help="only each K-th object"
+    )
     parser.add_argument("--out", type=Path, help="folder of outcomes and figures")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes")
+    parser.add_argument(
+        "--setting", choices=[*SETTINGS], help="only the runs with this setting"
+    )
     if stored:
         parser.add_argument(
             "--from", type=Path, dest="stored", metavar="FILE",
@@ -265,7 +288,7 @@ def arguments(
 
 
 def conduct(
-    chosen: argparse.Namespace, name: str, todo: Sequence[Case], work: Callable
+    chosen: argparse.Namespace, name: str, todo: Sequence[Any], work: Callable
 ) -> tuple[list[dict[str, Any]], Path]:
     """Run all cases and write rows.csv; return the rows, and the folder for more.
 
@@ -273,6 +296,7 @@ def conduct(
     folder comes first.
     """
     out = chosen.out or OUT / name
+    todo = [case for case in todo if chosen.setting in (None, case.setting)]
     found = stored_rows(chosen.stored) if chosen.stored else {}
     for case in todo:
         if (out / "runs" / f"{case.name}.json").exists():
@@ -298,7 +322,8 @@ def stored_rows(path: Path) -> dict[Case, dict[str, Any]]:
     return {
         case: row | asdict(case)
         for case, row in rows.items()
-        if {name: row[name] for name in COMPARED} == SETTINGS.get(case.setting)
+        if [row.get(name) for name in COMPARED]
+        == [written(value) for value in case.settings.values()]
     }
 
 

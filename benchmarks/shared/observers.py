@@ -32,20 +32,23 @@ class Angles:
 class PaperRule:
     """A callback that says when the paper's rule stops, and lets the run go on.
 
-    It is `--stopping objective --agreement global`.
+    It is `--stopping objective --agreement global`: the relative change of the sum of
+    all -log p(X_i | theta_i), equation (14).
     """
 
     def __init__(self) -> None:
         self._rule = Votes(Rule("objective", 1e-3))
         self._votes: np.ndarray | None = None
         self.stop: int | None = None
+        self.totals: list[float] = []  # the sums
 
     def __call__(self, t: int, run: Run) -> None:
         # votes are read one iteration after they were cast, as in a run
         heard = self._votes is not None and self._rule.update(self._votes)
         if heard and self.stop is None:
             self.stop = t
-        self._votes = run.objective.copy()
+        self._votes = run.by_node(run.local.likelihoods())
+        self.totals.append(float(self._votes.sum()))
 
 
 class Enough:

@@ -109,9 +109,12 @@ def print_hopkins(rows: Sequence[Row]) -> None:
     def speedups(setting: str, graph: str, column: str) -> dict[str, list[str]]:
         own = select(rows, setting=setting, graph=graph)
         found = readings(own, column)
-        return {k: [f"{x + 0.0:.0f}" for x in v.values()] for k, v in found.items()}
+        return {
+            k: ["0" if abs(x) < 0.5 else f"{x:.0f}" for x in v.values()]
+            for k, v in found.items()
+        }
 
-    title = "complete, both rules (published figures: VP 40.2, VP + AP 37.3)"
+    title = "complete, both rules (the paper's text: VP 40.2, VP + AP 37.3)"
     of = speedups("printed", "complete", "both_rules")
     print_markdown((title, *SCHEMES[1:]), ((k, *cells) for k, cells in of.items()))
     others = {
@@ -127,6 +130,85 @@ def print_hopkins(rows: Sequence[Row]) -> None:
         (title, *SCHEMES[1:]),
         ((name, *speedups(*which)[reading]) for name, which in others.items()),
     )
+
+
+def print_variants(rows: Sequence[Row]) -> None:
+    """Print what the paper says in words: rejected rules, stages and settings."""
+
+    def lines(variants: Sequence[str], cell: Any) -> list[tuple[str, ...]]:
+        return [
+            (f"{graph} {n}", *(cell(select(own, variant=name)) for name in variants))
+            for graph, n, _ in GRAPHS
+            if (own := select(rows, graph=graph, n_nodes=n))
+        ]
+
+    def swings(own: list[Row]) -> str:
+        columns = ("swing_likelihood", "swing_angle", "angle_last")
+        return "{:.0f}, {:.1f}, {:.1f}".format(*(middle(own, name) for name in columns))
+
+    def heights(own: list[Row]) -> str:
+        return " / ".join(f"{middle(own, f'eta_{t}'):.3g}" for t in (5, 10, 20, 49))
+
+    def passages(own: list[Row]) -> str:
+        columns = ("iterations", "first_truth_5", "first_centralised_1")
+        return " / ".join(whole(middle(own, name), "-") for name in columns)
+
+    def ends(own: list[Row]) -> str:
+        first = whole(middle(own, "first_truth_5"), "-")
+        return f"{first}, {middle(own, 'angle_last'):.1f}"
+
+    kept = ("fixed", "vp", "vp_kept", "vp, one penalty per edge",
+            "vp_kept, one penalty per edge")  # fmt: skip
+    title = "swing of (14), swing of the angle, angle at the end"
+    print_markdown((title, *kept), lines(kept, swings))
+    print()
+    mixed = ("fixed", "vp", "vp_ap", "vp_tau")
+    print_markdown(("stop / 5 degrees / 1 degree", *mixed), lines(mixed, passages))
+    print()
+    mixed = ("vp", "vp_tau")
+    title = "mean penalty over eta0, t = 5 / 10 / 20 / 49"
+    print_markdown((title, *mixed), lines(mixed, heights))
+    print()
+    _print_stages(rows)
+    print()
+    changed = [name for name in dict.fromkeys(row["variant"] for row in rows)
+               if name in ("fixed", "vp", "ap", "nap") or " = " in name]  # fmt: skip
+    by_graph = dict(
+        (name, []) for name in sorted(changed, key=lambda k: k.partition(",")[0])
+    )
+    for graph, n, _ in GRAPHS:
+        own = select(rows, graph=graph, n_nodes=n)
+        for name, cells in by_graph.items():
+            cells.append(ends(select(own, variant=name)) if own else "")
+    head = (
+        "first below 5 degrees, angle at the end",
+        *(f"{g} {n}" for g, n, _ in GRAPHS),
+    )
+    print_markdown(head, ((name, *cells) for name, cells in by_graph.items()))
+
+
+def _print_stages(rows: Sequence[Row]) -> None:
+    """Print penalties, misfit and disagreement of `ap` over those of `fixed`."""
+
+    def ratio(graph: str, n: int, column: str) -> float:
+        own = select(rows, graph=graph, n_nodes=n)
+        ap, fixed = (middle(select(own, variant=v), column) for v in ("ap", "fixed"))
+        return ap / fixed
+
+    stages = (5, 10, 20, 49)
+    lines = []
+    for graph, n, _ in GRAPHS:
+        if select(rows, graph=graph, n_nodes=n):
+            cells = (
+                " / ".join(
+                    f"{ratio(graph, n, f'{what}_{t}'):.2f}"
+                    for what in ("eta", "likelihood", "consensus")
+                )
+                for t in stages
+            )
+            lines.append((f"{graph} {n}", *cells))
+    head = "`ap` over `fixed`: eta / (14) / consensus error"
+    print_markdown((head, *(f"t = {t}" for t in stages)), lines)
 
 
 def print_all(data: Mapping[str, Sequence[Row]]) -> None:

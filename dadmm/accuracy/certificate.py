@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.accuracy.coordinates import LEAST, Coordinates, least_curvature, without
+from dadmm.accuracy.coordinates import Coordinates, least_curvature, without
 from dadmm.admm.loop import Run
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
@@ -33,10 +33,8 @@ LEAST_GAP = 1e-8  # smallest gap that is claimed, relative to F
 LEAST_TOLERANCE = 2e-7  # with ROUNDING, no smaller one can be proved
 LEAST_RADIUS = 1e-8  # radius that is always good enough, relative to |zbar|
 REACHES = (2.0, 8.0)  # multiples of the estimated radius within which mu must hold
-DROPPED = (
-    f"singular values of the data below {LEAST:g} of the largest, with columns scaled "
-    "to length one, count as zero"
-)
+LIGHT = 1e-6  # rows below this multiple of the largest may be lost beside it
+DROPPED = "directions along which the data differ by rounding only count as open"
 EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 
 
@@ -66,6 +64,8 @@ class Certificate:
         The radius if the Hessian were that of the coordinates; an estimate.
     assumed : tuple of str
         What the bound assumes.
+    lightest : float
+        The size of the least row over that of the largest, about.
     """
 
     objective: float
@@ -79,6 +79,7 @@ class Certificate:
     slack: float
     nominal_radius: float
     assumed: tuple[str, ...] = ()
+    lightest: float = 1.0
 
     @property
     def holds(self) -> bool:
@@ -112,7 +113,11 @@ def _ratio(bound: float, limit: float) -> float:
 
 
 def certify(
-    run: Run, centre: Vector, tolerance: float, coordinates: Coordinates | None
+    run: Run,
+    centre: Vector,
+    tolerance: float,
+    coordinates: Coordinates | None,
+    lightest: float = 1.0,
 ) -> Certificate:
     """Return the certificate of the last iteration.
 
@@ -124,6 +129,9 @@ def certify(
     tolerance : float
     coordinates : Coordinates, optional
         Without them there is no bound on the radius.
+    lightest : float
+        The size of the least row over that of the largest, about. Rows below `LIGHT`
+        may be lost in the factor of all rows, and in a fit without error.
     """
     problems, n = run.local.problems, run.topology.n_nodes
     theta, gradients = run.state.theta, subgradients(run)
@@ -143,7 +151,7 @@ def certify(
     D += 4.0 * EPS * n * math.sqrt(len(centre)) * root * length
     D += TINY * (S > 0.0 or length > 0.0)
     least = max(tolerance, LEAST_TOLERANCE)
-    limit = max(least * root, LEAST_RADIUS * length)
+    limit = max(least * root, LEAST_RADIUS * length * (lightest >= LIGHT))
     radius = gap = math.inf
     bounds, n_open = np.full(len(centre), np.inf), None
     if coordinates is not None:
@@ -154,9 +162,11 @@ def certify(
         if quadratic:
             by_l1 = _l1_gap(run, coordinates, centre, gradient, objective, D)
             gap = by_l1 if by_l1 < gap else gap
-        gap += n * root * rounding * length
+        gap += n * root * rounding * (length + rounding * root)
         if math.isfinite(radius):
             radius += rounding * (length + root) * max(1.0, n / mu)
+        if coordinates.n_open > 0 and lightest < LIGHT:
+            gap = radius = math.inf
         rows = coordinates.map
         with np.errstate(invalid="ignore"):
             bounds = np.sqrt(np.vecdot(rows, rows)) * radius
@@ -175,6 +185,7 @@ def certify(
         slack=D,
         nominal_radius=(S + math.sqrt(S * S + 2.0 * n * D)) / n,
         assumed=assumptions(problems, bool(n_open)),
+        lightest=lightest,
     )
 
 

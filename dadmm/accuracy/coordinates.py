@@ -20,9 +20,12 @@ from numpy.typing import NDArray
 from dadmm.admm.local import stacks
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import triangular
 
 MOST_COLUMNS = 300  # more than this, the factor costs more than it saves
-LEAST = 1e-12  # singular values below this multiple of the largest count as zero
+# singular values below this multiple of the largest, times p, count as zero: what is
+# left of linearly dependent columns by rounding is less than half of it
+LEAST = 4.0 * float(np.finfo(float).eps)
 # smaller ones are raised to this multiple if T must be invertible; its square, the
 # condition of the proximal step of an l1 penalty, must not reach double precision
 LEAST_INVERTIBLE = 1e-6
@@ -232,7 +235,7 @@ def _coordinates(factor: Matrix, n_nodes: int, facts: Vector) -> Coordinates:
         return Coordinates(none, none, none[0], *none[0, :1].repeat(2), *facts[1:])
     _, values, axes = np.linalg.svd(factor / lengths)
     largest = values[0] or 1.0
-    kept = values > LEAST * largest
+    kept = values > LEAST * len(values) * largest
     dropped = axes[~kept]
     is_open = np.sqrt(np.vecdot(dropped.T, dropped.T)) > OPEN
     if invertible or not kept.any():
@@ -273,7 +276,7 @@ def pack_factor(rows: Matrix) -> Vector:
     """Return the upper triangle of the factor of rows (r, p), p (p + 1) / 2 numbers."""
     p = rows.shape[1]
     factor = np.zeros((p, p))
-    found = np.linalg.qr(rows, mode="r")
+    found = triangular(rows) if len(rows) > p else np.linalg.qr(rows, mode="r")
     factor[: len(found)] = found
     return np.asarray(factor[np.triu_indices(p)])
 

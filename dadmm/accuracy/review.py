@@ -183,9 +183,21 @@ class MetricReview:
         return total / run.topology.n_nodes
 
     def _certify(self, run: Run, centre: Vector) -> bool:
-        self.certificate = certify(run, centre, self.tolerance, self.coordinates)
+        light = self._lightest(run, centre)
+        self.certificate = certify(run, centre, self.tolerance, self.coordinates, light)
         self.centre = centre
         return self.certificate.holds and self._is_exact
+
+    def _lightest(self, run: Run, centre: Vector) -> float:
+        """Return the size of the least row over that of the largest, about."""
+        point, found = self.points(centre[None])[0], []
+        for i in run.names.tolist():
+            own, within = self.problems[i], self.within[i]
+            size = np.linalg.norm(within.rows(centre))  # type: ignore[attr-defined]
+            least = getattr(own, "lightest", 1.0) * size
+            found.append([least if own.rows(point).any() else np.inf, -size])
+        least, most = run.total(list(np.array(found)), np.minimum).tolist()
+        return float(min(least / -most, 1.0)) if most else 1.0
 
     def _change(
         self, t: int, run: Run, centre: Vector, values: Vector, axes: Matrix

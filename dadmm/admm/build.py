@@ -14,7 +14,7 @@ from dadmm.admm.local import Local
 from dadmm.admm.loop import Review, Run
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
-from dadmm.admm.rule import Rule
+from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
 from dadmm.core.errors import ConfigError
@@ -60,8 +60,9 @@ class RunFactory:
     duals : dict of int to ndarray, optional
         ``2 sum_j lambda_ij`` at the start, by original number of the node. They sum to
         zero. By default all multipliers start at zero.
-    scales : dict of int to ndarray of shape (2, parts), optional
-        Those of a scaled rule, by original number of the node, see `Rule.met`.
+    scales : dict of int to ndarray of shape (2, parts), or callable, optional
+        Those of a scaled rule, by original number of the node, or a function of an
+        array of these numbers that returns them; see `Rule.met`.
     curvature : dict of int to float, optional
         Of each f_i, by original number of the node. By default it is measured, if the
         first penalties depend on it.
@@ -78,7 +79,7 @@ class RunFactory:
     agreement: str = "neighbours"
     review: Review | None = None
     duals: Mapping[int, Vector] | None = None
-    scales: Mapping[int, Matrix] | None = None
+    scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
     curvature: Mapping[int, float] | None = None
     factors: Callable[[Topology, np.ndarray], Vector] | None = None
 
@@ -165,7 +166,7 @@ class RunFactory:
             mail=mail,
             exchange=exchange,
             stopping=self._stopping(
-                state, work, own, incidence, layout, reach, period, exchange
+                state, work, own, incidence, layout, reach, period, exchange, local
             ),
             penalties=Penalties(
                 state, work, scheme, incidence, mail, exchange, proposed
@@ -252,12 +253,19 @@ class RunFactory:
         reach: int,
         period: int,
         exchange: Exchange,
+        local: Local,
     ) -> NeighbourStopping:
         cycle = self.sending.send_every * period
-        scales = None
-        if self.scales is not None:
+        scales: Scales | None = None
+        if callable(self.scales):
+            scales = self.scales(names)
+        elif self.scales is not None:
             scales = np.stack([self.scales[i] for i in names.tolist()], axis=-1)
-        given = state, work, self.rule, names, incidence, layout, reach, cycle, scales
+        known = self.rule.judges_likelihood and local.has_likelihood
+        given = (
+            state, work, self.rule, names, incidence, layout, reach, cycle, scales,
+            local.likelihoods if known else None,
+        )  # fmt: skip
         if self.agreement == "global":
             return GlobalStopping(exchange, *given)
         return NeighbourStopping(*given)

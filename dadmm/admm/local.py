@@ -107,6 +107,25 @@ class Local:
         if not math.isfinite(np.add.reduce(work.objective)):
             raise self._infinite(work.objective, t)
 
+    @property
+    def has_likelihood(self) -> bool:
+        """Whether some problem knows equation (14), ``-log p(X_i | theta_i)``."""
+        return any(has_likelihood(type(problem)) for problem in self.problems)
+
+    def likelihoods(self) -> np.ndarray:
+        """Return ``-log p(X_i | theta_i)``, or f_i if a problem does not know it."""
+        theta, values = self.state.theta, self.work.objective.copy()
+        for block in self.blocks:
+            if has_likelihood(type(block.problem)):
+                rows = theta[block.rows]
+                try:
+                    found = block.problem.neg_log_likelihood(rows)
+                except BREAKDOWNS as error:
+                    raise self._breakdown(block, error) from error
+                shape = rows.shape[:-1]
+                values[block.rows] = as_numbers(found, shape, "neg_log_likelihood")
+        return values
+
     def values_at(self, theta: np.ndarray) -> np.ndarray:
         """Return f_i at a row of ``theta`` (n, size) each, shape (n,)."""
         values = np.empty(len(self.nodes))
@@ -153,11 +172,17 @@ def as_numbers(found: Any, shape: tuple[int, ...], method: str) -> np.ndarray:
     )
 
 
+def has_likelihood(problem: type) -> bool:
+    """Return whether problems of a class know ``-log p(X_i | theta_i)``."""
+    return stacks(problem, "neg_log_likelihood")
+
+
 def stacks(problem: type, method: str = "stack") -> bool:
     """Return whether problems of a class can be stacked.
 
     They cannot if a subclass inherits `stack` but overrides a method that it replaces.
-    The same holds for ``within``, see `dadmm.accuracy.coordinates`.
+    The same holds for ``within``, see `dadmm.accuracy.coordinates`, and for
+    ``neg_log_likelihood``.
     """
     owners = [kind for kind in problem.__mro__ if method in vars(kind)]
     names = ("expect", "prox", "objectives")

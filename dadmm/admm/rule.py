@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +17,10 @@ RULES = ("optimality", "residuals", "objective")
 CRITERIA = ("objective", "disagreement", "residual")
 FRACTION = 1e-2  # of the length that theta would need to explain all of f
 TINY = float(np.finfo(float).tiny)  # so that zero is below a limit of zero
+
+# of differences and of gradients, (2, P, n); or a function of |theta| by part,
+# (P, ..., n), with values (2, P, ..., n)
+Scales = np.ndarray | Callable[[np.ndarray], np.ndarray]
 
 
 class Verdict(NamedTuple):
@@ -35,7 +40,7 @@ class Verdict(NamedTuple):
 class Measured(NamedTuple):
     """The numbers by which a rule judges, each (..., n)."""
 
-    objective: np.ndarray
+    objective: np.ndarray  # f_i, or -log p(X_i | theta_i), see `Rule`
     previous: np.ndarray  # inf at t = 1, so that no rule holds
     primal: np.ndarray  # |r_i| of the paper
     dual: np.ndarray  # |s_i| of the paper
@@ -50,7 +55,7 @@ class Measured(NamedTuple):
         names, vectors = Work.NUMBERS, len(Work.VECTORS)
         lengths, parts = rows[len(names) :][:vectors], rows[len(names) + vectors :]
         return cls(
-            objective=rows[names.index("objective")],
+            objective=rows[names.index("judged")],
             previous=rows[names.index("previous")],
             primal=rows[names.index("primal")],
             dual=rows[names.index("dual")],
@@ -68,9 +73,10 @@ class Rule:
     ----------
     name : {"optimality", "residuals", "objective"}
         "objective" is the test of the paper's section 5, the relative change of the
-        objective alone. (The paper uses equation (14); dadmm uses f_i.) The others also
-        require that the node agrees with its neighbours and is at a minimum of its
-        Lagrangian.
+        objective alone. This is equation (14), ``-log p(X_i | theta_i)``, if the
+        problem has a method ``neg_log_likelihood``, and f_i otherwise. The others
+        judge f_i. They also require that the node agrees with its neighbours and is at
+        a minimum of its Lagrangian.
         "optimality" tests this in every part of theta, by norms that bound the
         distance from the optimum. "residuals" uses the paper's primal and dual
         residuals.
@@ -101,12 +107,17 @@ class Rule:
             )
 
     @property
+    def judges_likelihood(self) -> bool:
+        """Whether the objective is equation (14), if the problem knows it."""
+        return self.name == "objective"
+
+    @property
     def is_scaled(self) -> bool:
         """Whether both criteria are relative to known scales, or to |theta| alone."""
         return self.scaled and self.name == "optimality"
 
     def met(
-        self, now: Measured, sizes: Vector, scales: np.ndarray | None = None
+        self, now: Measured, sizes: Vector, scales: Scales | None = None
     ) -> np.ndarray:
         """Return whether all criteria are met, by node (n,).
 
@@ -115,8 +126,8 @@ class Rule:
         now : Measured
         sizes : ndarray of shape (P, 1)
             Square roots of the numbers of entries of each part.
-        scales : ndarray of shape (2, P, n), optional
-            Those of differences and of gradients, by part and node.
+        scales : Scales, optional
+            By part and node.
         """
         tolerance = now.tolerance
         if self.is_scaled:
@@ -137,7 +148,7 @@ class Rule:
         return holds
 
     def verdict(
-        self, now: Measured, sizes: Vector, scales: np.ndarray | None = None
+        self, now: Measured, sizes: Vector, scales: Scales | None = None
     ) -> Verdict:
         """Return the criteria as multiples of their limits; `met` is the quick form."""
         tolerance = now.tolerance
@@ -157,14 +168,16 @@ class Rule:
         return Verdict(change, primal, dual, whole, whole)
 
     def _limits(
-        self, now: Measured, sizes: Vector, scales: np.ndarray | None
+        self, now: Measured, sizes: Vector, scales: Scales | None
     ) -> np.ndarray:
         """Return the limits of "optimality", (2, P, ..., n).
 
         They are those of |difference| and of |stationarity|, by part of theta.
         """
         theta, mean, pull = now.parts[:3]
-        if self.is_scaled and scales is not None:
+        if self.is_scaled and callable(scales):
+            return np.asarray(now.tolerance * scales(theta) + TINY)
+        if self.is_scaled and isinstance(scales, np.ndarray):
             between = [1] * (theta.ndim - 2)  # iterations
             by_node = scales.reshape(*scales.shape[:2], *between, scales.shape[2])
             return np.asarray(now.tolerance * by_node + TINY)

@@ -171,8 +171,8 @@ class Work:
         "mean_change",
     )
     NUMBERS = (
-        "objective", "previous", "eta_mean", "primal", "dual", "lag", "quiet",
-        "messages", "bytes", "tolerance",
+        "objective", "judged", "previous", "eta_mean", "primal", "dual", "lag",
+        "quiet", "messages", "bytes", "tolerance",
     )  # fmt: skip
 
     shared: Matrix  # theta_i, the shared parts
@@ -184,7 +184,8 @@ class Work:
     mean_change: Matrix  # change of the neighbours' mean
 
     objective: Vector  # f_i(theta_i)
-    previous: Vector  # f_i(theta_i) in the iteration before
+    judged: Vector  # what the rule judges: f_i(theta_i), or -log p(X_i | theta_i)
+    previous: Vector  # the same in the iteration before
     eta_mean: Vector  # of the penalties used, the paper's eta_i
     primal: Vector  # |r_i|
     dual: Vector  # |s_i|
@@ -205,7 +206,7 @@ class Work:
         self.lengths = self.numbers[count : count + len(self.VECTORS)]
         # lengths of the first five vectors, by part of theta
         self.parts = self.numbers[count + len(self.VECTORS) :].reshape(5, n_parts, n)
-        self.objective[:] = self.previous[:] = np.inf
+        self.objective[:] = self.judged[:] = self.previous[:] = np.inf
         self.primal[:] = self.dual[:] = np.nan
         self.disagreement, self.residual = self.lengths[3], self.lengths[4]
         self.disagreement[:] = self.residual[:] = np.inf

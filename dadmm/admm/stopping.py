@@ -17,12 +17,13 @@ the same iteration as one that is not.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dadmm.admm.criteria_log import CriteriaLog, Unmet
-from dadmm.admm.rule import Measured, Rule, Verdict, over
+from dadmm.admm.rule import Measured, Rule, Scales, Verdict, over
 from dadmm.admm.state import State, Work
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
@@ -59,8 +60,10 @@ class NeighbourStopping:
         Iterations that a header needs to reach all nodes.
     cycle : int
         Number of iterations in which every edge is used at least once.
-    scales : ndarray of shape (2, P, n), optional
+    scales : Scales, optional
         Those of a scaled rule, see `Rule.met`.
+    objective : callable, optional
+        Returns the objective (n,) that the rule judges. By default this is f_i.
     """
 
     def __init__(
@@ -73,9 +76,11 @@ class NeighbourStopping:
         layout: Layout,
         reach: int,
         cycle: int = 1,
-        scales: np.ndarray | None = None,
+        scales: Scales | None = None,
+        objective: Callable[[], Vector] | None = None,
     ) -> None:
         self.state, self.work, self.nodes = state, work, nodes
+        self._objective = objective
         self._scales = scales
         work.tolerance[...] = rule.tolerance
         self.rule, self.incidence = rule, incidence
@@ -99,7 +104,11 @@ class NeighbourStopping:
     def judge(self, box: Box, turn: Turn) -> None:
         """Update the stopping state of each node after an iteration."""
         state, work = self.state, self.work
-        work.previous[...] = state.objective
+        if self._objective is None:
+            work.judged[...], work.previous[...] = work.objective, state.objective
+        else:
+            work.previous[...] = work.judged
+            work.judged[...] = self._objective()
         holds = self.rule.met(self._now, self._sizes, self._scales)
         self._t = turn.t
         all_hold = np.count_nonzero(holds) == len(holds)
@@ -231,7 +240,7 @@ class NeighbourStopping:
     def restore(self, saved: Matrix) -> None:
         """Continue from what `save` returned, with a row for each node."""
         self.log.restore(saved[:, : len(self.log.save())])
-        if not self.rule.is_scaled:
+        if not self.rule.is_scaled or callable(self._scales):
             self.work.tolerance[...] = self.rule.tolerance
         self._last[...] = self.work.numbers
         self._t, self._samples = 0, []
@@ -308,9 +317,9 @@ class Votes:
 class GlobalStopping(NeighbourStopping):
     """Stopping by a collective over all nodes, comparable with the paper's curves.
 
-    Every node posts one number per iteration: f_i for the rule "objective", otherwise
-    whether it is satisfied. The numbers are read one iteration later, so that no node
-    waits for them.
+    Every node posts one number per iteration: its objective for the rule "objective",
+    otherwise whether it is satisfied. The numbers are read one iteration later, so that
+    no node waits for them.
     """
 
     NAME = "stopping"
@@ -331,7 +340,7 @@ class GlobalStopping(NeighbourStopping):
             self._agreed = self.votes.update(self._exchange.read(self.NAME)[:, 0])
         if not self._agreed:
             satisfied = held > PATIENCE * (self._window - 1)
-            vote = self.work.objective if self.is_joint else satisfied
+            vote = self.work.judged if self.is_joint else satisfied
             posted[self.NAME] = np.array(vote, dtype=np.float64)[:, None]
             self._exchange.post(self.NAME, posted[self.NAME])
 

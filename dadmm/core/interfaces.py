@@ -17,6 +17,13 @@ class Problem(Protocol):
     """The objective f_i of one node over its own shard.
 
     A problem knows nothing about graphs, multipliers or penalties.
+
+    Notes
+    -----
+    A method ``neg_log_likelihood(theta)`` is optional. It returns
+    ``-log p(X_i | theta)``, equation (14), if f_i is its expected form with latent
+    variables. The stopping rule "objective" judges it. The method of a stack takes
+    (n, size) and returns (n,).
     """
 
     layout: Layout

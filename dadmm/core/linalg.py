@@ -8,10 +8,18 @@ import numpy as np
 
 from dadmm.core.layout import Matrix
 
+BLOCK = 64  # rows that are decomposed at once: rounding then hardly grows with rows
+
 
 def triangular(rows: Matrix) -> Matrix:
     """Return at most D rows R with the same ``R' R`` as the given rows (n, D)."""
-    if len(rows) <= rows.shape[1]:
+    D = rows.shape[1]
+    block = max(BLOCK, 4 * D)
+    while len(rows) > block:
+        whole = len(rows) // block * block
+        parts = np.asarray(np.linalg.qr(rows[:whole].reshape(-1, block, D), mode="r"))
+        rows = np.vstack([parts.reshape(-1, D), rows[whole:]])
+    if len(rows) <= D:
         return rows
     return np.asarray(np.linalg.qr(rows, mode="r"))
 

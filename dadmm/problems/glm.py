@@ -63,6 +63,7 @@ class GeneralisedLinear(LinearProblem):
         self.layout, self.alpha = given.layout, checked_number("alpha", alpha)
         self._data, self._rows = given.rows, given.rows[None]
         self._weights = given.weights[None, None]
+        self.lightest = given.weighted().lightest
         self._held = padded(given.penalty_rows(self.alpha), self.layout.size)
         self._is_free = np.array([self.alpha == 0.0])
         self._free = np.diag(1.0 * (self.alpha * given.penalised == 0.0))

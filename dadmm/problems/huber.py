@@ -76,7 +76,9 @@ class Huber(LinearProblem):
         self.alpha = checked_number("alpha", alpha)
         # v h(r) is h of r times the root of v, with a delta times the root of v
         reach = self.delta * np.sqrt(given.weights)
-        self._prepare(given.weighted(), given.penalty_rows(self.alpha), reach)
+        given = given.weighted()
+        self.lightest = given.lightest
+        self._prepare(given, given.penalty_rows(self.alpha), reach)
 
     def _prepare(self, given: Design, held: Matrix, reach: Vector) -> None:
         self._X, self._y, self.layout = given.rows, given.y, given.layout

@@ -72,6 +72,7 @@ class ElasticNet(LinearProblem):
         given = design(self, X, y, fit_intercept, sample_weight, squares=True)
         l1, l2 = self.alpha * self.l1_ratio, self.alpha * (1.0 - self.l1_ratio)
         self.layout, self._smooth = given.layout, LeastSquares.of(given, l2)
+        self.lightest = given.lightest
         rows, target = self._smooth.equations
         self._gram, self._moment = rows.T @ rows, target @ rows
         self._eye = np.eye(len(self._gram))

@@ -80,6 +80,7 @@ class LeastSquares(LinearProblem):
         target = np.append(given.y, np.zeros(len(held)))
         rows, target, *_ = given._replace(rows=rows, y=target).compressed()
         self._rows, self._target, self.layout = rows, target, given.layout
+        self.lightest = given.lightest
         self._padded, self._aim = np.zeros((p + 1, p)), np.zeros((1, p + 1))
         self._padded[: len(rows)], self._aim[0, : len(rows)] = rows, target
         left, values, right = np.linalg.svd(rows)

@@ -34,6 +34,7 @@ class Design(NamedTuple):
     penalised: Vector  # (p,) 1 for a coefficient, 0 for the intercept
     weights: Vector  # (n,) positive factors of the losses
     n: int  # rows of the node, of which there may be fewer after `compressed`
+    lightest: float = 1.0  # size of the least row over that of the largest
 
     def compressed(self) -> Design:
         """Return at most p + 1 rows with the same squared error."""
@@ -43,7 +44,8 @@ class Design(NamedTuple):
     def weighted(self) -> Design:
         """Return rows and targets times the roots of their weights."""
         root = np.sqrt(self.weights)
-        return self._replace(rows=root[:, None] * self.rows, y=root * self.y)
+        rows = root[:, None] * self.rows
+        return self._replace(rows=rows, y=root * self.y, lightest=lightest(rows))
 
     def penalty_rows(self, alpha: float) -> Matrix:
         """Return rows F (r, p) with ``|F theta|^2 = alpha |coef|^2``."""
@@ -57,6 +59,17 @@ class Design(NamedTuple):
         return cls(rows, y, Layout.of(z=(k,)), np.zeros(k), np.ones(n), n)
 
 
+def lightest(rows: Matrix) -> float:
+    """Return the size of the least row, but zero, over that of the largest.
+
+    Columns are scaled to a largest entry of one.
+    """
+    entries = np.abs(rows)
+    entries /= np.maximum(entries.max(axis=0, initial=0.0), np.finfo(float).tiny)
+    sizes = entries.max(axis=1, initial=0.0)
+    return float(sizes[sizes > 0.0].min(initial=1.0))
+
+
 class LinearProblem:
     """A convex problem that starts at zero and has no latent variables."""
 
@@ -64,6 +77,7 @@ class LinearProblem:
     exact = True  # prox returns the minimum to rounding
     quadratic = False  # whether the Hessian is the same everywhere
     needs_inverse = False  # whether T of `within` must be invertible
+    lightest = 1.0  # size of the least row over that of the largest, if it is known
     layout: Layout
 
     def init(self, rng: np.random.Generator) -> Vector:
@@ -133,5 +147,6 @@ def design(
     for first in range(0, len(y), step):
         more = of_rows(slice(first, first + step)).weighted()
         rows, target = np.vstack([found.rows, more.rows]), np.append(found.y, more.y)
-        found = found._replace(rows=rows, y=target).compressed()
+        light = min(found.lightest, more.lightest)
+        found = found._replace(rows=rows, y=target, lightest=light).compressed()
     return found._replace(weights=np.ones(len(found.y)))

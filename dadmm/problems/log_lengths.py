@@ -76,7 +76,7 @@ class LogLengthPPCA:
     @property
     def kind(self) -> tuple[object, ...]:
         """What problems must have in common to be stacked."""
-        return *self.plain.kind, self.knee, self.longest, self.a_scale
+        return self.plain.kind, self.knee, self.longest, self.a_scale
 
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> LogLengthPPCA:
@@ -151,6 +151,10 @@ class LogLengthPPCA:
         """Return the expected negative log likelihood of each row, see `PPCA`."""
         found: Vector = self.plain.objectives(self.outside(thetas), stats)
         return found
+
+    def neg_log_likelihood(self, theta: Vector) -> Any:
+        """Return ``-log p(X_i | theta)``, given theta (..., size), see `PPCA`."""
+        return self.plain.neg_log_likelihood(self.outside(theta))
 
     def prox(self, theta: Vector, stats: Any, centre: Vector, weight: Any) -> Vector:
         """Return some descent steps of the proximal objective from ``theta``.

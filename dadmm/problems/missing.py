@@ -109,6 +109,7 @@ class IncompletePPCA(PPCA):
     """
 
     free_offsets = False
+    neg_log_likelihood = PPCA.neg_log_likelihood  # by the methods of this class
 
     def _read(self, samples: Matrix) -> None:
         check_entries("PPCA", "samples", samples, np.isinf(samples))
@@ -222,6 +223,13 @@ class IncompletePPCA(PPCA):
             a=0.5 * (misfit - self._entry_count / precision),
         )
 
+    def moment(self, theta: Vector) -> Matrix:
+        """Return the mean over the columns of ``E sum z z'`` at ``theta``, (M, M)."""
+        stats, M = self.expect(theta), self.n_components
+        z_mean = stats.z_mean[:, :M]
+        whole = z_mean.T @ (self._observed * z_mean) + stats.spread.sum(axis=0)[:M, :M]
+        return np.asarray(whole / self.dimension)
+
     def expect(self, theta: Vector) -> Observed:  # type: ignore[override]
         """Return the posterior of the latent variables at ``theta`` (size,)."""
         W, mu, a = self.layout.views(theta)
@@ -309,6 +317,15 @@ class IncompletePPCA(PPCA):
         centre_a = self.layout.views(centre).a
         a_new.flat = self.precisions(W_new, mu_new, stats, weight, centre_a)
         return out
+
+    def _entropy(self, theta: Vector) -> Any:
+        """Return the entropy of the latent variables of all samples at ``theta``."""
+        W, _, a = self.layout.views(theta)
+        data, K, a = self._data, len(self._ridge), as_scalar(a)
+        ridge = self._ridge / as_stacked_matrix(a)
+        inner = precisions(data.mask, self._loadings(W)) + ridge
+        volume = np.vecdot(data.counts[..., 0], np.linalg.slogdet(inner)[1])
+        return 0.5 * (self.count * K * (1.0 + LOG_2PI - np.log(a)) - volume)
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:
         """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""

@@ -115,6 +115,7 @@ class MultinomialLogistic(GeneralisedLinear):
         self._basis, self._maps = basis[None], maps[None]  # (m, n, q), (m, K q, k)
         self._held = padded(held, K * p + len(factor))
         self._weights = given.weights[None, None]
+        self.lightest = given.weighted().lightest
         self._is_free = np.array([self.alpha == 0.0])
         self._is_own = (np.arange(K)[:, None] == given.y)[None, None]  # (m, 1, K, n)
         self._free = maps * (self.alpha * penalised == 0.0)  # of `margins`

@@ -90,6 +90,7 @@ class PPCA:
     """
 
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
+    free_axes = False  # whether only the column space of W is of interest
     usual_init: ClassVar[str] = "merged"
     _log_unit = 0.0  # of the samples, see `standardised`
 
@@ -223,6 +224,12 @@ class PPCA:
             a=0.5 * (misfit - self._entry_count / precision),
         )
 
+    def moment(self, theta: Vector) -> Matrix:
+        """Return ``E sum z z'`` at ``theta``, (M, M); it is N I if all samples fit."""
+        stats = self.expect(theta)
+        z_mean = stats.z_mean
+        return np.asarray(stats.spread + self.count * np.outer(z_mean, z_mean))
+
     def init(self, rng: np.random.Generator) -> Vector:
         """Return a random orthonormal W, mu = 0 and a = 1."""
         draw = rng.standard_normal((self.dimension, self.n_components))
@@ -300,6 +307,23 @@ class PPCA:
         constant = LOG_2PI + 2.0 * self._log_unit
         found: Vector = fit + half * (constant - np.log(a)) + as_vector(stats.prior)
         return found
+
+    def neg_log_likelihood(self, theta: Vector) -> Any:
+        """Return ``-log p(X_i | theta)``, given theta (..., size); equation (14).
+
+        It is the expected complete-data objective with the posterior at theta, less
+        the entropy of this posterior.
+        """
+        expected = self.objectives(theta[..., None, :], self.expect(theta))[..., 0]
+        return expected - self._entropy(theta)
+
+    def _entropy(self, theta: Vector) -> Any:
+        """Return the entropy of the latent variables of all samples at ``theta``."""
+        W, _, a = self.layout.views(theta)
+        M, a = self.n_components, as_scalar(a)
+        inner = W.mT @ W + self._eye / as_matrix(a)
+        volume = np.linalg.slogdet(inner)[1] + M * np.log(a)
+        return 0.5 * self.count * (M * (1.0 + LOG_2PI) - volume)
 
     def latent(self, theta: Vector, samples: Matrix) -> Matrix:
         """Return E[z] of each row of ``samples`` (n, D) at ``theta``, (n, M)."""

@@ -52,6 +52,7 @@ class StructureFromMotion(PPCA):
     """
 
     standardised = PPCA.standardised  # a merged start is possible in place of `init`
+    free_axes = True  # the structure is known up to an affine map
     usual_init = "independent"  # from each camera's own first frame
 
     def __new__(cls, rows: Any = (), **_: Any) -> Self:

@@ -28,7 +28,7 @@ from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.interfaces import World
 from dadmm.exchange.world import collectively
 
-FOLDER, KEPT, FORMAT = "checkpoints", 2, 3
+FOLDER, KEPT, FORMAT = "checkpoints", 2, 4
 NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
 
 

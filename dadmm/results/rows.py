@@ -155,7 +155,7 @@ class NodeRows(RowBuffer):
         named = dict(zip(Work.NUMBERS, np.moveaxis(numbers, 1, 0), strict=False))
         now = Measured.of(numbers, run.work.parts.shape[1])
         columns = [
-            now.objective,
+            named["objective"],
             now.primal,
             now.dual,
             now.lengths[3],

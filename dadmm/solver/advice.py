@@ -58,13 +58,11 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
             f'{rule.name} is never met; use stopping = "objective"'
         )
     if ending.met:
-        least = (
-            "at least" if result.coordinates == "metric" else "about"
-        )  # then a check
         return (
-            f"all criteria were met at the end, but not for long enough; allow {least} "
-            f"{ending.patience + ending.delay} more iterations ({ending.patience} in "
-            f"a row, and {ending.delay} until all nodes know)"
+            "all criteria were met at the end, but not for long enough, or the check "
+            f"at the end did not hold; allow at least {ending.patience + ending.delay} "
+            f"more iterations ({ending.patience} in a row, and {ending.delay} until "
+            "all nodes know)"
         )
     if result.iterations <= FEW:
         return f"{result.iterations} iterations are likely too few; raise max_iter"

@@ -95,7 +95,10 @@ class Ending:
         if self.rule.tolerance == 0.0:
             return "the tolerance is 0, so that no criterion stops the run"
         if self.met:
-            return f"all criteria met since iteration {self.iteration + 1}"
+            return (
+                f"all criteria met since iteration {self.iteration + 1}, but not for "
+                "long enough, or the check at the end did not hold"
+            )
         known = math.isfinite(self.factor)
         times = f", {self.factor:.3g} times its limit" if known else ""
         return f"not met: {self.what}{times}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -12,10 +12,11 @@ import numpy as np
 from dadmm.accuracy import merged as merging
 from dadmm.accuracy import units
 from dadmm.accuracy.coordinates import Coordinates, Total, merged
+from dadmm.accuracy.gradient import GradientReview, ModelReview
 from dadmm.accuracy.random_start import RandomReview
 from dadmm.accuracy.review import MetricReview
 from dadmm.admm.loop import Callback, Review
-from dadmm.admm.rule import Rule
+from dadmm.admm.rule import Rule, Scales
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.exchange.tree import TreeReduction
@@ -35,7 +36,7 @@ class Prepared(NamedTuple):
     duals: Mapping[int, Vector] | None
     rule: Rule
     review: Review | None = None
-    scales: Mapping[int, Matrix] | None = None
+    scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
     curvature: Mapping[int, float] | None = None
     callbacks: tuple[Callback, ...] = ()
     sent: np.ndarray | None = None
@@ -117,8 +118,39 @@ def _in_units(given: Prepared, review: Any, sent: np.ndarray | None) -> Prepared
     )  # fmt: skip
 
 
+def check_gradients(
+    given: Prepared, topology: Topology, comm: Any, saved: Saved
+) -> Prepared:
+    """Return a run in the coordinates of the user that ends when gradients are small.
+
+    It ends by its stopping rule alone if some problem is convex or has no gradient.
+    """
+    least = min(map(_judged_by, given.problems.values()))
+    if comm is not None:
+        from dadmm.exchange.collectives import least_of_all
+
+        least = least_of_all(comm, least)
+    if not least:
+        return given
+    if least == 1:
+        return given._replace(review=GradientReview(given.problems))
+    review = ModelReview(given.problems)
+    rule = replace(given.rule, scaled=True)
+    return given._replace(review=review, rule=rule, scales=review.scales)
+
+
+def _judged_by(problem: Any) -> int:
+    """Return 2 if a problem is PPCA, 1 if it has a gradient and is not convex.
+
+    The latter is judged by lengths, the former by relative errors of its model.
+    """
+    if getattr(problem, "convex", False) or not hasattr(problem, "gradient"):
+        return 0
+    return 1 + (hasattr(problem, "moment") and not problem.layout.scales)
+
+
 PREPARE = {
-    Kind.RAW: lambda given, topology, comm, saved: given,
+    Kind.RAW: check_gradients,
     Kind.METRIC: find_metric,
     Kind.UNITS: find_units,
     Kind.MERGED: merge_axes,

@@ -120,7 +120,7 @@ def make_plan(
     """
     given = init is not None and not isinstance(init, str)
     if coordinates == "raw":
-        if init == "merged" and not given:
+        if not given and init == "merged":
             raise ConfigError(
                 'init = "merged" needs sums over the network; leave out coordinates = '
                 '"raw", or use init = "shared"'

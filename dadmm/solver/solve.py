@@ -331,7 +331,8 @@ def _compare(
     facts["graph"] = identity.of_graph(topology, schedule)
     facts["layout"] = repr(getattr(problem, "layout", None))
     with suppress(Exception):  # raised later, on all ranks
-        facts["metric"] = abilities(type(problem), problem).no_metric
+        able = abilities(type(problem), problem)
+        facts["metric"] = "no" if able.no_metric else "yes"
     compare(comm, facts)
 
 

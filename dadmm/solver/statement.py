@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy.certificate import Certificate, certify
+from dadmm.accuracy.certificate import LIGHT, Certificate, certify
 from dadmm.accuracy.coordinates import is_exact
 from dadmm.accuracy.merged import MergedReview, MergedStart
 from dadmm.accuracy.review import MOST_CHANGES, MetricReview
@@ -149,6 +149,11 @@ def _why_not(certificate: Certificate, review: Any) -> str:
     """Return why a certificate does not hold."""
     if review.changes == MOST_CHANGES:
         return "the curvature does not settle; the objective may have no minimum"
+    if certificate.lightest < LIGHT:
+        return (
+            "rows differ too much in size or weight: the least is "
+            f"{certificate.lightest:.0e} of the largest"
+        )
     if certificate.open_directions and not np.isfinite(certificate.radius):
         n = certificate.open_directions
         return (

@@ -30,6 +30,7 @@ BROWSER = "browser"  # extra of the tests of pages in a browser
 CASES = 200  # of the fault campaign
 STATEMENTS = 2000  # random problems whose statements are checked
 OF_PPCA = 500  # the same, of PPCA
+OF_HARD = 500  # the same, at the edge of double precision
 INPUTS = 3000  # bad inputs of the fuzz test
 USAGE = f"""\
 usage: ./launch/local [-n RANKS] [--hostfile FILE] [--mpi mpich|openmpi|impi]
@@ -128,6 +129,7 @@ def test_all() -> int:
         "Slurm": ([script, "tests/slurm"], {"CI": "1"}),  # CI lets it install Slurm
         "statements": ([*statements, "--cases", str(STATEMENTS)], {}),
         "statements, PPCA": ([*statements, "--ppca", "--cases", str(OF_PPCA)], {}),
+        "statements, hard": ([*statements, "--hard", "--cases", str(OF_HARD)], {}),
         "bad inputs": ([*inputs, "--jobs", "2"], {}),
         "site": ([str(PROJECT / "launch" / "docs")], {}),
         "fault campaign": ([*campaign, "--out", str(faults)], {}),

@@ -54,7 +54,7 @@ def reach(problems, topology, scheme, max_iter, **settings):
 
 @pytest.mark.parametrize(
     ("scheme", "relaxation"),
-    [(scheme, 1.0) for scheme in SCHEMES] + [("fixed", 1.6), ("auto", 1.6)],
+    [(scheme, 1.0) for scheme in SCHEMES] + [("fixed", 1.6), ("snap", 1.6)],
 )
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_every_scheme_reaches_the_optimum(graph, scheme, relaxation):

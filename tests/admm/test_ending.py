@@ -89,7 +89,7 @@ def optimal_clauses(node, before, tolerance, alpha):
     [
         ("residuals", "nap", paper_clauses),
         ("optimality", "nap", optimal_clauses),
-        ("optimality", "auto", optimal_clauses),
+        ("optimality", "snap", optimal_clauses),
     ],
 )
 def test_a_node_is_satisfied_by_the_stated_lengths(rule, scheme, clauses):
@@ -112,7 +112,7 @@ def test_a_node_is_satisfied_by_the_stated_lengths(rule, scheme, clauses):
     assert len(set(verdicts)) > 4
 
 
-@pytest.mark.parametrize("scheme", ["fixed", "auto"])
+@pytest.mark.parametrize("scheme", ["fixed", "snap"])
 def test_an_optimum_at_zero_ends_the_run(scheme):
     """By the absolute tolerance: relative to |theta| nothing is small there."""
     rng = np.random.default_rng(0)

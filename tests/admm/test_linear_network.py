@@ -13,7 +13,7 @@ from tests.support.problems import distance
 from tests.support.solving import solve
 
 GRAPHS = {"ring": Topology.ring(4), "cluster": Topology.cluster(4)}
-PAIRS = [(name, "auto") for name in NAMES] + [("lasso", each) for each in SCHEMES]
+PAIRS = [(name, "snap") for name in NAMES] + [("lasso", each) for each in SCHEMES]
 
 
 @cache

@@ -83,7 +83,7 @@ def test_a_problem_with_a_kind_but_no_stack_runs_node_by_node():
             self.objectives = inner.objectives
 
     topology = dadmm.Topology.ring(3)
-    plain = solve(problems, topology, metric="none", max_iter=5)
+    plain = solve(problems, topology, coordinates="raw", max_iter=5)
     wrapped = solve([Wrapped(p) for p in problems], topology, max_iter=5)
 
     assert (plain.theta == wrapped.theta).all()
@@ -134,7 +134,7 @@ def test_a_problem_may_return_lists_or_an_array_that_it_uses_again(returned, n):
     assert found.iterations == expected.iterations
 
 
-@pytest.mark.parametrize("scheme", ["auto", "fixed"])
+@pytest.mark.parametrize("scheme", ["snap", "fixed"])
 @pytest.mark.parametrize("wrong", [np.ones(1), np.ones((2, 1)), 1.0, None, "x"])
 def test_a_step_of_another_shape_is_refused(wrong, scheme):
     """Numpy would repeat one number for all parameters."""

@@ -90,7 +90,7 @@ def test_private_parts_are_never_sent():
     assert result.traffic.bytes == 2 * N * (8 * (D + 2) + 5 * 8 * (D + 1))
 
 
-@pytest.mark.parametrize("scheme", ["auto", "nap", "fixed"])
+@pytest.mark.parametrize("scheme", ["snap", "nap", "fixed"])
 def test_a_scale_is_a_change_of_units(scheme):
     """The same run as with that part in other units, to rounding."""
     X, y, _ = panel(1)
@@ -106,7 +106,7 @@ def test_a_scale_is_a_change_of_units(scheme):
     two = solve(changed, net, init=other, **settings)
 
     assert_allclose(one.theta, two.theta / np.append(roots, 1.0), rtol=1e-9)
-    assert_allclose(one.eta, two.eta, rtol=1e-9)
+    assert_allclose(one.eta, two.eta, rtol=1e-8)
 
 
 def test_shared_and_whole_are_inverse():

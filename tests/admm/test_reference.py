@@ -1,7 +1,8 @@
-"""The library against the plain reference, beyond t_max and through budget growth."""
+"""The library against the plain reference, beyond t_max and through raised budgets."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, fields
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,10 +12,10 @@ import pytest
 from numpy.testing import assert_allclose
 
 import dadmm
-from benchmarks.shared.schemes import build
-from dadmm.penalty import Scheme
-from tests.support import reference
-from tests.support.reference import SCHEMES, Settings, Theta
+from dadmm.admm.curvature import curvature
+from dadmm.penalty import Scheme, build
+from tests.support import reference, reference_snap
+from tests.support.reference import AGREEING, SCHEMES, Settings, Theta
 from tests.support.solving import solve as run_solve
 
 D, M = 4, 2
@@ -34,6 +35,7 @@ BUSY = Settings(
     budget_decay=0.8,
     budget_trigger=0.5,
 )
+EDGES = ("eta", "spent", "budget", "raised", "used_up")
 COUPLINGS = ("symmetric", "own")
 PROBES = ("midpoint", "neighbour")
 
@@ -81,6 +83,7 @@ def solve(case, scheme, settings, n_iterations, **more):
     keywords = asdict(settings)
     zero_mean, _ = keywords.pop("zero_mean"), keywords.pop("curvature")
     own = {field.name: keywords.pop(field.name) for field in fields(Scheme)}
+    own["eta0"] = "auto" if scheme == "snap" else own["eta0"]
     edges = [(i, j) for i, around in enumerate(case.neighbours) for j in around]
     return run_solve(
         [
@@ -92,6 +95,7 @@ def solve(case, scheme, settings, n_iterations, **more):
         init=np.array([reference.stack(theta) for theta in case.theta0]),
         tolerance=0,
         max_iter=n_iterations,
+        coordinates="raw",
         **keywords,
         **more,
     )
@@ -157,10 +161,8 @@ def test_every_row_of_the_history_is_the_references(scheme, coupling):
     assert_allclose(history["primal"], run["primal"], rtol=1e-9)
     assert_allclose(history["dual"], run["dual"], rtol=1e-9)
     assert_allclose(history["eta"], eta_of_node, rtol=1e-9)
-    assert_allclose(history.edges["eta"], run["eta"], rtol=1e-9)
-    if scheme in ("nap", "vp_nap"):
-        assert_allclose(history.edges["spent"], run["spent"], rtol=1e-9)
-        assert_allclose(history.edges["budget"], run["budget"], rtol=1e-9)
+    for name in EDGES if scheme in ("nap", "vp_nap") else EDGES[:1]:
+        assert_allclose(history.edges[name], run[name], rtol=1e-9, err_msg=name)
 
 
 @pytest.mark.parametrize("graph", ["ring", "cluster", "star"])
@@ -228,3 +230,89 @@ def test_no_budget_grows_in_the_first_iteration(scheme, coupling):
     result = solve(case, scheme, settings, LAST, record_edges=True)
     assert_allclose(result.history.edges["budget"], run["budget"], rtol=1e-9)
     assert_same(result, run, LAST)
+
+
+def bends(case):
+    """Return the curvature of each node's objective where it starts."""
+    starts = zip(case.shards, case.theta0, strict=True)
+    return tuple(
+        curvature(dadmm.problems.PPCA(x, M), reference.stack(theta))
+        for x, theta in starts
+    )
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize(
+    ("scheme", "relaxation", "budget"),
+    [
+        ("snap", 1.6, (0.3, 0.8, 0.3)),
+        ("snap", 0.8, (32.0, 0.5, 0.01)),
+        ("snap", 1.0, (0.0, 0.5, 0.0)),
+        ("global_balance", 1.0, ()),
+        ("fixed", 1.6, ()),
+        ("vp_nap", 0.8, ()),
+    ],
+)
+def test_beyond_the_paper_and_over_relaxed(graph, scheme, relaxation, budget):
+    """Every iteration is the reference's."""
+    case, n = make_case(graph), 21
+    names = ("budget0", "budget_decay", "budget_trigger")
+    changes = dict(zip(names, budget, strict=True)) if budget else {}
+    more = {"relaxation": relaxation, "curvature": bends(case), **changes}
+    settings, thetas, multipliers = change(BUSY, **more), [], []
+
+    def keep(t, run):
+        thetas.append(run.theta)
+        multipliers.append(run.by_edge(run.state.multipliers))
+
+    result = solve(case, scheme, settings, n, record_edges=True, callbacks=[keep])
+    run, history = follow(case, scheme, settings, n), result.history
+    want = [
+        [reference.stack(Theta(*parts)) for parts in zip(*row, strict=True)]
+        for row in zip(run["W"], run["mu"], run["a"], strict=True)
+    ]
+
+    for got, expected in (
+        (thetas, want),
+        (multipliers, run["multipliers"]),
+        *((history[name], run[name]) for name in ("primal", "dual")),
+        (history["objective"], run["f"]),
+    ):
+        expected = np.reshape(expected, np.shape(got))  # a node alone has no edges
+        largest = np.abs(expected).max(initial=0.0)
+        assert_allclose(got, expected, rtol=0, atol=1e-12 * largest)
+    for name in EDGES if "budget0" in build(scheme).uses else EDGES[:1]:
+        assert_allclose(history.edges[name], run[name], 1e-10, 1e-13, err_msg=name)
+    if graph in ("ring", "cluster", "star") and scheme in AGREEING:
+        assert (run["eta"] != run["eta"][0]).any() == (changes.get("budget0") != 0.0)
+    if graph == "cluster" and changes.get("budget0") == 0.3:
+        assert run["raised"].max() >= 2  # so that the comparison means something
+        assert run["used_up"].any()
+
+
+def test_a_curvature_is_that_between_two_steps_of_the_reference():
+    """With a weight near a tenth of the result, found by halving an interval."""
+    case = make_case("cluster")
+    nodes = zip(case.shards, case.theta0, bends(case), strict=True)
+    for samples, theta, found in nodes:
+        low, high = 1e-4, 1e6
+        while high / low > 1 + 1e-7:
+            middle = math.sqrt(low * high)
+            too_light = 0.1 * bend(samples, theta, middle) > middle
+            low, high = (middle, high) if too_light else (low, middle)
+
+        assert_allclose(found, bend(samples, theta, low), rtol=0.1)
+
+
+def bend(samples, theta, weight):
+    """Return how much the slope turns per way, between steps of 2 weight and weight."""
+    beliefs = [reference.expect(theta, x) for x in samples]
+    nothing = Theta(0 * theta.W, 0 * theta.mu, 0.0)
+    ends, slopes = [], []
+    for w in (2 * weight, weight):
+        edge = ({0: theta}, {0: nothing}, {0: w / 2})
+        end = reference.maximise(theta, samples, beliefs, *edge, zero_mean=False)
+        ends.append(reference.stack(end))
+        slopes.append(w * (reference.stack(theta) - ends[-1]))
+    length = reference_snap.length
+    return length(slopes[1] - slopes[0]) / length(ends[1] - ends[0])

@@ -7,19 +7,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from dadmm import Topology
-from dadmm.penalty import SCHEMES, build
 from tests.support.problems import quadratics
 from tests.support.solving import solve
-
-
-@pytest.mark.parametrize("name", SCHEMES)
-def test_a_scheme_has_a_relaxation_of_its_own_unless_told(name):
-    """None but auto's is other than 1."""
-    own = 1.6 if name == "auto" else 1.0
-
-    assert build(name).alpha == own
-    assert build(name, relaxation=1.2).alpha == 1.2
-    assert build(name, relaxation=1.0).alpha == 1.0
 
 
 def textbook(problems, topology, eta, alpha, n_iterations):

@@ -17,7 +17,7 @@ from tests.support.problems import quadratics
 
 STAR = Topology.star(5)
 KINDS = {
-    "auto": ("auto", Sending()),
+    "snap": ("snap", Sending()),
     "nap": ("nap", Sending()),
     "global": ("global_balance", Sending()),
     "sleep": ("vp", Sending(edge_sleep=0.5, payload="float32")),

@@ -60,6 +60,7 @@ def test_the_preset_is_the_library_with_the_papers_settings(tmp_path, monkeypatc
         dadmm.Topology.complete(12),
         scheme=scheme,
         init="independent",
+        coordinates="raw",
         stopping=dadmm.Stopping("objective", 1e-3, agreement="global", max_iter=30),
     )
     assert library.iterations == 30

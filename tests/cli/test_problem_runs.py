@@ -183,7 +183,7 @@ def test_directions_that_the_data_leave_open_are_named(capsys):
     assert lines[7] == (
         "the data leave 1 direction open; coefficients in it have no bound"
     )
-    assert lines[8].startswith("assumed: singular values")
+    assert lines[8].startswith("assumed: directions along which")
     ends = [line.split()[-1] for line in lines[12:16]]
     assert ends[0] == ends[2] == "(open)"
     errors = summary_of("run")["standard_errors"]

@@ -24,7 +24,7 @@ X = np.random.default_rng(0).standard_normal((40, 4))
 VALUES = {
     f"--nodes={BIG}": "nodes must be from 1 to 1000000000",
     "--nodes=1000000": "at most 200000 nodes",
-    "--nodes=10000": "would have about 49995000 edges",
+    "--nodes=10000": "edges, and at most 4000000 are allowed",
     "--nodes=2.5": "must be an integer",
     f"--max-iter={BIG}": "max_iter must be from 1 to",
     f"--max-iter={DIGITS}": "must be an integer",
@@ -199,4 +199,6 @@ def test_the_library_says_the_same():
 def test_overflow_names_the_node_and_the_remedy():
     problems = [PPCA(X[:20], 2), PPCA(X[20:] * 1e155, 2)]
     with pytest.raises(DadmmError, match=r"node 1: the objective is .* rescale"):
-        solve(problems, Topology.complete(2), scheme="fixed")
+        solve(problems, Topology.complete(2), scheme="fixed", coordinates="raw")
+    with pytest.raises(DadmmError, match="overflow"):
+        solve(problems, Topology.complete(2))

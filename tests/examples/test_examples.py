@@ -98,26 +98,34 @@ def own_scheme(found):
 
 
 def paper_figure2(found):
-    """The paper's remarks on graphs hold, and no scheme beats `fixed` on the ring."""
-    assert all(curve.min() < 5.0 for curve in found.medians.values())
-    first = found.first
-    for scheme in ("vp", "vp_ap", "vp_nap"):
-        assert first["complete", scheme] < 0.6 * first["complete", "fixed"]
-    assert max(first["ring", "ap"], first["ring", "nap"]) < first["ring", "vp"]
-    assert first["ring", "fixed"] == min(first["ring", s] for s in found.schemes)
+    """`fixed` stops on a plateau, `vp` is the quickest to arrive; the ring is hard."""
+    stops, ends = found.stops, found.ends
+    assert stops["complete", "fixed"] < 20
+    assert ends["complete", "fixed"] > 50.0
+    others = [("complete", scheme) for scheme in found.schemes[1:]]
+    assert all(ends[key] < 5.0 for key in others)
+    assert stops["complete", "vp"] == min(stops[key] for key in others)
+    assert ends["complete", "vp"] > max(ends["complete", s] for s in ("ap", "nap"))
+    ring = {scheme: ends["ring", scheme] for scheme in found.schemes}
+    assert all(5.0 < angle < 15.0 for angle in ring.values())
+    assert ring["fixed"] == min(ring.values())
     assert found.samples.shape == (25 * found.n_nodes, 20)
 
 
 def paper_figure3(found):
-    """Schemes with t_max become like `fixed` if it is small, those with budgets not."""
+    """Schemes with t_max do not beat `fixed` if it is small; those with budgets may."""
     assert found.tracks.shape[0] == 2 * 6 * found.n_cameras
-    assert all(curve.min() < 1.0 for curve in found.curves.values())
-    long, short = "complete, t_max = 50", "complete, t_max = 5"
+    assert all(curve.min() < 5.0 for curve in found.curves.values())
+    first, long, short = found.first, "complete, t_max = 50", "complete, t_max = 5"
     for scheme in ("vp", "ap", "vp_ap"):
-        assert found.first[short, scheme] > 0.85 * found.first[short, "fixed"]
-        assert found.first[long, scheme] < 0.85 * found.first[long, "fixed"]
+        assert first[short, scheme] > 0.95 * first[short, "fixed"]
+        assert first[short, scheme] > first[long, scheme]
+    for scheme in ("vp", "vp_ap", "vp_nap"):
+        assert first[long, scheme] < 0.5 * first[long, "fixed"]
+    for scheme in ("ap", "nap"):
+        assert first[long, scheme] > first[long, "fixed"]
     for scheme in ("fixed", "nap", "vp_nap"):
-        assert found.first[short, scheme] == found.first[long, scheme]
+        assert first[short, scheme] == first[long, scheme]
 
 
 def resume(found):

@@ -74,7 +74,7 @@ def test_losses_go_with_one_scheme_only(scheme):
 
 FLAGS = [
     "--scheme=fixed --drop-probability=0.1 --payload=float16",
-    "--drop-probability=0.1",  # the scheme is auto
+    "--drop-probability=0.1",  # the scheme is snap
     "--schedule=sometimes",
     "--topology=ring,rign",
     "--topology=ring,none.edges",

@@ -38,7 +38,7 @@ TURNS = {
 CASES = [(scheme, "combined") for scheme in SCHEMES]
 CASES += [
     (scheme, option)
-    for scheme in ("auto", "nap", "fixed")
+    for scheme in ("snap", "nap", "fixed")
     for option in OPTIONS
     if option not in ("combined", "all")
 ]
@@ -75,8 +75,8 @@ ALL = Sending(
 
 @pytest.mark.parametrize(
     ("name", "scheme", "sending"),
-    [(name, s, Sending()) for name in TURNS for s in ("auto", "nap", "fixed")]
-    + [("cluster", scheme, ALL) for scheme in ("auto", "vp_nap", "fixed")],
+    [(name, s, Sending()) for name in TURNS for s in ("snap", "nap", "fixed")]
+    + [("cluster", scheme, ALL) for scheme in ("snap", "vp_nap", "fixed")],
 )
 def test_the_optimum_is_reached_on_graphs_that_take_turns(name, scheme, sending):
     problems, schedule = quadratics(6, 3, seed=5), TURNS[name]
@@ -137,7 +137,7 @@ class Halves:
         heard[:] = box.view(np.float16)
 
 
-@pytest.mark.parametrize("scheme", ["fixed", "auto"])
+@pytest.mark.parametrize("scheme", ["fixed", "snap"])
 def test_the_value_as_sent_must_enter_the_dual_step(scheme, monkeypatch):
     """With the unrounded one multipliers no longer cancel, and the result is off."""
     problems = quadratics(5, 3, seed=4)

@@ -2,11 +2,14 @@
 
     python -m tests.properties.campaign --cases 2000 --jobs 2
     python -m tests.properties.campaign --ppca --cases 500 --jobs 2
+    python -m tests.properties.campaign --hard --cases 500 --jobs 2
     python -m tests.properties.campaign --only 17
 
-The problems are convex, or with --ppca PPCA. Each run is compared with the solution
-over the rows of all nodes in extended precision (`tests/support/pooled.py` and
-`subspaces.py`). Exit code 0: all statements are true; 1: some are false.
+The problems are convex, or with --ppca PPCA. With --hard they are convex and at the
+edge of double precision, and compared with exact minima (`hard_cases.py`). Each other
+run is compared with the solution over the rows of all nodes in extended precision
+(`tests/support/pooled.py` and `subspaces.py`). Exit code 0: all statements are true; 1:
+some are false.
 """
 
 from __future__ import annotations
@@ -16,16 +19,17 @@ import sys
 import tempfile
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing import Pool
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import dadmm
-from tests.properties import command, ppca_cases, ppca_statements
+from tests.properties import command, hard_cases, ppca_cases, ppca_statements
 from tests.properties.cases import COUNTED, draw
 from tests.properties.statements import (
     false_statements,
@@ -70,7 +74,7 @@ def judge(seed: int, max_iter: int = 1000, old: bool = False) -> Verdict:
         return Verdict(seed, str(case), SKIPPED, False, False, 0, 0.0, {})
     words = f"{case}\n    repeat: {repeat(case, old)}"
     try:
-        result = case.solve(**({} if old else {"metric": case.metric}))
+        result = case.solve(**({} if old else {"coordinates": case.coordinates}))
     except dadmm.DadmmError as error:  # a sentence instead of a result
         words += f"\n    {error}"
         return Verdict(seed, words, REFUSED, best.exists, False, 0, 0.0, {})
@@ -79,7 +83,9 @@ def judge(seed: int, max_iter: int = 1000, old: bool = False) -> Verdict:
     right = is_right(said, pooled, best)
     if not old and seed % WARM_STARTS == 0:
         with suppress(dadmm.DadmmError):  # a sentence instead of a result
-            again = of_result(case.solve(metric=case.metric, warm_start=result))
+            again = of_result(
+                case.solve(coordinates=case.coordinates, warm_start=result)
+            )
             found = false_statements(again, pooled, best)
             false |= {f"warm start: {name}": text for name, text in found.items()}
     if not old and seed % COMMANDS == 0 and command.accepts(case):
@@ -106,7 +112,7 @@ def judge_ppca(seed: int, max_iter: int = 1000) -> Verdict:
         return Verdict(seed, words, REFUSED, True, False, 0, 0.0, {})
     found = ppca_statements.compare(case, result)
     false = ppca_statements.false_statements(case, result, found)
-    if seed % COMMANDS == 0 and case.metric is None:
+    if seed % COMMANDS == 0 and case.coordinates == "auto":
         with tempfile.TemporaryDirectory() as folder:
             flags = ppca_statements.arguments(case, Path(folder))
             report, run = command.run(flags), Path(folder, "run")
@@ -116,20 +122,41 @@ def judge_ppca(seed: int, max_iter: int = 1000) -> Verdict:
     return Verdict(seed, words, status, True, right, result.iterations, spent, false)
 
 
-def judge_one(arguments: tuple[int, int, bool, bool]) -> Verdict:
+def judge_hard(seed: int) -> Verdict:
+    """Solve a case at the edge of double precision, and check what the run states."""
+    start, case = time.monotonic(), hard_cases.draw(seed)
+    words = f"{case}\n    repeat: {repeat(case)}"
+    status, iterations, false = REFUSED, 0, {}
+    with warnings.catch_warnings(), suppress(dadmm.DadmmError):
+        warnings.simplefilter("ignore")  # of overflow
+        result = case.solve()
+        status, iterations = result.status, result.iterations
+        try:
+            false = hard_cases.false_statements(case, result)
+        except NotProved:
+            status = SKIPPED
+    right, spent = status == "certified" and not false, time.monotonic() - start
+    return Verdict(seed, words, status, True, right, iterations, spent, false)
+
+
+def judge_one(arguments: tuple[int, int, bool, bool, bool]) -> Verdict:
     """Judge a case in a process of the pool; an error is a false statement, too."""
-    seed, max_iter, old, ppca = arguments
+    seed, max_iter, old, ppca, hard = arguments
     try:
+        if hard:
+            return judge_hard(seed)
         return judge_ppca(seed, max_iter) if ppca else judge(seed, max_iter, old)
     except Exception:
-        case = ppca_cases.draw(seed, max_iter) if ppca else draw(seed, max_iter)
+        case: Any = ppca_cases.draw(seed, max_iter) if ppca else draw(seed, max_iter)
+        case = hard_cases.draw(seed) if hard else case
         words = f"{case}\n    repeat: {repeat(case, old)}"
         false = {"error": traceback.format_exc()}
         return Verdict(seed, words, "error", True, False, 0, 0.0, false)
 
 
 def judge_all(seeds: Sequence[int], chosen: argparse.Namespace) -> Iterator[Verdict]:
-    work = [(seed, chosen.max_iter, chosen.old, chosen.ppca) for seed in seeds]
+    rest = (chosen.max_iter, chosen.old, chosen.ppca, chosen.hard)
+    work = [(seed, *rest) for seed in seeds]
     if chosen.jobs == 1:
         yield from map(judge_one, work)
         return
@@ -146,6 +173,7 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--max-iter", type=int, default=1000, help="of runs that are not cut short")
     add("--jobs", type=int, default=1, help="cases at a time")
     add("--ppca", action="store_true", help="PPCA in place of convex problems")
+    add("--hard", action="store_true", help="problems at the edge of double precision")
     add("--old", action="store_true", help="check what version 0.1.0 states")
     return parser.parse_args(argv)
 
@@ -154,7 +182,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments_of(argv)
     last = chosen.first + chosen.cases
     seeds: Sequence[int] = range(chosen.first, last)
-    if chosen.first < COUNTED and not chosen.ppca:  # a fifth are the last two kinds
+    if chosen.first < COUNTED and not (
+        chosen.ppca or chosen.hard
+    ):  # a fifth are the last two kinds
         more = chosen.cases // 5
         counted = range(COUNTED + chosen.first, COUNTED + chosen.first + more)
         seeds = [*range(chosen.first, last - more), *counted]
@@ -171,7 +201,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         failed += bool(verdict.false)
         if verdict.status in GOOD:
             iterations.append(verdict.iterations)
-        if verdict.false or chosen.only or verdict.status == REFUSED:
+        if (
+            verdict.false
+            or chosen.only
+            or (verdict.status == REFUSED and not chosen.hard)
+        ):
             print(f"{verdict}\n    {verdict.status}, {verdict.iterations} iterations")
             sys.stdout.flush()
     print("\n| status | runs | right |\n|---|---:|---:|")

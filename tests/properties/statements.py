@@ -174,5 +174,6 @@ def is_right(said: Statements, pooled: Pooled, best: Minimum) -> bool:
 
 def repeat(case: Any, old: bool = False) -> str:
     """Return the command that repeats a case."""
-    more = " --old" if old else "" if isinstance(case, Case) else " --ppca"
+    own = "" if isinstance(case, Case) else f" --{getattr(case, 'flag', 'ppca')}"
+    more = " --old" if old else own
     return f"python -m tests.properties.campaign --only {case.seed}{more}"

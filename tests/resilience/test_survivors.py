@@ -110,6 +110,7 @@ def test_a_run_writes_what_is_left_of_it(tmp_path, resumed):
 def test_survivors_of_a_merged_start_go_on_to_the_solution_of_their_own_rows(tmp_path):
     script, words = PROGRAMS / "failing_rank.py", ("--on-failure", "continue")
     words += ("--topology", "ring", "--tolerance", "1e-7", "--max-iter", "200")
+    words += ("--init", "merged")
     ended = openmpi.start(
         5, script, 2, "SIGKILL", *words, "--out", "run", cwd=tmp_path
     ).end()

@@ -175,6 +175,6 @@ def test_what_is_observed_is_in_the_coordinates_of_the_problems():
         callbacks=[lambda t, run: seen.append(run.theta[:, 1])],
     )
 
-    assert result.metric == "full"
+    assert result.coordinates == "metric"
     assert_array_equal(result.history["second"], seen)
     assert_array_equal(result.history["second"][-1], result.theta[:, 1])

@@ -21,7 +21,8 @@ from dadmm import Checkpoints, Sending, Topology, problems
 from tests.support.solving import solve as run_solve
 
 FILE = Path(__file__).with_name("golden.npz")
-SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance", "auto")
+SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap", "global_balance", "snap")
+RAW = {"coordinates": "raw"}  # as the paper has it
 WHOLE = ("float64", 8, 0.0, 0.98)  # payload, bits, censor and its decay
 COLUMNS = ("objective", "primal", "dual", "eta")
 GRAPHS = {
@@ -55,13 +56,15 @@ def problem(kind: str, i: int):
 
 
 CASES = {
-    **{f"{scheme}, ppca": ("ppca", "ring", {"scheme": scheme}) for scheme in SCHEMES},
+    **{f"{name}, ppca": ("ppca", "ring", {"scheme": name} | RAW) for name in SCHEMES},
+    **{f"{name}, units": ("ppca", "ring", {"scheme": name}) for name in SCHEMES},
+    **{f"{name}, metric": ("logistic", "ring", {"scheme": name}) for name in SCHEMES},
     "complete": ("ppca", "complete", {}),
     "merged": ("ppca", "ring", {"init": "merged"}),
-    "grid": ("least_squares", "grid", {"metric": "none"}),
+    "grid": ("least_squares", "grid", RAW),
     "gaps": ("gaps", "ring", {}),
-    "lasso": ("lasso", "ring", {"metric": "none"}),
-    "logistic": ("logistic", "ring", {"scheme": "nap"}),
+    "lasso": ("lasso", "ring", RAW),
+    "logistic": ("logistic", "ring", {"scheme": "nap"} | RAW),
     "float32": ("ppca", "complete", {"sending": Sending(payload="float32")}),
     "4 bits": ("ppca", "complete", {"sending": Sending(payload="quantised", bits=4)}),
     "censored": ("ppca", "complete", {"sending": Sending(censor=0.1)}),
@@ -69,14 +72,14 @@ CASES = {
     "sleeping": ("ppca", "complete", {"sending": Sending(*WHOLE, 1, 0.3)}),
     "dropped": (
         "least_squares", "ring",
-        {"scheme": "fixed", "sending": Sending(*WHOLE, 1, 0.0, 0.2)},
+        {"scheme": "fixed", "sending": Sending(*WHOLE, 1, 0.0, 0.2)} | RAW,
     ),
     "as printed": (
         "ppca", "complete",
         {"scheme": "nap", "coupling": "own", "probe": "neighbour",
-         "init": "independent", "stopping": "objective", "agreement": "global"},
+         "init": "independent", "stopping": "objective", "agreement": "global"} | RAW,
     ),
-    "resumed": ("ppca", "ring", {"scheme": "nap"}),
+    "resumed": ("ppca", "ring", {"scheme": "nap"} | RAW),
 }  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 It is slow and meant to be read next to Song, Yoon and Pavlovic, "Fast ADMM Algorithm
 for Distributed Optimization with Adaptive Penalty". It shares no code with the
 library, which is tested against it. What the paper leaves open is decided as in
-benchmarks/PAPER.md. The penalties beyond the paper are in `reference_beyond`.
+benchmarks/PAPER.md. `snap` is in `reference_snap`; `global_balance` is the rule (4)
+with the residuals of all nodes.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.support import reference_beyond as beyond
+from tests.support import reference_snap as snap
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
+AGREEING = ("snap", "global_balance")  # both ends find one penalty by themselves
 
 
 class Theta(NamedTuple):
@@ -49,7 +51,7 @@ class Settings:
     probe: str = "midpoint"  # or "neighbour", as in the authors' program
     zero_mean: bool = False
     relaxation: float = 1.0
-    curvature: tuple[float, ...] = ()  # of each node, for auto
+    curvature: tuple[float, ...] = ()  # of each node, for snap
 
 
 def expect(theta: Theta, x: NDArray) -> Posterior:
@@ -208,17 +210,14 @@ def next_penalty(scheme, settings, t, eta, tau, balance, spent, budget):
         new = eta0 * (1 + tau) if in_time else eta0
     elif scheme == "nap":
         new = eta0 * (1 + tau) if in_budget else eta0
+    elif scheme == "global_balance":
+        new = eta * balance if in_time else eta
     elif scheme in ("vp_ap", "vp_nap"):
         combined = eta if balance == 1.0 else eta * (1 + tau) * balance
         new = combined if (in_time if scheme == "vp_ap" else in_budget) else eta0
     else:
         raise ValueError(f"unknown scheme {scheme!r}")
     return min(max(new, 1e-6 * eta0), 1e6 * eta0)
-
-
-def grows(settings, t, change, spent, budget):
-    """Say whether equation (10) raises the budget of one directed edge."""
-    return t > 1 and spent >= budget and abs(change) > settings.budget_trigger
 
 
 @dataclass
@@ -234,14 +233,16 @@ class Node:
     anchors: dict[int, Theta]  # z_ij; without over-relaxation the midpoints
     spent: dict[int, float]
     budget: dict[int, float]
-    growths: dict[int, int]
+    raised: dict[int, int]
+    used_up: dict[int, int]
     beliefs: list[Posterior] = field(default_factory=list)
     f: float = np.nan
     primal: float = 0.0
     dual: float = 0.0
     tau: dict[int, float] = field(default_factory=dict)
     balance: float = 1.0
-    memory: dict = field(default_factory=dict)  # of the schemes beyond the paper
+    edges: dict = field(default_factory=dict)  # of snap
+    before: dict = field(default_factory=dict)  # anchors and multipliers, for snap
 
 
 def prime(i, shards, neighbours, theta0, settings) -> Node:
@@ -257,7 +258,8 @@ def prime(i, shards, neighbours, theta0, settings) -> Node:
         anchors={j: midpoint(theta0[i], theta0[j]) for j in neighbours[i]},
         spent=dict.fromkeys(neighbours[i], 0.0),
         budget=dict.fromkeys(neighbours[i], settings.budget0),
-        growths=dict.fromkeys(neighbours[i], 0),
+        raised=dict.fromkeys(neighbours[i], 0),
+        used_up=dict.fromkeys(neighbours[i], 0),
     )
 
 
@@ -268,17 +270,10 @@ def solve_locally(node: Node, settings: Settings) -> None:
         node.theta, node.samples, node.beliefs, node.anchors, node.multipliers,
         node.used, settings.zero_mean,
     )  # fmt: skip
-    node.memory["slope"] = beyond.slope(
-        stack(node.theta),
-        {j: stack(z) for j, z in node.anchors.items()},
-        {j: stack(pull) for j, pull in node.multipliers.items()},
-        node.used,
-    )
 
 
 def receive(node: Node, new: Mapping[int, Theta], alpha: float) -> None:
     """Dual step, anchors and residuals, from the new parameters of the neighbours."""
-    node.memory["anchors before"] = dict(node.anchors)
     for j in new:
         node.multipliers[j] = ascend(
             node.multipliers[j], node.theta, new[j], alpha * node.used[j]
@@ -295,24 +290,43 @@ def receive(node: Node, new: Mapping[int, Theta], alpha: float) -> None:
 def adapt(node: Node, t: int, scheme: str, settings: Settings) -> None:
     """Objectives, tau, eta, then budget."""
     before, node.f = node.f, objective(node.theta, node.samples, node.beliefs)
-    if scheme in beyond.SCHEMES:
-        return
     tried = {}
     for j, theta in node.others.items():
         at = midpoint(node.theta, theta) if settings.probe == "midpoint" else theta
         tried[j] = objective(at, node.samples, node.beliefs)
     node.tau = relative_merit(node.f, tried)
-    node.balance = residual_balance(node.primal, node.dual, settings.residual_ratio)
+    if scheme != "global_balance":
+        node.balance = residual_balance(node.primal, node.dual, settings.residual_ratio)
     for j in node.others:
         node.spent[j] += abs(node.tau[j])
         node.eta[j] = next_penalty(
             scheme, settings, t, node.eta[j], node.tau[j], node.balance,
             node.spent[j], node.budget[j],
         )  # fmt: skip
-        if grows(settings, t, node.f - before, node.spent[j], node.budget[j]):
-            node.growths[j] += 1
-            raised_by = settings.budget_decay ** node.growths[j] * settings.budget0
-            node.budget[j] += raised_by
+        out = t > 1 and node.spent[j] >= node.budget[j]
+        moves = abs(node.f - before) > settings.budget_trigger
+        node.used_up[j] = int(out and not moves)
+        if out and moves:  # equation (10)
+            node.raised[j] += 1
+            node.budget[j] += settings.budget_decay ** node.raised[j] * settings.budget0
+
+
+def adapt_snap(node: Node, t: int, settings: Settings) -> None:
+    """Adapt the penalties of one node's edges by `snap`; in iteration 0, start."""
+    if t:
+        node.f = objective(node.theta, node.samples, node.beliefs)
+    if t % 3:
+        return
+    budget = settings.budget0, settings.budget_decay, settings.budget_trigger
+    for j in node.eta:
+        now = stack(node.anchors[j]), stack(node.multipliers[j])
+        if t == 0:
+            node.edges[j] = snap.start(node.eta[j], settings.budget0)
+        else:
+            snap.update(node.edges[j], *now, *node.before[j], *budget)
+        node.before[j] = now
+    for name in ("eta", "spent", "budget", "raised", "used_up"):
+        setattr(node, name, {j: edge[name] for j, edge in node.edges.items()})
 
 
 def run(
@@ -334,7 +348,7 @@ def run(
     theta0 : sequence of Theta
         Initial parameters of each node.
     scheme : str
-        One of ``SCHEMES`` or ``beyond.SCHEMES``.
+        One of ``SCHEMES`` or ``AGREEING``.
     settings : Settings
     n_iterations : int
 
@@ -344,13 +358,17 @@ def run(
         By iteration and node: ``W`` (T, J, D, M), ``mu`` (T, J, D), ``a``, ``f``,
         ``primal``, ``dual``, ``balance`` (T, J). By iteration and directed edge,
         sorted: ``eta`` (set at the end of the iteration), ``used`` (in the
-        iteration), ``tau``, ``spent``, ``budget`` (T, E), ``multipliers`` (T, E, size).
+        iteration), ``tau``, ``spent``, ``budget``, ``raised``, ``used_up`` (T, E), ``multipliers``
+        (T, E, size).
     """
     ids = range(len(shards))
     nodes = [prime(i, shards, neighbours, theta0, settings) for i in ids]
-    network: list[tuple[float, float]] = []  # residuals of all nodes, by iteration
-    if scheme in beyond.SCHEMES:
-        beyond.prime(nodes, neighbours, scheme, settings)
+    if scheme == "snap":
+        for (i, j), eta in snap.first_penalties(neighbours, settings.curvature).items():
+            nodes[i].eta[j] = nodes[i].used[j] = eta
+        for node in nodes:
+            adapt_snap(node, 0, settings)
+    balance = 1.0  # of all nodes, by the residuals of the last iteration
     rows = []
     for t in range(1, n_iterations + 1):
         for node in nodes:
@@ -364,13 +382,18 @@ def run(
         }
         for i in ids:
             receive(nodes[i], sent_theta[i], settings.relaxation)
+            if scheme == "snap":
+                adapt_snap(nodes[i], t, settings)
+                continue
+            if scheme == "global_balance":
+                nodes[i].balance = balance
             adapt(nodes[i], t, scheme, settings)
-            if scheme in beyond.SCHEMES and neighbours[i]:
-                beyond.adapt(nodes[i], t, scheme, settings, network)
-        network.append(beyond.together(nodes))
+        primal = snap.length([node.primal for node in nodes])
+        dual = snap.length([node.dual for node in nodes])
+        balance = residual_balance(primal, dual, settings.residual_ratio)
         rows.append(snapshot(nodes))
         for i in ids:
-            own = settings.coupling == "own" or scheme in beyond.AGREEING
+            own = settings.coupling == "own" or scheme in AGREEING
             nodes[i].used = dict(nodes[i].eta) if own else agreed[i]
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
@@ -382,7 +405,7 @@ def snapshot(nodes: Sequence[Node]) -> dict[str, list]:
         row[name] = [getattr(node.theta, name) for node in nodes]
     for name in ("f", "primal", "dual", "balance"):
         row[name] = [getattr(node, name) for node in nodes]
-    for name in ("eta", "used", "tau", "spent", "budget"):
+    for name in ("eta", "used", "tau", "spent", "budget", "raised", "used_up"):
         row[name] = [value for node in nodes for value in getattr(node, name).values()]
     row["multipliers"] = [
         stack(each) for node in nodes for each in node.multipliers.values()

@@ -13,7 +13,7 @@ def write_run(folder: Path, pids=(11, 12, 13, 14), hosts=("vm",) * 4) -> Path:
     folder.mkdir()
     rows = [f"{k},{k},{hosts[k]},{pid}\n" for k, pid in enumerate(pids)]
     (folder / "ranks.csv").write_text("rank,node,host,pid\n" + "".join(rows))
-    (folder / "config.toml").write_text(f'scheme = "auto"\nnodes = {len(pids)}\n')
+    (folder / "config.toml").write_text(f'scheme = "snap"\nnodes = {len(pids)}\n')
     return folder
 
 

@@ -70,8 +70,8 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
     turns = dadmm.Schedule.matchings(RING) if odd else None
     sending = dadmm.Sending(bits=5 if odd else 8)
     for kind, words, graph, settings in (
-        ("Config", "rank 2 has scheme = 'nap' but rank 0 has 'auto'; start", RING,
-         {"scheme": "nap" if odd else "auto"}),
+        ("Config", "rank 2 has scheme = 'nap' but rank 0 has 'snap'; start", RING,
+         {"scheme": "nap" if odd else "snap"}),
         ("Config", "ranks 1 and 3 have max_iter = 9 but rank 0 has 8;", RING,
          {"max_iter": 8 if even else 9}),
         ("Config", "rank 2 has bits = 5 but rank 0 has 8;", RING, {"sending": sending}),
@@ -82,7 +82,7 @@ def check_ranks_that_do_not_belong_together_are_told() -> None:
         ("Config", "rank 2 has wait = 'poll' but rank 0 has 'auto';", RING,
          {"wait": "poll" if odd else "auto"}),  # to find out what auto is takes all
         ("Config", "rank 2 has scheme = 'npa' but", RING,  # which is no scheme
-         {"scheme": "npa" if odd else "auto"}),
+         {"scheme": "npa" if odd else "snap"}),
         ("Topology", "rank 2 has another graph or schedule than rank 0;",
          Topology.star(COMM.size) if odd else RING, {}),
         ("Topology", "ranks 1 and 3 have another graph or schedule than rank 0;",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from itertools import product
+from typing import Any
 
 from mpi4py import MPI
 from numpy.testing import assert_array_equal
@@ -23,12 +24,17 @@ from tests.support.solving import solve
 
 # Short budgets and an early reset, so that each scheme goes through all its phases
 SHORT = {"tolerance": 0.0, "max_iter": 16, "t_max": 9, "budget0": 0.6}
+EDGES = {"record_edges": True, **SHORT}
 EVERY = [
-    {"scheme": scheme, "coupling": coupling, "record_edges": True, **SHORT}
+    ("even", {"scheme": scheme, "coupling": coupling, "coordinates": "raw", **EDGES})
     for scheme, coupling in product(SCHEMES, COUPLINGS)
     # a symmetric scheme makes the same run with both couplings
     if coupling == "symmetric" or not SCHEMES[scheme].is_symmetric
 ]
+for chosen in ("snap", "vp_nap"):
+    EVERY += [("even", {"scheme": chosen, "init": "independent", **EDGES})]  # units
+    EVERY += [("logistic", {"scheme": chosen, **EDGES, "max_iter": 30})]  # metric
+EVERY += [("uneven", EDGES)]  # merged
 # So loose that the rules stop the runs
 LOOSE = {"optimality": 50.0, "residuals": 0.3, "objective": 0.3}
 OTHERS = [
@@ -40,12 +46,26 @@ OTHERS = [
             ("global_balance", "optimality", "global"),
         )
     ),
-    {"scheme": "auto", "init": "independent", **SHORT},
+    {"scheme": "snap", "init": "independent", **SHORT, "coordinates": "auto"},
+    {"scheme": "snap", "init": "independent", **SHORT},
     {"scheme": "vp_nap", "relaxation": 1.6, **SHORT},
     {"scheme": "nap", "probe": "neighbour", "init": "independent", "seed": 3, **SHORT},
     {"wait": "block", "scheme": "vp_nap", **SHORT, "max_iter": 6},
     {"wait": "poll", "scheme": "vp_nap", **SHORT, "max_iter": 6},
 ]  # fmt: skip
+
+
+RULED = [
+    ("uneven", {"init": "shared", "coordinates": "raw"} | chosen) for chosen in OTHERS
+]
+
+
+def logistic(n_nodes: int) -> list[dadmm.problems.LogisticRegression]:
+    """Return classifications whose metric changes during a run."""
+    samples, _ = dadmm.datasets.synthetic(20 * n_nodes, 4, 2, seed=5)
+    kind = dadmm.problems.LogisticRegression
+    shards = shard.split(samples, n_nodes)
+    return [kind(own[:, 1:], own[:, 0] > 1.0, 0.1) for own in shards]
 
 
 def build(n_nodes: int, uneven: bool = True) -> list[dadmm.problems.PPCA]:
@@ -63,6 +83,10 @@ def compare(ours: dadmm.Result, alone: dadmm.Result, since: int = 0) -> None:
     The first has rows since this iteration.
     """
     assert (ours.iterations, ours.reason) == (alone.iterations, alone.reason)
+    assert (ours.status, ours.coordinates) == (alone.status, alone.coordinates)
+    assert (ours.penalties is None) == (alone.penalties is None)
+    for mine, other in zip(ours.penalties or (), alone.penalties or (), strict=True):
+        assert_array_equal(mine, other)
     assert len(ours.history) == ours.iterations - since
     for name in ("theta", "eta", "objectives"):
         assert_array_equal(getattr(ours, name), getattr(alone, name), err_msg=name)
@@ -85,8 +109,11 @@ def compare(ours: dadmm.Result, alone: dadmm.Result, since: int = 0) -> None:
 def check(name: str, comm: MPI.Comm) -> str:
     """Run everything on one graph and return what was seen."""
     graph = topology.build(name, comm.size)
-    even, uneven = build(comm.size, uneven=False), build(comm.size)
-    cases = [(even, chosen) for chosen in EVERY] + [(uneven, it) for it in OTHERS]
+    nodes: dict[str, Any] = {
+        "even": build(comm.size, uneven=False), "uneven": build(comm.size),
+        "logistic": logistic(comm.size),
+    }  # fmt: skip
+    cases = [(nodes[kind], chosen) for kind, chosen in EVERY + RULED]
     results = [
         solve(problems[comm.rank], graph, comm=comm, **chosen)
         for problems, chosen in cases

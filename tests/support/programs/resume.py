@@ -21,10 +21,10 @@ from tests.support.solving import solve as run_solve
 STOPPED = {"tolerance": LOOSE["optimality"], "max_iter": 60}
 JOINT = {"agreement": "global", "stopping": "objective", "max_iter": 60}
 CASES = (
-    ("ring", {"scheme": "auto", **SHORT}),
+    ("ring", {"scheme": "snap", **SHORT}),
     ("star", {"scheme": "vp_nap", **SHORT}),
     ("star", {"scheme": "nap", "schedule": True, **SHORT}),
-    ("grid", {"scheme": "auto", **STOPPED}),
+    ("grid", {"scheme": "snap", **STOPPED}),
     ("grid", {"scheme": "global_balance", **SHORT}),
     ("cluster", {"sending": Sending(**OPTIONS[-1]), "schedule": True, **SHORT}),
     ("cluster", {"sending": Sending(edge_sleep=0.7, censor=0.1), **STOPPED}),

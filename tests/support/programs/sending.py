@@ -15,6 +15,8 @@ from dadmm.graphs.schedule import Schedule
 from tests.support.programs.parity import build, compare
 from tests.support.solving import solve
 
+DRAWN = {"init": "independent"}  # in units
+RAW = {"coordinates": "raw"}
 SHORT = {"tolerance": 0.0, "max_iter": 24, "budget0": 0.6}
 OPTIONS = (
     {"payload": "float32"},
@@ -42,9 +44,9 @@ def cases(n_nodes: int) -> list:
     chosen = [(turns, {}) for turns in TURNS[1:]]
     chosen += [("", it) for it in OPTIONS] + [(t, OPTIONS[-1]) for t in TURNS[1:]]
     found = [
-        (*graphs[turns], {"sending": Sending(**it), "scheme": scheme, **SHORT})
+        (*graphs[turns], {"sending": Sending(**it), "scheme": scheme, **SHORT} | raw)
         for turns, it in chosen
-        for scheme in ("auto", "nap")
+        for scheme, raw in (("snap", DRAWN), ("snap", RAW), ("nap", RAW))
     ]
     found = [(a, b, {**c, "record_edges": True}) for a, b, c in found]
     lossy = {"sending": Sending(drop_probability=0.2), "scheme": "fixed", **SHORT}

@@ -1,0 +1,82 @@
+"""Rules that the paper rejects, and rows of the experiment about its words."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import dadmm
+from benchmarks import paper_variants
+from benchmarks.shared.rejected import VPKept, VPTau
+from dadmm.graphs.incidence import Incidence
+from dadmm.penalty import VP
+
+
+def penalties(kind, t_max=8):
+    """Return the penalties (t, E) of twenty iterations."""
+    samples, _ = dadmm.datasets.synthetic(120, 8, 2)
+    problems = [dadmm.problems.PPCA(x, 2) for x in dadmm.shard.split(samples, 6)]
+    return dadmm.solve(
+        problems,
+        dadmm.Topology.ring(6),
+        scheme=kind(eta0=10.0, t_max=t_max, residual_ratio=2.0, coupling="own"),
+        init="independent",
+        coordinates="raw",
+        stopping=dadmm.Stopping(tolerance=0.0, max_iter=20),
+        record=dadmm.Record(edges=True),
+    ).history.edges["eta"]
+
+
+def test_vp_kept_is_vp_that_keeps_its_last_penalties():
+    reset, kept = penalties(VP), penalties(VPKept)
+
+    assert_array_equal(kept[:7], reset[:7])  # those for iterations 2 to 8
+    assert np.ptp(kept[6]) > 0.0
+    assert (reset[7:] == 10.0).all()
+    assert_array_equal(kept[7:], np.broadcast_to(kept[6], kept[7:].shape))
+
+
+def test_vp_tau_is_equation_4_with_tau_of_the_edge():
+    """One node with two edges: f_i is 4, and 3 and 6 at the probes."""
+    kappas = np.array([1.0, 2.0])  # of 3 and 6; that of 4 is 4/3
+    tau = (4.0 / 3.0) / kappas - 1.0
+    state = {"eta": np.array([5.0, 20.0]), "eta0": np.array([10.0, 10.0])}
+    scheme = VPTau(t_max=50)
+    seen = {
+        "incidence": Incidence(np.array([2])), "objective": np.array([4.0]),
+        "probes": np.array([3.0, 6.0]), "f_min": np.array([3.0]),
+        "f_max": np.array([6.0]),
+    }  # fmt: skip
+
+    def updated(t, primal, dual):
+        obs = SimpleNamespace(
+            t=t, primal=np.array([primal]), dual=np.array([dual]), **seen
+        )
+        return scheme.update(state, obs)["eta"]
+
+    assert_allclose(updated(1, 11.0, 1.0), state["eta"] * (1.0 + tau))
+    assert_allclose(updated(1, 1.0, 11.0), state["eta"] / (1.0 + tau))
+    assert_allclose(updated(1, 9.0, 1.0), state["eta"])
+    assert_allclose(updated(50, 11.0, 1.0), state["eta0"])
+
+
+@pytest.mark.parametrize("variant", ["vp_kept", "nap, T = 0.5"])
+def test_a_row_has_what_the_tables_need(variant, monkeypatch):
+    monkeypatch.setattr(paper_variants, "LENGTH", 60)
+    case = paper_variants.Variant("seed0", "complete", 12, variant, 0)
+
+    row = paper_variants.outcome(case)
+
+    assert row["variant"] == variant
+    assert row.get("budget0") == (0.5 if "T" in variant else None)
+    assert 0.0 < row["eta_10"] < 2.0
+    assert row["likelihood_49"] < row["likelihood_5"]
+    assert row["swing_likelihood"] >= 0.0
+
+
+def test_a_swing_is_what_comes_back():
+    assert paper_variants.swing(np.array([3.0, 2.0, 0.0])) == 0.0
+    assert paper_variants.swing(np.array([0.0, 2.0, -1.0, 1.0])) == 2 + 3 + 2 - 1

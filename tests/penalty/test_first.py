@@ -1,0 +1,229 @@
+"""The first penalty of an edge: numbers of the graph, curvature, and agreement."""
+
+from __future__ import annotations
+
+import math
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Topology
+from dadmm.admm.curvature import curvature
+from dadmm.graphs import gap
+from dadmm.penalty import SCHEMES, build
+from dadmm.penalty.first import agreed, edge_factors
+from dadmm.problems import PPCA, LeastSquares
+from tests.support.problems import quadratics, random_graph
+from tests.support.reference_snap import first_penalties
+from tests.support.solving import solve
+
+GRAPHS = {
+    "one": Topology.from_edges(1, []),
+    "pair": Topology.chain(2),
+    "complete": Topology.complete(9),
+    "star": Topology.star(8),
+    "chain": Topology.chain(12),
+    "ring": Topology.ring(11),
+    "even ring": Topology.ring(10),
+    "cluster": Topology.cluster(10),
+    "random": random_graph(np.random.default_rng(3), 30),
+}
+ALL = {name: np.arange(len(graph.edges)) for name, graph in GRAPHS.items()}
+
+
+def shared(topology):
+    """Return the common neighbours of the ends of each edge, by networkx."""
+    graph = topology.to_graph()
+    ends = topology.edges.tolist()
+    return [len(list(nx.common_neighbors(graph, i, j))) for i, j in ends]
+
+
+@pytest.mark.parametrize("dense", [gap.MOST_DENSE, 0])
+@pytest.mark.parametrize("chunk", [gap.CHUNK, 7])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_common_neighbours_are_those_of_networkx(name, chunk, dense, monkeypatch):
+    monkeypatch.setattr(gap, "MOST_DENSE", dense)
+    monkeypatch.setattr(gap, "CHUNK", chunk)
+    topology, want = GRAPHS[name], np.array(shared(GRAPHS[name]), dtype=float)
+
+    assert_array_equal(gap.common_neighbours(topology, ALL[name]), want)
+    some = ALL[name][1::3][::-1]  # those of a rank, in its own order
+    assert_array_equal(gap.common_neighbours(topology, some), want[some])
+
+
+def test_of_very_many_paths_the_number_is_expected(monkeypatch):
+    monkeypatch.setattr(gap, "MOST_DENSE", 0)
+    monkeypatch.setattr(gap, "MOST_PATHS", 10)
+
+    found = gap.common_neighbours(GRAPHS["complete"], ALL["complete"])
+    assert_allclose(found, np.full(72, 64 / 9))
+
+
+@pytest.mark.parametrize("name", list(GRAPHS)[1:])
+def test_the_resistance_is_a_bound_and_exact_where_it_is_said_to_be(name):
+    """Against the pseudo-inverse of the Laplacian; bridges are those of networkx."""
+    topology, graph = GRAPHS[name], GRAPHS[name].to_graph()
+    inverse = np.linalg.pinv(nx.laplacian_matrix(graph).toarray().astype(float))
+    i, j = topology.edges.T
+    want = inverse[i, i] + inverse[j, j] - 2 * inverse[i, j]
+    bound = edge_factors(topology, ALL[name]) * 4 / gap.slowness(topology)
+
+    assert np.all(bound >= want * (1 - 1e-9))
+    bridges = set(nx.bridges(graph))
+    exact = [
+        name == "complete" or (a, b) in bridges or (b, a) in bridges
+        for a, b in topology.edges.tolist()
+    ]
+    assert_allclose(bound[exact], want[exact], rtol=1e-9)
+    assert np.all(exact) == (name in ("pair", "complete", "star", "chain"))
+
+
+def by_eigenvalues(topology):
+    """Return the slowness from all eigenvalues of the random walk."""
+    graph = topology.to_graph()
+    walk = nx.to_numpy_array(graph, nodelist=range(len(topology)))
+    second = np.sort(np.linalg.eigvals(walk / walk.sum(1, keepdims=True)).real)[-2]
+    return 1 / math.sqrt(1 - max(second, 0.0) ** 2)
+
+
+@pytest.mark.parametrize("name", list(GRAPHS)[2:])
+def test_slowness_is_that_of_the_second_eigenvalue(name):
+    assert_allclose(
+        gap.slowness(GRAPHS[name]), by_eigenvalues(GRAPHS[name]), rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: random_graph(np.random.default_rng(5), 520),
+        lambda: Topology.cluster(502),
+        lambda: Topology.ring(501),
+        lambda: Topology.star(600),
+    ],
+)
+def test_of_more_than_500_nodes_it_is_nearly_so(make):
+    assert_allclose(gap.slowness(make()), by_eigenvalues(make()), rtol=0.01)
+
+
+def test_of_more_than_5000_nodes_it_is_by_the_diameter():
+    """Within a fifth of the exact value on rings and chains, and 1 at one edge."""
+    for make, n in ((Topology.ring, 6000), (Topology.chain, 6000)):
+        topology = make(n)
+        found = gap.slowness(topology)
+        assert found == gap.slowness_by_diameter(topology.diameter_bound)
+        small = make(301)
+        exact = by_eigenvalues(small)
+        assert_allclose(
+            gap.slowness_by_diameter(small.diameter_bound), exact, rtol=0.2
+        )
+    assert gap.slowness(Topology.star(5001)) == gap.slowness_by_diameter(2)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_one_edge_is_not_slow(n):
+    assert gap.slowness(Topology.chain(n)) == 1.0
+
+
+def test_both_ends_take_the_larger_proposal_or_else_a_guess():
+    mine = np.array([4.0, 4.0, math.nan, math.nan, 1e-300, 1e300])
+    theirs = np.array([9.0, math.nan, 9.0, math.nan, 1e300, 1e300])
+
+    for pair in ((mine, theirs), (theirs, mine)):
+        eta0, guessed = agreed(*pair)
+        assert_array_equal(eta0, [9.0, 4.0, 9.0, 10.0, 1e300, 1e300])
+        assert_array_equal(guessed, [0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+
+
+def first(problems, topology, **settings):
+    """Return the penalties of iteration 1, (E,), and the state of the scheme."""
+    kept = {}
+
+    def watch(t, run):
+        names = ("eta0", "guessed")
+        kept.update({name: run.by_edge(run.state.penalty[name]) for name in names})
+
+    given = {"max_iter": 1, "tolerance": 0, "callbacks": [watch]}
+    result = solve(problems, topology, **given | settings)
+    means = np.bincount(topology.sources, kept["eta0"]) / topology.degrees
+    assert_allclose(result.history["eta"][0], means)  # those that were used
+    return kept["eta0"], kept["guessed"]
+
+
+@pytest.mark.parametrize("graph", ["star", "cluster", "complete"])
+def test_the_first_penalties_are_those_of_the_plain_reference(graph):
+    """The curvature of an end, times a number of the graph."""
+    problems, topology = quadratics(6), getattr(Topology, graph)(6)
+    theta0 = np.random.default_rng(0).standard_normal((6, 2))
+    bends = [curvature(p, x) for p, x in zip(problems, theta0, strict=True)]
+    around = [list(topology.neighbours[i]) for i in range(6)]
+    want = first_penalties(around, bends)
+
+    eta0, guessed = first(problems, topology, init=theta0)
+
+    assert_allclose(eta0, [want[i, j] for i, j in topology.edges.tolist()], rtol=1e-12)
+    assert not guessed.any()
+
+
+def test_an_edge_is_a_guess_only_if_both_ends_know_no_curvature():
+    """Nodes 0 and 1 of a chain start where they are optimal."""
+    problems, topology = quadratics(4), Topology.chain(4)
+    theta0 = np.array([problem.b for problem in problems])
+    theta0[2:] += 1.0
+
+    eta0, guessed = first(problems, topology, init=theta0)
+
+    is_first = np.array([{0, 1} == set(edge) for edge in topology.edges.tolist()])
+    assert_array_equal(guessed.astype(bool), is_first)
+    assert_array_equal(eta0[is_first], [10.0, 10.0])
+    assert np.all(eta0[~is_first] != 10.0)
+
+
+ROWS = np.random.default_rng(0).standard_normal((5, 12, 3))
+PPCAS = [PPCA(X + X[:, :1], 1) for X in ROWS]
+LINEAR = [LeastSquares(X, X[:, 0] ** 2) for X in ROWS]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(
+    ("problems", "coordinates", "init"),
+    [
+        (PPCAS, "raw", "shared"),
+        (PPCAS, "units", "shared"),
+        (PPCAS, "units", "merged"),
+        (LINEAR, "raw", None),
+        (LINEAR, "metric", None),
+    ],
+)
+def test_eta0_is_the_users_if_given_and_else_that_of_the_coordinates(
+    scheme, problems, coordinates, init
+):
+    """In chosen coordinates of the graph and curvature, in raw ones the paper's 10."""
+    given = {"scheme": scheme, "coordinates": coordinates, "init": init}
+    ring = Topology.ring(5)
+
+    eta0, guessed = first(problems, ring, eta0=0.7, **given)
+    assert_array_equal(eta0, np.full(10, 0.7))
+    assert not guessed.any()
+    eta0, _ = first(problems, ring, **given)
+    measured, guessed = first(problems, ring, **given, eta0="auto")
+    assert not guessed.any()
+    if coordinates == "raw" and scheme != "snap":
+        assert_array_equal(eta0, np.full(10, 10.0))
+    else:
+        assert_array_equal(eta0, measured)
+    if coordinates == "metric":  # the mean curvature is one
+        want = 0.25 * gap.slowness(ring)
+        assert_allclose(eta0, np.full(10, want), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_relaxation_is_that_of_the_coordinates_unless_told(scheme):
+    plain, own = build(scheme), build(scheme, relaxation=1.2)
+    raw = 1.6 if scheme == "snap" else 1.0
+
+    assert plain.alpha == raw
+    assert (plain.settled(True).alpha, plain.settled(False).alpha) == (1.6, raw)
+    assert (own.settled(True).alpha, own.settled(False).alpha) == (1.2, 1.2)

@@ -1,0 +1,329 @@
+"""`snap`: its equations, its bound, and what both ends of an edge agree on."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from statistics import median
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Topology
+from dadmm.admm.mail import Mail
+from dadmm.core.errors import ProblemError
+from dadmm.data.datasets import synthetic
+from dadmm.data.shard import split
+from dadmm.graphs.incidence import Incidence
+from dadmm.penalty import SCHEMES, SNAP, GlobalBalance
+from dadmm.penalty.snap import row_norms, spectral_ratio
+from dadmm.problems import PPCA, metrics
+from tests.support import reference_snap
+from tests.support.problems import Quadratic, quadratics
+from tests.support.solving import solve
+
+KEYS = ("eta", "spent", "budget", "raised", "used_up")
+
+
+def begin(scheme, n_edges=1, size=2):
+    """Return the state before iteration 1; anchors and multipliers are zero."""
+    state = scheme.init(Incidence(np.array([n_edges])), np.full(n_edges, 2.0))
+    zero = np.zeros((n_edges, size))
+    return scheme.start(state, state["eta"], zero, zero)
+
+
+def follow(scheme, anchors, multipliers):
+    """Return the states (t, E) of each update; a row of a sequence is (E, size)."""
+    states = [begin(scheme, *anchors.shape[1:])]
+    for k, (z, y) in enumerate(zip(anchors, multipliers, strict=True), start=1):
+        obs = SimpleNamespace(t=3 * k, anchors=z, multipliers=y)
+        with np.errstate(all="ignore"):  # as in a run
+            states.append(scheme.update(states[-1], obs))
+    return {name: np.array([state[name] for state in states]) for name in KEYS}
+
+
+def wander(seed, n_edges=20, n=40, size=3):
+    """Return sequences that shrink, grow, stand still or move on one side only."""
+    rng = np.random.default_rng(seed)
+    steps = rng.standard_normal((2, n, n_edges, size))
+    steps *= np.exp(rng.normal(0, 3, (2, 1, n_edges, 1)))
+    steps *= np.exp(np.arange(n)[:, None, None] * rng.uniform(-0.4, 0.2, (n_edges, 1)))
+    steps[rng.random((2, n, n_edges)) < 0.1] = 0.0
+    return steps.cumsum(axis=1)
+
+
+BUDGETS = [
+    (32.0, 0.5, 0.01),
+    (5.0, 0.5, 0.1),
+    (1.0, 0.9, 0.0),
+    (1e-9, 0.99, 0.0),
+    (1e-300, 0.5, 0.0),
+    (0.0, 0.5, 0.0),
+    (2.0, 0.0, 0.0),
+    (2.0, 0.5, math.inf),
+]
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+@pytest.mark.parametrize("seed", range(3))
+def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
+    budget, seed
+):
+    """Equations (10) and (11), for sequences that no run has."""
+    budget0, decay, trigger = budget
+    scheme = SNAP(budget0=budget0, budget_decay=decay, budget_trigger=trigger)
+    anchors, multipliers = wander(seed)
+    found = follow(scheme, anchors, multipliers)
+
+    zero = np.zeros((1, *anchors.shape[1:]))
+    z, y = (np.concatenate([zero, rows]) for rows in (anchors, multipliers))
+    for e in range(z.shape[1]):
+        edge = reference_snap.start(2.0, budget0)
+        for k in range(1, len(z)):
+            now, old = (z[k, e], y[k, e]), (z[k - 1, e], y[k - 1, e])
+            reference_snap.update(edge, *now, *old, *budget)
+            for name in KEYS:
+                assert_allclose(found[name][k, e], edge[name], 1e-9, 1e-300)
+    assert np.all(found["spent"] <= found["budget"] * (1 + 1e-15))
+    assert np.all(found["budget"] <= budget0 / (1 - decay) * (1 + 1e-15))
+    assert np.all(np.diff(found["spent"], axis=0) >= 0.0)
+    bits = np.abs(np.diff(np.log2(found["eta"]), axis=0)).sum(axis=0)
+    assert_allclose(bits, found["spent"][-1], rtol=1e-9, atol=1e-12)
+    assert trigger > 0.0 or budget0 > 5.0 or found["raised"].max() > 0
+
+
+def test_between_two_updates_nothing_changes():
+    state = begin(SNAP())
+    for t in (1, 2, 4, 5, 7):
+        assert SNAP().update(state, SimpleNamespace(t=t)) is state
+
+
+def test_an_edge_at_rest_neither_asks_nor_is_used_up():
+    scheme, rows = SNAP(budget0=0.0), np.ones((3, 1, 2))
+    found = follow(scheme, rows, rows)  # it moves in the first update only
+
+    assert_array_equal(found["eta"], np.full((4, 1), 2.0))
+    assert_array_equal(found["used_up"].ravel()[2:], [0.0, 0.0])
+
+
+def test_a_budget_without_end_pays_in_full():
+    found = follow(SNAP(budget0=math.inf), *wander(0))
+
+    assert np.isfinite(found["eta"]).all()
+    assert found["spent"].max() > follow(SNAP(), *wander(0))["spent"].max()
+    assert found["raised"].max() == 0.0
+
+
+def full(value):
+    return np.full(1, float(value))
+
+
+def test_where_only_one_side_has_moved_the_bound_decides():
+    assert spectral_ratio(full(0), full(1), full(1), full(1)) == 0.0
+    assert spectral_ratio(full(1), full(0), full(1), full(1)) == math.inf
+
+
+@pytest.mark.parametrize("size", [0.0, 1.0, 1e9])
+def test_noise_has_no_spectral_ratio(size):
+    quiet, loud = full(0.5e-13 * size), full(2e-13 * size)
+
+    assert np.isnan(spectral_ratio(quiet, quiet, full(size), full(size)))
+    if size:
+        for turn, way in [(quiet, loud), (loud, quiet), (loud, loud)]:
+            assert spectral_ratio(turn, way, full(size), full(size)) == turn / way
+
+
+def test_a_row_has_the_same_length_wherever_it_lies_and_whichever_way_it_points():
+    """Bit for bit: both ends of an edge see each other's rows with other strides."""
+    rows, wide = np.random.default_rng(0).standard_normal((5, 7)), np.zeros((5, 11))
+    rows *= 10.0 ** np.arange(-2, 3)[:, None]
+    wide[:, 2:9] = -rows
+
+    assert_array_equal(row_norms(wide[:, 2:9]), row_norms(rows))
+    for k in range(5):
+        assert row_norms(wide[k : k + 1, 2:9])[0] == row_norms(rows)[k]
+
+
+KINDS = {
+    "quadratics": lambda: quadratics(6, size=5),
+    "ppca": lambda: [PPCA(own, 2) for own in split(synthetic(90, 7, 2, seed=5)[0], 6)],
+}
+
+
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Spoil the penalty in every message but the first, which proposes one."""
+    read = Mail.read
+
+    def spoil(mail, turn):
+        read(mail, turn)
+        mail.inbox.eta[:] = mail.outbox.eta[:] = math.nan
+
+    monkeypatch.setattr(Mail, "read", spoil)
+
+
+def trace(scheme, graph, kind, coordinates):
+    """Return all penalties (t, E) and the result; both ends must agree all the time."""
+    topology, etas = getattr(Topology, graph)(6), []
+
+    def watch(t, run):
+        etas.append(run.by_edge(run.state.eta))
+        rows = run.by_edge(run.state.multipliers)
+        kept = {"eta": run.state.eta} | run.state.penalty
+        for name in {*KEYS, "largest_move"} & set(kept):
+            both = run.by_edge(kept[name])
+            assert_array_equal(both, both[topology.reverse], err_msg=name)
+        assert_array_equal(rows, -rows[topology.reverse])
+
+    result = solve(
+        KINDS[kind](), topology, scheme=scheme, init="independent", max_iter=40,
+        tolerance=0, callbacks=[watch], coordinates=coordinates,
+    )  # fmt: skip
+    return np.array(etas), result.theta
+
+
+@pytest.mark.parametrize(
+    ("kind", "coordinates"), [("quadratics", "raw"), ("ppca", "raw"), ("ppca", "auto")]
+)
+@pytest.mark.parametrize("graph", ["ring", "complete", "cluster"])
+@pytest.mark.parametrize("scheme", ["snap", "global_balance"])
+def test_both_ends_agree_bit_for_bit_without_a_message(
+    scheme, graph, kind, coordinates, request
+):
+    etas, theta = trace(scheme, graph, kind, coordinates)
+    request.getfixturevalue("poisoned")
+    again, same = trace(scheme, graph, kind, coordinates)
+
+    assert_array_equal(again, etas)
+    assert_array_equal(same, theta)
+    assert len(np.unique(etas[-1])) > 1 or scheme == "global_balance"
+    assert len(np.unique(etas)) > 1 or coordinates == "auto"  # they do move
+
+
+def test_only_schemes_that_couple_read_it(poisoned):
+    for name, kind in SCHEMES.items():
+        given = {"scheme": name, "max_iter": 5, "tolerance": 0}
+        if kind().couples:
+            with pytest.raises(ProblemError):
+                solve(quadratics(6), Topology.ring(6), **given)
+            given["coupling"] = "own"
+        solve(quadratics(6), Topology.ring(6), **given)
+
+
+@pytest.mark.parametrize(
+    ("f", "x"), [(1e-9, 1.0), (0.3, 1.0), (1e9, 1.0), (1.0, 1e-9), (1.0, 0.3), (1, 1e9)]
+)
+def test_other_units_give_the_same_raw_run(f, x):
+    problems, topology = quadratics(6, size=3), Topology.cluster(6)
+    scaled = [Quadratic(f * problem.A / x**2, x * problem.b) for problem in problems]
+    theta0 = np.random.default_rng(0).standard_normal((6, 3))
+
+    for eta0, rtol in ((3.0, 1e-3), (None, 0.2)):  # or a curvature by five steps
+        given = {"max_iter": 40, "tolerance": 0}
+        plain = solve(problems, topology, init=theta0, eta0=eta0, **given)
+        eta0 = eta0 and eta0 * f / x**2
+        other = solve(scaled, topology, init=x * theta0, eta0=eta0, **given)
+
+        assert_allclose(other.theta, x * plain.theta, rtol=1e-6)
+        assert_allclose(other.eta, f * plain.eta / x**2, rtol=rtol)
+
+
+@cache
+def dppca():
+    """Return the paper's synthetic problem and the subspace of all samples together."""
+    samples, _ = synthetic(500, 20, 5, seed=0)
+    problems = [PPCA(own, 5) for own in split(samples, 20)]
+    return problems, metrics.ppca_reference(samples, 5).W
+
+
+@pytest.mark.parametrize(
+    ("graph", "most"),
+    [
+        ("complete", 36),
+        ("cluster", 80),
+        pytest.param("ring", 100, marks=pytest.mark.slow),
+    ],
+)
+def test_the_papers_problem_takes_few_iterations(graph, most):
+    """Whole runs from independent starts; each penalty moves, from its budget."""
+    (problems, W), taken = dppca(), []
+    for seed in range(3):
+        topology = getattr(Topology, graph)(20)
+        result = solve(problems, topology, init="independent", seed=seed)
+        taken.append(result.iterations)
+
+        assert result.status == "stationary"
+        found = problems[0].layout.views(result.theta).W
+        assert metrics.subspace_angle(found, W).max() < 0.5
+        assert (result.penalties.spent > 0.0).all()
+    assert median(taken) <= 1.3 * most
+
+
+def test_global_balance_doubles_and_halves_by_the_residuals_of_all():
+    """Not before they are known; and from t_max on it keeps the penalty."""
+    scheme = GlobalBalance(eta0=2.0, t_max=5)
+    state = begin(scheme)
+    for t, network, eta in [
+        (1, None, 2.0),
+        (2, (11.0, 1.0), 4.0),
+        (3, (10.0, 1.0), 4.0),
+        (4, (1.0, 11.0), 2.0),
+        (4, (11.0, 1.0), 4.0),
+        (5, (11.0, 1.0), 4.0),
+        (9, (1.0, 11.0), 4.0),
+    ]:
+        obs = SimpleNamespace(t=t, global_residuals=network)
+        state = scheme.update(state, obs)
+        assert_array_equal(state["eta"], [eta])
+
+
+@pytest.mark.parametrize("agreement", ["neighbours", "global"])
+def test_every_node_knows_the_residuals_of_all_one_iteration_later(
+    agreement, monkeypatch
+):
+    """By a collective, beside the votes if there are any."""
+    problems, topology, lengths, known = quadratics(5), Topology.ring(5), [], []
+    update = GlobalBalance.update
+
+    def spy(scheme, state, obs):
+        known.append(obs.global_residuals)
+        return update(scheme, state, obs)
+
+    def watch(t, run):
+        assert len(known) == t
+        if t == 1:
+            assert known[0] is None
+        else:
+            assert_allclose(known[-1], lengths[-1], rtol=1e-14)
+        own = run.work.primal, run.work.dual
+        lengths.append([math.hypot(*column) for column in own])
+
+    monkeypatch.setattr(GlobalBalance, "update", spy)
+
+    settings = {"scheme": "global_balance", "agreement": agreement}
+    assert solve(problems, topology, callbacks=[watch], **settings).converged
+
+
+@pytest.mark.parametrize("stopping", ["optimality", "objective"])
+def test_collectives_are_counted_and_messages_are_as_ever(stopping):
+    """Two doubles per node and iteration; a vote is one more, but not in the last."""
+    problems, topology = quadratics(5), Topology.ring(5)
+    settings = {"scheme": "global_balance", "stopping": stopping}
+    alone = solve(problems, topology, **settings)
+    voted = solve(problems, topology, agreement="global", **settings)
+
+    assert alone.converged
+    assert voted.converged
+    assert alone.traffic.collectives == alone.iterations
+    assert alone.traffic.collective_bytes == alone.iterations * 5 * 2 * 8
+    assert voted.traffic.collectives == 2 * voted.iterations - 1
+    assert voted.traffic.collective_bytes == (3 * voted.iterations - 1) * 5 * 8
+    for name in ("global_balance", "fixed", "snap", "nap"):
+        result = solve(problems, topology, scheme=name, stopping=stopping)
+        assert (result.traffic.collectives > 0) == (name == "global_balance")
+        assert result.traffic.messages == len(topology.edges) * (result.iterations + 1)
+        eta = name == "nap"  # both ends of the others find the same by themselves
+        each = 8 * (2 + 2) + result.iterations * 8 * (1 + eta + 2)
+        assert result.traffic.bytes == len(topology.edges) * each
