@@ -53,6 +53,7 @@ def leaving(config: RunConfig) -> str:
     bounds = bounds and not config.missing_fraction
     drawn = read is None and subspace  # then each rank scores all rows itself
     scored = not plan.asked and not drawn
+    judged = plan.kind is Kind.RAW and subspace and config.stopping != "objective"
     gaps = subspace and (read is not None or config.missing_fraction > 0.0)
     kind = KINDS.get(config.problem)
     scores = SCORES.get(str(kind), "")
@@ -122,9 +123,14 @@ def leaving(config: RunConfig) -> str:
          "the mean of all rows; what its best M components leave of them; all added up "
          "over a part of the graph, and the totals; those of a leaf of the tree are "
          "its own"),
-        (merges or in_units,
-         "to a neighbour, at the end: whether all nodes of a part of the graph meet "
-         "the stopping rule, and their largest gradient relative to its limit"),
+        (merges or in_units or judged,
+         "to a neighbour, when the run may end: whether all nodes of a part of the "
+         "graph meet the stopping rule, or their largest gradient relative to its "
+         "limit"),
+        (judged,
+         "to a neighbour, when the run may end: the second moments of the latent "
+         "variables of its rows (M x M numbers), added up over a part of the graph; "
+         "those of a leaf of the tree are its own (not with --stopping objective)"),
         # in the iterations
         (True, f"to each neighbour, before the first iteration: {what}, and a penalty"),
         (True,
