@@ -99,7 +99,9 @@ TABLE = [
 ]
 
 
-@pytest.mark.parametrize(("nodes", "init", "how", "coordinates", "kind", "start"), TABLE)
+@pytest.mark.parametrize(
+    ("nodes", "init", "how", "coordinates", "kind", "start"), TABLE
+)
 def test_the_kind_of_a_run(nodes, init, how, coordinates, kind, start):
     able = all_abilities(NODES[nodes])
     given = able, init, coordinates, how == "constant", how == "warm"
