@@ -68,13 +68,14 @@ graph = dadmm.Topology.cluster(n_nodes)
 # The comparison
 # --------------
 # With ``tolerance=0`` a run does exactly ``max_iter`` iterations. A callback measures
-# the distance of the worst node from the pooled solution. ``metric="none"`` keeps the
-# coordinates of the data, so that the penalties decide. (``auto`` also over-relaxes.)
+# the distance of the worst node from the pooled solution. ``coordinates="raw"`` keeps
+# the coordinates of the data, so that the penalties decide. (``snap`` also
+# over-relaxes.)
 
 schemes = {
     "fixed": dadmm.penalty.Fixed(eta0=1.0),
     "RaiseWideEdges": RaiseWideEdges(eta0=1.0),
-    "auto": "auto",
+    "snap": "snap",
 }
 errors, results = {}, {}
 for name, scheme in schemes.items():
@@ -84,7 +85,7 @@ for name, scheme in schemes.items():
         curve.append(np.linalg.norm(run.theta - pooled, axis=1).max())
 
     results[name] = dadmm.solve(
-        problems, graph, scheme=scheme, metric="none", callbacks=[measure],
+        problems, graph, scheme=scheme, coordinates="raw", callbacks=[measure],
         stopping=dadmm.Stopping(tolerance=0, max_iter=100),
     )  # fmt: skip
     print(f"{name}: {curve[-1]:.0e} from the pooled solution")
@@ -101,7 +102,7 @@ bridge = edges[eta.argmax()]
 print(f"largest penalty: {eta.max():.1f}, of the edge {bridge.tolist()}")
 
 # %%
-# The rule of this page helps much where one edge is the bottleneck. ``auto``, the
+# The rule of this page helps much where one edge is the bottleneck. ``snap``, the
 # default, needs no first penalty and is still faster.
 
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.5), layout="constrained")

@@ -29,6 +29,7 @@ from dadmm.core.linalg import subspace_angle
 MORE_AXES = 10  # that are merged, beyond the components
 LEAST_NOISE = 1e-20  # variance of the noise, relative to that of the rows
 LEAST_SIGNAL = 1e-3  # squared length of a component, in units of the noise
+NOT_CONVEX = 2.0  # factor of the curvature
 LEAST_GAP, LEAST_EXCESS = 1e-3, 1e-6  # in the tolerance of a run
 NO_NOISE = (
     "the rows of all nodes differ in {} or fewer dimensions only, to rounding, so that "
@@ -283,7 +284,10 @@ class MergedReview(UnitReview):
         """A measure of the curvature of each f_i, by node.
 
         It is the number of rows, times the length of the covariance of the rows along
-        the components, relative to the model, if that exceeds 1.
+        the components, relative to the model, if that exceeds 1; and twice that, since
+        the rows of one node have a likelihood that need not be convex at the start. For
+        such f_i, ADMM needs penalties above twice the curvature (Hong, Luo and
+        Razaviyayn, SIAM Journal on Optimization, 2016).
         """
         axes, lengths, _ = np.linalg.svd(self.start.W, full_matrices=False)
         spread = np.sqrt(lengths**2 + 1.0)  # of the model along the axes; 1 elsewhere
@@ -295,7 +299,7 @@ class MergedReview(UnitReview):
             inside = along / spread
             scaled = rows - (along - inside) @ axes.T
             longest = float(np.linalg.norm(scaled.T @ inside, 2))
-            found[i] = max(float(problem.row_count), longest)
+            found[i] = NOT_CONVEX * max(float(problem.row_count), longest)
         return found
 
     def describe_start(self, solution: Vector) -> MergedStart:

@@ -24,6 +24,7 @@ from dadmm.solver.plan import Plan, abilities, all_abilities, make_plan
 
 FREE = settings.names("resume")  # settings that may change when a run is resumed
 TABLE = ("features", "weight", "categories", "standardise", "separator")
+DEFAULTS_BY = ("problem", "data", "missing_fraction", "scheme")  # others depend on them
 UNCHANGED = {"out", "overwrite", "nodes"}  # a resumed run has its own; checked apart
 PER_RANK = settings.names("per_rank")  # settings in which ranks may differ
 USUAL_ROWS, ROWS_PER_NODE = 500, 25  # of synthetic data; the paper's
@@ -313,6 +314,17 @@ class RunConfig(Settings):
     def deciding(self) -> dict[str, Any]:
         """Return the settings that must not change when the run is resumed."""
         return {k: v for k, v in self.applied().items() if k not in FREE | UNCHANGED}
+
+    def chosen(self) -> dict[str, Any]:
+        """Return the settings that apply and are not the defaults of such a run."""
+        given = {name: getattr(self, name) for name in DEFAULTS_BY}
+        usual = RunConfig(**given)
+        usual.settle(self.nodes or 1)
+        return {
+            name: value
+            for name, value in self.applied().items()
+            if value != getattr(RunConfig if name in given else usual, name)
+        }
 
     def to_toml(self) -> str:
         """Return the settings that apply as TOML."""

@@ -20,11 +20,12 @@ COMMON = "most used"
 # settings, from their old names
 RENAMED = sending.RENAMED | {
     "reference": "compare_centralised",
+    "metric": "coordinates",
     "missing": "missing_fraction",
     "start": "sfm_start",
 }
 # values of settings, from their old names
-RENAMED_VALUES = {("schedule", "all"): "static"}
+RENAMED_VALUES = {("schedule", "all"): "static", ("scheme", "auto"): "snap"}
 
 
 def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:

@@ -51,7 +51,9 @@ def leaving(config: RunConfig) -> str:
     merges, in_units = plan.kind is Kind.MERGED, plan.kind is Kind.UNITS
     bounds = bool(config.bound_angle) and (merges or in_units)
     bounds = bounds and not config.missing_fraction
-    scored = not plan.asked
+    drawn = read is None and subspace  # then each rank scores all rows itself
+    scored = not plan.asked and not drawn
+    gaps = subspace and (read is not None or config.missing_fraction > 0.0)
     kind = KINDS.get(config.problem)
     scores = SCORES.get(str(kind), "")
     sums = "parameters, gradients and objectives"
@@ -79,7 +81,7 @@ def leaving(config: RunConfig) -> str:
         (True,
          "to all nodes: host name, process id, a hash of the settings, error messages, "
          "and number or names of parameters"),
-        (subspace and read is not None,
+        (gaps,
          "to a neighbour, if entries are missing: how many of each column are "
          "observed, added up over a part of the graph"),
         (subspace and config.compares and read is not None,
@@ -122,7 +124,7 @@ def leaving(config: RunConfig) -> str:
          "its own"),
         (merges or in_units,
          "to a neighbour, at the end: whether all nodes of a part of the graph meet "
-         "the stopping rule"),
+         "the stopping rule, and their largest gradient relative to its limit"),
         # in the iterations
         (True, f"to each neighbour, before the first iteration: {what}, and a penalty"),
         (True,
@@ -171,7 +173,7 @@ def leaving(config: RunConfig) -> str:
          "to a neighbour, at the end: the slowest progress of the stopping rule in a "
          "part of the graph"),
         (sfm, "to rank 0, at the end: the motion of the camera, by frame"),
-        (subspace,
+        (gaps,
          "to a neighbour, at the end, if entries are missing: how many, and the log "
          "likelihood of the rows, added up over a part of the graph"),
         (True,
@@ -183,7 +185,7 @@ def leaving(config: RunConfig) -> str:
         (config.checkpoint,
          "to the folder of the run, while it is not finished: checkpoints, with "
          "parameters, multipliers, what neighbours sent, and a check sum of the rows"),
-        (subspace,
+        (gaps,
          "to the folder of the run, if entries are missing: imputed-*.npz, with the "
          "node's rows, for the owner alone (mode 0600)"),
     ]  # fmt: skip

@@ -59,7 +59,7 @@ def _traffic(summary: dict[str, Any]) -> str:
 
 def _penalties(summary: dict[str, Any]) -> list[str]:
     """Return the lines about penalties and budgets."""
-    found = summary["penalties"]
+    found, seconds = summary["penalties"], summary["seconds"]["curvature"]
     if "eta" not in found:
         return []
 
@@ -70,9 +70,10 @@ def _penalties(summary: dict[str, Any]) -> list[str]:
     text = f"{found['edges']:,} edge ends: eta {span('eta0')} at the start"
     text += f", {span('eta')} at the end"
     if "raised" in found:
+        raised, used_up = found["raised"], found["used_up"]
         text += (
             f"; {found['changed']:,} changed; spent {span('spent')} of their budgets, "
-            f"{found['raised']:,} budgets raised, {found['used_up']:,} used up"
+            f"{raised:,} budget{'s' * (raised != 1)} raised, {used_up:,} used up"
         )
     lines = [text]
     if found["guessed"]:
@@ -80,10 +81,10 @@ def _penalties(summary: dict[str, Any]) -> list[str]:
             f"no curvature was found for {found['guessed']:,} of them, whose eta "
             "starts at 10"
         )
-    if found["curvature_seconds"] >= 1.0:
+    if seconds >= 1.0:
         lines.append(
-            f"measuring curvatures for the first penalties took "
-            f"{found['curvature_seconds']:.1f} s; --eta0 with a number measures none"
+            f"measuring curvatures for the first penalties took {seconds:.1f} s; "
+            "--eta0 with a number measures none"
         )
     return lines
 
@@ -118,7 +119,8 @@ def _ending(config: RunConfig, summary: dict[str, Any], time: str) -> list[str]:
         how = "" if reason == "converged" else f": {ENDINGS[reason]}"
         return [f"certified (tolerance {config.tolerance:g}){how} {time}"]
     if status == "stopped":
-        return [f"stopped {rule} {time}", f"not certified: {why}"]
+        what = "known to be stationary" if config.has_subspace else "certified"
+        return [f"stopped {rule} {time}", f"not {what}: {why}"]
     if status == "stationary":
         return [f"stationary {rule} {time}"]
     if status == "max_iter":

@@ -186,8 +186,8 @@ class Settings:
 
     topology: str = setting(
         GRAPH, None, f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); "
-        "graphs separated by commas alternate (default: complete; without --data the "
-        "paper's cluster graph)", common=True)
+        "several with commas between alternate (default: complete; without --data "
+        "cluster)", common=True)
     schedule: str = setting(
         GRAPH, "static", "use all edges in every iteration, or one matching per "
         "iteration in turn, so that a node has at most one neighbour at a time", TURNS)
@@ -242,22 +242,20 @@ class Settings:
         COUPLINGS)
 
     init: str | None = solver_setting(
-        "init", STOPPING, "start all nodes from merged principal axes of all rows, "
-        "from the same random parameters, or each from its own (default: merged for "
-        "ppca, except with the scheme fixed; independent for sfm and without --data; "
-        "else shared)",
+        "init", STOPPING, "start from merged principal axes of all rows, from the same "
+        "random parameters, or each node from its own (default: merged for ppca, but "
+        "not with fixed; independent for sfm and without --data)",
         INITS)
     seed: int = solver_setting("seed", STOPPING, "seed of the initial parameters")
     coordinates: str = solver_setting(
-        "coordinates", STOPPING, "in which parameters are found: metric, for linear "
-        "problems, and units, for ppca, are chosen by sums over the network, for data "
-        "in any units; raw: as in the paper, no such sums. auto: metric or units where "
-        "that is possible",
+        "coordinates", STOPPING, "metric, for linear problems, and units, for ppca, "
+        "are chosen by sums over the network, for data in any units; raw is as in the "
+        "paper, without such sums; auto: metric or units where possible",
         COORDINATES)
     bound_angle: bool | None = solver_setting(
         "bound_angle", STOPPING, "ppca in units: bound the angle to the principal axes "
         "of all rows, by sums at the end (default: yes, but not without --data)",
-        applies=lambda run: run.has_subspace)
+        applies=lambda run: run.has_subspace, decides=False)
     summaries: bool = setting(
         STOPPING, True, "--no-summaries is the same as --coordinates raw: no summary "
         "of a node's rows is sent, and no error is bounded",

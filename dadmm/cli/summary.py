@@ -87,6 +87,7 @@ def build(
         "seconds": {
             "total": elapsed,
             **_means(result.seconds),
+            "curvature": result.curvature_seconds,  # for the first penalties
             "of_all_sessions": _means(result.seconds_of_all_sessions),
         },
         "metrics": {
@@ -112,17 +113,15 @@ def _means(seconds: Seconds) -> dict[str, float]:
 def _penalties(result: Result) -> dict[str, Any]:
     """Return the range of the penalties of all edges, and their budgets."""
     found, n_edges = result.penalties, len(result.topology.edges)
-    entries: dict[str, Any] = {
-        "edges": n_edges,  # directed
-        "curvature_seconds": result.curvature_seconds,
-    }
+    entries: dict[str, Any] = {"edges": n_edges}  # directed
     for name in ("eta0", "eta") if n_edges else ():
         values = getattr(found, name)
         entries[name] = [float(values.min()), float(values.max())]
     if n_edges:
         entries["guessed"] = int(found.guessed.sum())
     if n_edges and found.budget.any():
-        entries["changed"] = int((found.eta != found.eta0).sum())
+        moved = (found.spent > 0.0) | (found.eta != found.eta0)  # some are reset
+        entries["changed"] = int(moved.sum())
         spent = np.minimum(found.spent, found.budget)  # the paper's count on
         entries["spent"] = [float(spent.min()), float(spent.max())]
         entries["raised"] = int((found.raised > 0.0).sum())

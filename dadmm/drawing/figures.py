@@ -48,10 +48,11 @@ SHARED = ("problem", "scheme", "topology", "nodes")  # settings of runs of any p
 def labels(runs: Sequence[Run]) -> list[str]:
     """Return a label for each run: the settings that differ, or its folder."""
     given = [asdict(run.config) for run in runs]
+    telling = {*SHARED, *(name for run in runs for name in run.config.chosen())}
     differ = [
         name
         for name in given[0]
-        if name in DECIDE and len({repr(chosen[name]) for chosen in given}) > 1
+        if name in DECIDE & telling and len({repr(own[name]) for own in given}) > 1
     ]
     if "problem" in differ:  # settings of a problem follow from it
         differ = [name for name in differ if name in SHARED]

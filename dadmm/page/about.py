@@ -8,6 +8,7 @@ from shlex import quote
 from typing import Any
 
 from dadmm.cli.config import RunConfig
+from dadmm.core.arguments import program
 from dadmm.page.markup import NONE, details, table, text
 from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
@@ -18,7 +19,7 @@ LEFT_OUT = ("out", "overwrite", "quiet")  # of the command
 def section(page: Page, runs: Sequence[PageRun]) -> str:
     """Return the section."""
     commands = "".join(
-        f"<h3>{text(_title(page, run, len(runs)))}</h3>"
+        f"<h3>{text(page.titled('Command to repeat the run', run))}</h3>"
         f'<pre class="command">{text(command(run))}</pre>'
         for run in runs
     )
@@ -39,29 +40,20 @@ def section(page: Page, runs: Sequence[PageRun]) -> str:
     )  # fmt: skip
 
 
-def _title(page: Page, run: PageRun, count: int) -> str:
-    return (
-        "Command" + (f": {page.name(run)}" if count > 1 else "") + " to repeat the run"
-    )
-
-
 def command(run: PageRun) -> str:
     """Return the command that repeats a run, in the folder where it was started."""
-    usual = RunConfig(problem=run.config.problem)
+    left_out = (*LEFT_OUT, "nodes") if run.over_mpi else LEFT_OUT
     words = []
-    for item in fields(RunConfig):
-        value = getattr(run.config, item.name)
-        if item.name in LEFT_OUT or value == getattr(usual, item.name):
+    for name, value in run.config.chosen().items():
+        flag = "--" + name.replace("_", "-")
+        if name in left_out:
             continue
-        flag = "--" + item.name.replace("_", "-")
         if isinstance(value, bool):
             words.append(flag if value else flag.replace("--", "--no-", 1))
-        elif item.name != "nodes" or not run.over_mpi:
+        else:
             words += [flag, quote(_word(value))]
-    if run.config.problem != "ppca":
-        words = ["--problem", quote(run.config.problem), *words]
     start = f"mpiexec -n {run.config.nodes} " * run.over_mpi
-    return " ".join([f"{start}dadmm run", *words])
+    return " ".join([start + program("run"), *words])
 
 
 def _word(value: Any) -> str:

@@ -59,11 +59,13 @@ function budgetTraces(networks, key) {
     const k = own.index.get(key);
     if (!own.spent || k === undefined) continue;
     const [i, j] = key.split(" – "), prefix = only ? "" : `${escaped(own.name)}: `;
-    [[k, `${i} to ${j}`, 2.5], [own.n + k, `${j} to ${i}`, 1.4]].forEach(([e, way, width]) => {
+    const ways = [[k, `${i} to ${j}`, 2.5], [own.n + k, `${j} to ${i}`, 1.4]];
+    if (own.ways === 1) ways.splice(0, 2, [k, `edge ${key}`, 2.5]);
+    ways.forEach(([e, way, width]) => {
       const of = { x: [...own.frames], mode: "lines", hovertemplate: "%{y:.4g}" };
       const colour = only ? "@blue" : own.look.colour;
-      const y = own.column(own.spent, e, 2 * own.n);
-      const most = own.column(own.budget, e, 2 * own.n);
+      const y = own.column(own.spent, e, own.ways * own.n);
+      const most = own.column(own.budget, e, own.ways * own.n);
       const step = { color: colour, width, dash: "dash", shape: "hv" };
       traces.push({ ...of, y: most, name: `${prefix}budget, ${way}`, line: step });
       const line = { color: only ? "@orange" : colour, width };
@@ -71,12 +73,6 @@ function budgetTraces(networks, key) {
     });
   }
   return traces;
-}
-
-// From 0 to 1.5 times the largest budget; spending goes on far beyond it.
-function budgetRange(figure) {
-  const most = figure.data.filter((own) => own.line.shape).flatMap((own) => own.y);
-  return [0, 1.5 * Math.max(...most, 1e-9)];
 }
 
 function escaped(words) {

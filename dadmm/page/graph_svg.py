@@ -41,7 +41,7 @@ def graph(
     over: np.ndarray,
     scale: tuple[float, float],
 ) -> str:
-    """Return a graph with the penalties (1, pairs) of one iteration."""
+    """Return a graph with what holds for its edges (1, pairs) in one iteration."""
     xy, high = _placed(places)
     most, lines, hits = thickest(len(pairs)), [], []
     for k, (i, j) in enumerate(pairs.tolist()):
@@ -50,7 +50,7 @@ def graph(
         known = np.isfinite(eta[0, k])
         at = position(float(eta[0, k]), scale)
         level = f"level{round(at * (LEVELS - 1))}" if known else "plain"
-        state = _state(int(idle[0, k]), bool(over[k]))
+        state = _state(int(idle[0, k]), bool(over[0, k]))
         width = THIN + (most - THIN) * at if known else 1.5
         lines.append(
             f'<line {ends} class="edge {level}{state}" stroke-width="{width:.2f}"/>'
@@ -97,7 +97,7 @@ def _nodes(xy: Sequence[tuple[float, float]], pairs: Integers) -> str:
     )
 
 
-def legend(scale: tuple[float, float], moving: Sequence[Any], budgets: bool) -> str:
+def legend(scale: tuple[float, float], moving: Sequence[Any]) -> str:
     """Return the scale of the penalties, and the meaning of dots and dashes."""
     low, high = scale
     at: Vector = np.linspace(0, 1, LEVELS)
@@ -119,13 +119,21 @@ def legend(scale: tuple[float, float], moving: Sequence[Any], budgets: bool) -> 
             "sent in this iteration in either direction (the edge sleeps, waits for "
             "its turn, or has no news)</li></ul>"
         )
-    if budgets:
+    if any(own.over.any() for own in moving):
+        schemes = {own.run.config.scheme for own in moving if own.over.any()}
         found += (
             f'<ul class="legend"><li>{_line("level6 over", 4)} dashed: the budgets of '
-            "both directions are spent, and the penalty is that of the start; a "
-            "budget that is raised lets it adapt again</li></ul>"
+            "both ends are used up: they ask for more than is left, and no longer "
+            f"move; {' and '.join(map(_used_up, sorted(schemes)))}</li></ul>"
         )
     return found
+
+
+def _used_up(scheme: str) -> str:
+    """Return what a scheme does with the penalty of an edge that is out of budget."""
+    if scheme == "snap":
+        return "snap leaves the penalty about where it is"
+    return f"{scheme} has set the penalty back to its start"
 
 
 def _line(kind: str, width: float) -> str:

@@ -13,9 +13,12 @@ function unpacked({ dtype, bdata, levels }) {
 class Network {
   constructor(given, scale) {
     Object.assign(this, given);
-    const names = ["frames", "pairs", "eta", "idle", "forth", "back", "spent", "budget"];
+    const names = ["frames", "pairs", "eta", "idle", "over", "forth", "back"];
+    names.push("spent", "budget", "raised");
     for (const name of names) if (given[name]) this[name] = unpacked(given[name]);
     this.n = this.pairs.length / 2;
+    // directions of an edge that have budgets of their own
+    this.ways = this.spent ? this.spent.length / (this.n * this.frames.length) : 1;
     this.scale = scale;
     this.svg = document.getElementById(given.id);
     this.lines = [...this.svg.querySelectorAll(".edges line")];
@@ -45,19 +48,13 @@ class Network {
     return Math.min(Math.max(Math.log(value / low) / Math.log(high / low), 0), 1);
   }
 
-  // Whether the budgets of both directions are spent.
-  isOver(r, k) {
-    if (!this.spent) return false;
-    const forth = 2 * this.n * r + k, back = forth + this.n;
-    return this.spent[forth] >= this.budget[forth] && this.spent[back] >= this.budget[back];
-  }
-
   show(t) {
     const r = this.row(t);
     this.lines.forEach((line, k) => {
       const at = this.place(this.eta[r * this.n + k]);
       const idle = this.idle && this.idle[r * this.n + k] === 3;
-      const state = idle ? " idle" : this.isOver(r, k) ? " over" : "";
+      const over = this.over && this.over[r * this.n + k];
+      const state = idle ? " idle" : over ? " over" : "";
       line.setAttribute("class", `edge level${Math.round(at * (LEVELS - 1))}${state}`);
       line.setAttribute("stroke-width", (THIN + (this.thick - THIN) * at).toFixed(2));
     });
@@ -75,19 +72,22 @@ class Network {
     this.halo.setAttribute("stroke-width", this.thick + 5);
   }
 
-  // The cells of the table about an edge.
-  cells(t, key) {
+  // The cells of the table about an edge; of one direction, or of both.
+  cells(t, key, directed) {
     const k = this.index.get(key);
     if (k === undefined) return ["no such edge, or it is not drawn"];
     const r = this.row(t), at = r * this.n + k;
     const found = [this.frames[r].toLocaleString("en")];
     const { forth = this.eta, back = this.eta } = this;
-    found.push(digits(forth[at]), digits(back[at]));
+    found.push(digits(forth[at]));
+    if (directed) found.push(digits(back[at]));
     const silent = this.idle ? this.idle[at] : 0;
     found.push(["both", "only back", "only forth", "none"][silent]);
     if (this.spent) {
-      for (const e of [2 * this.n * r + k, 2 * this.n * r + this.n + k]) {
-        found.push(`${digits(this.spent[e])} of ${digits(this.budget[e])}`);
+      const first = this.ways * this.n * r + k, other = first + (this.ways - 1) * this.n;
+      for (const e of directed ? [first, other] : [first]) {
+        const raised = this.raised[e] ? `, raised ${this.raised[e]}×` : "";
+        found.push(`${digits(this.spent[e])} of ${digits(this.budget[e])}${raised}`);
       }
     }
     return found;

@@ -14,7 +14,6 @@ from dadmm.page import graph_svg, thinning
 from dadmm.page.markup import packed, paragraph
 from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
-from dadmm.penalty import SCHEMES
 
 MOST_STILL = 2000  # edges of a picture
 STILL = "Penalties of the edges at some iterations"
@@ -29,7 +28,7 @@ class Drawn(NamedTuple):
     frames: Integers  # iterations; empty without rows of edges
     eta: Matrix  # (frames, pairs), mean of the two directions; of the end if no frames
     idle: np.ndarray  # (frames, pairs) bits: 1 if i sent no payload, 2 if j sent none
-    spent: bool  # whether the scheme has budgets
+    over: np.ndarray  # (frames, pairs): 1 if the budgets of both ends are used up
 
 
 def networks(page: Page, runs: Sequence[PageRun]) -> str:
@@ -45,7 +44,7 @@ def networks(page: Page, runs: Sequence[PageRun]) -> str:
         svg = graph_svg.graph(
             f"network-{len(pictures)}", own.run.topology, positions(own.run),
             own.run.topology.edges[own.pairs], own.eta[-1:], own.idle[-1:],
-            _over(own, -1), scale,
+            own.over[-1:], scale,
         )  # fmt: skip
         words = page.name(own.run) if len(runs) > 1 else ""
         pictures.append(
@@ -54,7 +53,7 @@ def networks(page: Page, runs: Sequence[PageRun]) -> str:
         )
     moving = [own for own in drawn if len(own.frames)]
     page.networks = _data(page, drawn, moving, scale)
-    legend = graph_svg.legend(scale, moving, any(own.spent for own in moving))
+    legend = graph_svg.legend(scale, moving)
     return (
         paragraph(_words(drawn, moving))
         + paragraph(_frames(moving, longest), "js")
@@ -91,9 +90,8 @@ def choose(run: PageRun, longest: int) -> Drawn:
         if "eta" in run.arrays:
             both = run.array("eta", (len(graph.edges),))
             eta = 0.5 * (both[pairs] + both[graph.reverse[pairs]])[None]
-        return Drawn(
-            run, pairs, np.empty(0, np.int64), eta, none[:, : len(pairs)], False
-        )
+        none = none[:, : len(pairs)]
+        return Drawn(run, pairs, np.empty(0, np.int64), eta, none, none)
     mean = 0.5 * (run.eta[:, pairs] + run.eta[:, graph.reverse[pairs]])
     chosen = thinning.widest(mean, thinning.MOST_EDGES)
     pairs, mean = pairs[chosen], mean[:, chosen]
@@ -102,17 +100,11 @@ def choose(run: PageRun, longest: int) -> Drawn:
     rows = frames - 1
     silent = (~run.has_payload[rows]).astype(np.uint8)
     idle = silent[:, pairs] + 2 * silent[:, graph.reverse[pairs]]
-    budgets = "budget0" in SCHEMES[run.config.scheme].uses
-    return Drawn(run, pairs, frames, mean[rows], idle, budgets)
-
-
-def _over(own: Drawn, frame: int) -> np.ndarray:
-    """Return whether the budgets of both directions of an edge are spent, (pairs,)."""
-    if not own.spent:
-        return np.zeros(len(own.pairs), dtype=bool)
-    row = own.frames[frame] - 1
-    gone = own.run.edge_column("spent")[row] >= own.run.edge_column("budget")[row]
-    return np.asarray(gone[own.pairs] & gone[own.run.topology.reverse[own.pairs]])
+    over = np.zeros_like(idle)
+    if run.has_budgets:
+        used_up = run.edge_column("used_up")[rows].astype(np.uint8)
+        over = used_up[:, pairs] & used_up[:, graph.reverse[pairs]]
+    return Drawn(run, pairs, frames, mean[rows], idle, over)
 
 
 def _scale(drawn: Sequence[Drawn]) -> tuple[float, float]:
@@ -178,15 +170,17 @@ def _of_run(page: Page, k: int, own: Drawn) -> dict[str, Any]:
         "pairs": packed(run.topology.edges[own.pairs], "i4"),
         "eta": packed(own.eta, "f4"),
     }
-    if own.idle.any():
-        found["idle"] = packed(own.idle, "u1")
+    for name, drawn in (("idle", own.idle), ("over", own.over)):
+        if drawn.any():
+            found[name] = packed(drawn, "u1")
     if (run.eta[:, own.pairs] != run.eta[:, back]).any():
         found["forth"] = packed(run.eta[rows][:, own.pairs], "f4")
         found["back"] = packed(run.eta[rows][:, back], "f4")
-    if own.spent:
-        for name in ("spent", "budget"):
-            both = run.edge_column(name)[rows][:, np.append(own.pairs, back)]
-            found[name] = _few(both)
+    if run.has_budgets:
+        alike = run.budgets["spent"][:, own.pairs] == run.budgets["spent"][:, back]
+        ends = own.pairs if alike.all() else np.append(own.pairs, back)
+        for name, values in run.budgets.items():
+            found[name] = _few(values[rows][:, ends])
     return found
 
 

@@ -110,7 +110,6 @@ class Player {
         figure.data = made[figure.id](this.networks, this.edge.value);
         const only = this.networks.length === 1;
         figure.layout.hovermode = figure.id === "plot-eta" && only ? "closest" : "x unified";
-        if (figure.id === "plot-budget") figure.layout.yaxis.range = budgetRange(figure);
         figure.layout.showlegend = true;
         figure.layout.legend = { orientation: "h", y: 1.02, yanchor: "bottom", x: 0,
           traceorder: "normal" };
@@ -122,14 +121,16 @@ class Player {
 
   tell(t) {
     const [i, j] = this.edge.value.split(" – ");
-    const head = ["edge", "iteration", `eta, ${i} to ${j}`, `eta, ${j} to ${i}`, "payloads"];
+    const directed = this.networks.some((own) => own.forth || own.ways === 2);
+    const ways = directed ? [`, ${i} to ${j}`, `, ${j} to ${i}`] : [""];
+    const head = ["edge", "iteration", ...ways.map((way) => `eta${way}`), "payloads"];
     if (this.networks.some((own) => own.spent)) {
-      head.push(`spent, ${i} to ${j}`, `spent, ${j} to ${i}`);
+      head.push(...ways.map((way) => `spent${way}`));
     }
     const only = this.networks.length === 1;
     const rows = this.networks.map((own) => {
       const first = only ? this.edge.value : `${this.edge.value}, ${own.name}`;
-      return [first, ...own.cells(t, this.edge.value)];
+      return [first, ...own.cells(t, this.edge.value, directed)];
     });
     const table = document.createElement("table");
     [head, ...rows].forEach((row, k) => {

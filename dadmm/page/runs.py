@@ -68,11 +68,25 @@ class PageRun(Run):
     def has_payload(self) -> np.ndarray:
         """Whether a directed edge carried a payload, (iterations, E).
 
-        A message without payload has the length of its header, with the penalty unless
-        both ends compute the same.
+        A message without payload has the length of its header, with the penalty if the
+        ends of an edge use the mean of both.
         """
-        header = 8 if SCHEMES[self.config.scheme].is_symmetric else 16
+        header = 16 if self.config.options()["scheme"].couples else 8
         return self.edge_column("bytes") > header
+
+    @property
+    def has_budgets(self) -> bool:
+        """Whether the edges have budgets."""
+        return "budget0" in SCHEMES[self.config.scheme].uses
+
+    @property
+    def budgets(self) -> dict[str, Matrix]:
+        """What was spent of each budget, the budget, and how often it was raised.
+
+        The paper's schemes count on when a budget is spent; here, that is all of it.
+        """
+        found = {name: self.edge_column(name) for name in ("spent", "budget", "raised")}
+        return found | {"spent": np.minimum(found["spent"], found["budget"])}
 
 
 @dataclass(frozen=True)

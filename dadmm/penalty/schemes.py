@@ -63,7 +63,7 @@ class Scheme:
     >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
     >>> result = dadmm.solve(problems, dadmm.Topology.ring(6), scheme=Halved(eta0=40.0))
     >>> result.status, result.eta[0]
-    ('stopped', np.float64(20.0))
+    ('certified', np.float64(20.0))
     """
 
     eta0: float | str | None = None
@@ -198,7 +198,7 @@ class Fixed(Scheme):
     >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
     >>> scheme = dadmm.penalty.Fixed(eta0=20.0)
     >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'stopped'
+    'certified'
     """
 
     is_symmetric = True
@@ -226,7 +226,7 @@ class VP(Scheme):
     >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
     >>> scheme = dadmm.penalty.VP(eta0=20.0, t_max=20)
     >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'stopped'
+    'certified'
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
@@ -256,7 +256,7 @@ class AP(Scheme):
     >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
     >>> scheme = dadmm.penalty.AP(eta0=20.0, t_max=20)
     >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'stopped'
+    'certified'
     """
 
     uses = ("eta0", "t_max")
@@ -286,7 +286,7 @@ class NAP(Scheme):
     >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
     >>> scheme = dadmm.penalty.NAP(eta0=20.0, budget0=2.0)
     >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'stopped'
+    'certified'
     """
 
     uses = ("eta0", *BUDGET)
@@ -314,7 +314,7 @@ class VPAP(Scheme):
     >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
     >>> scheme = dadmm.penalty.VPAP(eta0=20.0, t_max=20)
     >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'stopped'
+    'certified'
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
@@ -348,7 +348,7 @@ class VPNAP(Scheme):
     >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
     >>> scheme = dadmm.penalty.VPNAP(eta0=20.0, budget0=2.0)
     >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'stopped'
+    'certified'
     """
 
     uses = ("eta0", "residual_ratio", *BUDGET)

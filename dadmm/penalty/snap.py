@@ -28,12 +28,12 @@ class SNAP(Scheme):
 
     Every `PERIOD` iterations an edge asks for ``1/2 log2(wanted / eta)``, where
     ``wanted`` is its spectral ratio. It gets the share ``left / budget0`` of it, at
-    most all, where ``left`` is what is left of its budget. A budget is in bits: one bit
-    pays for doubling or halving the penalty. If the edge asks for more than is left and
-    still moves, its budget is raised as in (10). The bits that it can spend are bounded
-    as in (11), by ``budget0 / (1 - budget_decay)``, 64 by default. If the changes of
-    the logarithm of a penalty have a bounded sum, ADMM converges (He, Yang and Wang,
-    2000).
+    most all, where ``left`` is what is left of the part of its budget that it has
+    earned, see `earned`. A budget is in bits: one bit pays for doubling or halving the
+    penalty. If the edge asks for more than is left of the whole budget and still moves,
+    its budget is raised as in (10). The bits that it can spend are bounded as in (11),
+    by ``budget0 / (1 - budget_decay)``, 64 by default. If the changes of the logarithm
+    of a penalty have a bounded sum, ADMM converges (He, Yang and Wang, 2000).
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class SNAP(Scheme):
     budget0: float = 32.0
     budget_trigger: float = 0.01
 
-    uses = BUDGET
+    uses = ("eta0", *BUDGET)
     is_symmetric = True
     RAW_ETA0 = "auto"
     RAW_RELAXATION = 1.6
@@ -75,6 +75,7 @@ class SNAP(Scheme):
         state = super().start(state, eta_neighbours, anchors, multipliers)
         return state | {
             "largest_move": np.zeros(len(anchors)),
+            "travelled": np.zeros(len(anchors)),
             "old_anchors": anchors.copy(),
             "old_multipliers": multipliers.copy(),
         }
@@ -87,27 +88,31 @@ class SNAP(Scheme):
         moved = row_norms(np.subtract(obs.anchors, anchors, out=anchors))
         turned = row_norms(np.subtract(obs.multipliers, multipliers, out=multipliers))
         anchors[...], multipliers[...] = obs.anchors, obs.multipliers
-        wanted = spectral_ratio(
-            turned, moved, row_norms(multipliers), row_norms(anchors)
-        )
+        lengths = row_norms(multipliers)
+        wanted = spectral_ratio(turned, moved, lengths, row_norms(anchors))
         asked = self.POWER * np.log2(bounded(wanted / eta, self.BOUND))
         asked[np.isnan(asked)] = 0.0
-        left = state["budget"] - state["spent"]
+        travelled = state["travelled"] + turned
+        budget, spent = state["budget"], state["spent"]
         most = self.POWER * math.log2(self.BOUND)  # that an edge can ask for
-        share = left / max(self.budget0, most) if self.budget0 < math.inf else 1.0
-        step = asked * np.minimum(share, 1.0)
+        share = np.ones_like(eta)
+        if self.budget0 < math.inf:
+            usable = np.maximum(earned(travelled, lengths) * budget - spent, 0.0)
+            share = np.minimum(usable / max(self.budget0, most), 1.0)
+        step = asked * share
         root = np.sqrt(eta)
         move = root * moved + turned / root
         largest = np.maximum(state["largest_move"], move)
-        out = (np.abs(asked) >= left) & (np.abs(asked) > 0.0)
+        out = (np.abs(asked) >= budget - spent) & (np.abs(asked) > 0.0)
         budgets = equations.raise_budgets(
             state, out, move > self.budget_trigger * largest, self.budget0,
             self.budget_decay,
         )  # fmt: skip
         return state | budgets | {
             "eta": eta * np.exp2(step),
-            "spent": state["spent"] + np.abs(step),
+            "spent": spent + np.abs(step),
             "largest_move": largest,
+            "travelled": travelled,
         }  # fmt: skip
 
 
@@ -120,6 +125,27 @@ def row_norms(rows: Matrix) -> Vector:
 def bounded(factor: Vector, bound: float) -> Vector:
     """Return factors within ``[1 / bound, bound]``."""
     return np.minimum(np.maximum(factor, 1.0 / bound), bound)
+
+
+def earned(travelled: Vector, multipliers: Vector) -> Vector:
+    """Return the part of its budget that each edge may use, (E,), at most 1.
+
+    It is ``(p / |lambda|)^2``, where p is the length of the way that lambda has gone.
+    From lambda = 0 it is 1 at once. If a run starts from multipliers that are nearly
+    right, they hardly change while the parameters do. Then the ratio is far too small,
+    and says nothing about curvature: the edge keeps its first penalty until its
+    multiplier has gone a good part of its length.
+
+    Parameters
+    ----------
+    travelled : ndarray of shape (E,)
+        Sum of |lambda_ij - lambda_ij_old| over the updates.
+    multipliers : ndarray of shape (E,)
+        |lambda_ij|.
+    """
+    share = np.ones_like(travelled)
+    np.divide(travelled, multipliers, out=share, where=travelled < multipliers)
+    return share**2
 
 
 def spectral_ratio(

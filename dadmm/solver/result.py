@@ -140,7 +140,7 @@ class Result:
     >>> result.certificate.coefficients.max() < 1e-2  # bounds on the errors
     np.True_
     >>> result.traffic.bytes, result.traffic.edge_bytes.shape
-    (14496, (12,))
+    (13056, (12,))
     """
 
     topology: Topology

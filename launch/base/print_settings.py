@@ -1,6 +1,7 @@
 """Check command lines of ``dadmm.run``, as a program in the environment of a job.
 
-It reads a JSON list of command lines. It prints a JSON object: ``settings``, those
+It reads a JSON list of command lines, and has the number of ranks, on which some
+defaults depend, as its argument. It prints a JSON object: ``settings``, those
 that apply to the run of each command line, and ``resumable``, the names that may change
 when a run is resumed.
 """
@@ -17,7 +18,9 @@ def main() -> int:
     settings = []
     for arguments in json.load(sys.stdin):
         try:
-            settings.append(RunConfig.from_argv(arguments)[0].applied())
+            config = RunConfig.from_argv(arguments)[0]
+            config.settle(int(sys.argv[1]))
+            settings.append(config.applied())
         except DadmmError as error:
             print(error, file=sys.stderr)
             return 2

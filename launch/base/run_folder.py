@@ -41,7 +41,7 @@ class State(NamedTuple):
 
     The status is "new" (no run in the folder), "empty" (no checkpoint yet),
     "unfinished", "failed", "interrupted", "converged", "max_iter" or "no_minimum".
-    "converged" is any status of the result but "not converged".
+    "converged" is any status of the result but "not converged" and "max_iter".
     """
 
     status: str
@@ -58,11 +58,16 @@ class State(NamedTuple):
         at_end = self.status == "max_iter" and max_iter <= self.iterations
         return self.status in ("converged", "no_minimum") or at_end
 
+    @property
+    def as_asked(self) -> bool:
+        """Whether the run did what it was asked to do, as ``--strict`` wants it."""
+        return self.status == "converged" or self.summary.get("status") == "max_iter"
+
     def label(self, queued: bool = False) -> str:
         """Return the status as tables show it."""
         if queued and not self.complete:
             return "in queue"
-        if self.status == "converged":
+        if self.as_asked:
             return str(self.summary.get("status", self.status))
         return LABELS.get(self.status, self.status)
 
@@ -213,10 +218,13 @@ class RunSettings:
         return self.values[name]
 
 
-def read_settings(python: str, command_lines: list[list[str]]) -> list[RunSettings]:
+def read_settings(
+    python: str, command_lines: list[list[str]], ranks: int
+) -> list[RunSettings]:
     """Return the settings of command lines of ``dadmm.run``, as `python` reads them."""
+    program = Path(__file__).with_name("print_settings.py")
     done = subprocess.run(
-        [python, "-P", str(Path(__file__).with_name("print_settings.py"))],
+        [python, "-P", str(program), str(ranks)],
         input=json.dumps(command_lines),
         env={**os.environ, "PYTHONPATH": python_path()},
         capture_output=True,

@@ -56,7 +56,7 @@ def run(system: str, arguments: list[str]) -> int:
     if INFORMATION & set(arguments):
         command = runtime.run_command(arguments)
         return subprocess.call(command, env=runtime.variables)
-    (wanted,) = read_settings(runtime.python, [arguments])
+    (wanted,) = read_settings(runtime.python, [arguments], allocation.ranks)
     folder, arguments = destination(arguments, wanted, allocation)
     with job_lock(folder):
         remove_failure(folder)
@@ -64,7 +64,7 @@ def run(system: str, arguments: list[str]) -> int:
         if planned is None:
             state = read_state(folder)
             print_message(f"nothing left to do: {describe(state)}; see {folder}")
-            failed = wanted["strict"] and state.status != "converged"
+            failed = wanted["strict"] and not state.as_asked
             return NOT_CONVERGED if failed else 0
         resume = resume_instruction(wanted, folder, allocation, mpi)
         return attempt(allocation, runtime, folder, planned, resume)
@@ -127,7 +127,7 @@ def mark_failed(folder: Path, code: int, resume: str) -> None:
 def describe(state: State, interrupted: str = "interrupted") -> str:
     """Return how a run ended, and when."""
     words = {
-        "max_iter": "ended at max_iter, not converged,",
+        "max_iter": "ended at max_iter," + " not converged," * (not state.as_asked),
         "interrupted": interrupted,
     }
     status = words.get(state.status, state.label())

@@ -43,7 +43,7 @@ GRID.toml:  ranks = 20
             [base]
             max_iter = 2000
             [grid]
-            scheme = ["auto", "vp"]
+            scheme = ["snap", "vp"]
             topology = ["ring", "complete"]
             seed = [0, 1, 2]
 """
@@ -140,7 +140,7 @@ def checked(
         draft.add(grid)
         command_lines = [[*draft.arguments(name), *trust] for name in grid.tasks]
         try:
-            return run_folder.read_settings(runtime.python, command_lines)
+            return run_folder.read_settings(runtime.python, command_lines, grid.ranks)
         except UsageError as error:  # leave out the path of the temporary folder
             sentence = str(error).replace(f"{folder}/settings/", "")
             raise UsageError(sentence) from None
@@ -253,7 +253,9 @@ class LocalPool:
     def _plan(self, name: str) -> list[str] | None:
         sweep, trust = self._sweep, self._trust
         arguments = [*sweep.arguments(name), *trust]
-        (wanted,) = run_folder.read_settings(self._runtime.python, [arguments])
+        (wanted,) = run_folder.read_settings(
+            self._runtime.python, [arguments], sweep.ranks
+        )
         planned = run_folder.plan(wanted, arguments, sweep.folder / name, sweep.ranks)
         if planned is not None and "--resume" not in planned:
             planned = [*planned, "--nodes", str(sweep.ranks)]

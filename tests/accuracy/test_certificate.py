@@ -21,7 +21,7 @@ def test_the_bounds_hold_after_any_number_of_iterations(kind, graph):
     least, gaps = best.objective, []
 
     assert best.status == "certified"
-    for max_iter in (1, 3, 8, 15, 25):
+    for max_iter in (1, 3, 8, 15, 30):
         result = solve(problems, net, tolerance=0, max_iter=max_iter)
         found = result.certificate
         true = result.objective - least
@@ -89,7 +89,7 @@ def test_without_curvature_no_point_nearby_is_much_lower():
 
     result = solve(problems, net, max_iter=6, tolerance=0)
 
-    assert result.metric == "none"
+    assert result.coordinates == "raw"
     way = np.linalg.norm(best.solution - result.solution)
     true = result.objective - best.objective
     assert 0.0 < true <= result.certificate.lower_within(way)

@@ -174,11 +174,10 @@ def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path):
     assert found.start.rounds == whole.start.rounds > 0
 
 
-@pytest.mark.parametrize("scheme", ["fixed", "nap"])
-def test_the_papers_schemes_start_from_random_parameters(scheme):
+def test_constant_penalties_start_from_random_parameters():
     samples = without(samples_of(0.5, 1.0), 0.2, "random")
-    found = solve(built(samples), RING, scheme=scheme, max_iter=3)
-    chosen = solve(built(samples), RING, scheme=scheme, init="merged", max_iter=3)
+    found = solve(built(samples), RING, scheme="fixed", max_iter=3)
+    chosen = solve(built(samples), RING, scheme="fixed", init="merged", max_iter=3)
 
     assert (found.ending.init, chosen.ending.init) == ("shared", "merged")
 
@@ -189,16 +188,13 @@ def cameras(tracks):
 
 def test_complete_tracks_end_at_the_pooled_structure():
     tracks, _ = datasets.turntable(24, 40, noise=0.5)
-    result = solve(cameras(tracks), RING)
+    result = solve(cameras(tracks), RING, init="merged")
     centred = tracks - tracks.mean(axis=1, keepdims=True)
     best = metrics.ppca_reference(centred, 3, zero_mean=True)
 
     assert result.status == "stationary"
-    assert result.ending.init == "merged"
     assert result.iterations < 30
     assert max(errors(result, best.W)) < 1e-2
-    plain = solve(cameras(tracks), RING, scheme="nap", max_iter=3)
-    assert plain.ending.init == "shared"
 
 
 @pytest.mark.parametrize("fraction", [0.05, 0.3])
@@ -207,7 +203,7 @@ def test_lost_tracks_end_where_their_gradients_cancel(fraction):
     tracks, _ = datasets.turntable(24, 40, noise=0.5)
     tracks[8:] = remove_entries(tracks[8:], fraction, 0, together=2)
     problems = cameras(tracks)
-    result = solve(problems, RING)
+    result = solve(problems, RING, init="merged")
 
     assert result.status == "stationary"
     assert result.iterations < 40
@@ -222,7 +218,7 @@ def test_lost_tracks_end_where_their_gradients_cancel(fraction):
 def test_rows_of_lost_tracks_have_a_degree_of_freedom_less():
     tracks, _ = datasets.turntable(24, 8, noise=0.5)
     tracks = remove_entries(tracks, 0.1, 0, together=2)
-    result = solve(cameras(tracks), RING)
+    result = solve(cameras(tracks), RING, init="merged")
 
     assert result.status == "stationary"
     start, end = (

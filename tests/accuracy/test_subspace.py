@@ -183,10 +183,9 @@ def test_only_ppca_without_gaps_has_a_bound_and_not_without_sums():
     graph = Topology.ring(3)
     problems = [PPCA(own, 1) for own in blocks]
 
-    assert solve(problems, graph, metric="none").subspace_bound is None
-    assert solve(problems, graph, scheme="vp").subspace_bound is None
-    merged = solve(problems, graph, scheme="vp", init="merged")
-    assert merged.subspace_bound.angle < 10.0
+    assert solve(problems, graph, coordinates="raw").subspace_bound is None
+    assert solve(problems, graph, bound_angle=False).subspace_bound is None
+    assert solve(problems, graph, scheme="vp").subspace_bound.angle < 10.0
     blocks[1, 2, 3] = np.nan
     holed = [PPCA(own, 1) for own in blocks]
     assert solve(holed, graph, max_iter=3).subspace_bound is None

@@ -13,7 +13,6 @@ from dadmm import Checkpoints, ProblemError, Topology
 from dadmm.accuracy.random_start import RandomReview, kept
 from dadmm.accuracy.units import UnitReview, Units, measure
 from dadmm.admm.rule import Rule
-from dadmm.penalty.beyond import Bounded
 from dadmm.problems import PPCA, metrics
 from tests.accuracy.test_coordinates import total_of
 from tests.accuracy.test_merged import GRAPH, NODES, M, built, right, shards
@@ -90,7 +89,7 @@ def test_a_run_ends_at_the_pooled_solution(init):
 
     assert result.status == "stationary"
     assert result.ending.init == init
-    assert result.ending.scheme == "auto"
+    assert result.ending.scheme == "snap"
     assert result.start is None
     assert result.layout == built(blocks)[0].layout
     angle, off = right(result, blocks)
@@ -144,17 +143,18 @@ class Own(PPCA):
         return super().init(rng)
 
 
-def test_otherwise_the_run_is_in_the_units_of_the_data():
+@pytest.mark.parametrize("scheme", ["snap", "fixed", "nap"])
+def test_otherwise_the_run_is_in_the_units_of_the_data(scheme):
     blocks = shards()
     raw = [Own(own, M) for own in blocks]
-    for settings in ({"metric": "none"}, {"scheme": "fixed"}, {"scheme": "nap"}):
-        settings |= {"init": "shared", "max_iter": 4}
-        found, plain = (solve(p, GRAPH, **settings) for p in (built(blocks), raw))
-        assert_array_equal(found.theta, plain.theta)
-        assert_array_equal(found.traffic.tree_bytes, plain.traffic.tree_bytes)
-    settings = {"init": "shared", "max_iter": 4}
+    settings = {"scheme": scheme, "init": "shared", "max_iter": 4}
+    found, plain = (
+        solve(p, GRAPH, coordinates="raw", **settings) for p in (built(blocks), raw)
+    )
+    assert_array_equal(found.theta, plain.theta)
+    assert_array_equal(found.traffic.tree_bytes, plain.traffic.tree_bytes)
     found, plain = (solve(p, GRAPH, **settings) for p in (built(blocks), raw))
-    assert np.abs(found.theta - plain.theta).max() > 1e-3
+    assert (found.coordinates, plain.coordinates) == ("units", "raw")
 
 
 def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path):
@@ -252,14 +252,6 @@ def test_the_page_has_the_fractions_that_are_kept():
     assert_allclose([1.0 - kept(10, 1.6), 1.0 - kept(1, 1.6)], [0.4, 0.93], atol=0.02)
 
 
-def test_penalties_stay_within_their_bounds():
-    result = solve(built(shards()), GRAPH, init="independent", max_iter=40)
-    known = 0.5 * 12 / 2 * math.sqrt(1.0 + (GRAPH.diameter / 3.2) ** 2)
-    least, most = Bounded.RANGE
-    assert (result.eta >= least * known * (1 - 1e-12)).all()
-    assert (result.eta <= most * known * (1 + 1e-12)).all()
-
-
 @pytest.mark.mpi
 def test_over_mpi_the_bits_are_those_of_one_process():
     ended = mpiexec(NODES, *program("units.py"))
@@ -311,7 +303,7 @@ def test_limits_of_the_rule_are_those_of_the_curvature(precision):
                 work=SimpleNamespace(multiplier=(times * off - gradient)[None] / 2.0),
                 stopping=SimpleNamespace(rule=Rule(tolerance=1e-3, scaled=True)),
             )
-            assert review.is_stationary(run).tolist() == [holds], part
+            assert (review.slope(run) <= 1.0).tolist() == [holds], part
 
 
 @pytest.mark.parametrize("factor", [1.0, 1e-6, 1e5])

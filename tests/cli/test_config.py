@@ -34,14 +34,15 @@ def complaint(*words: object) -> str:
     return said
 
 
-def test_defaults_are_those_of_solve():
+def test_defaults_for_a_table_are_those_of_solve():
     parameters = inspect.signature(dadmm.solve).parameters
-    names = ("init", "seed", "metric")
+    names = ("init", "seed", "coordinates", "bound_angle")
     defaults = {name: parameters[name].default for name in names}
-    defaults |= {"scheme": dadmm.penalty.Auto(), "stopping": dadmm.Stopping()}
+    defaults |= {"scheme": dadmm.penalty.SNAP(), "stopping": dadmm.Stopping()}
     defaults |= {"sending": dadmm.Sending(), "record": dadmm.Record()}
 
-    assert RunConfig().options() == defaults | {"comm": dadmm.Ranks()}
+    found = RunConfig(data="x.npy").options()
+    assert found == defaults | {"comm": dadmm.Ranks()}
 
 
 def test_every_option_of_solve_is_a_setting_of_a_run():
@@ -49,7 +50,7 @@ def test_every_option_of_solve_is_a_setting_of_a_run():
     fields = {item.name for kind in kinds for item in dataclasses.fields(kind)}
 
     assert settings.names("solver") == fields - {"comm", "rule"} | {
-        "scheme", "stopping", "init", "seed", "metric"
+        "scheme", "stopping", "init", "seed", "coordinates", "bound_angle"
     }  # fmt: skip
 
 
@@ -62,21 +63,38 @@ def test_what_a_resumed_run_may_change_does_not_decide_its_result():
     assert {"quiet"} == config.PER_RANK
 
 
-def test_defaults_of_the_schemes_agree():
-    for name in penalty.SCHEMES:
-        scheme = penalty.build(name)
-        for item in fields(penalty.schemes.Scheme):
-            assert getattr(scheme, item.name) == getattr(RunConfig(), item.name)
+@pytest.mark.parametrize("name", penalty.SCHEMES)
+def test_budgets_default_to_those_of_the_scheme(name):
+    assert RunConfig(scheme=name).options()["scheme"] == penalty.build(name)
 
 
-def test_the_default_run_is_the_papers_problem_and_needs_no_tuning():
-    config = RunConfig()
+def test_without_data_a_run_is_a_demonstration_of_the_papers_experiment():
+    """A table has none of its settings; a flag overrides each."""
+    config, other = RunConfig(), RunConfig(data="x.npy")
+    for one in (config, other):
+        one.settle(20)
 
     assert (config.n_samples, config.dimension, config.n_components) == (500, 20, 5)
-    assert (config.topology, config.noise_variance) == ("complete", 0.2)
-    assert (config.scheme, config.relaxation) == ("auto", None)
-    assert (config.stopping, config.tolerance) == ("optimality", 1e-3)
-    assert config.absolute_tolerance == 1e-6
+    assert (config.topology, config.noise_variance) == ("cluster", 0.2)
+    assert (config.scheme, config.init, config.bound_angle) == (
+        "snap", "independent", False,
+    )  # fmt: skip
+    assert config.record_edges
+    assert (other.topology, other.init, other.bound_angle) == ("complete", None, True)
+    assert not other.record_edges
+    larger = RunConfig(topology="ring", init="shared", bound_angle=True)
+    larger.settle(51)
+    assert (larger.n_samples, larger.record_edges) == (51 * 25, False)
+    assert (larger.topology, larger.init) == ("ring", "shared")
+    assert larger.bound_angle
+    assert RunConfig(missing_fraction=0.1).init is None
+
+
+def test_without_summaries_coordinates_are_raw():
+    assert RunConfig(summaries=False).coordinates == "raw"
+    for setting in ({"coordinates": "units"}, {"init": "merged"}):
+        with pytest.raises(ConfigError, match=r"--no-summaries"):
+            RunConfig(summaries=False, **setting)
 
 
 def test_help_names_settings_choices_and_defaults(capsys):
@@ -89,7 +107,6 @@ def test_help_names_settings_choices_and_defaults(capsys):
         assert 5 < len(item.metadata["help"]) < 200
         assert f"--{item.name.replace('_', '-')}" in text
     assert "{" + ",".join(penalty.SCHEMES) + "}" in text
-    assert "initial penalty; auto computes its own (default: 10.0)" in text
     assert "--strict, --no-strict" in text
 
 
@@ -111,14 +128,14 @@ def test_toml_gives_back_the_same_settings(scheme, tmp_path):
 @pytest.mark.parametrize(
     ("given", "absent", "present"),
     [
-        ({}, "eta0 t_max residual_ratio budget0 probe bits censor_decay drop_seed "
-             "topology_seed sfm_start", "n_samples data_seed absolute_tolerance"),
-        ({"scheme": "vp"}, "budget0 probe", "eta0 t_max residual_ratio"),
-        ({"scheme": "nap"}, "t_max residual_ratio", "eta0 budget0 budget_decay probe"),
-        ({"eta0": 3.0}, "t_max", "eta0"),  # auto may fall back on it
+        ({}, "eta0 t_max residual_ratio probe bits censor_decay drop_seed "
+             "topology_seed sfm_start", "data_seed absolute_tolerance budget0"),
+        ({"scheme": "vp"}, "budget0 probe", "t_max residual_ratio"),
+        ({"scheme": "nap"}, "t_max residual_ratio", "budget0 budget_decay probe"),
+        ({"eta0": "auto"}, "t_max", "eta0"),
         ({"data": "x.npy"},
          "n_samples dimension noise_variance missing_fraction data_seed",
-         "n_components zero_mean"),
+         "n_components zero_mean bound_angle"),
         ({"problem": "sfm"}, "n_samples dimension n_components zero_mean alpha",
          "sfm_start data_seed missing_fraction"),
         ({"problem": "ridge"},
@@ -142,7 +159,8 @@ def test_a_file_has_the_settings_that_apply(given, absent, present):
     ("old", "new"),
     [("every", "send_every"), ("sleep", "edge_sleep"), ("loss", "drop_probability"),
      ("loss_seed", "drop_seed"), ("missing", "missing_fraction"),
-     ("start", "sfm_start"), ("reference", "compare_centralised")],
+     ("start", "sfm_start"), ("reference", "compare_centralised"),
+     ("metric", "coordinates")],
 )  # fmt: skip
 def test_an_old_name_gets_a_sentence_with_the_new_one(tmp_path, old, new):
     flag, now = (f"--{name.replace('_', '-')}" for name in (old, new))
@@ -153,6 +171,7 @@ def test_an_old_name_gets_a_sentence_with_the_new_one(tmp_path, old, new):
     off = flag.replace("--", "--no-"), now.replace("--", "--no-")
     assert complaint(off[0]) == "{} is now called {}".format(*off)
     assert complaint(f"--config={file}") == f"{file}: {old} is now called {new}"
+    assert complaint("--scheme=auto") == "scheme 'auto' is now called 'snap'"
 
 
 OTHER = {
@@ -198,7 +217,7 @@ def test_flags_override_the_file(tmp_path):
         ("etaO = 1", "unknown setting 'etaO'; did you mean eta0?"),
         ("max-iter = 1", "unknown setting 'max-iter'; did you mean max_iter?"),
         ("[solver]\neta0 = 1", "unknown setting 'solver'; TOML keys are the flags"),
-        ('eta0 = "1"', "eta0 must be a number, got '1'"),
+        ('eta0 = "1"', "eta0 must be a number or auto, got '1'"),
         ("max_iter = 1.5", "max_iter must be an integer, got 1.5"),
         ("max_iter = true", "max_iter must be an integer, got True"),
         ("strict = 1", "strict must be true or false, got 1"),
@@ -222,7 +241,7 @@ def test_mistakes_in_a_file_are_named(text, words, tmp_path):
         (["--max", "3"], "unknown argument '--max"),  # nothing is abbreviated
         (["ring"], "unknown argument 'ring'; --help lists what is allowed"),
         (["--eta0"], "argument --eta0: expected one argument"),
-        (["--eta0", "ten"], "argument --eta0: must be a number, got 'ten'"),
+        (["--eta0", "ten"], "argument --eta0: must be a number or auto, got 'ten'"),
         (["--max-iter", "1.5"], "argument --max-iter: must be an integer, got '1.5'"),
         (["--quiet=yes"], "argument --quiet/--no-quiet: ignored explicit argument"),
     ],
@@ -234,7 +253,7 @@ def test_mistakes_in_flags_are_named(words, said):
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        ({"scheme": "vpp"}, "unknown scheme 'vpp'; choose one of fixed, vp, ap"),
+        ({"scheme": "vpp"}, "unknown scheme 'vpp'; choose one of snap, fixed"),
         ({"problem": "pca"}, "unknown problem 'pca'; choose one of ppca"),
         ({"coupling": "both"}, "unknown coupling 'both'; choose one of symmetric, own"),
         ({"probe": "far"}, "unknown probe 'far'; choose one of midpoint, neighbour"),
@@ -244,9 +263,10 @@ def test_mistakes_in_flags_are_named(words, said):
         ({"wait": "spin"}, "unknown wait 'spin'; choose one of auto, block, poll"),
         ({"wait": "nap"}, "wait = nap is now called wait = poll"),
         ({"schedule": "all"}, "schedule 'all' is now called 'static'"),
-        ({"eta0": 0.0}, "eta0 must be positive and finite, got 0.0"),
-        ({"eta0": math.nan}, "eta0 must be positive and finite, got nan"),
-        ({"eta0": math.inf}, "eta0 must be positive and finite, got inf"),
+        ({"coordinates": "full"}, "unknown coordinates 'full'; choose one of auto"),
+        ({"eta0": 0.0}, "eta0 must be positive and finite, or "),
+        ({"eta0": math.nan}, "eta0 must be positive and finite, or "),
+        ({"eta0": math.inf}, "eta0 must be positive and finite, or "),
         ({"t_max": -1}, "t_max must be at least 0, got -1"),
         ({"residual_ratio": 1.0}, "residual_ratio must be greater than 1, got 1.0"),
         ({"budget0": -1.0}, "budget0 must be at least 0, got -1.0"),

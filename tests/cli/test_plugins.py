@@ -178,7 +178,7 @@ def test_results_are_named_by_the_class():
     assert main([*map(str, (*MEAN, *SMALL)), "--quiet"]) == 0
     (folder,) = Path("runs").iterdir()
 
-    assert folder.name.startswith("Mean-complete-auto-")
+    assert folder.name.startswith("Mean-cluster-snap-")
 
 
 @pytest.mark.parametrize(
@@ -250,9 +250,9 @@ def test_the_template_runs(monkeypatch):
         [kind(X, y + 2.0, alpha=0.3)], dadmm.Topology.chain(1), max_iter=1
     ).theta
 
-    assert (result.status, result.metric) == ("certified", "full")
+    assert (result.status, result.coordinates) == ("certified", "metric")
     assert_allclose(result.theta, np.tile(pooled, (3, 1)), atol=1e-6)
     assert (np.abs(result.solution - pooled) <= result.certificate.coefficients).all()
-    plain = solve(problems, dadmm.Topology.ring(3), metric="none", tolerance=1e-9)
+    plain = solve(problems, dadmm.Topology.ring(3), coordinates="raw", tolerance=1e-9)
     assert (plain.status, plain.certificate) == ("stopped", None)
     assert_allclose(plain.solution, pooled, atol=1e-6)

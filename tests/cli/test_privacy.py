@@ -153,7 +153,7 @@ def overheard(X, y):
         tolerance=0.0,
         max_iter=30,
         callbacks=[watch],
-        metric="none",  # as with one that all nodes know
+        coordinates="raw",  # as with some that all nodes know
     )
     return [(*before, theta) for before, theta in zip(known, seen[1:], strict=False)]
 
@@ -312,25 +312,24 @@ def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
     assert "principal axes of its rows about the mean of all rows" in plain
     assert "in up to 60 rounds" in plain
     assert "axes outside, shortened" in plain
-    for words in (["--no-summaries"], ["--init", "shared"], ["--scheme", "vp"]):
+    for words in (["--no-summaries"], ["--init", "shared"], ["--scheme", "fixed"]):
         other = said_to_leave(capsys, "--data", "own-{rank}.npy", *words)
         assert "principal axes" not in other
-        shared = "shared" in words
-        assert ("their squares about the mean" in other) == shared
-        assert ("axes outside" in other) == shared
+        units = "--no-summaries" not in words
+        assert ("their squares about the mean" in other) == units
+        assert ("axes outside" in other) == units
     asked = said_to_leave(capsys, "--data", "own-{rank}.npy", "--compare-centralised")
     assert "scatter factor (as good as the rows" in asked
     words = ["--problem", "sfm", "--data", "object.mat"]
-    tracks = said_to_leave(capsys, *words)
+    tracks = said_to_leave(capsys, *words, "--init", "merged")
     assert "principal axes" in tracks
     assert "first frame" not in tracks
-    frames = said_to_leave(capsys, *words, "--init", "shared")
+    frames = said_to_leave(capsys, *words)
     assert "rank 0 reads all of them, and sends each node its rows" in frames
     assert "first frame" in frames
     assert "names of the columns" not in frames
     assert "motion" in frames
-    words = ["--init", "shared", "--sfm-start", "random"]
-    random = said_to_leave(capsys, "--problem", "sfm", *words)
+    random = said_to_leave(capsys, "--problem", "sfm", "--sfm-start", "random")
     assert "first frame" not in random
     assert "names of the columns" not in random
     labels = said_to_leave(capsys, "--data", "x.npy", "--labels", "labels.npy")
@@ -346,10 +345,10 @@ def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
     assert "objectives and margins, added up" in classes
     assert main(["--problem", "a.b:Own", "--data", "x.csv", "--dry-run"]) == 0
     assert "if the problem has them), added up" in capsys.readouterr().out
-    for words in (["--no-summaries"], ["--scheme", "vp"]):
-        other = said_to_leave(capsys, "--problem", "lasso", "--data", "x.csv", *words)
-        assert "factor" not in other
-        assert ("gradients" in other) == ("vp" in words)
+    words = ("--problem", "lasso", "--data", "x.csv", "--no-summaries")
+    without = said_to_leave(capsys, *words)
+    assert "factor" not in without
+    assert "gradients" not in without
     assert "mean and variance of y" in table
     assert "histogram of 500 bins" in classes
     assert "standard errors" not in classes
@@ -359,6 +358,11 @@ def test_a_dry_run_lists_what_would_leave_a_node(folder, capsys):
     silent = said_to_leave(capsys, *without)
     for words in ("number of its rows", "histogram", "standard errors"):
         assert words not in silent
+    bare = said_to_leave(capsys)
+    assert "every rank generates all of them" in bare
+    assert "their squares about the mean" in bare
+    for words in ("axes", "at the end: the number of its rows", "missing", "imputed"):
+        assert words not in bare
     votes = said_to_leave(capsys, "--agreement", "global", "--no-checkpoint")
     assert "vote" in votes
     assert "check sum" not in votes

@@ -48,14 +48,14 @@ def runs(tmp_path_factory):
         "nap": make(root / "nap", *RECORD, *cluster, *six),
         "vp": make(root / "vp", *RECORD, *cluster, *six, "--scheme", "vp"),
         "ring": make(root / "ring", *RECORD, "--topology", "ring", *six),
-        "bare": make(root / "bare", *six),
+        "bare": make(root / "bare", *six, "--no-record-edges"),
         "one": make(root / "one", *RECORD, "--nodes", "1"),
-        "auto": make(root / "auto", *RECORD, *cluster, *six, "--scheme", "auto"),
+        "snap": make(root / "snap", *RECORD, *cluster, *six, "--scheme", "snap"),
     }
 
 
 @pytest.mark.parametrize("kind", OF_ALL)
-@pytest.mark.parametrize("names", [("nap",), ("nap", "auto", "ring")])
+@pytest.mark.parametrize("names", [("nap",), ("nap", "snap", "ring")])
 def test_every_kind_is_drawn(kind, names, runs, tmp_path, capsys):
     folders = [runs[name] for name in names]
     assert plot.main([*folders, "--kind", kind, "--out", str(tmp_path)]) == 0
@@ -119,7 +119,7 @@ def test_runs_are_named_by_what_differs(runs, tmp_path):
     assert names(runs["nap"], runs["nap"]) == [runs["nap"]] * 2
     assert names(runs["bare"], runs["one"]) == ["6 nodes", "1 nodes"]
     other = make(tmp_path / "eta", "--nodes", "6", "--eta0", "2.5")
-    assert names(runs["bare"], other) == ["eta0 = 10", "eta0 = 2.5"]
+    assert names(runs["bare"], other) == ["default eta0", "eta0 = 2.5"]
 
 
 def test_runs_of_different_problems_have_short_names(runs, tmp_path):
@@ -133,9 +133,9 @@ def test_runs_of_different_problems_have_short_names(runs, tmp_path):
 def test_a_setting_that_a_scheme_does_not_have_names_no_run(runs, tmp_path):
     folder = tmp_path / "fixed"
     make(folder, *RECORD, "--nodes", "6", "--scheme", "fixed", "--eta0", "2.5")
-    both = [Run.read(runs["auto"]), Run.read(folder)]
+    both = [Run.read(runs["snap"]), Run.read(folder)]
 
-    assert labels(both) == ["cluster, auto", "complete, fixed, eta0 = 2.5"]
+    assert labels(both) == ["snap, default eta0", "fixed, eta0 = 2.5"]
     for chosen, eta0 in ((both[:1], []), (both, ["$\\eta_0$ = 2.5"])):
         (legend,) = DRAW["eta"](chosen, []).legends
         names = [text.get_text() for text in legend.get_texts()]
@@ -155,7 +155,7 @@ def panels(folder):
 def test_convergence_is_what_the_rule_judged(tmp_path):
     """Relative to its limit, with the iterations of the last criterion and the stop."""
     words = ("--nodes", "4", "--max-iter", "900", "--tolerance", "0.01")
-    words += ("--scheme", "auto", "--topology", "chain", "--no-summaries")
+    words += ("--scheme", "snap", "--topology", "chain", "--no-summaries")
     folder = tmp_path / "run"
     make(folder, *words)
     run = Run.read(folder)

@@ -91,8 +91,8 @@ def own_problem(found):
 
 
 def own_scheme(found):
-    """The rule finds the bridge and beats a fixed penalty; auto is still faster."""
-    last = [found.errors[name][-1] for name in ("auto", "RaiseWideEdges", "fixed")]
+    """The rule finds the bridge and beats a fixed penalty; snap is still faster."""
+    last = [found.errors[name][-1] for name in ("snap", "RaiseWideEdges", "fixed")]
     assert last[0] < last[1] / 100 < last[2] / 1e4
     assert found.bridge.tolist() == [5, 6]
 

@@ -100,26 +100,6 @@ def test_the_scheme_of_the_page_adapts_and_reaches_the_optimum():
     assert np.abs(found["result"].theta - best).max() < 1e-3
 
 
-@pytest.mark.parametrize(
-    ("old", "sentence"),
-    [
-        ("eta0", "of the scheme; pass one, as in scheme=dadmm.penalty.NAP(eta0=...)"),
-        ("max_iter", "of Stopping; pass stopping=dadmm.Stopping(max_iter=...)"),
-        ("wait", "of Ranks; pass comm=dadmm.Ranks(comm, wait=...)"),
-        ("observe", "of Record; pass record=dadmm.Record(observe=...)"),
-        ("record_edges", "of Record; pass record=dadmm.Record(edges=...)"),
-        ("theta0", "is now passed as init"),
-        ("watchers", "is now called callbacks"),
-    ],
-)
-def test_an_old_argument_gets_the_sentence_of_the_changelog(old, sentence):
-    """The changelog lists each of them, with what replaces it."""
-    with pytest.raises(dadmm.ConfigError, match=re.escape(sentence)):
-        dadmm.solve([], dadmm.Topology.ring(3), **{old: 1})
-
-    assert f"`{old}=" in (ROOT / "CHANGELOG.md").read_text("utf-8")
-
-
 def test_a_request_that_does_not_exist_gets_one_sentence():
     problems = [dadmm.problems.LeastSquares(np.eye(2), np.ones(2))] * 3
 

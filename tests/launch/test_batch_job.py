@@ -146,6 +146,7 @@ def test_the_folder_may_be_named_in_a_file_of_settings(project):
 @pytest.mark.parametrize(
     ("reason", "flag", "code", "words"),
     [
+        ('max_iter", "status": "max_iter', "--strict", 0, "ended at max_iter,"),
         ("max_iter", "--strict", 3, "ended at max_iter, not converged,"),
         ("max_iter", "--quiet", 0, "ended at max_iter, not converged,"),
         ("converged", "--strict", 0, "converged"),
@@ -214,7 +215,7 @@ def test_the_environment_of_the_user_is_sufficient(scripts, name):
     ended = scripts.start(name, "--dry-run")
 
     assert ended.code == 0, ended
-    assert 'topology = "complete"' in ended.out
+    assert 'topology = "cluster"' in ended.out
     ended = scripts.start(name, "--dry-run", DADMM_IMAGE="dadmm.sif")
     assert ended.code == 1  # the Python of an image has neither srun nor scontrol
     assert "needs Python 3.11 or newer and found none on PATH" in ended.err

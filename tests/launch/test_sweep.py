@@ -23,7 +23,7 @@ ranks = 2
 max_iter = 20
 init = "shared"
 [grid]
-scheme = ["auto", "vp"]
+scheme = ["snap", "vp"]
 topology = ["complete", "ring,star"]
 """
 
@@ -69,14 +69,14 @@ def test_tasks_keep_their_numbers_when_a_grid_grows(grid, tmp_path):
     assert found["scheme=vp,topology=ring,star"]["max_iter"] == 20
     before = tasks.Sweep(tmp_path / "out")
     before.add(tasks.read_grid(grid))
-    grid.write_text(GRID.replace('"auto", "vp"', '"ap", "auto", "vp"'))
+    grid.write_text(GRID.replace('"snap", "vp"', '"ap", "snap", "vp"'))
     after = tasks.Sweep(tmp_path / "out")
     after.add(tasks.read_grid(grid))
     assert after.names[:4] == before.names
     assert len(after.names) == 6
 
     arguments = ["--sweep", str(tmp_path / "out"), "--mpi", "impi"]
-    name = "scheme=auto,topology=ring,star"
+    name = "scheme=snap,topology=ring,star"
     assert tasks.arguments_of_task(arguments, {"SLURM_ARRAY_TASK_ID": "1"}) == [
         *["--config", f"{tmp_path}/out/settings/{name}.toml"],
         *["--out", f"{tmp_path}/out/{name}", "--mpi", "impi"],
@@ -120,7 +120,7 @@ def test_a_sweep_runs_on_this_machine(grid, tmp_path):
 
     lost = tmp_path / "out" / "scheme=vp,topology=complete"
     shutil.rmtree(lost)
-    failed = tmp_path / "out" / "scheme=auto,topology=complete"
+    failed = tmp_path / "out" / "scheme=snap,topology=complete"
     (failed / "summary.json").unlink()
     shutil.rmtree(failed / "checkpoints", ignore_errors=True)
     (failed / FAILURE).write_text("failed with code 1; see the log\n")
@@ -145,7 +145,7 @@ def test_a_sweep_runs_on_this_machine(grid, tmp_path):
         (
             "max_iter",
             "max_itre",
-            "dadmm: scheme=auto,topology=complete.toml: unknown setting 'max_itre'; "
+            "dadmm: scheme=snap,topology=complete.toml: unknown setting 'max_itre'; "
             "did you mean max_iter?\n",
         ),
     ],
@@ -229,7 +229,7 @@ def test_tasks_that_slurm_refuses_are_removed(grid, queue, tmp_path):
     ended = launch_sweep(tmp_path, grid, "--out", "out", **queue).end()
     assert ended.said == ["dadmm: Slurm did not accept the array: too large"]
     sbatch.write_text(accepting)
-    grid.write_text(GRID.replace('"auto", ', ""))
+    grid.write_text(GRID.replace('"snap", ', ""))
 
     ended = launch_sweep(tmp_path, grid, "--out", "out", **queue).end()
     assert "job 15: 2 of 2" in ended.err

@@ -132,7 +132,8 @@ def test_before_the_first_iteration_there_is_a_page(whole, tmp_path):
 def test_a_graph_that_cannot_be_built_again_is_one_sentence(tmp_path, capsys):
     edges = tmp_path / "own.edges"
     edges.write_text("0 1\n1 2\n")
-    folder = make_run(tmp_path / "a", "--topology", str(edges), "--nodes", "3")
+    words = ("--topology", str(edges), "--nodes", "3", "--no-record-edges")
+    folder = make_run(tmp_path / "a", *words)
     unfinish(folder, 3, 4, edges=False)
     assert read(folder).n_iterations == 4
     edges.unlink()

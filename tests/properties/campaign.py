@@ -74,7 +74,7 @@ def judge(seed: int, max_iter: int = 1000, old: bool = False) -> Verdict:
         return Verdict(seed, str(case), SKIPPED, False, False, 0, 0.0, {})
     words = f"{case}\n    repeat: {repeat(case, old)}"
     try:
-        result = case.solve(**({} if old else {"metric": case.metric}))
+        result = case.solve(**({} if old else {"coordinates": case.coordinates}))
     except dadmm.DadmmError as error:  # a sentence instead of a result
         words += f"\n    {error}"
         return Verdict(seed, words, REFUSED, best.exists, False, 0, 0.0, {})
@@ -83,7 +83,9 @@ def judge(seed: int, max_iter: int = 1000, old: bool = False) -> Verdict:
     right = is_right(said, pooled, best)
     if not old and seed % WARM_STARTS == 0:
         with suppress(dadmm.DadmmError):  # a sentence instead of a result
-            again = of_result(case.solve(metric=case.metric, warm_start=result))
+            again = of_result(
+                case.solve(coordinates=case.coordinates, warm_start=result)
+            )
             found = false_statements(again, pooled, best)
             false |= {f"warm start: {name}": text for name, text in found.items()}
     if not old and seed % COMMANDS == 0 and command.accepts(case):
@@ -110,7 +112,7 @@ def judge_ppca(seed: int, max_iter: int = 1000) -> Verdict:
         return Verdict(seed, words, REFUSED, True, False, 0, 0.0, {})
     found = ppca_statements.compare(case, result)
     false = ppca_statements.false_statements(case, result, found)
-    if seed % COMMANDS == 0 and case.metric is None:
+    if seed % COMMANDS == 0 and case.coordinates == "auto":
         with tempfile.TemporaryDirectory() as folder:
             flags = ppca_statements.arguments(case, Path(folder))
             report, run = command.run(flags), Path(folder, "run")

@@ -50,7 +50,7 @@ class Case:
     tolerance: float
     max_iter: int
     sending: dict[str, Any]
-    metric: str | None = None
+    coordinates: str = "auto"
     n_classes: int = 0
     words: list[str] = field(default_factory=list)
 
@@ -58,13 +58,12 @@ class Case:
         n, d = self.X.shape
         free = "with intercept" if self.fit_intercept else "without intercept"
         sending = ", ".join(f"{k}={v}" for k, v in self.sending.items())
-        metric = f"metric {self.metric}" if self.metric else ""
         words = [
             f"case {self.seed}: {self.kind} {free}, {n} rows, {d} columns",
             f"alpha {self.alpha:.3g}", *self.words,
             f"{self.topology.n_nodes} nodes", self.scheme,
             f"tolerance {self.tolerance:g}", f"max_iter {self.max_iter}", sending,
-            metric,
+            "raw" * (self.coordinates == "raw"),
         ]  # fmt: skip
         return ", ".join(filter(None, words))
 
@@ -176,11 +175,11 @@ def draw(seed: int, max_iter: int = 1000) -> Case:
         note(f"delta {delta:g}")
     return Case(
         seed, kind, X, y, nodes, topology, alpha, share, delta, fit_intercept,
-        scheme="auto" if chance(0.85) else pick(SCHEMES),
+        scheme="snap" if chance(0.85) else pick(SCHEMES),
         tolerance=float(f"{10.0 ** rng.uniform(-6, -2):.2g}") if chance(0.5) else 1e-3,
         max_iter=int(rng.integers(1, 40)) if chance(0.15) else max_iter,
         sending=pick(SENDING) if chance(0.15) else {},
-        metric="none" if chance(0.08) else None, n_classes=n_classes, words=words,
+        coordinates="raw" if chance(0.08) else "auto", n_classes=n_classes, words=words,
     )  # fmt: skip
 
 

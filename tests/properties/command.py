@@ -41,11 +41,10 @@ def arguments(case: Case, folder: Path) -> list[str]:
         "labels": folder / "nodes.npy", "topology": folder / "graph.edges",
         "nodes": case.topology.n_nodes, "scheme": case.scheme,
         "tolerance": case.tolerance, "max-iter": case.max_iter, "out": folder / "run",
+        "coordinates": case.coordinates,
     }  # fmt: skip
     if case.kind != "least_squares":
         flags["alpha"] = case.alpha
-    if case.metric is not None:
-        flags["metric"] = case.metric
     flags |= {k.replace("_", "-"): v for k, v in case.sending.items()}
     flags |= {k.replace("_", "-"): v for k, v in case.settings.items()}
     free = flags.pop("fit-intercept")

@@ -27,7 +27,7 @@ class PPCACase:
     tolerance: float
     max_iter: int
     sending: dict[str, Any]
-    metric: str | None
+    coordinates: str
     words: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class PPCACase:
             f"init {self.init}" * (self.init is not None),
             f"tolerance {self.tolerance:g}", f"max_iter {self.max_iter}",
             ", ".join(f"{k}={v}" for k, v in self.sending.items()),
-            f"metric {self.metric}" * (self.metric is not None),
+            "raw" * (self.coordinates == "raw"),
         ]  # fmt: skip
         return ", ".join(filter(None, words))
 
@@ -48,7 +48,8 @@ class PPCACase:
         own = [self.X[self.nodes == i] for i in range(self.topology.n_nodes)]
         return dadmm.solve(
             [PPCA(rows, self.M, zero_mean=self.zero_mean) for rows in own],
-            self.topology, scheme=self.scheme, init=self.init, metric=self.metric,
+            self.topology, scheme=self.scheme, init=self.init,
+            coordinates=self.coordinates,
             stopping=dadmm.Stopping(tolerance=self.tolerance, max_iter=self.max_iter),
             sending=dadmm.Sending(**self.sending), seed=self.seed, record=False,
         )  # fmt: skip
@@ -94,17 +95,17 @@ def draw(seed: int, max_iter: int = 1000) -> PPCACase:
         unit = 10.0 ** rng.uniform(-6, 6)
         X = unit * X
         words.append(f"in units of {unit:.0e}")
-    auto, none = chance(0.8), chance(0.05)
+    snap, raw = chance(0.8), chance(0.05)
     inits = [None, None, "shared", "independent"]
-    inits += ["merged"] if not auto and not none else []
+    inits += ["merged"] if not snap and not raw else []
     return PPCACase(
         seed, X, nodes, topology, M, zero_mean,
         init=pick(inits),
-        scheme="auto" if auto else pick(SCHEMES),
+        scheme="snap" if snap else pick(SCHEMES),
         tolerance=float(f"{10.0 ** rng.uniform(-6, -3):.2g}") if chance(0.4) else 1e-3,
         max_iter=int(rng.integers(1, 30)) if chance(0.15) else max_iter,
         sending=pick(SENDING) if chance(0.1) else {},
-        metric="none" if none else None, words=words,
+        coordinates="raw" if raw else "auto", words=words,
     )  # fmt: skip
 
 

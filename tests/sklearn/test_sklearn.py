@@ -428,7 +428,7 @@ def test_linear_estimators_are_certified_in_any_units(kind):
     plain, ours = kind(alpha=0.0).fit(X, y), kind(alpha=0.0).fit(moved, y)
     for model in (plain, ours):
         assert model.result_.status == "certified"
-        assert model.result_.metric == "full"
+        assert model.result_.coordinates == "metric"
     first, second = (
         model.result_.certificate.coefficients[: X.shape[1]] for model in (plain, ours)
     )
@@ -516,7 +516,7 @@ def test_the_warning_names_the_likely_cause():
     wide = X * np.logspace(0, 5, X.shape[1])
     settings = {"alpha": 1e-3, "tolerance": 1e-13, "max_iter": 40}
     with pytest.warns(ConvergenceWarning, match="times as much as column 0"):
-        Ridge(**settings, options={"metric": "none"}).fit(wide, y)
+        Ridge(**settings, options={"coordinates": "raw"}).fit(wide, y)
     with pytest.warns(ConvergenceWarning) as caught:
         PPCA(2, tolerance=1e-13, max_iter=40).fit(1e-6 * subspace())
     assert "units" not in str(caught[0].message)
