@@ -17,7 +17,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.graphs.incidence import Incidence
-from dadmm.penalty import SCHEMES, SNAP, GlobalBalance
+from dadmm.penalty import SCHEMES, SNAP
 from dadmm.penalty.snap import row_norms, spectral_ratio
 from dadmm.problems import PPCA, metrics
 from tests.support import reference_snap
@@ -259,51 +259,6 @@ def test_the_papers_problem_takes_few_iterations(graph, most):
         assert metrics.subspace_angle(found, W).max() < 0.5
         assert (result.penalties.spent > 0.0).all()
     assert median(taken) <= 1.3 * most
-
-
-def test_global_balance_doubles_and_halves_by_the_residuals_of_all():
-    """Not before they are known; and from t_max on it keeps the penalty."""
-    scheme = GlobalBalance(eta0=2.0, t_max=5)
-    state = begin(scheme)
-    for t, network, eta in [
-        (1, None, 2.0),
-        (2, (11.0, 1.0), 4.0),
-        (3, (10.0, 1.0), 4.0),
-        (4, (1.0, 11.0), 2.0),
-        (4, (11.0, 1.0), 4.0),
-        (5, (11.0, 1.0), 4.0),
-        (9, (1.0, 11.0), 4.0),
-    ]:
-        obs = SimpleNamespace(t=t, global_residuals=network)
-        state = scheme.update(state, obs)
-        assert_array_equal(state["eta"], [eta])
-
-
-@pytest.mark.parametrize("agreement", ["neighbours", "global"])
-def test_every_node_knows_the_residuals_of_all_one_iteration_later(
-    agreement, monkeypatch
-):
-    """By a collective, beside the votes if there are any."""
-    problems, topology, lengths, known = quadratics(5), Topology.ring(5), [], []
-    update = GlobalBalance.update
-
-    def spy(scheme, state, obs):
-        known.append(obs.global_residuals)
-        return update(scheme, state, obs)
-
-    def watch(t, run):
-        assert len(known) == t
-        if t == 1:
-            assert known[0] is None
-        else:
-            assert_allclose(known[-1], lengths[-1], rtol=1e-14)
-        own = run.work.primal, run.work.dual
-        lengths.append([math.hypot(*column) for column in own])
-
-    monkeypatch.setattr(GlobalBalance, "update", spy)
-
-    settings = {"scheme": "global_balance", "agreement": agreement}
-    assert solve(problems, topology, callbacks=[watch], **settings).converged
 
 
 @pytest.mark.parametrize("stopping", ["optimality", "objective"])
