@@ -18,13 +18,7 @@ from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.patterns import Patterns, posterior
 from dadmm.sklearn.base import Consensus, FitData, mean_parts, one_thread
-from dadmm.sklearn.units import (
-    initial_loadings,
-    rescale_latent,
-    scale,
-    spectrum,
-    variances,
-)
+from dadmm.sklearn.units import rescale_latent, scale, variances
 from dadmm.solver.result import Result
 
 LOG_2PI = math.log(2.0 * math.pi)
@@ -43,8 +37,9 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
         The network, see `dadmm.sklearn.base.Consensus`.
     random_state : int, RandomState or None
-        Seed of a small perturbation of the start. With ``comm``, that of rank 0 is
-        used.
+        Seed of the start, unless that is from merged principal axes of all rows, which
+        is the default but for ``scheme="fixed"``; others are by
+        ``options={"init": "shared"}``. With ``comm``, that of rank 0 is used.
 
     Attributes
     ----------
@@ -201,19 +196,12 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         M, seed = self.n_components_, self.random_state
         if not isinstance(seed, Integral):
             seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        seed = data.world.share_array(np.array([seed], dtype=np.int64)).tolist()
-        draw = np.random.default_rng(seed).standard_normal((self.n_features_in_, M))
-        known = [np.nan_to_num(own) for own in rows]
-        spectra = [spectrum(own) for own in known]
-        self.scale_ = scale(data.total, known, spectra, M)
-        jitter, sizes = np.linalg.qr(draw)[0], [len(own) for own in rows]
-        W = initial_loadings(data.world, sizes, spectra, self.scale_, jitter)
+        (seed,) = data.world.share_array(np.array([seed], dtype=np.int64)).tolist()
+        self.scale_ = scale(data.total, [np.nan_to_num(own) for own in rows], M)
         centred = data._replace(shards=[(own / self.scale_,) for own in rows])
         # without missing entries the best mu is the mean, which is zero here
         nodes = centred.problems(lambda own: problems.PPCA(own, M, zero_mean=whole))
-        theta = nodes[0].layout.pack(W=W, mu=0.0, a=1.0)
-        init = np.tile(theta, (len(data.graph), 1))
-        return self._solve(centred, nodes, init=init)
+        return self._solve(centred, nodes, seed=seed)
 
     def _set_attributes(
         self, data: FitData, mean: Vector, rows: list[Matrix], whole: bool
