@@ -8,7 +8,7 @@ and D-PPCA of the paper's synthetic data (121 parameters; every node within 1 de
 the centralised subspace and 1e-2 of the mean). Everything is counted until all nodes
 are within the goal for good (see `trials`); iterations and bytes until they are first
 within it are also written. `fixed` has its best eta, found by a search without
-compression; `nap` and `auto` have their defaults. Seconds are those of `dadmm.replay`
+compression; `nap` and `snap` have their defaults. Seconds are those of `dadmm.replay`
 on three networks with 0.1 ms of work per node and iteration.
 
 Writes results/communication.csv and figures/communication-*.png beside this file.
@@ -68,7 +68,7 @@ class Talk:
     problem: str
     graph: str
     scheme: str
-    eta0: float
+    eta0: float | str
     sending: str
     cap: int = CAP
 
@@ -134,7 +134,7 @@ def work(talk: Talk) -> dict[str, Any]:
         problems, graph, scheme=dadmm.penalty.build(talk.scheme, eta0=talk.eta0),
         stopping=dadmm.Stopping(tolerance=0, max_iter=watch.arrival.longest),
         sending=Sending(**SENDINGS[talk.sending]), seed=1, record=False,
-        callbacks=[watch], metric="none",
+        callbacks=[watch], coordinates="raw",
     )  # fmt: skip
     first, for_good = watch.arrival.first, watch.arrival.for_good
     sent = np.array(watch.sent, dtype=float)
@@ -183,7 +183,7 @@ def main() -> None:
     talks = []
     for problem, graph in product(problems, graphs):
         eta = 1.0 if given.quick else best_eta(problem, graph, given.out)
-        schemes = {"fixed": eta, "nap": 10.0, "auto": 10.0}
+        schemes = {"fixed": eta, "nap": 10.0, "snap": "auto"}
         talks += [
             Talk(problem, graph, scheme, eta0, name)
             for (scheme, eta0), name in product(schemes.items(), names)

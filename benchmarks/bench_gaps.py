@@ -118,7 +118,7 @@ def tasks(
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--init", help="default: merged")
+    parser.add_argument("--init", help="default: that of the problem")
     parser.add_argument("--data", type=Path, help="folder of tracks, .mat files")
     chosen = parser.parse_args()
     lines, right, said = [], 0, 0

@@ -1,7 +1,7 @@
 """Does a default run on anybody's table give the pooled solution, and is it truthful?
 
     python -m benchmarks.bench_real [--ppca] [--quick | --fresh] [--csv FILE [--report]]
-        [--beside FILE] [--only table=iris,units=far]
+        [--only table=iris,units=far]
 
 A seeded sample of public tables x problems x graphs x units x orders of the rows; one
 `dadmm.solve` each, in one process, with all defaults. The tables and their units are
@@ -16,10 +16,9 @@ A case counts as *near* if, at the worst node,
 - each entry of theta that the data determine is within 1e-2 of its scale (`Pooled`).
 It is *right* if the run also says that it converged. It is *false* if one of these
 holds:
-- answer: the run says "certified" (version 0.1.0: "converged") and is not near; entries
-  that differ by no more than the stated bound do not count here;
-- gap, coefficient: the truth exceeds the stated bound on the objective or on an entry
-  (version 0.1.0: the objective is not "within about" the gap of the optimum);
+- answer: the run says "certified" and is not near; entries that differ by no more than
+  the stated bound do not count here;
+- gap, coefficient: the truth exceeds the stated bound on the objective or on an entry;
 - objective: the stated objective is not that of the stated solution, by more than 1 %
   of the stated gap.
 Errors below 1e-8 of the optimum plus 1e-16 of the objective at zero, and below 1e-10 of
@@ -43,9 +42,8 @@ The columns fit_error and entry_error have the angle in degrees and the error of
 Cases in which rounding decides the pooled subspace are left out.
 
 With --csv, rows are added one by one, and cases in the file are not run again;
---report runs none. --beside shows the same cases of another file, such as
-results/real-0.1.0.csv. The five words of a case are also its seed, so --only runs it
-again as it was.
+--report runs none. The five words of a case are also its seed, so --only runs it again
+as it was.
 """
 
 from __future__ import annotations
@@ -66,7 +64,7 @@ import dadmm
 from benchmarks.shared import pooled, tables
 from benchmarks.shared.commands import ROOT, parser_of, say
 from benchmarks.shared.experiment import read_rows
-from benchmarks.shared.real_report import CASE, CLAIMS, print_report
+from benchmarks.shared.real_report import CASE, print_report
 from dadmm.data.shard import bounds
 
 PPCA = tuple(f"ppca-{m}" for m in range(1, 6))
@@ -202,15 +200,8 @@ def false_statements(
     ``value`` is the objective of all rows as a function of theta.
     """
     found, certificate, optimum = [], result.certificate, best.objective
-    claimed = status_of(result) in CLAIMS
+    claimed = result.status == "certified"
     floor = GAP_FLOOR * abs(optimum) + ROUNDING * value(np.zeros_like(best.theta))
-    if not hasattr(result, "status"):  # version 0.1.0
-        gap, true = certificate.gap, float(result.objectives.sum() - optimum)
-        if claimed and not errors.near():
-            found.append("answer")
-        if claimed and abs(true) > gap + floor:
-            found.append("gap")
-        return "+".join(found), gap, true
     there, gap, bound = value(result.solution), np.nan, 0.0
     true = float(there - optimum)
     least = 0.0 if certificate is None else 0.01 * certificate.gap
@@ -253,12 +244,6 @@ def judge_ppca(result: Any, best: Any) -> Row:
     }  # fmt: skip
 
 
-def status_of(result: Any) -> str:
-    """Return the status; version 0.1.0 only knows whether it converged."""
-    said = "converged" if result.converged else "not converged"
-    return str(getattr(result, "status", said))
-
-
 def measure(case: Case, commit: str) -> Row:
     """Run a case and judge it."""
     X, y = data_of(case)
@@ -289,7 +274,7 @@ def measure(case: Case, commit: str) -> Row:
         return row | {"status": "error", "reason": said, "near": 0, "right": 0}
     seconds = perf_counter() - start
     row |= {
-        "status": status_of(result), "reason": result.reason,
+        "status": result.status, "reason": result.reason,
         "iterations": result.iterations, "loop_bytes": result.traffic.bytes,
         "tree_bytes": int(result.traffic.tree_bytes.sum()),
         "seconds": round(seconds, 3),
@@ -360,7 +345,6 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help="the fresh tables only")
     parser.add_argument("--only", type=chosen, default={}, help="table=...,units=...")
     parser.add_argument("--csv", type=Path, help="add the rows here")
-    parser.add_argument("--beside", type=Path, help="rows of another version")
     parser.add_argument("--report", action="store_true", help="run nothing")
     given = parser.parse_args()
     names = tables.FRESH if given.fresh else (*tables.SEEN, *tables.OPEN)
@@ -368,7 +352,8 @@ def main() -> None:
     cases = sample(names, FRESH_CASES if given.fresh else CASES, problems)
     cases = cases[: QUICK_CASES if given.quick else None]
     wanted = [c for c in cases if given.only.items() <= c._asdict().items()]
-    rows = _rows(given.csv)
+    there = given.csv and given.csv.exists()
+    rows: list[Row] = list(read_rows(given.csv)) if there else []
     known = {tuple(row[word] for word in CASE) for row in rows}
     commit = commit_of("dadmm")
     for k, case in enumerate(() if given.report else wanted, start=1):
@@ -379,11 +364,7 @@ def main() -> None:
             say(f"{k} of {len(wanted)}: {' '.join(case)}: {told}")
             if given.csv:
                 add_row(row, given.csv)
-    print_report(rows, _rows(given.beside))
-
-
-def _rows(path: Path | None) -> list[Row]:
-    return list(read_rows(path)) if path and path.exists() else []
+    print_report(rows)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def measure(graph: str, n: int, iterations: int, tolerance: float) -> Row:
     result = dadmm.solve(
         problems, topology,
         stopping=dadmm.Stopping(tolerance=tolerance, max_iter=iterations),
-        record=False, callbacks=[mark], metric="none",
+        record=False, callbacks=[mark], coordinates="raw",
     )  # fmt: skip
     end = process_time() - marks[-1]
     memory = peak() - data
@@ -134,7 +134,7 @@ def theta_arrays(n: int = 200) -> dict[str, int]:
     stopping = dadmm.Stopping(max_iter=1)
     dadmm.solve(
         problems, topology, stopping=stopping, callbacks=[count], record=False,
-        metric="none",
+        coordinates="raw",
     )  # fmt: skip
     return found
 

@@ -27,7 +27,7 @@ ETAS = np.logspace(-1, 3, 17)
 CURVES = {
     "ap, own": (VERMILLION, ":"), "nap, own": (VERMILLION, "--"),
     "vp_ap, own": (VERMILLION, "-."), "fixed": (GREY, "-"),
-    "nap, one per edge": (ORANGE, "--"), "auto": (BLUE, "-"),
+    "nap, one per edge": (ORANGE, "--"), "snap": (BLUE, "-"),
 }  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def errors(
         return "stop" if known else None
 
     dadmm.solve(
-        problems, topology.build(graph, NODES), callbacks=[watch], metric="none",
+        problems, topology.build(graph, NODES), callbacks=[watch], coordinates="raw",
         **grouped({"tolerance": 0, "max_iter": most, "record": False, **settings}),
     )  # fmt: skip
     return np.array(found)
@@ -74,14 +74,14 @@ def iterations(graph: str, **settings) -> float:
 
 
 @styled
-def sweep(fixed: dict[str, list[float]], auto: dict[str, float]) -> Figure:
-    """Draw iterations against a fixed penalty, with auto's as levels."""
+def sweep(fixed: dict[str, list[float]], snap: dict[str, float]) -> Figure:
+    """Draw iterations against a fixed penalty, with snap's as levels."""
     figure = Figure(figsize=(6.0, 3.6), layout="constrained")
     axis = figure.subplots()
     for graph, (colour, dash) in GRAPHS.items():
         axis.plot(ETAS, fixed[graph], color=colour, linestyle=dash, marker="o", ms=3)
         axis.axhline(
-            auto[graph], color=colour, linestyle=dash, linewidth=2.4, alpha=0.4
+            snap[graph], color=colour, linestyle=dash, linewidth=2.4, alpha=0.4
         )
         low = int(np.argmin(fixed[graph]))
         axis.annotate(
@@ -89,13 +89,13 @@ def sweep(fixed: dict[str, list[float]], auto: dict[str, float]) -> Figure:
             textcoords="offset points", color=colour, ha="center",
         )  # fmt: skip
         axis.annotate(
-            f"auto: {auto[graph]:.0f}", (ETAS[0] * 0.8, auto[graph]), color=colour,
+            f"snap: {snap[graph]:.0f}", (ETAS[0] * 0.8, snap[graph]), color=colour,
             va="top" if graph == "complete" else "bottom", ha="left", fontsize=8,
         )  # fmt: skip
     axis.set(
         xscale="log", yscale="log", ylim=(15, CAP), xlabel="eta, kept fixed",
         ylabel="iterations until within 1e-6 for good",
-        title="A fixed penalty, good or bad (dots), and auto (levels)",
+        title="A fixed penalty, good or bad (dots), and snap (levels)",
     )  # fmt: skip
     axis.set_yticks([20, 50, 100, 200, 500, 1000, 2000], minor=False)
     axis.yaxis.set_major_formatter("{x:g}")
@@ -133,10 +133,10 @@ def main() -> None:
         graph: [iterations(graph, scheme="fixed", eta0=float(eta)) for eta in ETAS]
         for graph in GRAPHS
     }
-    auto = {graph: iterations(graph, scheme="auto") for graph in GRAPHS}
+    snap = {graph: iterations(graph, scheme="snap") for graph in GRAPHS}
     for graph in GRAPHS:
-        print(f"{graph}: best fixed {min(fixed[graph]):g}, auto {auto[graph]:g}")
-    save(sweep(fixed, auto), out / "penalty-sweep", ("png",))
+        print(f"{graph}: best fixed {min(fixed[graph]):g}, snap {snap[graph]:g}")
+    save(sweep(fixed, snap), out / "penalty-sweep", ("png",))
     curves = {}
     for name in CURVES:
         scheme, _, ends = name.partition(", ")

@@ -90,7 +90,7 @@ def rows(folder: Path, scheme: str, init: str | None) -> Iterator[list[str]]:
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--data", type=Path, help="folder of 001.mat to 005.mat")
-    parser.add_argument("--scheme", default="auto")
+    parser.add_argument("--scheme", default="snap")
     parser.add_argument("--init", help="default: that of the scheme")
     chosen = parser.parse_args()
     check(chosen.data, list(OBJECTS), "dataset/caltech")

@@ -1,6 +1,7 @@
-"""Tables and performance profiles of `bench_schemes.py`, from its rows.
+"""Tables of `bench_schemes.py`, from its rows.
 
-python -m benchmarks.schemes_report benchmarks/results/schemes.csv [--out DIR]
+python -m benchmarks.schemes_report benchmarks/results/schemes.csv
+python -m benchmarks.schemes_report benchmarks/results/lead.csv
 """
 
 from __future__ import annotations
@@ -14,20 +15,18 @@ from typing import Any
 import numpy as np
 
 from benchmarks.shared.cases import CONVEX, NETWORKS
-from benchmarks.shared.commands import parser_of, print_markdown, say
+from benchmarks.shared.commands import parser_of, print_markdown
 from benchmarks.shared.experiment import read_rows, report
 from benchmarks.shared.schemes import SCHEMES
+from benchmarks.shared.trials import number_of
 from dadmm.core.errors import ConfigError
 
 Row = Mapping[str, Any]
-CASE = ("problem", "graph", "n_nodes", "seed", "init")
+CASE = ("problem", "graph", "n_nodes", "seed")
 NUMBERS = (
-    "n_nodes", "seed", "first", "for_good", "messages", "bytes", "collectives", "cap",
+    "n_nodes", "seed", "first", "for_good", "cap", "iterations", "true",
 )  # fmt: skip
-# Lines of the profiles, the oracle last; all schemes are in the tables.
-SHOWN = ("auto", "edge_ratio 1.6", "edge_balance 1.6", "global_balance", "fixed",
-         "vp", "nap", "oracle")  # fmt: skip
-TITLES = {"dppca": "D-PPCA", "caltech": "Caltech"}
+WHOLE = ("first", "for_good", "iterations")  # numbers of a whole run
 Table = dict[tuple[Any, ...], dict[str, float]]  # iterations by case, then by label
 
 
@@ -37,8 +36,10 @@ def load(path: Path) -> list[dict[str, Any]]:
     try:
         for row in rows:
             for name in NUMBERS:
-                row[name] = int(row[name]) if row[name] else None
-            row["eta0"] = float(row["eta0"])
+                if name in row:
+                    row[name] = int(row[name]) if row[name] else None
+            row["eta0"] = number_of(row["eta0"])
+            row["relaxation"] = float(row["relaxation"])
     except (KeyError, ValueError) as error:
         raise ConfigError(f"{path} is not made by bench_schemes.py: {error}") from None
     return rows
@@ -49,16 +50,6 @@ def case_of(row: Row) -> tuple[Any, ...]:
     return tuple(row[name] for name in CASE)
 
 
-def kinds(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Return the rows by kind of problem."""
-    groups: dict[str, list[Row]] = {}
-    for row in rows:
-        name = row["problem"]
-        kind = "convex" if name in CONVEX else name.partition("-")[0]
-        groups.setdefault(TITLES.get(kind, kind), []).append(row)
-    return groups
-
-
 def value(row: Row, column: str = "for_good") -> float:
     """Return a number of a row, infinite where its goal was not reached."""
     found = row.get(column)
@@ -66,22 +57,27 @@ def value(row: Row, column: str = "for_good") -> float:
 
 
 def without_eta0(rows: Sequence[Row], column: str = "for_good") -> Table:
-    """Return a column of `auto` and of the oracles by case."""
+    """Return a column of the schemes with their own first penalties, by case."""
     found: Table = {}
     for row in rows:
-        if row["scheme"] in ("auto", "oracle"):
+        if has_none(row):
             found.setdefault(case_of(row), {})[row["label"]] = value(row, column)
     return found
+
+
+def has_none(row: Row) -> bool:
+    """Return whether a row stands for every eta0."""
+    return row["eta0"] == "auto" or row["scheme"] == "oracle"
 
 
 def table(rows: Sequence[Row], column: str = "for_good") -> Table:
     """Return a column by case and eta0, then by scheme.
 
-    `auto` and the oracle have no eta0, so theirs holds for each.
+    Rows without an eta0 hold for each.
     """
     free, tied = without_eta0(rows, column), {}
     for row in rows:
-        if row["scheme"] not in ("auto", "oracle"):
+        if not has_none(row):
             case = (*case_of(row), row["eta0"])
             tied.setdefault(case, {})[row["label"]] = value(row, column)
     return {case: each | free[case[:-1]] for case, each in tied.items()}
@@ -114,22 +110,15 @@ def spreads(of: Table, label: str) -> np.ndarray:
 
 
 def labels(of: Table) -> list[str]:
-    """Return all schemes: `auto`, in the order of `shared.schemes`, the oracles."""
+    """Return all schemes: `snap`, in the order of `shared.schemes`, the oracles."""
     every = {name for each in of.values() for name in each}
-    order = ["auto", *SCHEMES, "oracle"]
+    order = ["snap", *SCHEMES, "oracle"]
     return sorted(every, key=lambda name: (order.index(name.split()[0]), name))
 
 
 def graphs_of(cases: Iterable[tuple[Any, ...]]) -> list[str]:
     """Return the graphs of some cases, in the order of the tables."""
     return sorted({name[1] for name in cases}, key=NETWORKS.index)
-
-
-def place(named: tuple[str, str]) -> tuple[int, str, str]:
-    """Return where a problem with its start is in a table: shared starts first."""
-    problem, init = named
-    known = [*CONVEX].index(problem) if problem in CONVEX else len(CONVEX)
-    return known, "" if init == "shared" else init, problem
 
 
 def number(value: float) -> str:
@@ -145,7 +134,7 @@ def middle(values: np.ndarray, level: float = 0.5) -> str:
     return number(float(np.quantile(values, level, method="higher")))
 
 
-def print_schemes(rows: Sequence[Row], title: str) -> None:
+def print_schemes(rows: Sequence[Row]) -> None:
     """Print how each scheme compares with the oracle, the best, and itself."""
     every = table(rows)
     of = full(every)
@@ -155,13 +144,14 @@ def print_schemes(rows: Sequence[Row], title: str) -> None:
     for label in labels(of):
         all_of = np.array([each[label] for each in of.values() if label in each])
         best, oracle = ratios(of, label), ratios(of, label, "oracle")
-        own = np.array([]) if label[:6] == "oracle" else spreads(every, label)
+        free = label == "snap" or label.endswith("auto") or label[:6] == "oracle"
+        own = np.array([]) if free else spreads(every, label)
         shares = (np.isfinite(all_of).mean(), *((best <= k).mean() for k in (1.2, 2.0)))
         reached, near, twice = (f"{share:.0%}" for share in shares)
         cells = (label, reached, middle(oracle), middle(oracle, 0.9), near, twice)
         lines.append((*cells, middle(own), middle(own, 1.0)))
     cases = len({name[:-1] for name in of})
-    print(f"\n{title}: all schemes on {cases} cases, {len(of)} with their eta0\n")
+    print(f"\nall schemes on {cases} cases, {len(of)} with their eta0\n")
     head = ["scheme", "arrived", "median / oracle", "90 % / oracle"]
     head += ["within 1.2 of the best", "within 2"]
     if any(line[-1] for line in lines):
@@ -170,13 +160,13 @@ def print_schemes(rows: Sequence[Row], title: str) -> None:
 
 
 def print_headline(rows: Sequence[Row]) -> None:
-    """Print what was asked of `auto`, over cases without their eta0."""
+    """Print `snap` over the oracle, over cases without their eta0."""
     for oracle, column in product(("oracle", "oracle 1"), ("for_good", "first")):
         each = without_eta0(rows, column).values()
-        ratio = np.array([e["auto"] / e[oracle] for e in each
+        ratio = np.array([e["snap"] / e[oracle] for e in each
                           if e.get(oracle, np.inf) < np.inf])  # fmt: skip
         if len(ratio):
-            print(f"\nauto over {oracle}, {column}: median {middle(ratio)}, 90 % "
+            print(f"\nsnap over {oracle}, {column}: median {middle(ratio)}, 90 % "
                   f"{middle(ratio, 0.9)}, worst {middle(ratio, 1.0)}, at most 1.2 in "
                   f"{(ratio <= 1.2).mean():.0%} of {len(ratio)} cases")  # fmt: skip
 
@@ -197,10 +187,10 @@ def print_left(rows: Sequence[Row]) -> None:
 
 
 def print_where(rows: Sequence[Row]) -> None:
-    """Print `auto` over the oracle by problem and graph, and its worst cases."""
+    """Print `snap` over the oracle by problem and graph, and its worst cases."""
     cases = without_eta0(rows)
     ratio = {
-        name: each["auto"] / each["oracle"]
+        name: each["snap"] / each["oracle"]
         for name, each in cases.items()
         if each["oracle"] < np.inf
     }
@@ -208,84 +198,68 @@ def print_where(rows: Sequence[Row]) -> None:
         own = {name: r for name, r in ratio.items() if name[2] == n_nodes}
         graphs = graphs_of(own)
         lines = []
-        for problem, init in sorted({(name[0], name[4]) for name in own}, key=place):
-            cells = [
-                middle(np.array([r for name, r in own.items()
-                                 if (name[0], name[4], name[1]) == (problem, init, g)]))
-                for g in graphs
-            ]  # fmt: skip
-            start = ", independent" * (init == "independent")
-            lines.append([f"{problem}{start}", *cells])
-        print(f"\nauto over the oracle, {n_nodes} nodes, median over seeds\n")
+        for problem in sorted({name[0] for name in own}, key=[*CONVEX].index):
+            of = {g: [own[name] for name in own if name[:2] == (problem, g)]
+                  for g in graphs}  # fmt: skip
+            lines.append([problem, *(middle(np.array(of[g])) for g in graphs)])
+        print(f"\nsnap over the oracle, {n_nodes} nodes, median over seeds\n")
         print_markdown(("", *graphs), lines)
-    print("\nthe cases in which auto is furthest from the oracle\n")
+    print("\nthe cases in which snap is furthest from the oracle\n")
     first, lines = without_eta0(rows, "first"), []
     for name in sorted(ratio, key=lambda name: -ratio[name])[:10]:
-        each, (problem, graph, n, seed, init) = cases[name], name
-        words = f"{problem}, {graph} {n}, seed {seed}, {init}"
-        cells = [f"{each[k]:g} ({first[name][k]:g})" for k in ("auto", "oracle")]
+        each, (problem, graph, n, seed) = cases[name], name
+        words = f"{problem}, {graph} {n}, seed {seed}"
+        cells = [f"{each[k]:g} ({first[name][k]:g})" for k in ("snap", "oracle")]
         lines.append([words, *cells, number(ratio[name])])
-    print_markdown(("case", "auto (first)", "oracle (first)", "ratio"), lines)
-
-
-def typical(of: Table, graph: str, label: str) -> float:
-    """Return the median of a scheme over the cases on a graph."""
-    own = [each for name, each in of.items() if name[1] == graph]
-    return float(np.median([each[label] for each in own if label in each]))
-
-
-def print_traffic(rows: Sequence[Row]) -> None:
-    """Print the median of what is sent until the goal for good, 20 nodes."""
-    rows = [row for row in rows if row["n_nodes"] == 20]
-    if not rows:
-        return
-    sent, size = (full(table(rows, column)) for column in ("messages", "bytes"))
-    graphs, lines = graphs_of(sent), []
-    for label in labels(sent):
-        cells = [label]
-        for graph in graphs:
-            count, volume = typical(sent, graph, label), typical(size, graph, label)
-            known = count < np.inf
-            cells.append(f"{count:.0f} ({volume / 1e6:.2f})" if known else "-")
-        lines.append(cells)
-    print("\n20 nodes, median over problems and eta0 of messages (MB) until for good\n")
-    print_markdown(("scheme", *graphs), lines)
+    print_markdown(("case", "snap (first)", "oracle (first)", "ratio"), lines)
 
 
 def print_tables(rows: Sequence[Row]) -> None:
     """Print all tables, as Markdown."""
-    groups = kinds(rows)
-    for title, own in groups.items():
-        print_schemes(own, title)
-        print_headline(own)
-        print_left(own)
-        print_where(own)
-    print_traffic(groups["convex"])
+    print_schemes(rows)
+    print_headline(rows)
+    print_left(rows)
+    print_where(rows)
 
 
-def draw_profiles(rows: Sequence[Row], out: Path) -> None:
-    """Draw the profiles of convex problems and of D-PPCA, if matplotlib is there."""
-    try:
-        from benchmarks.shared.profiles import draw, save
-    except ImportError:
-        say("no figures: pip install 'dadmm[plot]'")
-        return
-    for kind, own in kinds(rows).items():
-        if not (of := full(table(own))):
-            continue
-        figure = draw({name: np.sort(ratios(of, name)) for name in SHOWN})
-        save(figure, out / f"schemes-{kind.lower()}")
+def print_lead(rows: Sequence[Row]) -> None:
+    """Print whole runs by scheme, coordinates, relaxation and first penalty.
+
+    A cell has the medians of first, for good and whole run, and how many runs end
+    stationary and true.
+    """
+    groups: dict[tuple[Any, ...], dict[str, list[Row]]] = {}
+    for row in rows:
+        place = tuple(row[k] for k in ("scheme", "coordinates", "relaxation", "eta0"))
+        groups.setdefault(place, {}).setdefault(row["graph"], []).append(row)
+    lines, graphs = [], list(dict.fromkeys(row["graph"] for row in rows))
+    for (scheme, coordinates, relaxation, eta0), own in groups.items():
+        first = eta0 if eta0 == "auto" else f"{eta0:g}"
+        cells = [scheme, coordinates, f"{relaxation:g}", first]
+        lines.append([*cells, *(lead_cell(own[graph]) for graph in graphs)])
+    print()
+    head = ("scheme", "coordinates", "relaxation", "first penalty", *graphs)
+    print_markdown(head, lines)
+    false = [r for r in rows if r["status"] == "stationary" and not r["true"]]
+    print(f"\n{len(rows)} runs; stationary, but not true: {len(false)}")
+
+
+def lead_cell(rows: Sequence[Row]) -> str:
+    """Return the medians of some whole runs, and how many end well."""
+    counts = [np.median([value(row, name) for row in rows]) for name in WHOLE]
+    told = ["-" if n == np.inf else f"{n:g}" for n in counts]
+    well = sum(row["status"] == "stationary" and bool(row["true"]) for row in rows)
+    return f"{'; '.join(told)}; {well}/{len(rows)}"
 
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("rows", type=Path, help="schemes.csv")
-    parser.add_argument("--out", type=Path, help="folder of figures")
-    chosen = parser.parse_args()
-    rows = load(chosen.rows)
-    print_tables(rows)
-    if chosen.out:
-        draw_profiles(rows, chosen.out)
+    parser.add_argument("rows", type=Path, help="schemes.csv or lead.csv")
+    rows = load(parser.parse_args().rows)
+    if "status" in rows[0]:
+        print_lead(rows)
+    else:
+        print_tables(rows)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """dadmm beside the authors' program: the paper's schemes on its synthetic data.
 
     python -m benchmarks.peers.authors --authors DIR [--rounds 5] [--csv FILE]
+    python -m benchmarks.peers.authors --again
 
 DIR is a checkout of https://github.com/changkyu/aaai2016_changkyu, of which nothing is
 in this repository. GNU Octave runs it, by `octave/drive.m`; dadmm runs in one process
 with the settings that the paper prints, from the same start. Both run a few iterations
-in turns, for the time and for how far apart they end; then each until it stops.
+in turns, for the time and for how far apart they end; then each until it stops. --again
+makes only the whole runs of dadmm again, without Octave; other rows stay.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from benchmarks.peers.dadmm_ring import Clock
 from benchmarks.peers.others import Watch
 from benchmarks.peers.rows import short
 from benchmarks.shared.commands import RESULTS, THREADS, parser_of, print_markdown, say
-from benchmarks.shared.experiment import ARCHIVE, leave, write_rows
+from benchmarks.shared.experiment import ARCHIVE, leave, read_rows, write_rows
 from dadmm.data import datasets
 from dadmm.data.shard import split
 from dadmm.graphs.topology import GRAPHS, Topology
@@ -166,7 +168,7 @@ def timed(blocks: list[dict[str, Any]], program: str) -> dict[str, Any]:
 def whole(work: Work, graph: Topology, scheme: str, **settings: Any) -> dict[str, Any]:
     """Run dadmm until it stops; return when, where and after how long."""
     start = perf_counter()
-    if scheme == "auto":
+    if scheme == "snap":
         result = dadmm.solve(work.problems, graph, record=False, **settings)
     else:
         result = ours(work, graph, scheme, **RULE, max_iter=1000)
@@ -187,17 +189,17 @@ def their_stop(
             "stop_seconds": short(found["seconds"].item())}  # fmt: skip
 
 
-def auto_rows(work: Work, name: str) -> Iterator[dict[str, Any]]:
-    """Yield a row of `auto` for each start."""
+def snap_rows(work: Work, name: str) -> Iterator[dict[str, Any]]:
+    """Yield a row of `snap` for each start."""
     starts = {"same start": work.start, "independent": "independent",
               "merged": "merged"}  # fmt: skip
     for label, init in starts.items():
-        place = {"program": "dadmm", "graph": name, "scheme": f"auto, {label}"}
-        yield place | whole(work, GRAPHS[name](NODES, 0), "auto", init=init, seed=1)
+        place = {"program": "dadmm", "graph": name, "scheme": f"snap, {label}"}
+        yield place | whole(work, GRAPHS[name](NODES, 0), "snap", init=init, seed=1)
 
 
 def rows_of(authors: Path, rounds: int) -> Iterator[dict[str, Any]]:
-    """Yield a row for each program, graph and scheme, and for `auto`."""
+    """Yield a row for each program, graph and scheme, and for `snap`."""
     work = Work()
     for name in NETWORKS:
         graph = GRAPHS[name](NODES, 0)
@@ -209,7 +211,19 @@ def rows_of(authors: Path, rounds: int) -> Iterator[dict[str, Any]]:
                 place = {"program": program, "graph": name, "scheme": scheme}
                 yield place | timed(blocks, program) | stop
             say(f"{name} {scheme}: {median(b['authors'] for b in blocks):.4g} ms")
-        yield from auto_rows(work, name)
+        yield from snap_rows(work, name)
+
+
+def again(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield stored rows; whole runs of dadmm, which need no Octave, are made again."""
+    work, stored = Work(), read_rows(path)
+    for name in NETWORKS:
+        for row in stored:
+            if row["graph"] == name and row["scheme"] in NAMES:
+                mine = row["program"] == "dadmm"
+                graph = GRAPHS[name](NODES, 0)
+                yield row | (whole(work, graph, row["scheme"]) if mine else {})
+        yield from snap_rows(work, name)
 
 
 def checked(authors: Path) -> Path:
@@ -224,13 +238,20 @@ def checked(authors: Path) -> Path:
 
 def main(argv: list[str] | None = None) -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--authors", type=Path, required=True, metavar="DIR")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--authors", type=Path, metavar="DIR")
+    which.add_argument(
+        "--again", action="store_true", help="only whole runs of dadmm; no Octave"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="of blocks in turns")
     parser.add_argument("--csv", type=Path, default=RESULTS / "peers_authors.csv")
     chosen = parser.parse_args(argv)
     if chosen.rounds < 1:
         leave(f"--rounds must be at least 1, got {chosen.rounds}")
-    rows = list(rows_of(checked(chosen.authors), chosen.rounds))
+    if chosen.again:
+        rows = list(again(chosen.csv))
+    else:
+        rows = list(rows_of(checked(chosen.authors), chosen.rounds))
     told = [name for name in COLUMNS if name not in ("all_ms", "versions")]
     print_markdown(told, ([row.get(name, "") for name in told] for row in rows))
     write_rows(({name: row.get(name) for name in COLUMNS} for row in rows), chosen.csv)

@@ -53,7 +53,7 @@ ENTRIES = (
     Entry("disropt", "tracking", 0.0008, 40, 1000, (20, 80)),
     Entry("mpi-sppy", "ph", 40.0, 20, 60, (10, 40)),
     Entry("dadmm", "fixed", 25.0, 500, 1000, (100, 400)),
-    Entry("dadmm", "auto", None, 500, 1000, (100, 400)),
+    Entry("dadmm", "snap", None, 500, 1000, (100, 400)),
 )
 
 

@@ -39,13 +39,13 @@ class Clock:
 
 def run(
     scheme: str,
-    setting: float = 10.0,
+    setting: float | None = None,
     iterations: int = 2000,
     comm: Any = None,
     count: bool = False,
     nodes: int = problem.NODES,
 ) -> dict[str, Any]:
-    """Run one scheme with eta0 = ``setting``; return its row, on every rank.
+    """Run one scheme with eta0 = ``setting``, or its own; return its row.
 
     With ``comm`` each rank is a node, else all nodes are in this process. With
     ``count`` the row has the error of every iterate.
@@ -60,7 +60,7 @@ def run(
             local if comm is None else local[0], ring, comm=comm,
             scheme=dadmm.penalty.build(scheme, eta0=setting), callbacks=callbacks,
             stopping=dadmm.Stopping(tolerance=0.0, max_iter=max_iter), record=False,
-            metric="none",  # the peers have no set-up either
+            coordinates="raw",  # the peers have no set-up either
         )  # fmt: skip
 
     solve(WARM_UP)
@@ -81,7 +81,7 @@ def run(
     row = {
         "program": "dadmm",
         "method": scheme,
-        "setting": None if scheme == "auto" else setting,
+        "setting": setting,
         "nodes": nodes,
         "iterations": result.iterations,
         "seconds": seconds,

@@ -74,7 +74,7 @@ def blocks(eta: float, iterations: int, rounds: int) -> Iterator[dict[str, Any]]
     tasks: dict[tuple[str, str], Callable[[], float]] = {
         ("decent-bench", "admm"): lambda: decent(eta, iterations)["seconds"],
         ("dadmm", "fixed"): lambda: dadmm_run("fixed", eta, iterations)["seconds"],
-        ("dadmm", "auto"): lambda: dadmm_run("auto", eta, iterations)["seconds"],
+        ("dadmm", "snap"): lambda: dadmm_run("snap", None, iterations)["seconds"],
     }
     for number in range(rounds):
         for (program, method), task in tasks.items():
@@ -92,8 +92,9 @@ def counted(eta: float, iterations: int) -> Iterator[dict[str, Any]]:
     theirs = {"program": "decent-bench", "method": "admm", "setting": 2 * eta}
     theirs |= {"nodes": problem.NODES, "iterations": iterations, "errors": errors}
     yield theirs | {"versions": numbers}
-    for scheme in ("fixed", "auto"):
-        row = dadmm_run(scheme, eta, iterations, count=True)
+    for scheme in ("fixed", "snap"):
+        own = eta if scheme == "fixed" else None
+        row = dadmm_run(scheme, own, iterations, count=True)
         sent = ("messages", "bytes", "exchange_share")  # nothing is, in one process
         yield {k: v for k, v in row.items() if k not in sent}
 

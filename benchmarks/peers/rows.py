@@ -20,7 +20,6 @@ COLUMNS = (
     "ms_per_iteration",  # median of all_ms
     "all_ms",
     "over_fixed",  # median over the rounds: time over dadmm's in the same round
-    "over_auto",
     "others_share",  # of the cores, that other programs used meanwhile; median
     "exchange_share",  # of the loop, in the counted run
     "messages_per_iteration",
@@ -83,17 +82,16 @@ def row_of(
 
 
 def compare(rows: Sequence[dict[str, Any]]) -> None:
-    """Add to each row its time over that of dadmm, round by round."""
+    """Add to each row its time over that of `fixed`, round by round."""
     times = {
         (row["where"], row["program"], row["method"]): numbers(row["all_ms"])
         for row in rows
     }
     for row in rows:
         mine = numbers(row["all_ms"])
-        for scheme in ("fixed", "auto"):
-            ours = times[row["where"], "dadmm", scheme]
-            ratios = (a / b for a, b in zip(mine, ours, strict=True))
-            row[f"over_{scheme}"] = short(median(ratios))
+        ours = times[row["where"], "dadmm", "fixed"]
+        ratios = (a / b for a, b in zip(mine, ours, strict=True))
+        row["over_fixed"] = short(median(ratios))
 
 
 def numbers(text: str) -> list[float]:

@@ -1,7 +1,7 @@
 """Run the same least squares by several programs, in turns, one rank per node.
 
     mpiexec -n 20 python turns.py --rounds 15 \\
-        disropt:admm:20:15 mpi-sppy:ph:40:20 dadmm:fixed:25:500 dadmm:auto::500
+        disropt:admm:20:15 mpi-sppy:ph:40:20 dadmm:fixed:25:500 dadmm:snap::500
     mpiexec -n 20 python turns.py --count disropt:admm:20:150
 
 Each word is a program, its method, its setting and the iterations of one block. A round
@@ -32,7 +32,7 @@ def block(word: str, comm: MPI.Comm, count: bool) -> dict:
     run = importlib.import_module(module).run
     comm.Barrier()
     watch = Watch()
-    row = run(method, float(setting or 1), int(iterations), comm, count)
+    row = run(method, float(setting) if setting else None, int(iterations), comm, count)
     return {**row, "others_share": watch.share(comm.allreduce(watch.own()))}
 
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm.core.interfaces import Problem
 from dadmm.data import datasets
-from dadmm.data.shard import split, split_frames
+from dadmm.data.shard import split
 from dadmm.problems import (
     PPCA,
     Lasso,
     LeastSquares,
     LogisticRegression,
-    StructureFromMotion,
     metrics,
 )
 
@@ -154,15 +152,6 @@ def dppca(samples: np.ndarray, n_nodes: int) -> Instance:
     return Instance(problems, Subspace(problems[0].layout, best.W), 600)
 
 
-def motion(file: Path, n_nodes: int) -> Instance:
-    """Share the frames of a file of tracks among cameras."""
-    frames = split_frames(datasets.load_tracks(file), n_nodes)
-    problems = [StructureFromMotion(rows) for rows in frames]
-    rows = np.vstack([problem.rows for problem in problems])
-    best = metrics.ppca_reference(rows, 3, zero_mean=True)
-    return Instance(problems, Subspace(problems[0].layout, best.W), 600)
-
-
 CONVEX: dict[str, Callable[[int, int], Instance]] = {
     "quadratic-0": lambda n, seed: least_squares(n, seed, 0.0),
     "quadratic-0.5": lambda n, seed: least_squares(n, seed, 0.5),
@@ -173,17 +162,12 @@ CONVEX: dict[str, Callable[[int, int], Instance]] = {
 
 
 @lru_cache(maxsize=32)
-def instance(problem: str, n_nodes: int, seed: int, data: str = "") -> Instance:
+def instance(problem: str, n_nodes: int, seed: int) -> Instance:
     """Return the local problems of a network, by name.
 
-    The name is a key of `CONVEX`, whose data have a seed, "dppca" (25 samples a node,
-    seed 0), "dppca-authors" or "caltech-001" to "caltech-005"; ``data`` is the authors'
-    .mat file, or the folder of the Caltech Turntable.
+    The name is a key of `CONVEX`, whose data have a seed, or "dppca": the paper's
+    samples, 25 a node, seed 0.
     """
     if problem in CONVEX:
         return CONVEX[problem](n_nodes, seed)
-    if problem.startswith("caltech-"):
-        return motion(Path(data) / f"{problem.removeprefix('caltech-')}.mat", n_nodes)
-    if problem == "dppca-authors":
-        return dppca(datasets.load_matrix(f"{data}::X").T.copy(), n_nodes)
     return dppca(datasets.synthetic(ROWS * n_nodes, seed=0)[0], n_nodes)

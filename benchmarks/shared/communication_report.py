@@ -18,7 +18,7 @@ AXES = {
     "logistic": "Largest relative distance from the optimum",
     "ppca": "Largest angle to the centralised subspace (degrees)",
 }
-BASES = (("fixed", "float64"), ("nap", "float64"), ("auto", "float64"))
+BASES = (("fixed", "float64"), ("nap", "float64"), ("snap", "float64"))
 DRAWN = ("float64", "float16", "8 bits", "4 bits", "2 bits", "censored", "every 2")
 
 
@@ -40,7 +40,7 @@ def bytes_of(rows: Sequence[Row], scheme: str, sending: str) -> float:
 def print_tables(rows: Sequence[Row]) -> None:
     """Print one table for each problem and graph."""
     head = ("scheme", "sending", "first", "for good", "messages", "silent", "MB")
-    head += ("LAN s", "WAN s", "wireless s", "fewer bytes than fixed / nap / auto")
+    head += ("LAN s", "WAN s", "wireless s", "fewer bytes than fixed / nap / snap")
     for problem, graph, own in cases(rows):
         bases = [bytes_of(own, *base) for base in BASES]
         print(f"\n**{problem}, {graph} of 20**, goal {GOALS[problem]:g}\n")

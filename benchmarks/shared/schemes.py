@@ -1,6 +1,6 @@
-"""All schemes that the benchmarks compare: those of dadmm, and three more.
+"""All schemes that the benchmarks compare: those of dadmm, and two more.
 
-The three are slower than `auto` or need more settings, so dadmm does not offer them by
+The two are slower than `snap` or need more settings, so dadmm does not offer them by
 name. They are plug-ins: pass an instance to `dadmm.solve`.
 
     dadmm.solve(problems, graph, scheme=build("edge_balance", eta0=1.0))
@@ -16,9 +16,9 @@ import numpy as np
 from dadmm import penalty
 from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
-from dadmm.penalty import equations, rules
-from dadmm.penalty.beyond import SpectralRatio
+from dadmm.penalty import equations
 from dadmm.penalty.schemes import Scheme
+from dadmm.penalty.snap import NOISE, bounded, row_norms
 
 
 def relative_balance(
@@ -34,7 +34,7 @@ def relative_balance(
     """
     above = gap * multipliers
     below = math.sqrt(2.0) * size * eta * drift
-    idle = (gap <= rules.NOISE * size) | (above == 0.0) | (below == 0.0)
+    idle = (gap <= NOISE * size) | (above == 0.0) | (below == 0.0)
     return np.where(idle, 1.0, above / np.where(idle, 1.0, below))
 
 
@@ -61,21 +61,18 @@ class EdgeBalance(Scheme):
     SCALE: ClassVar[float] = 150.0
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
-        size = rules.row_norms(obs.received)
+        size = row_norms(obs.received)
         ratio = relative_balance(
-            rules.row_norms(obs.received - obs.sent),
-            np.maximum(size, rules.row_norms(obs.sent)),
-            self.alpha * rules.row_norms(obs.drift),
-            rules.row_norms(obs.multipliers),
+            row_norms(obs.received - obs.sent),
+            np.maximum(size, row_norms(obs.sent)),
+            self.alpha * row_norms(obs.drift),
+            row_norms(obs.multipliers),
             state["eta"],
         )
-        factor = rules.bounded(np.sqrt(ratio), self.BOUND)
-        eta = state["eta"] * factor ** rules.damping(obs.t, self.SCALE)
-        return state | {"eta": equations.clamp(eta, self.eta0)}
-
-
-class EdgeRatio(SpectralRatio):
-    """The rule of `auto`, started from eta0 and without relaxation."""
+        factor = bounded(np.sqrt(ratio), self.BOUND)
+        damping = (1.0 + obs.t / self.SCALE) ** -2
+        eta = state["eta"] * factor**damping
+        return state | {"eta": equations.clamp(eta, state["eta0"])}
 
 
 class NodeSpectral(Scheme):
@@ -116,7 +113,7 @@ class NodeSpectral(Scheme):
                 )
             ]
         )
-        eta = equations.clamp(state["eta"] * incidence.spread(factor), self.eta0)
+        eta = equations.clamp(state["eta"] * incidence.spread(factor), state["eta0"])
         return state | memory | {"eta": eta}
 
 
@@ -129,10 +126,9 @@ def wanted_weight(move: Matrix, weight: float) -> float:
 
 OTHERS: dict[str, type[Scheme]] = {
     "edge_balance": EdgeBalance,
-    "edge_ratio": EdgeRatio,
     "node_spectral": NodeSpectral,
 }
-_BEYOND = ("global_balance", "auto")  # come last in the tables
+_BEYOND = ("global_balance", "snap")  # come last in the tables
 SCHEMES: dict[str, type[Scheme]] = {
     **{name: kind for name, kind in penalty.SCHEMES.items() if name not in _BEYOND},
     **OTHERS,
@@ -141,5 +137,5 @@ SCHEMES: dict[str, type[Scheme]] = {
 
 
 def build(name: str, **settings: Any) -> Scheme:
-    """Return the scheme of that name, of dadmm or of the three more."""
+    """Return the scheme of that name, of dadmm or of the two more."""
     return SCHEMES[name](**settings)

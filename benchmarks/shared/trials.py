@@ -4,30 +4,33 @@ Two numbers are measured, because nodes can leave their goal again. `first` is t
 iteration in which every node is within the goal. `for_good` is the iteration from which
 on every node stays within it until the end of the run. The run goes on until the nodes
 have stayed for as many iterations as it took to enter, and for at least `STAY`.
+
+`whole` lets a run of D-PPCA end by its own rule, and counts until there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import dadmm
-from benchmarks.shared.cases import instance
+from benchmarks.shared.cases import ANGLE, instance
 from benchmarks.shared.experiment import file_name
 from benchmarks.shared.schemes import SCHEMES, build
-from dadmm.admm.curvature import curvature
 from dadmm.admm.loop import Run
 from dadmm.core.errors import ProblemError
-from dadmm.exchange import wire
-from dadmm.graphs.topology import GRAPHS, Topology
-from dadmm.penalty.rules import initial_penalty
+from dadmm.graphs.topology import GRAPHS
+from dadmm.problems import metrics
 
 PER_DECADE = 4  # penalties that the oracle tries
 STAY = 100  # iterations that the nodes must stay within the goal, at least
+MOST = 600  # iterations of a whole run
+TRUE_ANGLE, TRUE_LENGTH = 0.5, 2e-2  # degrees, and W W' relative: a true end
 
 
 @dataclass(frozen=True)
@@ -40,23 +43,27 @@ class Trial:
     seed: int  # of the data and of the graph; in D-PPCA of the start
     scheme: str  # of `schemes`, or "oracle": the best fixed penalty
     relaxation: float
-    eta0: float = 1.0  # of the oracle, from where it searches; 0 is a guess
+    eta0: float | str = "auto"  # of the oracle, from where it searches; 0 is a guess
     init: str = "shared"
-    t_max: int = 50
-    budget0: float = 5.0
+    coordinates: str = "raw"
     cap: int | None = None  # iterations; by default the problem's own
 
     @property
     def name(self) -> str:
         """A file name that tells the trial, and all its settings by a hash."""
         words = (self.problem, f"{self.graph}{self.n_nodes}", self.scheme)
-        return file_name((*words, f"{self.eta0:g}", f"s{self.seed}"), asdict(self))
+        return file_name((*words, f"{self.eta0}", f"s{self.seed}"), asdict(self))
 
     @property
     def label(self) -> str:
-        """The scheme, with its relaxation where that is not its own."""
-        own = 1.6 if self.scheme == "oracle" else SCHEMES[self.scheme].RELAXATION
-        return self.scheme + f" {self.relaxation:g}" * (self.relaxation != own)
+        """The scheme, with its relaxation and first penalty where not its own."""
+        if self.scheme == "oracle":
+            return self.scheme + " 1" * (self.relaxation == 1.0)
+        kind = SCHEMES[self.scheme]
+        told = f" {self.relaxation:g}" * (self.relaxation != kind.RAW_RELAXATION)
+        if kind.RAW_ETA0 == "auto":
+            return self.scheme + told + " eta0" * (self.eta0 != "auto")
+        return self.scheme + told + " auto" * (self.eta0 == "auto")
 
 
 class Arrival:
@@ -106,32 +113,26 @@ class Known(Exception):
     """Raised by a callback to end a run at once."""
 
 
-def outcome(trial: Trial, data: str = "") -> dict[str, Any]:
+def outcome(trial: Trial) -> dict[str, Any]:
     """Run a trial and return its row."""
     if trial.scheme == "oracle":
-        trial, found = oracle(trial, data)
-        return row(trial, "oracle", found, data)
-    return row(trial, trial.scheme, run(trial, data), data)
+        trial, found = oracle(trial)
+        return row(trial, "oracle", found)
+    return row(trial, trial.scheme, run(trial))
 
 
-def run(trial: Trial, data: str = "") -> Outcome:
+def run(trial: Trial) -> Outcome:
     """Return when all nodes reached their goal, and how the run ended."""
-    case = instance(trial.problem, trial.n_nodes, trial.seed, data)
+    case = instance(trial.problem, trial.n_nodes, trial.seed)
     arrival, ended = Arrival(trial.cap or case.cap), ""
-    own = {k: getattr(trial, k) for k in ("relaxation", "eta0", "t_max", "budget0")}
 
     def watch(t: int, run: Run) -> None:
         if arrival.known(t, case.goal(run.theta)):
             raise Known
 
     try:
-        dadmm.solve(
-            case.problems, GRAPHS[trial.graph](trial.n_nodes, trial.seed),
-            scheme=build(trial.scheme, **own), init=trial.init, seed=trial.seed,
-            stopping=dadmm.Stopping(tolerance=0.0, max_iter=arrival.longest),
-            record=False, callbacks=[watch],
-            metric=None if trial.problem.startswith("dppca") else "none",
-        )  # fmt: skip
+        _solve(trial, case, dadmm.Stopping(tolerance=0.0, max_iter=arrival.longest),
+               watch)  # fmt: skip
     except Known:
         pass
     except ProblemError:
@@ -141,49 +142,76 @@ def run(trial: Trial, data: str = "") -> Outcome:
     return Outcome(arrival.first, arrival.for_good, ended)
 
 
-def row(trial: Trial, scheme: str, found: Outcome, data: str = "") -> dict[str, Any]:
-    """Return the outcome of a trial, with what was sent until the nodes had arrived.
+def _solve(trial: Trial, case: Any, stopping: dadmm.Stopping, watch: Any) -> Any:
+    scheme = build(trial.scheme, relaxation=trial.relaxation, eta0=trial.eta0)
+    return dadmm.solve(
+        case.problems, GRAPHS[trial.graph](trial.n_nodes, trial.seed), scheme=scheme,
+        init=trial.init, seed=trial.seed, coordinates=trial.coordinates,
+        stopping=stopping, record=False, callbacks=[watch],
+    )  # fmt: skip
 
-    Messages are those of all directed edges with the first swap, as in
-    `dadmm.Result.traffic`, until the nodes are within the goal for good.
+
+def whole(trial: Trial) -> dict[str, Any]:
+    """Let a run of D-PPCA end by its own rule; return its row.
+
+    Here the goal is that every node is within 1 degree of the centralised subspace, and
+    `for_good` counts until the end of the run.
     """
-    case = instance(trial.problem, trial.n_nodes, trial.seed, data)
-    graph = GRAPHS[trial.graph](trial.n_nodes, trial.seed)
+    case = instance(trial.problem, trial.n_nodes, trial.seed)
+    best, inside = case.goal.W, []
+
+    def watch(t: int, run: Run) -> None:
+        W = case.goal.layout.views(run.theta).W
+        inside.append(bool(metrics.subspace_angle(W, best).max() <= ANGLE))
+
+    result = _solve(trial, case, dadmm.Stopping(max_iter=MOST), watch)
+    outside = [t for t, within in enumerate(inside, 1) if not within]
+    since = outside[-1] + 1 if outside else 1
+    W, want = result.layout.views(result.theta).W, best @ best.T
+    angle = float(metrics.subspace_angle(W, best).max())
+    off = np.linalg.norm(W @ W.mT - want, axis=(1, 2)).max() / np.linalg.norm(want)
+    near = angle <= TRUE_ANGLE and off <= TRUE_LENGTH
+    return asdict(trial) | {
+        "first": inside.index(True) + 1 if any(inside) else None,
+        "for_good": since if since <= len(inside) else None,
+        "iterations": result.iterations, "status": result.status, "angle": angle,
+        "length_error": float(off), "true": int(near),
+        "dadmm": dadmm.__version__, "numpy": np.__version__,
+    }  # fmt: skip
+
+
+def row(trial: Trial, scheme: str, found: Outcome) -> dict[str, Any]:
+    """Return the outcome of a trial."""
+    case = instance(trial.problem, trial.n_nodes, trial.seed)
     outcome = asdict(trial) | {"scheme": scheme, "cap": trial.cap or case.cap}
     outcome |= {"label": replace(trial, scheme=scheme).label} | found._asdict()
-    if found.for_good is not None:
-        size = case.problems[0].layout.shared_size
-        rule = SCHEMES["fixed" if scheme == "oracle" else scheme]
-        each = found.for_good * wire.length(8 * size, not rule.is_symmetric)
-        outcome |= {
-            "messages": len(graph.edges) * (found.for_good + 1),
-            "bytes": len(graph.edges) * (wire.length(8 * size, True) + each),
-            "collectives": found.for_good * rule.needs_global_residuals,
-        }
     return outcome | {"dadmm": dadmm.__version__, "numpy": np.__version__}
 
 
 def trial_of(row: Mapping[str, str]) -> Trial:
     """Return the trial of a stored row."""
-    kinds: dict[str, Any] = {"n_nodes": int, "seed": int, "t_max": int, "cap": int}
-    kinds |= {"relaxation": float, "eta0": float, "budget0": float}
+    kinds: dict[str, Any] = {"n_nodes": int, "seed": int, "relaxation": float}
+    kinds |= {"eta0": number_of, "cap": lambda text: int(text) if text else None}
     names = [field.name for field in fields(Trial)]
     return Trial(**{name: kinds.get(name, str)(row[name]) for name in names})
 
 
-def oracle(trial: Trial, data: str = "") -> tuple[Trial, Outcome]:
+def number_of(eta0: str) -> float | str:
+    """Return a first penalty of a stored row."""
+    return eta0 if eta0 == "auto" else float(eta0)
+
+
+def oracle(trial: Trial) -> tuple[Trial, Outcome]:
     """Return the best fixed penalty as a trial, and its outcome.
 
-    The search starts from a given eta0, or where `auto` would start.
+    The search starts from a given eta0, or from the mean of the first penalties.
     """
-    graph = GRAPHS[trial.graph](trial.n_nodes, trial.seed)
-    case = instance(trial.problem, trial.n_nodes, trial.seed, data)
-    known = trial.eta0 > 0
-    start = PER_DECADE * math.log10(trial.eta0) if known else 0
-    start = round(start) if known else guess(case.problems, graph, trial)
+    case = instance(trial.problem, trial.n_nodes, trial.seed)
+    known = trial.eta0 != 0
+    start = round(PER_DECADE * math.log10(trial.eta0 if known else guess(trial)))
 
     def attempt(eta: float, cap: int) -> Outcome:
-        return run(replace(trial, scheme="fixed", eta0=eta, cap=cap), data)
+        return run(replace(trial, scheme="fixed", eta0=eta, cap=cap))
 
     eta0, found = best_penalty(attempt, start, trial.cap or case.cap, wide=not known)
     return replace(trial, eta0=eta0), found
@@ -226,13 +254,15 @@ def best_penalty(
     return 10.0 ** (best / PER_DECADE), tried[best]
 
 
-def guess(problems: Sequence[Any], graph: Topology, trial: Trial) -> int:
-    """Return from which power to search: what `auto` would start with, on average."""
-    logs = []
-    for i, problem in enumerate(problems):
-        key = [trial.seed, 0] if trial.init == "shared" else [trial.seed, 1, i]
-        bend = curvature(problem, problem.init(np.random.default_rng(key)))
-        eta = 2 * initial_penalty(bend, int(graph.degrees[i]), graph.diameter)
-        logs.append(math.log10(eta) if eta > 0 else math.nan)
-    middle = float(np.nanmean(logs)) if not np.isnan(logs).all() else 0.0
-    return round(PER_DECADE * middle)
+def guess(trial: Trial) -> float:
+    """Return from where to search: the mean of the first penalties of all edges."""
+    case, found = instance(trial.problem, trial.n_nodes, trial.seed), []
+
+    def watch(t: int, run: Run) -> None:
+        found.append(float(np.exp(np.log(run.state.eta).mean())))
+        raise Known
+
+    one = replace(trial, scheme="fixed", eta0="auto")
+    with suppress(Known):
+        _solve(one, case, dadmm.Stopping(tolerance=0.0, max_iter=1), watch)
+    return found[0]

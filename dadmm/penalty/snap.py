@@ -132,9 +132,9 @@ def earned(travelled: Vector, multipliers: Vector) -> Vector:
 
     It is ``(p / |lambda|)^2``, where p is the length of the way that lambda has gone.
     From lambda = 0 it is 1 at once. If a run starts from multipliers that are nearly
-    right, they hardly change while the parameters do. Then the ratio is far too small,
-    and says nothing about curvature: the edge keeps its first penalty until its
-    multiplier has gone a good part of its length.
+    right, they hardly change while the parameters do. Then the ratio is small, and
+    would lower penalties by so much that nodes drift apart. So the edge nearly keeps
+    its first penalty until its multiplier has gone a good part of its length.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ from dadmm.solver.solve import solve
 
 T = TypeVar("T")
 NODES = 4
-OWN = ("comm", "random_state")  # settings that may differ between ranks
+OWN = ("comm",)  # settings that may differ between ranks
 
 
 class FitData(NamedTuple):
@@ -47,20 +47,6 @@ class FitData(NamedTuple):
     def problems(self, build: Callable[..., Problem]) -> list[Problem]:
         """Return the problem of each node of this process."""
         return on_all_ranks(self.world, lambda: [build(*own) for own in self.shards])
-
-    def means(self) -> tuple[Vector, Vector]:
-        """Return the number and the mean of the observed entries of each column.
-
-        They are over the rows of all nodes, in the first array.
-        """
-        rows = [own[0] for own in self.shards]
-        lost = [np.isnan(own) for own in rows]
-        sums = [
-            [*(~gaps).sum(axis=0), *np.where(gaps, 0.0, own).sum(axis=0)]
-            for own, gaps in zip(rows, lost, strict=True)
-        ]
-        counts, total = np.split(self.total(sums), 2)
-        return counts, total / np.maximum(counts, 1.0)
 
     def total(self, table: Sequence[Sequence[float]]) -> Vector:
         """Return the sum over the rows of all nodes; ``table`` has those hosted here.

@@ -8,7 +8,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse
 from sklearn.base import RegressorMixin, is_classifier
 from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.multiclass import check_classification_targets
@@ -35,8 +34,7 @@ from dadmm.sklearn.base import (
 class LinearModel(Consensus):
     """The base of estimators that are functions of ``X coef_ + intercept_``.
 
-    X may be sparse. The rows of a dense X are centred by the mean of all nodes if there
-    is an intercept; those of a sparse X are not.
+    X may be sparse.
 
     Parameters
     ----------
@@ -54,7 +52,6 @@ class LinearModel(Consensus):
     fit_intercept: bool = True
     warm_start: bool = False
     _averages = False  # whether the objective has the mean loss, not the sum
-    _shifts_targets = True  # whether the intercept is in the unit of y
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -95,23 +92,12 @@ class LinearModel(Consensus):
         ``problem`` is called with rows, targets and the keyword arguments alpha,
         fit_intercept and sample_weight. ``alpha`` is that of all nodes together.
         """
-        free = bool(self.fit_intercept)
-        centred = free and not issparse(data.shards[0][0])
-        levelled = free and self._shifts_targets
-        sums = [
-            [w.sum(), *(centred * (w @ X)), levelled * (w @ y)]
-            for X, y, w in data.shards
-        ]
-        weight, *means = data.total(sums)
-        middle, level = np.array(means[:-1]) / weight, means[-1] / weight
-        share = alpha * (weight if self._averages else 1.0) / len(data.graph)
+        free, share = bool(self.fit_intercept), alpha / len(data.graph)
+        if self._averages:
+            share *= float(data.total([[w.sum()] for _, _, w in data.shards])[0])
         nodes = data.problems(
             lambda X, y, w: problem(
-                X - middle if centred else X,
-                y - level,
-                alpha=share,
-                fit_intercept=free,
-                sample_weight=w,
+                X, y, alpha=share, fit_intercept=free, sample_weight=w
             )
         )
         last = getattr(self, "result_", None) if self.warm_start else None
@@ -119,7 +105,7 @@ class LinearModel(Consensus):
         found = mean_parts(self.result_)
         self.coef_ = found.coef
         rest = found.intercept if free else np.zeros(self.coef_.shape[:-1])
-        self.intercept_ = rest + level - self.coef_ @ middle
+        self.intercept_: Any = rest
 
     def _linear(self, X: ArrayLike) -> Matrix:
         """Return ``X coef_ + intercept_``, shape (n,) or (n, n_classes)."""
@@ -147,10 +133,8 @@ class LinearRegressor(RegressorMixin, LinearModel):
     intercept_ : float
     n_iter_ : int
     result_ : Result
-        The result of the run, with its history. If X is dense and there is an
-        intercept, it is that of rows minus the mean of all rows. If it is certified,
-        the first entries of ``result_.certificate.coefficients`` bound the errors of
-        ``coef_``.
+        The result of `dadmm.solve`, with its history. If it is certified, the first
+        entries of ``result_.certificate.coefficients`` bound the errors of ``coef_``.
     n_features_in_, feature_names_in_
         As in scikit-learn.
     """
@@ -320,7 +304,6 @@ class PoissonRegressor(LinearRegressor):
     """
 
     _averages = True
-    _shifts_targets = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

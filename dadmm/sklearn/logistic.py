@@ -49,8 +49,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):
         classes.
     n_iter_ : ndarray of int, shape (1,)
     result_ : Result
-        The result of the run, with its history. If X is dense and there is an
-        intercept, it is that of rows minus the mean of all rows.
+        The result of `dadmm.solve`, with its history.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -65,7 +64,6 @@ class LogisticRegression(ClassifierMixin, LinearModel):
 
     C: float = 1.0
     _: KW_ONLY
-    _shifts_targets = False
 
     @one_thread
     def fit(

@@ -10,22 +10,13 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dadmm import problems
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.patterns import Patterns, posterior
-from dadmm.sklearn.base import Consensus, FitData, mean_parts, one_thread
-from dadmm.sklearn.units import (
-    initial_loadings,
-    rescale_latent,
-    scale,
-    spectrum,
-    variances,
-)
-from dadmm.solver.result import Result
+from dadmm.sklearn.base import Consensus, mean_parts, one_thread
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -42,9 +33,6 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
         Less than the number of features. The default is 2, or 1 for two features.
     n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
         The network, see `dadmm.sklearn.base.Consensus`.
-    random_state : int, RandomState or None
-        Seed of a small perturbation of the start. With ``comm``, that of rank 0 is
-        used.
 
     Attributes
     ----------
@@ -58,14 +46,10 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     explained_variance_ratio_ : ndarray of shape (n_components,)
         The same, divided by the variance of all features in the model.
     noise_variance_ : float
-        Mean variance along the other n_features - n_components directions. Without
-        missing entries, this and the variances above are those of the rows of all
-        nodes, given the subspace of the run.
+        Mean variance along the other n_features - n_components directions.
     n_components_, n_iter_ : int
     result_ : Result
-        The result of the run, with its history. Its W, mu and a are those of rows
-        minus their mean, in units of ``scale_``.
-    scale_ : float
+        The result of `dadmm.solve`, with its history.
     n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -85,7 +69,6 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     n_components: int | None = None
     _: KW_ONLY
     tolerance: float = 1e-3
-    random_state: Any = 0
 
     @one_thread
     def fit(self, X: ArrayLike, y: object = None) -> Self:
@@ -96,20 +79,18 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
             return (self._rows(X, order="C", ensure_min_samples=rows),)
 
         data = self._assemble(check, least=2)
-        counts, mean = data.means()
-        if not counts.all():
+        sizes = [[len(own), *(~np.isnan(own)).sum(axis=0)] for (own,) in data.shards]
+        n_samples, *counts = data.total(sizes).tolist()
+        if 0.0 in counts:
             raise ProblemError(
-                f"feature {np.flatnonzero(counts == 0)[0]} is missing in all rows of "
-                "all nodes; leave it out"
+                f"feature {counts.index(0.0)} is missing in all rows of all nodes; "
+                "leave it out"
             )
-        sizes = [[float(len(own))] for (own,) in data.shards]
-        (n_samples,) = data.total(sizes)
-        self.n_components_ = self._count(int(n_samples))
-        whole = bool((counts == n_samples).all())
-        rows = [own - mean for (own,) in data.shards]
-        self.result_ = self._run(data, rows, whole)
+        self.n_components_ = M = self._count(int(n_samples))
+        nodes = data.problems(lambda own: problems.PPCA(own, M))
+        self.result_ = self._solve(data, nodes)
         self.n_iter_ = self.result_.iterations
-        self._set_attributes(data, mean, rows, whole)
+        self._set_attributes()
         return self
 
     def transform(self, X: ArrayLike) -> Matrix:
@@ -196,44 +177,15 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
             )
         return M
 
-    def _run(self, data: FitData, rows: list[Matrix], whole: bool) -> Result:
-        """Return the result of the nodes, given rows minus the mean of all."""
-        M, seed = self.n_components_, self.random_state
-        if not isinstance(seed, Integral):
-            seed = check_random_state(seed).randint(np.iinfo(np.int32).max)
-        seed = data.world.share_array(np.array([seed], dtype=np.int64)).tolist()
-        draw = np.random.default_rng(seed).standard_normal((self.n_features_in_, M))
-        known = [np.nan_to_num(own) for own in rows]
-        spectra = [spectrum(own) for own in known]
-        self.scale_ = scale(data.total, known, spectra, M)
-        jitter, sizes = np.linalg.qr(draw)[0], [len(own) for own in rows]
-        W = initial_loadings(data.world, sizes, spectra, self.scale_, jitter)
-        centred = data._replace(shards=[(own / self.scale_,) for own in rows])
-        # without missing entries the best mu is the mean, which is zero here
-        nodes = centred.problems(lambda own: problems.PPCA(own, M, zero_mean=whole))
-        theta = nodes[0].layout.pack(W=W, mu=0.0, a=1.0)
-        init = np.tile(theta, (len(data.graph), 1))
-        return self._solve(centred, nodes, init=init)
-
-    def _set_attributes(
-        self, data: FitData, mean: Vector, rows: list[Matrix], whole: bool
-    ) -> None:
-        """Set the fitted attributes, in the units of the data."""
-        W, mu, a = mean_parts(self.result_)
-        unit, noise = self.scale_, float(self.scale_**2 / a)
-        self.mean_ = mean + unit * mu
-        if not whole:
-            scaled = [own / unit for own in rows]
-            W = rescale_latent(data.total, scaled, W, mu, float(a))
+    def _set_attributes(self) -> None:
+        """Set the fitted attributes, from the solution of the run."""
+        W, self.mean_, a = mean_parts(self.result_)
         axes, lengths, _ = np.linalg.svd(W, full_matrices=False)
-        variance = (unit * lengths) ** 2 + noise
-        if whole:
-            axes, variance, noise = variances(data.total, rows, axes)
-        largest = np.abs(axes).argmax(axis=0)
-        signs = np.sign(axes[largest, np.arange(len(variance))])
+        self.noise_variance_ = noise = float(1.0 / a)
+        self.explained_variance_ = variance = lengths**2 + noise
+        signs = np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(len(lengths))])
         self.components_ = np.ascontiguousarray((axes * signs).T)
-        self.explained_variance_, self.noise_variance_ = variance, noise
-        others = (self.n_features_in_ - len(variance)) * noise
+        others = (self.n_features_in_ - len(lengths)) * noise
         self.explained_variance_ratio_ = variance / (variance.sum() + others)
 
     def _posterior(self, rows: Matrix) -> tuple[Matrix, Matrix, Patterns]:

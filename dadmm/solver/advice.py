@@ -73,7 +73,7 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
             "the tolerance is likely too tight for double precision: "
             f"{ending.what} no longer decreases; {_looser(ending)}"
         )
-    apart = "" if scaled else _units(result, rows)
+    apart = _units(result, rows) if result.coordinates == "raw" else ""
     if apart:
         return apart
     more = math.log(ending.factor) / trend.rate if trend.rate else math.inf

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import bench_communication as bench
 from benchmarks.shared import communication_report as report
 from benchmarks.shared.experiment import read_rows
+from benchmarks.shared.trials import number_of
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 ROWS = read_rows(BENCHMARKS / "results" / "communication.csv")
@@ -27,16 +28,16 @@ def stored(problem, graph, scheme, sending):
 @pytest.mark.parametrize(
     ("problem", "graph", "scheme", "sending"),
     [
-        ("ppca", "complete", "auto", "4 bits"),
-        ("ppca", "ring", "auto", "4 bits, censored"),
+        ("ppca", "complete", "snap", "4 bits"),
+        ("ppca", "ring", "snap", "4 bits, censored"),
         ("ppca", "complete", "nap", "float64"),
-        ("logistic", "complete", "auto", "sleeping"),
+        ("logistic", "complete", "snap", "sleeping"),
     ],
 )
 def test_a_stored_row_is_what_a_run_gives(problem, graph, scheme, sending):
     """Bytes, messages and iterations to the last one; the model's seconds as well."""
     row = stored(problem, graph, scheme, sending)
-    talk = bench.Talk(problem, graph, scheme, float(row["eta0"]), sending)
+    talk = bench.Talk(problem, graph, scheme, number_of(row["eta0"]), sending)
     found = bench.work(talk)
 
     for key in ("first", "for_good", "first_bytes", "messages", "bytes", "silent"):
@@ -49,13 +50,14 @@ def test_a_stored_row_is_what_a_run_gives(problem, graph, scheme, sending):
 @pytest.mark.slow
 def test_tables_and_figures_come_from_rows(tmp_path, capsys):
     """A row that did not arrive has dashes; a figure for each problem."""
-    talk = bench.Talk("ppca", "complete", "auto", 10.0, "float16")
+    talk = bench.Talk("ppca", "complete", "snap", "auto", "float16")
     arrived = bench.work(talk)
     given_up = {**arrived, "sending": "2 bits", "first": None, "for_good": None}
     report.print_tables([arrived, given_up])
     lines = capsys.readouterr().out.splitlines()
     paths = report.draw_pareto([arrived, given_up], tmp_path)
 
-    assert any("| auto | float16 | 20 | 47 |" in line for line in lines)
+    counts = f"{arrived['first']} | {arrived['for_good']}"
+    assert any(f"| snap | float16 | {counts} |" in line for line in lines)
     assert any("not within" in line for line in lines)
     assert [path.name for path in paths] == ["communication-ppca.png"]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-import dadmm
-from benchmarks import bench_dppca, schemes_report
+from benchmarks import bench_schemes, schemes_report
 from benchmarks.shared import cases, experiment, trials
 from benchmarks.shared.schemes import SCHEMES
-from benchmarks.shared.trials import Trial
 from tests.support.processes import ROOT, python
-from tests.support.solving import solve
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -46,29 +42,40 @@ def test_nodes_that_leave_again_have_not_arrived(stretches, first, for_good, see
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("file", "problem", "graph", "label", "init", "seed"),
+    ("problem", "graph", "label"),
     [
-        ("schemes", "quadratic-0.5", "ring", "auto", "shared", 0),
-        ("schemes", "logistic", "star", "auto", "shared", 0),
-        ("schemes", "lasso", "grid", "auto", "shared", 0),
-        ("schemes", "quadratic-0.5", "complete", "edge_balance", "shared", 0),
-        ("schemes", "logistic", "complete", "node_spectral", "shared", 0),
-        ("dppca", "dppca", "cluster", "auto", "independent", 2),
-        ("dppca", "dppca", "complete", "vp", "shared", 2),
-        ("dppca", "dppca", "cluster", "nap 1.6", "shared", 3),
+        ("quadratic-0.5", "ring", "snap"),
+        ("logistic", "star", "snap"),
+        ("lasso", "grid", "snap"),
+        ("quadratic-1", "cluster", "nap 1.6 auto"),
+        ("quadratic-0.5", "complete", "edge_balance"),
+        ("logistic", "complete", "node_spectral"),
     ],
 )
-def test_stored_rows_can_be_had_again(file, problem, graph, label, init, seed):
-    """Also of schemes that leave their goal; another BLAS may round otherwise."""
+def test_stored_rows_can_be_had_again(problem, graph, label):
+    """Another BLAS may round otherwise."""
     wanted = {"problem": problem, "graph": graph, "label": label, "n_nodes": "20"}
-    wanted |= {"seed": str(seed), "init": init}
-    stored = experiment.read_rows(RESULTS / f"{file}.csv")
-    rows = [r for r in stored if all(r[k] == v for k, v in wanted.items())]
+    stored = experiment.read_rows(RESULTS / "schemes.csv")
+    rows = [r for r in stored if (wanted | {"seed": "0"}).items() <= r.items()]
     row = min(rows, key=lambda row: int(row["for_good"] or 10**6))
     again = trials.outcome(trials.trial_of(row))
 
     for column in ("first", "for_good"):
         assert abs(again[column] - int(row[column])) <= 1, column
+
+
+@pytest.mark.parametrize("coordinates", ["units", "raw"])
+def test_whole_runs_can_be_had_again(coordinates):
+    wanted = {"scheme": "snap", "coordinates": coordinates, "relaxation": "1.6"}
+    wanted |= {"graph": "complete", "init": "independent", "seed": "3"}
+    stored = experiment.read_rows(RESULTS / "lead.csv")
+    (row,) = [r for r in stored if wanted.items() <= r.items()]
+    again = trials.whole(trials.trial_of(row))
+
+    assert again["status"] == row["status"] == "stationary"
+    assert again["true"] == int(row["true"]) == 1
+    for column in ("first", "for_good", "iterations"):
+        assert abs(again[column] - int(row[column])) <= 1 + again[column] // 50, column
 
 
 @pytest.mark.slow
@@ -94,38 +101,10 @@ def test_the_slice_for_quick_looks_runs(tmp_path):
 
     assert ended.code == 0, ended.err
     rows = schemes_report.load(tmp_path / "schemes.csv")
-    assert {row["label"] for row in rows} >= {*SCHEMES, "oracle 1"}
-    auto = [row for row in rows if row["scheme"] == "auto"]
-    assert [row["ended"] for row in auto] == ["stayed", "stayed"]
-    assert "auto over oracle, for_good: median" in ended.out
-
-
-@pytest.mark.parametrize("problem", ["quadratic-1", "dppca"])
-def test_auto_is_the_same_for_every_eta0(problem):
-    """So one run stands for all."""
-    trial = Trial(problem, "complete", 10, 0, "auto", 1.6)
-
-    found = [trials.run(replace(trial, eta0=eta0)) for eta0 in (0.1, 1000.0)]
-
-    assert found[0] == found[1]
-    assert found[0].ended == "stayed"
-
-
-@pytest.mark.parametrize("scheme", ["auto", "global_balance"])
-def test_messages_are_those_that_the_exchange_counts(scheme):
-    """Until the goal for good, with the first swap, and reductions apart."""
-    trial = Trial("quadratic-0", "ring", 10, 0, scheme, 1.6, 30.0)
-    row = trials.outcome(trial)
-
-    problems = cases.instance("quadratic-0", 10, 0).problems
-    result = solve(
-        problems, dadmm.Topology.ring(10), scheme=scheme, relaxation=1.6, eta0=30.0,
-        tolerance=0.0, max_iter=row["for_good"],
-    )  # fmt: skip
-
-    assert row["messages"] == result.traffic.messages
-    assert row["bytes"] == result.traffic.edge_bytes.sum()
-    assert row["collectives"] == result.traffic.collectives
+    assert {row["label"] for row in rows} >= {*SCHEMES, "nap 1.6 auto", "oracle 1"}
+    (snap,) = [row for row in rows if row["scheme"] == "snap"]
+    assert snap["ended"] == "stayed"
+    assert "snap over oracle, for_good: median" in ended.out
 
 
 def test_the_pooled_logistic_optimum_is_scipys():
@@ -160,111 +139,50 @@ def test_the_pooled_lasso_optimum_meets_its_conditions():
 def test_a_scheme_that_never_gets_there_counts_in_its_ratios():
     """Infinite, not missing; the oracle is no rival for the best."""
     common = {"problem": "lasso", "graph": "ring", "n_nodes": 10, "seed": 0}
-    common |= {"init": "shared", "eta0": 1.0}
-    counts = {"auto": 20, "vp": None, "nap": 10, "oracle": 5}
+    counts = {"snap": 20, "vp": None, "nap": 10, "oracle": 5}
     rows = [
         common | {"scheme": name, "label": name, "for_good": n}
+        | {"eta0": "auto" if name == "snap" else 1.0}
         for name, n in counts.items()
-    ]
+    ]  # fmt: skip
 
     of = schemes_report.table(rows)
 
     found = {name: schemes_report.ratios(of, name).tolist() for name in counts}
-    assert found == {"auto": [2.0], "vp": [np.inf], "nap": [1.0], "oracle": [0.5]}
+    assert found == {"snap": [2.0], "vp": [np.inf], "nap": [1.0], "oracle": [0.5]}
 
 
 def test_the_tables_of_the_page_are_those_of_the_rows(capsys):
-    """Those of all schemes: how often they arrive, and what they send."""
+    """Of convex problems, and of whole runs of D-PPCA."""
     page = (ROOT / "benchmarks" / "SCHEMES.md").read_text("utf-8").splitlines()
-    groups = schemes_report.kinds(schemes_report.load(RESULTS / "schemes.csv"))
-    for title, rows in groups.items():
-        schemes_report.print_schemes(rows, title)
-    schemes_report.print_traffic(groups["convex"])
+    rows = schemes_report.load(RESULTS / "schemes.csv")
+    schemes_report.print_schemes(rows)
+    schemes_report.print_where(rows)
+    schemes_report.print_lead(schemes_report.load(RESULTS / "lead.csv"))
 
     lines = capsys.readouterr().out.splitlines()
     tables = [line for line in lines if line.startswith("|")]
 
-    assert len(tables) > 30
+    assert len(tables) > 50
     assert [line for line in tables if line not in page] == []
 
 
-def whole_rows(name):
-    """Return the stored whole runs."""
-    kinds = {"iterations": int, "angle": float, "length_error": float}
-    rows = experiment.read_rows(RESULTS / f"{name}-whole.csv")
-    return [row | {key: kind(row[key]) for key, kind in kinds.items()} for row in rows]
+def test_whole_runs_are_those_of_the_plan_and_none_is_false():
+    rows = schemes_report.load(RESULTS / "lead.csv")
+    places = [(r["scheme"], r["coordinates"], r["relaxation"], r["eta0"]) for r in rows]
+
+    assert list(dict.fromkeys(places)) == bench_schemes.LEAD
+    count = len(rows) // len(bench_schemes.LEAD) // 6
+    assert count >= bench_schemes.STARTS
+    assert len(rows) == len(bench_schemes.lead(count))
+    assert not [r for r in rows if r["status"] == "stationary" and not r["true"]]
 
 
-def test_the_tables_of_dppca_are_those_of_the_rows(capsys):
-    """Of the drawn samples; the paper's schemes without their eta0."""
-    page = (ROOT / "benchmarks" / "SCHEMES.md").read_text("utf-8")
-    rows = schemes_report.load(RESULTS / "dppca.csv")
-    bench_dppca.print_auto(rows)
-    bench_dppca.print_whole(whole_rows("dppca"))
-    found = [row for row in capsys.readouterr().out.splitlines() if row[:1] == "|"]
-    assert len(found) == 2 + 6 + 2 + 9
-    assert [row for row in found if row not in page.splitlines()] == []
+def test_a_cell_of_the_lead_has_medians_and_those_that_end_well():
+    """A run that never gets there is infinite; stopped is not stationary."""
+    ends = [(5, 9, 40, "stationary", 1), (6, None, 50, "stopped", 1)]
+    ends.append((None, None, 600, "not converged", 0))
+    names = ("first", "for_good", "iterations", "status", "true")
+    rows = [dict(zip(names, end, strict=True)) for end in ends]
 
-    bench_dppca.print_paper([row for row in rows if row["scheme"] != "auto"])
-    found = re.sub(r" \(\d+\)", "", capsys.readouterr().out).splitlines()[-6:]
-    for line in found:
-        start, *cells = line.strip("| ").split(" | ")
-        init, graph = start.split(", ")
-        auto = [r for r in rows if bench_dppca.place(r) == (init, graph, "auto")]
-        auto = [r for r in auto if r["eta0"] == 1.0]
-        own = " / ".join(
-            bench_dppca.told(bench_dppca.middle(auto, k)) for k in ("first", "for_good")
-        )
-        assert f"| {start} | {own} | {' | '.join(cells)} |\n" in page
-
-
-def test_the_medians_on_the_authors_samples_are_those_of_the_rows(capsys):
-    page = (ROOT / "benchmarks" / "SCHEMES.md").read_text("utf-8")
-    words = " ".join(page.split())
-    bench_dppca.print_auto(schemes_report.load(RESULTS / "dppca-authors.csv"))
-    lines = capsys.readouterr().out.splitlines()[-6:]
-    good = [line.split(" | ")[3].split(" (")[0] for line in lines]
-    assert f"medians for good of {listed(good)}." in words
-    ends = whole_rows("dppca-authors")
-    bench_dppca.print_whole(ends)
-    lines = capsys.readouterr().out.splitlines()[-9:]
-    cells = [line.split(" | ")[2].split(" (")[0] for line in lines]
-    merged, shared, independent = (listed(cells[k : k + 3]) for k in (0, 3, 6))
-    assert f"merged {merged} iterations; shared {shared}; independent" in words
-    assert f"independent {independent}. All 120 random starts are stationary" in words
-    assert {row["status"] for row in ends} == {"stationary"}
-    drawn = [row for row in ends if row["init"] != "merged"]
-    assert len(drawn) == 120
-    angle = max(row["angle"] for row in drawn)
-    off = max(row["length_error"] for row in drawn)
-    assert f"within {angle:.3f} degrees, and W W' within {100 * off:.2f} %" in words
-
-
-def listed(numbers):
-    """Return numbers as a sentence lists them."""
-    return f"{', '.join(numbers[:-1])} and {numbers[-1]}"
-
-
-def test_the_search_takes_the_setting_that_is_soonest_there_for_good(monkeypatch):
-    """Not the one that is there first; later runs are given up at the best so far."""
-    outcomes = {(10.0, 10): (9, 80), (10.0, 50): (30, 60), (100.0, 20): (5, None)}
-    caps = []
-
-    def run(trial):
-        first, for_good = outcomes.get((trial.eta0, trial.t_max), (None, None))
-        caps.append(trial.cap)
-        return trials.Outcome(first, for_good, "")
-
-    monkeypatch.setattr(bench_dppca, "run", run)
-    (todo, *_) = [t for t in bench_dppca.searches("dppca") if t.scheme == "vp"]
-
-    row = bench_dppca.search(todo)
-
-    assert (row["eta0"], row["t_max"], row["cap"]) == (10.0, 50, 600)
-    assert (row["first"], row["for_good"]) == (30, 60)
-    assert caps == [None, 80, 80, 80] + 11 * [60]
-    (again,) = bench_dppca.again([row], 2)
-    assert (again.seed, again.eta0, again.t_max) == (2, 10.0, 50)
-    assert bench_dppca.again([row | {"first": None}], 2) == []
-    rows = [{"n": 5}, {"n": None}, {"n": None}]  # two have not arrived
-    assert bench_dppca.middle(rows, "n") == np.inf
+    assert schemes_report.lead_cell(rows) == "6; -; 50; 1/3"

@@ -101,13 +101,13 @@ def test_stored_rows_agree_with_the_program():
 
 
 @pytest.mark.slow
-def test_stored_rows_of_auto_can_be_had_again(work):
+def test_stored_rows_of_snap_can_be_had_again(work):
     """And they are those of the page; another BLAS may round otherwise."""
     folder = Path(__file__).parents[2] / "benchmarks"
     with open(folder / "results" / "peers_authors.csv", newline="") as file:
         rows = {(row["graph"], row["scheme"]): row for row in csv.DictReader(file)}
     page = (folder / "peers" / "README.md").read_text("utf-8")
-    again = [row for name in authors.NETWORKS for row in authors.auto_rows(work, name)]
+    again = [row for name in authors.NETWORKS for row in authors.snap_rows(work, name)]
     told = {}
     for row in again:
         old = rows[row["graph"], row["scheme"]]

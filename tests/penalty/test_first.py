@@ -90,9 +90,7 @@ def by_eigenvalues(topology):
 
 @pytest.mark.parametrize("name", list(GRAPHS)[2:])
 def test_slowness_is_that_of_the_second_eigenvalue(name):
-    assert_allclose(
-        gap.slowness(GRAPHS[name]), by_eigenvalues(GRAPHS[name]), rtol=1e-9
-    )
+    assert_allclose(gap.slowness(GRAPHS[name]), by_eigenvalues(GRAPHS[name]), rtol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +114,7 @@ def test_of_more_than_5000_nodes_it_is_by_the_diameter():
         assert found == gap.slowness_by_diameter(topology.diameter_bound)
         small = make(301)
         exact = by_eigenvalues(small)
-        assert_allclose(
-            gap.slowness_by_diameter(small.diameter_bound), exact, rtol=0.2
-        )
+        assert_allclose(gap.slowness_by_diameter(small.diameter_bound), exact, rtol=0.2)
     assert gap.slowness(Topology.star(5001)) == gap.slowness_by_diameter(2)
 
 

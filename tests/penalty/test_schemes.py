@@ -147,7 +147,7 @@ def test_penalties_stay_positive_finite_and_bounded(scheme, seed):
 
     Those of `snap` within 64 bits of it.
     """
-    most = 2.0**64 if "snap" == dadmm.penalty.name_of(scheme) else 1e6
+    most = 2.0**64 if dadmm.penalty.name_of(scheme) == "snap" else 1e6
     for state in follow(scheme, together(wander(seed))):
         for field in arrays(state):
             assert len(field) == 3

@@ -17,7 +17,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
 from dadmm.graphs.incidence import Incidence
-from dadmm.penalty import SCHEMES, SNAP, GlobalBalance
+from dadmm.penalty import SCHEMES, SNAP
 from dadmm.penalty.snap import row_norms, spectral_ratio
 from dadmm.problems import PPCA, metrics
 from tests.support import reference_snap
@@ -27,16 +27,16 @@ from tests.support.solving import solve
 KEYS = ("eta", "spent", "budget", "raised", "used_up")
 
 
-def begin(scheme, n_edges=1, size=2):
-    """Return the state before iteration 1; anchors and multipliers are zero."""
+def begin(scheme, multipliers):
+    """Return the state before iteration 1; anchors are zero."""
+    n_edges = len(multipliers)
     state = scheme.init(Incidence(np.array([n_edges])), np.full(n_edges, 2.0))
-    zero = np.zeros((n_edges, size))
-    return scheme.start(state, state["eta"], zero, zero)
+    return scheme.start(state, state["eta"], 0.0 * multipliers, multipliers)
 
 
-def follow(scheme, anchors, multipliers):
+def follow(scheme, anchors, multipliers, first=0.0):
     """Return the states (t, E) of each update; a row of a sequence is (E, size)."""
-    states = [begin(scheme, *anchors.shape[1:])]
+    states = [begin(scheme, np.full(anchors.shape[1:], first))]
     for k, (z, y) in enumerate(zip(anchors, multipliers, strict=True), start=1):
         obs = SimpleNamespace(t=3 * k, anchors=z, multipliers=y)
         with np.errstate(all="ignore"):  # as in a run
@@ -67,18 +67,19 @@ BUDGETS = [
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("seed", "first"), [(0, 0.0), (1, 0.0), (2, 3.0)])
 def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
-    budget, seed
+    budget, seed, first
 ):
-    """Equations (10) and (11), for sequences that no run has."""
+    """Equations (10) and (11), for sequences that no run has, from any multipliers."""
     budget0, decay, trigger = budget
     scheme = SNAP(budget0=budget0, budget_decay=decay, budget_trigger=trigger)
     anchors, multipliers = wander(seed)
-    found = follow(scheme, anchors, multipliers)
+    multipliers += first
+    found = follow(scheme, anchors, multipliers, first)
 
-    zero = np.zeros((1, *anchors.shape[1:]))
-    z, y = (np.concatenate([zero, rows]) for rows in (anchors, multipliers))
+    given = (anchors, 0.0), (multipliers, first)
+    z, y = (np.concatenate([0.0 * x[:1] + start, x]) for x, start in given)
     for e in range(z.shape[1]):
         edge = reference_snap.start(2.0, budget0)
         for k in range(1, len(z)):
@@ -95,7 +96,7 @@ def test_an_edge_is_adapted_as_by_the_plain_reference_and_its_total_is_bounded(
 
 
 def test_between_two_updates_nothing_changes():
-    state = begin(SNAP())
+    state = begin(SNAP(), np.zeros((1, 2)))
     for t in (1, 2, 4, 5, 7):
         assert SNAP().update(state, SimpleNamespace(t=t)) is state
 
@@ -259,51 +260,6 @@ def test_the_papers_problem_takes_few_iterations(graph, most):
         assert metrics.subspace_angle(found, W).max() < 0.5
         assert (result.penalties.spent > 0.0).all()
     assert median(taken) <= 1.3 * most
-
-
-def test_global_balance_doubles_and_halves_by_the_residuals_of_all():
-    """Not before they are known; and from t_max on it keeps the penalty."""
-    scheme = GlobalBalance(eta0=2.0, t_max=5)
-    state = begin(scheme)
-    for t, network, eta in [
-        (1, None, 2.0),
-        (2, (11.0, 1.0), 4.0),
-        (3, (10.0, 1.0), 4.0),
-        (4, (1.0, 11.0), 2.0),
-        (4, (11.0, 1.0), 4.0),
-        (5, (11.0, 1.0), 4.0),
-        (9, (1.0, 11.0), 4.0),
-    ]:
-        obs = SimpleNamespace(t=t, global_residuals=network)
-        state = scheme.update(state, obs)
-        assert_array_equal(state["eta"], [eta])
-
-
-@pytest.mark.parametrize("agreement", ["neighbours", "global"])
-def test_every_node_knows_the_residuals_of_all_one_iteration_later(
-    agreement, monkeypatch
-):
-    """By a collective, beside the votes if there are any."""
-    problems, topology, lengths, known = quadratics(5), Topology.ring(5), [], []
-    update = GlobalBalance.update
-
-    def spy(scheme, state, obs):
-        known.append(obs.global_residuals)
-        return update(scheme, state, obs)
-
-    def watch(t, run):
-        assert len(known) == t
-        if t == 1:
-            assert known[0] is None
-        else:
-            assert_allclose(known[-1], lengths[-1], rtol=1e-14)
-        own = run.work.primal, run.work.dual
-        lengths.append([math.hypot(*column) for column in own])
-
-    monkeypatch.setattr(GlobalBalance, "update", spy)
-
-    settings = {"scheme": "global_balance", "agreement": agreement}
-    assert solve(problems, topology, callbacks=[watch], **settings).converged
 
 
 @pytest.mark.parametrize("stopping", ["optimality", "objective"])

@@ -118,10 +118,10 @@ def test_the_part_of_theta_that_is_furthest_from_its_limit_is_named():
 def test_a_run_that_ends_on_the_threshold_needs_a_few_more():
     last = solve(quadratics(5), RING, tolerance=1e-6).ending.iteration
     result = solve(quadratics(5), RING, tolerance=1e-6, max_iter=last + 2)
-    said = f"all criteria met since iteration {last + 1}"
-    assert result.ending.words(converged=False) == said
+    said = f"all criteria met since iteration {last + 1},"
+    assert result.ending.words(converged=False).startswith(said)
     said = advice(quadratics(5), RING, tolerance=1e-6, max_iter=last + 2)
-    assert "not for long enough; allow about 8 more iterations" in said
+    assert "allow at least 8 more iterations" in said
 
 
 def test_a_run_that_still_falls_is_told_how_long():

@@ -7,7 +7,7 @@ import pytest
 
 import dadmm
 from dadmm import ConfigError, Topology, penalty, problems
-from dadmm.solver.plan import Kind, all_abilities, make_plan
+from dadmm.solver.plan import COORDINATES, Kind, all_abilities, make_plan
 from tests.support.problems import quadratics
 
 ROWS = np.random.default_rng(0).standard_normal((3, 8, 4))
@@ -28,94 +28,74 @@ class OwnLasso(problems.Lasso):
         return super().prox(*given)
 
 
-def wide():
-    X = np.random.default_rng(2).standard_normal((3, 5, 400))
-    return [problems.Ridge(x, x[:, 0], 1.0) for x in X]
-
-
 NODES = {
     "ppca": [problems.PPCA(x, 2) for x in ROWS],
     "gaps": [problems.IncompletePPCA(x, 2) for x in HOLES],
-    "one gap": [problems.PPCA(ROWS[0], 2), problems.IncompletePPCA(HOLES[1], 2)],
+    "one_gap": [problems.PPCA(ROWS[0], 2), problems.IncompletePPCA(HOLES[1], 2)],
     "sfm": [problems.StructureFromMotion(x.T) for x in ROWS],
     "lasso": [problems.Lasso(x, x[:, 0], 0.1) for x in ROWS],
-    "wide": wide(),
-    "own step": [Own(x, 2) for x in ROWS],
-    "own lasso": [OwnLasso(x, x[:, 0], 0.1) for x in ROWS],
+    "wide": [problems.Ridge(np.ones((1, 400)), [1.0], 1.0)] * 3,
+    "own_step": [Own(x, 2) for x in ROWS],
+    "own_rows": [OwnLasso(x, x[:, 0], 0.1) for x in ROWS],
     "own": quadratics(3),
 }
-RAW, METRIC, UNITS, MERGED = Kind
 ARRAY = np.zeros((3, 5))
-NO = None  # not possible
-# coordinates: kind and start, or NO; by problem, init and whether penalties change
-TABLE = [
-    ("ppca", None, "adaptive", "auto", MERGED, "merged"),
-    ("ppca", None, "adaptive", "units", MERGED, "merged"),
-    ("ppca", None, "adaptive", "raw", RAW, "shared"),
-    ("ppca", None, "adaptive", "metric", NO, None),
-    ("ppca", None, "constant", "auto", UNITS, "shared"),
-    ("ppca", None, "constant", "units", UNITS, "shared"),
-    ("ppca", None, "warm", "auto", UNITS, "shared"),
-    ("ppca", "merged", "constant", "auto", MERGED, "merged"),
-    ("ppca", "merged", "adaptive", "raw", NO, None),
-    ("ppca", "merged", "adaptive", "metric", NO, None),
-    ("ppca", "shared", "adaptive", "auto", UNITS, "shared"),
-    ("ppca", "independent", "adaptive", "auto", UNITS, "independent"),
-    ("ppca", "independent", "constant", "raw", RAW, "independent"),
-    ("ppca", ARRAY, "adaptive", "auto", RAW, "given"),
-    ("ppca", ARRAY, "adaptive", "raw", RAW, "given"),
-    ("ppca", ARRAY, "adaptive", "units", NO, None),
-    ("gaps", None, "adaptive", "auto", MERGED, "merged"),
-    ("gaps", None, "constant", "auto", RAW, "shared"),
-    ("gaps", None, "constant", "units", NO, None),
-    ("gaps", None, "warm", "auto", RAW, "shared"),
-    ("gaps", "shared", "adaptive", "auto", RAW, "shared"),
-    ("gaps", "independent", "adaptive", "units", NO, None),
-    ("gaps", "merged", "constant", "units", MERGED, "merged"),
-    ("one gap", None, "adaptive", "auto", MERGED, "merged"),
-    ("one gap", "shared", "adaptive", "auto", RAW, "shared"),
-    ("sfm", None, "adaptive", "auto", RAW, "independent"),
-    ("sfm", None, "adaptive", "raw", RAW, "independent"),
-    ("sfm", "merged", "adaptive", "auto", MERGED, "merged"),
-    ("sfm", None, "adaptive", "units", NO, None),
-    ("lasso", None, "adaptive", "auto", METRIC, "shared"),
-    ("lasso", None, "constant", "metric", METRIC, "shared"),
-    ("lasso", "independent", "warm", "auto", METRIC, "independent"),
-    ("lasso", ARRAY, "adaptive", "auto", METRIC, "given"),
-    ("lasso", ARRAY, "adaptive", "raw", RAW, "given"),
-    ("lasso", None, "adaptive", "units", NO, None),
-    ("lasso", "merged", "adaptive", "auto", NO, None),
-    ("wide", None, "adaptive", "auto", RAW, "shared"),
-    ("wide", None, "adaptive", "metric", METRIC, "shared"),
-    ("own step", None, "adaptive", "auto", RAW, "shared"),
-    ("own step", "merged", "adaptive", "auto", NO, None),
-    ("own lasso", None, "adaptive", "auto", RAW, "shared"),
-    ("own lasso", None, "adaptive", "metric", NO, None),
-    ("own", None, "adaptive", "auto", RAW, "shared"),
-    ("own", ARRAY, "constant", "auto", RAW, "given"),
-    ("own", None, "adaptive", "metric", NO, None),
-    ("own", None, "adaptive", "units", NO, None),
-    ("own", "merged", "adaptive", "auto", NO, None),
-]
+# The kind of run by problem, start and kind of penalties (or a warm start), with the
+# coordinates auto, metric, units and raw; "-" is not possible
+TABLE = """
+    ppca      default      adaptive  merged  -       merged  raw
+    ppca      default      constant  units   -       units   raw
+    ppca      default      warm      units   -       units   raw
+    ppca      merged       constant  merged  -       merged  -
+    ppca      shared       adaptive  units   -       units   raw
+    ppca      independent  constant  units   -       units   raw
+    ppca      given        adaptive  raw     -       -       raw
+    gaps      default      adaptive  merged  -       merged  raw
+    gaps      default      constant  raw     -       -       raw
+    gaps      default      warm      raw     -       -       raw
+    gaps      merged       constant  merged  -       merged  -
+    gaps      independent  adaptive  raw     -       -       raw
+    one_gap   default      adaptive  merged  -       merged  raw
+    one_gap   shared       adaptive  raw     -       -       raw
+    sfm       default      adaptive  raw     -       -       raw
+    sfm       merged       adaptive  merged  -       merged  -
+    lasso     default      adaptive  metric  metric  -       raw
+    lasso     default      constant  metric  metric  -       raw
+    lasso     independent  warm      metric  metric  -       raw
+    lasso     given        adaptive  metric  metric  -       raw
+    lasso     merged       adaptive  -       -       -       -
+    wide      default      adaptive  raw     metric  -       raw
+    own_step  default      adaptive  raw     -       -       raw
+    own_step  merged       adaptive  -       -       -       -
+    own_rows  default      adaptive  raw     -       -       raw
+    own       default      adaptive  raw     -       -       raw
+    own       given        constant  raw     -       -       raw
+    own       merged       adaptive  -       -       -       -
+"""
 
 
-@pytest.mark.parametrize(("nodes", "init", "how", "coordinates", "kind", "start"), TABLE)
-def test_the_kind_of_a_run(nodes, init, how, coordinates, kind, start):
+@pytest.mark.parametrize("row", TABLE.strip().splitlines())
+def test_the_kind_of_a_run(row):
+    nodes, init, how, *kinds = row.split()
     able = all_abilities(NODES[nodes])
-    given = able, init, coordinates, how == "constant", how == "warm"
-    if kind is NO:
-        with pytest.raises(ConfigError):
-            make_plan(*given)
-        return
+    start = {"default": None, "given": ARRAY}.get(init, init)
+    for coordinates, kind in zip(COORDINATES, kinds, strict=True):
+        given = able, start, coordinates, how == "constant", how == "warm"
+        if kind == "-":
+            with pytest.raises(ConfigError):
+                make_plan(*given)
+            continue
 
-    plan = make_plan(*given)
+        plan = make_plan(*given)
 
-    assert plan.kind is kind
-    assert start == ("given" if plan.init is ARRAY else plan.init)
-    assert plan.is_chosen == (kind is not RAW)
-    assert plan.name == kind.value.split()[-1]
-    assert bool(plan.why) == (kind is RAW)
-    assert plan.asked == (coordinates == "raw")
+        assert plan.kind is Kind[kind.upper()]
+        usual = "independent" if nodes == "sfm" else "shared"
+        usual = "merged" if kind == "merged" else usual
+        assert plan.init is (usual if start is None else start)
+        assert plan.is_chosen == (kind != "raw")
+        assert plan.name == ("units" if kind == "merged" else kind)
+        assert bool(plan.why) == (kind == "raw")
+        assert plan.asked == (coordinates == "raw")
 
 
 @pytest.mark.parametrize("scheme", penalty.SCHEMES)

@@ -358,8 +358,8 @@ def run(
         By iteration and node: ``W`` (T, J, D, M), ``mu`` (T, J, D), ``a``, ``f``,
         ``primal``, ``dual``, ``balance`` (T, J). By iteration and directed edge,
         sorted: ``eta`` (set at the end of the iteration), ``used`` (in the
-        iteration), ``tau``, ``spent``, ``budget``, ``raised``, ``used_up`` (T, E), ``multipliers``
-        (T, E, size).
+        iteration), ``tau``, ``spent``, ``budget``, ``raised``, ``used_up`` (T, E),
+        ``multipliers`` (T, E, size).
     """
     ids = range(len(shards))
     nodes = [prime(i, shards, neighbours, theta0, settings) for i in ids]

@@ -40,7 +40,7 @@ def first_penalties(neighbours, curvature):
 def start(eta, budget0):
     """Return one edge before iteration 1."""
     counts = {"spent": 0.0, "budget": budget0, "raised": 0, "used_up": 0}
-    return {"eta": eta, **counts, "largest": 0.0}
+    return {"eta": eta, **counts, "largest": 0.0, "way": 0.0}
 
 
 def update(edge, z, y, z_old, y_old, budget0, decay, trigger):
@@ -49,7 +49,10 @@ def update(edge, z, y, z_old, y_old, budget0, decay, trigger):
     wanted = eta if way == turn == 0 else math.inf if way == 0 else turn / way
     asked = math.log2(min(max(wanted / eta, 1 / 10), 10)) / 2
     left = edge["budget"] - edge["spent"]
-    step = asked * min(left / max(budget0, MOST), 1)
+    edge["way"] += turn  # of the multiplier, by which an edge earns its budget
+    part = min(edge["way"] / length(y), 1) ** 2 if length(y) else 1.0
+    usable = max(part * edge["budget"] - edge["spent"], 0.0)
+    step = asked * min(usable / max(budget0, MOST), 1)
     move = math.sqrt(eta) * way + turn / math.sqrt(eta)
     edge["largest"] = max(edge["largest"], move)
     out, moves = asked != 0 and abs(asked) >= left, move > trigger * edge["largest"]
