@@ -171,8 +171,7 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
             started, gaps,
         )  # fmt: skip
     finally:
-        if directory.lock is not None:
-            directory.lock.release()
+        directory.folder.release()
     missed = result.status == "not converged"
     return NOT_CONVERGED if config.strict and missed else OK
 

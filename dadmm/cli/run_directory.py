@@ -20,10 +20,8 @@ from dadmm.exchange.world import collectively, from_rank_0, host
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.results import directory
-from dadmm.results.lock import RunLock
-from dadmm.results.manifest import PARTS, Manifest, names_of_run
-from dadmm.results.part_files import RowFiles
+from dadmm.results.folder import NO_RESUME, RunFolder, names_of_run
+from dadmm.results.row_files import PARTS, RowFiles
 from dadmm.results.rows import Observe
 from dadmm.results.writing import write_text, writing
 from dadmm.solver.result import Result
@@ -32,10 +30,9 @@ from dadmm.solver.result import Result
 class RunDirectory(NamedTuple):
     """The folder of a run, and the open files in it."""
 
-    folder: Path
+    folder: RunFolder
     checkpoints: Checkpoints
     parts: RowFiles
-    lock: RunLock | None  # None if this rank does not see the folder
 
 
 def begin(
@@ -54,34 +51,33 @@ def begin(
     number, host and process number of each rank.
     """
     observe = observe if config.record_angle else {}
-    first: list[RunLock] = []  # the lock of rank 0
+    opened: list[RunFolder] = []  # on rank 0
 
     def enter() -> str:
         if resume is None:
-            folder, lock = _create(world, config, graph.n_nodes)
-            first.append(lock)
-            return str(folder)
-        Manifest.read(resume, directory.NO_RESUME)  # or an error
-        with writing(resume):
-            first.append(RunLock(resume, first=True))
-        _check_unfinished(resume, config.max_iter)
-        return str(resume)
+            opened.append(_create(world, config, graph.n_nodes))
+        else:
+            opened.append(RunFolder.open(resume, NO_RESUME))
+            with writing(resume):
+                opened[0].lock(first=True)
+            _check_unfinished(resume, config.max_iter)
+        return str(opened[0].path)
 
-    def join() -> tuple[RowFiles, RunLock | None]:
+    def join() -> RowFiles:
         if world.rank == 0:
-            places = processes if world.comm is not None else []
-            directory.write_ranks_file(folder, places)
+            own.write_ranks(processes if world.comm is not None else [])
         seen = (folder / PARTS).is_dir()
         if not seen:
             check_unseen(config, folder, graph.n_nodes)
         parts = _open_parts(world, config, folder, graph, observe, start)
-        if not seen:
-            return parts, None
-        with writing(folder):  # other ranks may need the lock after rank 0 fails
-            return parts, first[0] if first else RunLock(folder, first=False)
+        if seen and world.rank:
+            with writing(folder):  # other ranks may need the lock after rank 0 fails
+                own.lock(first=False)
+        return parts
 
     try:
         folder = Path(from_rank_0(world, enter))
+        own = opened[0] if opened else RunFolder(folder)
         checkpoints = Checkpoints(
             folder,
             every=config.checkpoint_every,
@@ -96,14 +92,14 @@ def begin(
             world, tuple(data.samples), graph.n_nodes, config.max_iter
         )
         if resume is not None:
-            collectively(world, _reopen, world, config, folder, graph, start, observe)
-        parts, lock = collectively(world, join)
+            collectively(world, _reopen, world, config, own, graph, start, observe)
+        parts = collectively(world, join)
     except DadmmError:
-        for held in first:
+        for held in opened:
             held.release()
         raise
     checkpoints.sync = parts.sync
-    return RunDirectory(folder, checkpoints, parts, lock)
+    return RunDirectory(own, checkpoints, parts)
 
 
 def _columns(data: Shards) -> dict[str, str]:
@@ -147,15 +143,15 @@ def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:
         )
 
 
-def _create(world: World, config: RunConfig, n_nodes: int) -> tuple[Path, RunLock]:
+def _create(world: World, config: RunConfig, n_nodes: int) -> RunFolder:
     """Create the folder, and write config.toml."""
     graph = "-".join(Path(name).stem for name in config.topology.split(","))
     problem = config.problem.rpartition(":")[2]
     name = f"{problem}-{graph}-{config.scheme}"
     names = _names(world, config, n_nodes)
-    folder, lock = directory.create(config.out, name, config.overwrite, names)
-    _write_config(config, folder, n_nodes)
-    return folder, lock
+    folder = RunFolder.create(config.out, name, config.overwrite, names)
+    _write_config(config, folder.path, n_nodes)
+    return folder
 
 
 def _names(world: World, config: RunConfig, n_nodes: int) -> set[str]:
@@ -176,9 +172,9 @@ def _check_unfinished(folder: Path, max_iter: int) -> None:
     summary = folder / "summary.json"
     if files.kind(summary) == "none":
         return
-    from dadmm.results.runfolder import RunFolder, read_summary
+    from dadmm.results.stored import StoredRun, read_summary
 
-    run = RunFolder(folder, read_summary(summary))
+    run = StoredRun(folder, read_summary(summary))
     if run.summary.get("lost_nodes"):
         raise CheckpointError(
             f"nodes failed in the run in {folder}, and it ended without them; start a "
@@ -202,7 +198,7 @@ def _check_unfinished(folder: Path, max_iter: int) -> None:
 def _reopen(
     world: World,
     config: RunConfig,
-    folder: Path,
+    folder: RunFolder,
     graph: Topology,
     start: int,
     observe: Observe,
@@ -212,8 +208,8 @@ def _reopen(
         n_edges = len(graph.edges) if config.record_edges else None
         names = _names(world, config, graph.n_nodes)
         n_rows = graph.n_nodes if config.records(graph.n_nodes) else 0
-        directory.reopen(folder, start, n_rows, n_edges, observe, names)
-        _write_config(config, folder, graph.n_nodes)
+        folder.resume(start, n_rows, n_edges, observe, names)
+        _write_config(config, folder.path, graph.n_nodes)
 
 
 def _open_parts(
@@ -255,13 +251,15 @@ def finish(
     """
     parts = run.parts
     if world.rank == 0:
-        from dadmm.results import finish as finishing
-
         left = result.nodes.tolist() if result.lost else None
-        finishing.write_results(summary, arrays, parts, left, model)
-        if parts.home == run.folder:
-            finishing.remove_rows(parts, result.lost)
-        if result.converged or result.lost or result.reason == "no_minimum":
-            finishing.remove_checkpoints(run.folder)  # nothing is left to resume
-        finishing.list_remaining(parts.home)
+        is_over = result.converged or result.reason == "no_minimum"
+        RunFolder.open(run.folder.path).finish(
+            parts,
+            summary,
+            arrays,
+            model,
+            left,
+            result.lost,
+            is_over or left is not None,
+        )
     return parts.home

@@ -8,11 +8,11 @@ from pathlib import Path
 from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
-from dadmm.results.runfolder import POSITIVE, RunFolder
+from dadmm.results.stored import POSITIVE, StoredRun
 
 
 @dataclass(frozen=True)
-class Run(RunFolder):
+class Run(StoredRun):
     """The folder of a finished run, with its settings."""
 
     config: RunConfig
@@ -20,7 +20,7 @@ class Run(RunFolder):
     @classmethod
     def read(cls, folder: str | Path) -> Run:
         """Return the run in a folder."""
-        found = RunFolder.read(folder)
+        found = StoredRun.read(folder)
         file = found.folder / "config.toml"
         table = RunConfig.from_toml(file)
         try:

@@ -18,7 +18,7 @@ from dadmm.penalty import SCHEMES
 from dadmm.resilience import recovery
 from dadmm.resilience.recovery import StateBuffer
 from dadmm.results.history import MemorySink
-from dadmm.results.part_files import PartFile
+from dadmm.results.row_files import PartFile
 from dadmm.results.rows import EdgeRows, RowBuffer
 from tests.support import openmpi
 from tests.support.problems import quadratics, random_graph

@@ -1,10 +1,15 @@
-"""Read the folder of a finished run, and check what is in it."""
+"""Read a run from its folder, and check what is in it.
+
+A run that has no summary.json yet may be at work: its part files grow.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,10 +18,12 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core import reading
-from dadmm.core.errors import ConfigError, TopologyError
+from dadmm.core import files, reading
+from dadmm.core.errors import ConfigError, OutputError, TopologyError
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Topology
+from dadmm.results import row_files
+from dadmm.results.folder import RunFolder
 
 # allowed numbers of a column
 ANY, NOT_NEGATIVE, POSITIVE = "a number", "from 0 to 1e18", "finite and positive"
@@ -62,7 +69,7 @@ def read_summary(file: Path) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class RunFolder:
+class StoredRun:
     """The folder of a finished run; each file is read when it is needed."""
 
     folder: Path
@@ -257,3 +264,55 @@ def _exists(file: Path) -> bool:
         return file.exists() or file.is_symlink()
     except (OSError, ValueError):  # a name that no file can have, a forbidden folder
         return False
+
+
+Lines = dict[int, list[str]]  # of a file of rows, by iteration
+
+
+def lines_so_far(folder: Path, kind: str) -> Lines:
+    """Return the complete lines of a run that has no summary.json yet.
+
+    Those of a resumed run are in a merged file first, and then in part files.
+    """
+    whole, found, before = folder / f"{kind}.csv", Lines(), Lines()
+    try:
+        parts = RunFolder.open(folder).parts(kind)
+    except (OSError, OutputError):  # no rows yet, or no more
+        parts = []
+    try:
+        for path in parts:
+            with row_files.reading(path, folder) as file:
+                _sort(file, found)
+        if files.kind(whole) != "none":
+            with row_files.reading(whole) as file:
+                next(file, "")  # the header
+                _sort(file, before)
+    except (OSError, ValueError):
+        raise ConfigError(
+            f"cannot read the rows in {folder}: its files changed while they were "
+            "read, so it may have just ended; try again"
+        ) from None
+    first = min(found, default=math.inf)
+    return {t: rows for t, rows in before.items() if t < first} | found
+
+
+def _sort(file: TextIO, found: Lines) -> None:
+    for line in file:
+        if line.endswith("\n"):
+            found.setdefault(int(line.partition(",")[0]), []).append(line)
+
+
+def last_complete(lines: Lines, n_rows: int) -> int:
+    """Return the last iteration up to which all rows are there, or 0."""
+    t = 0
+    while len(lines.get(t + 1, ())) == n_rows:
+        t += 1
+    return t
+
+
+def parse_lines(
+    lines: Lines, last: int, header: Sequence[str], keys: tuple[str, ...], file: Path
+) -> dict[str, Matrix]:
+    """Return the columns up to an iteration, as those of ``file`` would be."""
+    text = [",".join(header) + "\n", *(x for t in range(1, last + 1) for x in lines[t])]
+    return parse_rows(io.StringIO("".join(text)), file, keys, len(lines.get(1, "-")))

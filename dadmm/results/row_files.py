@@ -21,7 +21,6 @@ from dadmm.admm.loop import Run
 from dadmm.core import files
 from dadmm.core.errors import OutputError
 from dadmm.resilience.recovery import NodeFailure
-from dadmm.results.manifest import PARTS, Manifest, names_of_part
 from dadmm.results.rows import (
     EDGE_COLUMNS,
     NODE_COLUMNS,
@@ -32,6 +31,7 @@ from dadmm.results.rows import (
 )  # fmt: skip
 from dadmm.results.writing import writing
 
+PARTS = "parts"  # the folder of the part files
 EDGES = ("iteration", "i", "j", *EDGE_COLUMNS)  # columns of edges.csv
 
 
@@ -88,15 +88,6 @@ def measure(file: TextIO, last: int) -> tuple[int, int, int]:
     return kept, rows, size
 
 
-def listed(folder: Path, kind: str) -> list[Path]:
-    """Return the part files of a run that exist, of those in its manifest."""
-    prefix = f"{PARTS}/{kind}-"
-    names = sorted(n for n in Manifest.read(folder).names if n.startswith(prefix))
-    paths = [folder / name for name in names]
-    with files.within(folder / PARTS / "any", folder) as (handle, _):
-        return [path for path in paths if files.kind(path.name, handle) != "none"]
-
-
 def reading(path: Path, root: Path | None = None) -> TextIO:
     """Open a file of rows for reading."""
     return open(files.open_plain(path, root), encoding="ascii", newline="")
@@ -118,8 +109,10 @@ def merge(
     before: Path | None = None,
     last: int | None = None,
     nodes: Collection[int] | None = None,
-) -> None:
+) -> int:
     """Merge the parts of all processes into one CSV file, iteration by iteration.
+
+    Return the number of rows of iteration ``last``.
 
     All parts have the same last iteration. The rows of ``before``, a merged file, of
     iterations before those of the parts come first. The merge ends after iteration
@@ -128,8 +121,16 @@ def merge(
     names = None if nodes is None else {str(i) for i in nodes}
     ends = 3 if header[1:3] == ("i", "j") else 2
 
+    n_last = 0
+
     def wanted(line: str) -> bool:
         return names is None or names.issuperset(line.split(",", ends)[1:ends])
+
+    def write(line: str) -> None:
+        nonlocal n_last
+        if wanted(line):
+            out.write(line)
+            n_last += line.startswith(f"{last},")
 
     _allow_files(len(parts) + 64)
     out = io.TextIOWrapper(target, "ascii", newline="")
@@ -146,19 +147,18 @@ def merge(
                 for line in file:
                     if end is not None and _iteration(line) >= end:
                         break
-                    if wanted(line):
-                        out.write(line)
+                    write(line)
         while any(lines) and not (last is not None and t is not None and t > last):
             for k, file in enumerate(opened):
                 while lines[k].startswith(f"{t},"):
-                    if wanted(lines[k]):
-                        out.write(lines[k])
+                    write(lines[k])
                     lines[k] = file.readline()
             t = (t or 0) + 1
     finally:
         for file in opened:
             file.close()
         out.detach()  # leaves the target open
+    return n_last
 
 
 def _iteration(line: str) -> int:
@@ -232,22 +232,12 @@ class RowFiles:
             source = self.home
             self.home = self.folder.parent / f"part-{failure.component[0]:05d}"
             if self._rank == failure.component[0]:
-                self._try(self._make_part_folder, source, failure.component)
+                self._try(self._add_component, source, failure.component)
 
-    def _make_part_folder(self, source: Path, nodes: Sequence[int]) -> None:
-        """Make the folder of a component, with a copy of the rows merged so far."""
-        run = Manifest.read(self.folder.parent).run
-        try:
-            self.home.mkdir()
-        except FileExistsError as error:
-            reason = f"there is a {self.home.name} already"
-            raise OSError(error.errno, reason) from None
-        names = names_of_part(nodes, self.by_edge)
-        Manifest(self.home, names, run).save()
-        for name in ("history.csv", "edges.csv", "config.toml"):
-            if files.kind(source / name) == "file":
-                with files.replacing(self.home / name) as file:
-                    file.write(files.read(source / name))
+    def _add_component(self, source: Path, nodes: Sequence[int]) -> None:
+        from dadmm.results.folder import RunFolder  # needed after a failure only
+
+        RunFolder.open(self.folder.parent).add_component(self.home, source, nodes)
 
     def sync(self) -> None:
         """Bring all rows to disk; raise ``failure`` if there is one."""
