@@ -21,12 +21,7 @@ class Run(StoredRun):
     def read(cls, folder: str | Path) -> Run:
         """Return the run in a folder."""
         found = StoredRun.read(folder)
-        file = found.folder / "config.toml"
-        table = RunConfig.from_toml(file)
-        try:
-            config = RunConfig(**table)
-        except DadmmError as error:
-            raise ConfigError(f"{file}: {error}") from None
+        file, config = found.folder / "config.toml", read_config(found.folder)
         count = found.entry("n_nodes")
         if config.nodes != count and not found.summary.get("lost_nodes"):
             raise ConfigError(
@@ -39,3 +34,13 @@ class Run(StoredRun):
     def eta(self) -> Matrix:
         """Penalty of each directed edge for the next iteration, (iterations, E)."""
         return self.edge_column("eta", POSITIVE)
+
+
+def read_config(folder: Path) -> RunConfig:
+    """Return the settings of the run in a folder."""
+    file = folder / "config.toml"
+    table = RunConfig.from_toml(file)
+    try:
+        return RunConfig(**table)
+    except DadmmError as error:
+        raise ConfigError(f"{file}: {error}") from None

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from dadmm.cli import setup
-from dadmm.cli.config import RunConfig
 from dadmm.core import files, reading
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
-from dadmm.drawing.run_reader import Run
+from dadmm.drawing.run_reader import Run, read_config
 from dadmm.exchange.world import SerialWorld
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import SCHEMES
@@ -179,12 +178,9 @@ def read(folder: Path) -> PageRun:
 
 def _going(folder: Path) -> GoingRun:
     """Return a run that has not finished."""
-    file = folder / "config.toml"
-    try:
-        config = RunConfig(**RunConfig.from_toml(file))
-    except DadmmError as error:
-        raise ConfigError(f"{file}: {error}") from None
+    config = read_config(folder)
     if config.nodes is None:
+        file = folder / "config.toml"
         raise ConfigError(f"{file} has no nodes, so it is not the file of a run")
     over_mpi = files.kind(folder / "ranks.csv") == "file"
     summary: dict[str, Any] = {

@@ -248,7 +248,8 @@ class RunFolder:
         may be the last to exit. A file system without locks is not locked. Raise
         OutputError if another run has the lock, or the file is not a lock of dadmm.
         """
-        handle = _open_lock(self.path / LOCK)
+        with writing(self.path):
+            handle = _open_lock(self.path / LOCK)
         self.release = weakref.finalize(self, os.close, handle)
         try:
             if first:

@@ -13,7 +13,7 @@ import pytest
 
 from dadmm import Topology
 from dadmm.cli.config import RunConfig
-from dadmm.cli.run_directory import check_unseen
+from dadmm.cli.job import check_unseen
 from dadmm.core import files
 from dadmm.core.errors import OutputError
 from dadmm.results.folder import RunFolder, names_of_run
