@@ -7,16 +7,15 @@ name, ``*`` is the number of an iteration. A file is written as a draft first,
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
@@ -43,6 +42,7 @@ KNOWN = re.compile(
     r"|(compare-)?report\.html"
 )
 ITERATION = re.compile(r"[0-9]{8,18}")
+COMPONENT = re.compile(r"part-[0-9]{5,9}")
 DRAFTS = re.compile(r"\.(.+)\.draft")
 RESULTS = ("config.toml", "summary.json", "result.npz", "model.json", "history.csv")
 ALWAYS = {"failure.txt"}  # a launcher writes it after the end of a run
@@ -177,47 +177,38 @@ class RunFolder:
     def add(self, names: Collection[str]) -> None:
         """Add names, after `check`."""
         self.check(names)
-        there = {f"{path}/" for path in _seen(self.path) if _is_place(path)}
+        there = {entry.name for entry in _entries(self.path) if entry.is_place}
         self.names |= set(names) - there  # existing folders are not the run's
         self.save()
 
     def check(self, names: Collection[str]) -> None:
         """Raise if a name exists and is not listed, or is no plain file or folder."""
-        for path, kind in _seen(self.path).items():
-            name, place = _key(path), self.path / path
-            if name in names and not (name in self.names or _is_place(path)):
+        for path, name, kind, is_place in _entries(self.path):
+            if name in names and not (name in self.names or is_place):
                 raise OutputError(
-                    f"{place} is not of the run in {self.path}, which would write "
-                    "it; move it away, or choose another folder"
+                    f"{self.path / path} is not of the run in {self.path}, which would "
+                    "write it; move it away, or choose another folder"
                 )
-            wanted = "folder" if _is_place(path) else "file"
-            if name in (*names, *self.names) and kind != wanted:
+            wanted = "folder" if is_place else "file"
+            if kind != wanted and (name in names or name in self.names):
                 what = "a special file" if kind == "special" else f"a {kind}"
                 raise OutputError(
-                    f"{place} is {what} where the run has a {wanted}; move it away, or "
-                    "choose another folder"
+                    f"{self.path / path} is {what} where the run has a {wanted}; move "
+                    "it away, or choose another folder"
                 )
 
     def clear(self, chosen: Callable[[str], bool] = lambda name: True) -> None:
         """Remove the listed files and folders that are chosen; all by default."""
-        seen = _seen(self.path)
-        for path, kind in seen.items():
-            name = _key(path)
-            if kind == "file" and name in self.names and chosen(name):
-                files.remove(self.path / path, self.path)
-        for path in sorted(seen, reverse=True):  # subfolders first
-            name = f"{path.partition('/')[0]}/"
-            if _is_place(path) and name in self.names and chosen(name):
-                files.remove_folder(self.path / path, self.path)
+        for entry in sorted(_entries(self.path), reverse=True):  # subfolders first
+            if entry.name in self.names and chosen(entry.name):
+                remove = files.remove_folder if entry.is_place else files.remove
+                remove(self.path / entry.path, self.path)
 
     def clear_components(self) -> None:
         """Remove the results of the components of a run's graph."""
         for name in sorted(os.listdir(self.path)):
             folder = self.path / name
-            if (
-                re.fullmatch(r"part-[0-9]{5,9}", name)
-                and files.kind(folder) == "folder"
-            ):
+            if COMPONENT.fullmatch(name) and files.kind(folder) == "folder":
                 with suppress(OutputError):  # not of dadmm
                     part = RunFolder.open(folder)
                     if part.run == self.run:
@@ -249,22 +240,27 @@ class RunFolder:
         OutputError if another run has the lock, or the file is not a lock of dadmm.
         """
         with writing(self.path):
-            handle = _open_lock(self.path / LOCK)
+            try:
+                handle = files.open_lock(self.path / LOCK, LOCKED)
+            except FileExistsError:
+                file = self.path / LOCK
+                raise OutputError(
+                    f"{file} is not a lock of dadmm; move it away"
+                ) from None
         self.release = weakref.finalize(self, os.close, handle)
         try:
-            if first:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                os.truncate(handle, 0)
-                os.write(handle, f"process {os.getpid()} on {os.uname()[1]}".encode())
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if first and files.lock(handle):
+                who = f"process {os.getpid()} on {os.uname()[1]}"
+                with suppress(OSError):
+                    os.truncate(handle, 0)
+                    os.write(handle, who.encode())
+            files.lock(handle, shared=True)
         except BlockingIOError:
             who = os.read(handle, 200).decode(errors="replace")
             raise OutputError(
                 f"another run is at work in {self.path} "
                 f"({who or 'it has just begun'}); wait for its end, or end it"
             ) from None
-        except OSError:  # the file system has no locks
-            pass
 
     @staticmethod
     def is_live(path: Path) -> bool | None:
@@ -274,14 +270,11 @@ class RunFolder:
         except OSError:
             return None
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return False if files.lock(handle) else None
         except BlockingIOError:
             return True
-        except OSError:  # the file system has no locks
-            return None
         finally:
             os.close(handle)
-        return False
 
     def resume(
         self,
@@ -416,8 +409,7 @@ class RunFolder:
                 )
             )
             own = self if home == self.path else RunFolder.open(home)
-            there = {_key(path) for path in _seen(home)}
-            own.names &= there | ALWAYS
+            own.names &= {entry.name for entry in _entries(home)} | ALWAYS
             own.save()
 
 
@@ -459,55 +451,28 @@ def _is_rewritten(name: str) -> bool:
     return rows or name in ("summary.json", "model.json") or name.startswith("imputed-")
 
 
-def _open_lock(path: Path) -> int:
-    """Return the handle of the lock file, which is created if it does not exist.
+class Entry(NamedTuple):
+    """A file or folder in the folder of a run."""
 
-    It is open for writing: NFS grants locks between hosts on no other files.
-    """
-    try:
-        return files.create(path)
-    except FileExistsError:
-        plain = files.kind(path) == "file"
-    if plain:
-        handle = files.open_plain(path, flags=os.O_RDWR)
-        own = LOCKED.fullmatch(os.pread(handle, 400, 0)) is not None
-        if own and os.fstat(handle).st_nlink == 1:  # not a hard link
-            return handle
-        os.close(handle)
-    raise OutputError(f"{path} is not a lock of dadmm; move it away")
+    path: str  # relative to it
+    name: str  # in the manifest
+    kind: str  # see `files.kind`
+    is_place: bool  # whether a run has a folder there
 
 
-def _is_place(path: str) -> bool:
-    """Return whether a path is a folder of a run."""
-    top, _, rest = path.partition("/")
-    inner = top == CHECKPOINTS and ITERATION.fullmatch(rest) is not None
-    return inner or path in (PARTS, CHECKPOINTS)
-
-
-def _key(path: str) -> str:
-    """Return the name of a path in the manifest."""
-    if _is_place(path):
-        return f"{path.partition('/')[0]}/"
-    folder, slash, name = path.rpartition("/")
-    if draft := DRAFTS.fullmatch(name):
-        name = draft[1]
-    if "/" in folder and _is_place(folder):
-        folder = f"{CHECKPOINTS}/*"
-    return f"{folder}{slash}{name}"
-
-
-def _seen(folder: Path) -> dict[str, str]:
-    """Return the kinds of all entries in the folders of a run, by relative path."""
-    found: dict[str, str] = {}
-
-    def look(place: Path, above: str) -> None:
-        with os.scandir(place) as entries:
-            for entry in entries:
-                path = above + entry.name
-                found[path] = files.kind_of(entry)
-                if _is_place(path) and found[path] == "folder":
-                    with suppress(FileNotFoundError):  # another rank has removed it
-                        look(place / entry.name, f"{path}/")
-
-    look(folder, "")
-    return found
+def _entries(folder: Path, place: str = "", name: str = "") -> Iterator[Entry]:
+    """Return what is in the folders of a run; ``name`` is that of a ``place``."""
+    with os.scandir(folder / place) as entries:
+        for entry in entries:
+            path, kind = place + entry.name, files.kind_of(entry)
+            inner = place == f"{CHECKPOINTS}/" and ITERATION.fullmatch(entry.name)
+            if not inner and path not in (PARTS, CHECKPOINTS):
+                draft = DRAFTS.fullmatch(entry.name)
+                own = draft[1] if draft else entry.name
+                yield Entry(path, name + own, kind, False)
+                continue
+            yield Entry(path, place if inner else f"{path}/", kind, True)
+            if kind == "folder":
+                below = f"{CHECKPOINTS}/*/" if inner else f"{path}/"
+                with suppress(FileNotFoundError):  # another rank has removed it
+                    yield from _entries(folder, f"{path}/", below)
