@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError, DadmmError
@@ -18,7 +19,7 @@ class Run(StoredRun):
     config: RunConfig
 
     @classmethod
-    def read(cls, folder: str | Path) -> Run:
+    def read(cls, folder: str | Path) -> Self:
         """Return the run in a folder."""
         found = StoredRun.read(folder)
         file, config = found.folder / "config.toml", read_config(found.folder)

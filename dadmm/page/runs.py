@@ -172,8 +172,7 @@ def read(folder: Path) -> PageRun:
     with_settings = files.kind(folder / "config.toml") == "file"
     if with_settings and files.kind(folder / "summary.json") == "none":
         return _going(folder)
-    found = Run.read(folder)
-    return PageRun(found.folder, found.summary, found.config)
+    return PageRun.read(folder)
 
 
 def _going(folder: Path) -> GoingRun:

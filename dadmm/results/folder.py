@@ -356,8 +356,8 @@ class RunFolder:
         except FileExistsError as error:
             reason = f"there is a {path.name} already"
             raise OSError(error.errno, reason) from None
-        names = {*RESULTS, "edges.csv", *(f"imputed-{i:05d}.npz" for i in nodes)}
-        names -= set() if "edges.csv" in self.names else {"edges.csv"}
+        names = {*RESULTS, *(f"imputed-{i:05d}.npz" for i in nodes)}
+        names |= {"edges.csv"} & self.names
         RunFolder(path, names, self.run).save()
         for name in ("history.csv", "edges.csv", "config.toml"):
             if files.kind(source / name) == "file":

@@ -62,7 +62,10 @@ class PartFile:
         if kept is not None:
             self._keys = list(compress(self._keys, kept))
         self._file.seek(0)
-        self._file.seek(measure(self._file, t)[2])
+        size = 0
+        while (line := self._file.readline()).endswith("\n") and _iteration(line) <= t:
+            size += len(line)
+        self._file.seek(size)
         self._file.truncate()
 
     def sync(self) -> None:
@@ -71,21 +74,6 @@ class PartFile:
 
     def close(self) -> None:
         self._file.close()
-
-
-def measure(file: TextIO, last: int) -> tuple[int, int, int]:
-    """Measure a part up to iteration ``last``.
-
-    Return the last iteration found (0 if none), the number of its rows, and the bytes
-    up to its end.
-    """
-    kept = rows = size = 0
-    while line := file.readline():
-        t = _iteration(line) if line.endswith("\n") else last + 1
-        if t > last:
-            break
-        kept, rows, size = t, rows + 1 if t == kept else 1, size + len(line)
-    return kept, rows, size
 
 
 def reading(path: Path, root: Path | None = None) -> TextIO:
