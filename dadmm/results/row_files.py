@@ -100,25 +100,20 @@ def merge(
 ) -> int:
     """Merge the parts of all processes into one CSV file, iteration by iteration.
 
-    Return the number of rows of iteration ``last``.
-
     All parts have the same last iteration. The rows of ``before``, a merged file, of
     iterations before those of the parts come first. The merge ends after iteration
     ``last``, and takes only rows of ``nodes`` and of edges between them, if given.
+    Return the number of rows of that iteration.
     """
     names = None if nodes is None else {str(i) for i in nodes}
     ends = 3 if header[1:3] == ("i", "j") else 2
-
-    n_last = 0
-
-    def wanted(line: str) -> bool:
-        return names is None or names.issuperset(line.split(",", ends)[1:ends])
+    n_last, of_last = 0, f"{last},"
 
     def write(line: str) -> None:
         nonlocal n_last
-        if wanted(line):
+        if names is None or names.issuperset(line.split(",", ends)[1:ends]):
             out.write(line)
-            n_last += line.startswith(f"{last},")
+            n_last += line.startswith(of_last)
 
     _allow_files(len(parts) + 64)
     out = io.TextIOWrapper(target, "ascii", newline="")
