@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.accuracy import merged
 from dadmm.cli import tables
 from dadmm.cli.config import RunConfig
 from dadmm.cli.tables import Shards, has_target
@@ -26,6 +25,7 @@ from dadmm.graphs import placement, topology
 from dadmm.graphs.schedule import Schedule
 from dadmm.models.predictions import check_score_names
 from dadmm.problems import builder
+from dadmm.solver import merged
 from dadmm.solver.plan import Kind
 
 USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper

@@ -9,7 +9,6 @@ from typing import Any, cast
 import numpy as np
 
 from dadmm import penalty
-from dadmm.accuracy.review import MetricReview
 from dadmm.admm.build import RunFactory
 from dadmm.admm.criteria_log import TRAIL, stride
 from dadmm.admm.rule import CRITERIA, Rule
@@ -17,6 +16,7 @@ from dadmm.admm.stopping import GlobalStopping
 from dadmm.core.layout import Vector
 from dadmm.penalty import Scheme
 from dadmm.resilience.runner import LocalRun
+from dadmm.solver.metric import MetricReview
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from dadmm.accuracy import merged, units
-from dadmm.accuracy.coordinates import MOST_COLUMNS, supports
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
+from dadmm.solver import merged, units
+from dadmm.solver.coordinates import MOST_COLUMNS, supports
 
 COORDINATES = ("auto", "metric", "units", "raw")
 INITS = ("merged", "shared", "independent")

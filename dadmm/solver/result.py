@@ -8,9 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy.certificate import Certificate
-from dadmm.accuracy.merged import MergedStart
-from dadmm.accuracy.subspace import SubspaceBound
 from dadmm.admm.build import RunFactory
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
@@ -21,9 +18,12 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.runner import LocalRun
 from dadmm.results.history import History, Recorder
+from dadmm.solver.certificate import Certificate
 from dadmm.solver.ending import Ending, find
+from dadmm.solver.merged import MergedStart
 from dadmm.solver.plan import Plan
 from dadmm.solver.statement import conclude
+from dadmm.solver.subspace import SubspaceBound
 
 
 class Seconds(NamedTuple):

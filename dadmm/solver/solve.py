@@ -28,7 +28,6 @@ from dadmm.penalty.first import edge_factors
 from dadmm.resilience.checkpoint import Checkpoints, restoring
 from dadmm.resilience.runner import LocalRun, run_with_recovery
 from dadmm.results.history import Recorder
-from dadmm.solver.metric import PREPARE, Prepared
 from dadmm.solver.options import (
     GATHERS,
     Ranks,
@@ -47,6 +46,7 @@ from dadmm.solver.plan import (
     all_abilities,
     make_plan,
 )
+from dadmm.solver.prepare import PREPARE, Prepared
 from dadmm.solver.result import Result, collect
 from dadmm.solver.starts import draw, of_result
 

@@ -6,16 +6,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy.certificate import LIGHT, Certificate, certify
-from dadmm.accuracy.coordinates import is_exact
-from dadmm.accuracy.merged import MergedReview, MergedStart
-from dadmm.accuracy.review import MOST_CHANGES, MetricReview
-from dadmm.accuracy.subspace import SubspaceBound, bound_subspace, supports
-from dadmm.accuracy.units import UnitReview
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Run
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.solver.certificate import LIGHT, Certificate, certify
+from dadmm.solver.coordinates import is_exact
+from dadmm.solver.merged import MergedReview, MergedStart
+from dadmm.solver.metric import MOST_CHANGES, MetricReview
 from dadmm.solver.plan import Plan
+from dadmm.solver.subspace import SubspaceBound, bound_subspace, supports
+from dadmm.solver.units import UnitReview
 
 STATUSES = ("certified", "stopped", "stationary", "max_iter", "not converged")
 FAR = 5.0  # degrees that a result of complete rows may be from merged axes

@@ -14,7 +14,7 @@ import numpy as np
 from mpi4py import MPI
 
 from dadmm import Topology
-from dadmm.accuracy.review import MetricReview
+from dadmm.solver.metric import MetricReview
 from tests.support.programs.survivors import Death
 from tests.support.solving import solve
 from tests.support.tables import table
@@ -33,7 +33,7 @@ if __name__ == "__main__":
     problems, graph = table(kind, comm.size), Topology.complete(comm.size)
     death = Death(int(times[0]) if times and comm.rank == 3 else None)
     if not times and comm.rank == 3:
-        sys.modules["dadmm.solver.metric"].MetricReview = Dying
+        sys.modules["dadmm.solver.prepare"].MetricReview = Dying
     ours = solve(
         problems[comm.rank], graph, comm=comm, callbacks=[death], on_failure="continue"
     )

@@ -7,7 +7,7 @@ rest of the noise variance s^2. A run starts from these axes, in the mean and un
 the rows: on ``(x - m) / s``, with ``a = 1`` and ``W' W = l / s^2 - 1``. So it is the
 same run for rows ``c x + b``. Its multipliers start where the nodes' gradients are in
 proportion to their numbers of rows. If entries are missing, rows are completed first,
-see `dadmm.accuracy.completion`.
+see `dadmm.solver.completion`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy.completion import MOST_ROUNDS, Model, Rounds
-from dadmm.accuracy.coordinates import Total, merge_factors, pack_factor, unpack_factor
-from dadmm.accuracy.units import UnitReview
 from dadmm.admm.local import stacks
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import subspace_angle
+from dadmm.core.linalg import (
+    merge_factors,
+    pack_factor,
+    subspace_angle,
+    unpack_factor,
+)
+from dadmm.solver.completion import MOST_ROUNDS, Model, Rounds
+from dadmm.solver.coordinates import Total
+from dadmm.solver.units import UnitReview
 
 MORE_AXES = 10  # that are merged, beyond the components
 LEAST_NOISE = 1e-20  # variance of the noise, relative to that of the rows

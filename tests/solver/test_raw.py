@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import Checkpoints, Layout
-from dadmm.accuracy.gradient import TIMES, GradientReview, ModelReview, relative_errors
 from dadmm.problems import PPCA, StructureFromMotion, metrics
-from tests.accuracy.test_merged import GRAPH, NODES, M, built, right, shards
+from dadmm.solver.raw import TIMES, GradientReview, ModelReview, relative_errors
+from tests.solver.test_merged import GRAPH, NODES, M, built, right, shards
 from tests.support.processes import mpiexec, program
 from tests.support.solving import solve
 

@@ -10,12 +10,12 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Checkpoints, ProblemError, Topology
-from dadmm.accuracy.random_start import RandomReview, kept
-from dadmm.accuracy.units import UnitReview, Units, measure
 from dadmm.admm.rule import Rule
 from dadmm.problems import PPCA, metrics
-from tests.accuracy.test_coordinates import total_of
-from tests.accuracy.test_merged import GRAPH, NODES, M, built, right, shards
+from dadmm.solver.random_start import RandomReview, kept
+from dadmm.solver.units import UnitReview, Units, measure
+from tests.solver.test_coordinates import total_of
+from tests.solver.test_merged import GRAPH, NODES, M, built, right, shards
 from tests.support.processes import mpiexec, program
 from tests.support.solving import solve
 from tests.support.subspaces import expected_objective

@@ -14,12 +14,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy.coordinates import Total
 from dadmm.admm.local import stacks
 from dadmm.admm.loop import Run
 from dadmm.admm.rule import TINY
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.solver.coordinates import Total
 
 LEAST_NOISE = 1e-12  # variance of the noise, relative to that of the rows
 LEAST_SIGNAL = 1e-3  # variance beyond the noise, relative to it

@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.accuracy.coordinates import Coordinates, least_curvature, without
 from dadmm.admm.loop import Run
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
+from dadmm.solver.coordinates import Coordinates, least_curvature, without
 
 ROUNDING = 1e-14  # of D, relative to F
 LEAST_GAP = 1e-8  # smallest gap that is claimed, relative to F

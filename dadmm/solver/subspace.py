@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy import merged
-from dadmm.accuracy.coordinates import Total, pooled
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
+from dadmm.solver import merged
+from dadmm.solver.coordinates import Total, pooled
 
 MOST_DEGREES = 10.0  # a larger bound is none
 EPS = float(np.finfo(float).eps)

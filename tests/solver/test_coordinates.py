@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dadmm.accuracy.coordinates import Coordinates, merged, spectrum
 from dadmm.core.errors import ProblemError
 from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs import topology
 from dadmm.problems import Lasso, LeastSquares, LogisticRegression, Smooth
+from dadmm.solver.coordinates import Coordinates, merged, spectrum
 from tests.support.solving import solve
 
 UNPENALISED = partial(LogisticRegression, alpha=0.0)

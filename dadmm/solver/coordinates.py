@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from dadmm.admm.local import stacks
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import merge_factors, pack_factor, unpack_factor
 
 MOST_COLUMNS = 300  # more than this, the factor costs more than it saves
 # singular values below this multiple of the largest, times p, count as zero: what is
@@ -270,23 +270,3 @@ def _decoded(array: Matrix) -> Coordinates:
     return Coordinates(
         T.copy(), inverse.T.copy(), is_open[:, 0].copy(), *map(np.array, numbers[0])
     )
-
-
-def pack_factor(rows: Matrix) -> Vector:
-    """Return the upper triangle of the factor of rows (r, p), p (p + 1) / 2 numbers."""
-    p = rows.shape[1]
-    factor = np.zeros((p, p))
-    found = triangular(rows) if len(rows) > p else np.linalg.qr(rows, mode="r")
-    factor[: len(found)] = found
-    return np.asarray(factor[np.triu_indices(p)])
-
-
-def unpack_factor(packed: Vector) -> Matrix:
-    p = (math.isqrt(8 * len(packed) + 1) - 1) // 2
-    factor = np.zeros((p, p))
-    factor[np.triu_indices(p)] = packed
-    return factor
-
-
-def merge_factors(mine: Vector, other: Vector) -> Vector:
-    return pack_factor(np.vstack([unpack_factor(mine), unpack_factor(other)]))

@@ -10,10 +10,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import Checkpoints, ConfigError, ProblemError, Topology
-from dadmm.accuracy.merged import merge, merged_axes
 from dadmm.graphs import topology
 from dadmm.problems import PPCA, metrics
-from tests.accuracy.test_coordinates import total_of
+from dadmm.solver.merged import merge, merged_axes
+from tests.solver.test_coordinates import total_of
 from tests.support.processes import mpiexec, program
 from tests.support.solving import solve
 

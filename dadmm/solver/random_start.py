@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.accuracy.units import UnitReview, Units
 from dadmm.admm.loop import Run
 from dadmm.admm.rule import TINY
 from dadmm.core.layout import Matrix, Vector
+from dadmm.solver.units import UnitReview, Units
 
 KNEE = 0.5  # above it lengths are logarithms, relative to the length at the start
 MOST = 1e3  # times what no length exceeds at the solution
