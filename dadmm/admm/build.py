@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from dadmm.admm.curvature import curvatures
 from dadmm.admm.edges import Edges, LossyEdges
 from dadmm.admm.local import Local
-from dadmm.admm.loop import Review, Run
+from dadmm.admm.loop import Run, RunKind
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
@@ -56,7 +56,7 @@ class RunFactory:
     sending : Sending
     agreement : {"neighbours", "global"}
         How nodes agree on a stop.
-    review : Review, optional
+    kind : RunKind
     duals : dict of int to ndarray, optional
         ``2 sum_j lambda_ij`` at the start, by original number of the node. They sum to
         zero. By default all multipliers start at zero.
@@ -77,7 +77,7 @@ class RunFactory:
     rule: Rule
     sending: Sending
     agreement: str = "neighbours"
-    review: Review | None = None
+    kind: RunKind = field(default_factory=RunKind)
     duals: Mapping[int, Vector] | None = None
     scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
     curvature: Mapping[int, float] | None = None
@@ -172,13 +172,12 @@ class RunFactory:
                 state, work, scheme, incidence, mail, exchange, proposed
             ),
             curvature_seconds=measured,
-            review=self.review,
+            kind=self.kind,
             duals=None
             if self.duals is None
             else np.array([self.duals[i] for i in own]),
         )
-        if self.review is not None:
-            self.review.adopt(run)
+        self.kind.adopt(run)
         return run
 
     def _curvature(

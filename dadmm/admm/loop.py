@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -70,26 +70,34 @@ def iterate(
     return max_iter, "max_iter"
 
 
-class Review(Protocol):
-    """Decides whether a run stops when all nodes meet the stopping rule.
+class RunKind:
+    """What differs between kinds of run: coordinates, and when a run stops.
 
-    It may change the coordinates of theta. `Run` knows nothing of the map.
+    This one is in the coordinates of the user, and stops by its stopping rule. `Run`
+    knows nothing of other coordinates.
     """
 
-    def __call__(self, t: int, run: Run) -> str:
-        """Return a reason to stop after iteration ``t``, one of `REASONS`, or ""."""
+    def verdict(self, t: int, run: Run) -> str:
+        """Return why a run stops after iteration ``t``, one of `REASONS`, or "".
+
+        All nodes meet the stopping rule. The coordinates may change.
+        """
+        return "converged"
 
     def holds_at_start(self, run: Run) -> bool:
         """Return whether nothing is left to do at known multipliers."""
+        return False
 
     def adopt(self, run: Run) -> None:
-        """Use the coordinates of ``run.state.coordinates``, if there are any."""
+        """Use the coordinates of ``run.state.coordinates``, or save those there are."""
 
-    def points(self, theta: Matrix) -> Matrix:
-        """Return theta (n, size) in the coordinates of the user."""
+    def theta_of(self, rows: Matrix) -> Matrix:
+        """Return parameters (n, size) in the coordinates of the user."""
+        return rows
 
-    def gradients(self, rows: Matrix, theta: Matrix) -> Matrix:
+    def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
         """Return gradients (n, shared_size) at theta in the coordinates of the user."""
+        return rows
 
 
 @dataclass
@@ -116,8 +124,7 @@ class Run:
         The arrays of an iteration: those that the next one needs, and all others.
     edges, local, mail, exchange, stopping, penalties
         The parts of an iteration, in the order of `iterate`.
-    review : Review, optional
-        Without it, a run stops when all nodes meet the stopping rule.
+    kind : RunKind
     duals : ndarray of shape (n, m), optional
         ``2 sum_j lambda_ij`` of each node at the start.
     clock : Clock
@@ -153,7 +160,7 @@ class Run:
     exchange: Exchange
     stopping: NeighbourStopping
     penalties: Penalties
-    review: Review | None = None
+    kind: RunKind = field(default_factory=RunKind)
     duals: Matrix | None = None
     clock: Clock = field(default_factory=Clock)
     due: str = ""
@@ -180,8 +187,7 @@ class Run:
     @property
     def points(self) -> Matrix:
         """Parameters in the coordinates of the user, by row."""
-        theta = self.state.theta
-        return theta if self.review is None else self.review.points(theta)
+        return self.kind.theta_of(self.state.theta)
 
     @cached_property
     def tree(self) -> TreeReduction:
@@ -223,9 +229,7 @@ class Run:
 
     def is_solved(self) -> bool:
         """Return whether a run that starts from known multipliers has nothing to do."""
-        if self.review is None or self.duals is None:
-            return False
-        return self.review.holds_at_start(self)
+        return self.duals is not None and self.kind.holds_at_start(self)
 
     def solve_locally(self) -> None:
         """Do the proximal steps of the first iteration, and send nothing."""
@@ -235,9 +239,7 @@ class Run:
 
     def verdict(self, t: int) -> str:
         """Return why the run stops after iteration ``t``, or "" if it does not."""
-        if not self.stopping.done(t):
-            return ""
-        return "converged" if self.review is None else self.review(t, self)
+        return self.kind.verdict(t, self) if self.stopping.done(t) else ""
 
     def change_coordinates(
         self, t: int, problems: Sequence[Problem], primal: Matrix, dual: Matrix
@@ -286,8 +288,7 @@ class Run:
         """Continue from a state with the same rows."""
         own, work = self.state, self.work
         own.assign(state)
-        if self.review is not None:
-            self.review.adopt(self)
+        self.kind.adopt(self)
         work.numbers[...] = own.measured.T
         work.shared[...] = self.layout.shared(own.theta)
         self.edges.derive()

@@ -25,8 +25,8 @@ from dadmm.graphs import placement, topology
 from dadmm.graphs.schedule import Schedule
 from dadmm.models.predictions import check_score_names
 from dadmm.problems import builder
-from dadmm.solver import merged
 from dadmm.solver.plan import Kind
+from dadmm.solver.subspace import n_axes
 
 USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
 
@@ -180,7 +180,7 @@ def few_rows(
     kind = config.plan(problems.values()).kind
     if kind is Kind.MERGED or (kind is Kind.UNITS and config.bound_angle):
         return sum(
-            samples[i].shape[0] <= merged.n_axes(own) for i, own in problems.items()
+            samples[i].shape[0] <= n_axes(own) for i, own in problems.items()
         )
     if kind is not Kind.METRIC:
         return 0

@@ -27,7 +27,7 @@ from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs import topology
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
-from dadmm.solver.advice import advise
+from dadmm.solver.ending import advise
 from dadmm.solver.options import as_sending, grouped
 from dadmm.solver.result import Result
 from dadmm.solver.solve import solve

@@ -17,12 +17,10 @@ import numpy as np
 from numpy.linalg import norm
 from numpy.typing import NDArray
 
-from dadmm.admm.local import stacks
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import merge_factors, pack_factor, unpack_factor
 
-MOST_COLUMNS = 300  # more than this, the factor costs more than it saves
 # singular values below this multiple of the largest, times p, count as zero: what is
 # left of linearly dependent columns by rounding is less than half of it
 LEAST = 4.0 * float(np.finfo(float).eps)
@@ -83,11 +81,6 @@ def is_exact(problem: Any) -> bool:
     """Return whether a convex problem gives exact subgradients."""
     known = getattr(problem, "exact", False) or hasattr(problem, "subgradient")
     return bool(getattr(problem, "convex", False) and known)
-
-
-def supports(kind: type) -> bool:
-    """Return whether problems of a class can change their coordinates."""
-    return hasattr(kind, "rows") and stacks(kind, "within")
 
 
 def merged(

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.admm.local import stacks
+from dadmm.admm.loop import Run
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import (
@@ -27,15 +27,19 @@ from dadmm.core.linalg import (
     subspace_angle,
     unpack_factor,
 )
+from dadmm.graphs.topology import Topology
 from dadmm.solver.completion import MOST_ROUNDS, Model, Rounds
 from dadmm.solver.coordinates import Total
-from dadmm.solver.units import UnitReview
+from dadmm.solver.kind import Statement
+from dadmm.solver.subspace import n_axes
+from dadmm.solver.units import InUnits
 
-MORE_AXES = 10  # that are merged, beyond the components
 LEAST_NOISE = 1e-20  # variance of the noise, relative to that of the rows
 LEAST_SIGNAL = 1e-3  # squared length of a component, in units of the noise
 NOT_CONVEX = 2.0  # factor of the curvature
 LEAST_GAP, LEAST_EXCESS = 1e-3, 1e-6  # in the tolerance of a run
+FAR = 5.0  # degrees that a result of complete rows may be from merged axes
+SMALL_GAP = 0.1  # of two components, below which constant penalties may go astray
 NO_NOISE = (
     "the rows of all nodes differ in {} or fewer dimensions only, to rounding, so that "
     "the noise is zero; use fewer components, or more columns"
@@ -83,22 +87,8 @@ class MergedStart(NamedTuple):
     rounds: int
 
 
-def supports(kind: type) -> bool:
-    """Return whether problems of a class can start from merged axes."""
-    owners = [each for each in kind.__mro__ if "standardised" in vars(each)]
-    return stacks(kind, "standardised") and kind.init is owners[0].init  # type: ignore[attr-defined]
-
-
-def n_axes(problem: Any) -> int:
-    """Return how many axes of its rows a node sends."""
-    D, M = problem.layout.shapes["W"]
-    return int(min(D, M + MORE_AXES))
-
-
-def merge(
-    total: Total, problems: Mapping[int, Any]
-) -> tuple[MergedReview, dict[int, Vector]]:
-    """Return the review of a run from merged axes, and the duals of its nodes."""
+def find_start(total: Total, problems: Mapping[int, Any]) -> tuple[Start, float]:
+    """Return the start of all nodes, and their number of rows."""
     own = list(problems.values())
     first = own[0]
     M = first.n_components
@@ -121,18 +111,7 @@ def merge(
     start, _ = start_of(rows, mean, None)
     if observed.sum() < n * len(observed):
         start = _completed(total, own, start, n, start_of)
-    review = MergedReview(problems, start)
-    at = review.starts[next(iter(problems))]
-    within: Mapping[int, Any] = review.within
-    gradients = [_unless_singular(within[i].gradient, at, len(at)) for i in problems]
-    whole = total(gradients)
-    if not np.isfinite(whole).all():
-        raise ProblemError(NO_NOISE.format(M))
-    duals = {
-        i: p.row_count / n * whole - gradient
-        for (i, p), gradient in zip(problems.items(), gradients, strict=True)
-    }
-    return review, duals
+    return start, n
 
 
 def _unless_singular(
@@ -255,50 +234,67 @@ def _start(
     return Start(mean, np.array(unit), W, *numbers), pace
 
 
-class MergedReview(UnitReview):
-    """The coordinates of a run from merged axes, see `UnitReview`.
+class MergedKind(InUnits):
+    """A run of PPCA from merged axes, in the mean and unit of all rows."""
 
-    Parameters
-    ----------
-    problems : dict of int to Problem
-        In the coordinates of the user, by original number of the node.
-    start : Start
-    """
+    RECORD = Start
+    record: Start
 
-    start: Start
+    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
+        """Choose the start by sums over all nodes, or use a saved one."""
+        super().prepare(topology, comm, saved)
+        self.curvature = self._curvature()
 
-    @property
-    def starts(self) -> dict[int, Vector]:
-        """Starting parameters, by node."""
-        start = self.layout.pack(W=self.start.W, mu=0.0, a=1.0)
-        return {i: start.copy() for i in self.problems}
+    def choose(self, total: Total, n_nodes: int) -> None:
+        """Choose start and duals; a run that is resumed has its multipliers."""
+        start, n = find_start(total, self.problems)
+        self.enter(start)
+        at = next(iter(self.starts.values()))
+        gradients = {
+            i: _unless_singular(own.gradient, at, len(at))
+            for i, own in self.within.items()
+        }
+        whole = total(list(gradients.values()))
+        if not np.isfinite(whole).all():
+            raise ProblemError(NO_NOISE.format(start.W.shape[1]))
+        self.duals = {
+            i: self.problems[i].row_count / n * whole - own
+            for i, own in gradients.items()
+        }
 
-    @property
-    def scales(self) -> dict[int, Matrix]:
-        """Lengths (2, parts) by which disagreement and residual are judged, by node."""
-        D, M = self.start.W.shape
-        parts = [math.sqrt(M), math.sqrt(M), math.sqrt(D / 2.0)]  # W, mu, a
-        both = float(self.start.strictness) * np.array([parts, parts])
+    def enter(self, record: Start) -> None:
+        """Set what the run is made of, except for its curvature and duals."""
+        super().enter(record)
+        start = self.layout.pack(W=record.W, mu=0.0, a=1.0)
+        self.starts = {i: start.copy() for i in self.problems}
+        self.scales = self.lengths()
+
+    def lengths(self) -> dict[int, Matrix]:
+        """Return the lengths (2, parts) by which disagreement and residual are judged.
+
+        They are those of W, mu and a, by node.
+        """
+        D, M = self.record.W.shape
+        parts = [math.sqrt(M), math.sqrt(M), math.sqrt(D / 2.0)]
+        both = float(self.record.strictness) * np.array([parts, parts])
         return {
             i: both * [[1.0], [float(problem.row_count)]]
             for i, problem in self.problems.items()
         }
 
-    @property
-    def curvature(self) -> dict[int, float]:
-        """A measure of the curvature of each f_i, by node.
+    def _curvature(self) -> dict[int, float]:
+        """Return a measure of the curvature of each f_i, by node.
 
         It is the number of rows, times the length of the covariance of the rows along
         the components, relative to the model, if that exceeds 1; and twice that, since
         the rows of one node have a likelihood that need not be convex at the start. In
         measurements, factors of 1.5 and 2 did about equally well, 1 and 3 worse.
         """
-        axes, lengths, _ = np.linalg.svd(self.start.W, full_matrices=False)
+        axes, lengths, _ = np.linalg.svd(self.record.W, full_matrices=False)
         spread = np.sqrt(lengths**2 + 1.0)  # of the model along the axes; 1 elsewhere
-        start, found = next(iter(self.starts.values())), {}
-        within: Mapping[int, Any] = self.within
-        for i, problem in within.items():
-            rows = problem.completed(start)
+        found = {}
+        for i, problem in self.within.items():
+            rows = problem.completed(self.starts[i])
             along = rows @ axes
             inside = along / spread
             scaled = rows - (along - inside) @ axes.T
@@ -308,12 +304,25 @@ class MergedReview(UnitReview):
 
     def describe_start(self, solution: Vector) -> MergedStart:
         """Return where the run started, given its solution."""
-        theta = self.points(next(iter(self.starts.values())))
-        W = self.layout.views(solution).W
-        return MergedStart(
-            theta,
-            float(subspace_angle(W, self.start.W)),
-            float(self.start.gap),
-            float(self.start.strictness),
-            int(self.start.rounds),
-        )
+        theta = self.theta_of(next(iter(self.starts.values())))
+        angle = float(subspace_angle(self.layout.views(solution).W, self.record.W))
+        _, _, _, gap, strictness, rounds = self.record
+        return MergedStart(theta, angle, float(gap), float(strictness), int(rounds))
+
+    def doubt(self, run: Run, said: Statement) -> str:
+        """Return why a run that met its rule may not be stationary; "" if it is."""
+        why, start, bound = super().doubt(run, said), said.start, said.subspace_bound
+        if why or start is None or (bound is not None and not bound.why):
+            return why
+        is_constant = getattr(run.penalties.scheme, "is_constant", False)
+        if is_constant and start.gap < SMALL_GAP:
+            return (
+                "two components hardly differ, and constant penalties may then leave "
+                "the solution"
+            )
+        if self.complete and start.angle > FAR:
+            return (
+                f"the result is {start.angle:.0f} degrees from the axes that the nodes "
+                "merged, and the angle to the principal axes of all rows is not bounded"
+            )
+        return ""

@@ -9,16 +9,18 @@ hold, the run continues with a tighter tolerance.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from dadmm.admm.loop import Run
-from dadmm.core.interfaces import Problem
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import by_row
-from dadmm.solver.certificate import Certificate, certify
-from dadmm.solver.coordinates import Coordinates, spectrum
+from dadmm.solver.certificate import LIGHT, Certificate, certify
+from dadmm.solver.coordinates import Coordinates, Total, merged, spectrum
+from dadmm.solver.kind import SolveKind, Statement
+from dadmm.solver.plan import Plan
 
 LOOSE = 0.1  # tolerance at which coordinates are checked first
 FAR = 4.0  # eigenvalues of the Hessian beyond this, or below its inverse
@@ -27,33 +29,43 @@ LEAST_TOLERANCE = 1e-11  # a tighter one is rounding
 PATIENCE = 3  # reviews without a smaller bound, after which there will be none
 SURE, LIKELY = 1e-9, -1e-2  # margins of a direction without minimum, over the largest
 CHANGES_BEFORE = 4  # changes of coordinates before a minimum is doubted
+NOT_EXACT = (
+    "the proximal step of the problem is not known to be exact; set exact = True if it "
+    "is"
+)
 
 
-class MetricReview:
-    """Decides whether a run stops, and changes its coordinates.
+class MetricKind(SolveKind):
+    """A convex run in the coordinates of the metric, which may change."""
 
-    Parameters
-    ----------
-    problems : dict of int to Problem
-        In the coordinates of the user, by original number of the node.
-    coordinates : Coordinates
-    tolerance : float
-        What the certificate must reach.
-    """
+    RECORD = Coordinates
+    KEEPS_PARTS = False
 
-    def __init__(
-        self,
-        problems: Mapping[int, Any],
-        coordinates: Coordinates,
-        tolerance: float,
-    ) -> None:
-        self.problems, self.coordinates = problems, coordinates
-        self.tolerance = tolerance
-        self.within: dict[int, Problem] = {}  # the same problems in z
-        self._enter(coordinates)
-        first = next(iter(problems.values()))
-        self.layout: Layout = first.layout
-        self.verifies = not coordinates.quadratic
+    def choose(self, total: Total, n_nodes: int) -> None:
+        """Choose coordinates by the curvatures of all nodes at their starts."""
+        order = [self.starts[i] for i in self.problems]
+        self.enter(merged(total, list(self.problems.values()), order, n_nodes))
+
+    def read(self, saved: Mapping[str, np.ndarray]) -> Coordinates:
+        """Return the coordinates of a checkpoint."""
+        found: Coordinates = super().read(saved)
+        p, k = self.layout.size, found.map.shape[-1]
+        shapes = [(p, k), (k, p), (p,), *[()] * (len(found) - 3)]
+        if [part.shape for part in found] != shapes:
+            raise ValueError("coordinates have other shapes")
+        return found
+
+    def enter(self, record: Coordinates) -> None:
+        """Set what the run is made of, given the first coordinates."""
+        self.tolerance = self.rule.tolerance  # what the certificate must reach
+        self.rule = replace(self.rule, scaled=True)
+        self.curvature = dict.fromkeys(self.problems, 1.0)
+        self._change_to(record)
+        T, inverse = record.map, record.inverse
+        self.starts = {i: inverse @ start for i, start in self.starts.items()}
+        if self.duals is not None:
+            self.duals = {i: own @ T for i, own in self.duals.items()}
+        self.verifies = not record.quadratic
         self.certificate: Certificate | None = None  # of the last review
         self.centre: Vector = np.zeros(0)  # zbar of the last review
         self.no_minimum = ""  # why there is none, in words
@@ -62,27 +74,19 @@ class MetricReview:
         self._best = np.inf  # least bound so far, over its limit
         self._without = 0  # reviews that found no smaller bound
 
-    def _enter(self, coordinates: Coordinates) -> None:
+    def _change_to(self, coordinates: Coordinates) -> None:
         self.coordinates = coordinates
         for i, problem in self.problems.items():
             self.within[i] = problem.within(coordinates.map)
 
-    def starts(self, starts: Mapping[int, Vector]) -> dict[int, Vector]:
-        """Return starting parameters in z."""
-        return {i: self.coordinates.inverse @ start for i, start in starts.items()}
-
-    def duals(self, duals: Mapping[int, Vector]) -> dict[int, Vector]:
-        """Return sums of multipliers in z."""
-        return {i: own @ self.coordinates.map for i, own in duals.items()}
-
-    def gradients(self, rows: Matrix, theta: Matrix) -> Matrix:
+    def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
         """Return rows of gradients (n, k) in the coordinates of the user, (n, p)."""
         return by_row(rows, self.coordinates.inverse)
 
-    def points(self, theta: Matrix) -> Matrix:
+    def theta_of(self, rows: Matrix) -> Matrix:
         """Return rows of z (n, k) in the coordinates of the user, (n, p)."""
         first = next(iter(self.problems.values()))
-        found: Matrix = first.point(self.coordinates.map, theta)
+        found: Matrix = first.point(self.coordinates.map, rows)
         return found
 
     def adopt(self, run: Run) -> None:
@@ -93,11 +97,11 @@ class MetricReview:
                 run.work.tolerance[...] = max(LOOSE, self.tolerance)
             self._save(run)
             return
-        found = Coordinates(*(saved[name] for name in Coordinates._fields))
+        found = self.read(saved)
         self.changes, self._last = int(saved["changes"]), saved["last"].copy()
         self._best, self._without = float(saved["best"]), int(saved["without"])
         if not np.array_equal(found.map, self.coordinates.map):
-            self._enter(found)
+            self._change_to(found)
             run.local.adopt([self.within[i] for i in run.names.tolist()])
 
     def _save(self, run: Run) -> None:
@@ -117,7 +121,7 @@ class MetricReview:
         self.no_minimum = ""
         return not found and self._certify(run, centre)
 
-    def __call__(self, t: int, run: Run) -> str:
+    def verdict(self, t: int, run: Run) -> str:
         """Return a reason to stop after iteration ``t``, or ""."""
         if not run.stopping.rule.is_scaled:
             return "converged"
@@ -165,14 +169,47 @@ class MetricReview:
         run.stopping.reopen(max(now * min(1.0 / 3.0, ratio), LEAST_TOLERANCE))
         return False
 
-    def conclude(self, run: Run) -> Certificate | None:
-        """Return the certificate of the end of a run; None without subgradients."""
-        centre = self._mean(run)
-        known = self.certificate is not None and np.array_equal(centre, self.centre)
-        if not known and self._is_exact:
-            self._certify(run, centre)
-        self.centre = centre
-        return self.certificate if self._is_exact else None
+    def conclude(
+        self, run: Run, reason: str, plan: Plan, bound_angle: bool
+    ) -> Statement:
+        """Return the statement; without subgradients it has no certificate."""
+        centre, certificate = self._mean(run), None
+        if self._is_exact:
+            known = self.certificate is not None and np.array_equal(centre, self.centre)
+            if not known:
+                self._certify(run, centre)
+            certificate = self.certificate
+        self.centre, why = centre, ""
+        if self.no_minimum:
+            certificate, why = None, self.no_minimum
+        if certificate is not None:
+            objective = certificate.objective
+            why = "" if certificate.holds else self._why_not(certificate)
+        else:
+            objective = self.objective_at(run, centre)
+            why = why or NOT_EXACT
+        solution = self.theta_of(centre[None])[0]
+        said = Statement(solution, objective, certificate, why=why)
+        return self.with_status(run, reason, said)
+
+    def _why_not(self, certificate: Certificate) -> str:
+        """Return why a certificate does not hold."""
+        if self.changes == MOST_CHANGES:
+            return "the curvature does not settle; the objective may have no minimum"
+        if certificate.lightest < LIGHT:
+            return (
+                "rows differ too much in size or weight: the least is "
+                f"{certificate.lightest:.0e} of the largest"
+            )
+        n = certificate.open_directions
+        if n and not np.isfinite(certificate.radius):
+            return (
+                f"the data leave {n} direction{'s' * (n > 1)} open, and the curvature "
+                "of the objective gives no bound there"
+            )
+        if not np.isfinite(certificate.shortfall):
+            return "the curvature near the solution gives no bound on the error"
+        return f"the bound on the error is {certificate.shortfall:.1e} times its limit"
 
     @property
     def _is_exact(self) -> bool:
@@ -190,10 +227,10 @@ class MetricReview:
 
     def _lightest(self, run: Run, centre: Vector) -> float:
         """Return the size of the least row over that of the largest, about."""
-        point, found = self.points(centre[None])[0], []
+        point, found = self.theta_of(centre[None])[0], []
         for i in run.names.tolist():
             own, within = self.problems[i], self.within[i]
-            size = np.linalg.norm(within.rows(centre))  # type: ignore[attr-defined]
+            size = np.linalg.norm(within.rows(centre))
             least = getattr(own, "lightest", 1.0) * size
             found.append([least if own.rows(point).any() else np.inf, -size])
         least, most = run.total(list(np.array(found)), np.minimum).tolist()
@@ -203,9 +240,9 @@ class MetricReview:
         self, t: int, run: Run, centre: Vector, values: Vector, axes: Matrix
     ) -> None:
         """Change the coordinates, and continue at a third of the tolerance."""
-        self.changes, self._last = self.changes + 1, self.points(centre[None])[0]
+        self.changes, self._last = self.changes + 1, self.theta_of(centre[None])[0]
         coordinates, primal, dual = self.coordinates.changed(values, axes)
-        self._enter(coordinates)
+        self._change_to(coordinates)
         problems = [self.within[i] for i in run.names.tolist()]
         run.change_coordinates(t, problems, primal, dual)
         self._save(run)
@@ -217,7 +254,7 @@ class MetricReview:
         if not self.coordinates.margins:
             return False
         own = [self.problems[i] for i in run.names.tolist()]
-        point = self.points(centre[None])[0]
+        point = self.theta_of(centre[None])[0]
 
         def margins(theta: Vector) -> tuple[float, float]:
             found = np.array([problem.margins(theta) for problem in own]) * [1.0, -1.0]

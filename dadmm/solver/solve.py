@@ -28,6 +28,10 @@ from dadmm.penalty.first import edge_factors
 from dadmm.resilience.checkpoint import Checkpoints, restoring
 from dadmm.resilience.runner import LocalRun, run_with_recovery
 from dadmm.results.history import Recorder
+from dadmm.solver.ending import find_ending
+from dadmm.solver.kind import SolveKind
+from dadmm.solver.merged import MergedKind
+from dadmm.solver.metric import MetricKind
 from dadmm.solver.options import (
     GATHERS,
     Ranks,
@@ -46,9 +50,10 @@ from dadmm.solver.plan import (
     all_abilities,
     make_plan,
 )
-from dadmm.solver.prepare import PREPARE, Prepared
+from dadmm.solver.raw import RawKind
 from dadmm.solver.result import Result, collect
 from dadmm.solver.starts import draw, of_result
+from dadmm.solver.units import UnitsKind
 
 # fields and arguments that may change when a run is resumed
 MAY_CHANGE = {
@@ -58,6 +63,10 @@ MAY_CHANGE = {
 OBJECTS: dict[str, Callable[[Any], Any]] = {
     "scheme": penalty.build, "stopping": as_stopping, "sending": as_sending,
     "record": as_record,
+}  # fmt: skip
+KINDS: dict[Kind, type[SolveKind]] = {
+    Kind.RAW: RawKind, Kind.METRIC: MetricKind, Kind.UNITS: UnitsKind,
+    Kind.MERGED: MergedKind,
 }  # fmt: skip
 PER_RANK = {"max_seconds"}  # settings that may differ between ranks
 
@@ -218,36 +227,38 @@ def solve(
             )
         elif plan.kind is not Kind.MERGED:
             starts = draw(hosted, topology.n_nodes, layout.size, plan.init, seed)
-        made = Prepared(hosted, starts, duals, stop.criteria)
         saved = None if checkpoints is None else checkpoints.coordinates
+        kind = KINDS[plan.kind](hosted, stop.criteria, starts, duals)
         with restoring(checkpoints):
-            made = PREPARE[plan.kind](made, topology, comm, saved)
-        hosted = dict(made.problems)
+            kind.prepare(topology, comm, saved)
         factory = RunFactory(
-            hosted, made.starts or {}, policy, made.rule, messages, stop.agreement,
-            made.review, made.duals, made.scales, made.curvature, edge_factors,
+            kind.within, kind.starts, policy, kind.rule, messages, stop.agreement,
+            kind, kind.duals, kind.scales, kind.curvature, edge_factors,
         )  # fmt: skip
         # After an error the exchange stays open: to close it waits for other ranks.
-        exchange = _exchange(topology, hosted, ranks)
+        exchange = _exchange(topology, kind.within, ranks)
         run = factory.build(exchange, topology, schedule)
-        if made.sent is not None:
-            run.tree.sent += made.sent
+        if kind.sent is not None:
+            run.tree.sent += kind.sent
         local = LocalRun(run, schedule, tuple(range(topology.n_nodes)))
         start = 0 if checkpoints is None else checkpoints.start
         recorder = Recorder(
             run, records.observe, records.records_nodes(topology.n_nodes),
             bool(records.edges), start,
         )  # fmt: skip
-        all_callbacks = [*made.callbacks, *callbacks, *recorder.callbacks]
+        all_callbacks = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
             all_callbacks.append(_deadline(stop.max_seconds))
         local, iterations, reason = run_with_recovery(
             local, factory, stop.max_iter, all_callbacks, checkpoints
         )
         before = {} if checkpoints is None else checkpoints.seconds_before
+        stated = kind.conclude(local.run, reason, plan, bound_angle)
+        begin = "given" if warm or not isinstance(plan.init, str) else plan.init
+        ending = find_ending(local, kind, policy, begin, iterations, reason)
         result = collect(
-            local, factory, plan, warm, iterations, reason, recorder, before, gather,
-            bound_angle,
+            local, kind, plan.name, iterations, reason, stated, ending, recorder,
+            before, gather,
         )  # fmt: skip
         exchange = local.run.exchange
         left = exchange.comm if local.lost else comm

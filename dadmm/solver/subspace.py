@@ -26,9 +26,9 @@ import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
-from dadmm.solver import merged
 from dadmm.solver.coordinates import Total, pooled
 
+MORE_AXES = 10  # of its rows that a node sends, beyond the components
 MOST_DEGREES = 10.0  # a larger bound is none
 EPS = float(np.finfo(float).eps)
 ROUNDING = 4.0 * EPS  # of the rows, see `_error_weight`
@@ -54,11 +54,10 @@ class SubspaceBound(NamedTuple):
     why: str
 
 
-def supports(problem: Any) -> bool:
-    """Return whether a problem is PPCA without missing entries."""
-    if not merged.supports(type(problem)):
-        return False
-    return bool((problem.observed_counts == problem.n_samples).all())
+def n_axes(problem: Any) -> int:
+    """Return how many axes of its rows a node sends."""
+    D, M = problem.layout.shapes["W"]
+    return int(min(D, M + MORE_AXES))
 
 
 def bound_subspace(
@@ -95,7 +94,7 @@ def bound_subspace(
     lengths, basis = turned[0], basis @ turned[1:]
     if not lengths[-1] > 0.0:
         return _none("the rows do not span the subspace")
-    k = merged.n_axes(first)
+    k = n_axes(first)
     own_sums = []
     for own, mine in zip(rows, W, strict=True):
         along = own @ basis

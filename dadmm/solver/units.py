@@ -10,19 +10,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from dadmm.admm.local import stacks
 from dadmm.admm.loop import Run
 from dadmm.admm.rule import TINY
 from dadmm.core.errors import ProblemError
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.coordinates import Total
+from dadmm.solver.kind import SolveKind, Statement
+from dadmm.solver.plan import Plan
+from dadmm.solver.subspace import bound_subspace
+
+if TYPE_CHECKING:
+    from dadmm.solver.merged import MergedStart
 
 LEAST_NOISE = 1e-12  # variance of the noise, relative to that of the rows
 LEAST_SIGNAL = 1e-3  # variance beyond the noise, relative to it
+KNEE = 0.5  # above it lengths are logarithms, relative to the length at the start
+MOST = 1e3  # times what no length exceeds at the solution
 
 
 class Units(NamedTuple):
@@ -33,13 +41,7 @@ class Units(NamedTuple):
     length: Vector  # () of each component at the start, in this unit
 
 
-def supports(kind: type) -> bool:
-    """Return whether problems from a random start run in the unit of all rows."""
-    owners = [each for each in kind.__mro__ if "with_log_lengths" in vars(each)]
-    return stacks(kind, "with_log_lengths") and kind.init is owners[0].init  # type: ignore[attr-defined]
-
-
-def measure(total: Total, problems: Mapping[int, Any]) -> Units:
+def find_units(total: Total, problems: Mapping[int, Any]) -> Units:
     """Return the mean and unit of the rows of all nodes."""
     own = list(problems.values())
     first = own[0]
@@ -66,35 +68,25 @@ def measure(total: Total, problems: Mapping[int, Any]) -> Units:
     return Units(mean, *numbers)
 
 
-class UnitReview:
-    """The coordinates of a run in the mean and unit of all rows.
-
-    The run stops by its stopping rule.
-
-    Parameters
-    ----------
-    problems : dict of int to Problem
-        In the coordinates of the user, by original number of the node.
-    start : Units
-        Or another tuple with the fields ``mean`` and ``unit``.
-    """
+class InUnits(SolveKind):
+    """A run of PPCA in the mean and unit of all rows, which stops by its rule."""
 
     LOOSER: ClassVar[float] = 1.0  # limit of the stopping rule, over the gradient's
 
-    def __init__(self, problems: Mapping[int, Any], start: Any) -> None:
-        self.problems, self.start = problems, start
-        self.layout: Layout = next(iter(problems.values())).layout
-        unit = float(start.unit)
-        self.within: dict[int, Any] = {
-            i: problem.standardised(start.mean, unit) for i, problem in problems.items()
+    def enter(self, record: Any) -> None:
+        """Set what the run is made of; a record has the fields mean and unit."""
+        self.record, unit = record, float(record.unit)
+        self.rule = replace(self.rule, scaled=True)
+        self.within = {
+            i: own.standardised(record.mean, unit) for i, own in self.problems.items()
         }
         self._root: Any = 1.0  # of the weights of theta in the proximal step
         self._unit = self.layout.pack(W=unit, mu=unit, a=unit**-2)
-        self._shift = self.layout.pack(W=0.0, mu=start.mean, a=0.0)
+        self._shift = self.layout.pack(W=0.0, mu=record.mean, a=0.0)
 
-    def points(self, theta: Matrix) -> Matrix:
+    def theta_of(self, rows: Matrix) -> Matrix:
         """Return rows of theta in the coordinates of the user."""
-        return np.asarray(theta * self._unit + self._shift)
+        return np.asarray(rows * self._unit + self._shift)
 
     def rotated(self, theta: Vector) -> Vector:
         """Return the same model with orthogonal columns of W, the longest first.
@@ -107,21 +99,17 @@ class UnitReview:
         W[...] = W @ np.linalg.svd(W, full_matrices=False)[2].T
         return found
 
-    def gradients(self, rows: Matrix, theta: Matrix) -> Matrix:
+    def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
         """Return rows of gradients at ``theta`` in the coordinates of the user."""
         return np.asarray(rows / self._unit)
 
     def adopt(self, run: Run) -> None:
-        """Save the start in the state of the run; it does not change."""
+        """Save the record in the state of the run; it does not change."""
         run.state.coordinates = {
-            name: np.asarray(value) for name, value in self.start._asdict().items()
+            name: np.asarray(value) for name, value in self.record._asdict().items()
         }
 
-    def holds_at_start(self, run: Run) -> bool:
-        """Return False: the stopping rule decides."""
-        return False
-
-    def __call__(self, t: int, run: Run) -> str:
+    def verdict(self, t: int, run: Run) -> str:
         """Return "converged" if all nodes still meet the stopping rule.
 
         They met it when they agreed to stop, up to two diameters ago. With the rule
@@ -144,7 +132,7 @@ class UnitReview:
         the model is larger than the unit, gradients of W are small for that reason;
         then their limit is smaller, too.
         """
-        duals, scales, found = 2.0 * run.work.multiplier, self.scales, []
+        duals, scales, found = 2.0 * run.work.multiplier, self.lengths(), []
         for k, i in enumerate(run.names.tolist()):
             slope = self.within[i].gradient(run.state.theta[k]) / self._root + duals[k]
             lengths = [np.linalg.norm(part) for part in self.layout.views(slope)]
@@ -154,7 +142,148 @@ class UnitReview:
             found.append(float((np.array(lengths) / (limits + TINY)).max()))
         return np.array(found)
 
-    @property
-    def scales(self) -> dict[int, Matrix]:
-        """Lengths (2, parts) by which disagreement and residual are judged, by node."""
+    def lengths(self) -> dict[int, Matrix]:
+        """Return the lengths (2, parts) by which disagreement and residual are judged.
+
+        They are those of W, mu and a, by node.
+        """
         raise NotImplementedError
+
+    def describe_start(self, solution: Vector) -> MergedStart | None:
+        """Return where the run started, given its solution, if all nodes know it."""
+        return None
+
+    def conclude(
+        self, run: Run, reason: str, plan: Plan, bound_angle: bool
+    ) -> Statement:
+        """Return the statement; the angle is bounded if no entry is missing."""
+        mean = self.mean(run)
+        self.complete = mean.all_complete
+        objective = self.objective_at(run, mean.theta)
+        solution, bound = self.theta_of(mean.theta[None])[0], None
+        start = self.describe_start(solution)
+        if self.complete and bound_angle:
+            own = [self.problems[i] for i in run.names.tolist()]
+            views, n_nodes = self.layout.views, run.topology.n_nodes
+            W, centre = views(run.points).W, views(solution).W
+            bound = bound_subspace(run.total, own, W, centre, n_nodes)
+        said = Statement(solution, objective, None, start, bound)
+        return self.with_status(run, reason, said)
+
+
+class UnitsKind(InUnits):
+    """A run of PPCA in units, from drawn parameters or the end of another run.
+
+    At a solution, the squares of the lengths sum up to less than the mean square of the
+    rows. That is at most M L^2 + D for the length L at the start. Steps keep lengths
+    below `MOST` times the root of it, so that numbers remain finite. Where neighbours
+    have W of unlike handedness, multipliers make a component long before it turns; with
+    a bound of 2, some runs never got there.
+
+    The mean of all rows is the best mu, so mu is not part of the problem. The lengths
+    of long components are logarithms, see `dadmm.problems.log_lengths`.
+    """
+
+    RECORD, LOOSER = Units, 3.0
+
+    def choose(self, total: Total, n_nodes: int) -> None:
+        """Choose the mean and unit by sums over all rows."""
+        self.enter(find_units(total, self.problems))
+
+    def enter(self, record: Units) -> None:
+        """Set what the run is made of.
+
+        Drawn parameters have an orthonormal W; those of another run have duals.
+        """
+        super().enter(record)
+        D, M = self.layout.shapes["W"]
+        length = float(record.length)
+        knee = max(KNEE * length, math.sqrt(2.0))
+        longest = MOST * math.sqrt(M * length**2 + D)
+        self.within = {
+            i: problem.with_log_lengths(knee, longest, D / 2.0)
+            for i, problem in self.within.items()
+        }
+        self._any = next(iter(self.within.values()))
+        self._root = np.sqrt(self._any.layout.pull)
+        self.scales, self.callbacks = self.lengths(), (self.turn,)
+        # the curvature of f_i along W at the solution is its number of rows
+        self.curvature = {i: float(p.n_samples) for i, p in self.problems.items()}
+        inside = self._any.inside
+        if self.duals is None:
+            drawn = self.layout.pack(W=length, mu=0.0, a=1.0)
+            self.starts = {i: inside(own * drawn) for i, own in self.starts.items()}
+            return
+        self.starts = {
+            i: inside((own - self._shift) / self._unit)
+            for i, own in self.starts.items()
+        }
+        still = self.layout.pack(W=1.0, mu=0.0, a=1.0) * self._unit
+        self.duals = {
+            i: self._slopes(own * still, self.starts[i], False) / self._root
+            for i, own in self.duals.items()
+        }
+
+    def theta_of(self, rows: Matrix) -> Matrix:
+        """Return rows of theta in the coordinates of the user."""
+        return super().theta_of(self._any.outside(rows))
+
+    def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
+        """Return rows of gradients at ``theta`` in the coordinates of the user."""
+        return super().gradients_of(self._slopes(rows * self._root, theta, True), theta)
+
+    def _slopes(self, rows: Matrix, theta: Matrix, out: bool) -> Matrix:
+        found = rows.copy()
+        W = self.layout.views(found).W
+        W[...] = self._any.slopes(self._any.axes(theta), W, out=out)
+        return found
+
+    def turn(self, t: int, run: Run) -> None:
+        """Remove from the multipliers what only turns W; a callback.
+
+        f_i is the same at W R for every rotation R, so no gradient is along W A with a
+        skew A. The part of lambda_ij along z_ij A is zero at the solution. If a
+        fraction of it remains, see `kept`, the nodes agree on R soonest. Both ends have
+        the same anchor z_ij, so their multipliers remain opposite.
+        """
+        gone = 1.0 - kept(run.topology.diameter_bound, run.edges.alpha)
+        anchors, multipliers = (
+            self.layout.views(rows).W
+            for rows in (run.state.anchors, run.state.multipliers)
+        )
+        values, axes = np.linalg.eigh(anchors.mT @ anchors)
+        moment = anchors.mT @ multipliers
+        turned = axes.mT @ (moment - moment.mT) @ axes
+        turned /= np.maximum(values[:, :, None] + values[:, None, :], TINY)
+        multipliers -= gone * (anchors @ (axes @ turned @ axes.mT))
+        run.edges.derive()
+
+    def lengths(self) -> dict[int, Matrix]:
+        """Return the lengths (2, parts) by which disagreement and residual are judged.
+
+        The curvature of f_i is about its number of rows. `slope` judges the gradient;
+        the residual of the rule may be `LOOSER` times as large.
+        """
+        D, M = self.layout.shapes["W"]
+        parts = np.array([math.sqrt(M), math.sqrt(M), math.sqrt(D / 2.0)])  # W, mu, a
+        return {
+            i: np.array([parts, self.LOOSER * problem.n_samples * parts])
+            for i, problem in self.problems.items()
+        }
+
+
+def kept(diameter: int, alpha: float) -> float:
+    """Return the fraction of a multiplier with which nodes agree soonest.
+
+    It is for directions in which all f_i are flat, if this fraction remains after each
+    iteration. Let s be the second eigenvalue of the random walk on the graph, as in
+    `dadmm.graphs.gap.slowness`, q = (1 - s) / 2, and alpha the relaxation.
+    The deviation of the anchors and of the multipliers from agreement is then
+    multiplied by a 2 x 2 matrix of trace (1 - alpha q) (1 + g) and determinant
+    g (1 - alpha q (2 - alpha)). The two eigenvalues are equal for the fraction g that
+    is returned. With g = 0, which is averaging, the larger one is 1 - alpha q; on a
+    ring of 20 nodes it is 0.96, and 0.77 with the best g.
+    """
+    q = 0.5 * (1.0 - math.sqrt(1.0 - 1.0 / (1.0 + (diameter / 3.2) ** 2)))
+    half = 1.0 + 2.0 * alpha * alpha * q * (1.0 - q) / (1.0 - alpha * q) ** 2
+    return half - math.sqrt(half * half - 1.0)
