@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from dadmm.admm.edges import Edges
 from dadmm.admm.local import Local
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
+from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import REASONS, NeighbourStopping
 from dadmm.core.interfaces import Exchange, Problem
@@ -71,11 +72,46 @@ def iterate(
 
 
 class RunKind:
-    """What differs between kinds of run: coordinates, and when a run stops.
+    """What differs between kinds of run: coordinates, start, and when a run stops.
 
     This one is in the coordinates of the user, and stops by its stopping rule. `Run`
-    knows nothing of other coordinates.
+    knows nothing of other coordinates. Dicts are by original number of the node.
+
+    Parameters
+    ----------
+    problems : dict of int to Problem
+    rule : Rule
+    starts : dict of int to ndarray of shape (size,)
+        Starting parameters.
+    duals : dict of int to ndarray of shape (shared_size,), optional
+        ``2 sum_j lambda_ij`` at the start. They sum to zero. By default all
+        multipliers start at zero.
+
+    Attributes
+    ----------
+    within : dict of int to Problem
+        The problems in the coordinates of the run, as are ``starts`` and ``duals``.
+    scales : dict of int to ndarray of shape (2, parts), or callable, optional
+        Those of a scaled rule, or a function of an array of numbers of nodes that
+        returns them; see `Rule.met`.
+    curvature : dict of int to float, optional
+        Of each f_i. By default it is measured, if the first penalties depend on it.
     """
+
+    scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
+    curvature: Mapping[int, float] | None = None
+
+    def __init__(
+        self,
+        problems: Mapping[int, Any],
+        rule: Rule | None = None,
+        starts: Mapping[int, Vector] | None = None,
+        duals: Mapping[int, Vector] | None = None,
+    ) -> None:
+        self.problems, self.rule = problems, rule or Rule()
+        self.starts, self.duals = starts or {}, duals
+        self.layout: Layout = next(iter(problems.values())).layout
+        self.within: dict[int, Any] = dict(problems)
 
     def verdict(self, t: int, run: Run) -> str:
         """Return why a run stops after iteration ``t``, one of `REASONS`, or "".
@@ -160,7 +196,7 @@ class Run:
     exchange: Exchange
     stopping: NeighbourStopping
     penalties: Penalties
-    kind: RunKind = field(default_factory=RunKind)
+    kind: RunKind
     duals: Matrix | None = None
     clock: Clock = field(default_factory=Clock)
     due: str = ""

@@ -10,10 +10,10 @@ import numpy as np
 
 from dadmm import penalty
 from dadmm.admm.criteria_log import TRAIL, stride
+from dadmm.admm.loop import Run
 from dadmm.admm.rule import CRITERIA, Rule
 from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import Scheme
-from dadmm.resilience.runner import LocalRun
 from dadmm.solver.kind import SolveKind
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class Ending:
 
 
 def find_ending(
-    local: LocalRun,
+    run: Run,
     kind: SolveKind,
     scheme: Scheme,
     init: str,
@@ -141,8 +141,7 @@ def find_ending(
     reason: str,
 ) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
-    run, converged = local.run, reason == "converged"
-    rule, stopping = kind.rule, run.stopping
+    stopping, converged = run.stopping, reason == "converged"
     log, joint = stopping.log_of_stop(), stopping.is_joint
     heard = iterations - joint
     worst = log.last_unmet(heard) if converged else log.unmet
@@ -152,7 +151,7 @@ def find_ending(
     spacing, names = stride(max(heard, 1)), run.layout.names
     unnamed = part < 0 or not kind.KEEPS_PARTS
     return Ending(
-        rule=rule,
+        rule=kind.rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
         part=None if unnamed else names[int(part)],

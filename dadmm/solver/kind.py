@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -10,8 +10,7 @@ import numpy as np
 
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
-from dadmm.admm.rule import Rule, Scales
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Vector
 from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
@@ -35,52 +34,17 @@ class Statement(NamedTuple):
     status: str = ""
 
 
-class Mean(NamedTuple):
-    """What a sum over all nodes tells at the end of a run."""
-
-    theta: Vector  # the mean; private parts are NaN
-    all_exact: bool  # whether all problems give exact subgradients
-    all_complete: bool  # whether all problems are PPCA without missing entries
-
-
 class SolveKind(RunKind):
     """The kind of a run of `dadmm.solve`; a subclass for each member of `plan.Kind`.
 
-    Parameters
-    ----------
-    problems : dict of int to Problem
-        In the coordinates of the user, by original number of the node.
-    rule : Rule
-    starts, duals : dict of int to ndarray, optional
-        Starting parameters and sums of multipliers, in the coordinates of the user.
-
-    Attributes
-    ----------
-    within, rule, starts, duals, scales, curvature, callbacks
-        After `prepare`, what the run is made of, see `RunFactory`; ``within`` has the
-        problems in the coordinates of the run.
-    sent : ndarray or None
-        The messages and bytes of `prepare`, by edge.
+    Problems, starts and duals are given in the coordinates of the user. `prepare` sets
+    ``within`` and replaces starts, duals and rule, see `RunKind`.
     """
 
     RECORD: ClassVar[Any] = None  # what all nodes know after set-up, a NamedTuple
     KEEPS_PARTS: ClassVar[bool] = True  # whether theta has its parts during the run
-    scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
-    curvature: Mapping[int, float] | None = None
     callbacks: tuple[Callback, ...] = ()
-    sent: np.ndarray | None = None
-
-    def __init__(
-        self,
-        problems: Mapping[int, Any],
-        rule: Rule | None = None,
-        starts: Mapping[int, Vector] | None = None,
-        duals: Mapping[int, Vector] | None = None,
-    ) -> None:
-        self.problems, self.rule = problems, rule or Rule()
-        self.starts, self.duals = starts or {}, duals
-        self.layout: Layout = next(iter(problems.values())).layout
-        self.within: dict[int, Any] = dict(problems)
+    sent: np.ndarray | None = None  # messages and bytes of `prepare`, by edge
 
     def prepare(
         self, topology: Topology, comm: Any, saved: Mapping[str, np.ndarray] | None
@@ -128,15 +92,20 @@ class SolveKind(RunKind):
         """Return the same model with smaller errors of rounding."""
         return theta
 
-    def mean(self, run: Run) -> Mean:
-        """Return the mean over all nodes, and what all problems have in common."""
+    def mean(self, run: Run) -> tuple[Vector, bool, bool]:
+        """Return the mean over all nodes, and two facts about all problems.
+
+        They are whether all give exact subgradients, and whether all are PPCA without
+        missing entries. Private parts of the mean are NaN.
+        """
         layout, n_nodes = run.layout, run.topology.n_nodes
         own = [self.problems[i] for i in run.names.tolist()]
         facts = [[is_exact(problem), _is_complete(problem)] for problem in own]
         shared = layout.shared(run.state.theta)
         total: Vector = run.total(list(np.column_stack([shared, facts])))
         centre = layout.whole(total[:-2] / n_nodes, np.full(layout.size, np.nan))
-        return Mean(centre, *(total[-2:] == n_nodes).tolist())
+        all_exact, all_complete = (total[-2:] == n_nodes).tolist()
+        return centre, all_exact, all_complete
 
     def objective_at(self, run: Run, centre: Vector) -> float:
         """Return the sum of all f_i at the mean; private parts are those of each node.

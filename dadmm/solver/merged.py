@@ -262,25 +262,11 @@ class MergedKind(InUnits):
             for i, own in gradients.items()
         }
 
-    def enter(self, record: Start) -> None:
+    def enter(self, record: Start, strictness: float = 1.0) -> None:
         """Set what the run is made of, except for its curvature and duals."""
-        super().enter(record)
+        super().enter(record, strictness * float(record.strictness))
         start = self.layout.pack(W=record.W, mu=0.0, a=1.0)
         self.starts = {i: start.copy() for i in self.problems}
-        self.scales = self.lengths()
-
-    def lengths(self) -> dict[int, Matrix]:
-        """Return the lengths (2, parts) by which disagreement and residual are judged.
-
-        They are those of W, mu and a, by node.
-        """
-        D, M = self.record.W.shape
-        parts = [math.sqrt(M), math.sqrt(M), math.sqrt(D / 2.0)]
-        both = float(self.record.strictness) * np.array([parts, parts])
-        return {
-            i: both * [[1.0], [float(problem.row_count)]]
-            for i, problem in self.problems.items()
-        }
 
     def _curvature(self) -> dict[int, float]:
         """Return a measure of the curvature of each f_i, by node.

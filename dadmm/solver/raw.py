@@ -89,13 +89,13 @@ class RawKind(SolveKind):
         self, run: Run, reason: str, plan: Plan, bound_angle: bool
     ) -> Statement:
         """Return the statement; an error is bounded if all problems are exact."""
-        mean, layout, certificate = self.mean(run), run.layout, None
-        if mean.all_exact and layout.size == layout.shared_size and not plan.asked:
-            certificate = certify(run, mean.theta, run.stopping.rule.tolerance, None)
+        (centre, all_exact, _), layout, certificate = self.mean(run), run.layout, None
+        if all_exact and layout.size == layout.shared_size and not plan.asked:
+            certificate = certify(run, centre, run.stopping.rule.tolerance, None)
             objective = certificate.objective
         else:
-            objective = self.objective_at(run, mean.theta)
-        said = Statement(mean.theta, objective, certificate, why=plan.why)
+            objective = self.objective_at(run, centre)
+        said = Statement(centre, objective, certificate, why=plan.why)
         return self.with_status(run, reason, said)
 
     def slope(self, run: Run) -> Vector | None:

@@ -231,10 +231,7 @@ def solve(
         kind = KINDS[plan.kind](hosted, stop.criteria, starts, duals)
         with restoring(checkpoints):
             kind.prepare(topology, comm, saved)
-        factory = RunFactory(
-            kind.within, kind.starts, policy, kind.rule, messages, stop.agreement,
-            kind, kind.duals, kind.scales, kind.curvature, edge_factors,
-        )  # fmt: skip
+        factory = RunFactory(kind, policy, messages, stop.agreement, edge_factors)
         # After an error the exchange stays open: to close it waits for other ranks.
         exchange = _exchange(topology, kind.within, ranks)
         run = factory.build(exchange, topology, schedule)
@@ -255,7 +252,7 @@ def solve(
         before = {} if checkpoints is None else checkpoints.seconds_before
         stated = kind.conclude(local.run, reason, plan, bound_angle)
         begin = "given" if warm or not isinstance(plan.init, str) else plan.init
-        ending = find_ending(local, kind, policy, begin, iterations, reason)
+        ending = find_ending(local.run, kind, policy, begin, iterations, reason)
         result = collect(
             local, kind, plan.name, iterations, reason, stated, ending, recorder,
             before, gather,

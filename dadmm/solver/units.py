@@ -73,8 +73,13 @@ class InUnits(SolveKind):
 
     LOOSER: ClassVar[float] = 1.0  # limit of the stopping rule, over the gradient's
 
-    def enter(self, record: Any) -> None:
-        """Set what the run is made of; a record has the fields mean and unit."""
+    def enter(self, record: Any, strictness: float = 1.0) -> None:
+        """Set what the run is made of.
+
+        Disagreement and residual of W, mu and a are judged by lengths (2, parts), times
+        ``strictness``. The curvature of f_i is about its number of rows. `slope` judges
+        the gradient; the residual of the rule may be `LOOSER` times as large.
+        """
         self.record, unit = record, float(record.unit)
         self.rule = replace(self.rule, scaled=True)
         self.within = {
@@ -83,6 +88,12 @@ class InUnits(SolveKind):
         self._root: Any = 1.0  # of the weights of theta in the proximal step
         self._unit = self.layout.pack(W=unit, mu=unit, a=unit**-2)
         self._shift = self.layout.pack(W=0.0, mu=record.mean, a=0.0)
+        D, M = self.layout.shapes["W"]
+        parts = strictness * np.sqrt([M, M, D / 2.0])
+        self.scales = self._lengths = {
+            i: np.array([parts, self.LOOSER * own.row_count * parts])
+            for i, own in self.problems.items()
+        }
 
     def theta_of(self, rows: Matrix) -> Matrix:
         """Return rows of theta in the coordinates of the user."""
@@ -132,7 +143,7 @@ class InUnits(SolveKind):
         the model is larger than the unit, gradients of W are small for that reason;
         then their limit is smaller, too.
         """
-        duals, scales, found = 2.0 * run.work.multiplier, self.lengths(), []
+        duals, scales, found = 2.0 * run.work.multiplier, self._lengths, []
         for k, i in enumerate(run.names.tolist()):
             slope = self.within[i].gradient(run.state.theta[k]) / self._root + duals[k]
             lengths = [np.linalg.norm(part) for part in self.layout.views(slope)]
@@ -142,13 +153,6 @@ class InUnits(SolveKind):
             found.append(float((np.array(lengths) / (limits + TINY)).max()))
         return np.array(found)
 
-    def lengths(self) -> dict[int, Matrix]:
-        """Return the lengths (2, parts) by which disagreement and residual are judged.
-
-        They are those of W, mu and a, by node.
-        """
-        raise NotImplementedError
-
     def describe_start(self, solution: Vector) -> MergedStart | None:
         """Return where the run started, given its solution, if all nodes know it."""
         return None
@@ -157,16 +161,15 @@ class InUnits(SolveKind):
         self, run: Run, reason: str, plan: Plan, bound_angle: bool
     ) -> Statement:
         """Return the statement; the angle is bounded if no entry is missing."""
-        mean = self.mean(run)
-        self.complete = mean.all_complete
-        objective = self.objective_at(run, mean.theta)
-        solution, bound = self.theta_of(mean.theta[None])[0], None
+        centre, _, self.complete = self.mean(run)
+        objective = self.objective_at(run, centre)
+        solution, bound = self.theta_of(centre[None])[0], None
         start = self.describe_start(solution)
         if self.complete and bound_angle:
             own = [self.problems[i] for i in run.names.tolist()]
             views, n_nodes = self.layout.views, run.topology.n_nodes
-            W, centre = views(run.points).W, views(solution).W
-            bound = bound_subspace(run.total, own, W, centre, n_nodes)
+            W, whole = views(run.points).W, views(solution).W
+            bound = bound_subspace(run.total, own, W, whole, n_nodes)
         said = Statement(solution, objective, None, start, bound)
         return self.with_status(run, reason, said)
 
@@ -190,12 +193,12 @@ class UnitsKind(InUnits):
         """Choose the mean and unit by sums over all rows."""
         self.enter(find_units(total, self.problems))
 
-    def enter(self, record: Units) -> None:
+    def enter(self, record: Units, strictness: float = 1.0) -> None:
         """Set what the run is made of.
 
         Drawn parameters have an orthonormal W; those of another run have duals.
         """
-        super().enter(record)
+        super().enter(record, strictness)
         D, M = self.layout.shapes["W"]
         length = float(record.length)
         knee = max(KNEE * length, math.sqrt(2.0))
@@ -206,7 +209,7 @@ class UnitsKind(InUnits):
         }
         self._any = next(iter(self.within.values()))
         self._root = np.sqrt(self._any.layout.pull)
-        self.scales, self.callbacks = self.lengths(), (self.turn,)
+        self.callbacks = (self.turn,)
         # the curvature of f_i along W at the solution is its number of rows
         self.curvature = {i: float(p.n_samples) for i, p in self.problems.items()}
         inside = self._any.inside
@@ -257,19 +260,6 @@ class UnitsKind(InUnits):
         turned /= np.maximum(values[:, :, None] + values[:, None, :], TINY)
         multipliers -= gone * (anchors @ (axes @ turned @ axes.mT))
         run.edges.derive()
-
-    def lengths(self) -> dict[int, Matrix]:
-        """Return the lengths (2, parts) by which disagreement and residual are judged.
-
-        The curvature of f_i is about its number of rows. `slope` judges the gradient;
-        the residual of the rule may be `LOOSER` times as large.
-        """
-        D, M = self.layout.shapes["W"]
-        parts = np.array([math.sqrt(M), math.sqrt(M), math.sqrt(D / 2.0)])  # W, mu, a
-        return {
-            i: np.array([parts, self.LOOSER * problem.n_samples * parts])
-            for i, problem in self.problems.items()
-        }
 
 
 def kept(diameter: int, alpha: float) -> float:

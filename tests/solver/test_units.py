@@ -73,11 +73,12 @@ def test_points_and_gradients_are_in_the_units_of_the_user():
     assert_allclose(W, wanted.W, rtol=1e-9, atol=1e-9)
     assert_allclose(a, wanted.a, rtol=1e-9)
     assert not mu.any()  # mu is not part of the problem
-    assert_allclose(kind.inside({0: point})[0], theta, rtol=1e-9, atol=1e-12)
-    duals = kind.duals({0: found}, {0: theta})
-    assert_allclose(duals[0], slopes[0], rtol=1e-9, atol=1e-9)
+    warm = UnitsKind(problems, None, {0: point}, {0: found})
+    warm.enter(kind.record)
+    assert_allclose(warm.starts[0], theta, rtol=1e-9, atol=1e-12)
+    assert_allclose(warm.duals[0], slopes[0], rtol=1e-9, atol=1e-9)
     W, _, a = problems[0].layout.views(point)
-    unit, length = float(kind.start.unit), float(kind.start.length)
+    unit, length = float(kind.record.unit), float(kind.record.length)
     assert_allclose(W.T @ W, (unit * length) ** 2 * np.eye(M), atol=1e-10)
     assert_allclose(a, unit**-2)
 
