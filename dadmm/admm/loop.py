@@ -54,7 +54,7 @@ def iterate(
         with clock.update:
             mail.read(turn)  # theta_j
             edges.move(turn)  # lambda_ij and z_ij
-            edges.measure(turn)  # r_i and s_i
+            edges.update_residuals(turn)  # r_i and s_i
             mail.update_gates(turn)  # which edges may sleep
             local.evaluate(t)  # f_i(theta_i), and f_i(rho_ij) if the scheme probes
             run.stopping.judge(mail.inbox, turn)

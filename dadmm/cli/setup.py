@@ -179,9 +179,7 @@ def few_rows(
     """
     kind = config.plan(problems.values()).kind
     if kind is Kind.MERGED or (kind is Kind.UNITS and config.bound_angle):
-        return sum(
-            samples[i].shape[0] <= n_axes(own) for i, own in problems.items()
-        )
+        return sum(samples[i].shape[0] <= n_axes(own) for i, own in problems.items())
     if kind is not Kind.METRIC:
         return 0
     return sum(samples[i].shape[0] <= own.layout.size for i, own in problems.items())

@@ -35,56 +35,26 @@ OTHER_START = {  # by `Ending.init`
 
 @dataclass(frozen=True)
 class Ending:
-    """The criterion that was met last, or was not met; the same on every rank.
-
-    Parameters
-    ----------
-    rule : Rule
-    met : bool
-        Whether all nodes met all criteria in the last iteration.
-    criterion : str
-        One of `rule.CRITERIA`. If the run converged, the one that was met last;
-        else the one that is furthest from its limit.
-    part : str or None
-        The part of theta; None means all of it.
-    node : int or None
-        Original number of the node; None means the sum over all nodes.
-    iteration : int
-        The last iteration in which the criterion was not met.
-    factor : float
-        Its value in that iteration, divided by its limit; inf if unknown.
-    trail : ndarray of shape (samples,)
-        The largest factor of any node and criterion during the run, sampled at equal
-        intervals.
-    spacing : int
-        Iterations between two samples.
-    patience, delay : int
-        The number of consecutive iterations in which all criteria must be met, and the
-        number of iterations until all nodes know it.
-    scheme : str
-    eta0 : float or None
-        None if the scheme does not use it.
-    convex : bool
-        Whether the problem declares itself convex.
-    init : {"merged", "shared", "independent", "given"}
-        How the starting parameters were chosen; "given" if by the caller.
-    """
+    """The criterion that was met last, or was not met; the same on every rank."""
 
     rule: Rule
-    met: bool
+    met: bool  #: whether all nodes met all criteria in the last iteration
+    #: One of `rule.CRITERIA`: the one that was met last if the run converged, else the
+    #: one that is furthest from its limit
     criterion: str
-    part: str | None
-    node: int | None
-    iteration: int
-    factor: float
+    part: str | None  #: of theta; None means all of it
+    node: int | None  #: its original number; None means the sum over all nodes
+    iteration: int  #: the last one in which the criterion was not met
+    factor: float  #: its value then, divided by its limit; inf if unknown
+    #: The largest factor of any node and criterion, sampled at equal intervals
     trail: Vector
-    spacing: int
-    patience: int
-    delay: int
+    spacing: int  #: iterations between two samples
+    patience: int  #: iterations in a row in which all criteria must be met
+    delay: int  #: iterations until all nodes know it
     scheme: str
-    eta0: float | None
-    convex: bool
-    init: str
+    eta0: float | None  #: None if the scheme does not use it
+    convex: bool  #: whether the problem declares itself convex
+    init: str  #: "merged", "shared" or "independent"; "given" if by the caller
 
     @property
     def what(self) -> str:

@@ -61,30 +61,18 @@ Found = tuple[Start, float]
 
 
 class MergedStart(NamedTuple):
-    """Where a run with ``init="merged"`` started.
+    """Where a run with ``init="merged"`` started."""
 
-    Parameters
-    ----------
-    theta : ndarray of shape (size,)
-        The start of all nodes.
-    angle : float
-        Largest angle between its subspace and that of the result, in degrees.
-    gap : float
-        By how much the variance of component M + 1 is below that of component M,
-        relative to the latter; if it is small, the subspace is hardly determined.
-    strictness : float
-        Factor of the tolerance of the stopping rule, at most 1. It is less than 1 if
-        the gap is small or the last component hardly exceeds the noise, or if missing
-        entries are hardly determined.
-    rounds : int
-        In which missing entries were completed; 0 without missing entries.
-    """
-
-    theta: Vector
-    angle: float
+    theta: Vector  #: (size,) the start of all nodes
+    angle: float  #: between its subspace and that of the result, largest, in degrees
+    #: By how much the variance of component M + 1 is below that of component M,
+    #: relative to the latter; if it is small, the subspace is hardly determined
     gap: float
+    #: Factor of the tolerance of the stopping rule, at most 1. It is less than 1 if the
+    #: gap is small or the last component hardly exceeds the noise, or if missing
+    #: entries are hardly determined
     strictness: float
-    rounds: int
+    rounds: int  #: in which missing entries were completed; 0 without missing entries
 
 
 def find_start(total: Total, problems: Mapping[int, Any]) -> tuple[Start, float]:

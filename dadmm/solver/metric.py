@@ -86,7 +86,7 @@ class MetricKind(SolveKind):
     def theta_of(self, rows: Matrix) -> Matrix:
         """Return rows of z (n, k) in the coordinates of the user, (n, p)."""
         first = next(iter(self.problems.values()))
-        found: Matrix = first.point(self.coordinates.map, rows)
+        found: Matrix = first.theta_of(self.coordinates.map, rows)
         return found
 
     def adopt(self, run: Run) -> None:

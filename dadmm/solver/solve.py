@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -37,10 +38,7 @@ from dadmm.solver.options import (
     Ranks,
     Record,
     Stopping,
-    as_ranks,
-    as_record,
-    as_sending,
-    as_stopping,
+    as_option,
 )
 from dadmm.solver.plan import (
     COORDINATES,
@@ -61,8 +59,8 @@ MAY_CHANGE = {
     "edges", "observe", "checkpoints", "bound_angle",
 }  # fmt: skip
 OBJECTS: dict[str, Callable[[Any], Any]] = {
-    "scheme": penalty.build, "stopping": as_stopping, "sending": as_sending,
-    "record": as_record,
+    "scheme": penalty.build, "stopping": partial(as_option, Stopping),
+    "sending": partial(as_option, Sending), "record": partial(as_option, Record),
 }  # fmt: skip
 KINDS: dict[Kind, type[SolveKind]] = {
     Kind.RAW: RawKind, Kind.METRIC: MetricKind, Kind.UNITS: UnitsKind,
@@ -190,7 +188,7 @@ def solve(
     True
     """
     _check_kinds(topology, schedule, checkpoints, callbacks)
-    ranks = as_ranks(comm)
+    ranks = as_option(Ranks, comm)
     comm = ranks.comm
     given = {
         "scheme": scheme, "stopping": stopping, "sending": sending, "init": init,
@@ -201,8 +199,8 @@ def solve(
         given["init"] = "warm"
     if comm is not None:  # first, so that all ranks raise the same errors below
         _compare(comm, given, topology, schedule, problems)
-    policy, stop = penalty.build(scheme), as_stopping(stopping)
-    messages, records = as_sending(sending), as_record(record)
+    policy, stop = penalty.build(scheme), as_option(Stopping, stopping)
+    messages, records = as_option(Sending, sending), as_option(Record, record)
     if isinstance(init, str):
         check_choice("init", init, INITS)
     check_choice("gather", gather, GATHERS)

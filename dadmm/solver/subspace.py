@@ -35,23 +35,14 @@ ROUNDING = 4.0 * EPS  # of the rows, see `_error_weight`
 
 
 class SubspaceBound(NamedTuple):
-    """How far the subspaces of a result are from the principal subspace of all rows.
+    """How far the subspaces of a result are from the principal subspace of all rows."""
 
-    Parameters
-    ----------
-    angle : float
-        The largest angle between the column space of W, of any node or of the solution,
-        and the first M principal axes of the rows of all nodes is at most this large,
-        in degrees. It is inf if there is no bound, or none below 10 degrees.
-    apart : float
-        The part of it that is the largest angle between a node and the solution.
-    why : str
-        Why there is no bound; "" if there is one.
-    """
-
+    #: The largest angle between the column space of W, of any node or of the solution,
+    #: and the first M principal axes of the rows of all nodes is at most this large, in
+    #: degrees. It is inf if there is no bound, or none below 10 degrees
     angle: float
-    apart: float
-    why: str
+    apart: float  #: the part of it that is the largest angle of a node to the solution
+    why: str  #: why there is no bound; "" if there is one
 
 
 def n_axes(problem: Any) -> int:
