@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dadmm import penalty
-from dadmm.admm.criteria_log import TRAIL, stride
+from dadmm.admm.criteria_log import TRAIL, merge_endings, stride
 from dadmm.admm.loop import Run
 from dadmm.admm.rule import CRITERIA, Rule
 from dadmm.core.layout import Matrix, Vector
@@ -116,7 +116,7 @@ def find_ending(
     heard = iterations - joint
     worst = log.last_unmet(heard) if converged else log.unmet
     own = np.array([*worst, *log.trail])
-    whole = run.total([own] * len(run.nodes), _merge)
+    whole = run.total([own] * len(run.nodes), merge_endings)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing, names = stride(max(heard, 1)), run.layout.names
     unnamed = part < 0 or not kind.KEEPS_PARTS
@@ -137,24 +137,6 @@ def find_ending(
         convex=bool(getattr(run.local.problems[0], "convex", False)),
         init=init,
     )
-
-
-def _merge(mine: Vector, other: Vector) -> Vector:
-    """Return the criterion that was met last, and the largest factors of the trails.
-
-    Of criteria that were met in the same iteration, it is the one that was furthest
-    from its limit; of several such, that of the lowest node.
-    """
-    if mine is other:  # nodes of one process have one value
-        return mine
-    latest = max(mine, other, key=_order)
-    trail = np.maximum(mine[-TRAIL:], other[-TRAIL:])
-    return np.concatenate([latest[:-TRAIL], trail])
-
-
-def _order(row: Vector) -> tuple[float, float, float]:
-    iteration, factor, _, _, node = row[:-TRAIL].tolist()
-    return iteration, -1.0 if math.isnan(factor) else factor, -node
 
 
 class Trend(NamedTuple):
@@ -200,7 +182,8 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
         return f"{result.iterations} iterations are likely too few; raise max_iter"
     trend = _trend(ending)
     scaled = rule.scaled  # then limits may have changed during the run
-    if not trend.rate and not scaled and _rounding(ending, trend):
+    least = min(ending.factor * rule.tolerance, trend.fallen)
+    if not trend.rate and not scaled and least < LIMIT:
         return (
             "the tolerance is likely too tight for double precision: "
             f"{ending.what} no longer decreases; {_looser(ending)}"
@@ -259,11 +242,6 @@ def _trend(ending: Ending) -> Trend:
     fall = float(np.nanmedian(before)) - now
     rate = fall / (quarter * ending.spacing) if fall > math.log(FALL) else 0.0
     return Trend(rate, math.exp(now - float(np.nanmax(values))))
-
-
-def _rounding(ending: Ending, trend: Trend) -> bool:
-    """Return whether the lack of progress is due to double precision."""
-    return min(ending.factor * ending.rule.tolerance, trend.fallen) < LIMIT
 
 
 def _looser(ending: Ending) -> str:

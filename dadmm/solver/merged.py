@@ -32,7 +32,7 @@ from dadmm.solver.completion import MOST_ROUNDS, Model, Rounds
 from dadmm.solver.coordinates import Total
 from dadmm.solver.kind import Statement
 from dadmm.solver.subspace import n_axes
-from dadmm.solver.units import InUnits
+from dadmm.solver.units import NO_UNIT, InUnits
 
 LEAST_NOISE = 1e-20  # variance of the noise, relative to that of the rows
 LEAST_SIGNAL = 1e-3  # squared length of a component, in units of the noise
@@ -208,13 +208,8 @@ def _start(
 
     found = total(given, merge, finish)
     unit, gap, strictness = found[D * M : D * M + 3]
-    if not unit and rounds is not None:
-        raise ProblemError(NO_NOISE.format(M))
     if not unit:
-        raise ProblemError(
-            "the rows of all nodes are equal, or their squares overflow; check that "
-            "rows differ, and that entries are below 1e150"
-        )
+        raise ProblemError(NO_UNIT if rounds is None else NO_NOISE.format(M))
     W, pace = found[: D * M].reshape(D, M), 0.0
     if rounds is not None:
         mean, pace = found[-D - 1 : -1], float(found[-1])

@@ -31,6 +31,10 @@ LEAST_NOISE = 1e-12  # variance of the noise, relative to that of the rows
 LEAST_SIGNAL = 1e-3  # variance beyond the noise, relative to it
 KNEE = 0.5  # above it lengths are logarithms, relative to the length at the start
 MOST = 1e3  # times what no length exceeds at the solution
+NO_UNIT = (
+    "the rows of all nodes are equal, or their squares overflow; check that rows "
+    "differ, and that entries are below 1e150"
+)
 
 
 class Units(NamedTuple):
@@ -57,10 +61,7 @@ def find_units(total: Total, problems: Mapping[int, Any]) -> Units:
         given.append(np.array([np.vdot(rows, rows), np.vdot(left, left), degrees]))
     squares, left, degrees = total(given).tolist()
     if not 0.0 < squares < math.inf:
-        raise ProblemError(
-            "the rows of all nodes are equal, or their squares overflow; check that "
-            "rows differ, and that entries are below 1e150"
-        )
+        raise ProblemError(NO_UNIT)
     noise = left / degrees if degrees else squares / (n * D)
     noise = max(noise, LEAST_NOISE * squares / n)
     signal = max(squares / (n * noise) - D, LEAST_SIGNAL * D)
