@@ -83,7 +83,7 @@ def is_exact(problem: Any) -> bool:
     return bool(getattr(problem, "convex", False) and known)
 
 
-def merged(
+def find_coordinates(
     total: Total, problems: Sequence[Any], starts: Sequence[Vector], n_nodes: int
 ) -> Coordinates:
     """Return the coordinates of all nodes, from the problems of this process."""

@@ -18,7 +18,7 @@ from dadmm.admm.loop import Run
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import by_row
 from dadmm.solver.certificate import LIGHT, Certificate, certify
-from dadmm.solver.coordinates import Coordinates, Total, merged, spectrum
+from dadmm.solver.coordinates import Coordinates, Total, find_coordinates, spectrum
 from dadmm.solver.kind import SolveKind, Statement
 from dadmm.solver.plan import Plan
 
@@ -43,8 +43,9 @@ class MetricKind(SolveKind):
 
     def choose(self, total: Total, n_nodes: int) -> None:
         """Choose coordinates by the curvatures of all nodes at their starts."""
-        order = [self.starts[i] for i in self.problems]
-        self.enter(merged(total, list(self.problems.values()), order, n_nodes))
+        own = list(self.problems.values())
+        starts = [self.starts[i] for i in self.problems]
+        self.enter(find_coordinates(total, own, starts, n_nodes))
 
     def read(self, saved: Mapping[str, np.ndarray]) -> Coordinates:
         """Return the coordinates of a checkpoint."""

@@ -50,7 +50,7 @@ from dadmm.solver.plan import (
 )
 from dadmm.solver.raw import RawKind
 from dadmm.solver.result import Result, collect
-from dadmm.solver.starts import draw, of_result
+from dadmm.solver.starts import draw_starts, starts_of_result
 from dadmm.solver.units import UnitsKind
 
 # fields and arguments that may change when a run is resumed
@@ -220,11 +220,11 @@ def solve(
     with one_blas_thread(), np.errstate(all="ignore"):
         starts, duals = None, None
         if warm_start is not None:
-            starts, duals = of_result(
+            starts, duals = starts_of_result(
                 warm_start, hosted, topology.n_nodes, layout, init
             )
         elif plan.kind is not Kind.MERGED:
-            starts = draw(hosted, topology.n_nodes, layout.size, plan.init, seed)
+            starts = draw_starts(hosted, topology.n_nodes, layout.size, plan.init, seed)
         saved = None if checkpoints is None else checkpoints.coordinates
         kind = KINDS[plan.kind](hosted, stop.criteria, starts, duals)
         with restoring(checkpoints):

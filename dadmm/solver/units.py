@@ -246,11 +246,11 @@ class UnitsKind(InUnits):
         """Remove from the multipliers what only turns W; a callback.
 
         f_i is the same at W R for every rotation R, so no gradient is along W A with a
-        skew A. The part of lambda_ij along z_ij A is zero at the solution. If a
-        fraction of it remains, see `kept`, the nodes agree on R soonest. Both ends have
-        the same anchor z_ij, so their multipliers remain opposite.
+        skew A. The part of lambda_ij along z_ij A is zero at the solution. If the
+        `kept_fraction` of it remains, the nodes agree on R soonest. Both ends have the
+        same anchor z_ij, so their multipliers remain opposite.
         """
-        gone = 1.0 - kept(run.topology.diameter_bound, run.edges.alpha)
+        gone = 1.0 - kept_fraction(run.topology.diameter_bound, run.edges.alpha)
         anchors, multipliers = (
             self.layout.views(rows).W
             for rows in (run.state.anchors, run.state.multipliers)
@@ -263,7 +263,7 @@ class UnitsKind(InUnits):
         run.edges.derive()
 
 
-def kept(diameter: int, alpha: float) -> float:
+def kept_fraction(diameter: int, alpha: float) -> float:
     """Return the fraction of a multiplier with which nodes agree soonest.
 
     It is for directions in which all f_i are flat, if this fraction remains after each

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dadmm import Checkpoints, ProblemError, Topology
 from dadmm.admm.rule import Rule
 from dadmm.problems import PPCA, metrics
-from dadmm.solver.units import Units, UnitsKind, find_units, kept
+from dadmm.solver.units import Units, UnitsKind, find_units, kept_fraction
 from tests.solver.test_coordinates import total_of
 from tests.solver.test_merged import GRAPH, NODES, M, built, right, shards
 from tests.support.processes import mpiexec, program
@@ -196,7 +196,7 @@ def test_turning_multipliers_keeps_them_opposite_and_part_of_what_turns_W():
     def see(t, run):
         before = turning(run)
         run.kind.turn(t, run)
-        share = kept(GRAPH.diameter, 1.6)
+        share = kept_fraction(GRAPH.diameter, 1.6)
         assert_allclose(turning(run), share * before, atol=1e-9 * np.abs(before).max())
         summed = np.add.reduce(run.state.multipliers, axis=0)
         assert np.abs(summed).max() < 1e-12 * np.abs(run.state.multipliers).max()
@@ -227,7 +227,7 @@ def test_flat_directions_agree_soonest_with_the_fraction_that_is_kept(graph, alp
         assert_allclose(sizes[-1], 1.0)  # all nodes alike
         return sizes[-2]
 
-    g = kept(graph.diameter, alpha)
+    g = kept_fraction(graph.diameter, alpha)
     least = min(map(rate, np.linspace(0.0, 0.95, 96)))
     assert rate(g) < rate(0.0) - 0.03
     assert math.log(rate(g)) < 0.7 * math.log(least)
@@ -243,7 +243,7 @@ def test_with_the_fraction_that_is_kept_both_eigenvalues_are_equal(diameter, alp
         step = [[near + 1.0 - alpha, -near], [g * far, g * (1.0 - far)]]
         return np.sort(np.abs(np.linalg.eigvals(step)))
 
-    g = kept(diameter, alpha)
+    g = kept_fraction(diameter, alpha)
     assert 0.0 < g < 1.0
     assert_allclose(*rates(g), atol=1e-6)
     assert rates(g)[1] < min(rates(0.98 * g)[1], rates(g + 0.02 * (1.0 - g))[1])
@@ -251,7 +251,8 @@ def test_with_the_fraction_that_is_kept_both_eigenvalues_are_equal(diameter, alp
 
 def test_the_page_has_the_fractions_that_are_kept():
     """1 minus what docs/accuracy.md says is removed."""
-    assert_allclose([1.0 - kept(10, 1.6), 1.0 - kept(1, 1.6)], [0.4, 0.93], atol=0.02)
+    kept = kept_fraction(10, 1.6), kept_fraction(1, 1.6)
+    assert_allclose(1.0 - np.array(kept), [0.4, 0.93], atol=0.02)
 
 
 @pytest.mark.mpi
