@@ -153,9 +153,6 @@ class RunFactory:
             ),
             curvature_seconds=measured,
             kind=kind,
-            duals=None
-            if kind.duals is None
-            else np.array([kind.duals[i] for i in own]),
         )
         kind.adopt(run)
         return run

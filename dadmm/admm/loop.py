@@ -161,8 +161,6 @@ class Run:
     edges, local, mail, exchange, stopping, penalties
         The parts of an iteration, in the order of `iterate`.
     kind : RunKind
-    duals : ndarray of shape (n, m), optional
-        ``2 sum_j lambda_ij`` of each node at the start.
     clock : Clock
         Seconds of each phase.
     due : str
@@ -197,7 +195,6 @@ class Run:
     stopping: NeighbourStopping
     penalties: Penalties
     kind: RunKind
-    duals: Matrix | None = None
     clock: Clock = field(default_factory=Clock)
     due: str = ""
     curvature_seconds: float = 0.0
@@ -246,18 +243,19 @@ class Run:
         """Exchange starting parameters, and set the first anchors and penalties."""
         self.mail.open()
         self.edges.start()
-        if self.duals is not None:
-            self._start_multipliers(self.duals)
+        if self.kind.duals is not None:
+            self._start_multipliers(self.kind.duals)
         self.penalties.start()
 
-    def _start_multipliers(self, duals: Matrix) -> None:
+    def _start_multipliers(self, duals: Mapping[int, Vector]) -> None:
         """Set multipliers with these sums, which are zero outside of a spanning tree.
 
         The multiplier between a node and its parent is half the sum of the duals of the
         node's subtree.
         """
         rows = np.argsort(self.arcs)  # by edge of the graph
-        sums = self.tree.subtotals(dict(zip(self.nodes.tolist(), duals, strict=True)))
+        names = zip(self.nodes.tolist(), self.names.tolist(), strict=True)
+        sums = self.tree.subtotals({node: duals[name] for node, name in names})
         for edge, total in sums.items():
             row = rows[np.searchsorted(self.arcs, edge, sorter=rows)]
             self.state.multipliers[row] = 0.5 * total
@@ -265,7 +263,7 @@ class Run:
 
     def is_solved(self) -> bool:
         """Return whether a run that starts from known multipliers has nothing to do."""
-        return self.duals is not None and self.kind.holds_at_start(self)
+        return self.kind.duals is not None and self.kind.holds_at_start(self)
 
     def solve_locally(self) -> None:
         """Do the proximal steps of the first iteration, and send nothing."""
