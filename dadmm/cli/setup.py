@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.accuracy import merged
 from dadmm.cli import tables
 from dadmm.cli.config import RunConfig
 from dadmm.cli.tables import Shards, has_target
@@ -27,6 +26,7 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.models.predictions import check_score_names
 from dadmm.problems import builder
 from dadmm.solver.plan import Kind
+from dadmm.solver.subspace import n_axes
 
 USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
 
@@ -179,9 +179,7 @@ def few_rows(
     """
     kind = config.plan(problems.values()).kind
     if kind is Kind.MERGED or (kind is Kind.UNITS and config.bound_angle):
-        return sum(
-            samples[i].shape[0] <= merged.n_axes(own) for i, own in problems.items()
-        )
+        return sum(samples[i].shape[0] <= n_axes(own) for i, own in problems.items())
     if kind is not Kind.METRIC:
         return 0
     return sum(samples[i].shape[0] <= own.layout.size for i, own in problems.items())

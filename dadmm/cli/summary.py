@@ -24,7 +24,7 @@ from dadmm.data.files import Names
 from dadmm.graphs import placement
 from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, metrics, motion
 from dadmm.results.writing import write_arrays, writing
-from dadmm.solver.advice import advise
+from dadmm.solver.ending import advise
 from dadmm.solver.result import Result, Seconds
 
 PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")

@@ -80,7 +80,7 @@ class TransformableProblem(Problem, Protocol):
         It has `rows`, ``convex`` and ``quadratic`` too.
         """
 
-    def point(self, T: Matrix, z: Vector) -> Vector:
+    def theta_of(self, T: Matrix, z: Vector) -> Vector:
         """Return theta = T z, shape (..., size), of ``z`` (..., k).
 
         Entries that `prox` sets to zero are exactly zero. A row has the same bits alone

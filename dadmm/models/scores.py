@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy.coordinates import merge_factors, pack_factor, unpack_factor
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import merge_factors, pack_factor, triangular, unpack_factor
 from dadmm.models import predictions
 from dadmm.models.predictions import Parameters
 

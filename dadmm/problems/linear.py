@@ -87,7 +87,7 @@ class LinearProblem:
     def expect(self, theta: Vector) -> None:
         """Return None: there are no latent variables."""
 
-    def point(self, T: Matrix, z: Vector) -> Vector:
+    def theta_of(self, T: Matrix, z: Vector) -> Vector:
         """Return theta = T z, shape (..., p), of ``z`` (..., k).
 
         A row has the same bits alone and among others.

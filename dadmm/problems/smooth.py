@@ -258,7 +258,7 @@ class TwiceSmooth(Smooth):
         problem._start = np.asarray(np.linalg.lstsq(T, self._start)[0])
         return problem
 
-    def point(self, T: Matrix, z: Vector) -> Vector:
+    def theta_of(self, T: Matrix, z: Vector) -> Vector:
         """Return theta = T z (..., size) of z (..., k)."""
         return by_row(z, T.T)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from dadmm import penalty
 from dadmm.admm.rule import Rule
@@ -24,6 +24,7 @@ from dadmm.results.rows import NODE_COLUMNS
 
 FAILURES = ("abort", "continue")
 GATHERS = ("all", "root", "none")
+Option = TypeVar("Option")
 MOST_RECORDED = 1000  # nodes up to which rows are recorded by default
 
 
@@ -177,24 +178,11 @@ class Ranks:
         check_choice("on_failure", self.on_failure, FAILURES)
 
 
-def as_stopping(given: str | Stopping) -> Stopping:
-    """Return `Stopping` with the rule of that name, or the object itself."""
-    return given if isinstance(given, Stopping) else Stopping(given)
-
-
-def as_sending(given: str | Sending) -> Sending:
-    """Return `Sending` with the payload of that name, or the object itself."""
-    return given if isinstance(given, Sending) else Sending(given)
-
-
-def as_record(given: bool | Record | None) -> Record:
-    """Return `Record` with or without rows of nodes, or the object itself."""
-    return given if isinstance(given, Record) else Record(given)
-
-
-def as_ranks(given: Any) -> Ranks:
-    """Return `Ranks` with that communicator, or the object itself."""
-    return given if isinstance(given, Ranks) else Ranks(given)
+def as_option(kind: type[Option], given: Any) -> Option:
+    """Return an object of a class: the given one, or that of this first argument."""
+    make: Any = kind
+    found: Option = given if isinstance(given, kind) else make(given)
+    return found
 
 
 def grouped(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from dadmm.solver.plan import INITS
 from dadmm.solver.result import Result
 
 
-def draw(
+def draw_starts(
     hosted: dict[int, Problem],
     n_nodes: int,
     size: int,
@@ -45,7 +45,7 @@ def draw(
     return {i: as_numbers(drawn[i], (size,), "init") for i in hosted}
 
 
-def of_result(
+def starts_of_result(
     result: Result,
     hosted: dict[int, Problem],
     n_nodes: int,

@@ -1,4 +1,4 @@
-"""Checks of problems that can change their coordinates: `within`, `point`, `rows`."""
+"""Checks of problems that change their coordinates: `within`, `theta_of`, `rows`."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def check_coordinates(
     largest = 0.0
     for theta in visited:
         z = np.linalg.solve(T, theta)
-        point = problem.point(T, z)
+        point = problem.theta_of(T, z)
         if not np.allclose(point, T @ z, rtol=1e-9, atol=1e-9 * np.abs(theta).max()):
-            fail(problem, "point", f"expected T z, found {point} at z = {z}")
+            fail(problem, "theta_of", f"expected T z, found {point} at z = {z}")
         mine = float(problem.objectives(point[None], problem.expect(point))[0])
         other = float(inner.objectives(z[None], inner.expect(z))[0])
         largest = max(abs(mine), abs(other), largest)

@@ -99,7 +99,7 @@ def test_a_run_is_resumed_before_and_after_a_change_of_the_metric(tmp_path):
     changed, bits = [], []
 
     def watch(t, run):
-        changed.append(run.review.changes)
+        changed.append(run.kind.changes)
         bits.append(float(run.state.penalty["spent"].max()))
 
     given = {"init": "shared", "tolerance": 0, "max_iter": 40}

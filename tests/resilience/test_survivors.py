@@ -257,7 +257,7 @@ def test_survivors_are_certified_in_chosen_coordinates(kind, t):
     words = (kind, t) if t else (kind,)
     ended = openmpi.start(5, *program("survivors_metric.py"), *words).end()
 
-    assert ended.out.strip() == "certified certified (3,) True", ended.err
+    assert ended.out.strip() == "certified certified (3,) True True", ended.err
 
 
 def test_survivors_have_a_bound_on_the_angle_to_their_own_rows():

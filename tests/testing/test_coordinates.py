@@ -1,4 +1,4 @@
-"""`check_problem` finds faults of `within`, `point` and `rows`."""
+"""`check_problem` finds faults of `within`, `theta_of` and `rows`."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Narrow(Plain):
 
 
 class Moved(Plain):
-    def point(self, T, z):
-        return super().point(T, z) + 1.0
+    def theta_of(self, T, z):
+        return super().theta_of(T, z) + 1.0
 
 
 class Steep(Plain):
@@ -53,7 +53,7 @@ class Reckless(LogisticRegression):
     [
         (Stretched, "within: expected the same f"),
         (Narrow, "within: expected a problem of 4 parameters"),
-        (Moved, "point: expected T z"),
+        (Moved, "theta_of: expected T z"),
         (Steep, "rows: expected"),
     ],
 )

@@ -7,11 +7,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Checkpoints, ProblemError, Topology
-from dadmm.accuracy.completion import WORSE, Model, Rounds, distance
 from dadmm.data import datasets
 from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import split_frames
 from dadmm.problems import PPCA, IncompletePPCA, StructureFromMotion, metrics
+from dadmm.solver.completion import WORSE, Model, Rounds, distance
 from tests.support.solving import solve
 
 NODES = 6

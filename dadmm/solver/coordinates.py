@@ -17,12 +17,10 @@ import numpy as np
 from numpy.linalg import norm
 from numpy.typing import NDArray
 
-from dadmm.admm.local import stacks
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import merge_factors, pack_factor, unpack_factor
 
-MOST_COLUMNS = 300  # more than this, the factor costs more than it saves
 # singular values below this multiple of the largest, times p, count as zero: what is
 # left of linearly dependent columns by rounding is less than half of it
 LEAST = 4.0 * float(np.finfo(float).eps)
@@ -85,12 +83,7 @@ def is_exact(problem: Any) -> bool:
     return bool(getattr(problem, "convex", False) and known)
 
 
-def supports(kind: type) -> bool:
-    """Return whether problems of a class can change their coordinates."""
-    return hasattr(kind, "rows") and stacks(kind, "within")
-
-
-def merged(
+def find_coordinates(
     total: Total, problems: Sequence[Any], starts: Sequence[Vector], n_nodes: int
 ) -> Coordinates:
     """Return the coordinates of all nodes, from the problems of this process."""
@@ -270,23 +263,3 @@ def _decoded(array: Matrix) -> Coordinates:
     return Coordinates(
         T.copy(), inverse.T.copy(), is_open[:, 0].copy(), *map(np.array, numbers[0])
     )
-
-
-def pack_factor(rows: Matrix) -> Vector:
-    """Return the upper triangle of the factor of rows (r, p), p (p + 1) / 2 numbers."""
-    p = rows.shape[1]
-    factor = np.zeros((p, p))
-    found = triangular(rows) if len(rows) > p else np.linalg.qr(rows, mode="r")
-    factor[: len(found)] = found
-    return np.asarray(factor[np.triu_indices(p)])
-
-
-def unpack_factor(packed: Vector) -> Matrix:
-    p = (math.isqrt(8 * len(packed) + 1) - 1) // 2
-    factor = np.zeros((p, p))
-    factor[np.triu_indices(p)] = packed
-    return factor
-
-
-def merge_factors(mine: Vector, other: Vector) -> Vector:
-    return pack_factor(np.vstack([unpack_factor(mine), unpack_factor(other)]))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from dadmm.accuracy.coordinates import Coordinates, merged, spectrum
 from dadmm.core.errors import ProblemError
 from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs import topology
 from dadmm.problems import Lasso, LeastSquares, LogisticRegression, Smooth
+from dadmm.solver.coordinates import Coordinates, find_coordinates, spectrum
 from tests.support.solving import solve
 
 UNPENALISED = partial(LogisticRegression, alpha=0.0)
@@ -43,7 +43,7 @@ def test_the_mean_of_all_hessians_is_one_in_z(name, per_node):
     problems = [LeastSquares(*own) for own in zip(X, y, strict=True)]
     total, _ = total_of(topology.build(name, 6))
 
-    found = merged(total, problems, [np.zeros(5)] * 6, 6)
+    found = find_coordinates(total, problems, [np.zeros(5)] * 6, 6)
 
     whole = np.column_stack([np.vstack(X), np.ones(6 * per_node)])
     mean = (whole @ found.map).T @ (whole @ found.map) / 6
@@ -62,8 +62,10 @@ def test_the_units_of_columns_do_not_change_z():
     units = np.array([1e-6, 1e6, 3.0, 1e-3])
     total, _ = total_of(topology.build("ring", 6))
     plain, other = (
-        merged(total, [LeastSquares(x * unit, t) for x, t in zip(X, y, strict=True)],
-               [np.zeros(5)] * 6, 6)
+        find_coordinates(
+            total, [LeastSquares(x * unit, t) for x, t in zip(X, y, strict=True)],
+            [np.zeros(5)] * 6, 6,
+        )
         for unit in (1.0, units)
     )  # fmt: skip
 
@@ -78,7 +80,7 @@ def test_directions_that_the_data_leave_open_are_dropped_and_named():
     total, _ = total_of(topology.build("ring", 6))
     problems = [LeastSquares(*own) for own in zip(twice, y, strict=True)]
 
-    found = merged(total, problems, [np.zeros(7)] * 6, 6)
+    found = find_coordinates(total, problems, [np.zeros(7)] * 6, 6)
 
     assert found.map.shape == (7, 5)
     assert found.n_open == 2
@@ -93,7 +95,7 @@ def test_an_l1_penalty_keeps_all_directions():
     total, _ = total_of(topology.build("ring", 6))
     problems = [Lasso(*own) for own in zip(twice, y, strict=True)]
 
-    found = merged(total, problems, [np.zeros(6)] * 6, 6)
+    found = find_coordinates(total, problems, [np.zeros(6)] * 6, 6)
 
     assert found.map.shape == (6, 6)
     assert found.n_open == 1
@@ -108,7 +110,7 @@ def test_one_kind_of_problem_that_needs_an_inverse_is_enough():
     problems[3] = Lasso(twice[3], y[3])
     total, _ = total_of(topology.build("ring", 6))
 
-    assert merged(total, problems, [np.zeros(6)] * 6, 6).map.shape == (6, 6)
+    assert find_coordinates(total, problems, [np.zeros(6)] * 6, 6).map.shape == (6, 6)
 
 
 def test_a_change_makes_the_hessian_one_again():
@@ -132,8 +134,8 @@ def test_a_node_sends_a_triangle_up_and_the_root_a_map_down():
     graph = topology.build("star", 6)
     total, tree = total_of(graph)
 
-    merged(total, [LeastSquares(*own) for own in zip(X, y, strict=True)],
-           [np.zeros(5)] * 6, 6)  # fmt: skip
+    problems = [LeastSquares(*own) for own in zip(X, y, strict=True)]
+    find_coordinates(total, problems, [np.zeros(5)] * 6, 6)
 
     up = graph.edges[:, 1] == 0
     assert (tree.sent[:, 0] == 1).all()

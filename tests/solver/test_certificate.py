@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dadmm.accuracy.certificate import Certificate
 from dadmm.graphs import topology
 from dadmm.problems import Huber, Lasso, LeastSquares
+from dadmm.solver.certificate import Certificate
 from tests.support.problems import quadratics
 from tests.support.solving import solve
 from tests.support.tables import KINDS, pooled_value, table

@@ -10,9 +10,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import Checkpoints, Layout
-from dadmm.accuracy.gradient import TIMES, GradientReview, ModelReview, relative_errors
 from dadmm.problems import PPCA, StructureFromMotion, metrics
-from tests.accuracy.test_merged import GRAPH, NODES, M, built, right, shards
+from dadmm.solver.raw import TIMES, RawKind, relative_errors
+from tests.solver.test_merged import GRAPH, NODES, M, built, right, shards
 from tests.support.processes import mpiexec, program
 from tests.support.solving import solve
 
@@ -172,7 +172,7 @@ def test_the_rule_is_met_no_later_than_the_relative_errors():
     layout, tolerance = problem.layout, 1e-3
     theta = layout.pack(W=best.W, mu=best.mu, a=best.a)
     parts = [np.linalg.norm(part) for part in layout.views(theta)]
-    scales = ModelReview({0: problem}).scales(np.array([0]))
+    scales = RawKind({0: problem}).model_scales(np.array([0]))
     limits = tolerance * scales(np.array(parts)[:, None])[..., 0]
     for k in range(20):
         vectors = np.zeros((2, layout.size))
@@ -223,7 +223,6 @@ def test_a_gradient_of_ones_own_decides_on_stationary():
 
 
 def test_convex_problems_and_other_rules_are_left_alone():
-    assert issubclass(ModelReview, GradientReview)
     blocks = shards(rows=40)
     settings = {"init": "shared", "coordinates": "raw", "max_iter": 500}
     found = solve(built(blocks), GRAPH, stopping="objective", **settings)

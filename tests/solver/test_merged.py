@@ -10,10 +10,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import Checkpoints, ConfigError, ProblemError, Topology
-from dadmm.accuracy.merged import merge, merged_axes
 from dadmm.graphs import topology
 from dadmm.problems import PPCA, metrics
-from tests.accuracy.test_coordinates import total_of
+from dadmm.solver.merged import MergedKind, merged_axes
+from tests.solver.test_coordinates import total_of
 from tests.support.processes import mpiexec, program
 from tests.support.solving import solve
 
@@ -72,19 +72,21 @@ def test_a_start_with_all_axes_is_the_pooled_solution(zero_mean):
     problems = dict(enumerate(built(blocks, zero_mean=zero_mean)))
     best = metrics.ppca_reference(np.vstack(list(blocks)), M, zero_mean=zero_mean)
 
-    review, duals = merge(total_of(GRAPH)[0], problems)
+    kind = MergedKind(problems)
+    kind.prepare(GRAPH, None, None)
+    duals = kind.duals
 
-    (theta,) = {tuple(start) for start in review.starts.values()}
-    W, mu, a = problems[0].layout.views(review.points(np.array([theta]))[0])
+    (theta,) = {tuple(start) for start in kind.starts.values()}
+    W, mu, a = problems[0].layout.views(kind.theta_of(np.array([theta]))[0])
     assert_allclose(W @ W.T, best.W @ best.W.T, atol=1e-12)
     assert_allclose(mu, best.mu, atol=1e-12)
     assert_allclose(a, best.a, rtol=1e-12)
     for i, own in duals.items():
-        gradient = review.within[i].gradient(np.array(theta))
+        gradient = kind.within[i].gradient(np.array(theta))
         assert_allclose(own, -gradient, atol=1e-9)
-    point = review.points(np.array([theta]))[0]
+    point = kind.theta_of(np.array([theta]))[0]
     for i, problem in problems.items():
-        mine = review.gradients(duals[i][None], np.array([theta]))[0]
+        mine = kind.gradients_of(duals[i][None], np.array([theta]))[0]
         assert_allclose(mine, -problem.gradient(point), atol=1e-9)
 
 
@@ -212,9 +214,10 @@ def test_equal_components_are_told_by_a_small_gap():
 def test_more_components_than_the_rows_have_are_told_by_no_gap():
     rng = np.random.default_rng(0)
     blocks = rng.standard_normal((NODES, 9, 1)) * rng.standard_normal(D)
-    review, _ = merge(total_of(GRAPH)[0], dict(enumerate(built(blocks))))
+    kind = MergedKind(dict(enumerate(built(blocks))))
+    kind.choose(total_of(GRAPH)[0], NODES)
 
-    assert review.start.gap == 0.0
+    assert kind.record.gap == 0.0
 
 
 def test_a_stop_is_taken_back_if_the_rule_is_no_longer_met():
@@ -249,10 +252,12 @@ def test_duals_strictness_and_curvature_have_their_closed_forms():
     problems = dict(enumerate(built(blocks)))
     n = sum(map(len, blocks))
 
-    review, duals = merge(total_of(GRAPH)[0], problems)
+    kind = MergedKind(problems)
+    kind.prepare(GRAPH, None, None)
+    duals = kind.duals
 
-    start, within = review.start, review.within
-    at = review.starts[0]
+    start, within = kind.record, kind.within
+    at = kind.starts[0]
     gradients = np.array([within[i].gradient(at) for i in problems])
     shares = np.array([[len(own) / n] for own in blocks])
     wanted = shares * gradients.sum(axis=0) - gradients
@@ -269,7 +274,7 @@ def test_duals_strictness_and_curvature_have_their_closed_forms():
         rows = (own - start.mean) / start.unit @ root
         longest = np.linalg.norm(rows.T @ rows @ axes, 2)
         assert longest > len(own)
-        assert_allclose(review.curvature[i], 2.0 * longest, rtol=1e-9)  # not convex
+        assert_allclose(kind.curvature[i], 2.0 * longest, rtol=1e-9)  # not convex
 
 
 def test_with_zero_mean_no_sums_of_rows_are_sent():
@@ -279,6 +284,6 @@ def test_with_zero_mean_no_sums_of_rows_are_sent():
         given.append(rows)
         return total(rows, *others)
 
-    merge(spied, dict(enumerate(built(shards(), zero_mean=True))))
+    MergedKind(dict(enumerate(built(shards(), zero_mean=True)))).choose(spied, NODES)
 
     assert not np.any([own[:D] for own in given[0]])

@@ -7,7 +7,7 @@ rest of the noise variance s^2. A run starts from these axes, in the mean and un
 the rows: on ``(x - m) / s``, with ``a = 1`` and ``W' W = l / s^2 - 1``. So it is the
 same run for rows ``c x + b``. Its multipliers start where the nodes' gradients are in
 proportion to their numbers of rows. If entries are missing, rows are completed first,
-see `dadmm.accuracy.completion`.
+see `dadmm.solver.completion`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,28 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy.completion import MOST_ROUNDS, Model, Rounds
-from dadmm.accuracy.coordinates import Total, merge_factors, pack_factor, unpack_factor
-from dadmm.accuracy.units import UnitReview
-from dadmm.admm.local import stacks
+from dadmm.admm.loop import Run
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import subspace_angle
+from dadmm.core.linalg import (
+    merge_factors,
+    pack_factor,
+    subspace_angle,
+    unpack_factor,
+)
+from dadmm.graphs.topology import Topology
+from dadmm.solver.completion import MOST_ROUNDS, Model, Rounds
+from dadmm.solver.coordinates import Total
+from dadmm.solver.kind import Statement
+from dadmm.solver.subspace import n_axes
+from dadmm.solver.units import NO_UNIT, InUnits
 
-MORE_AXES = 10  # that are merged, beyond the components
 LEAST_NOISE = 1e-20  # variance of the noise, relative to that of the rows
 LEAST_SIGNAL = 1e-3  # squared length of a component, in units of the noise
 NOT_CONVEX = 2.0  # factor of the curvature
 LEAST_GAP, LEAST_EXCESS = 1e-3, 1e-6  # in the tolerance of a run
+FAR = 5.0  # degrees that a result of complete rows may be from merged axes
+SMALL_GAP = 0.1  # of two components, below which constant penalties may go astray
 NO_NOISE = (
     "the rows of all nodes differ in {} or fewer dimensions only, to rounding, so that "
     "the noise is zero; use fewer components, or more columns"
@@ -52,48 +61,22 @@ Found = tuple[Start, float]
 
 
 class MergedStart(NamedTuple):
-    """Where a run with ``init="merged"`` started.
+    """Where a run with ``init="merged"`` started."""
 
-    Parameters
-    ----------
-    theta : ndarray of shape (size,)
-        The start of all nodes.
-    angle : float
-        Largest angle between its subspace and that of the result, in degrees.
-    gap : float
-        By how much the variance of component M + 1 is below that of component M,
-        relative to the latter; if it is small, the subspace is hardly determined.
-    strictness : float
-        Factor of the tolerance of the stopping rule, at most 1. It is less than 1 if
-        the gap is small or the last component hardly exceeds the noise, or if missing
-        entries are hardly determined.
-    rounds : int
-        In which missing entries were completed; 0 without missing entries.
-    """
-
-    theta: Vector
-    angle: float
+    theta: Vector  #: (size,) the start of all nodes
+    angle: float  #: between its subspace and that of the result, largest, in degrees
+    #: By how much the variance of component M + 1 is below that of component M,
+    #: relative to the latter; if it is small, the subspace is hardly determined
     gap: float
+    #: Factor of the tolerance of the stopping rule, at most 1. It is less than 1 if the
+    #: gap is small or the last component hardly exceeds the noise, or if missing
+    #: entries are hardly determined
     strictness: float
-    rounds: int
+    rounds: int  #: in which missing entries were completed; 0 without missing entries
 
 
-def supports(kind: type) -> bool:
-    """Return whether problems of a class can start from merged axes."""
-    owners = [each for each in kind.__mro__ if "standardised" in vars(each)]
-    return stacks(kind, "standardised") and kind.init is owners[0].init  # type: ignore[attr-defined]
-
-
-def n_axes(problem: Any) -> int:
-    """Return how many axes of its rows a node sends."""
-    D, M = problem.layout.shapes["W"]
-    return int(min(D, M + MORE_AXES))
-
-
-def merge(
-    total: Total, problems: Mapping[int, Any]
-) -> tuple[MergedReview, dict[int, Vector]]:
-    """Return the review of a run from merged axes, and the duals of its nodes."""
+def find_start(total: Total, problems: Mapping[int, Any]) -> tuple[Start, float]:
+    """Return the start of all nodes, and their number of rows."""
     own = list(problems.values())
     first = own[0]
     M = first.n_components
@@ -116,18 +99,7 @@ def merge(
     start, _ = start_of(rows, mean, None)
     if observed.sum() < n * len(observed):
         start = _completed(total, own, start, n, start_of)
-    review = MergedReview(problems, start)
-    at = review.starts[next(iter(problems))]
-    within: Mapping[int, Any] = review.within
-    gradients = [_unless_singular(within[i].gradient, at, len(at)) for i in problems]
-    whole = total(gradients)
-    if not np.isfinite(whole).all():
-        raise ProblemError(NO_NOISE.format(M))
-    duals = {
-        i: p.row_count / n * whole - gradient
-        for (i, p), gradient in zip(problems.items(), gradients, strict=True)
-    }
-    return review, duals
+    return start, n
 
 
 def _unless_singular(
@@ -236,13 +208,8 @@ def _start(
 
     found = total(given, merge, finish)
     unit, gap, strictness = found[D * M : D * M + 3]
-    if not unit and rounds is not None:
-        raise ProblemError(NO_NOISE.format(M))
     if not unit:
-        raise ProblemError(
-            "the rows of all nodes are equal, or their squares overflow; check that "
-            "rows differ, and that entries are below 1e150"
-        )
+        raise ProblemError(NO_UNIT if rounds is None else NO_NOISE.format(M))
     W, pace = found[: D * M].reshape(D, M), 0.0
     if rounds is not None:
         mean, pace = found[-D - 1 : -1], float(found[-1])
@@ -250,50 +217,53 @@ def _start(
     return Start(mean, np.array(unit), W, *numbers), pace
 
 
-class MergedReview(UnitReview):
-    """The coordinates of a run from merged axes, see `UnitReview`.
+class MergedKind(InUnits):
+    """A run of PPCA from merged axes, in the mean and unit of all rows."""
 
-    Parameters
-    ----------
-    problems : dict of int to Problem
-        In the coordinates of the user, by original number of the node.
-    start : Start
-    """
+    RECORD = Start
+    record: Start
 
-    start: Start
+    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
+        """Choose the start by sums over all nodes, or use a saved one."""
+        super().prepare(topology, comm, saved)
+        self.curvature = self._curvature()
 
-    @property
-    def starts(self) -> dict[int, Vector]:
-        """Starting parameters, by node."""
-        start = self.layout.pack(W=self.start.W, mu=0.0, a=1.0)
-        return {i: start.copy() for i in self.problems}
-
-    @property
-    def scales(self) -> dict[int, Matrix]:
-        """Lengths (2, parts) by which disagreement and residual are judged, by node."""
-        D, M = self.start.W.shape
-        parts = [math.sqrt(M), math.sqrt(M), math.sqrt(D / 2.0)]  # W, mu, a
-        both = float(self.start.strictness) * np.array([parts, parts])
-        return {
-            i: both * [[1.0], [float(problem.row_count)]]
-            for i, problem in self.problems.items()
+    def choose(self, total: Total, n_nodes: int) -> None:
+        """Choose start and duals; a run that is resumed has its multipliers."""
+        start, n = find_start(total, self.problems)
+        self.enter(start)
+        at = next(iter(self.starts.values()))
+        gradients = {
+            i: _unless_singular(own.gradient, at, len(at))
+            for i, own in self.within.items()
+        }
+        whole = total(list(gradients.values()))
+        if not np.isfinite(whole).all():
+            raise ProblemError(NO_NOISE.format(start.W.shape[1]))
+        self.duals = {
+            i: self.problems[i].row_count / n * whole - own
+            for i, own in gradients.items()
         }
 
-    @property
-    def curvature(self) -> dict[int, float]:
-        """A measure of the curvature of each f_i, by node.
+    def enter(self, record: Start, strictness: float = 1.0) -> None:
+        """Set what the run is made of, except for its curvature and duals."""
+        super().enter(record, strictness * float(record.strictness))
+        start = self.layout.pack(W=record.W, mu=0.0, a=1.0)
+        self.starts = {i: start.copy() for i in self.problems}
+
+    def _curvature(self) -> dict[int, float]:
+        """Return a measure of the curvature of each f_i, by node.
 
         It is the number of rows, times the length of the covariance of the rows along
         the components, relative to the model, if that exceeds 1; and twice that, since
         the rows of one node have a likelihood that need not be convex at the start. In
         measurements, factors of 1.5 and 2 did about equally well, 1 and 3 worse.
         """
-        axes, lengths, _ = np.linalg.svd(self.start.W, full_matrices=False)
+        axes, lengths, _ = np.linalg.svd(self.record.W, full_matrices=False)
         spread = np.sqrt(lengths**2 + 1.0)  # of the model along the axes; 1 elsewhere
-        start, found = next(iter(self.starts.values())), {}
-        within: Mapping[int, Any] = self.within
-        for i, problem in within.items():
-            rows = problem.completed(start)
+        found = {}
+        for i, problem in self.within.items():
+            rows = problem.completed(self.starts[i])
             along = rows @ axes
             inside = along / spread
             scaled = rows - (along - inside) @ axes.T
@@ -303,12 +273,25 @@ class MergedReview(UnitReview):
 
     def describe_start(self, solution: Vector) -> MergedStart:
         """Return where the run started, given its solution."""
-        theta = self.points(next(iter(self.starts.values())))
-        W = self.layout.views(solution).W
-        return MergedStart(
-            theta,
-            float(subspace_angle(W, self.start.W)),
-            float(self.start.gap),
-            float(self.start.strictness),
-            int(self.start.rounds),
-        )
+        theta = self.theta_of(next(iter(self.starts.values())))
+        angle = float(subspace_angle(self.layout.views(solution).W, self.record.W))
+        _, _, _, gap, strictness, rounds = self.record
+        return MergedStart(theta, angle, float(gap), float(strictness), int(rounds))
+
+    def doubt(self, run: Run, said: Statement) -> str:
+        """Return why a run that met its rule may not be stationary; "" if it is."""
+        why, start, bound = super().doubt(run, said), said.start, said.subspace_bound
+        if why or start is None or (bound is not None and not bound.why):
+            return why
+        is_constant = getattr(run.penalties.scheme, "is_constant", False)
+        if is_constant and start.gap < SMALL_GAP:
+            return (
+                "two components hardly differ, and constant penalties may then leave "
+                "the solution"
+            )
+        if self.complete and start.angle > FAR:
+            return (
+                f"the result is {start.angle:.0f} degrees from the axes that the nodes "
+                "merged, and the angle to the principal axes of all rows is not bounded"
+            )
+        return ""

@@ -12,10 +12,10 @@ import pytest
 
 import dadmm
 from dadmm import Checkpoints, Topology
-from dadmm.accuracy.subspace import bound_subspace
 from dadmm.graphs import topology
 from dadmm.problems import PPCA
-from tests.accuracy.test_coordinates import total_of
+from dadmm.solver.subspace import bound_subspace
+from tests.solver.test_coordinates import total_of
 from tests.support.solving import solve
 from tests.support.subspaces import largest_angle, principal_axes
 

@@ -10,12 +10,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Checkpoints, ProblemError, Topology
-from dadmm.accuracy.random_start import RandomReview, kept
-from dadmm.accuracy.units import UnitReview, Units, measure
 from dadmm.admm.rule import Rule
 from dadmm.problems import PPCA, metrics
-from tests.accuracy.test_coordinates import total_of
-from tests.accuracy.test_merged import GRAPH, NODES, M, built, right, shards
+from dadmm.solver.units import Units, UnitsKind, find_units, kept_fraction
+from tests.solver.test_coordinates import total_of
+from tests.solver.test_merged import GRAPH, NODES, M, built, right, shards
 from tests.support.processes import mpiexec, program
 from tests.support.solving import solve
 from tests.support.subspaces import expected_objective
@@ -27,7 +26,7 @@ def test_mean_unit_and_length_are_those_of_all_rows(zero_mean):
     rows = np.vstack(list(blocks))
     problems = dict(enumerate(built(blocks, zero_mean=zero_mean)))
 
-    found = measure(total_of(GRAPH)[0], problems)
+    found = find_units(total_of(GRAPH)[0], problems)
 
     mean = 0.0 * rows[0] if zero_mean else rows.mean(axis=0)
     own = [block - (0.0 if zero_mean else block.mean(axis=0)) for block in blocks]
@@ -43,41 +42,43 @@ def test_mean_unit_and_length_are_those_of_all_rows(zero_mean):
 def test_the_unit_of_few_or_noiseless_rows_is_known_too():
     few = shards(rows=M + 1)
     rows = np.vstack(list(few))
-    found = measure(total_of(GRAPH)[0], dict(enumerate(built(few))))
+    found = find_units(total_of(GRAPH)[0], dict(enumerate(built(few))))
     assert_allclose(found.unit, (rows - rows.mean(axis=0)).std(), rtol=1e-12)
     flat = shards(rows=12)
     flat[..., M:] = 0.0
-    found = measure(total_of(GRAPH)[0], dict(enumerate(built(flat))))
+    found = find_units(total_of(GRAPH)[0], dict(enumerate(built(flat))))
     squares = ((flat - flat.mean(axis=(0, 1))) ** 2).sum() / (NODES * 12)
     assert_allclose(found.unit, 1e-6 * math.sqrt(squares), rtol=1e-12)
     with pytest.raises(ProblemError, match="rows of all nodes are equal"):
-        measure(total_of(GRAPH)[0], dict(enumerate(built(np.ones((NODES, 3, 4))))))
+        find_units(total_of(GRAPH)[0], dict(enumerate(built(np.ones((NODES, 3, 4))))))
 
 
 def test_points_and_gradients_are_in_the_units_of_the_user():
     """Also of the part a, whose scale the messages contain."""
     problems = dict(enumerate(built(shards())))
-    review = RandomReview(problems, measure(total_of(GRAPH)[0], problems))
     drawn = problems[0].init(np.random.default_rng(0))
-    theta = review.starts({0: drawn})[0]
-    point = review.points(theta[None])[0]
-    within = review.within[0]
+    kind = UnitsKind(problems, starts={0: drawn})
+    kind.choose(total_of(GRAPH)[0], len(problems))
+    theta = kind.starts[0]
+    point = kind.theta_of(theta[None])[0]
+    within = kind.within[0]
     root = np.sqrt(within.layout.pull)
 
     slopes = within.gradient(theta)[None] / root
 
-    found = review.gradients(slopes, theta[None])[0]
+    found = kind.gradients_of(slopes, theta[None])[0]
 
     wanted = problems[0].layout.views(problems[0].gradient(point))
     W, mu, a = problems[0].layout.views(found)
     assert_allclose(W, wanted.W, rtol=1e-9, atol=1e-9)
     assert_allclose(a, wanted.a, rtol=1e-9)
     assert not mu.any()  # mu is not part of the problem
-    assert_allclose(review.inside({0: point})[0], theta, rtol=1e-9, atol=1e-12)
-    duals = review.duals({0: found}, {0: theta})
-    assert_allclose(duals[0], slopes[0], rtol=1e-9, atol=1e-9)
+    warm = UnitsKind(problems, None, {0: point}, {0: found})
+    warm.enter(kind.record)
+    assert_allclose(warm.starts[0], theta, rtol=1e-9, atol=1e-12)
+    assert_allclose(warm.duals[0], slopes[0], rtol=1e-9, atol=1e-9)
     W, _, a = problems[0].layout.views(point)
-    unit, length = float(review.start.unit), float(review.start.length)
+    unit, length = float(kind.record.unit), float(kind.record.length)
     assert_allclose(W.T @ W, (unit * length) ** 2 * np.eye(M), atol=1e-10)
     assert_allclose(a, unit**-2)
 
@@ -126,14 +127,15 @@ def test_no_component_of_the_solution_reaches_the_bound_on_lengths(size):
     """Of one component much or less long than the noise."""
     blocks = shards() * np.append(size, np.ones(shards().shape[-1] - 1))
     problems = dict(enumerate(built(blocks)))
-    start = measure(total_of(GRAPH)[0], problems)
-    review = RandomReview(problems, start)
+    start = find_units(total_of(GRAPH)[0], problems)
+    kind = UnitsKind(problems)
+    kind.enter(start)
     best = metrics.ppca_reference(np.vstack(list(blocks)), M)
 
     longest = np.linalg.norm(best.W, 2) / float(start.unit)
 
-    assert 1e3 * longest <= review.within[0].longest
-    assert review.within[0].longest >= review.within[0].knee
+    assert 1e3 * longest <= kind.within[0].longest
+    assert kind.within[0].longest >= kind.within[0].knee
 
 
 class Own(PPCA):
@@ -193,8 +195,8 @@ def test_turning_multipliers_keeps_them_opposite_and_part_of_what_turns_W():
 
     def see(t, run):
         before = turning(run)
-        run.review.turn(t, run)
-        share = kept(GRAPH.diameter, 1.6)
+        run.kind.turn(t, run)
+        share = kept_fraction(GRAPH.diameter, 1.6)
         assert_allclose(turning(run), share * before, atol=1e-9 * np.abs(before).max())
         summed = np.add.reduce(run.state.multipliers, axis=0)
         assert np.abs(summed).max() < 1e-12 * np.abs(run.state.multipliers).max()
@@ -225,7 +227,7 @@ def test_flat_directions_agree_soonest_with_the_fraction_that_is_kept(graph, alp
         assert_allclose(sizes[-1], 1.0)  # all nodes alike
         return sizes[-2]
 
-    g = kept(graph.diameter, alpha)
+    g = kept_fraction(graph.diameter, alpha)
     least = min(map(rate, np.linspace(0.0, 0.95, 96)))
     assert rate(g) < rate(0.0) - 0.03
     assert math.log(rate(g)) < 0.7 * math.log(least)
@@ -241,7 +243,7 @@ def test_with_the_fraction_that_is_kept_both_eigenvalues_are_equal(diameter, alp
         step = [[near + 1.0 - alpha, -near], [g * far, g * (1.0 - far)]]
         return np.sort(np.abs(np.linalg.eigvals(step)))
 
-    g = kept(diameter, alpha)
+    g = kept_fraction(diameter, alpha)
     assert 0.0 < g < 1.0
     assert_allclose(*rates(g), atol=1e-6)
     assert rates(g)[1] < min(rates(0.98 * g)[1], rates(g + 0.02 * (1.0 - g))[1])
@@ -249,7 +251,8 @@ def test_with_the_fraction_that_is_kept_both_eigenvalues_are_equal(diameter, alp
 
 def test_the_page_has_the_fractions_that_are_kept():
     """1 minus what docs/accuracy.md says is removed."""
-    assert_allclose([1.0 - kept(10, 1.6), 1.0 - kept(1, 1.6)], [0.4, 0.93], atol=0.02)
+    kept = kept_fraction(10, 1.6), kept_fraction(1, 1.6)
+    assert_allclose(1.0 - np.array(kept), [0.4, 0.93], atol=0.02)
 
 
 @pytest.mark.mpi
@@ -264,12 +267,11 @@ def test_components_of_unlike_length_cost_the_objective_no_digits():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(60, 6)) * [1e5, 3e4, 1.0, 1.0, 1.0, 1.0]
     problem = PPCA(rows, 3)
-    review = UnitReview({0: problem}, Units(0.0, 1.0, 1.0))
     W = np.eye(6)[:, :3] * [1e5, 3e4, 1e-4]
     W = W @ np.linalg.qr(rng.normal(size=(3, 3)))[0]
     mu = rows.mean(axis=0)
 
-    found = review.rotated(problem.layout.pack(W=W, mu=mu, a=1.0))
+    found = UnitsKind({0: problem}).rotated(problem.layout.pack(W=W, mu=mu, a=1.0))
 
     turned = problem.layout.views(found).W
     assert_allclose(turned @ turned.T, W @ W.T, atol=1e-5)
@@ -285,12 +287,14 @@ def test_limits_of_the_rule_are_those_of_the_curvature(precision):
     """
     problems = dict(enumerate(built(shards(width=10, rows=40))))
     n, D = problems[0].n_samples, problems[0].dimension
-    review = RandomReview(problems, Units(np.zeros(D), 1.0, 5.0))
+    drawn = problems[0].init(np.random.default_rng(0))
+    kind = UnitsKind(problems, starts={0: drawn})
+    kind.enter(Units(np.zeros(D), 1.0, 5.0))
     parts = np.sqrt([M, M, D / 2.0])
-    assert_allclose(review.scales[0], [parts, 3.0 * n * parts])
-    at = review.starts({0: problems[0].init(np.random.default_rng(0))})[0]
+    assert_allclose(kind.scales[0], [parts, 3.0 * n * parts])
+    at = kind.starts[0]
     problems[0].layout.views(at).a[...] = precision
-    gradient = review.within[0].gradient(at) / np.sqrt(review.within[0].layout.pull)
+    gradient = kind.within[0].gradient(at) / np.sqrt(kind.within[0].layout.pull)
     less = min(math.sqrt(precision), 1.0)
     limits = n * parts * [less, less, 1.0]
     for part, limit in zip(("W", "mu", "a"), limits, strict=True):
@@ -303,7 +307,7 @@ def test_limits_of_the_rule_are_those_of_the_curvature(precision):
                 work=SimpleNamespace(multiplier=(times * off - gradient)[None] / 2.0),
                 stopping=SimpleNamespace(rule=Rule(tolerance=1e-3, scaled=True)),
             )
-            assert (review.slope(run) <= 1.0).tolist() == [holds], part
+            assert (kind.slope(run) <= 1.0).tolist() == [holds], part
 
 
 @pytest.mark.parametrize("factor", [1.0, 1e-6, 1e5])

@@ -22,14 +22,20 @@ The largest error over all q counts, and the root mean square over the neighbour
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
 
 from dadmm.admm.loop import Run
 from dadmm.admm.rule import Measured, Rule
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Matrix, Vector
+from dadmm.graphs.topology import Topology
+from dadmm.solver.certificate import certify
+from dadmm.solver.kind import SolveKind, Statement, largest
+from dadmm.solver.plan import Plan
 
 TIMES = 10.0  # largest relative error of PPCA, over the tolerance
 NEAR = 3.0  # multiple of its limit up to which an error is likely to be small soon
@@ -37,54 +43,74 @@ SOON, LATER = 8, 3  # the next review is after this part of the iterations so fa
 ROOT = math.sqrt(2.0)
 
 
-class GradientReview:
-    """Stops a run if the gradients of all nodes are within the limits of the rule.
+class Judge(Enum):
+    """By what a run is judged that meets its stopping rule."""
 
-    Under the rules "residuals" and "objective" a run stops in any case.
+    RULE = 0  # by nothing else
+    GRADIENT = 1  # by the lengths of gradients
+    MODEL = 2  # by relative errors of PPCA
 
-    Parameters
-    ----------
-    problems : dict of int to Problem
-        By original number of the node; each has a method ``gradient(theta)``.
+
+class RawKind(SolveKind):
+    """A run in the coordinates of the user.
+
+    If problems have gradients and are not convex, gradients must be within the limits
+    of the rule "optimality"; of PPCA, relative errors below `TIMES` the tolerance. Else
+    the run stops by its rule alone.
     """
 
-    def __init__(self, problems: Mapping[int, Any]) -> None:
-        self.problems = problems
-        self.layout: Layout = next(iter(problems.values())).layout
-        self._root = np.sqrt(self.layout.pull[: self.layout.shared_size])
+    judge = Judge.RULE
 
-    def points(self, theta: Matrix) -> Matrix:
-        """Return theta: the coordinates are those of the user."""
-        return theta
+    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
+        """Choose what the run is judged by; the least of all nodes counts."""
+        least = min(_judge_of(problem).value for problem in self.problems.values())
+        if comm is not None:
+            from dadmm.exchange.collectives import least_of_all
 
-    def gradients(self, rows: Matrix, theta: Matrix) -> Matrix:
-        """Return rows of gradients, as they are."""
-        return rows
+            least = least_of_all(comm, least)
+        self.judge = Judge(least)
+        if self.judge is Judge.MODEL:
+            self.scales, self.rule = self.model_scales, replace(self.rule, scaled=True)
 
-    def adopt(self, run: Run) -> None:
-        """Do nothing: there are no coordinates to save."""
-
-    def holds_at_start(self, run: Run) -> bool:
-        """Return False: the stopping rule decides."""
-        return False
-
-    def __call__(self, t: int, run: Run) -> str:
+    def verdict(self, t: int, run: Run) -> str:
         """Return "converged" if the run is stationary; else it continues."""
         rule = run.stopping.rule
-        if rule.name != "optimality":
+        slopes = self.slope(run) if rule.name == "optimality" else None
+        if slopes is None:
             return "converged"
-        steepest = run.total([np.array([own]) for own in self.slope(run)], np.maximum)
-        if steepest[0] <= 1.0:
+        steepest = largest(run, slopes)
+        if steepest <= 1.0:
             return "converged"
         run.stopping.reopen(rule.tolerance)
-        run.state.held[...] = -(t // (SOON if steepest[0] < NEAR else LATER))
+        run.state.held[...] = -(t // (SOON if steepest < NEAR else LATER))
         return ""
 
-    def slope(self, run: Run) -> Vector:
-        """Return the gradient or disagreement over its limit, the larger, by node."""
+    def conclude(
+        self, run: Run, reason: str, plan: Plan, bound_angle: bool
+    ) -> Statement:
+        """Return the statement; an error is bounded if all problems are exact."""
+        (centre, all_exact, _), layout, certificate = self.mean(run), run.layout, None
+        if all_exact and layout.size == layout.shared_size and not plan.asked:
+            certificate = certify(run, centre, run.stopping.rule.tolerance, None)
+            objective = certificate.objective
+        else:
+            objective = self.objective_at(run, centre)
+        said = Statement(centre, objective, certificate, why=plan.why)
+        return self.with_status(run, reason, said)
+
+    def slope(self, run: Run) -> Vector | None:
+        """Return the gradient or disagreement over its limit, the larger, by node.
+
+        Of PPCA it is the largest relative error.
+        """
+        if self.judge is Judge.RULE:
+            return None
+        slopes = self._slopes(run)
+        if self.judge is Judge.MODEL:
+            return self._model_errors(run, slopes)
         layout, numbers = self.layout, run.work.numbers.copy()
         now = Measured.of(numbers, len(layout.sizes))
-        squares = self._slopes(run) ** 2
+        squares = slopes**2
         now.parts[4] = np.sqrt(np.add.reduceat(squares, layout.starts, axis=1)).T
         given = run.stopping.rule
         rule = Rule("optimality", given.tolerance, given.absolute_tolerance)
@@ -96,17 +122,10 @@ class GradientReview:
         theta, m = run.state.theta, self.layout.shared_size
         own = zip(run.names.tolist(), theta, strict=True)
         found = np.array([self.problems[i].gradient(at)[:m] for i, at in own])
-        return np.asarray(found / self._root + 2.0 * run.work.multiplier)
+        root = np.sqrt(self.layout.pull[:m])
+        return np.asarray(found / root + 2.0 * run.work.multiplier)
 
-
-class ModelReview(GradientReview):
-    """Stops a run of PPCA if all relative errors are below `TIMES` the tolerance.
-
-    In structure from motion, W counts up to an affine map: its gradient within its
-    column space does not count.
-    """
-
-    def scales(self, names: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    def model_scales(self, names: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Return a function of the lengths of W, mu and a, (3, ..., n).
 
         Its values (2, 3, ..., n) are scales of differences and of gradients, with which
@@ -125,18 +144,24 @@ class ModelReview(GradientReview):
 
         return scales_at
 
-    def slope(self, run: Run) -> Vector:
-        """Return the largest relative error over its limit, by node."""
-        slopes, node = self._slopes(run), run.incidence.node
+    def _model_errors(self, run: Run, slopes: Matrix) -> Vector:
         gaps = run.incidence.spread(run.work.shared) - run.state.received
         limit, found = TIMES * run.stopping.rule.tolerance, []
         own = list(zip(run.names.tolist(), run.state.theta, strict=True))
         moments = [self.problems[i].moment(theta) for i, theta in own]
         moment = run.total(moments) / run.topology.n_nodes
         for k, (i, theta) in enumerate(own):
-            known = self.problems[i], theta, slopes[k], gaps[node == k], moment
+            mine = gaps[run.incidence.node == k]
+            known = self.problems[i], theta, slopes[k], mine, moment
             found.append(relative_errors(*known).max() / limit if limit else math.inf)
         return np.array(found)
+
+
+def _judge_of(problem: Any) -> Judge:
+    if getattr(problem, "convex", False) or not hasattr(problem, "gradient"):
+        return Judge.RULE
+    is_model = hasattr(problem, "moment") and not problem.layout.scales
+    return Judge.MODEL if is_model else Judge.GRADIENT
 
 
 def relative_errors(

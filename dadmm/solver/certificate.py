@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.accuracy.coordinates import Coordinates, least_curvature, without
 from dadmm.admm.loop import Run
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
+from dadmm.solver.coordinates import Coordinates, least_curvature, without
 
 ROUNDING = 1e-14  # of D, relative to F
 LEAST_GAP = 1e-8  # smallest gap that is claimed, relative to F
@@ -40,46 +40,24 @@ EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 
 @dataclass(frozen=True)
 class Certificate:
-    """A bound on the distance of a result from the minimum of the sum.
+    """A bound on the distance of a result from the minimum of the sum."""
 
-    Parameters
-    ----------
-    objective : float
-        The sum of all f_i at the mean of all nodes' parameters, `Result.solution`.
-    gap : float
-        ``objective`` exceeds the minimum by at most this much; inf if unknown. It is
-        never below 1e-8 of the objective.
-    radius : float
-        Bound on ``|z* - zbar|``.
-    limit, gap_limit : float
-        The radius, and the gap, that the tolerance asks for; one of them is enough.
-    coefficients : ndarray of shape (p,)
-        Bound on the error of each entry of the solution; inf where the data leave the
-        entry open.
-    open_directions : int or None
-        Directions of theta that the data do not determine; None if unknown.
-    gradient, slack : float
-        S and D.
-    nominal_radius : float
-        The radius if the Hessian were that of the coordinates; an estimate.
-    assumed : tuple of str
-        What the bound assumes.
-    lightest : float
-        The size of the least row over that of the largest, about.
-    """
-
-    objective: float
+    objective: float  #: the sum of all f_i at `Result.solution`
+    #: ``objective`` exceeds the minimum by at most this much; inf if unknown. It is
+    #: never below 1e-8 of the objective
     gap: float
-    radius: float
-    limit: float
-    gap_limit: float
+    radius: float  #: bound on ``|z* - zbar|``
+    limit: float  #: the radius that the tolerance asks for, unless the gap is small
+    gap_limit: float  #: the gap that the tolerance asks for, unless the radius is small
+    #: (p,) bound on the error of each entry of the solution; inf where the data leave
+    #: the entry open
     coefficients: Vector
-    open_directions: int | None
-    gradient: float
-    slack: float
-    nominal_radius: float
-    assumed: tuple[str, ...] = ()
-    lightest: float = 1.0
+    open_directions: int | None  #: that the data do not determine; None if unknown
+    gradient: float  #: S
+    slack: float  #: D
+    nominal_radius: float  #: if the Hessian were that of the coordinates; an estimate
+    assumed: tuple[str, ...] = ()  #: what the bound assumes
+    lightest: float = 1.0  #: the size of the least row over that of the largest, about
 
     @property
     def holds(self) -> bool:

@@ -24,41 +24,31 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy import merged
-from dadmm.accuracy.coordinates import Total, pooled
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
+from dadmm.solver.coordinates import Total, pooled
 
+MORE_AXES = 10  # of its rows that a node sends, beyond the components
 MOST_DEGREES = 10.0  # a larger bound is none
 EPS = float(np.finfo(float).eps)
 ROUNDING = 4.0 * EPS  # of the rows, see `_error_weight`
 
 
 class SubspaceBound(NamedTuple):
-    """How far the subspaces of a result are from the principal subspace of all rows.
+    """How far the subspaces of a result are from the principal subspace of all rows."""
 
-    Parameters
-    ----------
-    angle : float
-        The largest angle between the column space of W, of any node or of the solution,
-        and the first M principal axes of the rows of all nodes is at most this large,
-        in degrees. It is inf if there is no bound, or none below 10 degrees.
-    apart : float
-        The part of it that is the largest angle between a node and the solution.
-    why : str
-        Why there is no bound; "" if there is one.
-    """
-
+    #: The largest angle between the column space of W, of any node or of the solution,
+    #: and the first M principal axes of the rows of all nodes is at most this large, in
+    #: degrees. It is inf if there is no bound, or none below 10 degrees
     angle: float
-    apart: float
-    why: str
+    apart: float  #: the part of it that is the largest angle of a node to the solution
+    why: str  #: why there is no bound; "" if there is one
 
 
-def supports(problem: Any) -> bool:
-    """Return whether a problem is PPCA without missing entries."""
-    if not merged.supports(type(problem)):
-        return False
-    return bool((problem.observed_counts == problem.n_samples).all())
+def n_axes(problem: Any) -> int:
+    """Return how many axes of its rows a node sends."""
+    D, M = problem.layout.shapes["W"]
+    return int(min(D, M + MORE_AXES))
 
 
 def bound_subspace(
@@ -95,7 +85,7 @@ def bound_subspace(
     lengths, basis = turned[0], basis @ turned[1:]
     if not lengths[-1] > 0.0:
         return _none("the rows do not span the subspace")
-    k = merged.n_axes(first)
+    k = n_axes(first)
     own_sums = []
     for own, mine in zip(rows, W, strict=True):
         along = own @ basis
