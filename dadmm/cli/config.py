@@ -48,9 +48,6 @@ class RunConfig(Settings):
         for item in fields(self):
             choices = item.metadata["choices"]
             value = getattr(self, item.name)
-            if (item.name, value) in flags.RENAMED_VALUES:
-                now = flags.RENAMED_VALUES[item.name, value]
-                raise ConfigError(f"{item.name} {value!r} is now called {now!r}")
             known = value is None or value in choices or item.name == "problem"
             if choices and not known:
                 raise ConfigError(

@@ -14,18 +14,8 @@ from dadmm.core.arguments import Parser, program
 from dadmm.core.checks import as_float, shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.version import __version__
-from dadmm.exchange import sending
 
 COMMON = "most used"
-# settings, from their old names
-RENAMED = sending.RENAMED | {
-    "reference": "compare_centralised",
-    "metric": "coordinates",
-    "missing": "missing_fraction",
-    "start": "sfm_start",
-}
-# values of settings, from their old names
-RENAMED_VALUES = {("schedule", "all"): "static", ("scheme", "auto"): "snap"}
 
 
 def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
@@ -48,8 +38,6 @@ def _kinds(kind: Any) -> dict[str, type]:
 def typed(settings: Any, name: str, value: Any, source: str) -> Any:
     """Return a TOML value as its setting's type."""
     kinds = _kinds(settings)
-    if name in RENAMED:
-        raise ConfigError(f"{source}: {name} is now called {RENAMED[name]}")
     if name not in kinds:
         hint = _closest(name, kinds, "TOML keys are the flags, with underscores")
         raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
@@ -142,10 +130,6 @@ def _add(group: argparse._ArgumentGroup, item: Field[Any], kind: type) -> None:
 
 def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
     flag = argument.partition("=")[0]
-    for old, new in RENAMED.items():
-        for prefix in ("--", "--no-"):
-            if flag == prefix + old.replace("_", "-"):
-                return f"{flag} is now called {prefix}{new.replace('_', '-')}"
     known = [name for action in parser._actions for name in action.option_strings]
     otherwise = "--help lists what is allowed"
     if not flag.startswith("-"):

@@ -6,7 +6,6 @@ mpi4py; it may import `core` and `graphs`.
 """
 
 from dadmm.core.checks import check_choice
-from dadmm.core.errors import ConfigError
 from dadmm.exchange.inprocess import InProcessExchange
 
 WAITS = ("auto", "block", "poll")  # how ranks wait, see `dadmm.exchange.mpi`
@@ -16,6 +15,4 @@ __all__ = ["WAITS", "InProcessExchange", "check_wait"]
 
 def check_wait(wait: str) -> None:
     """Raise a ConfigError if ``wait`` is not one of `WAITS`."""
-    if isinstance(wait, str) and wait == "nap":
-        raise ConfigError("wait = nap is now called wait = poll")
     check_choice("wait", wait, WAITS)

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from dadmm.core.checks import MOST_SEED, check_choice, check_integer, check_number
 from dadmm.core.errors import ConfigError
 from dadmm.exchange.codec import LEAST_BITS, MOST_BITS, PAYLOADS
-
-# settings, from their old names
-RENAMED = {
-    "every": "send_every",
-    "sleep": "edge_sleep",
-    "loss": "drop_probability",
-    "loss_seed": "drop_seed",
-}
 
 
 @dataclass(frozen=True)
@@ -67,11 +58,6 @@ class Sending:
     edge_sleep: float = 0.0
     drop_probability: float = 0.0
     drop_seed: int = 0
-
-    def __new__(cls, *args: Any, **named: Any) -> Sending:
-        for name in RENAMED.keys() & named.keys():
-            raise ConfigError(f"{name} is now called {RENAMED[name]}")
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         check_choice("payload", self.payload, PAYLOADS)

@@ -30,11 +30,6 @@ KINDS: dict[str, tuple[tuple[type, ...], str]] = {
     "str": ((str,), "a text"),
     "None": ((type(None),), "null"),
 }
-REMOVED = {
-    "mixture": "Gaussian mixtures were removed, because 9 of 12 measured runs did not "
-    "converge; use sklearn.mixture.GaussianMixture on rows in one place, or EM with "
-    "its sums over a tree of the graph (dadmm.exchange.tree)",
-}
 MEMBERS = {
     "layout": "layout, a dadmm.Layout with at least one entry; set it in the "
     "constructor, to Layout.of(coef=(d,)) or the like",
@@ -81,8 +76,6 @@ def check_name(name: str) -> None:
                 f"problem {name!r} is not of the form package.module:Class"
             )
     elif name not in PROBLEMS and name not in _from_packages():
-        if name in REMOVED:
-            raise ConfigError(f"problem {name!r}: {REMOVED[name]}")
         known = ", ".join([*PROBLEMS, *_from_packages()])
         raise ConfigError(
             f"unknown problem {name!r}; choose one of {known}, or a class of your own "

@@ -155,25 +155,6 @@ def test_a_file_has_the_settings_that_apply(given, absent, present):
     assert names >= set(present.split())
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("every", "send_every"), ("sleep", "edge_sleep"), ("loss", "drop_probability"),
-     ("loss_seed", "drop_seed"), ("missing", "missing_fraction"),
-     ("start", "sfm_start"), ("reference", "compare_centralised"),
-     ("metric", "coordinates")],
-)  # fmt: skip
-def test_an_old_name_gets_a_sentence_with_the_new_one(tmp_path, old, new):
-    flag, now = (f"--{name.replace('_', '-')}" for name in (old, new))
-    file = tmp_path / "old.toml"
-    file.write_text(f"{old} = 1\n")
-
-    assert complaint(flag, "1") == f"{flag} is now called {now}"
-    off = flag.replace("--", "--no-"), now.replace("--", "--no-")
-    assert complaint(off[0]) == "{} is now called {}".format(*off)
-    assert complaint(f"--config={file}") == f"{file}: {old} is now called {new}"
-    assert complaint("--scheme=auto") == "scheme 'auto' is now called 'snap'"
-
-
 OTHER = {
     "eta0": 3.0, "t_max": 3, "residual_ratio": 1.5, "budget0": 0.1,
     "budget_decay": 0.9, "budget_trigger": 0.01,
@@ -261,8 +242,6 @@ def test_mistakes_in_flags_are_named(words, said):
         ({"stopping": "never"}, "unknown stopping 'never'; choose one of optimality"),
         ({"agreement": "all"}, "unknown agreement 'all'; choose one of neighbours"),
         ({"wait": "spin"}, "unknown wait 'spin'; choose one of auto, block, poll"),
-        ({"wait": "nap"}, "wait = nap is now called wait = poll"),
-        ({"schedule": "all"}, "schedule 'all' is now called 'static'"),
         ({"coordinates": "full"}, "unknown coordinates 'full'; choose one of auto"),
         ({"eta0": 0.0}, "eta0 must be positive and finite, or "),
         ({"eta0": math.nan}, "eta0 must be positive and finite, or "),

@@ -59,11 +59,6 @@ def test_what_is_sent_as_a_difference_cannot_be_lost(settings):
         Sending(drop_probability=0.1, **settings)
 
 
-def test_an_old_name_gets_a_sentence_with_the_new_one():
-    with pytest.raises(ConfigError, match=r"^every is now called send_every$"):
-        Sending(every=2)
-
-
 @pytest.mark.parametrize("scheme", [s for s in SCHEMES if s != "fixed"])
 def test_losses_go_with_one_scheme_only(scheme):
     sentence = f"^drop_probability goes with the scheme fixed only, got '{scheme}'"
