@@ -57,9 +57,11 @@ class RunConfig(Settings):
         for name in ("n_samples", "n_components", "nodes"):
             self._integer(name, 1)
         self._integer("dimension", 2)
-        if self.problem == "sfm" and self.n_components != 3:
+        M = self.traits.components
+        if self.traits.tracks and self.n_components != M:
             raise ConfigError(
-                f"n_components must be 3 for sfm, got {self.n_components!r}"
+                f"n_components must be {M} for {self.problem}, got "
+                f"{self.n_components!r}"
             )
         self._integer("checkpoint_every", 0)
         self._integer("max_categories", 2)
@@ -114,7 +116,7 @@ class RunConfig(Settings):
         if self.is_plugin:  # its class is not imported yet
             return
         if self.n_components is None:
-            self.n_components = 3 if self.problem == "sfm" else 5
+            self.n_components = self.traits.components
         takes = builder.arguments(PROBLEMS[self.problem])
         for item in fields(self):
             name, argument = item.name, item.metadata["argument"]
@@ -133,7 +135,7 @@ class RunConfig(Settings):
 
     def _set_demonstration(self) -> None:
         """Set the defaults of a run without data: the paper's synthetic experiment."""
-        synthetic = self.data is None and self.problem != "sfm"
+        synthetic = self.data is None and not self.traits.tracks
         if self.topology is None:
             self.topology = "cluster" if synthetic else "complete"
         if self.bound_angle is None:
@@ -150,7 +152,7 @@ class RunConfig(Settings):
 
     def _check_table(self) -> None:
         """Check the settings of tables, and set their defaults."""
-        if self.data is None or self.problem == "sfm":
+        if self.data is None or self.traits.tracks:
             for name in (*TABLE, "on_missing"):
                 if getattr(self, name) not in (None, False):
                     raise ConfigError(

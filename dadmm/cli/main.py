@@ -179,8 +179,7 @@ def run(world: World, argv: Sequence[str], signals: Signals) -> int:
 
 def _n_nodes(world: World, config: RunConfig) -> int:
     """Return the number of nodes of a dry run, which builds no graph."""
-    usual = setup.USUAL_CAMERAS if config.problem == "sfm" else setup.USUAL_NODES
-    return world.size if world.comm is not None else config.nodes or usual
+    return world.size if world.comm is not None else config.nodes or config.traits.nodes
 
 
 def write_results(

@@ -23,6 +23,7 @@ from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.sfm import STARTS
+from dadmm.problems.traits import Traits
 from dadmm.solver.options import FAILURES, Ranks, Stopping
 from dadmm.solver.plan import COORDINATES, INITS
 from dadmm.solver.solve import MAY_CHANGE
@@ -71,12 +72,12 @@ def solver_setting(name: str, group: str, *help: Any, **facts: Any) -> Any:
 
 def _is_random(run: Settings) -> bool:
     """Return whether the data are random; those of sfm are computed."""
-    return run.data is None and run.problem != "sfm"
+    return run.data is None and not run.traits.tracks
 
 
 def _has_table(run: Settings) -> bool:
     """Return whether the data are a table in files; those of sfm are tracks."""
-    return run.data is not None and run.problem != "sfm"
+    return run.data is not None and not run.traits.tracks
 
 
 def _of_scheme(name: str) -> Callable[[Settings], bool]:
@@ -354,6 +355,11 @@ class Settings:
     def is_plugin(self) -> bool:
         """Whether the problem is not one of this package."""
         return self.problem not in PROBLEMS
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of the problem."""
+        return builder.traits(self.problem)
 
     @property
     def has_subspace(self) -> bool:

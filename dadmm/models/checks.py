@@ -11,6 +11,7 @@ from dadmm.core.checks import as_float, shown
 from dadmm.core.errors import ConfigError
 from dadmm.data.encoding import Encoding
 from dadmm.models.predictions import KINDS
+from dadmm.problems import builder
 
 STATUSES = ("certified", "stationary", "stopped", "max_iter", "not converged")
 Shape = tuple[int, ...]
@@ -103,10 +104,11 @@ def check_shapes(
     lead: Shape = ()
     if KINDS[problem] == "classification":
         count = len(encoding.classes or ())
-        if count < 2 or (problem == "logistic" and count > 2):
-            two = "two" if problem == "logistic" else "at least two"
+        binary = builder.n_classes(problem) == 2
+        if count < 2 or (binary and count > 2):
+            two = "two" if binary else "at least two"
             raise ConfigError(f"{problem} needs {two} classes, got {count}")
-        lead = () if problem == "logistic" else (count,)
+        lead = () if binary else (count,)
     wanted: dict[str, Shape] = {"coef": (*lead, d), "intercept": lead}
     if is_subspace:
         M = parameters["W"].shape[1] if parameters["W"].ndim == 2 else 0

@@ -151,7 +151,7 @@ class GoingRun(PageRun):
     def _observed(self) -> Sequence[str]:
         """Return the names of the angles that are recorded; see `cli.targets`."""
         extra = unfinished.n_columns(self.folder) - len(part_files.history_header({}))
-        drawn = self.config.data is None and self.config.problem != "sfm"
+        drawn = self.config.data is None and not self.config.traits.tracks
         one = "angle_to_truth" if drawn else "angle_to_centralised"
         both = ["angle_to_truth", "angle_to_centralised"]
         return {0: [], 1: [one], 2: both}.get(extra, [])

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Layout, Vector
-from dadmm.problems import PROBLEMS, LogisticRegression
+from dadmm.problems import PROBLEMS
 from dadmm.problems.linear import LinearProblem
+from dadmm.problems.traits import Traits
 
 GROUP = "dadmm.problems"
 DATA = ("y", "sample_weight")  # arguments that are no settings
@@ -133,12 +134,18 @@ def _import_class(name: str, place: str) -> type[Any]:
     return found
 
 
+def traits(name: str) -> Traits:
+    """Return the traits of a problem; those of other packages have the defaults."""
+    found: Traits = getattr(PROBLEMS.get(name), "traits", Traits())
+    return found
+
+
 def n_classes(name: str) -> int:
     """Return 2 for a problem of two classes, 3 if it takes more, 0 for a regression."""
     kind = find(name)
     if arguments(kind).takes("n_classes"):
         return 3
-    return 2 if name in PROBLEMS and issubclass(kind, LogisticRegression) else 0
+    return 2 if traits(name).predicts == "classification" else 0
 
 
 def build(

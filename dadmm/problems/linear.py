@@ -21,6 +21,7 @@ from dadmm.problems.checks import (
     checked_weights,
     is_sparse,
 )
+from dadmm.problems.traits import Traits
 
 BLOCK = 1000  # rows of a sparse X that are dense at a time, or as many as columns
 
@@ -78,6 +79,7 @@ class LinearProblem:
     quadratic = False  # whether the Hessian is the same everywhere
     needs_inverse = False  # whether T of `within` must be invertible
     lightest = 1.0  # size of the least row over that of the largest, if it is known
+    traits = Traits("regression")
     layout: Layout
 
     def init(self, rng: np.random.Generator) -> Vector:

@@ -7,8 +7,10 @@ import numpy as np
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import with_one_blas_thread
+from dadmm.data.synthetic import classification
 from dadmm.problems.glm import GeneralisedLinear
 from dadmm.problems.linear import design
+from dadmm.problems.traits import Traits
 
 
 class LogisticRegression(GeneralisedLinear):
@@ -42,6 +44,8 @@ class LogisticRegression(GeneralisedLinear):
     >>> result.status, result.solution.round(2)
     ('certified', array([ 0.05, -0.09, -0.39]))
     """
+
+    traits = Traits("classification", True, classification, "margins")
 
     @with_one_blas_thread
     def __init__(

@@ -16,9 +16,11 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.core.threads import with_one_blas_thread
+from dadmm.data.synthetic import classification
 from dadmm.problems.checks import checked_number
 from dadmm.problems.glm import TINY, GeneralisedLinear, LocalModel, padded
 from dadmm.problems.linear import BLOCK, design
+from dadmm.problems.traits import Traits
 
 MOST_CLASSES = 1000
 
@@ -79,6 +81,7 @@ class MultinomialLogistic(GeneralisedLinear):
     stacked = ("_basis", "_maps", "_weights", "_held", "_is_free", "_is_own")
     mapped = ("_maps", "_held", "_free")
     separated = "some classes"
+    traits = Traits("classification", True, classification, "margins")
 
     @with_one_blas_thread
     def __init__(

@@ -7,8 +7,10 @@ import numpy as np
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.threads import with_one_blas_thread
+from dadmm.data.synthetic import counts
 from dadmm.problems.glm import GeneralisedLinear
 from dadmm.problems.linear import design
+from dadmm.problems.traits import Traits
 
 MOST = 300.0  # derivatives are those at this fit beyond it; their squares are finite
 
@@ -47,6 +49,7 @@ class PoissonRegression(GeneralisedLinear):
 
     stacked = (*GeneralisedLinear.stacked, "_y", "_unit")
     separated = "the rows with y = 0"
+    traits = Traits("counts", True, counts, "margins")
 
     @with_one_blas_thread
     def __init__(

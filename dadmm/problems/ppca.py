@@ -30,6 +30,7 @@ from dadmm.problems.stacking import (
     inner_product,
     stack_attributes,
 )
+from dadmm.problems.traits import Traits
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -92,6 +93,7 @@ class PPCA:
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
     free_axes = False  # whether only the column space of W is of interest
     usual_init: ClassVar[str] = "merged"
+    traits = Traits("subspace", sends="W, mu and a", title="PPCA")
     _log_unit = 0.0  # of the samples, see `standardised`
 
     def __new__(cls, samples: Any = (), *_: Any, **__: Any) -> Self:
