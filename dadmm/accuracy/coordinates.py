@@ -17,8 +17,8 @@ import numpy as np
 from numpy.linalg import norm
 from numpy.typing import NDArray
 
-from dadmm.admm.local import stacks
 from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import stacks
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import triangular
 

@@ -21,8 +21,8 @@ import numpy as np
 from dadmm.accuracy.completion import MOST_ROUNDS, Model, Rounds
 from dadmm.accuracy.coordinates import Total, merge_factors, pack_factor, unpack_factor
 from dadmm.accuracy.units import UnitReview
-from dadmm.admm.local import stacks
 from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import stacks
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import subspace_angle
 

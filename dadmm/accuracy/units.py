@@ -15,10 +15,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from dadmm.accuracy.coordinates import Total
-from dadmm.admm.local import stacks
 from dadmm.admm.loop import Run
 from dadmm.admm.rule import TINY
 from dadmm.core.errors import ProblemError
+from dadmm.core.interfaces import stacks
 from dadmm.core.layout import Layout, Matrix, Vector
 
 LEAST_NOISE = 1e-12  # variance of the noise, relative to that of the rows
