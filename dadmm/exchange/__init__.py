@@ -5,14 +5,8 @@ and the check that all ranks run the same thing. It is the only room that import
 mpi4py; it may import `core` and `graphs`.
 """
 
-from dadmm.core.checks import check_choice
 from dadmm.exchange.inprocess import InProcessExchange
 
 WAITS = ("auto", "block", "poll")  # how ranks wait, see `dadmm.exchange.mpi`
 
-__all__ = ["WAITS", "InProcessExchange", "check_wait"]
-
-
-def check_wait(wait: str) -> None:
-    """Raise a ConfigError if ``wait`` is not one of `WAITS`."""
-    check_choice("wait", wait, WAITS)
+__all__ = ["WAITS", "InProcessExchange"]

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
-from dadmm.core.checks import MOST_SEED, check_choice, check_integer, check_number
 from dadmm.core.errors import ConfigError
+from dadmm.core.schema import (
+    FINITE,
+    SEED,
+    SHARE,
+    check_fields,
+    choice,
+    entry,
+    integer,
+    number,
+)
 from dadmm.exchange.codec import LEAST_BITS, MOST_BITS, PAYLOADS
 
 
@@ -50,28 +58,17 @@ class Sending:
     ('certified', True)
     """
 
-    payload: str = "float64"
-    bits: int = 8
-    censor: float = 0.0
-    censor_decay: float = 0.98
-    send_every: int = 1
-    edge_sleep: float = 0.0
-    drop_probability: float = 0.0
-    drop_seed: int = 0
+    payload: str = entry("float64", choice(PAYLOADS))
+    bits: int = entry(8, integer(LEAST_BITS, MOST_BITS))
+    censor: float = entry(0.0, FINITE)
+    censor_decay: float = entry(0.98, number("between 0 and 1", lambda x: 0 < x < 1))
+    send_every: int = entry(1, integer(1))
+    edge_sleep: float = entry(0.0, SHARE)
+    drop_probability: float = entry(0.0, SHARE)
+    drop_seed: int = entry(0, SEED)
 
     def __post_init__(self) -> None:
-        check_choice("payload", self.payload, PAYLOADS)
-        check_integer("bits", self.bits, LEAST_BITS, MOST_BITS)
-        check_integer("send_every", self.send_every, 1)
-        check_integer("drop_seed", self.drop_seed, 0, MOST_SEED)
-        check_number(
-            "censor", self.censor, lambda x: 0 <= x < math.inf, "at least 0 and finite"
-        )
-        decay = self.censor_decay
-        check_number("censor_decay", decay, lambda x: 0 < x < 1, "between 0 and 1")
-        for name in ("edge_sleep", "drop_probability"):
-            share = getattr(self, name)
-            check_number(name, share, lambda x: 0 <= x < 1, "within [0, 1)")
+        check_fields(self)
         if self.drop_probability and (
             self.payload != "float64" or self.censor or self.edge_sleep
         ):

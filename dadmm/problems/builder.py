@@ -14,23 +14,15 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Layout, Vector
+from dadmm.core.schema import annotated
 from dadmm.problems import PROBLEMS
 from dadmm.problems.linear import LinearProblem
 from dadmm.problems.traits import Traits
 
 GROUP = "dadmm.problems"
 DATA = ("y", "sample_weight")  # arguments that are no settings
-# types of settings by annotation: allowed types of values, and the words for errors
-KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "int": ((int,), "an integer"),
-    "float": ((int, float), "a number"),
-    "bool": ((bool,), "true or false"),
-    "str": ((str,), "a text"),
-    "None": ((type(None),), "null"),
-}
 MEMBERS = {
     "layout": "layout, a dadmm.Layout with at least one entry; set it in the "
     "constructor, to Layout.of(coef=(d,)) or the like",
@@ -165,7 +157,9 @@ def build(
     takes = arguments(kind)
     for key, value in settings.items():
         _check_taken(name, takes, key)
-        _check_kind(name, takes, key, value)
+        kind_of = annotated(takes.annotations.get(key, ""))
+        if kind_of is not None:  # the class itself may check other types
+            kind_of.check(f"{name}: {key}", value)
     given = {k: v for k, v in flags.items() if takes.takes(k) and v is not None}
     given |= settings
     if sample_weight is not None:
@@ -205,17 +199,6 @@ def _check_taken(name: str, takes: Arguments, key: str) -> None:
         raise ConfigError(
             f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
         )
-
-
-def _check_kind(name: str, takes: Arguments, key: str, value: object) -> None:
-    """Check a setting against the annotation of its argument, if it is a plain type."""
-    kinds = str(takes.annotations.get(key, "")).replace(" ", "").split("|")
-    allowed = [KINDS[kind] for kind in kinds if kind in KINDS]
-    if len(allowed) < len(kinds):  # the class itself may check other types
-        return
-    if not any(type(value) in types for types, _ in allowed):
-        words = " or ".join(word for _, word in allowed)
-        raise ConfigError(f"{name}: {key} must be {words}, got {shown(value)}")
 
 
 def missing_member(problem: object) -> str | None:

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dadmm.core.checks import MOST, check_integer
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
+from dadmm.core.schema import MOST, integer
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.checks import check_entries
 from dadmm.problems.log_lengths import LogLengthPPCA
@@ -368,7 +368,7 @@ def _checked(samples: Matrix, n_components: int) -> Matrix:
         raise ProblemError(
             f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
         )
-    check_integer("n_components", n_components, -MOST, error=ProblemError)
+    integer(-MOST).check("n_components", n_components, ProblemError)
     if not 1 <= n_components < samples.shape[1]:
         raise ProblemError(
             f"n_components must be at least 1 and less than the {samples.shape[1]} "
