@@ -348,7 +348,7 @@ def _check_way(model: Model, on_missing: str) -> None:
 
 def _decoded(content: Any) -> Model:
     """Return the model of the content of a file, after a check of every field."""
-    checks.check_fields(content, FORMAT, VERSION, [*KINDS])
+    checks.check_format(content, FORMAT, VERSION)
     encoding = Encoding.from_json(content["encoding"])
     problem = content["problem"]
     if content["feature_names"] != list(encoding.feature_names):
