@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dadmm.core import schema
 from dadmm.core.errors import ConfigError
-from dadmm.core.schema import (
-    FINITE,
-    SEED,
-    SHARE,
-    check_fields,
-    choice,
-    entry,
-    integer,
-    number,
-)
 from dadmm.exchange.codec import LEAST_BITS, MOST_BITS, PAYLOADS
 
 
@@ -58,17 +49,19 @@ class Sending:
     ('certified', True)
     """
 
-    payload: str = entry("float64", choice(PAYLOADS))
-    bits: int = entry(8, integer(LEAST_BITS, MOST_BITS))
-    censor: float = entry(0.0, FINITE)
-    censor_decay: float = entry(0.98, number("between 0 and 1", lambda x: 0 < x < 1))
-    send_every: int = entry(1, integer(1))
-    edge_sleep: float = entry(0.0, SHARE)
-    drop_probability: float = entry(0.0, SHARE)
-    drop_seed: int = entry(0, SEED)
+    payload: str = schema.entry("float64", schema.choice(PAYLOADS))
+    bits: int = schema.entry(8, schema.integer(LEAST_BITS, MOST_BITS))
+    censor: float = schema.entry(0.0, schema.FINITE)
+    censor_decay: float = schema.entry(
+        0.98, schema.number("between 0 and 1", lambda x: 0 < x < 1)
+    )
+    send_every: int = schema.entry(1, schema.integer(1))
+    edge_sleep: float = schema.entry(0.0, schema.SHARE)
+    drop_probability: float = schema.entry(0.0, schema.SHARE)
+    drop_seed: int = schema.entry(0, schema.SEED)
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        schema.check_fields(self)
         if self.drop_probability and (
             self.payload != "float64" or self.censor or self.edge_sleep
         ):

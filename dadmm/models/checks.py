@@ -7,22 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from dadmm.core import schema
 from dadmm.core.checks import as_float, shown
 from dadmm.core.errors import ConfigError
-from dadmm.core.schema import (
-    COUNT,
-    FINITE,
-    FLAG,
-    NULL,
-    OBJECT,
-    TEXT,
-    Kind,
-    any_of,
-    check_entries,
-    choice,
-    integer,
-    list_of,
-)
 from dadmm.data.encoding import Encoding
 from dadmm.models.predictions import KINDS
 from dadmm.problems import builder
@@ -36,24 +23,24 @@ def _is_number(value: object) -> bool:
 
 
 def _are_plain(settings: dict[str, Any]) -> bool:
-    plain = any_of(NULL, FLAG, TEXT)
+    plain = schema.any_of(schema.NULL, schema.FLAG, schema.TEXT)
     return all(plain.holds(x) or _is_number(x) for x in settings.values())
 
 
 PLAIN = "an object of numbers, texts, true, false and null"
-FIELDS: dict[str, Kind] = {  # of a model file
-    "format": TEXT,
-    "version": integer(),
-    "dadmm": TEXT,
-    "problem": choice(KINDS),
-    "settings": Kind((*OBJECT.rules, (PLAIN, _are_plain))),
-    "status": choice(STATUSES),
-    "why": TEXT,
-    "iterations": COUNT,
-    "tolerance": any_of(FINITE, NULL),
-    "n_rows": any_of(COUNT, NULL),
-    "feature_names": list_of(TEXT, "a list of texts"),
-    **dict.fromkeys(("parameters", "table_parameters", "encoding"), OBJECT),
+FIELDS: dict[str, schema.Kind] = {  # of a model file
+    "format": schema.TEXT,
+    "version": schema.integer(),
+    "dadmm": schema.TEXT,
+    "problem": schema.choice(KINDS),
+    "settings": schema.Kind((*schema.OBJECT.rules, (PLAIN, _are_plain))),
+    "status": schema.choice(STATUSES),
+    "why": schema.TEXT,
+    "iterations": schema.COUNT,
+    "tolerance": schema.any_of(schema.FINITE, schema.NULL),
+    "n_rows": schema.any_of(schema.COUNT, schema.NULL),
+    "feature_names": schema.list_of(schema.TEXT, "a list of texts"),
+    **dict.fromkeys(("parameters", "table_parameters", "encoding"), schema.OBJECT),
 }
 
 
@@ -67,7 +54,7 @@ def check_format(content: Any, format_: str, version: int) -> None:
             f"it has version {shown(found)} of the format, and this version of dadmm "
             f"reads version {version}"
         )
-    check_entries(content, FIELDS)
+    schema.check_entries(content, FIELDS)
 
 
 def numbers(problem: str, encoding: Encoding, given: Mapping[str, Any]) -> Any:

@@ -8,26 +8,17 @@ from typing import ClassVar, Self
 
 import numpy as np
 
+from dadmm.core import schema
 from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.schema import (
-    AT_LEAST_0,
-    SHARE,
-    Kind,
-    check_fields,
-    choice,
-    entry,
-    integer,
-    number,
-)
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import equations
 from dadmm.penalty.first import USUAL, agreed
 
 PROBES, COUPLINGS = ("midpoint", "neighbour"), ("symmetric", "own")
 BUDGET = ("budget0", "budget_decay", "budget_trigger")
-POSITIVE = number("positive", lambda x: 0 < x < math.inf)
-ETA0 = Kind(
+POSITIVE = schema.number("positive", lambda x: 0 < x < math.inf)
+ETA0 = schema.Kind(
     (('positive and finite, or "auto"', lambda x: x == "auto" or POSITIVE.holds(x)),)
 )
 
@@ -78,17 +69,19 @@ class Scheme:
     ('certified', np.float64(20.0))
     """
 
-    eta0: float | str | None = entry(None, ETA0)
-    t_max: int = entry(50, integer())
-    residual_ratio: float = entry(10.0, number("greater than 1", lambda x: x > 1))
-    budget0: float = entry(5.0, AT_LEAST_0)
-    budget_decay: float = entry(0.5, SHARE)
-    budget_trigger: float = entry(0.1, AT_LEAST_0)
-    relaxation: float | None = entry(
-        None, number("between 0 and 2, both excluded", lambda x: 0 < x < 2)
+    eta0: float | str | None = schema.entry(None, ETA0)
+    t_max: int = schema.entry(50, schema.integer())
+    residual_ratio: float = schema.entry(
+        10.0, schema.number("greater than 1", lambda x: x > 1)
     )
-    probe: str = entry("midpoint", choice(PROBES))
-    coupling: str = entry("symmetric", choice(COUPLINGS))
+    budget0: float = schema.entry(5.0, schema.AT_LEAST_0)
+    budget_decay: float = schema.entry(0.5, schema.SHARE)
+    budget_trigger: float = schema.entry(0.1, schema.AT_LEAST_0)
+    relaxation: float | None = schema.entry(
+        None, schema.number("between 0 and 2, both excluded", lambda x: 0 < x < 2)
+    )
+    probe: str = schema.entry("midpoint", schema.choice(PROBES))
+    coupling: str = schema.entry("symmetric", schema.choice(COUPLINGS))
 
     RAW_ETA0: ClassVar[float | str] = USUAL  # defaults in raw coordinates
     RAW_RELAXATION: ClassVar[float] = 1.0
@@ -100,7 +93,7 @@ class Scheme:
     needs_global_residuals: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_fields(self)
+        schema.check_fields(self)
 
     def settled(self, chosen: bool) -> Self:
         """Return the scheme with its defaults, in chosen or in raw coordinates."""

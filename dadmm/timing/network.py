@@ -23,30 +23,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core import reading
+from dadmm.core import reading, schema
 from dadmm.core.checks import as_float, shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.schema import (
-    AT_LEAST_0,
-    SEED,
-    TEXT,
-    check_fields,
-    choice,
-    entry,
-    from_toml,
-    number,
-    of_type,
-)
 from dadmm.core.toml import toml_value
 
 PRESETS = Path(__file__).with_name("networks")
 MOST_PLACES = 100_000  # hosts, sites and sockets
 CLASSES = ("socket", "host", "lan", "wan")  # from near to far
 LEAST, MOST = 1e-9, 1e18  # of amounts
-POSITIVE = number(f"at least {LEAST:g}", lambda x: x >= LEAST)
-AMOUNT = number(f"from 0 to {MOST:g}", lambda x: 0 <= x <= MOST)
-FACTOR = number(f"from {LEAST:g} to {MOST:g}", lambda x: LEAST <= x <= MOST)
+POSITIVE = schema.number(f"at least {LEAST:g}", lambda x: x >= LEAST)
+AMOUNT = schema.number(f"from 0 to {MOST:g}", lambda x: 0 <= x <= MOST)
+FACTOR = schema.number(f"from {LEAST:g} to {MOST:g}", lambda x: LEAST <= x <= MOST)
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 RATES = {
     f"{prefix}{unit}/s": scale * size
@@ -62,18 +51,20 @@ Integers = NDArray[np.int64]
 class Link:
     """A class of links: ``latency`` in seconds, ``bandwidth`` in bytes/s."""
 
-    latency: float = entry(0.0, AMOUNT)
-    bandwidth: float = entry(math.inf, POSITIVE)
+    latency: float = schema.entry(0.0, AMOUNT)
+    bandwidth: float = schema.entry(math.inf, POSITIVE)
 
 
 @dataclass(frozen=True)
 class Overhead:
     """Bytes on the wire besides the payload, per message and per packet."""
 
-    message: float = entry(0.0, AMOUNT)
-    packet: float = entry(0.0, AMOUNT)
-    payload: float = entry(1448.0, POSITIVE)  # 1500 less the headers of IP and TCP
-    confirmation: float = entry(16.0, AMOUNT)  # in a packet of its own
+    message: float = schema.entry(0.0, AMOUNT)
+    packet: float = schema.entry(0.0, AMOUNT)
+    payload: float = schema.entry(
+        1448.0, POSITIVE
+    )  # 1500 less the headers of IP and TCP
+    confirmation: float = schema.entry(16.0, AMOUNT)  # in a packet of its own
 
     def wire(self, sizes: Any) -> Any:
         """Return the bytes on the wire of messages with this payload, 0 for none."""
@@ -86,8 +77,8 @@ class Overhead:
 class Override:
     """A link that differs from its class, between two nodes or hosts, both ways."""
 
-    latency: float | None = entry(None, AMOUNT)
-    bandwidth: float | None = entry(None, POSITIVE)
+    latency: float | None = schema.entry(None, AMOUNT)
+    bandwidth: float | None = schema.entry(None, POSITIVE)
     nodes: tuple[int, ...] = ()
     hosts: tuple[int, ...] = ()
 
@@ -99,10 +90,10 @@ class Stragglers:
     The random ones are drawn once, or ``anew`` in every iteration.
     """
 
-    factor: float = entry(1.0, FACTOR)
+    factor: float = schema.entry(1.0, FACTOR)
     nodes: tuple[int, ...] = ()
-    share: float = entry(0.0, number("in 0..1", lambda x: 0 <= x <= 1))
-    seed: int = entry(0, SEED)
+    share: float = schema.entry(0.0, schema.number("in 0..1", lambda x: 0 <= x <= 1))
+    seed: int = schema.entry(0, schema.SEED)
     anew: bool = False
 
     def factors(self, n_iterations: int, n_nodes: int) -> Matrix:
@@ -161,28 +152,28 @@ class Network:
     hosts: Any = "recorded"
     sockets: Any = 1
     sites: Any = 1
-    egress: float = entry(math.inf, POSITIVE)
-    burst: float = entry(0.0, AMOUNT)
-    confirm_above: float = entry(math.inf, AT_LEAST_0)
+    egress: float = schema.entry(math.inf, POSITIVE)
+    burst: float = schema.entry(0.0, AMOUNT)
+    confirm_above: float = schema.entry(math.inf, schema.AT_LEAST_0)
     overhead: Overhead = field(default_factory=Overhead)
     override: tuple[Override, ...] = ()
     stragglers: Stragglers = field(default_factory=Stragglers)
-    name: str = entry("network", TEXT)
+    name: str = schema.entry("network", schema.TEXT)
 
     def __post_init__(self) -> None:
         for name, link in self.links.items():
-            choice(CLASSES).check("link", name)
-            check_fields(link, f"links.{name}: ")
+            schema.choice(CLASSES).check("link", name)
+            schema.check_fields(link, f"links.{name}: ")
         for k, rule in enumerate(self.override):
             if (len(rule.nodes), len(rule.hosts)) not in ((2, 0), (0, 2)):
                 raise ConfigError(
                     f"override {k} must name two nodes or two hosts, such as "
                     f"nodes = [0, 5], got {list(rule.nodes or rule.hosts)}"
                 )
-            check_fields(rule, f"override {k}: ")
-        check_fields(self)
-        check_fields(self.overhead, "overhead: ")
-        check_fields(self.stragglers, "stragglers: ")
+            schema.check_fields(rule, f"override {k}: ")
+        schema.check_fields(self)
+        schema.check_fields(self.overhead, "overhead: ")
+        schema.check_fields(self.stragglers, "stragglers: ")
 
     @classmethod
     def read(cls, name: str | Path) -> Network:
@@ -203,7 +194,7 @@ class Network:
     def parse(cls, given: Mapping[str, Any]) -> Network:
         """Return the network of a TOML file's tables."""
         links = given.get("links", {})
-        of_type("a table", Mapping).check("links", links)
+        schema.of_type("a table", Mapping).check("links", links)
         found = dict(given)
         found["links"] = {k: build(Link, v, f"links.{k}") for k, v in links.items()}
         for name, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
@@ -290,7 +281,7 @@ class Network:
 
 def build(kind: Any, given: Any, where: str) -> Any:
     """Return a dataclass from a table, after checking the types of its values."""
-    of_type("a table", Mapping).check(where, given)
+    schema.of_type("a table", Mapping).check(where, given)
     types = {item.name: str(item.type) for item in fields(kind)}
     found = {}
     for name, value in given.items():
@@ -300,7 +291,7 @@ def build(kind: Any, given: Any, where: str) -> Any:
         label = f"{where}: {name}"
         if name in UNITS:
             value = quantity(value, UNITS[name], label)
-        found[name] = from_toml(label, value, types[name])
+        found[name] = schema.from_toml(label, value, types[name])
     return kind(**found)
 
 
