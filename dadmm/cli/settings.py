@@ -264,8 +264,9 @@ class Settings:
         "of all rows, by sums at the end (default: yes, but not without --data)",
         applies=lambda run: run.has_subspace, decides=False)
     summaries: bool = setting(
-        STOPPING, True, "--no-summaries is the same as --coordinates raw: no summary "
-        "of a node's rows is sent, and no error is bounded",
+        STOPPING, True, "--no-summaries is the same as --coordinates raw: no factor "
+        "or axes of a node's rows are sent, no error is bounded (ppca, sfm: at checks "
+        "nodes add up an M x M matrix of second moments)",
         applies=lambda run: False, decides=False)
     stopping: str = solver_setting(
         "stopping", STOPPING, "which quantities must be small to stop", RULES)
