@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row, triangular
+from dadmm.core.schema import FLAG
 from dadmm.problems.checks import (
     checked_array,
     checked_rows,
@@ -121,10 +122,7 @@ def design(
             f"{name} needs one y for each of the {n} rows of X, shape ({n},), got "
             f"{y.shape}"
         )
-    if not isinstance(fit_intercept, bool):
-        raise ProblemError(
-            f"fit_intercept must be true or false, got {fit_intercept!r}"
-        )
+    FLAG.check("fit_intercept", fit_intercept, ProblemError)
     weights = checked_weights(name, sample_weight, n)
     if not weights.all():
         kept = weights > 0.0
