@@ -143,9 +143,7 @@ def test_standard_errors_of_least_squares(rng, X):
 
     own = split(X, y, weight)
     found = score(total, "regression", fit, own)
-    errors = standard_errors(
-        total, "regression", fit, own, np.eye(4), found.variance
-    )
+    errors = standard_errors(total, "regression", fit, own, np.eye(4), found.variance)
 
     assert_allclose(found.variance, variance, rtol=1e-10)
     assert_allclose(errors, expected, rtol=1e-9)
