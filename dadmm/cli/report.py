@@ -408,9 +408,9 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     lines += _rows(summary) + _gaps(summary) + _scores(summary)
     lines += _coefficients(summary)
     lines.append(f"results in {folder}")
-    if config.data is None and config.record_edges:
-        if command := _report_command(folder):
-            lines.append(f"a page for your browser: {command}")
+    command = _report_command(folder) if config.data is None else ""
+    if command and config.record_edges:
+        lines.append(f"a page for your browser: {command}")
     over = summary["converged"] or summary["reason"] == "no_minimum"
     if config.checkpoint and not over and not summary["lost_nodes"]:
         more = " --max-iter N" if summary["reason"] == "max_iter" else ""
