@@ -106,7 +106,7 @@ class Job:
         from dadmm.cli.privacy import leaving  # only a dry run needs it
 
         world, config = self.world, self.config
-        usual = setup.USUAL_CAMERAS if config.problem == "sfm" else setup.USUAL_NODES
+        usual = config.traits.nodes
         config.settle(world.size if self.over_mpi else config.nodes or usual)
         text = collectively(world, lambda: "" if world.rank else leaving(config))
         return config.to_toml() + text

@@ -155,7 +155,7 @@ def _start(config: RunConfig, summary: dict[str, Any]) -> list[str]:
     if found["init"] != "merged":
         return []
     angle = found["angle_to_result_degrees"]
-    M = 3 if config.problem == "sfm" else config.n_components
+    M = config.n_components
     lines = [f"the merged axes are {angle:.2g} degrees from the result"]
     if found["rounds"]:
         plural = "s" if found["rounds"] > 1 else ""

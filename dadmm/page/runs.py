@@ -161,7 +161,7 @@ class GoingRun(PageRun):
         """Return the names of the angles that are recorded; see `cli.targets`."""
         first = self._lines["history"].get(1, [""])[0]
         extra = first.count(",") + 1 - len(history_header({}))
-        drawn = self.config.data is None and self.config.problem != "sfm"
+        drawn = self.config.data is None and not self.config.traits.tracks
         one = "angle_to_truth" if drawn else "angle_to_centralised"
         both = ["angle_to_truth", "angle_to_centralised"]
         return {0: [], 1: [one], 2: both}.get(extra, [])

@@ -20,6 +20,7 @@ from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.checks import checked_number
 from dadmm.problems.least_squares import LeastSquares
 from dadmm.problems.linear import LinearProblem, design
+from dadmm.problems.traits import Traits
 
 MAX_ROUNDS, MAX_REFINEMENTS = 20, 8
 ROUNDING = 1e-14  # of a gradient, relative to its terms
@@ -55,6 +56,7 @@ class ElasticNet(LinearProblem):
     """
 
     quadratic = True
+    traits = Traits("regression", adds="weights of the l1 penalty")
 
     @with_one_blas_thread
     def __init__(

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dadmm.core import files, reading
 from dadmm.core.errors import ConfigError, OutputError, TopologyError
 from dadmm.core.layout import Matrix
+from dadmm.core.schema import COUNT, FLAG, OBJECT, TEXT, Kind, list_of
 from dadmm.graphs.topology import Topology
 from dadmm.results import row_files
 from dadmm.results.folder import RunFolder
@@ -32,26 +33,17 @@ ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
     NOT_NEGATIVE: lambda x: (x >= 0) & (x <= 1e18),
     POSITIVE: lambda x: np.isfinite(x) & (x > 0),
 }
-
-
 NODES, ENDS = ("iteration", "node"), ("iteration", "i", "j")  # keys of rows
-
-
-def _list_of(kind: type) -> Callable[[Any], bool]:
-    return lambda x: isinstance(x, list) and all(type(item) is kind for item in x)
-
-
 GIVE = "give the folder that dadmm run names in its last lines"
-COUNT = "an integer from 0", lambda x: type(x) is int and 0 <= x < 2**63
 # entries of summary.json that are read; older versions may lack some
-ENTRIES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "n_nodes": ("a positive integer", lambda x: COUNT[1](x) and x > 0),
+ENTRIES: dict[str, Kind] = {
+    "n_nodes": Kind((*COUNT.rules, ("positive", lambda x: x > 0))),
     **dict.fromkeys(("iterations", "bytes", "collectives", "silent_messages"), COUNT),
-    "lost_nodes": ("a list of integers", _list_of(int)),
-    "node_hosts": ("a list of names", _list_of(str)),
-    "mpi_library": ("a text", lambda x: isinstance(x, str)),
-    **dict.fromkeys(("versions", "hosts"), ("an object", lambda x: type(x) is dict)),
-    "converged": ("true or false", lambda x: isinstance(x, bool)),
+    "lost_nodes": list_of(COUNT, "a list of integers"),
+    "node_hosts": list_of(TEXT, "a list of names"),
+    "mpi_library": TEXT,
+    **dict.fromkeys(("versions", "hosts"), OBJECT),
+    "converged": FLAG,
 }
 
 
@@ -60,11 +52,9 @@ def read_summary(file: Path) -> dict[str, Any]:
     found = reading.parse(file, json.loads, "JSON")
     if not isinstance(found, dict):
         raise ConfigError(f"{file} is not the summary of a run: it is no JSON object")
-    for name, (what, holds) in ENTRIES.items():
-        if name in found and not holds(found[name]):
-            raise ConfigError(
-                f"{file} is damaged: {name} must be {what}, got {found[name]!r:.80}"
-            )
+    for name, kind in ENTRIES.items():
+        if name in found:
+            kind.check(f"{file} is damaged: {name}", found[name])
     return found
 
 

@@ -9,16 +9,11 @@ from typing import Any, TypeVar
 from dadmm import penalty
 from dadmm.admm.rule import Rule
 from dadmm.admm.stopping import AGREEMENTS
-from dadmm.core.checks import (
-    check_choice,
-    check_flag,
-    check_integer,
-    check_number,
-    shown,
-)
+from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Vector
-from dadmm.exchange import check_wait
+from dadmm.core.schema import FLAG, check_fields, choice, entry, integer, number
+from dadmm.exchange import WAITS
 from dadmm.exchange.sending import Sending
 from dadmm.results.rows import NODE_COLUMNS
 
@@ -68,16 +63,13 @@ class Stopping:
     rule: str = "optimality"
     tolerance: float = Rule.tolerance
     absolute_tolerance: float = Rule.absolute_tolerance
-    agreement: str = "neighbours"
-    max_iter: int = 1000
-    max_seconds: float | None = None
+    agreement: str = entry("neighbours", choice(AGREEMENTS))
+    max_iter: int = entry(1000, integer(1))
+    max_seconds: float | None = entry(None, number("positive", lambda x: x > 0))
 
     def __post_init__(self) -> None:
         _ = self.criteria  # checks the rule and its tolerances
-        check_choice("agreement", self.agreement, AGREEMENTS)
-        check_integer("max_iter", self.max_iter, 1)
-        if self.max_seconds is not None:
-            check_number("max_seconds", self.max_seconds, lambda x: x > 0, "positive")
+        check_fields(self)
 
     @property
     def criteria(self) -> Rule:
@@ -118,8 +110,8 @@ class Record:
 
     def __post_init__(self) -> None:
         if self.nodes is not None:
-            check_flag("record", self.nodes)
-        check_flag("record edges", self.edges)
+            FLAG.check("record", self.nodes)
+        FLAG.check("record edges", self.edges)
         given = self.observe
         if not isinstance(given, Mapping) or not all(map(callable, given.values())):
             raise ConfigError(
@@ -165,8 +157,8 @@ class Ranks:
     """
 
     comm: Any = None
-    wait: str = "auto"
-    on_failure: str = "abort"
+    wait: str = entry("auto", choice(WAITS))
+    on_failure: str = entry("abort", choice(FAILURES))
 
     def __post_init__(self) -> None:
         if self.comm is not None and not hasattr(self.comm, "Iallreduce"):
@@ -174,8 +166,7 @@ class Ranks:
                 "comm must be a communicator of mpi4py, such as MPI.COMM_WORLD, or "
                 f"Ranks, got {shown(self.comm)}"
             )
-        check_wait(self.wait)
-        check_choice("on_failure", self.on_failure, FAILURES)
+        check_fields(self)
 
 
 def as_option(kind: type[Option], given: Any) -> Option:

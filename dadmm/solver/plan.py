@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from dadmm.admm.local import stacks
 from dadmm.core.errors import ConfigError
-from dadmm.core.interfaces import Problem
+from dadmm.core.interfaces import Problem, stacks
 from dadmm.core.layout import Matrix
 
 COORDINATES = ("auto", "metric", "units", "raw")

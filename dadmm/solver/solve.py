@@ -14,10 +14,11 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.build import RunFactory, row_order
 from dadmm.admm.loop import Callback
-from dadmm.core.checks import check_choice, check_flag, shown
+from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
 from dadmm.core.interfaces import Exchange, Problem, World
 from dadmm.core.layout import Matrix
+from dadmm.core.schema import FLAG, choice
 from dadmm.core.threads import one_blas_thread
 from dadmm.exchange import InProcessExchange, identity
 from dadmm.exchange.sending import Sending, check_drop
@@ -202,10 +203,10 @@ def solve(
     policy, stop = penalty.build(scheme), as_option(Stopping, stopping)
     messages, records = as_option(Sending, sending), as_option(Record, record)
     if isinstance(init, str):
-        check_choice("init", init, INITS)
-    check_choice("gather", gather, GATHERS)
-    check_choice("coordinates", coordinates, COORDINATES)
-    check_flag("bound_angle", bound_angle)
+        choice(INITS).check("init", init)
+    choice(GATHERS).check("gather", gather)
+    choice(COORDINATES).check("coordinates", coordinates)
+    FLAG.check("bound_angle", bound_angle)
     check_drop(messages, penalty.name_of(policy))
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout

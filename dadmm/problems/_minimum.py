@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
-from dadmm.testing.step import ProxStep, check_vector, fail, spans
 
 HUGE = (1e6, 1e9, 1e12, 1e15)
 # Steps, relative to the size of the part, and the order of the difference. The second
@@ -18,6 +19,66 @@ STEPS = ((1e-3, 2), (1e-5, 2), (1e-6, 1))
 MOST = 40  # directions of one kind
 SLIGHT = 1e-4  # relative, of a rise by a step that is not exact
 ROUNDING = 64.0 * float(np.finfo(float).eps)
+
+
+class ProxStep(NamedTuple):
+    """The arguments and the result of a proximal step."""
+
+    theta: Vector
+    stats: Any
+    centre: Vector
+    weights: Vector  # (size,) of each entry
+    result: Vector
+
+
+def fail(problem: Problem, method: str, sentence: str) -> NoReturn:
+    """Raise an error about a method."""
+    raise ProblemError(f"{type(problem).__name__}.{method}: {sentence}")
+
+
+def check_vector(problem: Problem, method: str, found: Any) -> None:
+    """Check that a method returned finite float64 parameters (size,)."""
+    size = problem.layout.size
+    check_shape(
+        problem, method, found, (size,), "layout.pack(...) makes it of named parts"
+    )
+    if found.dtype != np.float64:
+        fail(problem, method, f"expected float64, found {found.dtype}; convert it")
+    if not np.isfinite(found).all():
+        entry, parts = int(np.isfinite(found).argmin()), spans(problem).items()
+        part = next(name for name, span in parts if span.start <= entry < span.stop)
+        fail(
+            problem, method, f"expected finite numbers, found {found[entry]} in part "
+            f"{part}; guard the division or logarithm there",
+        )  # fmt: skip
+
+
+def check_shape(
+    problem: Problem, method: str, found: Any, shape: tuple[int, ...], advice: str
+) -> None:
+    """Check that a method returned an array of the given shape."""
+    if not isinstance(found, np.ndarray) or found.shape != shape:
+        has = getattr(found, "shape", None)
+        what = type(found).__name__ if has is None else f"shape {has}"
+        fail(
+            problem, method,
+            f"expected an array of shape {shape}, found {what}; {advice}",
+        )  # fmt: skip
+
+
+def differ(one: Any, other: Any) -> bool:
+    """Return whether two arrays differ in shape or bits."""
+    return not np.array_equal(one, other, equal_nan=True)
+
+
+def spans(problem: Problem) -> dict[str, slice]:
+    """Return the slice of each part in theta."""
+    numbers = problem.layout.views(np.arange(problem.layout.size, dtype=np.float64))
+    return {
+        name: slice(int(part.min()), int(part.max()) + 1)
+        for name, part in numbers._asdict().items()
+        if part.size
+    }
 
 
 def check_descent(problem: Problem, taken: ProxStep, weight: float) -> None:

@@ -10,9 +10,8 @@ from dadmm.core.errors import ProblemError
 from dadmm.data import datasets
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems import Ridge as PooledRidge
+from dadmm.problems._minimum import ProxStep, check_descent
 from dadmm.testing import check_problem
-from dadmm.testing.minimum import check_descent
-from dadmm.testing.step import ProxStep
 from tests.support.linear import NAMES, SIZES, make
 
 SAMPLES = datasets.synthetic(40, 5, 2)[0]
