@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.bench_problems import iteration
 from benchmarks.shared.commands import THREADS, medians, on_ranks, seconds_of
 from dadmm.admm.build import RunFactory
-from dadmm.admm.loop import Run, iterate
+from dadmm.admm.loop import Run, RunKind, iterate
 from dadmm.admm.rule import Rule
 from dadmm.core.interfaces import Exchange
 from dadmm.core.threads import one_blas_thread
@@ -44,8 +44,8 @@ NOT_COMPILED = "PYTHONDONTWRITEBYTECODE"  # then every process compiles every mo
 def run_of(exchange: Exchange, topology: Topology, problems: dict) -> Run:
     """Return a run that never stops, under the scheme `nap`, before iteration 1."""
     starts = {i: own.init(np.random.default_rng(0)) for i, own in problems.items()}
-    rule = Rule("residuals", 0.0)
-    factory = RunFactory(problems, starts, build("nap"), rule, Sending())
+    kind = RunKind(problems, Rule("residuals", 0.0), starts)
+    factory = RunFactory(kind, build("nap"), Sending())
     run = factory.build(exchange, topology)
     run.open()
     return run

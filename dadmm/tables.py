@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from dadmm.core.checks import check_choice
+from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.data.agreement import agree
 from dadmm.data.choice import Choice
@@ -92,8 +92,8 @@ def encode(
     >>> parts[1].y
     array([2.5, 2. , 3. ])
     """
-    check_choice("on_missing", on_missing, ON_MISSING)
-    check_choice("unknown", unknown, UNKNOWN)
+    schema.choice(ON_MISSING).check("on_missing", on_missing)
+    schema.choice(UNKNOWN).check("unknown", unknown)
     choice = Choice(
         features, target, weight,
         supervised=target is not None, n_classes=3 if classify else 0,

@@ -73,7 +73,7 @@ class RidgeWithIntercept:
         found.A, found.layout = self.A @ T, dadmm.Layout.of(z=(T.shape[1],))
         return found
 
-    def point(self, T, z):
+    def theta_of(self, T, z):
         """Return theta = T z for each row of z."""
         return (z[..., None, :] @ T.T)[..., 0, :]
 

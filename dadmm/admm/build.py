@@ -11,10 +11,9 @@ import numpy as np
 from dadmm.admm.curvature import curvatures
 from dadmm.admm.edges import Edges, LossyEdges
 from dadmm.admm.local import Local
-from dadmm.admm.loop import Review, Run
+from dadmm.admm.loop import Run, RunKind
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
-from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
 from dadmm.core.errors import ConfigError
@@ -47,40 +46,20 @@ class RunFactory:
 
     Parameters
     ----------
-    problems : dict of int to Problem
-        By original number of the node.
-    starts : dict of int to ndarray of shape (size,)
-        Starting parameters, by original number of the node.
+    kind : RunKind
     scheme : PenaltyScheme
-    rule : Rule
     sending : Sending
     agreement : {"neighbours", "global"}
         How nodes agree on a stop.
-    review : Review, optional
-    duals : dict of int to ndarray, optional
-        ``2 sum_j lambda_ij`` at the start, by original number of the node. They sum to
-        zero. By default all multipliers start at zero.
-    scales : dict of int to ndarray of shape (2, parts), or callable, optional
-        Those of a scaled rule, by original number of the node, or a function of an
-        array of these numbers that returns them; see `Rule.met`.
-    curvature : dict of int to float, optional
-        Of each f_i, by original number of the node. By default it is measured, if the
-        first penalties depend on it.
     factors : callable, optional
         Takes the graph and directed edges, and returns the first penalty of each edge
         over the curvature; needed if the scheme's eta0 is "auto".
     """
 
-    problems: Mapping[int, Problem]
-    starts: Mapping[int, Vector]
+    kind: RunKind
     scheme: PenaltyScheme
-    rule: Rule
     sending: Sending
     agreement: str = "neighbours"
-    review: Review | None = None
-    duals: Mapping[int, Vector] | None = None
-    scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
-    curvature: Mapping[int, float] | None = None
     factors: Callable[[Topology, np.ndarray], Vector] | None = None
 
     def build(
@@ -104,7 +83,8 @@ class RunFactory:
         """
         nodes, arcs = exchange.nodes, exchange.arcs
         own = nodes if names is None else np.asarray(names)[nodes]
-        problems = [self.problems[i] for i in own.tolist()]
+        kind = self.kind
+        problems = [kind.within[i] for i in own.tolist()]
         layout, scheme = problems[0].layout, self.scheme
         incidence = Incidence(topology.degrees[nodes])
         n, n_edges, m = len(nodes), len(arcs), layout.shared_size
@@ -114,7 +94,7 @@ class RunFactory:
         gates = self._gates(incidence, own, arcs, topology, schedule)
         direct = self.sending.always and not gates
         work = Work(n, n_edges, m, len(layout.sizes))
-        theta = np.array([self.starts[i] for i in own.tolist()], dtype=np.float64)
+        theta = np.array([kind.starts[i] for i in own.tolist()], dtype=np.float64)
         probe = scheme.probe if scheme.probes else ""
         work.shared[...] = layout.shared(theta)
         work.mean[...] = work.shared
@@ -172,13 +152,9 @@ class RunFactory:
                 state, work, scheme, incidence, mail, exchange, proposed
             ),
             curvature_seconds=measured,
-            review=self.review,
-            duals=None
-            if self.duals is None
-            else np.array([self.duals[i] for i in own]),
+            kind=kind,
         )
-        if self.review is not None:
-            self.review.adopt(run)
+        kind.adopt(run)
         return run
 
     def _curvature(
@@ -187,8 +163,8 @@ class RunFactory:
         """Return the curvature of each f_i, (n,); NaN where it is not needed."""
         if self.scheme.eta0 != "auto":
             return np.full(len(own), np.nan)
-        if self.curvature is not None:
-            return np.array([self.curvature[i] for i in own.tolist()])
+        if self.kind.curvature is not None:
+            return np.array([self.kind.curvature[i] for i in own.tolist()])
         return curvatures(problems, local.blocks, theta)
 
     def _proposed(
@@ -205,7 +181,7 @@ class RunFactory:
         return np.repeat(curvature, incidence.degrees) * self.factors(topology, arcs)
 
     def _check_reach(self, reach: int) -> None:
-        agrees = self.agreement == "neighbours" and self.rule.tolerance > 0.0
+        agrees = self.agreement == "neighbours" and self.kind.rule.tolerance > 0.0
         if agrees and reach >= MOST_QUIET:
             raise ConfigError(
                 f"the nodes need {reach} iterations to agree on a stop, more than the "
@@ -256,14 +232,14 @@ class RunFactory:
         local: Local,
     ) -> NeighbourStopping:
         cycle = self.sending.send_every * period
-        scales: Scales | None = None
-        if callable(self.scales):
-            scales = self.scales(names)
-        elif self.scales is not None:
-            scales = np.stack([self.scales[i] for i in names.tolist()], axis=-1)
-        known = self.rule.judges_likelihood and local.has_likelihood
+        rule, found, scales = self.kind.rule, self.kind.scales, None
+        if callable(found):
+            scales = found(names)
+        elif found is not None:
+            scales = np.stack([found[i] for i in names.tolist()], axis=-1)
+        known = rule.judges_likelihood and local.has_likelihood
         given = (
-            state, work, self.rule, names, incidence, layout, reach, cycle, scales,
+            state, work, rule, names, incidence, layout, reach, cycle, scales,
             local.likelihoods if known else None,
         )  # fmt: skip
         if self.agreement == "global":

@@ -123,9 +123,18 @@ def _unmet(numbers: Sequence[float]) -> Unmet:
     return Unmet(int(t), factor, int(criterion), int(part), int(node))
 
 
-def _severity(unmet: Unmet) -> tuple[int, float, int]:
+def _severity(unmet: Sequence[float]) -> tuple[float, float, float]:
     """Return a key: the latest is worst, then the furthest, then the first node."""
-    return unmet.t, unmet.factor, -unmet.node
+    t, factor, _, _, node = unmet
+    return t, -1.0 if math.isnan(factor) else factor, -node
+
+
+def merge_endings(mine: Vector, other: Vector) -> Vector:
+    """Return the worst `Unmet`, and the largest factors of the trail behind it."""
+    if mine is other:  # nodes of one process have one value
+        return mine
+    worst = max(mine[:-TRAIL].tolist(), other[:-TRAIL].tolist(), key=_severity)
+    return np.array([*worst, *np.maximum(mine[-TRAIL:], other[-TRAIL:])])
 
 
 def stride(t: int) -> int:

@@ -45,7 +45,7 @@ class Edges:
         self._starts = layout.starts
         edges, gap = state.multipliers, work.gap
         self._step = np.empty(len(state.eta))
-        self._behind = np.zeros_like(work.shared)  # see `measure`
+        self._behind = np.zeros_like(work.shared)  # see `update_residuals`
         self._pull_behind = np.zeros_like(work.shared)
         self._twice = 2.0 * (incidence.degrees > 0)
         self._counts = incidence.count[:, None]
@@ -144,7 +144,7 @@ class Edges:
         np.multiply(gap, self._steps, out=scratch)
         state.multipliers += scratch
 
-    def measure(self, turn: Turn) -> None:
+    def update_residuals(self, turn: Turn) -> None:
         """Set the residuals of the paper, and those that bound the error.
 
         Notes
@@ -271,7 +271,7 @@ class LossyEdges(Edges):
         state.anchors *= 1.0 - alpha
         state.anchors += np.multiply(work.midpoints, alpha, out=work.scratch)
 
-    def measure(self, turn: Turn) -> None:
+    def update_residuals(self, turn: Turn) -> None:
         """Measure how far the anchors move.
 
         A node does not receive its neighbours' parameters, so stationarity is NaN.

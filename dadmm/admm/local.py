@@ -11,7 +11,7 @@ import numpy as np
 from dadmm.admm.state import State, Work
 from dadmm.core.checks import shown
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import Problem
+from dadmm.core.interfaces import Problem, stacks
 from dadmm.graphs.incidence import Incidence
 
 NAMED = 20  # nodes at most in an error message
@@ -175,20 +175,6 @@ def as_numbers(found: Any, shape: tuple[int, ...], method: str) -> np.ndarray:
 def has_likelihood(problem: type) -> bool:
     """Return whether problems of a class know ``-log p(X_i | theta_i)``."""
     return stacks(problem, "neg_log_likelihood")
-
-
-def stacks(problem: type, method: str = "stack") -> bool:
-    """Return whether problems of a class can be stacked.
-
-    They cannot if a subclass inherits `stack` but overrides a method that it replaces.
-    The same holds for ``within``, see `dadmm.accuracy.coordinates`, and for
-    ``neg_log_likelihood``.
-    """
-    owners = [kind for kind in problem.__mro__ if method in vars(kind)]
-    names = ("expect", "prox", "objectives")
-    return bool(owners) and all(
-        getattr(problem, name) is getattr(owners[0], name) for name in names
-    )
 
 
 def make_blocks(

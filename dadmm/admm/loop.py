@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dadmm.admm.edges import Edges
 from dadmm.admm.local import Local
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
+from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import REASONS, NeighbourStopping
 from dadmm.core.interfaces import Exchange, Problem
@@ -53,7 +54,7 @@ def iterate(
         with clock.update:
             mail.read(turn)  # theta_j
             edges.move(turn)  # lambda_ij and z_ij
-            edges.measure(turn)  # r_i and s_i
+            edges.update_residuals(turn)  # r_i and s_i
             mail.update_gates(turn)  # which edges may sleep
             local.evaluate(t)  # f_i(theta_i), and f_i(rho_ij) if the scheme probes
             run.stopping.judge(mail.inbox, turn)
@@ -70,26 +71,69 @@ def iterate(
     return max_iter, "max_iter"
 
 
-class Review(Protocol):
-    """Decides whether a run stops when all nodes meet the stopping rule.
+class RunKind:
+    """What differs between kinds of run: coordinates, start, and when a run stops.
 
-    It may change the coordinates of theta. `Run` knows nothing of the map.
+    This one is in the coordinates of the user, and stops by its stopping rule. `Run`
+    knows nothing of other coordinates. Dicts are by original number of the node.
+
+    Parameters
+    ----------
+    problems : dict of int to Problem
+    rule : Rule
+    starts : dict of int to ndarray of shape (size,)
+        Starting parameters.
+    duals : dict of int to ndarray of shape (shared_size,), optional
+        ``2 sum_j lambda_ij`` at the start. They sum to zero. By default all
+        multipliers start at zero.
+
+    Attributes
+    ----------
+    within : dict of int to Problem
+        The problems in the coordinates of the run, as are ``starts`` and ``duals``.
+    scales : dict of int to ndarray of shape (2, parts), or callable, optional
+        Those of a scaled rule, or a function of an array of numbers of nodes that
+        returns them; see `Rule.met`.
+    curvature : dict of int to float, optional
+        Of each f_i. By default it is measured, if the first penalties depend on it.
     """
 
-    def __call__(self, t: int, run: Run) -> str:
-        """Return a reason to stop after iteration ``t``, one of `REASONS`, or ""."""
+    scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
+    curvature: Mapping[int, float] | None = None
+
+    def __init__(
+        self,
+        problems: Mapping[int, Any],
+        rule: Rule | None = None,
+        starts: Mapping[int, Vector] | None = None,
+        duals: Mapping[int, Vector] | None = None,
+    ) -> None:
+        self.problems, self.rule = problems, rule or Rule()
+        self.starts, self.duals = starts or {}, duals
+        self.layout: Layout = next(iter(problems.values())).layout
+        self.within: dict[int, Any] = dict(problems)
+
+    def verdict(self, t: int, run: Run) -> str:
+        """Return why a run stops after iteration ``t``, one of `REASONS`, or "".
+
+        All nodes meet the stopping rule. The coordinates may change.
+        """
+        return "converged"
 
     def holds_at_start(self, run: Run) -> bool:
         """Return whether nothing is left to do at known multipliers."""
+        return False
 
     def adopt(self, run: Run) -> None:
-        """Use the coordinates of ``run.state.coordinates``, if there are any."""
+        """Use the coordinates of ``run.state.coordinates``, or save those there are."""
 
-    def points(self, theta: Matrix) -> Matrix:
-        """Return theta (n, size) in the coordinates of the user."""
+    def theta_of(self, rows: Matrix) -> Matrix:
+        """Return parameters (n, size) in the coordinates of the user."""
+        return rows
 
-    def gradients(self, rows: Matrix, theta: Matrix) -> Matrix:
+    def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
         """Return gradients (n, shared_size) at theta in the coordinates of the user."""
+        return rows
 
 
 @dataclass
@@ -116,10 +160,7 @@ class Run:
         The arrays of an iteration: those that the next one needs, and all others.
     edges, local, mail, exchange, stopping, penalties
         The parts of an iteration, in the order of `iterate`.
-    review : Review, optional
-        Without it, a run stops when all nodes meet the stopping rule.
-    duals : ndarray of shape (n, m), optional
-        ``2 sum_j lambda_ij`` of each node at the start.
+    kind : RunKind
     clock : Clock
         Seconds of each phase.
     due : str
@@ -153,8 +194,7 @@ class Run:
     exchange: Exchange
     stopping: NeighbourStopping
     penalties: Penalties
-    review: Review | None = None
-    duals: Matrix | None = None
+    kind: RunKind
     clock: Clock = field(default_factory=Clock)
     due: str = ""
     curvature_seconds: float = 0.0
@@ -180,8 +220,7 @@ class Run:
     @property
     def points(self) -> Matrix:
         """Parameters in the coordinates of the user, by row."""
-        theta = self.state.theta
-        return theta if self.review is None else self.review.points(theta)
+        return self.kind.theta_of(self.state.theta)
 
     @cached_property
     def tree(self) -> TreeReduction:
@@ -204,18 +243,19 @@ class Run:
         """Exchange starting parameters, and set the first anchors and penalties."""
         self.mail.open()
         self.edges.start()
-        if self.duals is not None:
-            self._start_multipliers(self.duals)
+        if self.kind.duals is not None:
+            self._start_multipliers(self.kind.duals)
         self.penalties.start()
 
-    def _start_multipliers(self, duals: Matrix) -> None:
+    def _start_multipliers(self, duals: Mapping[int, Vector]) -> None:
         """Set multipliers with these sums, which are zero outside of a spanning tree.
 
         The multiplier between a node and its parent is half the sum of the duals of the
         node's subtree.
         """
         rows = np.argsort(self.arcs)  # by edge of the graph
-        sums = self.tree.subtotals(dict(zip(self.nodes.tolist(), duals, strict=True)))
+        names = zip(self.nodes.tolist(), self.names.tolist(), strict=True)
+        sums = self.tree.subtotals({node: duals[name] for node, name in names})
         for edge, total in sums.items():
             row = rows[np.searchsorted(self.arcs, edge, sorter=rows)]
             self.state.multipliers[row] = 0.5 * total
@@ -223,9 +263,7 @@ class Run:
 
     def is_solved(self) -> bool:
         """Return whether a run that starts from known multipliers has nothing to do."""
-        if self.review is None or self.duals is None:
-            return False
-        return self.review.holds_at_start(self)
+        return self.kind.duals is not None and self.kind.holds_at_start(self)
 
     def solve_locally(self) -> None:
         """Do the proximal steps of the first iteration, and send nothing."""
@@ -235,9 +273,7 @@ class Run:
 
     def verdict(self, t: int) -> str:
         """Return why the run stops after iteration ``t``, or "" if it does not."""
-        if not self.stopping.done(t):
-            return ""
-        return "converged" if self.review is None else self.review(t, self)
+        return self.kind.verdict(t, self) if self.stopping.done(t) else ""
 
     def change_coordinates(
         self, t: int, problems: Sequence[Problem], primal: Matrix, dual: Matrix
@@ -286,8 +322,7 @@ class Run:
         """Continue from a state with the same rows."""
         own, work = self.state, self.work
         own.assign(state)
-        if self.review is not None:
-            self.review.adopt(self)
+        self.kind.adopt(self)
         work.numbers[...] = own.measured.T
         work.shared[...] = self.layout.shared(own.theta)
         self.edges.derive()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.admm.state import Work
-from dadmm.core.checks import check_choice, check_number
 from dadmm.core.layout import Vector
+from dadmm.core.schema import FINITE, check_fields, choice, entry
 
 RULES = ("optimality", "residuals", "objective")
 CRITERIA = ("objective", "disagreement", "residual")
@@ -94,17 +93,13 @@ class Rule:
     """
 
     name: str = "optimality"
-    tolerance: float = 1e-3
-    absolute_tolerance: float = 1e-6
+    tolerance: float = entry(1e-3, FINITE)
+    absolute_tolerance: float = entry(1e-6, FINITE)
     scaled: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("stopping", self.name, RULES)
-        for name in ("tolerance", "absolute_tolerance"):
-            value = getattr(self, name)
-            check_number(
-                name, value, lambda x: 0 <= x < math.inf, "at least 0 and finite"
-            )
+        choice(RULES).check("stopping", self.name)
+        check_fields(self)
 
     @property
     def judges_likelihood(self) -> bool:

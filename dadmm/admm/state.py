@@ -53,7 +53,7 @@ class State:
     # change of coordinates
     idle: np.ndarray = field(metadata=_RUN)
     collectives: np.ndarray = field(metadata=_RUN)  # (2,) calls and bytes
-    coordinates: Arrays = field(metadata=_RUN)  # of the review, see `loop.Review`
+    coordinates: Arrays = field(metadata=_RUN)  # of `loop.RunKind`
 
     def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
         """Return a copy of these rows.

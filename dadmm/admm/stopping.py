@@ -66,6 +66,8 @@ class NeighbourStopping:
         Returns the objective (n,) that the rule judges. By default this is f_i.
     """
 
+    is_joint = False  # whether the rule judges the sum over all nodes
+
     def __init__(
         self,
         state: State,
@@ -217,16 +219,15 @@ class NeighbourStopping:
         return Unmet(t, factor, criterion, part, int(self.nodes[row]))
 
     def _current_log(self) -> CriteriaLog:
-        """Return the log, up to date with the last iteration."""
+        """Return the log of the nodes, up to date with the last iteration."""
         self._judge_samples()
         if self._t and not self.log.held:
             self.log.unmet = self._worst(self._t)
         return self.log
 
-    def ending(self, t: int, converged: bool) -> Unmet:
-        """Return the criterion that was met last, or was not met."""
-        log = self._current_log()
-        return log.last_unmet(t) if converged else log.unmet
+    def log_of_stop(self) -> CriteriaLog:
+        """Return the log of the criteria that decide when the run stops."""
+        return self._current_log()
 
     def verdict(self, numbers: np.ndarray) -> Verdict:
         """Return the verdict on numbers (..., K, n) of one or more iterations."""
@@ -326,6 +327,7 @@ class GlobalStopping(NeighbourStopping):
 
     def __init__(self, exchange: Exchange, *args: Any) -> None:
         super().__init__(*args)
+        self.is_joint = self.rule.name == "objective"
         self._exchange, self._agreed = exchange, False
         self.votes = Votes(self.rule, self.cycle)
 
@@ -344,10 +346,9 @@ class GlobalStopping(NeighbourStopping):
             posted[self.NAME] = np.array(vote, dtype=np.float64)[:, None]
             self._exchange.post(self.NAME, posted[self.NAME])
 
-    @property
-    def is_joint(self) -> bool:
-        """Whether the rule judges the sum over all nodes, not each node."""
-        return self.rule.name == "objective"
+    def log_of_stop(self) -> CriteriaLog:
+        """Return the log of the criteria that decide when the run stops."""
+        return self.votes.log if self.is_joint else super().log_of_stop()
 
     def done(self, t: int) -> bool:
         """Return whether all nodes stop after this iteration; all agree on it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -13,10 +12,10 @@ from dadmm import penalty
 from dadmm.cli import flags, presets, settings
 from dadmm.cli.settings import Settings
 from dadmm.core import files, reading
-from dadmm.core.checks import MOST, MOST_SEED, check_integer, check_number, shown
+from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
+from dadmm.core.schema import check_fields
 from dadmm.core.toml import toml_value
-from dadmm.exchange import check_wait
 from dadmm.exchange.sending import check_drop
 from dadmm.problems import PROBLEMS, builder
 from dadmm.solver.options import Record, grouped
@@ -44,37 +43,14 @@ class RunConfig(Settings):
 
     def __post_init__(self) -> None:
         self._set_defaults()
-        check_wait(self.wait)
-        for item in fields(self):
-            choices = item.metadata["choices"]
-            value = getattr(self, item.name)
-            if (item.name, value) in flags.RENAMED_VALUES:
-                now = flags.RENAMED_VALUES[item.name, value]
-                raise ConfigError(f"{item.name} {value!r} is now called {now!r}")
-            known = value is None or value in choices or item.name == "problem"
-            if choices and not known:
-                raise ConfigError(
-                    f"unknown {item.name} {value!r}; choose one of {', '.join(choices)}"
-                )
+        check_fields(self)
         check_drop(self.options()["sending"], self.scheme)
-        for name in ("n_samples", "n_components", "nodes"):
-            self._integer(name, 1)
-        self._integer("dimension", 2)
-        if self.problem == "sfm" and self.n_components != 3:
+        M = self.traits.components
+        if self.traits.tracks and self.n_components != M:
             raise ConfigError(
-                f"n_components must be 3 for sfm, got {self.n_components!r}"
+                f"n_components must be {M} for {self.problem}, got "
+                f"{self.n_components!r}"
             )
-        self._integer("checkpoint_every", 0)
-        self._integer("max_categories", 2)
-        for name in ("data_seed", "topology_seed", "seed"):
-            self._integer(name, 0, MOST_SEED)
-        for name in ("checkpoint_seconds", "noise_variance"):
-            value = getattr(self, name)
-            check_number(
-                name, value, lambda x: 0 <= x < math.inf, "at least 0 and finite"
-            )
-        rate = self.missing_fraction
-        check_number("missing_fraction", rate, lambda x: 0 <= x < 1, "within [0, 1)")
 
     def _set_defaults(self) -> None:
         """Set defaults that depend on the problem; raise for settings it lacks."""
@@ -117,7 +93,7 @@ class RunConfig(Settings):
         if self.is_plugin:  # its class is not imported yet
             return
         if self.n_components is None:
-            self.n_components = 3 if self.problem == "sfm" else 5
+            self.n_components = self.traits.components
         takes = builder.arguments(PROBLEMS[self.problem])
         for item in fields(self):
             name, argument = item.name, item.metadata["argument"]
@@ -136,7 +112,7 @@ class RunConfig(Settings):
 
     def _set_demonstration(self) -> None:
         """Set the defaults of a run without data: the paper's synthetic experiment."""
-        synthetic = self.data is None and self.problem != "sfm"
+        synthetic = self.data is None and not self.traits.tracks
         if self.topology is None:
             self.topology = "cluster" if synthetic else "complete"
         if self.bound_angle is None:
@@ -153,7 +129,7 @@ class RunConfig(Settings):
 
     def _check_table(self) -> None:
         """Check the settings of tables, and set their defaults."""
-        if self.data is None or self.problem == "sfm":
+        if self.data is None or self.traits.tracks:
             for name in (*TABLE, "on_missing"):
                 if getattr(self, name) not in (None, False):
                     raise ConfigError(
@@ -245,10 +221,6 @@ class RunConfig(Settings):
             chosen |= {"zero_mean": self.zero_mean, "start": self.sfm_start}
         chosen["alpha"] = None if self.alpha is None else self.alpha / n_nodes
         return {name: value for name, value in chosen.items() if value is not None}
-
-    def _integer(self, name: str, least: int, most: int = MOST) -> None:
-        if getattr(self, name) is not None:
-            check_integer(name, getattr(self, name), least, most)
 
     def options(self) -> dict[str, Any]:
         """Return the arguments of `dadmm.solve` that are settings."""

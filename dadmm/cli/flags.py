@@ -5,27 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import Field, fields
-from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from dadmm.cli import presets
 from dadmm.core.arguments import Parser, program
-from dadmm.core.checks import as_float, shown
+from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
+from dadmm.core.schema import from_toml
 from dadmm.core.version import __version__
-from dadmm.exchange import sending
 
 COMMON = "most used"
-# settings, from their old names
-RENAMED = sending.RENAMED | {
-    "reference": "compare_centralised",
-    "metric": "coordinates",
-    "missing": "missing_fraction",
-    "start": "sfm_start",
-}
-# values of settings, from their old names
-RENAMED_VALUES = {("schedule", "all"): "static", ("scheme", "auto"): "snap"}
 
 
 def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
@@ -37,45 +28,15 @@ def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
     return vars(given)
 
 
-@cache
-def _kinds(kind: Any) -> dict[str, type]:
-    """Return the type of each setting, without None."""
-    hints = get_type_hints(kind)
-    plain = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
-    return {name: kinds[0] for name, kinds in plain.items()}
-
-
 def typed(settings: Any, name: str, value: Any, source: str) -> Any:
     """Return a TOML value as its setting's type."""
-    kinds = _kinds(settings)
-    if name in RENAMED:
-        raise ConfigError(f"{source}: {name} is now called {RENAMED[name]}")
+    kinds = {item.name: str(item.type) for item in fields(settings)}
     if name not in kinds:
         hint = _closest(name, kinds, "TOML keys are the flags, with underscores")
         raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
-    kind, words = kinds[name], _words(settings, name)
-    if value in words and type(value) is str:
-        return value
     if name == "problem_settings" and type(value) is dict:  # a table, JSON in a flag
         return json.dumps(value, default=str)
-    if kind is float and type(value) is int:
-        return as_float(value)
-    if type(value) is not kind:
-        raise ConfigError(
-            f"{source}: {name} must be {_a(kind, words)}, got {shown(value)}"
-        )
-    return value
-
-
-def _words(settings: Any, name: str) -> tuple[str, ...]:
-    """Return the words that a setting allows in place of a number."""
-    (item,) = (item for item in fields(settings) if item.name == name)
-    return tuple(item.metadata["words"])
-
-
-def _a(kind: type, words: Iterable[str] = ()) -> str:
-    kinds = {int: "an integer", float: "a number", bool: "true or false"}
-    return " or ".join([kinds.get(kind, "a string"), *words])
+    return from_toml(f"{source}: {name}", value, kinds[name])
 
 
 def _parser(settings: Any) -> Parser:
@@ -88,12 +49,12 @@ def _parser(settings: Any) -> Parser:
         allow_abbrev=False,
         add_help=False,
     )
-    kinds, groups = _kinds(settings), {}
+    groups: dict[str, Any] = {}
     for item in sorted(fields(settings), key=lambda item: not item.metadata["common"]):
         topic = COMMON if item.metadata["common"] else item.metadata["group"]
         if topic not in groups:
             groups[topic] = parser.add_argument_group(topic)
-        _add(groups[topic], item, kinds[item.name])
+        _add(groups[topic], item)
     found = ", ".join(presets.names())
     groups[COMMON].add_argument(
         "--config", metavar="FILE", help=f"settings as TOML, or a preset: {found}"
@@ -116,36 +77,32 @@ def _parser(settings: Any) -> Parser:
     return parser
 
 
-def _add(group: argparse._ArgumentGroup, item: Field[Any], kind: type) -> None:
+def _add(group: argparse._ArgumentGroup, item: Field[Any]) -> None:
     """Add the flag of a setting."""
     flag = "--" + item.name.replace("_", "-")
     text = item.metadata["help"].replace("%", "%%")
     if item.default not in (None, False, True) or item.name.endswith("seed"):
         text += f" (default: {item.default})"
-    if kind is bool:
+    types = str(item.type)
+    if types.startswith("bool"):
         group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
         return
     choices = item.metadata["choices"]
     metavar = "{" + ",".join(choices) + "}" if choices else item.name.upper()
 
-    words = item.metadata["words"]
-
     def read(text: str) -> Any:
-        try:
-            return text if text in words else kind(text)
-        except ValueError:
-            wrong = f"must be {_a(kind, words)}, got {shown(text)}"
-            raise argparse.ArgumentTypeError(wrong) from None
+        for word, convert in (("int", int), ("float", float), ("str", str)):
+            with suppress(ValueError):
+                if word in types:
+                    return convert(text)
+        what = "an integer" if "int" in types else "a number"
+        raise argparse.ArgumentTypeError(f"must be {what}, got {shown(text)}")
 
     group.add_argument(flag, type=read, metavar=metavar, help=text)
 
 
 def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
     flag = argument.partition("=")[0]
-    for old, new in RENAMED.items():
-        for prefix in ("--", "--no-"):
-            if flag == prefix + old.replace("_", "-"):
-                return f"{flag} is now called {prefix}{new.replace('_', '-')}"
     known = [name for action in parser._actions for name in action.option_strings]
     otherwise = "--help lists what is allowed"
     if not flag.startswith("-"):

@@ -20,7 +20,6 @@ from dadmm.data import shard
 from dadmm.data.frame import label
 from dadmm.models import scores, units
 from dadmm.models.model import Model
-from dadmm.models.predictions import KINDS
 from dadmm.models.scores import Rows, Scores
 from dadmm.problems import builder
 from dadmm.solver.result import Result
@@ -61,7 +60,7 @@ def describe(
     flags = config.problem_flags(1) | config.settings
     flags = {name: value for name, value in flags.items() if takes.takes(name)}
     model, rows, encoding = None, _rows(config, data), data.encoding
-    if problem in KINDS and encoding is not None:
+    if config.traits.predicts and encoding is not None:
         if config.has_subspace and config.data is None:
             encoding = replace(encoding, on_missing="keep")
         with suppress(ProblemError):  # the solution is not finite
@@ -72,7 +71,7 @@ def describe(
         return Fit(model)
     own = list(rows.values())
     parameters = {} if model is None else model.parameters
-    kind = problem if model is not None else ""
+    kind = None if model is None else model.kind
     if data.whole is not None and config.has_subspace and not result.lost:
         n_rows = len(data.whole)  # each rank has all of them
         ends = [shard.bounds(n_rows, n_nodes, i) for i in range(n_nodes)]
@@ -86,13 +85,11 @@ def describe(
     origin = model.origin._replace(n_rows=found.n_rows)
     errors: Named = {}
     alpha = getattr(next(iter(problems.values())), "alpha", 0.0)
-    known = (
-        scores.has_standard_errors(problem, alpha) and result.coordinates == "metric"
-    )
-    if known and result.converged:
+    known = config.traits.has_errors and alpha == 0.0
+    if known and result.coordinates == "metric" and result.converged:
         map_ = units.matrix(model.encoding, "intercept" in parameters)
         values = scores.standard_errors(
-            total, problem, parameters, own, map_, found.variance
+            total, model.kind, parameters, own, map_, found.variance
         )
         errors = dict(zip(names(model), map(_known, values.tolist()), strict=True))
     return Fit(replace(model, origin=origin), found, by_node, errors)
@@ -145,7 +142,7 @@ def comparison(model: Model) -> dict[str, Any]:
     found: dict[str, Any] = {
         "baseline": {one.name: one.categories[0] for one in columns if one.dropped}
     }
-    if model.problem == "logistic":
+    if model.kind == "classification" and model.parameters["coef"].ndim == 1:
         found["positive_class"] = model.classes.tolist()[1]
     return found
 
@@ -169,7 +166,7 @@ def _flat(parts: Mapping[str, np.ndarray]) -> Vector:
 def _rows(config: RunConfig, data: Shards) -> dict[int, Rows]:
     """Return the encoded rows of the nodes of this process."""
     supervised, found = has_target(config), {}
-    binary = config.problem == "logistic"
+    binary = builder.n_classes(config.problem) == 2
     for i, x in data.samples.items():
         if not supervised:
             found[i] = Rows(x)

@@ -6,18 +6,10 @@ from dadmm import penalty
 from dadmm.cli import tables
 from dadmm.cli.config import RunConfig
 from dadmm.data import shard
-from dadmm.models.predictions import KINDS
-from dadmm.models.scores import BINS, has_standard_errors
+from dadmm.models.scores import BINS
+from dadmm.problems import builder
 from dadmm.solver.plan import Kind
 
-PARAMETERS = {"ppca": "W, mu and a", "sfm": "W (the structure), mu and a"}
-ADDED = {  # at checks, beside parameters, gradients and objectives
-    "logistic": "margins",
-    "multinomial": "margins",
-    "poisson": "margins",
-    "lasso": "weights of the l1 penalty",
-    "elastic_net": "weights of the l1 penalty",
-}
 SCORES = {  # sums over the rows of a node, by what the model predicts
     "regression": ", sums of squared errors, and mean and variance of y",
     "counts": ", sums of deviances, and mean and variance of y",
@@ -28,7 +20,8 @@ SCORES = {  # sums over the rows of a node, by what the model predicts
 
 def leaving(config: RunConfig) -> str:
     """Return the data that leave a node with these settings, as TOML comments."""
-    read, sfm, subspace = config.data, config.problem == "sfm", config.has_subspace
+    read, traits, subspace = config.data, config.traits, config.has_subspace
+    sfm, kind = traits.tracks, traits.predicts
     own = (
         read is not None and shard.is_local(read) and config.labels is None and not sfm
     )
@@ -39,7 +32,7 @@ def leaving(config: RunConfig) -> str:
     else:
         rows = "rows: rank 0 reads all of them, and sends each node its rows"
     scheme = penalty.SCHEMES[config.scheme]
-    what = PARAMETERS.get(config.problem, "the parameters")
+    what = traits.sends
     couples = config.options()["scheme"].couples
     penalties = ", and a penalty" if couples else ""
     history = "history.csv and edges.csv" if config.record_edges else "history.csv"
@@ -55,13 +48,12 @@ def leaving(config: RunConfig) -> str:
     scored = not plan.asked and not drawn
     judged = plan.kind is Kind.RAW and subspace and config.stopping != "objective"
     gaps = subspace and (read is not None or config.missing_fraction > 0.0)
-    kind = KINDS.get(config.problem)
     scores = SCORES.get(str(kind), "")
     sums = "parameters, gradients and objectives"
     if config.is_plugin:
         sums += " (and margins and weights of an l1 penalty, if the problem has them)"
-    elif config.problem in ADDED:
-        sums = f"parameters, gradients, objectives and {ADDED[config.problem]}"
+    elif traits.adds:
+        sums = f"parameters, gradients, objectives and {traits.adds}"
     found = [
         (True, rows),
         (table and own,
@@ -167,12 +159,12 @@ def leaving(config: RunConfig) -> str:
          f"to a neighbour, at the end: the number of its rows{scores}, added up over a "
          "part of the graph; those of a leaf of the tree are its own (--no-summaries "
          "sends none)"),
-        (scored and config.problem == "logistic",
+        (scored and kind == "classification" and builder.n_classes(config.problem) == 2,
          "to a neighbour, at the end: the least and the largest score of its rows, and "
          f"a histogram of {BINS} bins of the scores of each class, added up over a "
          "part of the graph; that of a leaf of the tree is its own (--no-summaries "
          "sends none)"),
-        (scored and summed and has_standard_errors(config.problem, config.alpha or 0.0),
+        (scored and summed and traits.has_errors and not config.alpha,
          "to a neighbour, at the end: a triangular factor of its rows again, for "
          "standard errors; from the root of a tree to all nodes: these"),
         (True,

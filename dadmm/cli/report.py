@@ -155,7 +155,7 @@ def _start(config: RunConfig, summary: dict[str, Any]) -> list[str]:
     if found["init"] != "merged":
         return []
     angle = found["angle_to_result_degrees"]
-    M = 3 if config.problem == "sfm" else config.n_components
+    M = config.n_components
     lines = [f"the merged axes are {angle:.2g} degrees from the result"]
     if found["rounds"]:
         plural = "s" if found["rounds"] > 1 else ""
@@ -344,9 +344,11 @@ def _merging(summary: dict[str, Any]) -> list[str]:
 
 
 def _report_command(folder: Path) -> str:
+    """Return the command that makes a page; "" if a launch command makes it."""
     from shlex import quote
 
-    return f"{program('report')} {quote(str(folder))}"
+    command = os.environ.get("DADMM_REPORT_COMMAND", program("report"))
+    return f"{command} {quote(str(folder))}" if command else ""
 
 
 def _resume_command(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
@@ -406,8 +408,9 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
     lines += _rows(summary) + _gaps(summary) + _scores(summary)
     lines += _coefficients(summary)
     lines.append(f"results in {folder}")
-    if config.data is None and config.record_edges:
-        lines.append(f"a page for your browser: {_report_command(folder)}")
+    command = _report_command(folder) if config.data is None else ""
+    if command and config.record_edges:
+        lines.append(f"a page for your browser: {command}")
     over = summary["converged"] or summary["reason"] == "no_minimum"
     if config.checkpoint and not over and not summary["lost_nodes"]:
         more = " --max-iter N" if summary["reason"] == "max_iter" else ""

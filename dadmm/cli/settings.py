@@ -13,6 +13,7 @@ from typing import Any
 from dadmm import penalty
 from dadmm.admm.rule import RULES
 from dadmm.admm.stopping import AGREEMENTS
+from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, integer
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.exchange import WAITS
 from dadmm.exchange.codec import PAYLOADS
@@ -23,6 +24,7 @@ from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.sfm import STARTS
+from dadmm.problems.traits import Traits
 from dadmm.solver.options import FAILURES, Ranks, Stopping
 from dadmm.solver.plan import COORDINATES, INITS
 from dadmm.solver.solve import MAY_CHANGE
@@ -56,10 +58,11 @@ def setting(
     per_rank: bool = False,  # whether ranks may have different values
     argument: str | None = None,  # argument that the problem's constructor must have
     solver: bool = False,  # whether it is an option of `dadmm.solve`
-    words: Iterable[str] = (),  # allowed in place of a number
+    kind: Kind | None = None,  # what it may be; by default, one of the choices
 ) -> Any:
     """Return a dataclass field whose metadata are these facts about a setting."""
     facts = dict(locals())
+    facts["kind"] = choice(choices) if choices and kind is None else kind
     return field(default=facts.pop("default"), metadata=facts)
 
 
@@ -71,12 +74,12 @@ def solver_setting(name: str, group: str, *help: Any, **facts: Any) -> Any:
 
 def _is_random(run: Settings) -> bool:
     """Return whether the data are random; those of sfm are computed."""
-    return run.data is None and run.problem != "sfm"
+    return run.data is None and not run.traits.tracks
 
 
 def _has_table(run: Settings) -> bool:
     """Return whether the data are a table in files; those of sfm are tracks."""
-    return run.data is not None and run.problem != "sfm"
+    return run.data is not None and not run.traits.tracks
 
 
 def _of_scheme(name: str) -> Callable[[Settings], bool]:
@@ -97,7 +100,7 @@ class Settings:
 
     problem: str = setting(
         PROBLEM, "ppca", "the local problem, or your own as package.module:Class",
-        PROBLEMS, common=True)
+        PROBLEMS, common=True, kind=TEXT)
     problem_settings: str | None = setting(
         PROBLEM, None, "arguments of the problem's class as JSON: '{\"name\": value}'")
     data: str | None = setting(  # a checkpoint compares the content
@@ -118,7 +121,7 @@ class Settings:
         "of text always are", applies=_has_table)
     max_categories: int = setting(
         DATA, 50, "most categories of a column, and most classes",
-        applies=_has_table)
+        applies=_has_table, kind=integer(2))
     on_missing: str | None = setting(
         DATA, None, "missing entries: refuse them, drop their rows, fill in the mean "
         "over all nodes, or keep them (default: error; ppca and problems of your own: "
@@ -143,19 +146,23 @@ class Settings:
         "a column", resume=True)
     n_samples: int | None = setting(
         DATA, None, "synthetic data: number of samples (default: 500, or 25 per node "
-        "if that is more)", applies=_is_random)
+        "if that is more)", applies=_is_random, kind=integer(1))
     dimension: int = setting(
-        DATA, 20, "synthetic data: dimension of a sample", applies=_is_random)
+        DATA, 20, "synthetic data: dimension of a sample", applies=_is_random,
+        kind=integer(2))
     noise_variance: float = setting(
-        DATA, 0.2, "synthetic data: variance of the noise", applies=_is_random)
+        DATA, 0.2, "synthetic data: variance of the noise", applies=_is_random,
+        kind=FINITE)
     missing_fraction: float = setting(
         DATA, 0.0, "synthetic data: fraction of the entries to remove",
-        applies=lambda run: run.data is None and run.has_subspace)
+        applies=lambda run: run.data is None and run.has_subspace, kind=SHARE)
     data_seed: int = setting(
-        DATA, 0, "synthetic data: seed", applies=lambda run: run.data is None)
+        DATA, 0, "synthetic data: seed", applies=lambda run: run.data is None,
+        kind=SEED)
     n_components: int = setting(
         PROBLEM, None, "dimension of the subspace (default: 5; sfm: always 3)",
-        applies=lambda run: run.is_plugin or _of_problem("n_components")(run))
+        applies=lambda run: run.is_plugin or _of_problem("n_components")(run),
+        kind=integer(1))
     zero_mean: bool = setting(
         PROBLEM, False, "fix the mean at zero (sfm: always)",
         applies=_of_problem("zero_mean"))
@@ -193,10 +200,10 @@ class Settings:
         "iteration in turn, so that a node has at most one neighbour at a time", TURNS)
     topology_seed: int = setting(
         GRAPH, 0, "seed of random graphs",
-        applies=lambda run: not RANDOM.isdisjoint(run.topology.split(",")))
+        applies=lambda run: not RANDOM.isdisjoint(run.topology.split(",")), kind=SEED)
     nodes: int | None = setting(
         GRAPH, None, "number of nodes without mpiexec (default: 20; with mpiexec: one "
-        "per rank)", common=True)
+        "per rank)", common=True, kind=integer(1))
     placement: str = setting(
         GRAPH, None, "how nodes are assigned to ranks: hosts, so that few edges "
         "connect different hosts, or ranks, node i to rank i (default: hosts; ranks if "
@@ -210,8 +217,7 @@ class Settings:
         "for snap)")
     eta0: float | str | None = solver_setting(
         "eta0", PENALTIES, "first penalty: a number, or auto, by edge from curvature "
-        "and graph (default: auto; in raw coordinates 10, but for snap)",
-        words=("auto",))
+        "and graph (default: auto; in raw coordinates 10, but for snap)")
     t_max: int = solver_setting(
         "t_max", PENALTIES, "vp, ap, vp_ap, global_balance: adapt while t < t_max",
         applies=_of_scheme("t_max"))
@@ -246,7 +252,8 @@ class Settings:
         "random parameters, or each node from its own (default: merged for ppca, but "
         "not with fixed; independent for sfm and without --data)",
         INITS)
-    seed: int = solver_setting("seed", STOPPING, "seed of the initial parameters")
+    seed: int = solver_setting(
+        "seed", STOPPING, "seed of the initial parameters", kind=SEED)
     coordinates: str = solver_setting(
         "coordinates", STOPPING, "metric, for linear problems, and units, for ppca, "
         "are chosen by sums over the network, for data in any units; raw is as in the "
@@ -315,10 +322,10 @@ class Settings:
     checkpoint_seconds: float = setting(
         CHECKPOINTS, 60.0, "seconds between two saves, about; a run that ends as "
         "\"not converged\" saves, too (0: not by time)",
-        applies=lambda run: run.checkpoint, decides=False, resume=True)
+        applies=lambda run: run.checkpoint, decides=False, resume=True, kind=FINITE)
     checkpoint_every: int = setting(
         CHECKPOINTS, 0, "save every N iterations (0: not by iterations)",
-        applies=lambda run: run.checkpoint, decides=False, resume=True)
+        applies=lambda run: run.checkpoint, decides=False, resume=True, kind=integer())
     on_failure: str = solver_setting(
         "on_failure", CHECKPOINTS, "if a rank fails, abort the run, or continue "
         "without it (Open MPI with ULFM)", FAILURES)
@@ -355,6 +362,11 @@ class Settings:
     def is_plugin(self) -> bool:
         """Whether the problem is not one of this package."""
         return self.problem not in PROBLEMS
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of the problem."""
+        return builder.traits(self.problem)
 
     @property
     def has_subspace(self) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.accuracy import merged
 from dadmm.cli import tables
 from dadmm.cli.config import RunConfig
 from dadmm.cli.tables import Shards, has_target
@@ -27,9 +26,7 @@ from dadmm.graphs.schedule import Schedule
 from dadmm.models.predictions import check_score_names
 from dadmm.problems import builder
 from dadmm.solver.plan import Kind
-
-USUAL_NODES, USUAL_CAMERAS = 20, 5  # as in the paper
-
+from dadmm.solver.subspace import n_axes
 
 Graph = Schedule | topology.Topology
 
@@ -53,7 +50,7 @@ def build_graph(world: World, config: RunConfig) -> Graph | None:
         )
     if world.rank and not _is_named(config):
         return None
-    usual = USUAL_CAMERAS if config.problem == "sfm" else USUAL_NODES
+    usual = config.traits.nodes
     if len(names) > 1:
         count = n_nodes or (usual if any(map(topology.is_named, names)) else None)
         return Schedule.build(names, count, config.topology_seed)
@@ -129,7 +126,7 @@ def shards(
     hosted = range(n_nodes) if world.comm is None else (world.rank,)
     if config.data is None:
         return checks.run(lambda: _synthetic(config, n_nodes, hosted))
-    if config.problem != "sfm":
+    if not config.traits.tracks:
         return tables.load(world, config, graph, checks)
     blocks = collectively(world, _load_tracks, config, n_nodes, world.rank)
     if world.comm is None:
@@ -179,9 +176,7 @@ def few_rows(
     """
     kind = config.plan(problems.values()).kind
     if kind is Kind.MERGED or (kind is Kind.UNITS and config.bound_angle):
-        return sum(
-            samples[i].shape[0] <= merged.n_axes(own) for i, own in problems.items()
-        )
+        return sum(samples[i].shape[0] <= n_axes(own) for i, own in problems.items())
     if kind is not Kind.METRIC:
         return 0
     return sum(samples[i].shape[0] <= own.layout.size for i, own in problems.items())
@@ -198,7 +193,7 @@ def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names
         data.encoding.feature_names,
         next(iter(problems.values())).layout.shapes,
     )
-    if config.problem == "ppca":
+    if config.traits.predicts == "subspace":
         check_score_names(names, shapes["W"][1])
     if not has_target(config) or shapes.get("coef", ())[-1:] != (len(names),):
         return names if data.encoding.named else None
@@ -227,22 +222,17 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
     seed, truth, target, classes = config.data_seed, None, None, None
     assert config.n_samples is not None  # settled
     size = config.n_samples, config.dimension
-    noise, n_components = config.noise_variance, config.n_components or 5
+    noise, traits = config.noise_variance, config.traits
+    n_components = config.n_components or traits.components
     _check_memory(*size, n_components)
-    if config.problem == "sfm":
+    if traits.tracks:
         tracks, W = datasets.turntable(seed=seed)
         tracks = remove_entries(tracks, config.missing_fraction, seed, together=2)
         blocks = shard.split_frames(tracks, n_nodes)
         whole = tracks - tracks.mean(axis=1, keepdims=True)  # as each camera does
         return Shards({i: blocks[i] for i in hosted}, W - W.mean(axis=0), whole=whole)
     if has_target(config):
-        kinds = {
-            "logistic": datasets.classification,
-            "multinomial": datasets.classification,
-            "poisson": datasets.counts,
-        }
-        draw = kinds.get(config.problem, datasets.regression)
-        rows = np.column_stack(draw(*size, noise, seed)[:2])
+        rows = np.column_stack(traits.draw(*size, noise, seed)[:2])
         target, classes = "y", (0.0, 1.0) if builder.n_classes(config.problem) else None
     else:
         rows, truth = datasets.synthetic(*size, n_components, noise, seed)

@@ -8,12 +8,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from dadmm.cli import models
-from dadmm.cli.config import RunConfig
+from dadmm.cli.job import Job
 from dadmm.cli.models import Fit
 from dadmm.cli.targets import Targets
 from dadmm.core.interfaces import World
@@ -23,26 +24,19 @@ from dadmm.data.files import Names
 from dadmm.graphs import placement
 from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, metrics, motion
 from dadmm.results.writing import write_arrays, writing
-from dadmm.solver.advice import advise
+from dadmm.solver.ending import advise
 from dadmm.solver.result import Result, Seconds
 
 PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
 
 
-def build(
-    world: World,
-    config: RunConfig,
-    result: Result,
-    targets: Targets,
-    samples: Sequence[Any],  # of the nodes of this process
-    hosts: Sequence[str],  # of each rank
-    elapsed: float,  # seconds since the start, or since the resume
-    start: int,  # iteration after which the run was resumed, or 0
-    features: Names,  # names of the columns of X
-    fit: Fit,
-) -> dict[str, Any]:
+def build(job: Job) -> dict[str, Any]:
     """Return the content of summary.json, on rank 0."""
-    observed = _observed(world, result, targets, samples)
+    elapsed = monotonic() - job.started  # since the start, or since the resume
+    world, config, result, hosts = job.world, job.config, job.result, job.hosts
+    features, fit, samples = job.features, job.fit, list(job.data.samples.values())
+    observed = _observed(world, result, job.targets, samples)
+    calls, n_bytes = world.sent()
     if world.rank:
         return {}
     takes = builder.arguments(builder.find(config.problem))
@@ -69,7 +63,7 @@ def build(
         "start": _start(result),
         "subspace": _subspace(result),
         "consensus": consensus,
-        "resumed_after": start,  # 0 for a run that was not resumed
+        "resumed_after": job.checkpoints.start,  # 0 for a run that was not resumed
         "n_nodes": n_nodes,
         "lost_nodes": list(result.lost),
         "messages": result.traffic.messages,
@@ -81,8 +75,8 @@ def build(
         "tree_bytes": int(result.traffic.tree_bytes.sum()),  # of sums over a tree
         "collectives": result.traffic.collectives,
         "collective_bytes": result.traffic.collective_bytes,
-        "outside_calls": 0,  # of set-up and end; set later
-        "outside_bytes": 0,
+        "outside_calls": calls,  # of set-up and end
+        "outside_bytes": n_bytes,
         # since the run began or was resumed; phases: mean over the nodes
         "seconds": {
             "total": elapsed,
@@ -92,7 +86,7 @@ def build(
         },
         "metrics": {
             "consensus_error": consensus["error"],
-            **_metrics(result, targets),
+            **_metrics(result, job.targets),
             **observed,
         },
         **_coefficients(result, features, fit),
@@ -102,7 +96,15 @@ def build(
         "mpi_library": world.library,
         "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
         "node_hosts": homes,
+        **_gaps(job),
     }
+
+
+def _gaps(job: Job) -> dict[str, Any]:
+    """Return rows dropped and rows filled, by node, if there are any."""
+    if not job.gaps:
+        return {}
+    return {"gaps": {"on_missing": job.config.on_missing, "nodes": sorted(job.gaps)}}
 
 
 def _means(seconds: Seconds) -> dict[str, float]:

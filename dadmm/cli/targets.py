@@ -94,7 +94,7 @@ def gather(
     W = {} if truth is None else {"angle_to_truth": truth}
     layout = own[0].layout
     if gaps or not config.compares:
-        adrift = gaps and config.problem == "sfm"
+        adrift = gaps and config.traits.tracks
         return Targets(layout, W, None, None, gaps=gaps, adrift=adrift)
     if whole is not None:
         M, zero_mean = own[0].n_components, own[0].zero_mean

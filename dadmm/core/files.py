@@ -10,7 +10,9 @@ This module imports nothing of dadmm: launchers load it without numpy.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -98,6 +100,41 @@ def open_plain(path: Path, root: Path | None = None, flags: int = os.O_RDONLY) -
         os.close(file)
         raise _refusal(name, "special")
     return file
+
+
+def open_lock(path: Path, content: re.Pattern[bytes]) -> int:
+    """Return the handle of a lock file, which is created if it does not exist.
+
+    It is open for writing: NFS grants locks between hosts on no other files. A file
+    with other ``content``, or that is not plain, raises FileExistsError.
+    """
+    while True:
+        with suppress(FileExistsError):
+            return create(path)
+        with suppress(FileNotFoundError):  # another process has just removed it
+            handle = open_plain(path, flags=os.O_RDWR)
+            break
+    own = content.fullmatch(os.pread(handle, 400, 0)) is not None
+    if own and os.fstat(handle).st_nlink == 1:  # not a hard link
+        return handle
+    os.close(handle)
+    raise OSError(errno.EEXIST, f"{path.name} is not a lock of dadmm")
+
+
+def lock(handle: int, shared: bool = False) -> bool:
+    """Lock a file until it is closed; return whether the file system has locks.
+
+    Raise BlockingIOError if another process holds the lock.
+    """
+    try:
+        fcntl.flock(
+            handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+        )
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def read(path: Path, root: Path | None = None, most: int = -1) -> bytes:

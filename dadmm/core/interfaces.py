@@ -46,6 +46,20 @@ class Problem(Protocol):
         """Return ``f_i(.; stats)`` of each row of ``thetas`` (n, size), shape (n,)."""
 
 
+def stacks(problem: type, method: str = "stack") -> bool:
+    """Return whether problems of a class can be stacked.
+
+    They cannot if a subclass inherits `stack` but overrides a method that it replaces.
+    The same holds for ``within``, see `dadmm.solver.coordinates`, and for
+    ``neg_log_likelihood``.
+    """
+    owners = [kind for kind in problem.__mro__ if method in vars(kind)]
+    names = ("expect", "prox", "objectives")
+    return bool(owners) and all(
+        getattr(problem, name) is getattr(owners[0], name) for name in names
+    )
+
+
 @runtime_checkable
 class TransformableProblem(Problem, Protocol):
     """A convex problem that can be solved in other coordinates z, theta = T z.
@@ -80,7 +94,7 @@ class TransformableProblem(Problem, Protocol):
         It has `rows`, ``convex`` and ``quadratic`` too.
         """
 
-    def point(self, T: Matrix, z: Vector) -> Vector:
+    def theta_of(self, T: Matrix, z: Vector) -> Vector:
         """Return theta = T z, shape (..., size), of ``z`` (..., k).
 
         Entries that `prox` sets to zero are exactly zero. A row has the same bits alone

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from dadmm.core.layout import Matrix
+from dadmm.core.layout import Matrix, Vector
 
 BLOCK = 64  # rows that are decomposed at once: rounding then hardly grows with rows
 
@@ -22,6 +23,28 @@ def triangular(rows: Matrix) -> Matrix:
     if len(rows) <= D:
         return rows
     return np.asarray(np.linalg.qr(rows, mode="r"))
+
+
+def pack_factor(rows: Matrix) -> Vector:
+    """Return the upper triangle of the factor of rows (r, p), p (p + 1) / 2 numbers."""
+    p = rows.shape[1]
+    factor = np.zeros((p, p))
+    found = triangular(rows) if len(rows) > p else np.linalg.qr(rows, mode="r")
+    factor[: len(found)] = found
+    return np.asarray(factor[np.triu_indices(p)])
+
+
+def unpack_factor(packed: Vector) -> Matrix:
+    """Return the factor (p, p) of `pack_factor`."""
+    p = (math.isqrt(8 * len(packed) + 1) - 1) // 2
+    factor = np.zeros((p, p))
+    factor[np.triu_indices(p)] = packed
+    return factor
+
+
+def merge_factors(mine: Vector, other: Vector) -> Vector:
+    """Return the packed factor of the rows of two packed factors."""
+    return pack_factor(np.vstack([unpack_factor(mine), unpack_factor(other)]))
 
 
 def by_row(rows: Matrix, matrix: Matrix) -> Matrix:

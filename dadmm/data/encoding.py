@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.checks import as_float, shown
-from dadmm.core.errors import ShardError
+from dadmm.core import schema
+from dadmm.core.checks import shown
+from dadmm.core.errors import ConfigError, ShardError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.columns import (
     check_gaps,
@@ -25,6 +26,24 @@ NUMBER, CATEGORY = "number", "category"
 ON_MISSING = ("error", "drop", "mean", "keep")
 UNKNOWN = ("error", "ignore")
 Label = str | float
+TEXTS = schema.list_of(schema.TEXT, "a list of texts")
+NUMBERS = schema.list_of(schema.number("finite", math.isfinite), "a list of numbers")
+SORTED = ("sorted", lambda x: sorted(set(x)) == x)
+COLUMN = {  # of the JSON of an encoding
+    "name": schema.TEXT,
+    "kind": schema.choice((NUMBER, CATEGORY)),
+    "categories": schema.Kind((*TEXTS.rules, SORTED)),
+    "dropped": schema.FLAG,
+}
+FIELDS = {
+    "columns": schema.list_of(schema.OBJECT, "a list of objects"),
+    "classes": schema.any_of(TEXTS, NUMBERS, schema.NULL),
+    **dict.fromkeys(("target", "weight"), schema.any_of(schema.TEXT, schema.NULL)),
+    **dict.fromkeys(("means", "scales"), schema.any_of(NUMBERS, schema.NULL)),
+    **dict.fromkeys(("centre", "named"), schema.FLAG),
+    "on_missing": schema.choice(ON_MISSING),
+    "unknown": schema.choice(UNKNOWN),
+}
 
 
 class Column(NamedTuple):
@@ -280,37 +299,33 @@ class Encoding:
     @classmethod
     def from_json(cls, content: Any) -> Encoding:
         """Return the encoding that `to_json` has written; raise if it is not one."""
-        _demand(isinstance(content, dict), "it is no object")
-        given: dict[str, Any] = dict(content)
-        for item in fields(cls):
-            _demand(item.name in given, f"it has no {item.name!r}")
-        _demand(len(given) == len(fields(cls)), "it has unknown entries")
-        _demand(isinstance(given["columns"], list), "columns must be a list")
-        given["columns"] = tuple(map(_read_column, given["columns"]))
-        names = [column.name for column in given["columns"]]
-        _demand(len(set(names)) == len(names) > 0, "columns must have different names")
-        for name in ("target", "weight"):
-            _demand(given[name] is None or _is_text(given[name]), f"{name} is no name")
-        for name in ("centre", "named"):
-            _demand(isinstance(given[name], bool), f"{name} must be true or false")
-        for name, choices in (("on_missing", ON_MISSING), ("unknown", UNKNOWN)):
-            _demand(given[name] in choices, f"{name} must be one of {choices}")
-        classes = given["classes"]
+        try:
+            schema.OBJECT.check("it", content)
+            schema.check_entries(content, FIELDS)
+            for column in content["columns"]:
+                schema.check_entries(column, COLUMN)
+        except ConfigError as error:
+            _demand(False, str(error))
+        given, classes = dict(content), content["classes"]
+        columns = given["columns"] = tuple(
+            Column(**(column | {"categories": tuple(column["categories"])}))
+            for column in content["columns"]
+        )
+        names, width = {one.name for one in columns}, sum(one.width for one in columns)
+        _demand(len(names) == len(columns) > 0, "columns must have different names")
+        for one in columns:
+            known = bool(one.categories) == (one.kind == CATEGORY)
+            _demand(known, "categories have names, and numbers have none")
         if classes is not None:
-            plain = isinstance(classes, list) and len(classes) > 1
-            texts = plain and all(map(_is_text, classes))
-            numbers = plain and all(map(_is_finite, classes))
-            _demand(texts or numbers, "classes must be texts or numbers")
-            _demand(sorted(set(classes)) == classes, "classes must be sorted")
-            given["classes"] = tuple(c if texts else float(c) for c in classes)
-        width = sum(column.width for column in given["columns"])
+            known = len(classes) > 1 and sorted(set(classes)) == classes
+            _demand(known, "classes must be at least two, and sorted")
+            given["classes"] = tuple(
+                c if schema.TEXT.holds(c) else float(c) for c in classes
+            )
         for name in ("means", "scales"):
-            numbers = given[name]
-            if numbers is not None:
-                plain = isinstance(numbers, list) and all(map(_is_finite, numbers))
-                plain = plain and len(numbers) == width
-                _demand(plain, f"{name} must be {width} numbers")
-                given[name] = np.array(numbers, dtype=np.float64)
+            if given[name] is not None:
+                _demand(len(given[name]) == width, f"{name} must be {width} numbers")
+                given[name] = np.array(given[name], dtype=np.float64)
         scales, means = given["scales"], given["means"]
         _demand(scales is None or bool((scales > 0).all()), "scales must be positive")
         _demand(means is not None or scales is None, "scales need means")
@@ -320,25 +335,3 @@ class Encoding:
 def _demand(holds: bool, what: str) -> None:
     if not holds:
         raise ShardError(f"the description of the columns is damaged: {what}")
-
-
-def _read_column(given: Any) -> Column:
-    known = isinstance(given, dict) and set(given) == set(Column._fields)
-    _demand(known, "a column is no object")
-    words = given["categories"]
-    _demand(_is_text(given["name"]), "the name of a column is no text")
-    _demand(given["kind"] in (NUMBER, CATEGORY), "a column is no number or category")
-    _demand(isinstance(given["dropped"], bool), "dropped must be true or false")
-    plain = isinstance(words, list) and all(map(_is_text, words))
-    _demand(plain and sorted(set(words)) == words, "categories must be sorted texts")
-    _demand(bool(words) == (given["kind"] == CATEGORY), "numbers have no categories")
-    return Column(**(given | {"categories": tuple(words)}))
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_finite(value: Any) -> bool:
-    plain = isinstance(value, int | float) and not isinstance(value, bool)
-    return plain and math.isfinite(as_float(value))

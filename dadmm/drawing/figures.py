@@ -25,7 +25,6 @@ ANGLES = {
     "angle_to_truth": "Angle to the true subspace (degrees)",
     "angle_to_centralised": "Angle to the centralised solution (degrees)",
 }
-NAMES = {"ppca": "PPCA", "sfm": "structure from motion"}  # of problems; others as typed
 DECIDE = settings.names("decides")
 CHANGE = "Relative change of the objective"
 TITLES = {
@@ -81,7 +80,7 @@ def title(runs: Sequence[Run]) -> str:
     """Return a title: what the runs have in common, and how a single run ended."""
     said = [
         {
-            "": NAMES.get(run.config.problem, run.config.problem.replace("_", " ")),
+            "": run.config.traits.title or run.config.problem.replace("_", " "),
             "by ": run.config.scheme,
             "on ": Path(run.config.topology).stem,
         }

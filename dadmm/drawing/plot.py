@@ -63,7 +63,7 @@ def draw(given: argparse.Namespace) -> int:
         from dadmm.drawing.figures import DRAW
         from dadmm.drawing.run_reader import Run
         from dadmm.drawing.style import save
-        from dadmm.results.finish import list_figures
+        from dadmm.results.folder import RunFolder
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
@@ -84,7 +84,8 @@ def draw(given: argparse.Namespace) -> int:
         if given.kind == "all" and kind == "structure" and not solid:
             continue
         figure = DRAW[kind](runs, given.at)
-        list_figures(folder, [f"{prefix}{kind}.{end}" for end in given.format])
+        names = [f"{prefix}{kind}.{end}" for end in given.format]
+        RunFolder(folder).add_figures(names)
         for path in save(figure, folder / (prefix + kind), given.format):
             print(path)
     return 0

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
-from dadmm.results.runfolder import POSITIVE, RunFolder
+from dadmm.results.stored import POSITIVE, StoredRun
 
 
 @dataclass(frozen=True)
-class Run(RunFolder):
+class Run(StoredRun):
     """The folder of a finished run, with its settings."""
 
     config: RunConfig
 
     @classmethod
-    def read(cls, folder: str | Path) -> Run:
+    def read(cls, folder: str | Path) -> Self:
         """Return the run in a folder."""
-        found = RunFolder.read(folder)
-        file = found.folder / "config.toml"
-        table = RunConfig.from_toml(file)
-        try:
-            config = RunConfig(**table)
-        except DadmmError as error:
-            raise ConfigError(f"{file}: {error}") from None
+        found = StoredRun.read(folder)
+        file, config = found.folder / "config.toml", read_config(found.folder)
         count = found.entry("n_nodes")
         if config.nodes != count and not found.summary.get("lost_nodes"):
             raise ConfigError(
@@ -39,3 +35,13 @@ class Run(RunFolder):
     def eta(self) -> Matrix:
         """Penalty of each directed edge for the next iteration, (iterations, E)."""
         return self.edge_column("eta", POSITIVE)
+
+
+def read_config(folder: Path) -> RunConfig:
+    """Return the settings of the run in a folder."""
+    file = folder / "config.toml"
+    table = RunConfig.from_toml(file)
+    try:
+        return RunConfig(**table)
+    except DadmmError as error:
+        raise ConfigError(f"{file}: {error}") from None

@@ -5,17 +5,8 @@ and the check that all ranks run the same thing. It is the only room that import
 mpi4py; it may import `core` and `graphs`.
 """
 
-from dadmm.core.checks import check_choice
-from dadmm.core.errors import ConfigError
 from dadmm.exchange.inprocess import InProcessExchange
 
 WAITS = ("auto", "block", "poll")  # how ranks wait, see `dadmm.exchange.mpi`
 
-__all__ = ["WAITS", "InProcessExchange", "check_wait"]
-
-
-def check_wait(wait: str) -> None:
-    """Raise a ConfigError if ``wait`` is not one of `WAITS`."""
-    if isinstance(wait, str) and wait == "nap":
-        raise ConfigError("wait = nap is now called wait = poll")
-    check_choice("wait", wait, WAITS)
+__all__ = ["WAITS", "InProcessExchange"]

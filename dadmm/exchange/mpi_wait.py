@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.exchange import check_wait
+from dadmm.core.schema import choice
+from dadmm.exchange import WAITS
 from dadmm.exchange.collectives import wait_sleeping
 from dadmm.exchange.mpi_library import MPI
 
@@ -30,7 +31,7 @@ def waiting(wait: str, crowded: bool) -> Callable[[Sequence[MPI.Request]], Any]:
     crowded : bool
         Whether this host has more ranks than cores they may use.
     """
-    check_wait(wait)
+    choice(WAITS).check("wait", wait)
     if wait == "auto":
         wait = "poll" if crowded else "block"
     return poll if wait == "poll" else MPI.Request.Waitall

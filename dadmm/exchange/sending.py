@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import Any
 
-from dadmm.core.checks import MOST_SEED, check_choice, check_integer, check_number
+from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.exchange.codec import LEAST_BITS, MOST_BITS, PAYLOADS
-
-# settings, from their old names
-RENAMED = {
-    "every": "send_every",
-    "sleep": "edge_sleep",
-    "loss": "drop_probability",
-    "loss_seed": "drop_seed",
-}
 
 
 @dataclass(frozen=True)
@@ -59,33 +49,19 @@ class Sending:
     ('certified', True)
     """
 
-    payload: str = "float64"
-    bits: int = 8
-    censor: float = 0.0
-    censor_decay: float = 0.98
-    send_every: int = 1
-    edge_sleep: float = 0.0
-    drop_probability: float = 0.0
-    drop_seed: int = 0
-
-    def __new__(cls, *args: Any, **named: Any) -> Sending:
-        for name in RENAMED.keys() & named.keys():
-            raise ConfigError(f"{name} is now called {RENAMED[name]}")
-        return super().__new__(cls)
+    payload: str = schema.entry("float64", schema.choice(PAYLOADS))
+    bits: int = schema.entry(8, schema.integer(LEAST_BITS, MOST_BITS))
+    censor: float = schema.entry(0.0, schema.FINITE)
+    censor_decay: float = schema.entry(
+        0.98, schema.number("between 0 and 1", lambda x: 0 < x < 1)
+    )
+    send_every: int = schema.entry(1, schema.integer(1))
+    edge_sleep: float = schema.entry(0.0, schema.SHARE)
+    drop_probability: float = schema.entry(0.0, schema.SHARE)
+    drop_seed: int = schema.entry(0, schema.SEED)
 
     def __post_init__(self) -> None:
-        check_choice("payload", self.payload, PAYLOADS)
-        check_integer("bits", self.bits, LEAST_BITS, MOST_BITS)
-        check_integer("send_every", self.send_every, 1)
-        check_integer("drop_seed", self.drop_seed, 0, MOST_SEED)
-        check_number(
-            "censor", self.censor, lambda x: 0 <= x < math.inf, "at least 0 and finite"
-        )
-        decay = self.censor_decay
-        check_number("censor_decay", decay, lambda x: 0 < x < 1, "between 0 and 1")
-        for name in ("edge_sleep", "drop_probability"):
-            share = getattr(self, name)
-            check_number(name, share, lambda x: 0 <= x < 1, "within [0, 1)")
+        schema.check_fields(self)
         if self.drop_probability and (
             self.payload != "float64" or self.censor or self.edge_sleep
         ):

@@ -2,61 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from dadmm.core import schema
 from dadmm.core.checks import as_float, shown
 from dadmm.core.errors import ConfigError
 from dadmm.data.encoding import Encoding
 from dadmm.models.predictions import KINDS
+from dadmm.problems import builder
 
 STATUSES = ("certified", "stationary", "stopped", "max_iter", "not converged")
 Shape = tuple[int, ...]
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 2**63
 
 
 def _is_number(value: object) -> bool:
     return type(value) in (int, float) and bool(np.isfinite(as_float(value)))
 
 
-def _is_plain(value: object) -> bool:
-    return value is None or isinstance(value, bool | str) or _is_number(value)
+def _are_plain(settings: dict[str, Any]) -> bool:
+    plain = schema.any_of(schema.NULL, schema.FLAG, schema.TEXT)
+    return all(plain.holds(x) or _is_number(x) for x in settings.values())
 
 
-# fields of a model file: what each must be, and whether it is
-FIELDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "dadmm": ("a text", lambda x: isinstance(x, str)),
-    "settings": (
-        "an object of numbers, texts, true, false and null",
-        lambda x: isinstance(x, dict) and all(map(_is_plain, x.values())),
-    ),
-    "status": (f"one of {', '.join(STATUSES)}", lambda x: x in STATUSES),
-    "why": ("a text", lambda x: isinstance(x, str)),
-    "iterations": ("an integer from 0", _is_count),
-    "tolerance": (
-        "a number from 0, or null",
-        lambda x: x is None or (_is_number(x) and x >= 0),
-    ),
-    "n_rows": ("an integer from 0, or null", lambda x: x is None or _is_count(x)),
-    "feature_names": (
-        "a list of texts",
-        lambda x: isinstance(x, list) and all(isinstance(name, str) for name in x),
-    ),
-    "parameters": ("an object", lambda x: isinstance(x, dict)),
-    "table_parameters": ("an object", lambda x: isinstance(x, dict)),
-    "encoding": ("an object", lambda x: isinstance(x, dict)),
+PLAIN = "an object of numbers, texts, true, false and null"
+FIELDS: dict[str, schema.Kind] = {  # of a model file
+    "format": schema.TEXT,
+    "version": schema.integer(),
+    "dadmm": schema.TEXT,
+    "problem": schema.choice(KINDS),
+    "settings": schema.Kind((*schema.OBJECT.rules, (PLAIN, _are_plain))),
+    "status": schema.choice(STATUSES),
+    "why": schema.TEXT,
+    "iterations": schema.COUNT,
+    "tolerance": schema.any_of(schema.FINITE, schema.NULL),
+    "n_rows": schema.any_of(schema.COUNT, schema.NULL),
+    "feature_names": schema.list_of(schema.TEXT, "a list of texts"),
+    **dict.fromkeys(("parameters", "table_parameters", "encoding"), schema.OBJECT),
 }
 
 
-def check_fields(
-    content: Any, format_: str, version: int, problems: Sequence[str]
-) -> None:
-    """Raise unless the fields of a file are there and of the right types."""
+def check_format(content: Any, format_: str, version: int) -> None:
+    """Raise unless a file is of this format, and has its fields, of the right types."""
     if not isinstance(content, dict) or content.get("format") != format_:
         raise ConfigError(f'it has no field "format": "{format_}"')
     found = content.get("version")
@@ -65,19 +54,7 @@ def check_fields(
             f"it has version {shown(found)} of the format, and this version of dadmm "
             f"reads version {version}"
         )
-    if content.get("problem") not in problems:
-        raise ConfigError(
-            f"problem must be one of {', '.join(problems)}, got "
-            f"{shown(content.get('problem'))}"
-        )
-    expected = {"format", "version", "problem", *FIELDS}
-    for name in sorted(expected - content.keys()):
-        raise ConfigError(f"it has no field {name}")
-    for name in sorted(content.keys() - expected):
-        raise ConfigError(f"it has an unknown field {shown(name)}")
-    for name, (what, holds) in FIELDS.items():
-        if not holds(content[name]):
-            raise ConfigError(f"{name} must be {what}, got {shown(content[name])}")
+    schema.check_entries(content, FIELDS)
 
 
 def numbers(problem: str, encoding: Encoding, given: Mapping[str, Any]) -> Any:
@@ -103,10 +80,11 @@ def check_shapes(
     lead: Shape = ()
     if KINDS[problem] == "classification":
         count = len(encoding.classes or ())
-        if count < 2 or (problem == "logistic" and count > 2):
-            two = "two" if problem == "logistic" else "at least two"
+        binary = builder.n_classes(problem) == 2
+        if count < 2 or (binary and count > 2):
+            two = "two" if binary else "at least two"
             raise ConfigError(f"{problem} needs {two} classes, got {count}")
-        lead = () if problem == "logistic" else (count,)
+        lead = () if binary else (count,)
     wanted: dict[str, Shape] = {"coef": (*lead, d), "intercept": lead}
     if is_subspace:
         M = parameters["W"].shape[1] if parameters["W"].ndim == 2 else 0

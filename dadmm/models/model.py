@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from dadmm.core.checks import check_choice
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.reading import parse
+from dadmm.core.schema import choice
 from dadmm.core.version import __version__
 from dadmm.data.encoding import ON_MISSING, UNKNOWN, Encoding
 from dadmm.data.frame import Frame, label
@@ -81,7 +81,7 @@ class Model:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_choice("problem", self.problem, list(KINDS))
+        choice(KINDS).check("problem", self.problem)
 
     @classmethod
     def of(
@@ -108,7 +108,7 @@ class Model:
         settings, tolerance, n_rows : optional
             Written into the file of the model.
         """
-        check_choice("problem", problem, list(KINDS))
+        choice(KINDS).check("problem", problem)
         parts = result.layout.views(result.solution)._asdict()
         parts = {name: np.array(part) for name, part in parts.items()}
         if not all(np.isfinite(part).all() for part in parts.values()):
@@ -323,10 +323,10 @@ def load_model(
         raise ConfigError(f"{file} is not a valid model: {error}") from None
     encoding = model.encoding
     if unknown is not None:
-        check_choice("unknown", unknown, UNKNOWN)
+        choice(UNKNOWN).check("unknown", unknown)
         encoding = replace(encoding, unknown=unknown)
     if on_missing is not None:
-        check_choice("on_missing", on_missing, ON_MISSING)
+        choice(ON_MISSING).check("on_missing", on_missing)
         _check_way(model, on_missing)
         encoding = replace(encoding, on_missing=on_missing)
     return replace(model, encoding=encoding)
@@ -348,7 +348,7 @@ def _check_way(model: Model, on_missing: str) -> None:
 
 def _decoded(content: Any) -> Model:
     """Return the model of the content of a file, after a check of every field."""
-    checks.check_fields(content, FORMAT, VERSION, [*KINDS])
+    checks.check_format(content, FORMAT, VERSION)
     encoding = Encoding.from_json(content["encoding"])
     problem = content["problem"]
     if content["feature_names"] != list(encoding.feature_names):

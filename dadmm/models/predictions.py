@@ -10,19 +10,14 @@ import numpy as np
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.patterns import posterior
+from dadmm.problems import PROBLEMS
 
 Parameters = Mapping[str, np.ndarray]  # coef and intercept, or W, mu and a
 # what a problem predicts; others, such as sfm or a class of yours, have no model
-KINDS = {
-    "least_squares": "regression",
-    "ridge": "regression",
-    "lasso": "regression",
-    "elastic_net": "regression",
-    "huber": "regression",
-    "logistic": "classification",
-    "multinomial": "classification",
-    "poisson": "counts",
-    "ppca": "subspace",
+KINDS: dict[str, str] = {
+    name: kind.traits.predicts
+    for name, kind in PROBLEMS.items()
+    if kind.traits.predicts is not None
 }
 
 

@@ -12,16 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy.coordinates import merge_factors, pack_factor, unpack_factor
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import triangular
+from dadmm.core.linalg import merge_factors, pack_factor, triangular, unpack_factor
 from dadmm.models import predictions
 from dadmm.models.predictions import Parameters
 
 BINS = 500  # of the histograms of scores, between the least and the largest of all
 LEAST = 1e-12  # singular values below this multiple of the largest count as zero
 OPEN = 1e-8  # smallest component of a coefficient in a dropped direction that counts
-HAVE_ERRORS = ("least_squares", "ridge", "logistic", "multinomial", "poisson")
 
 # merges one value per node of this process over all nodes: (values, merge, finish)
 Total = Callable[..., Any]
@@ -77,7 +75,7 @@ def merge_sums(mine: Vector, other: Vector) -> Vector:
 
 def score(
     total: Total,
-    problem: str,
+    kind: str | None,
     parameters: Parameters,
     own: Sequence[Rows],
     with_area: bool = True,
@@ -87,8 +85,8 @@ def score(
     Parameters
     ----------
     total : callable
-    problem : str
-        One of `dadmm.models.predictions.KINDS`; of others rows are counted only.
+    kind : str, optional
+        What the model predicts, see `dadmm.problems.traits`; if None, rows are counted.
     parameters : dict of str to ndarray
     own : sequence of Rows
         Of the nodes of this process, in order.
@@ -102,7 +100,6 @@ def score(
         "auc" and "auc_error" of a classification; "deviance_explained" of counts;
         "explained_variance" of a subspace. Rows count by their weight.
     """
-    kind = predictions.KINDS.get(problem)
     fitted = [_fitted(kind, rows, parameters) for rows in own]
     both = list(zip(own, fitted, strict=True))
     packed = [_sums(kind, *each, parameters).packed() for each in both]
@@ -231,14 +228,9 @@ def _area(counts: Matrix) -> Vector:
     return np.asarray(np.array([upper @ below + alike, alike]) / pairs)
 
 
-def has_standard_errors(problem: str, alpha: float) -> bool:
-    """Return whether a problem has standard errors: it is smooth, without penalty."""
-    return problem in HAVE_ERRORS and alpha == 0.0
-
-
 def standard_errors(
     total: Total,
-    problem: str,
+    kind: str,
     parameters: Parameters,
     own: Sequence[Rows],
     units: Matrix,
@@ -252,8 +244,8 @@ def standard_errors(
     Parameters
     ----------
     total : callable
-    problem : str
-        One of `HAVE_ERRORS`.
+    kind : str
+        What the model predicts.
     parameters : dict of str to ndarray
         ``coef`` and, if there is one, ``intercept``.
     own : sequence of Rows
@@ -268,7 +260,7 @@ def standard_errors(
         By class, if there are several; those of the centred coefficients, which sum to
         zero over the classes. NaN for a coefficient that the data leave open.
     """
-    n_classes = len(parameters["coef"]) if problem == "multinomial" else 1
+    n_classes = len(parameters["coef"]) if parameters["coef"].ndim > 1 else 1
     centring = np.eye(n_classes)
     if n_classes > 1:
         centring -= 1.0 / n_classes
@@ -290,11 +282,11 @@ def standard_errors(
         errors = np.sqrt(variance * np.vecdot(roots, roots))
         return np.where(is_open, np.nan, errors)
 
-    packed = [pack_factor(_curvature(problem, parameters, rows)) for rows in own]
+    packed = [pack_factor(_curvature(kind, parameters, rows)) for rows in own]
     return np.asarray(total(packed, merge_factors, finish))
 
 
-def _curvature(problem: str, parameters: Parameters, rows: Rows) -> Matrix:
+def _curvature(kind: str, parameters: Parameters, rows: Rows) -> Matrix:
     """Return rows F with F'F the Hessian of a node's objective, without penalty.
 
     The columns of several classes are by class, intercept last.
@@ -304,12 +296,12 @@ def _curvature(problem: str, parameters: Parameters, rows: Rows) -> Matrix:
         X = np.column_stack([X, np.ones(len(X))])
     root = np.sqrt(_weights(rows))
     fitted = predictions.linear(rows.X, parameters)
-    if problem in ("least_squares", "ridge"):
+    if kind == "regression":
         return np.asarray(root[:, None] * X)
-    if problem == "poisson":
+    if kind == "counts":
         return np.asarray((root * np.sqrt(predictions.means(fitted)))[:, None] * X)
     p = np.exp(predictions.log_probabilities(fitted))
-    if problem == "logistic":
+    if fitted.ndim == 1:
         return np.asarray((root * np.sqrt(p[:, 0] * p[:, 1]))[:, None] * X)
     # diag(p) - p p' is B' B with rows B_k = sqrt(p_k) (e_k - p)
     factors = []

@@ -13,9 +13,7 @@ from pathlib import Path
 from dadmm.core import files
 from dadmm.core.arguments import Parser, print_out, program, report_error
 from dadmm.core.errors import ConfigError, DadmmError, OutputError
-from dadmm.results.finish import list_figures
-from dadmm.results.lock import is_held
-from dadmm.results.manifest import REPORT
+from dadmm.results.folder import REPORT, RunFolder
 from dadmm.results.writing import writing
 
 START = b"<!DOCTYPE html>\n<!-- a report of dadmm -->\n"  # of every page
@@ -62,8 +60,8 @@ def write(given: Namespace) -> Path:
     check(out)
     page = START + build([read(folder) for folder in folders]).encode()
     made = [name] if check(out) else []
-    if not given.out and not is_held(folders[0]):  # a run at work has it listed
-        list_figures(folders[0], [name], made)
+    if not given.out and not RunFolder.is_live(folders[0]):  # else it is listed
+        RunFolder(folders[0]).add_figures([name], made)
     with writing(out.parent), files.replacing(out) as file:
         file.write(page)
     return out

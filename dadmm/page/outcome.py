@@ -87,7 +87,7 @@ def top(page: Page, runs: Sequence[PageRun]) -> str:
 def _new_numbers(run: PageRun) -> str:
     """Return which nodes are left, if some were lost: the rest of the page counts them.
 
-    See `RunFolder.topology`.
+    See `StoredRun.topology`.
     """
     if not run.summary.get("lost_nodes") or len(run.topology.edges) == 0:
         return ""

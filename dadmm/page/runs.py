@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 
 from dadmm.cli import setup
-from dadmm.cli.config import RunConfig
 from dadmm.core import files, reading
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
-from dadmm.drawing.run_reader import Run
+from dadmm.drawing.run_reader import Run, read_config
 from dadmm.exchange.world import SerialWorld
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import SCHEMES
-from dadmm.results import lock, part_files, unfinished
+from dadmm.results import stored
+from dadmm.results.folder import RunFolder
+from dadmm.results.row_files import EDGES, history_header
+from dadmm.results.stored import ENDS, NODES
 
 GOING = {True: "still going", False: "interrupted", None: "not finished"}
 
@@ -101,7 +103,10 @@ class GoingRun(PageRun):
             return setup.share_graph(SerialWorld(), self.config, built)[0]
         except DadmmError as error:
             with suppress(DadmmError):
-                edges = unfinished.edges_of(self.folder)
+                rows = [
+                    line.split(",")[1:3] for line in self._lines["edges"].get(1, ())
+                ]
+                edges = sorted((int(i), int(j)) for i, j in rows)
                 return Topology.from_edges(self.summary["n_nodes"], edges)
             raise ConfigError(
                 f"the run in {self.folder} has not finished, and its graph cannot be "
@@ -110,19 +115,18 @@ class GoingRun(PageRun):
             ) from None
 
     @cached_property
+    def _lines(self) -> dict[str, stored.Lines]:
+        kinds = ("history", "edges")
+        return {kind: stored.lines_so_far(self.folder, kind) for kind in kinds}
+
+    @cached_property
     def n_iterations(self) -> int:
         """Iterations of which all rows are there."""
         counts = {"history": self.topology.n_nodes}
         if self.config.record_edges and len(self.topology.edges):
             counts["edges"] = len(self.topology.edges)
-        try:
-            return unfinished.last_iteration(
-                self.folder, list(counts), list(counts.values())
-            )
-        except (OSError, ValueError):
-            raise ConfigError(
-                f"cannot read the rows in {self.folder}: {unfinished.VANISHED}"
-            ) from None
+        ends = [stored.last_complete(self._lines[k], n) for k, n in counts.items()]
+        return min(ends)
 
     @property
     def has_rows(self) -> bool:
@@ -140,18 +144,24 @@ class GoingRun(PageRun):
 
     @cached_property
     def history(self) -> dict[str, Matrix]:
-        n, last = self.topology.n_nodes, self.n_iterations
-        return unfinished.node_rows(self.folder, n, last, self._observed())
+        header = (*history_header({}), *self._observed())
+        return self._parse("history", header, NODES)
 
     @cached_property
     def edge_history(self) -> dict[str, Matrix]:
-        n, last = len(self.topology.edges), self.n_iterations
-        return unfinished.edge_rows(self.folder, n, last)
+        return self._parse("edges", EDGES, ENDS)
+
+    def _parse(
+        self, kind: str, header: Sequence[str], keys: tuple[str, ...]
+    ) -> dict[str, Matrix]:
+        lines, file = self._lines[kind], self.folder / f"{kind}.csv"
+        return stored.parse_lines(lines, self.n_iterations, header, keys, file)
 
     def _observed(self) -> Sequence[str]:
         """Return the names of the angles that are recorded; see `cli.targets`."""
-        extra = unfinished.n_columns(self.folder) - len(part_files.history_header({}))
-        drawn = self.config.data is None and self.config.problem != "sfm"
+        first = self._lines["history"].get(1, [""])[0]
+        extra = first.count(",") + 1 - len(history_header({}))
+        drawn = self.config.data is None and not self.config.traits.tracks
         one = "angle_to_truth" if drawn else "angle_to_centralised"
         both = ["angle_to_truth", "angle_to_centralised"]
         return {0: [], 1: [one], 2: both}.get(extra, [])
@@ -162,22 +172,18 @@ def read(folder: Path) -> PageRun:
     with_settings = files.kind(folder / "config.toml") == "file"
     if with_settings and files.kind(folder / "summary.json") == "none":
         return _going(folder)
-    found = Run.read(folder)
-    return PageRun(found.folder, found.summary, found.config)
+    return PageRun.read(folder)
 
 
 def _going(folder: Path) -> GoingRun:
     """Return a run that has not finished."""
-    file = folder / "config.toml"
-    try:
-        config = RunConfig(**RunConfig.from_toml(file))
-    except DadmmError as error:
-        raise ConfigError(f"{file}: {error}") from None
+    config = read_config(folder)
     if config.nodes is None:
+        file = folder / "config.toml"
         raise ConfigError(f"{file} has no nodes, so it is not the file of a run")
     over_mpi = files.kind(folder / "ranks.csv") == "file"
     summary: dict[str, Any] = {
-        "status": GOING[lock.is_held(folder)],
+        "status": GOING[RunFolder.is_live(folder)],
         "n_nodes": config.nodes,
         "mpi_library": "" if over_mpi else "none (one process)",
     }

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dadmm.core.checks import check_choice
 from dadmm.core.errors import ConfigError
+from dadmm.core.schema import choice
 from dadmm.penalty.schemes import (
     AP,
     NAP,
@@ -87,7 +87,7 @@ def build(scheme: str | Scheme, **settings: Any) -> Scheme:
                     f"{type(scheme).__name__}({name}={value!r}) instead of {name}"
                 )
         return scheme
-    check_choice("scheme", scheme, list(SCHEMES))
+    choice(SCHEMES).check("scheme", scheme)
     given = {name: value for name, value in settings.items() if value is not None}
     return SCHEMES[scheme](**given)
 

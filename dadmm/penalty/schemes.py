@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import numpy as np
 
-from dadmm.core.checks import check_choice, check_integer, check_number
+from dadmm.core import schema
 from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.incidence import Incidence
@@ -18,6 +17,10 @@ from dadmm.penalty.first import USUAL, agreed
 
 PROBES, COUPLINGS = ("midpoint", "neighbour"), ("symmetric", "own")
 BUDGET = ("budget0", "budget_decay", "budget_trigger")
+POSITIVE = schema.number("positive", lambda x: 0 < x < math.inf)
+ETA0 = schema.Kind(
+    (('positive and finite, or "auto"', lambda x: x == "auto" or POSITIVE.holds(x)),)
+)
 
 
 @dataclass(frozen=True)
@@ -66,15 +69,19 @@ class Scheme:
     ('certified', np.float64(20.0))
     """
 
-    eta0: float | str | None = None
-    t_max: int = 50
-    residual_ratio: float = 10.0
-    budget0: float = 5.0
-    budget_decay: float = 0.5
-    budget_trigger: float = 0.1
-    relaxation: float | None = None
-    probe: str = "midpoint"
-    coupling: str = "symmetric"
+    eta0: float | str | None = schema.entry(None, ETA0)
+    t_max: int = schema.entry(50, schema.integer())
+    residual_ratio: float = schema.entry(
+        10.0, schema.number("greater than 1", lambda x: x > 1)
+    )
+    budget0: float = schema.entry(5.0, schema.AT_LEAST_0)
+    budget_decay: float = schema.entry(0.5, schema.SHARE)
+    budget_trigger: float = schema.entry(0.1, schema.AT_LEAST_0)
+    relaxation: float | None = schema.entry(
+        None, schema.number("between 0 and 2, both excluded", lambda x: 0 < x < 2)
+    )
+    probe: str = schema.entry("midpoint", schema.choice(PROBES))
+    coupling: str = schema.entry("symmetric", schema.choice(COUPLINGS))
 
     RAW_ETA0: ClassVar[float | str] = USUAL  # defaults in raw coordinates
     RAW_RELAXATION: ClassVar[float] = 1.0
@@ -86,24 +93,7 @@ class Scheme:
     needs_global_residuals: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        check_integer("t_max", self.t_max)
-        check_choice("probe", self.probe, PROBES)
-        check_choice("coupling", self.coupling, COUPLINGS)
-        rules: dict[str, tuple[Callable[[float], bool], str]] = {
-            "residual_ratio": (lambda x: x > 1, "greater than 1"),
-            "budget0": (lambda x: x >= 0, "at least 0"),
-            "budget_decay": (lambda x: 0 <= x < 1, "within [0, 1)"),
-            "budget_trigger": (lambda x: x >= 0, "at least 0 (inf is allowed)"),
-        }
-        if self.eta0 is not None and self.eta0 != "auto":
-            allowed = 'positive and finite, or "auto"'
-            rules["eta0"] = (lambda x: 0 < x < math.inf, allowed)
-        if self.relaxation is not None:
-            rules["relaxation"] = (
-                lambda x: 0 < x < 2, "between 0 and 2, both excluded"
-            )  # fmt: skip
-        for name, rule in rules.items():
-            check_number(name, getattr(self, name), *rule)
+        schema.check_fields(self)
 
     def settled(self, chosen: bool) -> Self:
         """Return the scheme with its defaults, in chosen or in raw coordinates."""

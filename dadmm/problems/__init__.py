@@ -14,6 +14,8 @@ Examples
 'multinomial', 'poisson', 'huber']
 """
 
+from typing import Any
+
 from dadmm.problems.cvxpy import Cvxpy
 from dadmm.problems.huber import Huber
 from dadmm.problems.lasso import ElasticNet, Lasso
@@ -26,7 +28,7 @@ from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import LostTracks, StructureFromMotion
 from dadmm.problems.smooth import Smooth
 
-PROBLEMS: dict[str, type] = {
+PROBLEMS: dict[str, type[Any]] = {
     "ppca": PPCA,
     "sfm": StructureFromMotion,
     "least_squares": LeastSquares,

@@ -14,27 +14,15 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Layout, Vector
-from dadmm.problems import PROBLEMS, LogisticRegression
+from dadmm.core.schema import annotated
+from dadmm.problems import PROBLEMS
 from dadmm.problems.linear import LinearProblem
+from dadmm.problems.traits import Traits
 
 GROUP = "dadmm.problems"
 DATA = ("y", "sample_weight")  # arguments that are no settings
-# types of settings by annotation: allowed types of values, and the words for errors
-KINDS: dict[str, tuple[tuple[type, ...], str]] = {
-    "int": ((int,), "an integer"),
-    "float": ((int, float), "a number"),
-    "bool": ((bool,), "true or false"),
-    "str": ((str,), "a text"),
-    "None": ((type(None),), "null"),
-}
-REMOVED = {
-    "mixture": "Gaussian mixtures were removed, because 9 of 12 measured runs did not "
-    "converge; use sklearn.mixture.GaussianMixture on rows in one place, or EM with "
-    "its sums over a tree of the graph (dadmm.exchange.tree)",
-}
 MEMBERS = {
     "layout": "layout, a dadmm.Layout with at least one entry; set it in the "
     "constructor, to Layout.of(coef=(d,)) or the like",
@@ -81,8 +69,6 @@ def check_name(name: str) -> None:
                 f"problem {name!r} is not of the form package.module:Class"
             )
     elif name not in PROBLEMS and name not in _from_packages():
-        if name in REMOVED:
-            raise ConfigError(f"problem {name!r}: {REMOVED[name]}")
         known = ", ".join([*PROBLEMS, *_from_packages()])
         raise ConfigError(
             f"unknown problem {name!r}; choose one of {known}, or a class of your own "
@@ -140,12 +126,18 @@ def _import_class(name: str, place: str) -> type[Any]:
     return found
 
 
+def traits(name: str) -> Traits:
+    """Return the traits of a problem; those of other packages have the defaults."""
+    found: Traits = getattr(PROBLEMS.get(name), "traits", Traits())
+    return found
+
+
 def n_classes(name: str) -> int:
     """Return 2 for a problem of two classes, 3 if it takes more, 0 for a regression."""
     kind = find(name)
     if arguments(kind).takes("n_classes"):
         return 3
-    return 2 if name in PROBLEMS and issubclass(kind, LogisticRegression) else 0
+    return 2 if traits(name).predicts == "classification" else 0
 
 
 def build(
@@ -165,7 +157,9 @@ def build(
     takes = arguments(kind)
     for key, value in settings.items():
         _check_taken(name, takes, key)
-        _check_kind(name, takes, key, value)
+        kind_of = annotated(takes.annotations.get(key, ""))
+        if kind_of is not None:  # the class itself may check other types
+            kind_of.check(f"{name}: {key}", value)
     given = {k: v for k, v in flags.items() if takes.takes(k) and v is not None}
     given |= settings
     if sample_weight is not None:
@@ -205,17 +199,6 @@ def _check_taken(name: str, takes: Arguments, key: str) -> None:
         raise ConfigError(
             f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
         )
-
-
-def _check_kind(name: str, takes: Arguments, key: str, value: object) -> None:
-    """Check a setting against the annotation of its argument, if it is a plain type."""
-    kinds = str(takes.annotations.get(key, "")).replace(" ", "").split("|")
-    allowed = [KINDS[kind] for kind in kinds if kind in KINDS]
-    if len(allowed) < len(kinds):  # the class itself may check other types
-        return
-    if not any(type(value) in types for types, _ in allowed):
-        words = " or ".join(word for _, word in allowed)
-        raise ConfigError(f"{name}: {key} must be {words}, got {shown(value)}")
 
 
 def missing_member(problem: object) -> str | None:

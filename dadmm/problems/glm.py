@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.checks import checked_number
-from dadmm.problems.linear import Design, LinearProblem
+from dadmm.problems.linear import Design, LinearProblem, design
 
 MAX_STEPS, MAX_HALVINGS = 100, 200
 TOLERANCE = 2e-13  # of the gradient, relative to its terms
@@ -58,9 +58,22 @@ class GeneralisedLinear(LinearProblem):
     _free: Matrix  # (p, k) theta without penalised entries
     alpha: float
 
-    def _adopt(self, given: Design, alpha: float) -> None:
-        """Take the rows of a design, and the penalty ``alpha/2 |coef|^2``."""
-        self.layout, self.alpha = given.layout, checked_number("alpha", alpha)
+    @with_one_blas_thread
+    def __init__(
+        self,
+        X: Matrix,
+        y: Vector,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        sample_weight: Vector | None = None,
+    ) -> None:
+        self.alpha = checked_number("alpha", alpha)
+        self._adopt(design(self, X, y, fit_intercept, sample_weight))
+
+    def _adopt(self, given: Design) -> None:
+        """Take the rows of a design, with the penalty ``alpha/2 |coef|^2``."""
+        self.layout = given.layout
         self._data, self._rows = given.rows, given.rows[None]
         self._weights = given.weights[None, None]
         self.lightest = given.weighted().lightest

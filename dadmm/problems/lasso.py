@@ -20,6 +20,7 @@ from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.checks import checked_number
 from dadmm.problems.least_squares import LeastSquares
 from dadmm.problems.linear import LinearProblem, design
+from dadmm.problems.traits import Traits
 
 MAX_ROUNDS, MAX_REFINEMENTS = 20, 8
 ROUNDING = 1e-14  # of a gradient, relative to its terms
@@ -55,6 +56,7 @@ class ElasticNet(LinearProblem):
     """
 
     quadratic = True
+    traits = Traits("regression", adds="weights of the l1 penalty")
 
     @with_one_blas_thread
     def __init__(
@@ -92,13 +94,13 @@ class ElasticNet(LinearProblem):
         smooth = self._smooth.within(T)
         return _Transformed(self, smooth, T) if self.needs_inverse else smooth
 
-    def point(self, T: Matrix, z: Vector) -> Vector:
+    def theta_of(self, T: Matrix, z: Vector) -> Vector:
         """Return theta = T z, shape (..., p), where zeros of ``coef`` are exact.
 
         A coefficient is zero if it is no more than the rounding of its sum.
         """
-        theta = super().point(T, z)
-        terms = super().point(np.abs(T), np.abs(z))
+        theta = super().theta_of(T, z)
+        terms = super().theta_of(np.abs(T), np.abs(z))
         theta[(np.abs(theta) <= SNAP * terms) & (self.l1 > 0.0)] = 0.0
         return theta
 
@@ -187,7 +189,7 @@ class _Transformed(LinearProblem):
         # this makes a singular system solvable; `_refined` removes its effect
         gram += np.diag(2.0 * EPS * len(gram) ** 2 * gram.diagonal())
         pull = self._moment + weight * (centre @ self._inverse)
-        start = self._original.point(self._T, theta) / self._units
+        start = self._original.theta_of(self._T, theta) / self._units
         found = _minimise(gram, pull, self._l1, start)
         z, signs = self._inverse @ found, np.sign(found)
         tried = [z]
@@ -197,7 +199,7 @@ class _Transformed(LinearProblem):
             push, noise = slope @ self._inverse, np.abs(slope) @ self._size
             gain = np.abs(push) - self._l1 - ROUNDING * noise
             gain[(signs != 0.0) | (self._l1 == 0.0)] = 0.0
-            wrong = self._original.point(self._T, z) * signs * self._l1 < 0.0
+            wrong = self._original.theta_of(self._T, z) * signs * self._l1 < 0.0
             signs = np.where(wrong, 0.0, signs)
             if not wrong.any():
                 best = int(gain.argmax())
@@ -245,14 +247,14 @@ class _Transformed(LinearProblem):
         rows, target = self._smooth.equations
         smooth = (rows @ theta - target) @ rows
         wanted = (near - smooth) @ self._inverse
-        sides = np.sign(self._original.point(self._T, theta))
+        sides = np.sign(self._original.theta_of(self._T, theta))
         within = np.clip(wanted, -self._l1, self._l1)
         force = np.where(sides == 0.0, within, sides * self._l1)
         return np.asarray(smooth + force @ self._forward)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
-        points = self._original.point(self._T, thetas)
+        points = self._original.theta_of(self._T, thetas)
         absolute = np.abs(points) @ self._original.l1
         return self._smooth.objectives(thetas, None) + absolute
 

@@ -19,6 +19,7 @@ from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.checks import checked_number
 from dadmm.problems.linear import Design, LinearProblem, design
 from dadmm.problems.stacking import stack_attributes
+from dadmm.problems.traits import Traits
 
 
 class LeastSquares(LinearProblem):
@@ -54,6 +55,7 @@ class LeastSquares(LinearProblem):
     """
 
     quadratic = True
+    traits = Traits("regression", has_errors=True)
 
     @with_one_blas_thread
     def __init__(

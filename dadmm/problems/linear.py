@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row, triangular
+from dadmm.core.schema import FLAG
 from dadmm.problems.checks import (
     checked_array,
     checked_rows,
@@ -21,6 +22,7 @@ from dadmm.problems.checks import (
     checked_weights,
     is_sparse,
 )
+from dadmm.problems.traits import Traits
 
 BLOCK = 1000  # rows of a sparse X that are dense at a time, or as many as columns
 
@@ -78,6 +80,7 @@ class LinearProblem:
     quadratic = False  # whether the Hessian is the same everywhere
     needs_inverse = False  # whether T of `within` must be invertible
     lightest = 1.0  # size of the least row over that of the largest, if it is known
+    traits = Traits("regression")
     layout: Layout
 
     def init(self, rng: np.random.Generator) -> Vector:
@@ -87,7 +90,7 @@ class LinearProblem:
     def expect(self, theta: Vector) -> None:
         """Return None: there are no latent variables."""
 
-    def point(self, T: Matrix, z: Vector) -> Vector:
+    def theta_of(self, T: Matrix, z: Vector) -> Vector:
         """Return theta = T z, shape (..., p), of ``z`` (..., k).
 
         A row has the same bits alone and among others.
@@ -119,10 +122,7 @@ def design(
             f"{name} needs one y for each of the {n} rows of X, shape ({n},), got "
             f"{y.shape}"
         )
-    if not isinstance(fit_intercept, bool):
-        raise ProblemError(
-            f"fit_intercept must be true or false, got {fit_intercept!r}"
-        )
+    FLAG.check("fit_intercept", fit_intercept, ProblemError)
     weights = checked_weights(name, sample_weight, n)
     if not weights.all():
         kept = weights > 0.0

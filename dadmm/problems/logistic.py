@@ -6,9 +6,10 @@ import numpy as np
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.threads import with_one_blas_thread
+from dadmm.data.synthetic import classification
 from dadmm.problems.glm import GeneralisedLinear
-from dadmm.problems.linear import design
+from dadmm.problems.linear import Design
+from dadmm.problems.traits import Traits
 
 
 class LogisticRegression(GeneralisedLinear):
@@ -43,19 +44,11 @@ class LogisticRegression(GeneralisedLinear):
     ('certified', array([ 0.05, -0.09, -0.39]))
     """
 
-    @with_one_blas_thread
-    def __init__(
-        self,
-        X: Matrix,
-        y: Vector,
-        alpha: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        sample_weight: Vector | None = None,
-    ) -> None:
-        given = design(self, X, y, fit_intercept, sample_weight)
+    traits = Traits("classification", True, classification, "margins")
+
+    def _adopt(self, given: Design) -> None:
         given.rows[:] *= -_signs(given.y)[:, None]
-        self._adopt(given, alpha)
+        super()._adopt(given)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return rows F (n + r, p) with F'F at most the Hessian within the radius.

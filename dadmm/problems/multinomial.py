@@ -11,14 +11,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.checks import check_integer
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
+from dadmm.core.schema import integer
 from dadmm.core.threads import with_one_blas_thread
+from dadmm.data.synthetic import classification
 from dadmm.problems.checks import checked_number
 from dadmm.problems.glm import TINY, GeneralisedLinear, LocalModel, padded
 from dadmm.problems.linear import BLOCK, design
+from dadmm.problems.traits import Traits
 
 MOST_CLASSES = 1000
 
@@ -79,6 +81,7 @@ class MultinomialLogistic(GeneralisedLinear):
     stacked = ("_basis", "_maps", "_weights", "_held", "_is_free", "_is_own")
     mapped = ("_maps", "_held", "_free")
     separated = "some classes"
+    traits = Traits("classification", True, classification, "margins")
 
     @with_one_blas_thread
     def __init__(
@@ -93,7 +96,7 @@ class MultinomialLogistic(GeneralisedLinear):
     ) -> None:
         given = design(self, X, y, fit_intercept, sample_weight)
         self.alpha = checked_number("alpha", alpha)
-        check_integer("n_classes", n_classes, 2, MOST_CLASSES, ProblemError)
+        integer(2, MOST_CLASSES).check("n_classes", n_classes, ProblemError)
         _check_labels(given.y, n_classes)
         K, p = int(n_classes), given.rows.shape[1]
         d = p - fit_intercept

@@ -6,9 +6,10 @@ import numpy as np
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.threads import with_one_blas_thread
+from dadmm.data.synthetic import counts
 from dadmm.problems.glm import GeneralisedLinear
-from dadmm.problems.linear import design
+from dadmm.problems.linear import Design
+from dadmm.problems.traits import Traits
 
 MOST = 300.0  # derivatives are those at this fit beyond it; their squares are finite
 
@@ -47,18 +48,9 @@ class PoissonRegression(GeneralisedLinear):
 
     stacked = (*GeneralisedLinear.stacked, "_y", "_unit")
     separated = "the rows with y = 0"
+    traits = Traits("counts", True, counts, "margins")
 
-    @with_one_blas_thread
-    def __init__(
-        self,
-        X: Matrix,
-        y: Vector,
-        alpha: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        sample_weight: Vector | None = None,
-    ) -> None:
-        given = design(self, X, y, fit_intercept, sample_weight)
+    def _adopt(self, given: Design) -> None:
         if given.y.min() < 0.0:
             raise ProblemError(
                 "PoissonRegression needs y of at least 0, got "
@@ -66,7 +58,7 @@ class PoissonRegression(GeneralisedLinear):
             )
         self._y = given.y[None, None]  # (m, 1, n)
         self._unit = np.where(self._y > 0.0, self._y, 1.0)
-        self._adopt(given, alpha)
+        super()._adopt(given)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return rows F (n + r, p) with F'F at most the Hessian within the radius.

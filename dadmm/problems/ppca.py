@@ -15,10 +15,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from dadmm.core.checks import MOST, check_integer
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
+from dadmm.core.schema import MOST, integer
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.checks import check_entries
 from dadmm.problems.log_lengths import LogLengthPPCA
@@ -30,6 +30,7 @@ from dadmm.problems.stacking import (
     inner_product,
     stack_attributes,
 )
+from dadmm.problems.traits import Traits
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -92,6 +93,7 @@ class PPCA:
     with_gaps: ClassVar[type[PPCA]]  # the class for samples with NaN
     free_axes = False  # whether only the column space of W is of interest
     usual_init: ClassVar[str] = "merged"
+    traits = Traits("subspace", sends="W, mu and a", title="PPCA")
     _log_unit = 0.0  # of the samples, see `standardised`
 
     def __new__(cls, samples: Any = (), *_: Any, **__: Any) -> Self:
@@ -366,7 +368,7 @@ def _checked(samples: Matrix, n_components: int) -> Matrix:
         raise ProblemError(
             f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
         )
-    check_integer("n_components", n_components, -MOST, error=ProblemError)
+    integer(-MOST).check("n_components", n_components, ProblemError)
     if not 1 <= n_components < samples.shape[1]:
         raise ProblemError(
             f"n_components must be at least 1 and less than the {samples.shape[1]} "

@@ -14,6 +14,7 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.data.patterns import observed_means
 from dadmm.problems.missing import IncompletePPCA
 from dadmm.problems.ppca import PPCA
+from dadmm.problems.traits import Traits
 
 STARTS = ("frame", "random")
 
@@ -54,6 +55,10 @@ class StructureFromMotion(PPCA):
     standardised = PPCA.standardised  # a merged start is possible in place of `init`
     free_axes = True  # the structure is known up to an affine map
     usual_init = "independent"  # from each camera's own first frame
+    traits = Traits(
+        sends="W (the structure), mu and a", title="structure from motion",
+        tracks=True, components=3, nodes=5,
+    )  # fmt: skip
 
     def __new__(cls, rows: Any = (), **_: Any) -> Self:
         """Return an object of this class, or a `LostTracks` if the rows have NaN."""

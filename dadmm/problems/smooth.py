@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
+from dadmm.core.schema import FLAG
 from dadmm.problems.checks import checked_array
 from dadmm.problems.derivatives import ValueAndGradient, find_wrong_slope
 
@@ -100,8 +101,7 @@ class Smooth:
     ) -> None:
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
             raise ProblemError(f"Smooth needs a size of at least 1, got {size!r}")
-        if not isinstance(convex, bool):
-            raise ProblemError(f"convex must be true or false, got {convex!r}")
+        FLAG.check("convex", convex, ProblemError)
         self.layout, self.convex = Layout.of(theta=(int(size),)), convex
         self._function, self._hessian = value_and_gradient, hessian
         self._start = np.zeros(size)
@@ -258,7 +258,7 @@ class TwiceSmooth(Smooth):
         problem._start = np.asarray(np.linalg.lstsq(T, self._start)[0])
         return problem
 
-    def point(self, T: Matrix, z: Vector) -> Vector:
+    def theta_of(self, T: Matrix, z: Vector) -> Vector:
         """Return theta = T z (..., size) of z (..., k)."""
         return by_row(z, T.T)
 

@@ -23,9 +23,9 @@ import numpy as np
 from dadmm.admm.loop import Run
 from dadmm.admm.state import Arrays, State
 from dadmm.core import files
-from dadmm.core.checks import check_flag, check_integer, check_number
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.interfaces import World
+from dadmm.core.schema import AT_LEAST_0, FLAG, integer
 from dadmm.exchange.world import collectively
 
 FOLDER, KEPT, FORMAT = "checkpoints", 2, 4
@@ -87,10 +87,10 @@ class Checkpoints:
         data: Mapping[int, str] | None = None,
         sync: Callable[[], None] | None = None,
     ) -> None:
-        check_integer("checkpoint_every", every)
-        check_number("checkpoint_seconds", seconds, lambda x: x >= 0, "at least 0")
-        check_flag("saves", saves)
-        check_flag("resume", resume)
+        integer().check("checkpoint_every", every)
+        AT_LEAST_0.check("checkpoint_seconds", seconds)
+        FLAG.check("saves", saves)
+        FLAG.check("resume", resume)
         self.folder, self.every, self.seconds = Path(folder), every, seconds
         self.saves, self.resume, self.sync = saves, resume, sync
         self.identity, self.data = dict(identity or {}), dict(data or {})

@@ -27,8 +27,8 @@ from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs import topology
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
-from dadmm.solver.advice import advise
-from dadmm.solver.options import as_sending, grouped
+from dadmm.solver.ending import advise
+from dadmm.solver.options import as_option, grouped
 from dadmm.solver.result import Result
 from dadmm.solver.solve import solve
 
@@ -173,7 +173,7 @@ class Consensus(BaseEstimator):
         more |= {"tolerance": self.tolerance}
         more |= {"absolute_tolerance": 1e-3 * self.tolerance}
         options = {"sending": self.sending, **(self.options or {})}
-        more |= vars(as_sending(options.pop("sending"))) | options
+        more |= vars(as_option(Sending, options.pop("sending"))) | options
         result = solve(
             problems if alone else problems[0],
             data.graph,

@@ -1,6 +1,8 @@
-"""`dadmm.solve`, its result, and advice for runs that did not converge.
+"""`dadmm.solve`: the plan of a run, its coordinates and start, and its result.
 
-It composes the algorithm with an exchange, a penalty scheme, records and checkpoints.
-It may import `core`, `graphs`, `penalty`, `exchange`, `admm`, `accuracy`, `resilience`
-and `results`, and knows no particular problem.
+`plan` says which kind a run is. `raw`, `metric`, `units` and `merged` have a class for
+each kind: how it is prepared, when it stops, and what is known of its result. All sums
+over nodes go along a spanning tree of the graph. This room may import `core`, `graphs`,
+`penalty`, `exchange`, `admm`, `resilience` and `results`, and knows no particular
+problem.
 """

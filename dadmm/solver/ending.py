@@ -1,76 +1,60 @@
-"""The criterion of the stopping rule that a run met last, or did not meet."""
+"""Why a run stopped when it did: the criterion that was met last, and advice."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dadmm import penalty
-from dadmm.accuracy.review import MetricReview
-from dadmm.admm.build import RunFactory
-from dadmm.admm.criteria_log import TRAIL, stride
+from dadmm.admm.criteria_log import TRAIL, merge_endings, stride
+from dadmm.admm.loop import Run
 from dadmm.admm.rule import CRITERIA, Rule
-from dadmm.admm.stopping import GlobalStopping
-from dadmm.core.layout import Vector
+from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import Scheme
-from dadmm.resilience.runner import LocalRun
+from dadmm.solver.kind import SolveKind
+
+if TYPE_CHECKING:
+    from dadmm.solver.result import Result
+
+FEW = 30  # fewer iterations say nothing about convergence
+SCALES = 1e3  # largest ratio of the scales of columns, or of a scale to 1
+FALL = 1.1  # smallest decrease in a quarter of the run that is progress
+LIMIT = 1e-10  # without progress below it, relative to the start, it is rounding
+LONG = 8  # smallest diameter that may explain slow convergence
+CROSSINGS = 50  # diameters; in a longer run the diameter is not the cause
+OTHER_START = {  # by `Ending.init`
+    "merged": 'init = "shared"',
+    "shared": "another seed",
+    "independent": 'init = "shared", or another seed',
+    "given": "other starting parameters",
+}
 
 
 @dataclass(frozen=True)
 class Ending:
-    """The criterion that was met last, or was not met; the same on every rank.
-
-    Parameters
-    ----------
-    rule : Rule
-    met : bool
-        Whether all nodes met all criteria in the last iteration.
-    criterion : str
-        One of `rule.CRITERIA`. If the run converged, the one that was met last;
-        else the one that is furthest from its limit.
-    part : str or None
-        The part of theta; None means all of it.
-    node : int or None
-        Original number of the node; None means the sum over all nodes.
-    iteration : int
-        The last iteration in which the criterion was not met.
-    factor : float
-        Its value in that iteration, divided by its limit; inf if unknown.
-    trail : ndarray of shape (samples,)
-        The largest factor of any node and criterion during the run, sampled at equal
-        intervals.
-    spacing : int
-        Iterations between two samples.
-    patience, delay : int
-        The number of consecutive iterations in which all criteria must be met, and the
-        number of iterations until all nodes know it.
-    scheme : str
-    eta0 : float or None
-        None if the scheme does not use it.
-    convex : bool
-        Whether the problem declares itself convex.
-    init : {"merged", "shared", "independent", "given"}
-        How the starting parameters were chosen; "given" if by the caller.
-    """
+    """The criterion that was met last, or was not met; the same on every rank."""
 
     rule: Rule
-    met: bool
+    met: bool  #: whether all nodes met all criteria in the last iteration
+    #: One of `rule.CRITERIA`: the one that was met last if the run converged, else the
+    #: one that is furthest from its limit
     criterion: str
-    part: str | None
-    node: int | None
-    iteration: int
-    factor: float
+    part: str | None  #: of theta; None means all of it
+    node: int | None  #: its original number; None means the sum over all nodes
+    iteration: int  #: the last one in which the criterion was not met
+    factor: float  #: its value then, divided by its limit; inf if unknown
+    #: The largest factor of any node and criterion, sampled at equal intervals
     trail: Vector
-    spacing: int
-    patience: int
-    delay: int
+    spacing: int  #: iterations between two samples
+    patience: int  #: iterations in a row in which all criteria must be met
+    delay: int  #: iterations until all nodes know it
     scheme: str
-    eta0: float | None
-    convex: bool
-    init: str
+    eta0: float | None  #: None if the scheme does not use it
+    convex: bool  #: whether the problem declares itself convex
+    init: str  #: "merged", "shared" or "independent"; "given" if by the caller
 
     @property
     def what(self) -> str:
@@ -118,31 +102,26 @@ class Ending:
         }
 
 
-def find(
-    local: LocalRun,
-    factory: RunFactory,
+def find_ending(
+    run: Run,
+    kind: SolveKind,
+    scheme: Scheme,
     init: str,
     iterations: int,
-    converged: bool,
+    reason: str,
 ) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
-    run, scheme = local.run, cast(Scheme, factory.scheme)
-    rule, stopping = factory.rule, run.stopping
-    joint = isinstance(stopping, GlobalStopping) and stopping.is_joint
-    heard = iterations - 1 if joint else iterations
-    if joint:
-        assert isinstance(stopping, GlobalStopping)
-        log = stopping.votes.log
-        worst = log.last_unmet(heard) if converged else log.unmet
-    else:
-        worst, log = stopping.ending(heard, converged), stopping.log
+    stopping, converged = run.stopping, reason == "converged"
+    log, joint = stopping.log_of_stop(), stopping.is_joint
+    heard = iterations - joint
+    worst = log.last_unmet(heard) if converged else log.unmet
     own = np.array([*worst, *log.trail])
-    whole = run.total([own] * len(run.nodes), _merge)
+    whole = run.total([own] * len(run.nodes), merge_endings)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
     spacing, names = stride(max(heard, 1)), run.layout.names
-    unnamed = part < 0 or isinstance(run.review, MetricReview)
+    unnamed = part < 0 or not kind.KEEPS_PARTS
     return Ending(
-        rule=rule,
+        rule=kind.rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
         part=None if unnamed else names[int(part)],
@@ -160,19 +139,158 @@ def find(
     )
 
 
-def _merge(mine: Vector, other: Vector) -> Vector:
-    """Return the criterion that was met last, and the largest factors of the trails.
+class Trend(NamedTuple):
+    """How the worst criterion of all nodes changed in the second half of a run."""
 
-    Of criteria that were met in the same iteration, it is the one that was furthest
-    from its limit; of several such, that of the lowest node.
+    rate: float  # decrease of its logarithm per iteration; 0 without progress
+    fallen: float  # its value, relative to its largest value
+
+
+def advise(result: Result, rows: Matrix | None = None) -> str:
+    """Return why a run likely did not converge, and a remedy; "" if it did.
+
+    Parameters
+    ----------
+    result : Result
+    rows : ndarray of shape (n, d), optional
+        Samples of one node, to compare the scales of their columns.
     """
-    if mine is other:  # nodes of one process have one value
-        return mine
-    latest = max(mine, other, key=_order)
-    trail = np.maximum(mine[-TRAIL:], other[-TRAIL:])
-    return np.concatenate([latest[:-TRAIL], trail])
+    ending = result.ending
+    rule = ending.rule
+    if result.converged or result.reason == "output":
+        return ""
+    if result.reason == "no_minimum":
+        return (
+            "use alpha > 0; if that is not enough, all rows have the same y, or a "
+            "class has no rows at any node: leave out that class, or the intercept"
+        )
+    if rule.tolerance == 0.0:
+        return "a tolerance of 0 never stops a run; give a positive one to converge"
+    if not math.isfinite(ending.factor) and np.isnan(result.residuals.residual).any():
+        return (
+            "residuals are unknown if payloads are lost, so the rule "
+            f'{rule.name} is never met; use stopping = "objective"'
+        )
+    if ending.met:
+        return (
+            "all criteria were met at the end, but not for long enough, or the check "
+            f"at the end did not hold; allow at least {ending.patience + ending.delay} "
+            f"more iterations ({ending.patience} in a row, and {ending.delay} until "
+            "all nodes know)"
+        )
+    if result.iterations <= FEW:
+        return f"{result.iterations} iterations are likely too few; raise max_iter"
+    trend = _trend(ending)
+    scaled = rule.scaled  # then limits may have changed during the run
+    least = min(ending.factor * rule.tolerance, trend.fallen)
+    if not trend.rate and not scaled and least < LIMIT:
+        return (
+            "the tolerance is likely too tight for double precision: "
+            f"{ending.what} no longer decreases; {_looser(ending)}"
+        )
+    apart = _units(result, rows) if result.coordinates == "raw" else ""
+    if apart:
+        return apart
+    more = math.log(ending.factor) / trend.rate if trend.rate else math.inf
+    if more <= 2 * result.iterations:
+        return (
+            "max_iter is likely too low: the criteria still approach their limits; "
+            f"allow {'at least' if scaled else 'about'} {_round(more)} more iterations"
+        )
+    if ending.eta0 is not None and ending.criterion != "objective":
+        small = ending.criterion == "disagreement"
+        return (
+            f"the penalty eta0 = {ending.eta0:g} is likely too "
+            f"{'small' if small else 'large'} for the scheme {ending.scheme}: "
+            f"{'nodes do not agree' if small else 'residuals stay large'}; use "
+            f'eta0 = "auto", or {"raise" if small else "lower"} eta0 tenfold'
+        )
+    diameter = result.topology.diameter_bound
+    if diameter >= LONG and result.iterations < CROSSINGS * diameter:
+        return (
+            "the graph is likely the cause: information needs up to "
+            f"{diameter} iterations to cross it; raise max_iter, or add edges that "
+            "shorten its paths"
+        )
+    if scaled:
+        return f"allow more iterations, or {_certifying(result)}"
+    if not ending.convex and not trend.rate:
+        return (
+            "progress likely stopped because the problem is not convex; use "
+            f"{OTHER_START[ending.init]}"
+        )
+    if not trend.rate:
+        return (
+            f"{ending.what} no longer decreases; {_looser(ending)} if that is accurate "
+            "enough"
+        )
+    return (
+        f"the run converges slowly; allow about {_round(more)} more iterations, or "
+        "raise tolerance"
+    )
 
 
-def _order(row: Vector) -> tuple[float, float, float]:
-    iteration, factor, _, _, node = row[:-TRAIL].tolist()
-    return iteration, -1.0 if math.isnan(factor) else factor, -node
+def _trend(ending: Ending) -> Trend:
+    """Return the change from the third to the last quarter of the trail."""
+    values = np.log(np.where(ending.trail > 0, ending.trail, np.nan))
+    values = np.where(np.isfinite(values), values, np.nan)
+    quarter = max(len(values) // 4, 1)
+    last, before = values[-quarter:], values[-2 * quarter : -quarter]
+    if np.isnan(last).all() or np.isnan(before).all():
+        return Trend(0.0, 1.0)
+    now = float(np.nanmedian(last))
+    fall = float(np.nanmedian(before)) - now
+    rate = fall / (quarter * ending.spacing) if fall > math.log(FALL) else 0.0
+    return Trend(rate, math.exp(now - float(np.nanmax(values))))
+
+
+def _looser(ending: Ending) -> str:
+    """Return advice on a tolerance that the run would meet."""
+    rule, more = ending.rule, 2.0 * ending.factor
+    words = f"raise tolerance to {more * rule.tolerance:.0e}"
+    least = more * rule.absolute_tolerance
+    if least and rule.name == "optimality" and ending.criterion != "objective":
+        words += f" and absolute_tolerance to {least:.0e}"
+    return words
+
+
+def _certifying(result: Result) -> str:
+    """Return advice on a tolerance at which the result is certified, if known."""
+    found = result.certificate
+    if found is None or found.objective <= 0.0:
+        return "raise tolerance"
+    by_radius = found.radius / math.sqrt(2.0 * found.objective / len(result.topology))
+    needed = min(by_radius, math.sqrt(found.gap / found.objective))
+    if not math.isfinite(needed):
+        return "raise tolerance"
+    digit = 10.0 ** math.floor(math.log10(needed))
+    enough = math.ceil(needed / digit) * digit
+    return f"raise tolerance to {enough:.0e}, at which this result is certified"
+
+
+def _units(result: Result, rows: Matrix | None) -> str:
+    """Return advice if the scales of columns or of parts of theta are far apart."""
+    sizes = np.empty(0) if rows is None or len(rows) < 2 else np.nanstd(rows, axis=0)
+    known = np.flatnonzero(sizes > 0)
+    if not len(known):
+        return ""
+    most, least = known[sizes[known].argmax()], known[sizes[known].argmin()]
+    if sizes[most] / sizes[least] >= SCALES:
+        return (
+            f"the scales of the columns are likely too far apart: column {most} of the "
+            f"data varies {sizes[most] / sizes[least]:.0e} times as much as column "
+            f"{least} (counted from 0); rescale the columns"
+        )
+    usual, names = float(np.median(sizes[known])), result.layout.names
+    if len(names) > 1 and not 1 / SCALES < usual < SCALES:
+        return (
+            f"the scales of {', '.join(names)} are likely too far apart: the standard "
+            f"deviation of the data is about {usual:.0e}; divide the data by it"
+        )
+    return ""
+
+
+def _round(iterations: float) -> int:
+    """Return a number of iterations, rounded up to one digit."""
+    unit = 10 ** max(len(str(math.ceil(iterations))) - 1, 1)
+    return int(math.ceil(iterations / unit) * unit)

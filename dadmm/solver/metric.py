@@ -1,178 +1,275 @@
-"""The choice of coordinates and start before a run, by sums over the network."""
+"""When a run in chosen coordinates stops: when its certificate holds.
+
+First the nodes meet the stopping rule, each by itself. Then sums over all nodes decide.
+If curvature varies, as in logistic regression, the coordinates are checked at a loose
+tolerance first, and changed if the Hessian is far from one. If the certificate does not
+hold, the run continues with a tighter tolerance.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dadmm.accuracy import merged as merging
-from dadmm.accuracy import units
-from dadmm.accuracy.coordinates import Coordinates, Total, merged
-from dadmm.accuracy.gradient import GradientReview, ModelReview
-from dadmm.accuracy.random_start import RandomReview
-from dadmm.accuracy.review import MetricReview
-from dadmm.admm.loop import Callback, Review
-from dadmm.admm.rule import Rule, Scales
-from dadmm.core.interfaces import Problem
+from dadmm.admm.loop import Run
 from dadmm.core.layout import Matrix, Vector
-from dadmm.exchange.tree import TreeReduction
-from dadmm.graphs.topology import Topology
-from dadmm.solver.plan import Kind
+from dadmm.core.linalg import by_row
+from dadmm.solver.certificate import LIGHT, Certificate, certify
+from dadmm.solver.coordinates import Coordinates, Total, find_coordinates, spectrum
+from dadmm.solver.kind import SolveKind, Statement
+from dadmm.solver.plan import Plan
+
+LOOSE = 0.1  # tolerance at which coordinates are checked first
+FAR = 4.0  # eigenvalues of the Hessian beyond this, or below its inverse
+MOST_CHANGES = 8
+LEAST_TOLERANCE = 1e-11  # a tighter one is rounding
+PATIENCE = 3  # reviews without a smaller bound, after which there will be none
+SURE, LIKELY = 1e-9, -1e-2  # margins of a direction without minimum, over the largest
+CHANGES_BEFORE = 4  # changes of coordinates before a minimum is doubted
+NOT_EXACT = (
+    "the proximal step of the problem is not known to be exact; set exact = True if it "
+    "is"
+)
 
 
-class Prepared(NamedTuple):
-    """What a run is made of, before and after its coordinates are chosen.
+class MetricKind(SolveKind):
+    """A convex run in the coordinates of the metric, which may change."""
 
-    Dicts are by node. ``starts`` is None if merged axes are to give them, and ``sent``
-    has the messages and bytes that were sent, by edge.
-    """
+    RECORD = Coordinates
+    KEEPS_PARTS = False
 
-    problems: Mapping[int, Problem]
-    starts: Mapping[int, Vector] | None
-    duals: Mapping[int, Vector] | None
-    rule: Rule
-    review: Review | None = None
-    scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
-    curvature: Mapping[int, float] | None = None
-    callbacks: tuple[Callback, ...] = ()
-    sent: np.ndarray | None = None
+    def choose(self, total: Total, n_nodes: int) -> None:
+        """Choose coordinates by the curvatures of all nodes at their starts."""
+        own = list(self.problems.values())
+        starts = [self.starts[i] for i in self.problems]
+        self.enter(find_coordinates(total, own, starts, n_nodes))
 
-
-Saved = Mapping[str, np.ndarray] | None  # coordinates of a run that is resumed
-
-
-def find_metric(
-    given: Prepared, topology: Topology, comm: Any, saved: Saved
-) -> Prepared:
-    """Return a convex run in the coordinates of the metric."""
-    hosted, starts = given.problems, given.starts or {}
-    sent = None
-    if saved:
-        found = Coordinates(*(saved[name] for name in Coordinates._fields))
-        p, k = len(next(iter(starts.values()))), found.map.shape[-1]
+    def read(self, saved: Mapping[str, np.ndarray]) -> Coordinates:
+        """Return the coordinates of a checkpoint."""
+        found: Coordinates = super().read(saved)
+        p, k = self.layout.size, found.map.shape[-1]
         shapes = [(p, k), (k, p), (p,), *[()] * (len(found) - 3)]
         if [part.shape for part in found] != shapes:
             raise ValueError("coordinates have other shapes")
-    else:
-        with _sums(hosted, topology, comm) as (total, sent):
-            order = [starts[i] for i in hosted]
-            found = merged(total, list(hosted.values()), order, topology.n_nodes)
-    review = MetricReview(hosted, found, given.rule.tolerance)
-    return given._replace(
-        problems=review.within, starts=review.starts(starts),
-        duals=None if given.duals is None else review.duals(given.duals),
-        rule=replace(given.rule, scaled=True), review=review,
-        curvature=dict.fromkeys(hosted, 1.0), sent=sent,
-    )  # fmt: skip
+        return found
 
+    def enter(self, record: Coordinates) -> None:
+        """Set what the run is made of, given the first coordinates."""
+        self.tolerance = self.rule.tolerance  # what the certificate must reach
+        self.rule = replace(self.rule, scaled=True)
+        self.curvature = dict.fromkeys(self.problems, 1.0)
+        self._change_to(record)
+        T, inverse = record.map, record.inverse
+        self.starts = {i: inverse @ start for i, start in self.starts.items()}
+        if self.duals is not None:
+            self.duals = {i: own @ T for i, own in self.duals.items()}
+        self.verifies = not record.quadratic
+        self.certificate: Certificate | None = None  # of the last review
+        self.centre: Vector = np.zeros(0)  # zbar of the last review
+        self.no_minimum = ""  # why there is none, in words
+        self.changes = 0  # of coordinates
+        self._last = np.zeros(self.layout.size)  # solution at the last change
+        self._best = np.inf  # least bound so far, over its limit
+        self._without = 0  # reviews that found no smaller bound
 
-def find_units(
-    given: Prepared, topology: Topology, comm: Any, saved: Saved
-) -> Prepared:
-    """Return a run of PPCA in the mean and unit of all rows.
+    def _change_to(self, coordinates: Coordinates) -> None:
+        self.coordinates = coordinates
+        for i, problem in self.problems.items():
+            self.within[i] = problem.within(coordinates.map)
 
-    It starts from drawn parameters, or from those and the duals of another run.
-    """
-    hosted, sent = given.problems, None
-    if saved:
-        found = units.Units(*(saved[name] for name in units.Units._fields))
-    else:
-        with _sums(hosted, topology, comm) as (total, sent):
-            found = units.measure(total, hosted)
-    review = RandomReview(hosted, found)
-    made = _in_units(given, review, sent)._replace(callbacks=(review.turn,))
-    starts, duals = given.starts or {}, given.duals
-    if duals is None:
-        return made._replace(starts=review.starts(starts))
-    inside = review.inside(starts)
-    return made._replace(starts=inside, duals=review.duals(duals, inside))
+    def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
+        """Return rows of gradients (n, k) in the coordinates of the user, (n, p)."""
+        return by_row(rows, self.coordinates.inverse)
 
+    def theta_of(self, rows: Matrix) -> Matrix:
+        """Return rows of z (n, k) in the coordinates of the user, (n, p)."""
+        first = next(iter(self.problems.values()))
+        found: Matrix = first.theta_of(self.coordinates.map, rows)
+        return found
 
-def merge_axes(
-    given: Prepared, topology: Topology, comm: Any, saved: Saved
-) -> Prepared:
-    """Return a run of PPCA from merged axes.
+    def adopt(self, run: Run) -> None:
+        """Use the saved coordinates, or save those of a new run."""
+        saved = run.state.coordinates
+        if not saved:
+            if self.verifies and run.stopping.rule.is_scaled:
+                run.work.tolerance[...] = max(LOOSE, self.tolerance)
+            self._save(run)
+            return
+        found = self.read(saved)
+        self.changes, self._last = int(saved["changes"]), saved["last"].copy()
+        self._best, self._without = float(saved["best"]), int(saved["without"])
+        if not np.array_equal(found.map, self.coordinates.map):
+            self._change_to(found)
+            run.local.adopt([self.within[i] for i in run.names.tolist()])
 
-    A run that is resumed has its multipliers, so it has no duals here.
-    """
-    hosted, duals, sent = given.problems, None, None
-    if saved:
-        start = merging.Start(*(saved[name] for name in merging.Start._fields))
-        review = merging.MergedReview(hosted, start)
-    else:
-        with _sums(hosted, topology, comm) as (total, sent):
-            review, duals = merging.merge(total, hosted)
-    made = _in_units(given, review, sent)
-    return made._replace(starts=review.starts, duals=duals)
+    def _save(self, run: Run) -> None:
+        more = {
+            "changes": np.array(self.changes),
+            "last": self._last,
+            "best": np.array(self._best),
+            "without": np.array(self._without),
+        }
+        run.state.coordinates = self.coordinates._asdict() | more
 
+    def holds_at_start(self, run: Run) -> bool:
+        """Return whether the certificate holds before the first iteration."""
+        run.solve_locally()
+        centre = self._mean(run)
+        found = self._has_no_minimum(run, centre)
+        self.no_minimum = ""
+        return not found and self._certify(run, centre)
 
-def _in_units(given: Prepared, review: Any, sent: np.ndarray | None) -> Prepared:
-    """Return a run in the coordinates of a review."""
-    return given._replace(
-        problems=review.within, rule=replace(given.rule, scaled=True), review=review,
-        scales=review.scales, curvature=review.curvature, sent=sent,
-    )  # fmt: skip
+    def verdict(self, t: int, run: Run) -> str:
+        """Return a reason to stop after iteration ``t``, or ""."""
+        if not run.stopping.rule.is_scaled:
+            return "converged"
+        centre = self._mean(run)
+        if self._has_no_minimum(run, centre):
+            return "no_minimum"
+        if self._changes_coordinates(t, run, centre):
+            return ""
+        if run.work.tolerance[0] > self.tolerance:
+            run.stopping.reopen(self.tolerance)
+            return ""
+        if self._certify(run, centre) or self._gives_up(run):
+            return "converged"
+        return ""
 
+    def _changes_coordinates(self, t: int, run: Run, centre: Vector) -> bool:
+        """Change the coordinates if the Hessian is far from one; return whether so."""
+        if not self.verifies or self.changes >= MOST_CHANGES:
+            return False
+        problems: Any = run.local.problems
+        rows = [problem.rows(centre) for problem in problems]
+        values, axes = spectrum(run.total, rows, run.topology.n_nodes)
+        if values.min() >= 1.0 / FAR and values.max() <= FAR:
+            return False
+        self._change(t, run, centre, values, axes)
+        return True
 
-def check_gradients(
-    given: Prepared, topology: Topology, comm: Any, saved: Saved
-) -> Prepared:
-    """Return a run in the coordinates of the user that ends when gradients are small.
+    def _gives_up(self, run: Run) -> bool:
+        """Continue with a tighter tolerance, or return True if that would not help."""
+        assert self.certificate is not None
+        now, shortfall = float(run.work.tolerance[0]), self.certificate.shortfall
+        self._without = 0 if shortfall < 0.5 * self._best else self._without + 1
+        self._best = min(self._best, shortfall)
+        near = self.certificate.nominal_radius <= self.certificate.limit
+        known = bool(np.isfinite(shortfall))
+        # where the curvature does not settle there may be no minimum: go on to max_iter
+        doubtful = self.coordinates.margins and self.changes == MOST_CHANGES
+        if known or not doubtful:
+            if self._without >= PATIENCE and (near or known):
+                return True
+            if now <= LEAST_TOLERANCE or not self._is_exact:
+                return True
+        self._save(run)
+        ratio = max(0.7 / shortfall, 0.01) if known else 0.1
+        run.stopping.reopen(max(now * min(1.0 / 3.0, ratio), LEAST_TOLERANCE))
+        return False
 
-    It ends by its stopping rule alone if some problem is convex or has no gradient.
-    """
-    least = min(map(_judged_by, given.problems.values()))
-    if comm is not None:
-        from dadmm.exchange.collectives import least_of_all
+    def conclude(
+        self, run: Run, reason: str, plan: Plan, bound_angle: bool
+    ) -> Statement:
+        """Return the statement; without subgradients it has no certificate."""
+        centre, certificate = self._mean(run), None
+        if self._is_exact:
+            known = self.certificate is not None and np.array_equal(centre, self.centre)
+            if not known:
+                self._certify(run, centre)
+            certificate = self.certificate
+        self.centre, why = centre, ""
+        if self.no_minimum:
+            certificate, why = None, self.no_minimum
+        if certificate is not None:
+            objective = certificate.objective
+            why = "" if certificate.holds else self._why_not(certificate)
+        else:
+            objective = self.objective_at(run, centre)
+            why = why or NOT_EXACT
+        solution = self.theta_of(centre[None])[0]
+        said = Statement(solution, objective, certificate, why=why)
+        return self.with_status(run, reason, said)
 
-        least = least_of_all(comm, least)
-    if not least:
-        return given
-    if least == 1:
-        return given._replace(review=GradientReview(given.problems))
-    review = ModelReview(given.problems)
-    rule = replace(given.rule, scaled=True)
-    return given._replace(review=review, rule=rule, scales=review.scales)
+    def _why_not(self, certificate: Certificate) -> str:
+        """Return why a certificate does not hold."""
+        if self.changes == MOST_CHANGES:
+            return "the curvature does not settle; the objective may have no minimum"
+        if certificate.lightest < LIGHT:
+            return (
+                "rows differ too much in size or weight: the least is "
+                f"{certificate.lightest:.0e} of the largest"
+            )
+        n = certificate.open_directions
+        if n and not np.isfinite(certificate.radius):
+            return (
+                f"the data leave {n} direction{'s' * (n > 1)} open, and the curvature "
+                "of the objective gives no bound there"
+            )
+        if not np.isfinite(certificate.shortfall):
+            return "the curvature near the solution gives no bound on the error"
+        return f"the bound on the error is {certificate.shortfall:.1e} times its limit"
 
+    @property
+    def _is_exact(self) -> bool:
+        return bool(self.coordinates.exact)
 
-def _judged_by(problem: Any) -> int:
-    """Return 2 if a problem is PPCA, 1 if it has a gradient and is not convex.
+    def _mean(self, run: Run) -> Vector:
+        total: Vector = run.total(list(run.state.theta))
+        return total / run.topology.n_nodes
 
-    The latter is judged by lengths, the former by relative errors of its model.
-    """
-    if getattr(problem, "convex", False) or not hasattr(problem, "gradient"):
-        return 0
-    return 1 + (hasattr(problem, "moment") and not problem.layout.scales)
+    def _certify(self, run: Run, centre: Vector) -> bool:
+        light = self._lightest(run, centre)
+        self.certificate = certify(run, centre, self.tolerance, self.coordinates, light)
+        self.centre = centre
+        return self.certificate.holds and self._is_exact
 
+    def _lightest(self, run: Run, centre: Vector) -> float:
+        """Return the size of the least row over that of the largest, about."""
+        point, found = self.theta_of(centre[None])[0], []
+        for i in run.names.tolist():
+            own, within = self.problems[i], self.within[i]
+            size = np.linalg.norm(within.rows(centre))
+            least = getattr(own, "lightest", 1.0) * size
+            found.append([least if own.rows(point).any() else np.inf, -size])
+        least, most = run.total(list(np.array(found)), np.minimum).tolist()
+        return float(min(least / -most, 1.0)) if most else 1.0
 
-PREPARE = {
-    Kind.RAW: check_gradients,
-    Kind.METRIC: find_metric,
-    Kind.UNITS: find_units,
-    Kind.MERGED: merge_axes,
-}
+    def _change(
+        self, t: int, run: Run, centre: Vector, values: Vector, axes: Matrix
+    ) -> None:
+        """Change the coordinates, and continue at a third of the tolerance."""
+        self.changes, self._last = self.changes + 1, self.theta_of(centre[None])[0]
+        coordinates, primal, dual = self.coordinates.changed(values, axes)
+        self._change_to(coordinates)
+        problems = [self.within[i] for i in run.names.tolist()]
+        run.change_coordinates(t, problems, primal, dual)
+        self._save(run)
+        now = float(run.work.tolerance[0])
+        run.stopping.reopen(max(now / 3.0, self.tolerance))
 
+    def _has_no_minimum(self, run: Run, centre: Vector) -> bool:
+        """Return whether the objective falls for ever along some direction."""
+        if not self.coordinates.margins:
+            return False
+        own = [self.problems[i] for i in run.names.tolist()]
+        point = self.theta_of(centre[None])[0]
 
-@contextmanager
-def _sums(
-    hosted: Iterable[int], topology: Topology, comm: Any
-) -> Iterator[tuple[Total, np.ndarray]]:
-    """Yield a function that sums over all nodes, and what was sent by edge."""
-    private = None
-    if comm is not None:
-        from dadmm.exchange.collectives import wait_sleeping
+        def margins(theta: Vector) -> tuple[float, float]:
+            found = np.array([problem.margins(theta) for problem in own]) * [1.0, -1.0]
+            least, largest = run.total(list(found), np.minimum).tolist()
+            return least, -largest
 
-        private, request = comm.Idup()
-        wait_sleeping(request)
-    tree = TreeReduction(topology, private)
-
-    def total(rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
-        return tree.reduce(dict(zip(hosted, rows, strict=True)), merge, finish)
-
-    yield total, tree.sent
-    if private is not None:
-        private.Free()
+        what = getattr(own[0], "separated", "the classes")
+        least, largest = margins(point)
+        if least > SURE * largest:
+            self.no_minimum = f"{what} can be separated"
+            return True
+        if self.changes >= CHANGES_BEFORE:
+            least, largest = margins(point - self._last)
+            if largest > 0.0 and least > LIKELY * largest:
+                self.no_minimum = f"{what} can most likely be separated"
+                return True
+        return False

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 from dadmm import penalty
 from dadmm.admm.rule import Rule
 from dadmm.admm.stopping import AGREEMENTS
-from dadmm.core.checks import (
-    check_choice,
-    check_flag,
-    check_integer,
-    check_number,
-    shown,
-)
+from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Vector
-from dadmm.exchange import check_wait
+from dadmm.core.schema import FLAG, check_fields, choice, entry, integer, number
+from dadmm.exchange import WAITS
 from dadmm.exchange.sending import Sending
 from dadmm.results.rows import NODE_COLUMNS
 
 FAILURES = ("abort", "continue")
 GATHERS = ("all", "root", "none")
+Option = TypeVar("Option")
 MOST_RECORDED = 1000  # nodes up to which rows are recorded by default
 
 
@@ -67,16 +63,13 @@ class Stopping:
     rule: str = "optimality"
     tolerance: float = Rule.tolerance
     absolute_tolerance: float = Rule.absolute_tolerance
-    agreement: str = "neighbours"
-    max_iter: int = 1000
-    max_seconds: float | None = None
+    agreement: str = entry("neighbours", choice(AGREEMENTS))
+    max_iter: int = entry(1000, integer(1))
+    max_seconds: float | None = entry(None, number("positive", lambda x: x > 0))
 
     def __post_init__(self) -> None:
         _ = self.criteria  # checks the rule and its tolerances
-        check_choice("agreement", self.agreement, AGREEMENTS)
-        check_integer("max_iter", self.max_iter, 1)
-        if self.max_seconds is not None:
-            check_number("max_seconds", self.max_seconds, lambda x: x > 0, "positive")
+        check_fields(self)
 
     @property
     def criteria(self) -> Rule:
@@ -117,8 +110,8 @@ class Record:
 
     def __post_init__(self) -> None:
         if self.nodes is not None:
-            check_flag("record", self.nodes)
-        check_flag("record edges", self.edges)
+            FLAG.check("record", self.nodes)
+        FLAG.check("record edges", self.edges)
         given = self.observe
         if not isinstance(given, Mapping) or not all(map(callable, given.values())):
             raise ConfigError(
@@ -164,8 +157,8 @@ class Ranks:
     """
 
     comm: Any = None
-    wait: str = "auto"
-    on_failure: str = "abort"
+    wait: str = entry("auto", choice(WAITS))
+    on_failure: str = entry("abort", choice(FAILURES))
 
     def __post_init__(self) -> None:
         if self.comm is not None and not hasattr(self.comm, "Iallreduce"):
@@ -173,28 +166,14 @@ class Ranks:
                 "comm must be a communicator of mpi4py, such as MPI.COMM_WORLD, or "
                 f"Ranks, got {shown(self.comm)}"
             )
-        check_wait(self.wait)
-        check_choice("on_failure", self.on_failure, FAILURES)
+        check_fields(self)
 
 
-def as_stopping(given: str | Stopping) -> Stopping:
-    """Return `Stopping` with the rule of that name, or the object itself."""
-    return given if isinstance(given, Stopping) else Stopping(given)
-
-
-def as_sending(given: str | Sending) -> Sending:
-    """Return `Sending` with the payload of that name, or the object itself."""
-    return given if isinstance(given, Sending) else Sending(given)
-
-
-def as_record(given: bool | Record | None) -> Record:
-    """Return `Record` with or without rows of nodes, or the object itself."""
-    return given if isinstance(given, Record) else Record(given)
-
-
-def as_ranks(given: Any) -> Ranks:
-    """Return `Ranks` with that communicator, or the object itself."""
-    return given if isinstance(given, Ranks) else Ranks(given)
+def as_option(kind: type[Option], given: Any) -> Option:
+    """Return an object of a class: the given one, or that of this first argument."""
+    make: Any = kind
+    found: Option = given if isinstance(given, kind) else make(given)
+    return found
 
 
 def grouped(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,14 +6,13 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
-from dadmm.accuracy import merged, units
-from dadmm.accuracy.coordinates import MOST_COLUMNS, supports
 from dadmm.core.errors import ConfigError
-from dadmm.core.interfaces import Problem
+from dadmm.core.interfaces import Problem, stacks
 from dadmm.core.layout import Matrix
 
 COORDINATES = ("auto", "metric", "units", "raw")
 INITS = ("merged", "shared", "independent")
+MOST_COLUMNS = 300  # with more parameters, the metric costs more than it saves
 
 
 class Kind(Enum):
@@ -64,13 +63,29 @@ class Abilities(NamedTuple):
 def abilities(kind: type, problem: Problem | None = None) -> Abilities:
     """Return what a class of problems allows, and one of its objects if it is given."""
     start = Start.NONE
-    if merged.supports(kind):
-        start = Start.ANY if units.supports(kind) else Start.MERGED
+    if can_merge_axes(kind):
+        start = Start.ANY if can_draw_in_units(kind) else Start.MERGED
     usual = getattr(kind, "usual_init", "shared")
     if usual == "merged" and start is Start.NONE:  # a subclass that overrides methods
         usual = "shared"
     many = problem is not None and problem.layout.size > MOST_COLUMNS
     return Abilities(_no_metric(kind, problem), start, usual, many)
+
+
+def can_merge_axes(kind: type) -> bool:
+    """Return whether problems of a class can start from merged axes."""
+    return _knows_start(kind, "standardised")
+
+
+def can_draw_in_units(kind: type) -> bool:
+    """Return whether problems run in the unit of all rows from drawn parameters."""
+    return _knows_start(kind, "with_log_lengths")
+
+
+def _knows_start(kind: Any, method: str) -> bool:
+    """Return whether the class with this method has the step and start of ``kind``."""
+    owners = [each for each in kind.__mro__ if method in vars(each)]
+    return stacks(kind, method) and kind.init is owners[0].init
 
 
 def _no_metric(kind: type, problem: Problem | None) -> str:
@@ -79,7 +94,7 @@ def _no_metric(kind: type, problem: Problem | None) -> str:
         return f"the problem {name} has no methods rows and within"
     if problem is not None and (problem.layout.private or problem.layout.scales):
         return f"the problem {name} has private or scaled parts"
-    if not supports(kind):
+    if not stacks(kind, "within"):
         return f"the class {name} overrides prox, expect or objectives, but not within"
     return ""
 

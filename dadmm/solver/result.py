@@ -8,10 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.accuracy.certificate import Certificate
-from dadmm.accuracy.merged import MergedStart
-from dadmm.accuracy.subspace import SubspaceBound
-from dadmm.admm.build import RunFactory
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
 from dadmm.core.checks import shown
@@ -21,9 +17,11 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.resilience.runner import LocalRun
 from dadmm.results.history import History, Recorder
-from dadmm.solver.ending import Ending, find
-from dadmm.solver.plan import Plan
-from dadmm.solver.statement import conclude
+from dadmm.solver.certificate import Certificate
+from dadmm.solver.ending import Ending
+from dadmm.solver.kind import SolveKind, Statement
+from dadmm.solver.merged import MergedStart
+from dadmm.solver.subspace import SubspaceBound
 
 
 class Seconds(NamedTuple):
@@ -205,15 +203,15 @@ class Result:
 
 def collect(
     local: LocalRun,
-    factory: RunFactory,
-    plan: Plan,
-    warm: bool,
+    kind: SolveKind,
+    coordinates: str,
     iterations: int,
     reason: str,
+    stated: Statement,
+    ending: Ending,
     recorder: Recorder,
     before: Mapping[int, Vector],
     gather: str,
-    bound_angle: bool,
 ) -> Result:
     """Return the result of all nodes that finished.
 
@@ -223,10 +221,6 @@ def collect(
     run, work = local.run, local.run.work
     topology = run.topology
     phases = len(PHASES)
-    stated = conclude(run, reason, plan, bound_angle)
-    size = stated.layout.size
-    init = plan.init if isinstance(plan.init, str) and not warm else "given"
-    ending = find(local, factory, init, iterations, reason == "converged")
     earlier = np.zeros_like(run.seconds)
     if before:
         earlier[...] = [before.get(i, earlier[0]) for i in run.names.tolist()]
@@ -243,23 +237,19 @@ def collect(
     if not whole:
         names = names[run.nodes]
     (table, node_rows), (edges, edge_rows) = by_node, by_edge
-    theta, rest = np.split(table, [size], axis=1)
+    theta, rest = np.split(table, [kind.layout.size], axis=1)
     objectives, *measured = rest.T.copy()
     penalties, counts = np.split(edges.T, [len(EdgePenalties._fields)])
     penalties, counts = penalties.copy(), counts.astype(np.int64)
+    duals = kind.gradients_of(2.0 * work.multiplier, run.state.theta)
     return Result(
         topology=topology,
-        layout=stated.layout,
+        layout=kind.layout,
         theta=theta.copy(),
         objectives=objectives,
         reason=reason,
         iterations=iterations,
-        status=stated.status,
-        why=stated.why,
-        coordinates=plan.name,
-        solution=stated.solution,
-        objective=stated.objective,
-        certificate=stated.certificate,
+        coordinates=coordinates,
         residuals=Residuals(*measured[2 * phases :]),
         ending=ending,
         traffic=_traffic(counts, run, whole),
@@ -269,20 +259,11 @@ def collect(
         nodes=names,
         lost=tuple(local.lost),
         component_root=local.component_root,
-        start=stated.start,
-        subspace_bound=stated.subspace_bound,
-        duals=dict(zip(run.names.tolist(), _duals(run), strict=True)),
+        duals=dict(zip(run.names.tolist(), duals, strict=True)),
         penalties=EdgePenalties(*penalties),
         curvature_seconds=run.curvature_seconds,
+        **stated._asdict(),
     )
-
-
-def _duals(run: Run) -> Matrix:
-    """Return twice the sum of each node's multipliers, in the user's coordinates."""
-    duals = 2.0 * run.work.multiplier
-    if run.review is None:
-        return duals
-    return run.review.gradients(duals, run.state.theta)
 
 
 def _gathered(

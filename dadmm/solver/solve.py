@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, is_dataclass, replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -13,10 +14,11 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.build import RunFactory, row_order
 from dadmm.admm.loop import Callback
-from dadmm.core.checks import check_choice, check_flag, shown
+from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
 from dadmm.core.interfaces import Exchange, Problem, World
 from dadmm.core.layout import Matrix
+from dadmm.core.schema import FLAG, choice
 from dadmm.core.threads import one_blas_thread
 from dadmm.exchange import InProcessExchange, identity
 from dadmm.exchange.sending import Sending, check_drop
@@ -28,16 +30,16 @@ from dadmm.penalty.first import edge_factors
 from dadmm.resilience.checkpoint import Checkpoints, restoring
 from dadmm.resilience.runner import LocalRun, run_with_recovery
 from dadmm.results.history import Recorder
-from dadmm.solver.metric import PREPARE, Prepared
+from dadmm.solver.ending import find_ending
+from dadmm.solver.kind import SolveKind
+from dadmm.solver.merged import MergedKind
+from dadmm.solver.metric import MetricKind
 from dadmm.solver.options import (
     GATHERS,
     Ranks,
     Record,
     Stopping,
-    as_ranks,
-    as_record,
-    as_sending,
-    as_stopping,
+    as_option,
 )
 from dadmm.solver.plan import (
     COORDINATES,
@@ -47,8 +49,10 @@ from dadmm.solver.plan import (
     all_abilities,
     make_plan,
 )
+from dadmm.solver.raw import RawKind
 from dadmm.solver.result import Result, collect
-from dadmm.solver.starts import draw, of_result
+from dadmm.solver.starts import draw_starts, starts_of_result
+from dadmm.solver.units import UnitsKind
 
 # fields and arguments that may change when a run is resumed
 MAY_CHANGE = {
@@ -56,8 +60,12 @@ MAY_CHANGE = {
     "edges", "observe", "checkpoints", "bound_angle",
 }  # fmt: skip
 OBJECTS: dict[str, Callable[[Any], Any]] = {
-    "scheme": penalty.build, "stopping": as_stopping, "sending": as_sending,
-    "record": as_record,
+    "scheme": penalty.build, "stopping": partial(as_option, Stopping),
+    "sending": partial(as_option, Sending), "record": partial(as_option, Record),
+}  # fmt: skip
+KINDS: dict[Kind, type[SolveKind]] = {
+    Kind.RAW: RawKind, Kind.METRIC: MetricKind, Kind.UNITS: UnitsKind,
+    Kind.MERGED: MergedKind,
 }  # fmt: skip
 PER_RANK = {"max_seconds"}  # settings that may differ between ranks
 
@@ -181,7 +189,7 @@ def solve(
     True
     """
     _check_kinds(topology, schedule, checkpoints, callbacks)
-    ranks = as_ranks(comm)
+    ranks = as_option(Ranks, comm)
     comm = ranks.comm
     given = {
         "scheme": scheme, "stopping": stopping, "sending": sending, "init": init,
@@ -192,13 +200,13 @@ def solve(
         given["init"] = "warm"
     if comm is not None:  # first, so that all ranks raise the same errors below
         _compare(comm, given, topology, schedule, problems)
-    policy, stop = penalty.build(scheme), as_stopping(stopping)
-    messages, records = as_sending(sending), as_record(record)
+    policy, stop = penalty.build(scheme), as_option(Stopping, stopping)
+    messages, records = as_option(Sending, sending), as_option(Record, record)
     if isinstance(init, str):
-        check_choice("init", init, INITS)
-    check_choice("gather", gather, GATHERS)
-    check_choice("coordinates", coordinates, COORDINATES)
-    check_flag("bound_angle", bound_angle)
+        choice(INITS).check("init", init)
+    choice(GATHERS).check("gather", gather)
+    choice(COORDINATES).check("coordinates", coordinates)
+    FLAG.check("bound_angle", bound_angle)
     check_drop(messages, penalty.name_of(policy))
     hosted = _hosted(problems, topology, comm)
     layout = next(iter(hosted.values())).layout
@@ -213,41 +221,40 @@ def solve(
     with one_blas_thread(), np.errstate(all="ignore"):
         starts, duals = None, None
         if warm_start is not None:
-            starts, duals = of_result(
+            starts, duals = starts_of_result(
                 warm_start, hosted, topology.n_nodes, layout, init
             )
         elif plan.kind is not Kind.MERGED:
-            starts = draw(hosted, topology.n_nodes, layout.size, plan.init, seed)
-        made = Prepared(hosted, starts, duals, stop.criteria)
+            starts = draw_starts(hosted, topology.n_nodes, layout.size, plan.init, seed)
         saved = None if checkpoints is None else checkpoints.coordinates
+        kind = KINDS[plan.kind](hosted, stop.criteria, starts, duals)
         with restoring(checkpoints):
-            made = PREPARE[plan.kind](made, topology, comm, saved)
-        hosted = dict(made.problems)
-        factory = RunFactory(
-            hosted, made.starts or {}, policy, made.rule, messages, stop.agreement,
-            made.review, made.duals, made.scales, made.curvature, edge_factors,
-        )  # fmt: skip
+            kind.prepare(topology, comm, saved)
+        factory = RunFactory(kind, policy, messages, stop.agreement, edge_factors)
         # After an error the exchange stays open: to close it waits for other ranks.
-        exchange = _exchange(topology, hosted, ranks)
+        exchange = _exchange(topology, kind.within, ranks)
         run = factory.build(exchange, topology, schedule)
-        if made.sent is not None:
-            run.tree.sent += made.sent
+        if kind.sent is not None:
+            run.tree.sent += kind.sent
         local = LocalRun(run, schedule, tuple(range(topology.n_nodes)))
         start = 0 if checkpoints is None else checkpoints.start
         recorder = Recorder(
             run, records.observe, records.records_nodes(topology.n_nodes),
             bool(records.edges), start,
         )  # fmt: skip
-        all_callbacks = [*made.callbacks, *callbacks, *recorder.callbacks]
+        all_callbacks = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
             all_callbacks.append(_deadline(stop.max_seconds))
         local, iterations, reason = run_with_recovery(
             local, factory, stop.max_iter, all_callbacks, checkpoints
         )
         before = {} if checkpoints is None else checkpoints.seconds_before
+        stated = kind.conclude(local.run, reason, plan, bound_angle)
+        begin = "given" if warm or not isinstance(plan.init, str) else plan.init
+        ending = find_ending(local.run, kind, policy, begin, iterations, reason)
         result = collect(
-            local, factory, plan, warm, iterations, reason, recorder, before, gather,
-            bound_angle,
+            local, kind, plan.name, iterations, reason, stated, ending, recorder,
+            before, gather,
         )  # fmt: skip
         exchange = local.run.exchange
         left = exchange.comm if local.lost else comm

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.admm.local import as_numbers
-from dadmm.core.checks import MOST_SEED, check_integer, shown
+from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.schema import SEED
 from dadmm.solver.plan import INITS
 from dadmm.solver.result import Result
 
 
-def draw(
+def draw_starts(
     hosted: dict[int, Problem],
     n_nodes: int,
     size: int,
@@ -38,14 +39,14 @@ def draw(
             node = int(np.argwhere(~np.isfinite(given))[0, 0])
             raise ProblemError(f"init must be finite, but that of node {node} is not")
         return {i: given[i] for i in hosted}
-    check_integer("seed", seed, 0, MOST_SEED)
+    SEED.check("seed", seed)
     # one stream for all nodes, or one per node: the same with and without MPI
     key = {i: [seed, 0] if init == "shared" else [seed, 1, i] for i in hosted}
     drawn = {i: hosted[i].init(np.random.default_rng(key[i])) for i in hosted}
     return {i: as_numbers(drawn[i], (size,), "init") for i in hosted}
 
 
-def of_result(
+def starts_of_result(
     result: Result,
     hosted: dict[int, Problem],
     n_nodes: int,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -22,19 +23,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core import reading
-from dadmm.core.checks import MOST_SEED, check_integer, shown
+from dadmm.core import reading, schema
+from dadmm.core.checks import as_float, shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.toml import toml_value
-from dadmm.timing.tomltable import build, table
 
 PRESETS = Path(__file__).with_name("networks")
 MOST_PLACES = 100_000  # hosts, sites and sockets
 CLASSES = ("socket", "host", "lan", "wan")  # from near to far
-POSITIVE = ("bandwidth", "egress", "payload", "factor")  # fields, by name
-FINITE = ("latency", "burst", "message", "packet", "confirmation", "factor")
-LEAST, MOST = 1e-9, 1e18  # of these fields
+LEAST, MOST = 1e-9, 1e18  # of amounts
+POSITIVE = schema.number(f"at least {LEAST:g}", lambda x: x >= LEAST)
+AMOUNT = schema.number(f"from 0 to {MOST:g}", lambda x: 0 <= x <= MOST)
+FACTOR = schema.number(f"from {LEAST:g} to {MOST:g}", lambda x: LEAST <= x <= MOST)
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+RATES = {
+    f"{prefix}{unit}/s": scale * size
+    for prefix, scale in {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}.items()
+    for unit, size in {"bit": 0.125, "B": 1.0}.items()
+}
+UNITS = {"latency": SECONDS, "bandwidth": RATES, "egress": RATES}  # by field
 
 Integers = NDArray[np.int64]
 
@@ -43,18 +51,20 @@ Integers = NDArray[np.int64]
 class Link:
     """A class of links: ``latency`` in seconds, ``bandwidth`` in bytes/s."""
 
-    latency: float = 0.0
-    bandwidth: float = math.inf
+    latency: float = schema.entry(0.0, AMOUNT)
+    bandwidth: float = schema.entry(math.inf, POSITIVE)
 
 
 @dataclass(frozen=True)
 class Overhead:
     """Bytes on the wire besides the payload, per message and per packet."""
 
-    message: float = 0.0
-    packet: float = 0.0
-    payload: float = 1448.0  # of a full packet: 1500 less the headers of IP and TCP
-    confirmation: float = 16.0  # in a packet of its own, where messages are confirmed
+    message: float = schema.entry(0.0, AMOUNT)
+    packet: float = schema.entry(0.0, AMOUNT)
+    payload: float = schema.entry(
+        1448.0, POSITIVE
+    )  # 1500 less the headers of IP and TCP
+    confirmation: float = schema.entry(16.0, AMOUNT)  # in a packet of its own
 
     def wire(self, sizes: Any) -> Any:
         """Return the bytes on the wire of messages with this payload, 0 for none."""
@@ -67,8 +77,8 @@ class Overhead:
 class Override:
     """A link that differs from its class, between two nodes or hosts, both ways."""
 
-    latency: float | None = None
-    bandwidth: float | None = None
+    latency: float | None = schema.entry(None, AMOUNT)
+    bandwidth: float | None = schema.entry(None, POSITIVE)
     nodes: tuple[int, ...] = ()
     hosts: tuple[int, ...] = ()
 
@@ -80,10 +90,10 @@ class Stragglers:
     The random ones are drawn once, or ``anew`` in every iteration.
     """
 
-    factor: float = 1.0
+    factor: float = schema.entry(1.0, FACTOR)
     nodes: tuple[int, ...] = ()
-    share: float = 0.0
-    seed: int = 0
+    share: float = schema.entry(0.0, schema.number("in 0..1", lambda x: 0 <= x <= 1))
+    seed: int = schema.entry(0, schema.SEED)
     anew: bool = False
 
     def factors(self, n_iterations: int, n_nodes: int) -> Matrix:
@@ -142,41 +152,28 @@ class Network:
     hosts: Any = "recorded"
     sockets: Any = 1
     sites: Any = 1
-    egress: float = math.inf
-    burst: float = 0.0
-    confirm_above: float = math.inf
+    egress: float = schema.entry(math.inf, POSITIVE)
+    burst: float = schema.entry(0.0, AMOUNT)
+    confirm_above: float = schema.entry(math.inf, schema.AT_LEAST_0)
     overhead: Overhead = field(default_factory=Overhead)
     override: tuple[Override, ...] = ()
     stragglers: Stragglers = field(default_factory=Stragglers)
-    name: str = "network"
+    name: str = schema.entry("network", schema.TEXT)
 
     def __post_init__(self) -> None:
         for name, link in self.links.items():
-            if name not in CLASSES:
-                allowed = ", ".join(CLASSES)
-                raise ConfigError(f"unknown link {name!r}; choose one of {allowed}")
-            _check_numbers(link, f"links.{name}: ")
+            schema.choice(CLASSES).check("link", name)
+            schema.check_fields(link, f"links.{name}: ")
         for k, rule in enumerate(self.override):
             if (len(rule.nodes), len(rule.hosts)) not in ((2, 0), (0, 2)):
                 raise ConfigError(
                     f"override {k} must name two nodes or two hosts, such as "
                     f"nodes = [0, 5], got {list(rule.nodes or rule.hosts)}"
                 )
-            _check_numbers(rule, f"override {k}: ")
-        _check_numbers(self, "")
-        _check_numbers(self.overhead, "overhead: ")
-        _check_numbers(self.stragglers, "stragglers: ")
-        if not self.confirm_above >= 0:
-            raise ConfigError(
-                f"confirm_above must not be negative, got {self.confirm_above!r}"
-            )
-        check_integer("stragglers: seed", self.stragglers.seed, 0, MOST_SEED)
-        if not isinstance(self.name, str):
-            raise ConfigError(f"name must be a string, got {self.name!r}")
-        if not 0 <= self.stragglers.share <= 1:
-            raise ConfigError(
-                f"stragglers: share must be in 0..1, got {self.stragglers.share!r}"
-            )
+            schema.check_fields(rule, f"override {k}: ")
+        schema.check_fields(self)
+        schema.check_fields(self.overhead, "overhead: ")
+        schema.check_fields(self.stragglers, "stragglers: ")
 
     @classmethod
     def read(cls, name: str | Path) -> Network:
@@ -196,7 +193,8 @@ class Network:
     @classmethod
     def parse(cls, given: Mapping[str, Any]) -> Network:
         """Return the network of a TOML file's tables."""
-        links = table(given.get("links", {}), "links")
+        links = given.get("links", {})
+        schema.of_type("a table", Mapping).check("links", links)
         found = dict(given)
         found["links"] = {k: build(Link, v, f"links.{k}") for k, v in links.items()}
         for name, kind in (("overhead", Overhead), ("stragglers", Stragglers)):
@@ -281,6 +279,36 @@ class Network:
         return self.links[kind]
 
 
+def build(kind: Any, given: Any, where: str) -> Any:
+    """Return a dataclass from a table, after checking the types of its values."""
+    schema.of_type("a table", Mapping).check(where, given)
+    types = {item.name: str(item.type) for item in fields(kind)}
+    found = {}
+    for name, value in given.items():
+        if name not in types:
+            allowed = ", ".join(types)
+            raise ConfigError(f"{where} has no {name!r}; it may have {allowed}")
+        label = f"{where}: {name}"
+        if name in UNITS:
+            value = quantity(value, UNITS[name], label)
+        found[name] = schema.from_toml(label, value, types[name])
+    return kind(**found)
+
+
+def quantity(value: Any, units: Mapping[str, float], name: str) -> float:
+    """Return a number, or a string such as '10 Mbit/s', in the basic unit."""
+    if type(value) in (int, float):
+        return as_float(value)
+    match = re.fullmatch(r"\s*([0-9.eE+-]+)\s*([A-Za-z/]+)\s*", str(value))
+    try:
+        return float(match[1]) * units[match[2]]  # type: ignore[index]
+    except (TypeError, ValueError, KeyError):
+        raise ConfigError(
+            f"{name} must be a number or a string with one of the units "
+            f"{', '.join(units)}, got {value!r}"
+        ) from None
+
+
 def _spread(rule: Any, count: int, name: str, of: str) -> Integers:
     """Return the place of each node or host."""
     if rule == "each":
@@ -298,19 +326,6 @@ def _spread(rule: Any, count: int, name: str, of: str) -> Integers:
 
 
 def _check_inside(numbers: Sequence[int], count: int, name: str) -> None:
-    for number in numbers:
-        if not 0 <= number < count:
-            raise ConfigError(f"{name} must be in 0..{count - 1}, got {number}")
-
-
-def _check_numbers(part: Any, where: str) -> None:
-    """Raise if a field is too small or too large."""
-    for name, value in vars(part).items():
-        if value is not None and name in POSITIVE and not value >= LEAST:
-            raise ConfigError(
-                f"{where}{name} must be at least {LEAST:g}, got {value!r}"
-            )
-        if value is not None and name in FINITE and not 0 <= value <= MOST:
-            raise ConfigError(
-                f"{where}{name} must be from 0 to {MOST:g}, got {value!r}"
-            )
+    for k in numbers:
+        if not 0 <= k < count:
+            raise ConfigError(f"{name} must be in 0..{count - 1}, got {k}")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dadmm.core.errors import ConfigError, OutputError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.results.runfolder import NOT_NEGATIVE, RunFolder
+from dadmm.results.stored import NOT_NEGATIVE, StoredRun
 
 Integers = NDArray[np.int64]
 
@@ -64,10 +64,10 @@ class Trace:
     @classmethod
     def read(cls, folder: str | Path) -> Trace:
         """Return the timing of the run in a folder."""
-        return cls.of(RunFolder.read(folder))
+        return cls.of(StoredRun.read(folder))
 
     @classmethod
-    def of(cls, run: RunFolder) -> Trace:
+    def of(cls, run: StoredRun) -> Trace:
         """Return the timing of a run."""
         hosts = run.summary.get("node_hosts", [])
         if len(hosts) not in (0, run.topology.n_nodes):
@@ -98,7 +98,7 @@ def write(path: str | Path, text: str) -> None:
         raise OutputError(f"cannot write {path}: {reason}") from None
 
 
-def _payload(run: RunFolder) -> Matrix:
+def _payload(run: StoredRun) -> Matrix:
     """Return the payload of each message, (iterations, E), 0 where none was sent.
 
     Without edges.csv, the bytes of a node are divided evenly among its neighbours.
@@ -119,7 +119,7 @@ def _payload(run: RunFolder) -> Matrix:
     return each
 
 
-def _prime(run: RunFolder, payload: Matrix) -> Vector:
+def _prime(run: StoredRun, payload: Matrix) -> Vector:
     """Return the payload of the exchange before iteration 1, which has no row."""
     n_edges = payload.shape[1]
     missing = max(run.entry("bytes") - payload.sum(), 0.0)

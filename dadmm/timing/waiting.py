@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from dadmm.core.arguments import Parser, program, report_error
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.timing.tomltable import SECONDS, quantity
+from dadmm.timing.network import SECONDS, quantity
 from dadmm.timing.trace import Integers, Trace, write
 
 WINDOW = 200  # iterations with constant offsets: untimed work makes clocks drift

@@ -2,9 +2,9 @@
 
 import contextlib
 import csv
-import fcntl
 import json
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from launch.base.messages import SetupError, UsageError
 from launch.base.textfiles import files, read_json, read_toml
 
 JOB = ".job"  # the lock file of batch jobs and sweeps
+EMPTY = re.compile(b"")  # its content
 LOCK = ".lock"  # that of dadmm.run
 FAILURE = "failure.txt"  # a sentence about a failed run; the next start removes it
 FAILED = "failed with code"  # the first words of that sentence
@@ -155,9 +156,9 @@ def job_lock(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         while True:
-            handle = open_lock_file(file)
+            handle = files.open_lock(file, EMPTY)
             with contextlib.suppress(FileNotFoundError):
-                lock_file(handle)
+                files.lock(handle)
                 if os.fstat(handle).st_ino == file.stat().st_ino:
                     break
             os.close(handle)  # of a job that has just ended and removed the file
@@ -175,36 +176,6 @@ def job_lock(folder: Path) -> Iterator[None]:
     finally:
         files.remove(file)
         os.close(handle)
-
-
-def open_lock_file(file: Path) -> int:
-    """Return the handle of a lock file, which is created if it does not exist.
-
-    Raise `UsageError` for a file that is not an empty lock file.
-    """
-    while True:
-        with contextlib.suppress(FileExistsError):
-            return int(files.create(file))
-        with contextlib.suppress(FileNotFoundError):  # another job has just removed it
-            handle = int(files.open_plain(file, flags=os.O_RDWR))
-            break
-    found = os.fstat(handle)
-    if found.st_size or found.st_nlink > 1:
-        os.close(handle)
-        raise UsageError(
-            f"{file} is not a lock of dadmm; move it away, or choose another --out"
-        )
-    return handle
-
-
-def lock_file(handle: int) -> None:
-    """Lock a file; raise BlockingIOError if another process holds the lock."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:  # a file system without locks
-        pass
 
 
 @dataclass(frozen=True)

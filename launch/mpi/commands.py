@@ -65,7 +65,12 @@ def local(arguments: list[str]) -> int:
     options += [*trust_flags(arguments), "--resume"]
     resume = shlex.join([script_path("launch/local"), *map(str, options)])
     folder = run_folder(arguments)
-    variables = variables | {"DADMM_RESUME_COMMAND": resume}  # rank 0 prints it
+    setup = shlex.quote(script_path("launch/setup"))  # installs what a page needs
+    page = f"{setup} && {shlex.quote(runtime.python)} -m dadmm.report"
+    variables = variables | {  # rank 0 prints these
+        "DADMM_RESUME_COMMAND": resume,
+        "DADMM_REPORT_COMMAND": "" if reports else page,
+    }
     after = partial(write_report, runtime) if reports else None
     if hosts is None:
         tolerance = fault_tolerance(runtime.mpiexec, arguments)

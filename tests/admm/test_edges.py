@@ -96,7 +96,7 @@ def test_the_centre_is_that_of_the_paper(topology):
     """(sum_j eta_ij (theta_i + theta_j) - 2 lambda_i) / (2 sum_j eta_ij)."""
     run = anywhere(topology)
     run.edges.move(ALL)  # the anchors are the midpoints now
-    run.edges.measure(ALL)
+    run.edges.update_residuals(ALL)
 
     run.edges.pull()
 
@@ -114,7 +114,7 @@ def test_a_node_alone_has_no_proximal_term_and_is_its_own_mean():
 
     run.edges.pull()
     run.edges.move(ALL)
-    run.edges.measure(ALL)
+    run.edges.update_residuals(ALL)
 
     (node,) = nodes_of(run)
     assert node.weight == 0.0
@@ -131,7 +131,7 @@ def test_the_multiplier_step_is_half_the_penalty_times_the_gap(topology, alpha):
     before = nodes_of(run)
 
     run.edges.move(ALL)
-    run.edges.measure(ALL)
+    run.edges.update_residuals(ALL)
 
     for node, old in zip(nodes_of(run), before, strict=True):
         paper = old.multipliers.sum(axis=0)
@@ -218,7 +218,7 @@ def test_residuals_are_those_of_equation_5(topology, size):
 
     run.edges.pull()
     run.edges.move(ALL)
-    run.edges.measure(ALL)
+    run.edges.update_residuals(ALL)
 
     for node, old in zip(nodes_of(run), before, strict=True):
         degree = len(node.eta)
@@ -241,7 +241,7 @@ def test_stationarity_and_disagreement_are_what_the_node_can_know(topology, send
 
     run.edges.pull()
     run.edges.move(ALL)
-    run.edges.measure(ALL)
+    run.edges.update_residuals(ALL)
 
     for node in nodes_of(run):
         behind = node.theta - node.sent
@@ -267,7 +267,7 @@ def test_lengths_by_part_add_up(topology):
 
     run.edges.pull()
     run.edges.move(ALL)
-    run.edges.measure(ALL)
+    run.edges.update_residuals(ALL)
 
     assert run.work.parts.shape[1] == 3
     total = np.sqrt((run.work.parts**2).sum(axis=1))
@@ -302,7 +302,7 @@ def test_lossy_edges_are_those_of_r_admm(topology, alpha):
     state.received[...] = np.random.default_rng(3).normal(size=message.shape)
     heard, start = state.received.copy(), state.anchors.copy()
     run.edges.move(Turn(1, arrived=arrived))
-    run.edges.measure(Turn(1, arrived=arrived))
+    run.edges.update_residuals(Turn(1, arrived=arrived))
 
     want = [2 * node.theta - anchor for node in before for anchor in node.anchors]
     assert_array_equal(run.by_edge(message), want)
@@ -329,7 +329,7 @@ def test_lossy_edges_without_losses_do_what_multipliers_do():
             run.exchange.swap()
             run.mail.read(turn)
             run.edges.move(turn)
-            run.edges.measure(turn)
+            run.edges.update_residuals(turn)
 
     assert_allclose(lossy.theta, plain.theta, atol=1e-10)
     state = plain.state

@@ -155,25 +155,6 @@ def test_a_file_has_the_settings_that_apply(given, absent, present):
     assert names >= set(present.split())
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("every", "send_every"), ("sleep", "edge_sleep"), ("loss", "drop_probability"),
-     ("loss_seed", "drop_seed"), ("missing", "missing_fraction"),
-     ("start", "sfm_start"), ("reference", "compare_centralised"),
-     ("metric", "coordinates")],
-)  # fmt: skip
-def test_an_old_name_gets_a_sentence_with_the_new_one(tmp_path, old, new):
-    flag, now = (f"--{name.replace('_', '-')}" for name in (old, new))
-    file = tmp_path / "old.toml"
-    file.write_text(f"{old} = 1\n")
-
-    assert complaint(flag, "1") == f"{flag} is now called {now}"
-    off = flag.replace("--", "--no-"), now.replace("--", "--no-")
-    assert complaint(off[0]) == "{} is now called {}".format(*off)
-    assert complaint(f"--config={file}") == f"{file}: {old} is now called {new}"
-    assert complaint("--scheme=auto") == "scheme 'auto' is now called 'snap'"
-
-
 OTHER = {
     "eta0": 3.0, "t_max": 3, "residual_ratio": 1.5, "budget0": 0.1,
     "budget_decay": 0.9, "budget_trigger": 0.01,
@@ -217,11 +198,10 @@ def test_flags_override_the_file(tmp_path):
         ("etaO = 1", "unknown setting 'etaO'; did you mean eta0?"),
         ("max-iter = 1", "unknown setting 'max-iter'; did you mean max_iter?"),
         ("[solver]\neta0 = 1", "unknown setting 'solver'; TOML keys are the flags"),
-        ('eta0 = "1"', "eta0 must be a number or auto, got '1'"),
         ("max_iter = 1.5", "max_iter must be an integer, got 1.5"),
         ("max_iter = true", "max_iter must be an integer, got True"),
         ("strict = 1", "strict must be true or false, got 1"),
-        ("data = 1", "data must be a string, got 1"),
+        ("data = 1", "data must be a text, got 1"),
     ],
 )
 def test_mistakes_in_a_file_are_named(text, words, tmp_path):
@@ -241,7 +221,7 @@ def test_mistakes_in_a_file_are_named(text, words, tmp_path):
         (["--max", "3"], "unknown argument '--max"),  # nothing is abbreviated
         (["ring"], "unknown argument 'ring'; --help lists what is allowed"),
         (["--eta0"], "argument --eta0: expected one argument"),
-        (["--eta0", "ten"], "argument --eta0: must be a number or auto, got 'ten'"),
+        (["--eta0", "ten"], "eta0 must be positive and finite, or "),
         (["--max-iter", "1.5"], "argument --max-iter: must be an integer, got '1.5'"),
         (["--quiet=yes"], "argument --quiet/--no-quiet: ignored explicit argument"),
     ],
@@ -250,67 +230,36 @@ def test_mistakes_in_flags_are_named(words, said):
     assert complaint(*words).startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("setting", "said"),
-    [
-        ({"scheme": "vpp"}, "unknown scheme 'vpp'; choose one of snap, fixed"),
-        ({"problem": "pca"}, "unknown problem 'pca'; choose one of ppca"),
-        ({"coupling": "both"}, "unknown coupling 'both'; choose one of symmetric, own"),
-        ({"probe": "far"}, "unknown probe 'far'; choose one of midpoint, neighbour"),
-        ({"init": "same"}, "unknown init 'same'; choose one of merged, shared, "),
-        ({"stopping": "never"}, "unknown stopping 'never'; choose one of optimality"),
-        ({"agreement": "all"}, "unknown agreement 'all'; choose one of neighbours"),
-        ({"wait": "spin"}, "unknown wait 'spin'; choose one of auto, block, poll"),
-        ({"wait": "nap"}, "wait = nap is now called wait = poll"),
-        ({"schedule": "all"}, "schedule 'all' is now called 'static'"),
-        ({"coordinates": "full"}, "unknown coordinates 'full'; choose one of auto"),
-        ({"eta0": 0.0}, "eta0 must be positive and finite, or "),
-        ({"eta0": math.nan}, "eta0 must be positive and finite, or "),
-        ({"eta0": math.inf}, "eta0 must be positive and finite, or "),
-        ({"t_max": -1}, "t_max must be at least 0, got -1"),
-        ({"residual_ratio": 1.0}, "residual_ratio must be greater than 1, got 1.0"),
-        ({"budget0": -1.0}, "budget0 must be at least 0, got -1.0"),
-        ({"budget_decay": 1.0}, "budget_decay must be within [0, 1), got 1.0"),
-        ({"budget_trigger": -0.1}, "budget_trigger must be at least 0"),
-        ({"tolerance": -1.0}, "tolerance must be at least 0 and finite, got -1.0"),
-        ({"tolerance": math.nan}, "tolerance must be at least 0 and finite, got nan"),
-        (
-            {"absolute_tolerance": -1.0},
-            "absolute_tolerance must be at least 0 and finite, got -1",
-        ),
-        ({"relaxation": 0.0}, "relaxation must be between 0 and 2, both excluded, got"),
-        ({"relaxation": 2.0}, "relaxation must be between 0 and 2, both excluded, got"),
-        ({"max_iter": 0}, "max_iter must be at least 1, got 0"),
-        ({"max_seconds": 0.0}, "max_seconds must be positive, got 0.0"),
-        ({"max_seconds": math.nan}, "max_seconds must be positive, got nan"),
-        ({"nodes": 0}, "nodes must be at least 1, got 0"),
-        ({"n_samples": 0}, "n_samples must be at least 1, got 0"),
-        ({"n_components": -1}, "n_components must be at least 1, got -1"),
-        ({"dimension": 1}, "dimension must be at least 2, got 1"),
-        (
-            {"noise_variance": -0.1},
-            "noise_variance must be at least 0 and finite, got -0.1",
-        ),
-        (
-            {"noise_variance": math.inf},
-            "noise_variance must be at least 0 and finite, got inf",
-        ),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"data_seed": -1}, "data_seed must be at least 0, got -1"),
-        ({"topology_seed": -1}, "topology_seed must be at least 0, got -1"),
-    ],
-)
-def test_a_setting_out_of_range_is_named_with_its_rule(setting, said):
+REFUSED = {  # values out of range, by setting
+    "scheme": ["vpp"], "problem": ["pca"], "coupling": ["both"], "probe": ["far"],
+    "init": ["same"], "stopping": ["never"], "agreement": ["all"], "wait": ["spin"],
+    "coordinates": ["full"], "eta0": [0.0, math.nan, math.inf], "t_max": [-1],
+    "residual_ratio": [1.0], "budget0": [-1.0], "budget_decay": [1.0],
+    "budget_trigger": [-0.1], "tolerance": [-1.0, math.nan],
+    "absolute_tolerance": [-1.0], "relaxation": [0.0, 2.0], "max_iter": [0],
+    "max_seconds": [0.0, math.nan], "nodes": [0], "n_samples": [0],
+    "n_components": [-1], "dimension": [1], "noise_variance": [-0.1, math.inf],
+    "missing_fraction": [1.0], "max_categories": [1], "checkpoint_every": [-1],
+    "checkpoint_seconds": [-1.0, math.inf], "seed": [-1], "data_seed": [-1],
+    "topology_seed": [-1], "payload": ["int8"], "bits": [1, 17],
+    "censor": [-0.1, math.inf, math.nan], "censor_decay": [0.0, 1.0],
+    "send_every": [0], "edge_sleep": [1.0, -0.5], "drop_probability": [1.0],
+    "drop_seed": [-1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_setting_out_of_range_is_named(name):
     """From a flag as from a keyword, and by `dadmm.solve` as by a run."""
-    ((name, value),) = setting.items()
-    with pytest.raises(ConfigError) as caught:
-        RunConfig(**setting)
-    assert str(caught.value).startswith(said)
-    if name in settings.names("solver"):
-        with pytest.raises(ConfigError, match=re.escape(said)):
-            solve(quadratics(2), dadmm.Topology.ring(2), **setting)
-    flag = f"--{name.replace('_', '-')}={value}"
-    assert complaint(flag).startswith(said)
+    for value in REFUSED[name]:
+        said = rf"^({name} must be|unknown {name}) [^\n]*{re.escape(repr(value))}"
+        with pytest.raises(ConfigError, match=said):
+            RunConfig(**{name: value})
+        if name in settings.names("solver"):
+            with pytest.raises(ConfigError, match=said):
+                solve(quadratics(2), dadmm.Topology.ring(2), **{name: value})
+        flag = f"--{name.replace('_', '-')}={value}"
+        assert re.match(said, complaint(flag))
 
 
 def test_help_lists_what_may_change_on_resuming(capsys):

@@ -250,7 +250,6 @@ def test_numbers_are_rounded_up():
     ("words", "said"),
     [
         (["--problem", "rigde"], "unknown problem 'rigde'; choose one of ppca, sfm, "),
-        (["--problem", "mixture"], "use sklearn.mixture.GaussianMixture on rows in"),
         (["--alpha", 1], "alpha does not go with ppca; it is for ridge, lasso, elas"),
         (["--fit-intercept"], "fit_intercept does not go with ppca; it is for least_"),
         (["--problem", "ridge", "--delta", 1], "delta does not go with ridge; it is "),

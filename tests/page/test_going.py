@@ -15,9 +15,7 @@ pytest.importorskip("matplotlib", reason="the extra `report` is not installed")
 
 from dadmm import report
 from dadmm.page.runs import read
-from dadmm.results import unfinished
-from dadmm.results.lock import RunLock, is_held
-from dadmm.results.manifest import Manifest
+from dadmm.results.folder import RunFolder
 from tests.support.pages import Parsed, make_run, unfinish
 from tests.support.runs import refused
 
@@ -75,7 +73,7 @@ def test_rows_of_several_processes_are_joined(going):
         own = [line for line in lines if line.split(",")[1] == str(node)]
         text = "".join(own if node != 3 else own[:-2])
         (going / "parts" / f"history-{node:05d}.csv").write_text(text)
-    found = Manifest.read(going)
+    found = RunFolder.open(going)
     found.names |= {f"parts/history-{node:05d}.csv" for node in range(6)}
     found.save()
     run = read(going)
@@ -84,10 +82,11 @@ def test_rows_of_several_processes_are_joined(going):
 
 
 def test_a_run_at_work_is_said_to_be_going(going):
-    assert is_held(going) is False
-    lock = RunLock(going, first=True)
+    assert RunFolder.is_live(going) is False
+    lock = RunFolder(going)
+    lock.lock(first=True)
     try:
-        assert is_held(going) is True
+        assert RunFolder.is_live(going) is True
         page = page_of(going)
     finally:
         lock.release()
@@ -95,7 +94,7 @@ def test_a_run_at_work_is_said_to_be_going(going):
     assert "7 of at most 12 iterations have been written" in page.words
     assert "still going after 7 iterations" in page.words
     assert page.data["network"]["frames"] == list(range(1, 8))
-    assert "report.html" in Manifest.read(going).names
+    assert "report.html" in RunFolder.open(going).names
 
 
 def test_a_run_that_no_process_works_on_is_said_to_be_interrupted(going):
@@ -112,10 +111,10 @@ def test_a_page_of_before_the_end_is_replaced_after_it(whole, going):
         if path.is_file():
             shutil.copy(path, going)
     shutil.rmtree(going / "parts")
-    assert "report.html" not in Manifest.read(going).names
+    assert "report.html" not in RunFolder.open(going).names
 
     assert "NOT converged" in page_of(going).words
-    assert "report.html" in Manifest.read(going).names
+    assert "report.html" in RunFolder.open(going).names
 
 
 def test_before_the_first_iteration_there_is_a_page(whole, tmp_path):
@@ -166,4 +165,4 @@ def test_a_resumed_run_has_the_rows_of_before(whole, going):
     run = read(going)
     assert run.n_iterations == 7
     np.testing.assert_array_equal(run.eta, read(whole).eta[:7])
-    assert unfinished.n_columns(going) == len(run.history) + 2
+    assert set(run.history) == set(read(whole).history)

@@ -31,7 +31,7 @@ from dadmm.page.look import colours
 from dadmm.page.markup import embedded
 from dadmm.page.runs import read
 from dadmm.page.thinning import iterations
-from dadmm.results.manifest import Manifest
+from dadmm.results.folder import RunFolder
 from tests.support.pages import Parsed, make_run, unpacked
 from tests.support.runs import refused
 
@@ -79,7 +79,7 @@ def test_the_page_goes_into_the_folder_and_belongs_to_the_run(tmp_path, capsys):
     assert report.main([str(folder)]) == 0
 
     assert capsys.readouterr().out == f"{folder}/report.html\n"
-    assert "report.html" in Manifest.read(folder).names
+    assert "report.html" in RunFolder.open(folder).names
     assert report.main([str(folder)]) == 0  # again
     make_run(tmp_path / "run", "--overwrite")
     assert not (folder / "report.html").exists()
@@ -243,7 +243,7 @@ def test_several_runs_are_compared(runs, tmp_path, capsys):
     one, two = make_run(tmp_path / "b"), make_run(tmp_path / "c", "--seed", "1")
     assert report.main([str(one), str(two)]) == 0
     assert capsys.readouterr().out.endswith("b/compare-report.html\n")
-    assert "compare-report.html" in Manifest.read(one).names
+    assert "compare-report.html" in RunFolder.open(one).names
 
 
 def test_names_from_files_are_never_markup(tmp_path):

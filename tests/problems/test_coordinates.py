@@ -135,7 +135,7 @@ def test_a_problem_in_z_has_the_values_and_rows_of_the_original(name):
         T, z = rng.normal(size=(p, k)), rng.normal(size=(4, k))
         assert isinstance(case.problem, TransformableProblem)
         inside = case.problem.within(T)
-        points = case.problem.point(T, z)
+        points = case.problem.theta_of(T, z)
 
         assert inside.layout == Layout.of(z=(k,))
         assert inside.convex
@@ -143,7 +143,7 @@ def test_a_problem_in_z_has_the_values_and_rows_of_the_original(name):
         assert_array_equal(inside.init(rng), np.zeros(k))
         assert_allclose(points, z @ T.T, rtol=1e-12)
         for row, point in zip(z, points, strict=True):
-            assert_array_equal(case.problem.point(T, row), point)
+            assert_array_equal(case.problem.theta_of(T, row), point)
         values = case.problem.objectives(points, None)
         assert_allclose(inside.objectives(z, None), values, rtol=1e-12)
         F, G = inside.rows(z[0]), case.problem.rows(points[0]) @ T
@@ -162,7 +162,7 @@ def test_turned_coordinates_turn_the_proximal_step(name):
             x = case.problem.prox(start, None, centre, weight)
             z = case.problem.within(T).prox(start @ T, None, centre @ T, weight)
             assert_allclose(T @ z, x, rtol=1e-9, atol=1e-11)
-            assert_array_equal(case.problem.point(T, z) == 0, x == 0)
+            assert_array_equal(case.problem.theta_of(T, z) == 0, x == 0)
 
 
 @pytest.mark.parametrize("columns", [4, 2, 1])
@@ -223,7 +223,7 @@ def test_a_step_with_absolute_values_is_a_subgradient_in_any_units(name, nearly_
         for weight in WEIGHTS:
             centre = rng.normal(size=len(T))
             z = inside.prox(0 * centre, None, centre, weight)
-            x = case.problem.point(T, z)
+            x = case.problem.theta_of(T, z)
             zero = (x == 0) & (case.l1 > 0)
             zeros += zero.sum()
             rest, rounding = slope(case, T, z, centre, weight)
@@ -257,7 +257,7 @@ def test_a_subgradient_bounds_f_where_coordinates_are_almost_singular(name, floo
             centre = scale * rng.normal(size=p)
             z = inside.prox(z, None, centre, weight)
             off = rng.normal(size=(120, p)) * 10.0 ** rng.uniform(-9, 0, (120, 1))
-            points = problem.point(T, z) + off[:60]  # near in theta, and near in z
+            points = problem.theta_of(T, z) + off[:60]  # near in theta, and near in z
             others = np.vstack([np.linalg.solve(T, points.T).T, z + off[60:]])
             values = inside.objectives(others, None)
             rise = values - inside.objectives(z[None], None)
@@ -271,7 +271,7 @@ def test_zeros_of_a_point_are_exact():
     T = np.array([[1.0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [1, 1, 0, 0]])
     z = np.array([[1.0, -1 + 1e-15, 0, 5], [1, -1 + 1e-9, 2, 5]])
 
-    found = problem.point(T, z)
+    found = problem.theta_of(T, z)
 
     assert_array_equal(found == 0, [[1, 0, 1, 0], [0, 0, 0, 0]])  # not the intercept
     assert found[0, 3] == z[0, 0] + z[0, 1]

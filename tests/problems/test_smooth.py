@@ -119,7 +119,7 @@ def test_with_a_hessian_there_are_rows_and_coordinates():
     assert_allclose(inner.subgradient(z), T.T @ problem.subgradient(T @ z))
     rows = inner.rows(z)
     assert_allclose(rows.T @ rows, T.T @ hessian(T @ z) @ T, rtol=1e-9)
-    assert_allclose(problem.point(T, z), T @ z)
+    assert_allclose(problem.theta_of(T, z), T @ z)
     dadmm.testing.check_problem(inner, rtol=1e-2)
 
 

@@ -18,8 +18,8 @@ from dadmm.penalty import SCHEMES
 from dadmm.problems import PPCA, LogisticRegression
 from dadmm.resilience import checkpoint
 from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.results import part_files
-from dadmm.results.manifest import Manifest, names_of_run
+from dadmm.results import row_files
+from dadmm.results.folder import RunFolder, names_of_run
 from tests.support.runs import history_of, refused, summary_of
 from tests.support.solving import solve
 
@@ -99,7 +99,7 @@ def test_a_run_is_resumed_before_and_after_a_change_of_the_metric(tmp_path):
     changed, bits = [], []
 
     def watch(t, run):
-        changed.append(run.review.changes)
+        changed.append(run.kind.changes)
         bits.append(float(run.state.penalty["spent"].max()))
 
     given = {"init": "shared", "tolerance": 0, "max_iter": 40}
@@ -369,7 +369,7 @@ def test_the_seconds_of_a_resumed_run_are_of_its_last_session(capsys, monkeypatc
 def list_as_over_mpi():
     """List the files of a run of five ranks, as when it began."""
     names = names_of_run(5, ranks=5, edges=True, over_mpi=True, saves=True)
-    Manifest(Path("run"), names).save()
+    RunFolder(Path("run"), names).save()
 
 
 def killed_after(t, *words):
@@ -379,9 +379,9 @@ def killed_after(t, *words):
             self.sync()
             raise KeyboardInterrupt
 
-    record = part_files.RowFiles.__call__
+    record = row_files.RowFiles.__call__
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(part_files.RowFiles, "__call__", kill)
+        patch.setattr(row_files.RowFiles, "__call__", kill)
         main(*words)
 
 

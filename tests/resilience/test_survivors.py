@@ -18,7 +18,7 @@ from dadmm.penalty import SCHEMES
 from dadmm.resilience import recovery
 from dadmm.resilience.recovery import StateBuffer
 from dadmm.results.history import MemorySink
-from dadmm.results.part_files import PartFile
+from dadmm.results.row_files import PartFile
 from dadmm.results.rows import EdgeRows, RowBuffer
 from tests.support import openmpi
 from tests.support.problems import quadratics, random_graph
@@ -257,7 +257,7 @@ def test_survivors_are_certified_in_chosen_coordinates(kind, t):
     words = (kind, t) if t else (kind,)
     ended = openmpi.start(5, *program("survivors_metric.py"), *words).end()
 
-    assert ended.out.strip() == "certified certified (3,) True", ended.err
+    assert ended.out.strip() == "certified certified (3,) True True", ended.err
 
 
 def test_survivors_have_a_bound_on_the_angle_to_their_own_rows():

@@ -13,9 +13,8 @@ import pytest
 from dadmm.core.errors import OutputError
 from dadmm.drawing import plot
 from dadmm.resilience import checkpoint
-from dadmm.results import part_files
-from dadmm.results.lock import RunLock
-from dadmm.results.manifest import KNOWN, Manifest
+from dadmm.results import row_files
+from dadmm.results.folder import KNOWN, RunFolder
 from dadmm.run import main
 from launch.base import run_folder
 from launch.base.messages import UsageError
@@ -155,7 +154,7 @@ def test_a_damaged_manifest_is_one_sentence(folder, text, capsys):
 
 
 def test_every_name_is_one_that_a_manifest_may_have(folder):
-    found = set(Manifest.read(folder).names)
+    found = set(RunFolder.open(folder).names)
     found |= {f"{p}{k}.{f}" for p in ("", "compare-") for k in plot.KINDS
               for f in plot.FORMATS}  # fmt: skip
 
@@ -168,10 +167,10 @@ def test_every_name_is_one_that_a_manifest_may_have(folder):
 
 def test_the_results_of_a_part_go_with_its_run(folder):
     own, other = folder / "part-00001", folder / "part-00002"
-    for part, of in ((own, Manifest.read(folder).run), (other, None)):
+    for part, of in ((own, RunFolder.open(folder).run), (other, None)):
         part.mkdir()
         (part / "summary.json").touch()
-        Manifest(part, {"summary.json"}, of).save()
+        RunFolder(part, {"summary.json"}, of).save()
 
     assert run("--resume", "run", "--max-iter", 15) == 0
 
@@ -256,7 +255,7 @@ def test_nothing_is_written_through_what_was_planted(folder, finished, plant, wa
 def test_folders_that_become_links_during_a_run_are_not_followed(
     folder, monkeypatch, place
 ):
-    record, before = part_files.RowFiles.__call__, contents("mine")
+    record, before = row_files.RowFiles.__call__, contents("mine")
 
     def swap(self, t, nodes):
         if t == 8:
@@ -264,7 +263,7 @@ def test_folders_that_become_links_during_a_run_are_not_followed(
             (folder / place).symlink_to(Path("mine").absolute())
         return record(self, t, nodes)
 
-    monkeypatch.setattr(part_files.RowFiles, "__call__", swap)
+    monkeypatch.setattr(row_files.RowFiles, "__call__", swap)
 
     assert begin("--overwrite") == 2
     assert contents("mine") == before
@@ -288,7 +287,7 @@ def test_a_lock_of_somebody_else_stays(tmp_path, text):
     """It would be emptied, for the name of the process."""
     (tmp_path / ".lock").write_text(text)
     with pytest.raises(OutputError, match="is not a lock of dadmm; move it away"):
-        RunLock(tmp_path, first=True)
+        RunFolder(tmp_path).lock(first=True)
 
     assert (tmp_path / ".lock").read_text() == text
 

@@ -13,14 +13,11 @@ import pytest
 
 from dadmm import Topology
 from dadmm.cli.config import RunConfig
-from dadmm.cli.run_directory import check_unseen
+from dadmm.cli.job import check_unseen
 from dadmm.core import files
 from dadmm.core.errors import OutputError
-from dadmm.results.directory import create
-from dadmm.results.finish import write_results
-from dadmm.results.lock import RunLock
-from dadmm.results.manifest import PARTS, names_of_run
-from dadmm.results.part_files import RowFiles
+from dadmm.results.folder import RunFolder, names_of_run
+from dadmm.results.row_files import PARTS, RowFiles
 from dadmm.results.writing import write_text
 from tests.support.problems import quadratics
 from tests.support.runs import run_of
@@ -30,19 +27,25 @@ def names(folder):
     return sorted(os.listdir(folder))
 
 
+def lock(folder, first=False):
+    found = RunFolder(folder)
+    found.lock(first)
+    return found
+
+
 NAMES = names_of_run(3, ranks=3, edges=True, over_mpi=False, saves=True)
 
 
 def test_an_empty_folder_will_do(tmp_path):
     (tmp_path / ".job").touch()
-    assert create(str(tmp_path), "name", overwrite=False)[0] == tmp_path
+    assert RunFolder.create(str(tmp_path), "name", overwrite=False).path == tmp_path
 
 
 def test_a_folder_with_anything_in_it_is_refused(tmp_path):
     """And left as it is; it holds no run that --overwrite could replace."""
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(OutputError, match=r"is not empty; choose another --out$"):
-        create(str(tmp_path), "name", overwrite=False)
+        RunFolder.create(str(tmp_path), "name", overwrite=False)
 
     assert names(tmp_path) == ["thesis.tex"]
 
@@ -50,7 +53,7 @@ def test_a_folder_with_anything_in_it_is_refused(tmp_path):
 def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(time, "strftime", lambda form: "now")
-    made = [create(None, "ppca-ring", overwrite=True)[0] for _ in range(3)]
+    made = [RunFolder.create(None, "ppca-ring", True).path for _ in range(3)]
 
     assert [str(folder) for folder in made] == [
         "runs/ppca-ring-now", "runs/ppca-ring-now-2", "runs/ppca-ring-now-3",
@@ -59,8 +62,7 @@ def test_folders_by_default_are_new_ones(tmp_path, monkeypatch):
 
 
 def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
-    _, first = create(str(tmp_path), "name", False, NAMES)
-    other = RunLock(tmp_path, first=False)
+    first, other = RunFolder.create(str(tmp_path), "name", False, NAMES), lock(tmp_path)
     rows = tmp_path / PARTS / "history-00000.csv"
     rows.write_text("1,0,0\n")
     sentence = re.escape(
@@ -68,31 +70,31 @@ def test_a_folder_in_which_a_run_is_at_work_is_refused(tmp_path):
         f"{os.uname().nodename}); wait for its end, or end it"
     )
 
-    for lock in (first, other):
+    for held in (first, other):
         with pytest.raises(OutputError, match=sentence):
-            create(str(tmp_path), "name", True, NAMES)
+            RunFolder.create(str(tmp_path), "name", True, NAMES)
         with pytest.raises(OutputError, match=sentence):
-            RunLock(tmp_path, first=True)
+            lock(tmp_path, first=True)
         assert rows.read_text() == "1,0,0\n"
-        lock.release()
-    create(str(tmp_path), "name", True, NAMES)
+        held.release()
+    RunFolder.create(str(tmp_path), "name", True, NAMES)
     assert not rows.exists()
 
 
 @pytest.mark.timeout(60)
 def test_a_claim_ends_with_its_process(tmp_path):
-    code = "from dadmm.results.lock import RunLock; import pathlib, sys; "
-    code += "c = RunLock(pathlib.Path(sys.argv[1]), first=True); "
+    code = "from dadmm.results.folder import RunFolder; import pathlib, sys; "
+    code += "c = RunFolder(pathlib.Path(sys.argv[1])); c.lock(first=True); "
     code += "print('mine', flush=True); input()"
     words = [sys.executable, "-c", code, str(tmp_path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen(words, **pipes) as process:
         assert process.stdout.readline() == b"mine\n"
         with pytest.raises(OutputError, match=f"process {process.pid} on "):
-            RunLock(tmp_path, first=True)
+            lock(tmp_path, first=True)
         process.kill()
         process.wait()
-    RunLock(tmp_path, first=True)
+    lock(tmp_path, first=True)
 
 
 def test_a_rank_that_does_not_see_the_folder_writes_no_rows(tmp_path):
@@ -112,7 +114,7 @@ def test_a_rank_that_does_not_see_the_folder_writes_no_rows(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    return create(str(tmp_path / "run"), "name", False, NAMES)[0]
+    return RunFolder.create(str(tmp_path / "run"), "name", False, NAMES).path
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -158,7 +160,7 @@ def test_the_summary_comes_last(folder, monkeypatch):
 
     monkeypatch.setattr(os, "replace", note)
     with pytest.raises(TypeError):
-        write_results({"converged": {1, 2}}, {}, parts)
+        RunFolder.open(folder).finish(parts, {"converged": {1, 2}}, {})
     assert order == ["history.csv", "edges.csv", "result.npz"]
     assert not [name for name in names(folder) if name.endswith(".draft")]
     assert "summary.json" not in names(folder)

@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 from dadmm import Record, Sending, Topology, datasets, problems
 from dadmm.resilience.recovery import NodeFailure
 from dadmm.results.history import Recorder
-from dadmm.results.part_files import PartFile, merge
+from dadmm.results.row_files import PartFile, merge
 from dadmm.results.rows import NODE_COLUMNS, RowBuffer
 from tests.support.problems import quadratics
 from tests.support.runs import run_of

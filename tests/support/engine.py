@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from dadmm.admm.build import RunFactory, row_order
+from dadmm.admm.loop import RunKind
 from dadmm.admm.rule import Rule
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
@@ -25,7 +26,8 @@ def build(problems, topology, scheme=None, sending=None, schedule=None, **settin
     size = problems[0].layout.shared_size
     exchange = InProcessExchange(topology, size, row_order(topology, hosted))
     scheme, sending = scheme or Fixed(), sending or Sending()
-    factory = RunFactory(hosted, starts, scheme, Rule(), sending, **settings)
+    kind = RunKind(hosted, Rule(), starts)
+    factory = RunFactory(kind, scheme, sending, **settings)
     run = factory.build(exchange, topology, schedule)
     run.open()
     return run

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dadmm import run
-from dadmm.results.manifest import Manifest, names_of_run
+from dadmm.results.folder import RunFolder, names_of_run
 
 SMALL = ("--quiet", "--n-samples", "60", "--dimension", "6", "--n-components", "2")
 
@@ -28,7 +28,7 @@ def unfinish(folder: Path, n_nodes: int, last: int, edges: bool) -> None:
 
     The last line of each file is incomplete.
     """
-    Manifest(folder, names_of_run(n_nodes, 1, edges, False, True)).save()
+    RunFolder(folder, names_of_run(n_nodes, 1, edges, False, True)).save()
     (folder / "parts").mkdir()
     for kind in ("history", "edges") if edges else ("history",):
         lines = (folder / f"{kind}.csv").read_text().splitlines(keepends=True)[1:]

@@ -11,8 +11,17 @@ from numpy.testing import assert_allclose, assert_array_equal
 from dadmm import Topology
 from dadmm.core.errors import ConfigError
 from dadmm.timing import calibrate
-from dadmm.timing.network import PRESETS, Link, Network, Overhead, Override, Stragglers
-from dadmm.timing.tomltable import RATES, SECONDS, quantity
+from dadmm.timing.network import (
+    PRESETS,
+    RATES,
+    SECONDS,
+    Link,
+    Network,
+    Overhead,
+    Override,
+    Stragglers,
+    quantity,
+)
 
 LINKS = {
     "socket": Link(1e-7, 4e9),

@@ -16,7 +16,7 @@ import dadmm.run
 from dadmm.core.errors import OutputError, ProblemError
 from dadmm.exchange.launch_link import rank_and_size
 from dadmm.problems import PPCA
-from dadmm.results import finish
+from dadmm.results import folder
 
 
 def befall(event: str) -> None:
@@ -43,5 +43,5 @@ if __name__ == "__main__":
     if rank_and_size()[0] == rank:
         PPCA.objectives = objectives_until
     elif others == ["full"]:
-        finish.write_arrays = write_arrays
+        folder.write_arrays = write_arrays
     sys.exit(dadmm.run.main(sys.argv[3:]))

@@ -1,0 +1,167 @@
+"""What a value may be: the one checker of settings, options, tables and JSON files.
+
+A dataclass states the kind of a field by `entry`, and `check_fields` checks all of
+them. `check_entries` checks the entries of a JSON object.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, fields
+from numbers import Integral
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.core.checks import as_float, shown
+from dadmm.core.errors import ConfigError, DadmmError
+
+MOST = 10**9  # of iterations and sizes, which fit into message headers and arrays
+MOST_SEED = 2**63 - 1
+Test = Callable[[Any], bool]
+
+
+class Kind(NamedTuple):
+    """Rules that a value must meet, each in words and as a test; the type is first."""
+
+    rules: tuple[tuple[str, Test], ...]
+    choices: tuple[str, ...] = ()  # for the error, if these are all that is allowed
+
+    def check(
+        self, name: str, value: object, error: type[DadmmError] = ConfigError
+    ) -> None:
+        """Raise unless a value meets all rules."""
+        for rule, holds in self.rules:
+            if holds(value):
+                continue
+            if self.choices:
+                allowed = ", ".join(self.choices)
+                raise error(f"unknown {name} {shown(value)}; choose one of {allowed}")
+            raise error(f"{name} must be {rule}, got {shown(value)}")
+
+    def holds(self, value: object) -> bool:
+        """Return whether a value meets all rules."""
+        return all(holds(value) for _, holds in self.rules)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: object) -> bool:
+    if isinstance(value, float | np.floating):
+        return True
+    return _is_integer(value) and math.isfinite(as_float(value))
+
+
+def of_type(what: str, *types: type) -> Kind:
+    """Return the kind of all values of these types."""
+    return Kind(((what, lambda value: isinstance(value, types)),))
+
+
+FLAG = of_type("true or false", bool, np.bool_)
+TEXT = of_type("a text", str)
+OBJECT = of_type("an object", dict)
+NULL = of_type("null", type(None))
+
+
+def integer(least: int = 0, most: int = MOST) -> Kind:
+    """Return the kind of integers from ``least`` to ``most``."""
+    limits = (f"from {least} to {most}", lambda x: least <= int(x) <= most)
+    low = (f"at least {least}", lambda x: least <= int(x))
+    rules = (low, limits) if most >= MOST else (limits,)
+    return Kind((("an integer", _is_integer), *rules))
+
+
+def number(rule: str = "", holds: Test = lambda x: True) -> Kind:
+    """Return the kind of numbers that meet a rule, which is false for NaN."""
+    return Kind((("a number", _is_number), (rule, lambda x: holds(as_float(x)))))
+
+
+def choice(allowed: Iterable[str]) -> Kind:
+    """Return the kind of these words."""
+    words = tuple(allowed)
+    rule = f"one of {', '.join(words)}"
+    return Kind(((rule, lambda x: isinstance(x, str) and x in words),), words)
+
+
+def list_of(kind: Kind, what: str) -> Kind:
+    """Return the kind of lists of values of a kind."""
+    listed = lambda x: isinstance(x, list | tuple) and all(map(kind.holds, x))  # noqa: E731
+    return Kind(((what, listed),))
+
+
+def any_of(*kinds: Kind) -> Kind:
+    """Return the kind of values of one of these kinds."""
+    what = " or ".join(kind.rules[0][0] for kind in kinds)
+    return Kind(((what, lambda x: any(kind.holds(x) for kind in kinds)),))
+
+
+AT_LEAST_0 = number("at least 0", lambda x: x >= 0)
+FINITE = number("at least 0 and finite", lambda x: 0 <= x < math.inf)
+SHARE = number("within [0, 1)", lambda x: 0 <= x < 1)
+SEED = integer(0, MOST_SEED)
+COUNT = integer(0, 2**63 - 1)
+
+ANNOTATED = {
+    "int": Kind((("an integer", _is_integer),)),
+    "float": Kind((("a number", _is_number),)),
+    "bool": FLAG,
+    "str": TEXT,
+    "None": NULL,
+    "tuple[int,...]": list_of(integer(-MOST), "a list of integers"),
+}
+
+
+def annotated(annotation: object) -> Kind | None:
+    """Return the kind of an annotation of plain types; None for another."""
+    words = str(getattr(annotation, "__name__", annotation)).replace(" ", "").split("|")
+    kinds = [ANNOTATED[word] for word in words if word in ANNOTATED]
+    return any_of(*kinds) if len(kinds) == len(words) else None
+
+
+def from_toml(name: str, value: Any, annotation: str) -> Any:
+    """Return a value of a TOML file as a field of this annotation has it; raise if not.
+
+    Integers become numbers, and lists of integers tuples.
+    """
+    if type(value) is list and all(type(k) is int for k in value):
+        value = tuple(value)
+    if type(value) is int and annotation.startswith("float"):
+        value = as_float(value)
+    kind = annotated(annotation.removesuffix(" | None"))
+    if kind is not None:
+        kind.check(name, value)
+    return value
+
+
+def entry(default: Any, kind: Kind, **facts: Any) -> Any:
+    """Return a field of a dataclass that states its kind."""
+    return field(default=default, metadata={"kind": kind, **facts})
+
+
+def check_fields(record: Any, where: str = "") -> None:
+    """Raise unless the fields of a dataclass are of their kinds.
+
+    None is allowed where it is the default. A subclass that has another default for a
+    field has the kind of its base.
+    """
+    kinds: dict[str, Kind | None] = {}
+    for base in reversed(type(record).__mro__):
+        for item in vars(base).get("__dataclass_fields__", {}).values():
+            kinds[item.name] = item.metadata.get("kind", kinds.get(item.name))
+    for item in fields(record):
+        kind, value = kinds[item.name], getattr(record, item.name)
+        if kind is not None and (value is not None or item.default is not None):
+            kind.check(where + item.name, value)
+
+
+def check_entries(content: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+    """Raise unless a JSON object has these entries, no others, and of these kinds."""
+    for name in sorted(kinds.keys() - content.keys()):
+        raise ConfigError(f"it has no field {name}")
+    for name in sorted(content.keys() - kinds.keys()):
+        raise ConfigError(f"it has an unknown field {shown(name)}")
+    for name, kind in kinds.items():
+        kind.check(name, content[name])

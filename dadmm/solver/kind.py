@@ -1,0 +1,188 @@
+"""A kind of run: how it is prepared, when it stops, and what is said of its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from dadmm.admm.local import BREAKDOWNS
+from dadmm.admm.loop import Callback, Run, RunKind
+from dadmm.core.layout import Vector
+from dadmm.exchange.tree import TreeReduction
+from dadmm.graphs.topology import Topology
+from dadmm.solver.certificate import Certificate
+from dadmm.solver.coordinates import Total, is_exact
+from dadmm.solver.plan import Plan, can_merge_axes
+from dadmm.solver.subspace import SubspaceBound
+
+if TYPE_CHECKING:
+    from dadmm.solver.merged import MergedStart
+
+
+class Statement(NamedTuple):
+    """The part of a result that holds for all nodes together, see `Result`."""
+
+    solution: Vector  # (size,) the mean over the nodes; private parts are NaN
+    objective: float  # sum of all f_i at the solution; NaN if it cannot be evaluated
+    certificate: Certificate | None = None
+    start: MergedStart | None = None
+    subspace_bound: SubspaceBound | None = None
+    why: str = ""  # why no more can be said
+    status: str = ""
+
+
+class SolveKind(RunKind):
+    """The kind of a run of `dadmm.solve`; a subclass for each member of `plan.Kind`.
+
+    Problems, starts and duals are given in the coordinates of the user. `prepare` sets
+    ``within`` and replaces starts, duals and rule, see `RunKind`.
+    """
+
+    RECORD: ClassVar[Any] = None  # what all nodes know after set-up, a NamedTuple
+    KEEPS_PARTS: ClassVar[bool] = True  # whether theta has its parts during the run
+    callbacks: tuple[Callback, ...] = ()
+    sent: np.ndarray | None = None  # messages and bytes of `prepare`, by edge
+
+    def prepare(
+        self, topology: Topology, comm: Any, saved: Mapping[str, np.ndarray] | None
+    ) -> None:
+        """Choose coordinates and start by sums over all nodes, or use saved ones."""
+        if saved:
+            self.enter(self.read(saved))
+            return
+        with _sums(self.problems, topology, comm) as (total, self.sent):
+            self.choose(total, topology.n_nodes)
+
+    def read(self, saved: Mapping[str, np.ndarray]) -> Any:
+        """Return the record of a checkpoint."""
+        return self.RECORD(*(saved[name] for name in self.RECORD._fields))
+
+    def choose(self, total: Total, n_nodes: int) -> None:
+        """Choose the record by sums over all nodes, and `enter` it."""
+        raise NotImplementedError
+
+    def enter(self, record: Any) -> None:
+        """Set what the run is made of."""
+        raise NotImplementedError
+
+    def conclude(
+        self, run: Run, reason: str, plan: Plan, bound_angle: bool
+    ) -> Statement:
+        """Return the statement about a run that has ended.
+
+        Parameters
+        ----------
+        run : Run
+        reason : str
+            Why the run ended.
+        plan : Plan
+        bound_angle : bool
+            Whether to bound the angle of a subspace, if that is possible.
+        """
+        raise NotImplementedError
+
+    def slope(self, run: Run) -> Vector | None:
+        """Return the gradient over its limit, by node; None if it is not known."""
+        return None
+
+    def rotated(self, theta: Vector) -> Vector:
+        """Return the same model with smaller errors of rounding."""
+        return theta
+
+    def mean(self, run: Run) -> tuple[Vector, bool, bool]:
+        """Return the mean over all nodes, and two facts about all problems.
+
+        They are whether all give exact subgradients, and whether all are PPCA without
+        missing entries. Private parts of the mean are NaN.
+        """
+        layout, n_nodes = run.layout, run.topology.n_nodes
+        own = [self.problems[i] for i in run.names.tolist()]
+        facts = [[is_exact(problem), _is_complete(problem)] for problem in own]
+        shared = layout.shared(run.state.theta)
+        total: Vector = run.total(list(np.column_stack([shared, facts])))
+        centre = layout.whole(total[:-2] / n_nodes, np.full(layout.size, np.nan))
+        all_exact, all_complete = (total[-2:] == n_nodes).tolist()
+        return centre, all_exact, all_complete
+
+    def objective_at(self, run: Run, centre: Vector) -> float:
+        """Return the sum of all f_i at the mean; private parts are those of each node.
+
+        The mean is in the coordinates of the run.
+        """
+        layout, theta = run.layout, run.state.theta
+        try:
+            shared = np.tile(layout.shared(self.rotated(centre)), (len(theta), 1))
+            values = run.local.values_at(layout.whole(shared, theta))
+        except BREAKDOWNS:
+            values = np.full(len(theta), np.nan)
+        return float(run.total([np.array([value]) for value in values])[0])
+
+    def with_status(self, run: Run, reason: str, said: Statement) -> Statement:
+        """Return a statement with its status, and why no more can be said."""
+        convex = all(getattr(own, "convex", False) for own in run.local.problems)
+        if run.stopping.rule.tolerance == 0.0 and reason == "max_iter":
+            status, why = "max_iter", said.why  # as many iterations as were asked for
+        elif said.certificate is not None and said.certificate.holds:
+            status, why = "certified", ""
+        elif reason != "converged":
+            status = "not converged"
+            why = said.why if convex else "the problem is not convex"
+        elif convex:
+            status, why = "stopped", said.why
+        else:
+            why = self.doubt(run, said)
+            status = "stopped" if why else "stationary"
+        return said._replace(status=status, why=why)
+
+    def doubt(self, run: Run, said: Statement) -> str:
+        """Return why a run that met its rule may not be stationary; "" if it is."""
+        scheme = run.penalties.scheme
+        if run.stopping.rule.name == "objective":
+            return "the rule objective cannot tell a plateau from a solution"
+        if scheme.coupling == "own" and not scheme.is_symmetric:
+            return (
+                "with directed penalties, nodes agree on another point than the optimum"
+            )
+        slopes = self.slope(run)
+        if slopes is None:
+            return "the problem has no method gradient, by which it could be judged"
+        steepest = largest(run, slopes)
+        if not steepest <= 1.0:
+            return f"the gradient of a node is {steepest:.2g} times its limit"
+        return ""
+
+
+def largest(run: Run, values: Vector) -> float:
+    """Return the largest value of all nodes, given one for each row of this process."""
+    return float(run.total([np.array([own]) for own in values], np.maximum)[0])
+
+
+def _is_complete(problem: Any) -> bool:
+    """Return whether a problem is PPCA without missing entries."""
+    if not can_merge_axes(type(problem)):
+        return False
+    return bool((problem.observed_counts == problem.n_samples).all())
+
+
+@contextmanager
+def _sums(
+    hosted: Iterable[int], topology: Topology, comm: Any
+) -> Iterator[tuple[Total, np.ndarray]]:
+    """Yield a function that sums over all nodes, and what was sent by edge."""
+    private = None
+    if comm is not None:
+        from dadmm.exchange.collectives import wait_sleeping
+
+        private, request = comm.Idup()
+        wait_sleeping(request)
+    tree = TreeReduction(topology, private)
+
+    def total(rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
+        return tree.reduce(dict(zip(hosted, rows, strict=True)), merge, finish)
+
+    yield total, tree.sent
+    if private is not None:
+        private.Free()

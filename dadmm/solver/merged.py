@@ -1,0 +1,297 @@
+"""A start for PPCA from the principal axes of all rows, merged over a tree.
+
+Sums over the nodes give the mean m of all rows. Each node passes the longest k scaled
+axes of its rows and of those below it to its parent; the root sends axes Q to all. The
+factor of all rows within Q gives Ritz values l and axes, and what lies outside of Q the
+rest of the noise variance s^2. A run starts from these axes, in the mean and unit of
+the rows: on ``(x - m) / s``, with ``a = 1`` and ``W' W = l / s^2 - 1``. So it is the
+same run for rows ``c x + b``. Its multipliers start where the nodes' gradients are in
+proportion to their numbers of rows. If entries are missing, rows are completed first,
+see `dadmm.solver.completion`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.admm.loop import Run
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.core.linalg import (
+    merge_factors,
+    pack_factor,
+    subspace_angle,
+    unpack_factor,
+)
+from dadmm.graphs.topology import Topology
+from dadmm.solver.completion import MOST_ROUNDS, Model, Rounds
+from dadmm.solver.coordinates import Total
+from dadmm.solver.kind import Statement
+from dadmm.solver.subspace import n_axes
+from dadmm.solver.units import NO_UNIT, InUnits
+
+LEAST_NOISE = 1e-20  # variance of the noise, relative to that of the rows
+LEAST_SIGNAL = 1e-3  # squared length of a component, in units of the noise
+NOT_CONVEX = 2.0  # factor of the curvature
+LEAST_GAP, LEAST_EXCESS = 1e-3, 1e-6  # in the tolerance of a run
+FAR = 5.0  # degrees that a result of complete rows may be from merged axes
+SMALL_GAP = 0.1  # of two components, below which constant penalties may go astray
+NO_NOISE = (
+    "the rows of all nodes differ in {} or fewer dimensions only, to rounding, so that "
+    "the noise is zero; use fewer components, or more columns"
+)
+
+
+class Start(NamedTuple):
+    """What all nodes know after set-up; W is in units of ``unit``."""
+
+    mean: Vector  # (D,) of all rows
+    unit: Vector  # () standard deviation of the noise
+    W: Matrix  # (D, M)
+    gap: Vector  # () 1 - l_{M+1} / l_M
+    strictness: Vector  # () factor of the tolerance, at most 1
+    rounds: Vector  # () in which missing entries were completed
+
+
+Found = tuple[Start, float]
+
+
+class MergedStart(NamedTuple):
+    """Where a run with ``init="merged"`` started."""
+
+    theta: Vector  #: (size,) the start of all nodes
+    angle: float  #: between its subspace and that of the result, largest, in degrees
+    #: By how much the variance of component M + 1 is below that of component M,
+    #: relative to the latter; if it is small, the subspace is hardly determined
+    gap: float
+    #: Factor of the tolerance of the stopping rule, at most 1. It is less than 1 if the
+    #: gap is small or the last component hardly exceeds the noise, or if missing
+    #: entries are hardly determined
+    strictness: float
+    rounds: int  #: in which missing entries were completed; 0 without missing entries
+
+
+def find_start(total: Total, problems: Mapping[int, Any]) -> tuple[Start, float]:
+    """Return the start of all nodes, and their number of rows."""
+    own = list(problems.values())
+    first = own[0]
+    M = first.n_components
+    counts = [p.observed_counts for p in own]
+    facts = [np.array([p.row_count, p.n_degrees]) for p in own]
+    sums = total([
+        np.concatenate([count * p.mean * (not p.zero_mean), count, fact])
+        for p, count, fact in zip(own, counts, facts, strict=True)
+    ])  # fmt: skip
+    (n, degrees), (added, observed) = sums[-2:], np.split(sums[:-2], 2)
+    seen = np.maximum(observed, 1.0)
+    mean = np.zeros_like(added) if first.zero_mean else added / seen
+    # a column of which entries are missing keeps its variance
+    rows = [p.standardised(mean, 1.0).raw_factor * np.sqrt(n / seen) for p in own]
+
+    def start_of(rows: list[Matrix], mean: Vector, rounds: Rounds | None) -> Found:
+        axes = merged_axes(total, rows, n_axes(first))
+        return _start(total, rows, axes, mean, n, degrees / n, M, rounds)
+
+    start, _ = start_of(rows, mean, None)
+    if observed.sum() < n * len(observed):
+        start = _completed(total, own, start, n, start_of)
+    return start, n
+
+
+def _unless_singular(
+    method: Callable[[Vector], np.ndarray], theta: Vector, *shape: int
+) -> np.ndarray:
+    """Return what a method of a problem returns; NaN if its E-step breaks down."""
+    try:
+        return method(theta)
+    except np.linalg.LinAlgError:
+        return np.full(shape, np.nan)
+
+
+def _completed(
+    total: Total, own: Sequence[Any], start: Start, n: float, start_of: Any
+) -> Start:
+    """Return the start after rounds in which missing entries are completed."""
+    layout, D, done = own[0].layout, len(start.mean), 0
+    rounds = Rounds(Model(start.W, float(start.unit), start.mean))
+    pace = 1.0
+    while pace > 0.0 and done < MOST_ROUNDS:
+        unit, mean = float(start.unit), start.mean
+        theta = layout.pack(W=unit * start.W, mu=0.0, a=unit**-2)
+        if not own[0].zero_mean:
+            within = [p.standardised(mean, 1.0) for p in own]
+            shift = (
+                total([_unless_singular(p.completed_sum, theta, D) for p in within]) / n
+            )
+            mean = mean + shift
+            theta = layout.pack(W=unit * start.W, mu=-shift, a=unit**-2)
+        within = [p.standardised(mean, 1.0) for p in own]
+        rows = [_unless_singular(p.completed, theta, 1, D) for p in within]
+        start, pace = start_of(rows, mean, rounds)
+        done += 1
+    strictness = start.strictness * abs(pace)
+    return start._replace(strictness=strictness, rounds=np.array(float(done)))
+
+
+def merged_axes(total: Total, rows: Sequence[Matrix], k: int) -> Matrix:
+    """Return orthonormal axes (D, k), nearly the principal axes of all rows."""
+
+    def longest(mine: Matrix) -> Matrix:
+        found = np.zeros((k, mine.shape[1]))
+        if np.isnan(mine).any():  # then `_start` raises on all nodes
+            return found
+        _, lengths, axes = np.linalg.svd(mine, full_matrices=False)
+        n = min(k, len(lengths))
+        found[:n] = lengths[:n, None] * axes[:n]
+        return found
+
+    def finish(whole: Matrix) -> Matrix:
+        return np.linalg.svd(whole, full_matrices=False)[2].T.copy()
+
+    found: Matrix = total(
+        [longest(own) for own in rows],
+        lambda mine, other: longest(np.vstack([mine, other])),
+        finish,
+    )
+    return found
+
+
+def _start(
+    total: Total,
+    rows: Sequence[Matrix],
+    axes: Matrix,
+    mean: Vector,
+    n: float,
+    degrees: float,
+    M: int,
+    rounds: Rounds | None,
+) -> Found:
+    """Return the start within the axes (D, k), the same on all nodes.
+
+    There are n rows, each of so many degrees of freedom. After a round, it is the
+    start of the next one, with the pace that `Rounds` gives.
+    """
+    D = len(axes)
+    given = []
+    for own in rows:
+        known = np.nan_to_num(own)
+        inside = known @ axes
+        outside = own - inside @ axes.T
+        given.append(np.append(pack_factor(inside), np.vdot(outside, outside)))
+
+    def merge(mine: Vector, other: Vector) -> Vector:
+        return np.append(merge_factors(mine[:-1], other[:-1]), mine[-1] + other[-1])
+
+    def finish(whole: Vector) -> Vector:
+        _, lengths, turned = np.linalg.svd(unpack_factor(whole[:-1]))
+        values, outside = lengths**2 / n, whole[-1] / n
+        trace, rest = values.sum() + outside, values[M:].sum() + outside
+        noise = max(rest / (degrees - M), LEAST_NOISE * trace)
+        if not 0.0 < noise < math.inf:  # then no node has W
+            return np.zeros(D * M + 3)
+        signal = np.maximum(values[:M] / noise - 1.0, LEAST_SIGNAL)
+        W = axes @ turned[:M].T * np.sqrt(signal)
+        known = values[M - 1] > LEAST_NOISE * trace
+        gap = 1.0 - values[M] / values[M - 1] if known else 0.0
+        excess = max(values[M - 1] / noise - 1.0, LEAST_EXCESS)
+        strictness = min(1.0, max(gap, LEAST_GAP) * math.sqrt(excess))
+        unit = math.sqrt(noise)
+        more = np.zeros(0)
+        if rounds is not None:
+            (W, unit, next_mean), pace = rounds.decide(Model(W, unit, mean))
+            more = np.append(next_mean, pace)
+        return np.concatenate([W.ravel(), [unit, gap, strictness], more])
+
+    found = total(given, merge, finish)
+    unit, gap, strictness = found[D * M : D * M + 3]
+    if not unit:
+        raise ProblemError(NO_UNIT if rounds is None else NO_NOISE.format(M))
+    W, pace = found[: D * M].reshape(D, M), 0.0
+    if rounds is not None:
+        mean, pace = found[-D - 1 : -1], float(found[-1])
+    numbers = map(np.array, (gap, strictness, 0.0))
+    return Start(mean, np.array(unit), W, *numbers), pace
+
+
+class MergedKind(InUnits):
+    """A run of PPCA from merged axes, in the mean and unit of all rows."""
+
+    RECORD = Start
+    record: Start
+
+    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
+        """Choose the start by sums over all nodes, or use a saved one."""
+        super().prepare(topology, comm, saved)
+        self.curvature = self._curvature()
+
+    def choose(self, total: Total, n_nodes: int) -> None:
+        """Choose start and duals; a run that is resumed has its multipliers."""
+        start, n = find_start(total, self.problems)
+        self.enter(start)
+        at = next(iter(self.starts.values()))
+        gradients = {
+            i: _unless_singular(own.gradient, at, len(at))
+            for i, own in self.within.items()
+        }
+        whole = total(list(gradients.values()))
+        if not np.isfinite(whole).all():
+            raise ProblemError(NO_NOISE.format(start.W.shape[1]))
+        self.duals = {
+            i: self.problems[i].row_count / n * whole - own
+            for i, own in gradients.items()
+        }
+
+    def enter(self, record: Start, strictness: float = 1.0) -> None:
+        """Set what the run is made of, except for its curvature and duals."""
+        super().enter(record, strictness * float(record.strictness))
+        start = self.layout.pack(W=record.W, mu=0.0, a=1.0)
+        self.starts = {i: start.copy() for i in self.problems}
+
+    def _curvature(self) -> dict[int, float]:
+        """Return a measure of the curvature of each f_i, by node.
+
+        It is the number of rows, times the length of the covariance of the rows along
+        the components, relative to the model, if that exceeds 1; and twice that, since
+        the rows of one node have a likelihood that need not be convex at the start. In
+        measurements, factors of 1.5 and 2 did about equally well, 1 and 3 worse.
+        """
+        axes, lengths, _ = np.linalg.svd(self.record.W, full_matrices=False)
+        spread = np.sqrt(lengths**2 + 1.0)  # of the model along the axes; 1 elsewhere
+        found = {}
+        for i, problem in self.within.items():
+            rows = problem.completed(self.starts[i])
+            along = rows @ axes
+            inside = along / spread
+            scaled = rows - (along - inside) @ axes.T
+            longest = float(np.linalg.norm(scaled.T @ inside, 2))
+            found[i] = NOT_CONVEX * max(float(problem.row_count), longest)
+        return found
+
+    def describe_start(self, solution: Vector) -> MergedStart:
+        """Return where the run started, given its solution."""
+        theta = self.theta_of(next(iter(self.starts.values())))
+        angle = float(subspace_angle(self.layout.views(solution).W, self.record.W))
+        _, _, _, gap, strictness, rounds = self.record
+        return MergedStart(theta, angle, float(gap), float(strictness), int(rounds))
+
+    def doubt(self, run: Run, said: Statement) -> str:
+        """Return why a run that met its rule may not be stationary; "" if it is."""
+        why, start, bound = super().doubt(run, said), said.start, said.subspace_bound
+        if why or start is None or (bound is not None and not bound.why):
+            return why
+        is_constant = getattr(run.penalties.scheme, "is_constant", False)
+        if is_constant and start.gap < SMALL_GAP:
+            return (
+                "two components hardly differ, and constant penalties may then leave "
+                "the solution"
+            )
+        if self.complete and start.angle > FAR:
+            return (
+                f"the result is {start.angle:.0f} degrees from the axes that the nodes "
+                "merged, and the angle to the principal axes of all rows is not bounded"
+            )
+        return ""

@@ -1,0 +1,216 @@
+"""When a run in the coordinates of the user is stationary: the gradient decides.
+
+The residual of the stopping rule assumes that proximal steps are exact. A sweep of EM
+is not. So when all nodes meet the rule, each of them evaluates the gradient of its
+Lagrangian, ``grad f_i(theta_i) + 2 sum_j lambda_ij``. If it is too large at some node,
+the run continues.
+
+For PPCA, gradients and differences become relative errors of the node's own model. With
+N rows, ``sqrt(a) W = U diag(l) R`` and ``C = W W' + I / a``, these are
+
+* of W, by row q of R: ``|E R_q'| / max(l_q, 1)``, where E is ``sqrt(a)`` times a
+  difference from a neighbour, or times the Newton step of a gradient. The curvature
+  out of the column space is a times the mean of ``E sum z z'`` over all nodes: the
+  rows of one node may say little about a direction. That of the pair p, q within it is
+  ``a N s_p s_q`` with ``s = sqrt(2) / max(l, sqrt(2))``. Turns of W are free.
+* of mu: ``sqrt(d' C^-1 d / D)`` of differences, ``sqrt(g' C g / D) / N`` of gradients
+* of a: ``|d| / a`` of differences, ``2 a |g| / (N (D - M))`` of gradients
+
+The largest error over all q counts, and the root mean square over the neighbours.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from dadmm.admm.loop import Run
+from dadmm.admm.rule import Measured, Rule
+from dadmm.core.layout import Matrix, Vector
+from dadmm.graphs.topology import Topology
+from dadmm.solver.certificate import certify
+from dadmm.solver.kind import SolveKind, Statement, largest
+from dadmm.solver.plan import Plan
+
+TIMES = 10.0  # largest relative error of PPCA, over the tolerance
+NEAR = 3.0  # multiple of its limit up to which an error is likely to be small soon
+SOON, LATER = 8, 3  # the next review is after this part of the iterations so far
+ROOT = math.sqrt(2.0)
+
+
+class Judge(Enum):
+    """By what a run is judged that meets its stopping rule."""
+
+    RULE = 0  # by nothing else
+    GRADIENT = 1  # by the lengths of gradients
+    MODEL = 2  # by relative errors of PPCA
+
+
+class RawKind(SolveKind):
+    """A run in the coordinates of the user.
+
+    If problems have gradients and are not convex, gradients must be within the limits
+    of the rule "optimality"; of PPCA, relative errors below `TIMES` the tolerance. Else
+    the run stops by its rule alone.
+    """
+
+    judge = Judge.RULE
+
+    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
+        """Choose what the run is judged by; the least of all nodes counts."""
+        least = min(_judge_of(problem).value for problem in self.problems.values())
+        if comm is not None:
+            from dadmm.exchange.collectives import least_of_all
+
+            least = least_of_all(comm, least)
+        self.judge = Judge(least)
+        if self.judge is Judge.MODEL:
+            self.scales, self.rule = self.model_scales, replace(self.rule, scaled=True)
+
+    def verdict(self, t: int, run: Run) -> str:
+        """Return "converged" if the run is stationary; else it continues."""
+        rule = run.stopping.rule
+        slopes = self.slope(run) if rule.name == "optimality" else None
+        if slopes is None:
+            return "converged"
+        steepest = largest(run, slopes)
+        if steepest <= 1.0:
+            return "converged"
+        run.stopping.reopen(rule.tolerance)
+        run.state.held[...] = -(t // (SOON if steepest < NEAR else LATER))
+        return ""
+
+    def conclude(
+        self, run: Run, reason: str, plan: Plan, bound_angle: bool
+    ) -> Statement:
+        """Return the statement; an error is bounded if all problems are exact."""
+        (centre, all_exact, _), layout, certificate = self.mean(run), run.layout, None
+        if all_exact and layout.size == layout.shared_size and not plan.asked:
+            certificate = certify(run, centre, run.stopping.rule.tolerance, None)
+            objective = certificate.objective
+        else:
+            objective = self.objective_at(run, centre)
+        said = Statement(centre, objective, certificate, why=plan.why)
+        return self.with_status(run, reason, said)
+
+    def slope(self, run: Run) -> Vector | None:
+        """Return the gradient or disagreement over its limit, the larger, by node.
+
+        Of PPCA it is the largest relative error.
+        """
+        if self.judge is Judge.RULE:
+            return None
+        slopes = self._slopes(run)
+        if self.judge is Judge.MODEL:
+            return self._model_errors(run, slopes)
+        layout, numbers = self.layout, run.work.numbers.copy()
+        now = Measured.of(numbers, len(layout.sizes))
+        squares = slopes**2
+        now.parts[4] = np.sqrt(np.add.reduceat(squares, layout.starts, axis=1)).T
+        given = run.stopping.rule
+        rule = Rule("optimality", given.tolerance, given.absolute_tolerance)
+        found = rule.verdict(now, np.sqrt(layout.sizes)[:, None])
+        return np.asarray(np.fmax(found.disagreement, found.residual))
+
+    def _slopes(self, run: Run) -> Matrix:
+        """Return the gradient of each node's Lagrangian, as multipliers are (n, m)."""
+        theta, m = run.state.theta, self.layout.shared_size
+        own = zip(run.names.tolist(), theta, strict=True)
+        found = np.array([self.problems[i].gradient(at)[:m] for i, at in own])
+        root = np.sqrt(self.layout.pull[:m])
+        return np.asarray(found / root + 2.0 * run.work.multiplier)
+
+    def model_scales(self, names: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Return a function of the lengths of W, mu and a, (3, ..., n).
+
+        Its values (2, 3, ..., n) are scales of differences and of gradients, with which
+        the stopping rule is met before all relative errors are small.
+        """
+        problems = [self.problems[i] for i in names.tolist()]
+        rows = np.array([problem.observed_counts.mean() for problem in problems])
+        D, M = self.layout.shapes["W"]
+
+        def scales_at(lengths: np.ndarray) -> np.ndarray:
+            W, _, a = lengths
+            spread = np.sqrt(W * W + D / a)
+            noise = 0.5 * (D - M) / a
+            slopes = rows * a * W, rows * np.sqrt(a * D), rows * noise
+            return np.asarray(TIMES * np.array([(W, spread, a), slopes]))
+
+        return scales_at
+
+    def _model_errors(self, run: Run, slopes: Matrix) -> Vector:
+        gaps = run.incidence.spread(run.work.shared) - run.state.received
+        limit, found = TIMES * run.stopping.rule.tolerance, []
+        own = list(zip(run.names.tolist(), run.state.theta, strict=True))
+        moments = [self.problems[i].moment(theta) for i, theta in own]
+        moment = run.total(moments) / run.topology.n_nodes
+        for k, (i, theta) in enumerate(own):
+            mine = gaps[run.incidence.node == k]
+            known = self.problems[i], theta, slopes[k], mine, moment
+            found.append(relative_errors(*known).max() / limit if limit else math.inf)
+        return np.array(found)
+
+
+def _judge_of(problem: Any) -> Judge:
+    if getattr(problem, "convex", False) or not hasattr(problem, "gradient"):
+        return Judge.RULE
+    is_model = hasattr(problem, "moment") and not problem.layout.scales
+    return Judge.MODEL if is_model else Judge.GRADIENT
+
+
+def relative_errors(
+    problem: Any, theta: Vector, slope: Vector, gaps: Matrix, moment: Matrix
+) -> Matrix:
+    """Return the errors (2, 3) of differences and of gradients, of W, mu and a.
+
+    Parameters
+    ----------
+    problem : PPCA
+    theta, slope : ndarray of shape (size,)
+        Parameters, and the gradient of the node's Lagrangian.
+    gaps : ndarray of shape (neighbours, size)
+        Differences from the neighbours.
+    moment : ndarray of shape (M, M)
+        The mean of ``E sum z z'`` over all nodes.
+    """
+    W, _, a = problem.layout.views(theta)
+    D, M = W.shape
+    n, a = float(problem.observed_counts.mean()), float(a)
+    left, lengths, right = np.linalg.svd(math.sqrt(a) * W, full_matrices=False)
+    squares = lengths**2
+    W_slope, mu_slope, a_slope = problem.layout.views(slope)
+    W_gaps, mu_gaps, a_gaps = problem.layout.views(gaps)
+
+    within = left.T @ W_slope
+    beyond = W_slope - left @ within
+    steps = np.linalg.solve(a * moment, beyond.T).T @ right.T
+    if not problem.free_axes:
+        within = within @ right.T
+        wide = np.maximum(lengths, ROOT) / ROOT
+        steps += left @ (0.5 * (within + within.T) * np.outer(wide, wide) / (a * n))
+
+    def by_column(rows: Matrix, count: int) -> float:
+        columns = np.sqrt(a * np.sum(rows**2, axis=(0, 1)) / max(count, 1))
+        return float((columns / np.maximum(lengths, 1.0)).max())
+
+    k, shrunk = len(gaps), squares / (1.0 + squares)
+    mu_squares = np.sum(mu_gaps**2) - np.sum(shrunk * (mu_gaps @ left) ** 2)
+    mu_bent = np.sum(mu_slope**2) + np.sum(squares * (mu_slope @ left) ** 2)
+    return np.array([
+        [
+            by_column(W_gaps @ right.T, k),
+            math.sqrt(a * max(mu_squares, 0.0) / (D * max(k, 1))),
+            math.sqrt(np.sum(a_gaps**2) / max(k, 1)) / a,
+        ],
+        [
+            by_column(steps[None], 1),
+            math.sqrt(mu_bent / (a * D)) / n,
+            2.0 * a * abs(float(a_slope)) / (n * (D - M)),
+        ],
+    ])  # fmt: skip

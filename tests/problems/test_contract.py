@@ -1,0 +1,372 @@
+"""The check of a problem's contract: what passes, and which sentence a fault gets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dadmm import Layout
+from dadmm.core.errors import ProblemError
+from dadmm.data import datasets
+from dadmm.problems import PPCA, PROBLEMS, builder
+from dadmm.problems import Ridge as PooledRidge
+from dadmm.problems._minimum import ProxStep, check_descent
+from dadmm.testing import check_problem
+from tests.support.linear import NAMES, SIZES, make
+
+SAMPLES = datasets.synthetic(40, 5, 2)[0]
+TRACKS = datasets.turntable(5, 8)[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_regression_problems_pass(name):
+    for size in SIZES:
+        check_problem(make(name, size, 0)[0].problem, seed=0)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_every_problem_of_the_command_line_passes(name):
+    """Built as a run builds it; a new line of `PROBLEMS` is checked here by itself."""
+    rows = TRACKS if name == "sfm" else SAMPLES
+    if builder.arguments(PROBLEMS[name]).takes("y"):
+        rows = np.column_stack(datasets.classification(40, 4)[:2])
+    settings = {"n_classes": 3} if name == "multinomial" else {}
+    problem = builder.build(name, rows, {"n_components": 2}, settings)
+
+    check_problem(problem, fixed=["mu"] if name == "sfm" else [])
+
+
+class Ridge:
+    """f(w) = 1/2 |X w - y|^2 + alpha/2 |w|^2, which faults are made of."""
+
+    alpha = 0.7
+
+    def __init__(self):
+        rng = np.random.default_rng(3)
+        self.X, self.y = rng.normal(size=(7, 3)), rng.normal(size=7)
+        self.layout = Layout.of(coef=(3,))
+
+    def init(self, rng):
+        return rng.standard_normal(3)
+
+    def expect(self, theta):
+        return None
+
+    def prox(self, theta, stats, centre, weight):
+        gram = self.X.T @ self.X + (self.alpha + weight) * np.eye(3)
+        return np.linalg.solve(gram, self.X.T @ self.y + weight * centre)
+
+    def objectives(self, thetas, stats):
+        misfit = thetas @ self.X.T - self.y
+        penalty = 0.5 * self.alpha * (thetas**2).sum(axis=1)
+        return 0.5 * (misfit**2).sum(axis=1) + penalty
+
+
+class Sweep:
+    """f(u, v, s) = 1/2 |X u - v|^2 + 1/2 |v - s 1|^2 + cosh s, block by block.
+
+    ``v`` and ``s`` together are a parabola but for cosh, so each is minimised alone.
+    """
+
+    order = ("u", "v", "s")
+
+    def __init__(self):
+        self.X = np.random.default_rng(4).normal(size=(3, 2))
+        self.layout = Layout.of(u=(2,), v=(3,), s=())
+
+    def init(self, rng):
+        return rng.standard_normal(6)
+
+    def expect(self, theta):
+        return None
+
+    def prox(self, theta, stats, centre, weight):
+        out = theta.copy()
+        now, aim = self.layout.views(out), self.layout.views(centre)
+        for name in self.order:
+            getattr(self, f"move_{name}")(now, aim, weight)
+        return out
+
+    def move_u(self, now, aim, weight):
+        gram = self.X.T @ self.X + weight * np.eye(2)
+        now.u[...] = np.linalg.solve(gram, self.X.T @ now.v + weight * aim.u)
+
+    def move_v(self, now, aim, weight):
+        now.v[...] = (self.X @ now.u + now.s + weight * aim.v) / (2.0 + weight)
+
+    def move_s(self, now, aim, weight):
+        for _ in range(60):
+            slope = 3 * now.s - now.v.sum() + np.sinh(now.s) + weight * (now.s - aim.s)
+            now.s[...] -= slope / (3.0 + np.cosh(now.s) + weight)
+
+    def objectives(self, thetas, stats):
+        u, v, s = self.layout.views(thetas)
+        fit = 0.5 * ((u @ self.X.T - v) ** 2).sum(axis=1)
+        return fit + 0.5 * ((v - s[:, None]) ** 2).sum(axis=1) + np.cosh(s)
+
+
+@pytest.mark.parametrize("order", ["uvs", "svu", "vus", "usv"])
+def test_a_sweep_passes_in_any_order(order):
+    """Each part is optimal with those that follow as they were before."""
+    problem = Sweep()
+    problem.order = order
+
+    check_problem(problem)
+
+
+class Shares(Ridge):
+    """Ridge with a private offset, and a part with a scale of its own."""
+
+    def __init__(self):
+        super().__init__()
+        shapes = {"head": (2,), "tail": (1,), "offset": ()}
+        self.layout = Layout(shapes, private=["offset"], scales={"tail": 9.0})
+        self.X = np.column_stack([self.X, np.ones(7)])
+
+    def init(self, rng):
+        return rng.standard_normal(4)
+
+    def prox(self, theta, stats, centre, weight):
+        pull = weight * self.layout.pull
+        gram = self.X.T @ self.X + np.diag(self.alpha + pull)
+        return np.linalg.solve(gram, self.X.T @ self.y + pull * centre)
+
+
+def test_private_and_scaled_parts_are_weighed_by_the_layout():
+    """Nothing pulls at what is private, and a scale counts."""
+    check_problem(Shares())
+
+
+class Simplex:
+    """f(p) = -counts' log p for p on the simplex, and infinite elsewhere."""
+
+    counts = np.array([3.0, 1.0, 0.5])
+
+    def __init__(self):
+        self.layout = Layout.of(p=(3,))
+
+    def init(self, rng):
+        return rng.dirichlet(np.ones(3))
+
+    def expect(self, theta):
+        return None
+
+    def prox(self, theta, stats, centre, weight):
+        if weight == 0:
+            return self.counts / self.counts.sum()
+        low, high = -1e3 * (1 + weight), 1e3 * (1 + weight)
+        for _ in range(200):  # bisection for the multiplier of sum(p) = 1
+            middle = 0.5 * (low + high)
+            low, high = (middle, high) if self.at(middle, centre, weight).sum() > 1 \
+                else (low, middle)  # fmt: skip
+        return self.at(middle, centre, weight)
+
+    def at(self, multiplier, centre, weight):
+        b = multiplier - weight * centre
+        root = np.sqrt(b**2 + 4 * weight * self.counts)
+        return np.where(b > 0, 2 * self.counts / (b + root), (root - b) / (2 * weight))
+
+    def objectives(self, thetas, stats):
+        inside = (np.abs(thetas.sum(axis=1) - 1) < 1e-9) & (thetas > 0).all(axis=1)
+        safe = np.where(inside[:, None], thetas, 1.0)
+        return np.where(inside, -np.log(safe) @ self.counts, np.inf)
+
+
+def test_a_domain_may_have_a_border():
+    """Then only ways that stay inside count: those between visited points."""
+    check_problem(Simplex())
+
+
+def test_a_wrong_point_inside_a_domain_is_found():
+    problem = Simplex()
+    problem.at = lambda multiplier, centre, weight: Simplex.at(
+        problem, multiplier, 0.5 * centre, weight
+    )
+    with pytest.raises(ProblemError, match=r"found a slope of -|not to rise"):
+        check_problem(problem)
+
+
+@pytest.mark.parametrize(
+    ("rise", "advice"), [(1e-8, "make it more accurate"), (1.0, "check signs")]
+)
+def test_a_slight_rise_is_told_from_a_wrong_term(rise, advice):
+    problem = PooledRidge(np.eye(2), np.ones(2), alpha=1.0, fit_intercept=False)
+    best = np.full(2, 0.5)
+    worse = best + np.array([np.sqrt(rise), 0.0])  # f has curvature 2
+    taken = ProxStep(best, None, np.zeros(2), np.zeros(2), worse)
+
+    with pytest.raises(ProblemError, match=f" then {rise:.3g} more with .*; {advice}"):
+        check_descent(problem, taken, 0.0)
+
+
+def step(problem, theta, stats, centre, weight):
+    """Return the right step."""
+    return Ridge.prox(problem, theta, stats, centre, weight)
+
+
+def value(problem, thetas, stats=None):
+    """Return the right objectives."""
+    return Ridge.objectives(problem, thetas, stats)
+
+
+def noise(size=1.0):
+    """Return numbers that no seed decides."""
+    return size * np.random.default_rng().standard_normal(3)
+
+
+def count(problem, thetas, stats):
+    """Return values that change with the number of calls."""
+    problem.calls = getattr(problem, "calls", 0) + (len(thetas) > 1)
+    return value(problem, thetas) + (problem.calls == 3)
+
+
+def shrink_twice(problem, theta, stats, centre, weight):
+    """Return a step of the lasso below, with twice its alpha."""
+    aim = weight * centre / (2.0 + weight)
+    return np.sign(aim) * np.maximum(np.abs(aim) - 0.2 / (2.0 + weight), 0.0)
+
+
+def old_values(problem, theta, stats, centre, weight):
+    """Return a sweep whose second part takes the old values of the first."""
+    out = Sweep.prox(problem, theta, stats, centre, weight)
+    old = problem.layout.views(theta.copy())
+    problem.move_v(old, problem.layout.views(centre), 0.5 * weight)
+    problem.layout.views(out).v[...] = old.v
+    return out
+
+
+def without_scales(problem, theta, stats, centre, weight):
+    """Return a step that takes the same weight for all parts."""
+    gram = problem.X.T @ problem.X + (problem.alpha + weight) * np.eye(4)
+    return np.linalg.solve(gram, problem.X.T @ problem.y + weight * centre)
+
+
+class StackOf:
+    """A stack whose bits are not those of its problems."""
+
+    def __init__(self, problems):
+        self.problems = problems
+
+    def expect(self, thetas):
+        return None
+
+    def prox(self, thetas, stats, centres, weights):
+        rows = zip(self.problems, thetas, centres, weights, strict=True)
+        return np.array([1.0 + p.prox(x, None, c, w) for p, x, c, w in rows])
+
+    def objectives(self, thetas, stats):
+        rows = zip(self.problems, thetas, strict=True)
+        return np.array([p.objectives(x, None) for p, x in rows])
+
+
+FAR = {"init": lambda p, rng: 9.0 + rng.standard_normal(3)}  # so that no step rises
+BUFFER = np.empty(3)
+# a class stacks what it defines itself, not what it inherits
+STACKED = {name: getattr(Ridge, name) for name in ("expect", "prox", "objectives")}
+STACKED["stack"] = classmethod(lambda cls, problems: StackOf(problems))
+FIXED_LAYOUT = property(lambda p: None, lambda p, value: None)
+# what is said of a class that differs from a good one by its methods
+FAULTS = {
+    "has no method prox(theta, stats, centre, weight), which returns the new (size":
+        {"prox": None},
+    "has no layout, a dadmm.Layout with at least one entry; set it in the constr":
+        {"layout": FIXED_LAYOUT},
+    ".init: expected an array of shape (3,), found shape (3, 1); layout.pack":
+        {"init": lambda p, rng: np.zeros((3, 1))},
+    ".init: expected the same point from the same seed, found another; draw ":
+        {"init": lambda p, rng: noise()},
+    ".expect: expected theta not to change, found it modified; work on theta":
+        {"expect": lambda p, x: np.copyto(x, 2 * x)},
+    ".prox: expected theta not to change, found it modified; work on theta":
+        {"prox": lambda p, x, *on: np.copyto(x, step(p, x, *on)) or x.copy()},
+    ".prox: expected centre not to change, found it modified; work on centre":
+        {"prox": lambda p, x, s, c, w: np.copyto(c, w * c) or step(p, x, s, c, w)},
+    ".prox: expected a new array, found one that shares memory with theta":
+        {"prox": lambda p, x, *on: x},
+    ".prox: expected a new array, found that the result changed when prox":
+        {"prox": lambda p, *on: np.copyto(BUFFER, step(p, *on)) or BUFFER},
+    ".prox with weight 1: expected an array of shape (3,), found NoneType; layout.p":
+        {"prox": lambda p, *on: None},
+    ".prox with weight 1: expected float64, found float32; convert it":
+        {"prox": lambda p, *on: step(p, *on).astype(np.float32)},
+    ".prox with weight 0: expected finite numbers, found nan in part coef; guard":
+        {"prox": lambda p, x, s, c, w: step(p, x, s, c, w) * np.float64(w) / w},
+    ".prox: expected the same bits from the same arguments, found other bits":
+        {"prox": lambda p, *on: step(p, *on) + noise(1e-12)},
+    "with weight 1; check signs, and that objectives has all terms that prox has":
+        {"prox": lambda p, x, *on: x - 0.5 * (step(p, x, *on) - x)},
+    "prox seems to ignore the weight":
+        {"prox": lambda p, x, s, c, w: step(p, x, s, c, 0.0), **FAR},
+    "prox seems to take the proximal term 2 times":
+        {"prox": lambda p, x, s, c, w: step(p, x, s, c, 2.0 * w)},
+    "prox seems to take -centre for centre":
+        {"prox": lambda p, x, s, c, w: step(p, x, s, -c, w), **FAR},
+    "check that prox and objectives have the same terms, regulariser included":
+        {"objectives": lambda p, x, s: value(p, x) - 0.5 * p.alpha * (x**2).sum(1)},
+    "found a slope of -":
+        {"prox": shrink_twice,
+         "objectives": lambda p, x, s: (x**2 + 0.1 * np.abs(x)).sum(axis=1)},
+    ".objectives: expected an array of shape (3,), found shape (); return f of each":
+        {"objectives": lambda p, x, s: value(p, x).sum()},
+    ".objectives: expected finite values at the results of init and prox, found inf":
+        {"objectives": lambda p, x, s: value(p, x) + np.inf},
+    "whatever the other rows, found":
+        {"objectives": lambda p, x, s: value(p, x - x.mean(axis=0))},
+    "when asked again; sum over the last axis only, and keep no state":
+        {"objectives": count},
+    ".objectives: expected thetas not to change, found it modified; work on the":
+        {"objectives": lambda p, x, s: np.copyto(x, x - 1.0) or value(p, x)},
+    ".prox: expected the result to approach centre as weight grows, found it":
+        {"prox": lambda p, x, s, c, w: step(p, x, s, c, min(w, 100.0))},
+    ".stack: expected the same bits from prox of a stack and of a problem alone":
+        STACKED,
+}  # fmt: skip
+OTHERS = [
+    ("in part v; ", Sweep, {"prox": old_values}),
+    (
+        "in part s; prox seems to take the proximal term 2 times",
+        Sweep,
+        {"move_s": lambda p, now, aim, w: Sweep.move_s(p, now, aim, 2.0 * w)},
+    ),
+    ("found a slope of -", Shares, {"prox": without_scales}),
+]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "base", "methods"),
+    [(sentence, Ridge, methods) for sentence, methods in FAULTS.items()] + OTHERS,
+)
+def test_a_fault_is_told_in_one_sentence(sentence, base, methods):
+    faulty = type("Faulty", (base,), methods)
+    with pytest.raises(ProblemError) as caught:
+        check_problem(faulty())
+
+    said = str(caught.value)
+    assert said.startswith("Faulty")
+    assert sentence in said
+    assert "\n" not in said
+
+
+def test_a_part_that_is_held_must_be_named():
+    """Else it counts as a part that is not optimal."""
+    with pytest.raises(ProblemError, match="in part mu; "):
+        check_problem(PPCA(SAMPLES, 2, zero_mean=True))
+
+
+def test_a_part_that_is_named_must_be_held():
+    with pytest.raises(ProblemError, match="expected the fixed part mu not to change"):
+        check_problem(PPCA(SAMPLES, 2), fixed=["mu"])
+    with pytest.raises(ProblemError, match="unknown part 'm'; the parts are W, mu, a"):
+        check_problem(PPCA(SAMPLES, 2), fixed=["m"])
+
+
+def test_the_tolerance_is_the_callers():
+    """A step that is good to 1e-3 passes where that is allowed."""
+
+    class Sloppy(Ridge):
+        def prox(self, theta, stats, centre, weight):
+            return super().prox(theta, stats, centre, weight * (1 + 1e-3))
+
+    check_problem(Sloppy(), rtol=1e-2)
+    with pytest.raises(ProblemError, match="found a slope"):
+        check_problem(Sloppy())

@@ -1,0 +1,246 @@
+"""The certificate: bounds hold at every iteration, and are not far from the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dadmm.graphs import topology
+from dadmm.problems import Huber, Lasso, LeastSquares
+from dadmm.solver.certificate import Certificate
+from tests.support.problems import quadratics
+from tests.support.solving import solve
+from tests.support.tables import KINDS, pooled_value, table
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("graph", ["ring", "star"])
+def test_the_bounds_hold_after_any_number_of_iterations(kind, graph):
+    problems, net = table(kind, 6, steep=1.0), topology.build(graph, 6)
+    best = solve(problems, net, tolerance=1e-9, max_iter=3000)
+    least, gaps = best.objective, []
+
+    assert best.status == "certified"
+    for max_iter in (1, 3, 8, 15, 30):
+        result = solve(problems, net, tolerance=0, max_iter=max_iter)
+        found = result.certificate
+        true = result.objective - least
+        assert -1e-9 * least <= true <= found.gap
+        off = np.abs(result.solution - best.solution)
+        assert (off <= found.coefficients + best.certificate.coefficients).all()
+        assert result.objective == pytest.approx(
+            pooled_value(problems, result.solution), rel=1e-9
+        )
+        gaps.append(found.gap)
+    assert gaps[-1] < 1e-3 * least
+
+
+def test_the_objective_is_that_of_one_point():
+    """The sum of f_i at different points may be below the optimum."""
+    problems, net = table("least_squares", 6), topology.build("ring", 6)
+    best = solve(problems, net, tolerance=1e-8)
+
+    sums = []
+    for max_iter in range(1, 15):
+        result = solve(problems, net, tolerance=0, max_iter=max_iter)
+        sums.append(result.objectives.sum())
+        assert result.objective > (1 - 1e-9) * best.objective
+
+    assert min(sums) < 0.999 * best.objective
+
+
+def test_no_gap_below_1e_8_of_the_objective_is_claimed():
+    problems, net = table("least_squares", 6), topology.build("complete", 6)
+
+    result = solve(problems, net, tolerance=0, max_iter=300)
+
+    assert result.certificate.slack < 1e-10 * result.objective
+    assert result.certificate.gap >= 1e-8 * result.objective
+
+
+@pytest.mark.parametrize("fit_intercept", [False, True])
+def test_an_l1_penalty_bounds_the_gap_if_columns_exceed_rows(fit_intercept):
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((40, 60))
+    y = 3.0 * X[:, 0] + 2.0 + 0.1 * rng.standard_normal(40)
+    parts = np.array_split(np.arange(40), 5)
+    free = {"fit_intercept": fit_intercept}
+    problems = [Lasso(X[r], y[r], 0.5, **free) for r in parts]
+    net = topology.build("ring", 5)
+
+    result = solve(problems, net)
+    best = solve(problems, net, tolerance=1e-4, max_iter=5000)
+
+    found = result.certificate
+    assert result.status == best.status == "certified"
+    assert found.open_directions == 20 + fit_intercept
+    assert found.radius == np.inf
+    assert result.objective - best.objective <= found.gap <= 1e-5 * result.objective
+    assert (result.solution == 0.0).sum() > 20
+
+
+def test_without_curvature_no_point_nearby_is_much_lower():
+    """An own convex problem with exact steps: its Hessian is not known."""
+    problems = quadratics(6, 3, seed=2)
+    for problem in problems:
+        problem.convex = problem.exact = True
+    net = topology.build("ring", 6)
+    best = solve(problems, net, tolerance=1e-12, absolute_tolerance=1e-13)
+
+    result = solve(problems, net, max_iter=6, tolerance=0)
+
+    assert result.coordinates == "raw"
+    way = np.linalg.norm(best.solution - result.solution)
+    true = result.objective - best.objective
+    assert 0.0 < true <= result.certificate.lower_within(way)
+    assert result.certificate.gap == np.inf
+    assert not result.certificate.holds
+
+
+def test_the_residuals_sum_to_the_gradient_of_the_whole():
+    problems, net = quadratics(8, 3, seed=4), topology.build("ring", 8)
+    totals = []
+
+    def watch(t, run):
+        gradients = sum(
+            problem.A @ (theta - problem.b)
+            for problem, theta in zip(problems, run.theta, strict=True)
+        )
+        totals.append(np.abs(run.work.stationarity.sum(axis=0) + gradients).max())
+
+    solve(problems, net, scheme="fixed", relaxation=1.6, max_iter=30,
+                tolerance=0, callbacks=[watch])  # fmt: skip
+
+    assert max(totals) < 1e-11
+
+
+def test_a_fit_without_error_is_certified():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 3))
+    problems = [LeastSquares(x, x @ [1.0, 2.0, 3.0]) for x in np.split(X, 6)]
+
+    result = solve(problems, topology.build("ring", 6))
+
+    assert result.status == "certified"
+    assert result.solution == pytest.approx([1.0, 2.0, 3.0, 0.0], abs=1e-6)
+
+
+def test_a_target_of_zeros_is_certified_at_once():
+    rng = np.random.default_rng(0)
+    problems = [
+        LeastSquares(rng.standard_normal((9, 3)), np.zeros(9)) for _ in range(6)
+    ]
+
+    result = solve(problems, topology.build("ring", 6))
+
+    assert (result.status, result.iterations) == ("certified", 4 + 2 * 3)
+    assert not result.solution.any()
+
+
+@pytest.mark.parametrize("unit", [1e-310, 1e-300, 1e-160])
+def test_a_target_that_underflows_is_not_certified(unit):
+    X, y = np.random.default_rng(0).standard_normal((2, 6, 20, 3))
+    problems = [LeastSquares(X[i], unit * y[i, :, 0]) for i in range(6)]
+
+    result = solve(problems, topology.build("ring", 6))
+
+    assert result.status == "stopped"
+
+
+@pytest.mark.parametrize("bound", [np.nan, np.inf])
+@pytest.mark.parametrize("limit", [0.0, 1.0, np.nan, np.inf])
+def test_a_bound_that_is_not_finite_does_not_hold(bound, limit):
+    found = Certificate(
+        1.0, bound, bound, limit, limit, np.zeros(1), 0, bound, bound, bound
+    )
+    assert found.shortfall == np.inf
+    assert not found.holds
+
+
+def test_the_bound_of_an_l1_penalty_needs_constant_curvature():
+    """Huber's rows at one point say nothing of the curvature at others."""
+    rng = np.random.default_rng(1)
+    X, errors = rng.standard_normal((2, 12, 3)), rng.standard_normal((2, 12))
+    lasso = Lasso(X[0], X[0] @ [1.0, 0.0, 2.0] + errors[0], 2.0)
+    huber = Huber(X[1], X[1] @ [9.0, 0.0, 2.0] + 9 + errors[1], 0.3)
+    graph = topology.build("chain", 2)
+    best = solve([lasso, huber], graph, tolerance=1e-7)
+    assert best.status == "certified"
+
+    for max_iter in range(1, 30):
+        result = solve([lasso, huber], graph, max_iter=max_iter)
+
+        assert result.objective - best.objective <= result.certificate.gap
+
+
+def on_ring(X, y, weights=None, n_nodes=3, **settings):
+    """Solve least squares of a table on a ring, where the nodes deal the rows."""
+    weights = np.ones(len(y)) if weights is None else weights
+    own = [np.arange(i, len(y), n_nodes) for i in range(n_nodes)]
+    problems = [
+        LeastSquares(X[i], y[i], sample_weight=weights[i], **settings) for i in own
+    ]
+    return solve(problems, topology.build("ring", n_nodes))
+
+
+def test_powers_of_years_are_fitted_but_not_certified():
+    """The least singular value is 3e-14 of the largest; p eps is 1e-15."""
+    t = np.arange(1990.0, 2021.0)
+    y = np.sin((t - 1990.0) / 4.0) + 0.2 * np.random.default_rng(0).normal(size=31)
+    u = (t - 2005.0) / 15.0  # the same polynomials, well conditioned
+    fit = np.polynomial.Polynomial.fit(u, y, 5)(u)
+    least = 0.5 * float((y - fit) @ (y - fit))
+
+    result = on_ring(t[:, None] ** np.arange(1.0, 6.0), y)
+
+    assert result.status == "stopped"
+    assert result.why.startswith("the bound on the error is")
+    assert result.certificate.open_directions == 0
+    assert 0.0 < result.objective - least <= result.certificate.gap
+    assert result.objective == pytest.approx(least, rel=1e-2)
+
+
+@pytest.mark.parametrize("aim", [1.0, 0.0])
+@pytest.mark.parametrize("weight", [1e28, 1e34, 1e100])
+def test_rows_that_a_heavy_row_hides_are_not_certified(weight, aim):
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(size=(30, 3)), np.ones(30)
+    y = X @ [1.0, 2.0, 3.0] + rng.normal(size=30)
+    weights[7], y[7] = weight, aim * y[7]
+
+    result = on_ring(X, y, weights)
+
+    assert result.status == "stopped"
+    assert result.why.startswith("rows differ too much in size or weight: the least is")
+
+
+def test_rows_of_other_nodes_count_too():
+    """One node has the heavy row only; it asks for a sum of zero."""
+    rng = np.random.default_rng(0)
+    X = [1e30 * np.ones((1, 2)), *rng.normal(size=(2, 9, 2))]
+    y = [np.zeros(1), *(x @ [1.0, 2.0] for x in X[1:])]
+    problems = [
+        LeastSquares(*own, fit_intercept=False) for own in zip(X, y, strict=True)
+    ]
+
+    result = solve(problems, topology.build("ring", 3))
+
+    assert result.status != "certified"
+    assert result.certificate.gap == np.inf
+
+
+@pytest.mark.parametrize("standardised", [False, True])
+def test_a_dummy_column_for_each_of_all_groups_is_certified(standardised):
+    """Rounding does not grow with the rows: 7,000 at each node."""
+    rng = np.random.default_rng(0)
+    X = np.eye(3)[rng.integers(3, size=21000)]
+    y = X @ [1.0, 2.0, 3.0] + rng.normal(size=len(X))
+    if standardised:
+        X = (X - X.mean(axis=0)) / X.std(axis=0)
+
+    result = on_ring(X, y)
+
+    assert (result.status, result.certificate.open_directions) == ("certified", 1)
+    assert result.certificate.assumed == (
+        "directions along which the data differ by rounding only count as open",
+    )

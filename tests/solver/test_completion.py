@@ -1,0 +1,324 @@
+"""A merged start with missing entries: against pooled EM, in any units, resumed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Checkpoints, ProblemError, Topology
+from dadmm.data import datasets
+from dadmm.data.patterns import remove_entries
+from dadmm.data.shard import split_frames
+from dadmm.problems import PPCA, IncompletePPCA, StructureFromMotion, metrics
+from dadmm.solver.completion import WORSE, Model, Rounds, distance
+from tests.support.solving import solve
+
+NODES = 6
+RING = Topology.ring(NODES)
+
+
+def pooled_em(samples, M, steps=3000):
+    """Return W of the likelihood of all observed entries, by EM in one place.
+
+    Missing entries are latent, so that the M-step is that of complete samples.
+    """
+    samples = samples[~np.isnan(samples).all(axis=1)]
+    known = ~np.isnan(samples)
+    n, D = samples.shape
+    mu = np.nanmean(samples, axis=0)
+    both_lost = ~known[:, :, None] & ~known[:, None, :]
+
+    def fit(covariance):
+        values, axes = np.linalg.eigh(covariance)
+        noise = values[:-M].mean()
+        return axes[:, -M:] * np.sqrt(values[-M:] - noise), noise
+
+    filled = np.where(known, samples - mu, 0.0)
+    W, noise = fit(filled.T @ filled / n)
+    for _ in range(steps):
+        seen = known[:, :, None] * W  # (n, D, M)
+        inner = np.linalg.inv(seen.mT @ W + noise * np.eye(M))
+        centred = np.where(known, samples - mu, 0.0)
+        z = (inner @ (centred[:, None, :] @ W).mT)[:, :, 0]
+        filled = np.where(known, samples, mu + z @ W.T)
+        spread = noise * (np.eye(D) + W @ inner @ W.T)
+        mu, before = filled.mean(axis=0), W @ W.T
+        between = (filled - mu).T @ (filled - mu)
+        W, noise = fit((between + np.where(both_lost, spread, 0.0).sum(axis=0)) / n)
+        if np.linalg.norm(W @ W.T - before) < 1e-8 * np.linalg.norm(before):
+            break
+    return W
+
+
+def samples_of(noise, units, seed=0, D=12):
+    """Return 240 rows of three components, by column in these units."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((240, 3)) * [4.0, 2.0, 1.0]
+    rows = rows @ rng.standard_normal((3, D)) + noise * rng.standard_normal((240, D))
+    return units * (rows + 3.0 * rng.standard_normal(D))
+
+
+def without(samples, fraction, way, seed=0):
+    """Return samples without a fraction of entries: random, or columns by node."""
+    if way == "random":
+        return remove_entries(samples, fraction, seed)
+    n, D = samples.shape
+    found = samples.copy()
+    for i, rows in enumerate(np.array_split(np.arange(n), NODES)):
+        lost = (i * D // NODES + np.arange(round(fraction * D))) % D
+        found[np.ix_(rows, lost)] = np.nan
+    return found
+
+
+def built(samples, M=3):
+    return [PPCA(own, M) for own in np.array_split(samples, NODES)]
+
+
+def errors(result, W):
+    """Return the largest angle, and the largest error of W W', of any node."""
+    found, want = result.layout.views(result.theta).W, W @ W.T
+    off = np.linalg.norm(found @ found.mT - want, axis=(1, 2)).max()
+    return metrics.subspace_angle(found, W).max(), off / np.linalg.norm(want)
+
+
+UNITS = {"one unit": 1.0, "many units": 10.0 ** (np.arange(12) % 4 - 1)}
+
+
+@pytest.mark.parametrize("fraction", [0.05, 0.2, 0.4])
+@pytest.mark.parametrize("way", ["random", "blocks"])
+@pytest.mark.parametrize("noise", [1.0, 1e-3])
+@pytest.mark.parametrize("units", UNITS)
+def test_stationary_is_near_pooled_em(fraction, way, noise, units):
+    """In many units some cases are hardly determined; these must not say so."""
+    samples = without(samples_of(noise, UNITS[units]), fraction, way)
+    result = solve(built(samples), RING)
+
+    if units == "one unit":
+        assert result.status == "stationary"
+    if result.status == "stationary":
+        angle, off = errors(result, pooled_em(samples, 3))
+        assert angle < 1.0
+        assert off < 1e-2
+        assert result.iterations < 100
+    assert result.start.rounds > 0
+
+
+def test_a_start_with_all_axes_is_the_pooled_solution_nearly():
+    samples = without(samples_of(0.5, 1.0), 0.1, "random")
+    result = solve(built(samples), RING, max_iter=1)
+
+    W = result.layout.views(result.start.theta).W
+    best = pooled_em(samples, 3)
+    assert metrics.subspace_angle(W, best) < 0.1
+    assert_allclose(W @ W.T, best @ best.T, atol=2e-3 * np.abs(best @ best.T).max())
+
+
+def test_complete_nodes_and_columns_that_a_node_never_observes():
+    samples = samples_of(0.5, 1.0)
+    samples[40:80, 2] = samples[80:90, 4] = samples[120:160, [0, 5]] = np.nan
+    samples[200] = np.nan  # a row without entries
+    problems = built(samples)
+    kinds = [isinstance(problem, IncompletePPCA) for problem in problems]
+    assert kinds == [False, True, True, True, False, True]
+
+    result = solve(problems, RING)
+
+    assert result.status == "stationary"
+    assert max(errors(result, pooled_em(samples, 3))) < 1e-1
+    assert result.iterations < 40
+
+
+def test_a_column_that_no_node_observes_has_no_part_in_the_result():
+    samples = without(samples_of(0.5, 1.0), 0.1, "random")
+    empty = np.insert(samples, 3, np.nan, axis=1)
+    without_it, result = (solve(built(x), RING) for x in (samples, empty))
+
+    assert result.status == "stationary"
+    W, wanted = (r.layout.views(r.solution).W for r in (result, without_it))
+    assert_allclose(W[3], 0.0, atol=1e-12)
+    want = wanted @ wanted.T
+    found = np.delete(W, 3, axis=0)
+    assert_allclose(found @ found.T, want, atol=2e-3 * np.abs(want).max())
+
+
+@pytest.mark.parametrize(("c", "b"), [(1e-4, 0.0), (1e6, 100.0), (-2.0, 30.0)])
+def test_units_and_shifts_give_the_same_run(c, b):
+    samples = without(samples_of(0.5, 1.0), 0.2, "random")
+    plain, other = (
+        solve(built(x), RING) for x in (samples, c * samples + b * abs(c))
+    )  # fmt: skip
+
+    assert plain.iterations == other.iterations
+    assert plain.start.rounds == other.start.rounds
+    W, mu, a = plain.layout.views(plain.theta)
+    W_other, mu_other, a_other = plain.layout.views(other.theta)
+    assert_allclose(W_other @ W_other.mT / c**2, W @ W.mT, atol=1e-7)
+    assert_allclose(mu_other / c, mu + b * abs(c) / c, atol=1e-7)
+    assert_allclose(a_other * c**2, a, rtol=1e-7)
+
+
+def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path):
+    samples = without(samples_of(0.5, 1.0, D=30), 0.2, "blocks")
+    settings = {"tolerance": 1e-6, "record": False}
+    whole = solve(built(samples), RING, **settings)
+    for max_iter, resume in ((7, False), (1000, True)):
+        keep = Checkpoints(tmp_path / "run", every=5, resume=resume)
+        found = solve(
+            built(samples), RING, checkpoints=keep, max_iter=max_iter, **settings
+        )
+
+    assert found.iterations == whole.iterations > 12
+    for name in ("theta", "eta", "solution"):
+        assert_array_equal(getattr(found, name), getattr(whole, name))
+    assert found.start.rounds == whole.start.rounds > 0
+
+
+def test_constant_penalties_start_from_random_parameters():
+    samples = without(samples_of(0.5, 1.0), 0.2, "random")
+    found = solve(built(samples), RING, scheme="fixed", max_iter=3)
+    chosen = solve(built(samples), RING, scheme="fixed", init="merged", max_iter=3)
+
+    assert (found.ending.init, chosen.ending.init) == ("shared", "merged")
+
+
+def cameras(tracks):
+    return [StructureFromMotion(rows) for rows in split_frames(tracks, NODES)]
+
+
+def test_complete_tracks_end_at_the_pooled_structure():
+    tracks, _ = datasets.turntable(24, 40, noise=0.5)
+    result = solve(cameras(tracks), RING, init="merged")
+    centred = tracks - tracks.mean(axis=1, keepdims=True)
+    best = metrics.ppca_reference(centred, 3, zero_mean=True)
+
+    assert result.status == "stationary"
+    assert result.iterations < 30
+    assert max(errors(result, best.W)) < 1e-2
+
+
+@pytest.mark.parametrize("fraction", [0.05, 0.3])
+def test_lost_tracks_end_where_their_gradients_cancel(fraction):
+    """One camera keeps all of its tracks."""
+    tracks, _ = datasets.turntable(24, 40, noise=0.5)
+    tracks[8:] = remove_entries(tracks[8:], fraction, 0, together=2)
+    problems = cameras(tracks)
+    result = solve(problems, RING, init="merged")
+
+    assert result.status == "stationary"
+    assert result.iterations < 40
+    at = result.solution
+    noise = 1.0 / np.sqrt(result.layout.views(at).a)
+    by_node = [problem.gradient(at) for problem in problems]
+    total, size = np.sum(by_node, axis=0), np.linalg.norm(by_node, axis=1).sum()
+    assert np.linalg.norm(total) < 0.05 * size
+    assert np.linalg.norm(total[:-1]) * noise < 1e-2 * len(tracks)
+
+
+def test_rows_of_lost_tracks_have_a_degree_of_freedom_less():
+    tracks, _ = datasets.turntable(24, 8, noise=0.5)
+    tracks = remove_entries(tracks, 0.1, 0, together=2)
+    result = solve(cameras(tracks), RING, init="merged")
+
+    assert result.status == "stationary"
+    start, end = (
+        result.layout.views(x).a for x in (result.start.theta, result.solution)
+    )
+    assert_allclose(start, end, rtol=0.02)
+
+
+def test_gaps_that_rounds_fill_slowly_make_the_rule_stricter():
+    samples = samples_of(1.0, 1.0)
+    complete, few, many = (
+        solve(
+            [PPCA(own, 3) for own in np.array_split(rows, NODES)], RING, max_iter=1
+        ).start.strictness
+        for rows in (
+            samples, remove_entries(samples, 0.05, 0), remove_entries(samples, 0.5, 0)
+        )
+    )  # fmt: skip
+    assert complete > 0.99
+    assert many < few < 0.95
+    assert many < 0.5
+
+
+@pytest.mark.parametrize("broken", ["completed_sum", "completed"])
+@pytest.mark.parametrize("node", [0, 3])
+def test_a_node_whose_completion_breaks_down_ends_set_up_at_all(
+    broken, node, monkeypatch
+):
+    samples = remove_entries(samples_of(1.0, 1.0), 0.1, 0)
+    problems = [PPCA(own, 3) for own in np.array_split(samples, NODES)]
+    problems[node].marked = True
+    usual = getattr(IncompletePPCA, broken)
+
+    def fails(self, theta):
+        if hasattr(self, "marked"):
+            raise np.linalg.LinAlgError("Singular matrix")
+        return usual(self, theta)
+
+    monkeypatch.setattr(IncompletePPCA, broken, fails)
+    with pytest.raises(ProblemError, match="noise is zero; use fewer components"):
+        solve(problems, RING)
+
+
+def test_rows_without_noise_are_refused():
+    rng = np.random.default_rng(3)
+    samples = rng.standard_normal((60, 4)) * [3.0, 2.0, 1.0, 0.0] + 5.0
+    samples[rng.random(samples.shape) < 0.25] = np.nan
+    problems = [PPCA(own, 3) for own in np.array_split(samples, NODES)]
+    with pytest.raises(ProblemError, match="differ in 3 or fewer dimensions only"):
+        solve(problems, RING)
+
+
+def model(seed, D=8, M=2):
+    rng = np.random.default_rng(seed)
+    W, mean = rng.standard_normal((D, M)), rng.standard_normal(D)
+    return Model(W, 1.5 + seed, mean)
+
+
+@pytest.mark.parametrize(
+    "fields", [("W", "unit", "mean"), ("W",), ("unit",), ("mean",)]
+)
+@pytest.mark.parametrize("length", [1.0, 0.01, 100.0])
+def test_the_distance_of_models_is_the_largest_relative_change(fields, length):
+    two = model(1)
+    one = two._replace(**{name: getattr(model(0), name) for name in fields})
+    one, two = (m._replace(W=length * m.W) for m in (one, two))
+    eye = np.eye(8)
+    first, second = (m.unit**2 * (m.W @ m.W.T + eye) for m in (one, two))
+    root = np.linalg.cholesky(second)
+    half = np.linalg.solve(root, np.linalg.solve(root, first).T)
+    shift = np.linalg.norm(np.linalg.solve(root, one.mean - two.mean))
+    wanted = max(np.abs(np.linalg.eigvalsh(half) - 1.0).max(), shift)
+
+    assert_allclose(distance(one, two), wanted, rtol=1e-10)
+    turned = one._replace(W=one.W[:, ::-1])
+    assert distance(one, turned) < 1e-12
+
+
+def test_rounds_of_a_constant_rate_end_soon_at_the_limit():
+    limit, start = model(0), model(0)._replace(mean=model(1).mean)
+    rounds, at, done, pace = Rounds(start), start, 0, 1.0
+    while pace > 0.0:
+        found = at._replace(mean=limit.mean + 0.98 * (at.mean - limit.mean))
+        (at, pace), done = rounds.decide(found), done + 1
+
+    assert done < 10  # without extrapolation about 350
+    assert distance(at, limit) < 1e-2
+
+
+def test_an_extrapolation_that_makes_steps_longer_is_taken_back():
+    start = model(0)
+    step = np.ones(8)
+    rounds = Rounds(start)
+    first = start._replace(mean=start.mean + step)
+    second = start._replace(mean=start.mean + 1.9 * step)
+    assert_allclose(rounds.decide(first)[0].mean, first.mean)
+    far, _ = rounds.decide(second)
+    assert np.linalg.norm(far.mean - second.mean) > 1.0
+
+    after = far._replace(mean=far.mean + 2.0 * WORSE * step)
+    back, _ = rounds.decide(after)
+
+    assert_allclose(back.mean, second.mean)

@@ -1,0 +1,289 @@
+"""A start from merged axes: against pooled forms, in any units, resumed, over MPI."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+import dadmm
+from dadmm import Checkpoints, ConfigError, ProblemError, Topology
+from dadmm.graphs import topology
+from dadmm.problems import PPCA, metrics
+from dadmm.solver.merged import MergedKind, merged_axes
+from tests.solver.test_coordinates import total_of
+from tests.support.processes import mpiexec, program
+from tests.support.solving import solve
+
+D, M, NODES = 6, 2, 5
+GRAPH = Topology.ring(NODES)
+
+
+def shards(seed=0, width=D, rows=12, decay=2.0):
+    """Return rows of unlike nodes, with gaps between all variances."""
+    rng = np.random.default_rng(seed)
+    scale = decay ** -np.arange(width)
+    shift = rng.standard_normal((NODES, 1, width))
+    return 3.0 * scale * (rng.standard_normal((NODES, rows, width)) + 0.3 * shift) + 1.0
+
+
+def built(blocks, **settings):
+    return [PPCA(own, M, **settings) for own in blocks]
+
+
+def right(result, blocks, zero_mean=False, M=M):
+    """Return the largest angle, and error of W W', from the pooled solution."""
+    best = metrics.ppca_reference(np.vstack(list(blocks)), M, zero_mean=zero_mean)
+    W = result.layout.views(result.theta).W
+    want = best.W @ best.W.T
+    off = np.linalg.norm(W @ W.mT - want, axis=(1, 2)).max() / np.linalg.norm(want)
+    return metrics.subspace_angle(W, best.W).max(), off
+
+
+@pytest.mark.parametrize("name", ["ring", "star", "chain"])
+def test_all_axes_are_those_of_all_rows(name):
+    blocks = shards()
+    total, tree = total_of(topology.build(name, NODES))
+
+    axes = merged_axes(total, list(blocks), D)
+
+    wanted = np.linalg.svd(np.vstack(list(blocks)))[2].T
+    assert_allclose(np.abs(axes.T @ wanted), np.eye(D), atol=1e-12)
+    assert tree.sent[:, 1].sum() == 2 * (NODES - 1) * (24 + 8 * D * D)
+
+
+def test_fewer_axes_hold_the_longest_ones_nearly():
+    blocks = shards(width=30, rows=40)
+    total, _ = total_of(GRAPH)
+
+    axes = merged_axes(total, list(blocks), 12)
+
+    wanted = np.linalg.svd(np.vstack(list(blocks)))[2][:M].T
+    assert_allclose(axes.T @ axes, np.eye(12), atol=1e-12)
+    assert metrics.subspace_angle(wanted, axes @ (axes.T @ wanted)) < 1e-3
+
+
+@pytest.mark.parametrize("zero_mean", [False, True])
+def test_a_start_with_all_axes_is_the_pooled_solution(zero_mean):
+    """Then all gradients cancel, and the duals are minus those of the nodes."""
+    blocks = shards()
+    problems = dict(enumerate(built(blocks, zero_mean=zero_mean)))
+    best = metrics.ppca_reference(np.vstack(list(blocks)), M, zero_mean=zero_mean)
+
+    kind = MergedKind(problems)
+    kind.prepare(GRAPH, None, None)
+    duals = kind.duals
+
+    (theta,) = {tuple(start) for start in kind.starts.values()}
+    W, mu, a = problems[0].layout.views(kind.theta_of(np.array([theta]))[0])
+    assert_allclose(W @ W.T, best.W @ best.W.T, atol=1e-12)
+    assert_allclose(mu, best.mu, atol=1e-12)
+    assert_allclose(a, best.a, rtol=1e-12)
+    for i, own in duals.items():
+        gradient = kind.within[i].gradient(np.array(theta))
+        assert_allclose(own, -gradient, atol=1e-9)
+    point = kind.theta_of(np.array([theta]))[0]
+    for i, problem in problems.items():
+        mine = kind.gradients_of(duals[i][None], np.array([theta]))[0]
+        assert_allclose(mine, -problem.gradient(point), atol=1e-9)
+
+
+def test_a_run_ends_at_the_pooled_solution_and_says_where_it_began():
+    blocks = shards(width=30, rows=40)
+    result = solve(built(blocks), GRAPH)
+
+    assert result.status == "stationary"
+    assert result.why == ""
+    assert result.ending.init == "merged"
+    assert result.ending.scheme == "snap"
+    assert result.iterations < 40
+    assert max(right(result, blocks)) < 1e-2
+    began = result.layout.views(result.start.theta).W
+    angle = metrics.subspace_angle(result.layout.views(result.solution).W, began)
+    assert_allclose(result.start.angle, angle, atol=1e-9)
+    assert 0.5 < result.start.gap < 0.9
+    assert result.history["disagreement_over_limit"][-1].max() < 1.0
+    assert result.history["residual_over_limit"][-1].max() < 1.0
+    alone = sum(
+        float(p.objectives(result.solution[None], p.expect(result.solution))[0])
+        for p in built(blocks)
+    )
+    assert_allclose(result.objective, alone, rtol=1e-10)
+    assert result.traffic.tree_bytes.sum() > 8 * (NODES - 1) * 30 * 12
+
+
+@pytest.mark.parametrize("c", [1e-6, 1e-3, 1e6, -2.0])
+@pytest.mark.parametrize("b", [0.0, 100.0])
+def test_units_and_shifts_give_the_same_run(c, b):
+    blocks = shards(width=20)
+    plain, other = (solve(built(x), GRAPH) for x in (blocks, c * blocks + b * abs(c)))
+
+    assert plain.iterations == other.iterations
+    W, mu, a = plain.layout.views(plain.theta)
+    W_other, mu_other, a_other = plain.layout.views(other.theta)
+    size = np.abs(W @ W.mT).max()
+    assert_allclose(W_other @ W_other.mT / c**2, W @ W.mT, atol=1e-9 * size)
+    assert_allclose(mu_other / c, mu + b * abs(c) / c, atol=1e-9)
+    assert_allclose(a_other * c**2, a, rtol=1e-9)
+    shift = blocks.size * math.log(abs(c))
+    assert_allclose(other.objective, plain.objective + shift, rtol=1e-9)
+
+
+def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path):
+    blocks = shards(width=30, rows=8, decay=1.2)
+    settings = {"tolerance": 1e-6, "record": False}
+    whole = solve(built(blocks), GRAPH, **settings)
+    for max_iter, resume in ((7, False), (1000, True)):
+        keep = Checkpoints(tmp_path / "run", every=5, resume=resume)
+        found = solve(
+            built(blocks), GRAPH, checkpoints=keep, max_iter=max_iter, **settings
+        )
+
+    assert found.iterations == whole.iterations > 12
+    for name in ("theta", "eta", "solution"):
+        assert_array_equal(getattr(found, name), getattr(whole, name))
+    assert found.start.angle == whole.start.angle
+
+
+def test_callbacks_and_columns_have_the_units_of_the_user():
+    blocks = 1e4 * shards() + 3e5
+    seen = []
+    record = dadmm.Record(observe={"a": lambda theta: theta[-1]})
+    result = dadmm.solve(
+        built(blocks), GRAPH, record=record,
+        callbacks=[lambda t, run: seen.append(run.theta)],
+    )  # fmt: skip
+
+    assert_array_equal(seen[-1], result.theta)
+    assert_array_equal(result.history["a"][-1], result.theta[:, -1])
+    assert_allclose(result.solution[D * M : -1], blocks.mean(axis=(0, 1)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("scheme", ["fixed", "nap", "snap"])
+def test_the_start_is_the_default_unless_penalties_are_constant(scheme):
+    blocks = shards()
+    found = solve(built(blocks), GRAPH, scheme=scheme, max_iter=3)
+    chosen = solve(built(blocks), GRAPH, scheme=scheme, init="merged", max_iter=3)
+
+    assert (found.ending.init == "merged") == (scheme != "fixed")
+    assert chosen.ending.init == "merged"
+    raw = solve(built(blocks), GRAPH, scheme=scheme, coordinates="raw", max_iter=3)
+    assert raw.ending.init == "shared"
+
+
+def test_a_subclass_with_its_own_start_or_step_keeps_it():
+    class Own(PPCA):
+        def init(self, rng):
+            return super().init(rng)
+
+    problems = [Own(x, M) for x in shards()]
+    assert solve(problems, GRAPH, max_iter=3).start is None
+    with pytest.raises(ConfigError, match='init = "merged" is not possible: this'):
+        solve(problems, GRAPH, init="merged")
+
+
+def test_impossible_starts_are_refused():
+    blocks = shards()
+    with pytest.raises(ConfigError, match=r"needs sums over the network; leave out"):
+        solve(built(blocks), GRAPH, init="merged", coordinates="raw")
+    with pytest.raises(ProblemError, match="the rows of all nodes are equal, or"):
+        solve(built(0.0 * blocks + 3.0), GRAPH)
+
+
+def test_rows_without_noise_are_refused_in_a_sentence():
+    """A node has few rows, a direction is short, and two columns are equal."""
+    rng = np.random.default_rng(0)
+    blocks = rng.standard_normal((NODES, 2, 4)) * [1.0, 0.7, 0.5, 1e-7]
+    with_copy = np.concatenate([blocks, blocks[..., :1]], axis=2)
+    with pytest.raises(ProblemError, match="so that the noise is zero; use fewer comp"):
+        dadmm.solve([PPCA(own, 4) for own in with_copy], GRAPH)
+
+
+def test_equal_components_are_told_by_a_small_gap():
+    """The tolerance is stricter then, and the result is right or not converged."""
+    white = np.random.default_rng(3).standard_normal((NODES, 60, D))
+    result = solve(built(white), GRAPH)
+
+    assert result.start.gap < 0.1
+    assert result.start.strictness < 0.1
+    assert not result.converged or max(right(result, white)) < 1e-2
+
+
+def test_more_components_than_the_rows_have_are_told_by_no_gap():
+    rng = np.random.default_rng(0)
+    blocks = rng.standard_normal((NODES, 9, 1)) * rng.standard_normal(D)
+    kind = MergedKind(dict(enumerate(built(blocks))))
+    kind.choose(total_of(GRAPH)[0], NODES)
+
+    assert kind.record.gap == 0.0
+
+
+def test_a_stop_is_taken_back_if_the_rule_is_no_longer_met():
+    """Something disturbs a node after all have agreed to stop."""
+    blocks, done = shards(width=20), []
+
+    def disturb(t, run):
+        if run.stopping._fields["stop_at"][0] == t + 1 and not done:
+            done.append(t)
+            run.state.multipliers *= 1.5
+            run.edges.derive()
+
+    result = solve(built(blocks), Topology.chain(NODES), callbacks=[disturb])
+
+    assert done
+    assert result.converged
+    assert result.iterations > done[0] + 1
+    assert max(right(result, blocks)) < 1e-2
+
+
+@pytest.mark.mpi
+def test_over_mpi_it_has_the_bits_of_one_process():
+    ended = mpiexec(NODES, *program("merged.py"))
+    assert ended.code == 0, ended.err
+    assert ended.out.strip() == "merged agree"
+
+
+def test_duals_strictness_and_curvature_have_their_closed_forms():
+    """Of nodes with unlike numbers of rows, and components near the noise."""
+    wide = shards(width=30, rows=40, decay=1.1)
+    blocks = [own[: 40 - 6 * i] for i, own in enumerate(wide)]
+    problems = dict(enumerate(built(blocks)))
+    n = sum(map(len, blocks))
+
+    kind = MergedKind(problems)
+    kind.prepare(GRAPH, None, None)
+    duals = kind.duals
+
+    start, within = kind.record, kind.within
+    at = kind.starts[0]
+    gradients = np.array([within[i].gradient(at) for i in problems])
+    shares = np.array([[len(own) / n] for own in blocks])
+    wanted = shares * gradients.sum(axis=0) - gradients
+    assert_allclose([duals[i] for i in problems], wanted, atol=1e-9)
+    assert_allclose(np.sum(list(duals.values()), axis=0), 0.0, atol=1e-9)
+    excess = np.linalg.svd(start.W, compute_uv=False)[-1]  # root of l_M / s^2 - 1
+    assert_allclose(start.strictness, min(1.0, start.gap * excess), rtol=1e-9)
+    assert excess != pytest.approx(1.0, rel=0.1)
+    assert start.strictness < 1.0
+    axes = np.linalg.svd(start.W, full_matrices=False)[0]
+    values, turned = np.linalg.eigh(start.W @ start.W.T + np.eye(30))
+    root = (turned / np.sqrt(values)) @ turned.T
+    for i, own in enumerate(blocks):
+        rows = (own - start.mean) / start.unit @ root
+        longest = np.linalg.norm(rows.T @ rows @ axes, 2)
+        assert longest > len(own)
+        assert_allclose(kind.curvature[i], 2.0 * longest, rtol=1e-9)  # not convex
+
+
+def test_with_zero_mean_no_sums_of_rows_are_sent():
+    total, given = total_of(GRAPH)[0], []
+
+    def spied(rows, *others):
+        given.append(rows)
+        return total(rows, *others)
+
+    MergedKind(dict(enumerate(built(shards(), zero_mean=True)))).choose(spied, NODES)
+
+    assert not np.any([own[:D] for own in given[0]])

@@ -1,0 +1,327 @@
+"""Random starts in the mean and unit of all rows: equations, any units, resumed."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from dadmm import Checkpoints, ProblemError, Topology
+from dadmm.admm.rule import Rule
+from dadmm.problems import PPCA, metrics
+from dadmm.solver.units import Units, UnitsKind, find_units, kept_fraction
+from tests.solver.test_coordinates import total_of
+from tests.solver.test_merged import GRAPH, NODES, M, built, right, shards
+from tests.support.processes import mpiexec, program
+from tests.support.solving import solve
+from tests.support.subspaces import expected_objective
+
+
+@pytest.mark.parametrize("zero_mean", [False, True])
+def test_mean_unit_and_length_are_those_of_all_rows(zero_mean):
+    blocks = shards()
+    rows = np.vstack(list(blocks))
+    problems = dict(enumerate(built(blocks, zero_mean=zero_mean)))
+
+    found = find_units(total_of(GRAPH)[0], problems)
+
+    mean = 0.0 * rows[0] if zero_mean else rows.mean(axis=0)
+    own = [block - (0.0 if zero_mean else block.mean(axis=0)) for block in blocks]
+    left = sum((np.linalg.svd(x)[1][M:] ** 2).sum() for x in own)
+    n, D = rows.shape
+    noise = left / ((n - NODES * (M + (not zero_mean))) * (D - M))
+    assert_allclose(found.mean, mean, atol=1e-12)
+    assert_allclose(found.unit, math.sqrt(noise), rtol=1e-12)
+    signal = ((rows - mean) ** 2).sum() / (n * noise) - D
+    assert_allclose(found.length, math.sqrt(signal / M), rtol=1e-12)
+
+
+def test_the_unit_of_few_or_noiseless_rows_is_known_too():
+    few = shards(rows=M + 1)
+    rows = np.vstack(list(few))
+    found = find_units(total_of(GRAPH)[0], dict(enumerate(built(few))))
+    assert_allclose(found.unit, (rows - rows.mean(axis=0)).std(), rtol=1e-12)
+    flat = shards(rows=12)
+    flat[..., M:] = 0.0
+    found = find_units(total_of(GRAPH)[0], dict(enumerate(built(flat))))
+    squares = ((flat - flat.mean(axis=(0, 1))) ** 2).sum() / (NODES * 12)
+    assert_allclose(found.unit, 1e-6 * math.sqrt(squares), rtol=1e-12)
+    with pytest.raises(ProblemError, match="rows of all nodes are equal"):
+        find_units(total_of(GRAPH)[0], dict(enumerate(built(np.ones((NODES, 3, 4))))))
+
+
+def test_points_and_gradients_are_in_the_units_of_the_user():
+    """Also of the part a, whose scale the messages contain."""
+    problems = dict(enumerate(built(shards())))
+    drawn = problems[0].init(np.random.default_rng(0))
+    kind = UnitsKind(problems, starts={0: drawn})
+    kind.choose(total_of(GRAPH)[0], len(problems))
+    theta = kind.starts[0]
+    point = kind.theta_of(theta[None])[0]
+    within = kind.within[0]
+    root = np.sqrt(within.layout.pull)
+
+    slopes = within.gradient(theta)[None] / root
+
+    found = kind.gradients_of(slopes, theta[None])[0]
+
+    wanted = problems[0].layout.views(problems[0].gradient(point))
+    W, mu, a = problems[0].layout.views(found)
+    assert_allclose(W, wanted.W, rtol=1e-9, atol=1e-9)
+    assert_allclose(a, wanted.a, rtol=1e-9)
+    assert not mu.any()  # mu is not part of the problem
+    warm = UnitsKind(problems, None, {0: point}, {0: found})
+    warm.enter(kind.record)
+    assert_allclose(warm.starts[0], theta, rtol=1e-9, atol=1e-12)
+    assert_allclose(warm.duals[0], slopes[0], rtol=1e-9, atol=1e-9)
+    W, _, a = problems[0].layout.views(point)
+    unit, length = float(kind.record.unit), float(kind.record.length)
+    assert_allclose(W.T @ W, (unit * length) ** 2 * np.eye(M), atol=1e-10)
+    assert_allclose(a, unit**-2)
+
+
+@pytest.mark.parametrize("init", ["shared", "independent"])
+def test_a_run_ends_at_the_pooled_solution(init):
+    blocks = shards(width=10, rows=40)
+    result = solve(built(blocks), GRAPH, init=init)
+
+    assert result.status == "stationary"
+    assert result.ending.init == init
+    assert result.ending.scheme == "snap"
+    assert result.start is None
+    assert result.layout == built(blocks)[0].layout
+    angle, off = right(result, blocks)
+    assert angle < 0.1
+    assert off < 1e-2
+    alone = sum(
+        float(p.objectives(result.solution[None], p.expect(result.solution))[0])
+        for p in built(blocks)
+    )
+    assert_allclose(result.objective, alone, rtol=1e-10)
+    assert result.traffic.tree_bytes.sum() > 0
+
+
+@pytest.mark.parametrize("c", [1e-6, 1e-3, 1e6])
+@pytest.mark.parametrize("b", [0.0, 100.0])
+def test_units_and_shifts_give_the_same_run(c, b):
+    blocks = shards(width=10)
+    plain, other = (
+        solve(built(x), GRAPH, init="shared", max_iter=25)
+        for x in (blocks, c * blocks + b * c)
+    )
+
+    W, mu, a = plain.layout.views(plain.theta)
+    W_other, mu_other, a_other = plain.layout.views(other.theta)
+    size = np.abs(W).max()
+    assert_allclose(W_other / c, W, atol=1e-6 * size)
+    assert_allclose(mu_other / c, mu + b, atol=1e-6 * size)
+    assert_allclose(a_other * c**2, a, rtol=1e-6)
+    assert_allclose(other.eta, plain.eta, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e5])
+def test_no_component_of_the_solution_reaches_the_bound_on_lengths(size):
+    """Of one component much or less long than the noise."""
+    blocks = shards() * np.append(size, np.ones(shards().shape[-1] - 1))
+    problems = dict(enumerate(built(blocks)))
+    start = find_units(total_of(GRAPH)[0], problems)
+    kind = UnitsKind(problems)
+    kind.enter(start)
+    best = metrics.ppca_reference(np.vstack(list(blocks)), M)
+
+    longest = np.linalg.norm(best.W, 2) / float(start.unit)
+
+    assert 1e3 * longest <= kind.within[0].longest
+    assert kind.within[0].longest >= kind.within[0].knee
+
+
+class Own(PPCA):
+    """PPCA with a start of its own, which keeps raw coordinates."""
+
+    def init(self, rng):
+        return super().init(rng)
+
+
+@pytest.mark.parametrize("scheme", ["snap", "fixed", "nap"])
+def test_otherwise_the_run_is_in_the_units_of_the_data(scheme):
+    blocks = shards()
+    raw = [Own(own, M) for own in blocks]
+    settings = {"scheme": scheme, "init": "shared", "max_iter": 4}
+    found, plain = (
+        solve(p, GRAPH, coordinates="raw", **settings) for p in (built(blocks), raw)
+    )
+    assert_array_equal(found.theta, plain.theta)
+    assert_array_equal(found.traffic.tree_bytes, plain.traffic.tree_bytes)
+    found, plain = (solve(p, GRAPH, **settings) for p in (built(blocks), raw))
+    assert (found.coordinates, plain.coordinates) == ("units", "raw")
+
+
+def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path):
+    blocks = shards(width=10)
+    settings = {"max_iter": 14, "record": False, "init": "shared"}
+    whole = solve(built(blocks), GRAPH, **settings)
+    for max_iter, resume in ((7, False), (14, True)):
+        keep = Checkpoints(tmp_path / "run", every=5, resume=resume)
+        settings["max_iter"] = max_iter
+        found = solve(built(blocks), GRAPH, checkpoints=keep, **settings)
+
+    assert found.iterations == whole.iterations == 14
+    for name in ("theta", "eta", "solution"):
+        assert_array_equal(getattr(found, name), getattr(whole, name))
+
+
+def test_a_warm_start_continues_from_a_random_start():
+    blocks = shards(width=10, rows=40)
+    first = solve(built(blocks), GRAPH, init="shared")
+    again = solve(built(blocks), GRAPH, warm_start=first)
+
+    assert again.status == "stationary"
+    best = metrics.ppca_reference(np.vstack(list(blocks)), M)
+    W = again.layout.views(again.theta).W
+    assert metrics.subspace_angle(W, best.W).max() < 1.0
+
+
+def test_turning_multipliers_keeps_them_opposite_and_part_of_what_turns_W():
+    parts = []
+
+    def turning(run):
+        views = run.layout.views
+        Z, L = views(run.state.anchors).W, views(run.state.multipliers).W
+        moment = Z.mT @ L
+        return moment - moment.mT
+
+    def see(t, run):
+        before = turning(run)
+        run.kind.turn(t, run)
+        share = kept_fraction(GRAPH.diameter, 1.6)
+        assert_allclose(turning(run), share * before, atol=1e-9 * np.abs(before).max())
+        summed = np.add.reduce(run.state.multipliers, axis=0)
+        assert np.abs(summed).max() < 1e-12 * np.abs(run.state.multipliers).max()
+        assert_allclose(run.by_node(run.work.multiplier).sum(axis=0), summed, atol=1e-9)
+        parts.append(np.abs(before).max())
+
+    solve(built(shards()), GRAPH, init="independent", max_iter=6, callbacks=[see])
+    assert len(parts) == 6
+    assert min(parts) > 0.0
+
+
+@pytest.mark.parametrize("graph", [Topology.ring(20), Topology.chain(12), GRAPH])
+@pytest.mark.parametrize("alpha", [1.0, 1.6])
+def test_flat_directions_agree_soonest_with_the_fraction_that_is_kept(graph, alpha):
+    """ADMM for f = 0, where a fraction of the multipliers remains."""
+    degrees = np.bincount(graph.edges[:, 0])
+    walk = np.zeros((graph.n_nodes, graph.n_nodes))
+    walk[graph.edges[:, 0], graph.edges[:, 1]] = 1.0
+    walk /= degrees[:, None]
+
+    def rate(g):
+        eye = np.eye(graph.n_nodes)
+        near, far = 0.5 * alpha * (eye + walk), 0.5 * alpha * (eye - walk)
+        step = np.block(
+            [[near + (1.0 - alpha) * eye, -near], [g * far, g * (eye - far)]]
+        )
+        sizes = np.sort(np.abs(np.linalg.eigvals(step)))
+        assert_allclose(sizes[-1], 1.0)  # all nodes alike
+        return sizes[-2]
+
+    g = kept_fraction(graph.diameter, alpha)
+    least = min(map(rate, np.linspace(0.0, 0.95, 96)))
+    assert rate(g) < rate(0.0) - 0.03
+    assert math.log(rate(g)) < 0.7 * math.log(least)
+
+
+@pytest.mark.parametrize("diameter", [0, 1, 3, 10, 40])
+@pytest.mark.parametrize("alpha", [1.0, 1.6, 1.9])
+def test_with_the_fraction_that_is_kept_both_eigenvalues_are_equal(diameter, alpha):
+    second = math.sqrt(1.0 - 1.0 / (1.0 + (diameter / 3.2) ** 2))
+    near, far = 0.5 * alpha * (1.0 + second), 0.5 * alpha * (1.0 - second)
+
+    def rates(g):
+        step = [[near + 1.0 - alpha, -near], [g * far, g * (1.0 - far)]]
+        return np.sort(np.abs(np.linalg.eigvals(step)))
+
+    g = kept_fraction(diameter, alpha)
+    assert 0.0 < g < 1.0
+    assert_allclose(*rates(g), atol=1e-6)
+    assert rates(g)[1] < min(rates(0.98 * g)[1], rates(g + 0.02 * (1.0 - g))[1])
+
+
+def test_the_page_has_the_fractions_that_are_kept():
+    """1 minus what docs/accuracy.md says is removed."""
+    kept = kept_fraction(10, 1.6), kept_fraction(1, 1.6)
+    assert_allclose(1.0 - np.array(kept), [0.4, 0.93], atol=0.02)
+
+
+@pytest.mark.mpi
+def test_over_mpi_the_bits_are_those_of_one_process():
+    ended = mpiexec(NODES, *program("units.py"))
+    assert ended.code == 0, ended.err
+    assert ended.out.strip() == "units agree"
+
+
+def test_components_of_unlike_length_cost_the_objective_no_digits():
+    """W is known up to a rotation only; the E-step loses digits in most of them."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(60, 6)) * [1e5, 3e4, 1.0, 1.0, 1.0, 1.0]
+    problem = PPCA(rows, 3)
+    W = np.eye(6)[:, :3] * [1e5, 3e4, 1e-4]
+    W = W @ np.linalg.qr(rng.normal(size=(3, 3)))[0]
+    mu = rows.mean(axis=0)
+
+    found = UnitsKind({0: problem}).rotated(problem.layout.pack(W=W, mu=mu, a=1.0))
+
+    turned = problem.layout.views(found).W
+    assert_allclose(turned @ turned.T, W @ W.T, atol=1e-5)
+    value = float(problem.objectives(found[None], problem.expect(found))[0])
+    assert_allclose(value, expected_objective(rows, W, mu, 1.0)[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("precision", [4.0, 1.0, 0.25])
+def test_limits_of_the_rule_are_those_of_the_curvature(precision):
+    """Those of docs/accuracy.md; the gradient has a third of the residual's limit.
+
+    That of W is smaller where the noise of the model is larger than the unit.
+    """
+    problems = dict(enumerate(built(shards(width=10, rows=40))))
+    n, D = problems[0].n_samples, problems[0].dimension
+    drawn = problems[0].init(np.random.default_rng(0))
+    kind = UnitsKind(problems, starts={0: drawn})
+    kind.enter(Units(np.zeros(D), 1.0, 5.0))
+    parts = np.sqrt([M, M, D / 2.0])
+    assert_allclose(kind.scales[0], [parts, 3.0 * n * parts])
+    at = kind.starts[0]
+    problems[0].layout.views(at).a[...] = precision
+    gradient = kind.within[0].gradient(at) / np.sqrt(kind.within[0].layout.pull)
+    less = min(math.sqrt(precision), 1.0)
+    limits = n * parts * [less, less, 1.0]
+    for part, limit in zip(("W", "mu", "a"), limits, strict=True):
+        off = problems[0].layout.pack(**{"W": 0.0, "mu": 0.0, "a": 0.0, part: 1.0})
+        off *= 1e-3 * limit / np.linalg.norm(off)
+        for times, holds in ((0.99, True), (1.01, False)):
+            run = SimpleNamespace(
+                names=np.array([0]),
+                state=SimpleNamespace(theta=at[None]),
+                work=SimpleNamespace(multiplier=(times * off - gradient)[None] / 2.0),
+                stopping=SimpleNamespace(rule=Rule(tolerance=1e-3, scaled=True)),
+            )
+            assert (kind.slope(run) <= 1.0).tolist() == [holds], part
+
+
+@pytest.mark.parametrize("factor", [1.0, 1e-6, 1e5])
+def test_a_warm_start_is_the_same_run_in_any_units(factor):
+    """From the end of a run for the same rows, and for columns in another order."""
+    blocks = factor * shards()
+    first = solve(built(blocks), GRAPH)
+    again = solve(built(blocks), GRAPH, warm_start=first)
+    turned = blocks[..., ::-1]
+    other = solve(built(turned), GRAPH, warm_start=first)
+
+    assert again.status == other.status == "stationary"
+    assert_allclose(again.theta, first.theta, rtol=1e-4, atol=1e-5 * factor)
+    for result, rows in ((again, blocks), (other, turned)):
+        angle, off = right(result, rows)
+        assert angle < 0.5
+        assert off < 1e-2
