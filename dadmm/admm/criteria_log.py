@@ -57,8 +57,9 @@ class CriteriaLog:
         """
         if met:
             self.held += 1
-            if self.held == 1 and t > 1:
-                self.unmet = worst(t - 1)
+            found = worst(t - 1) if self.held == 1 and t > 1 else None
+            if found is not None and not found.factor < 1.0:  # else a check failed
+                self.unmet = found
             if self.held == self.patience:
                 while len(self._candidates) > 1 and self._counts(
                     self._candidates[1], t

@@ -65,8 +65,8 @@ class RunConfig(Settings):
             self.coordinates = "raw"
         if self.init == "merged" and self.coordinates == "raw":
             raise ConfigError(
-                "init merged needs the summaries of all nodes; leave it out, or "
-                "--no-summaries and --coordinates raw"
+                "init merged is not possible with --coordinates raw or --no-summaries; "
+                "leave out one of them"
             )
         self._set_demonstration()
         scheme = penalty.SCHEMES.get(self.scheme)

@@ -10,6 +10,7 @@ from typing import Any
 from dadmm.cli.config import RunConfig
 from dadmm.core.arguments import program
 from dadmm.core.checks import printable
+from dadmm.penalty import SCHEMES
 
 LEAST_ANGLE = 1e-4  # degrees; a smaller bound is printed as this
 LITTLE = 0.1  # difference of two components that determines the subspace hardly
@@ -57,7 +58,7 @@ def _traffic(summary: dict[str, Any]) -> str:
     return text
 
 
-def _penalties(summary: dict[str, Any]) -> list[str]:
+def _penalties(config: RunConfig, summary: dict[str, Any]) -> list[str]:
     """Return the lines about penalties and budgets."""
     found, seconds = summary["penalties"], summary["seconds"]["curvature"]
     if "eta" not in found:
@@ -68,7 +69,10 @@ def _penalties(summary: dict[str, Any]) -> list[str]:
         return least if least == most else f"{least} to {most}"
 
     text = f"{found['edges']:,} edge ends: eta {span('eta0')} at the start"
-    text += f", {span('eta')} at the end"
+    if found["eta"] == found["eta0"] and not SCHEMES[config.scheme].is_constant:
+        text += ", and again at the end: the scheme has set them back"
+    else:
+        text += f", {span('eta')} at the end"
     if "raised" in found:
         raised, used_up = found["raised"], found["used_up"]
         text += (
@@ -384,7 +388,7 @@ def text(config: RunConfig, summary: dict[str, Any], folder: Path) -> str:
         *_ending(config, summary, time),
         *([f"WITHOUT the nodes that failed ({lost}) and their data"] if lost else []),
         *([] if summary["reason"] == "no_minimum" else [summary["waited_for"]]),
-        *_penalties(summary),
+        *_penalties(config, summary),
         _traffic(summary),
         *([SENT_FOR_UNITS] if config.data is None and _is_drawn(summary) else []),
         _consensus(summary),

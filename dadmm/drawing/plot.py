@@ -68,7 +68,8 @@ def draw(given: argparse.Namespace) -> int:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise ConfigError(
-            "drawing needs matplotlib; install it with pip install 'dadmm[plot]'"
+            "drawing needs matplotlib; pip install matplotlib, or run ./launch/setup "
+            "in a clone, which adds it to its .venv"
         ) from None
     runs = [Run.read(folder) for folder in dict.fromkeys(map(Path, given.runs))]
     folder = Path(given.out) if given.out else runs[0].folder

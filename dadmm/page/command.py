@@ -52,7 +52,7 @@ def write(given: Namespace) -> Path:
             raise
         raise ConfigError(
             "the report needs plotly and matplotlib; pip install plotly matplotlib, or "
-            "use the environment that ./launch/setup makes"
+            "run ./launch/setup in a clone, which adds them to its .venv"
         ) from None
     folders = list(dict.fromkeys(map(Path, given.runs)))
     name = REPORT if len(folders) == 1 else f"compare-{REPORT}"

@@ -51,6 +51,7 @@ class Ending:
     spacing: int  #: iterations between two samples
     patience: int  #: iterations in a row in which all criteria must be met
     delay: int  #: iterations until all nodes know it
+    last: int  #: the last iteration of the run
     scheme: str
     eta0: float | None  #: None if the scheme does not use it
     convex: bool  #: whether the problem declares itself convex
@@ -68,24 +69,34 @@ class Ending:
 
     def words(self, converged: bool) -> str:
         """Return the line of the report about the stopping rule."""
-        if converged and not self.iteration:
-            return "all criteria were met from the first iteration on"
+        first = "all criteria were met from the first iteration on"
         if converged:
+            if self.iteration:
+                first = f"criterion met last: {self.what}, in iteration "
+                first += f"{self.iteration + 1}"
+            if self.was_checked:
+                return f"{first}; the check at the end held in iteration {self.last}"
+            if not self.iteration:
+                return first
             return (
-                f"criterion met last: {self.what}, in iteration {self.iteration + 1}; "
-                f"all are met {self.patience} times in a row, and all nodes know it "
-                f"{self.delay} iteration{'s' * (self.delay != 1)} later"
+                f"{first}; all are met {self.patience} times in a row, and all nodes "
+                f"know it {self.delay} iteration{'s' * (self.delay != 1)} later"
             )
         if self.rule.tolerance == 0.0:
             return "the tolerance is 0, so that no criterion stops the run"
         if self.met:
-            return (
-                f"all criteria met since iteration {self.iteration + 1}, but not for "
-                "long enough, or the check at the end did not hold"
+            but = "the check at the end did not hold"
+            return f"all criteria met since iteration {self.iteration + 1}, but " + (
+                but if self.was_checked else "not for long enough"
             )
         known = math.isfinite(self.factor)
         times = f", {self.factor:.3g} times its limit" if known else ""
         return f"not met: {self.what}{times}"
+
+    @property
+    def was_checked(self) -> bool:
+        """Whether a check at the end did not hold at least once."""
+        return self.iteration + self.patience + self.delay < self.last
 
     def summary(self) -> dict[str, Any]:
         """Return the entry in summary.json."""
@@ -132,6 +143,7 @@ def find_ending(
         spacing=spacing,
         patience=log.patience,
         delay=log.delay + joint,
+        last=iterations,
         scheme=penalty.name_of(scheme),
         eta0=scheme.eta0 if isinstance(scheme.eta0, float | int) else None,
         convex=bool(getattr(run.local.problems[0], "convex", False)),
@@ -165,18 +177,22 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
             "class has no rows at any node: leave out that class, or the intercept"
         )
     if rule.tolerance == 0.0:
-        return "a tolerance of 0 never stops a run; give a positive one to converge"
+        return ""  # as many iterations as were asked for
     if not math.isfinite(ending.factor) and np.isnan(result.residuals.residual).any():
         return (
             "residuals are unknown if payloads are lost, so the rule "
             f'{rule.name} is never met; use stopping = "objective"'
         )
+    if ending.met and ending.was_checked:
+        return (
+            "all criteria were met, but the check at the end did not hold; allow about "
+            f"{_round(result.iterations / 3)} more iterations"
+        )
     if ending.met:
         return (
-            "all criteria were met at the end, but not for long enough, or the check "
-            f"at the end did not hold; allow at least {ending.patience + ending.delay} "
-            f"more iterations ({ending.patience} in a row, and {ending.delay} until "
-            "all nodes know)"
+            "all criteria were met at the end, but not for long enough; allow at least "
+            f"{ending.patience + ending.delay} more iterations ({ending.patience} in a "
+            f"row, and {ending.delay} until all nodes know)"
         )
     if result.iterations <= FEW:
         return f"{result.iterations} iterations are likely too few; raise max_iter"

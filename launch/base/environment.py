@@ -100,7 +100,9 @@ def build(environment: Environment) -> None:
     project = with_extras(str(PROJECT), extras)
     try:
         create(temporary)
-        pip(temporary, "--editable", project, *environment.wheels)
+        # a plain path: an import finder comes after a folder "dadmm" beside a script
+        plain = ("--config-settings", "editable_mode=compat")
+        pip(temporary, *plain, "--editable", project, *environment.wheels)
         rewrite_paths(temporary, environment.folder)
         write_stamp(temporary, environment.inputs(), extras)
         replace(environment.folder, temporary)

@@ -76,10 +76,6 @@ def test_the_blocks_for_mpi_run(block, tmp_path):
     assert ended.code == 0, ended.err
 
 
-def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 150
-
-
 def test_the_callbacks_of_the_page_measure_and_stop():
     """The distances fall to the tolerance; the stop is at a multiple of D = 3."""
     found = follow("docs/callbacks.md")
