@@ -47,7 +47,7 @@ def test_nodes_that_leave_again_have_not_arrived(stretches, first, for_good, see
         ("quadratic-0.5", "ring", "snap"),
         ("logistic", "star", "snap"),
         ("lasso", "grid", "snap"),
-        ("quadratic-1", "cluster", "nap 1.6 auto"),
+        ("quadratic-0", "star", "nap 1.6 auto"),
         ("quadratic-0.5", "complete", "edge_balance"),
         ("logistic", "complete", "node_spectral"),
     ],
