@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+import dadmm
 from dadmm import Topology
 from dadmm.admm.rule import RULES
 from tests.support.engine import nodes_of
@@ -134,3 +135,17 @@ def test_a_time_limit_ends_the_run():
     result = solve(quadratics(4), CHAIN, tolerance=0, max_seconds=1e-9)
 
     assert (result.reason, result.iterations) == ("max_seconds", 2 * CHAIN.diameter)
+
+
+def test_an_iteration_in_which_only_a_check_failed_met_all_criteria():
+    """The history has the last unmet iteration, before several checks at the end."""
+    samples, _ = dadmm.datasets.synthetic()
+    nodes = [dadmm.problems.PPCA(rows, 5) for rows in dadmm.shard.split(samples, 20)]
+    graph = dadmm.Topology.cluster(20)
+    result = dadmm.solve(nodes, graph, init="independent", coordinates="raw")
+
+    names = ("disagreement_over_limit", "residual_over_limit")
+    factors = np.max([result.history[name] for name in names], axis=(0, 2))
+    assert result.ending.was_checked
+    assert result.ending.iteration == 1 + np.flatnonzero(factors >= 1.0)[-1]
+    assert f"held in iteration {result.iterations}" in result.ending.words(True)

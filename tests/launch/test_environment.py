@@ -9,6 +9,8 @@ from launch.base import environment
 from launch.base.environment import Environment
 from launch.base.messages import SetupError
 
+EDITABLE = ("--config-settings", "editable_mode=compat", "--editable")
+
 
 class Project:
     """A project in its own folder, where calls of pip are recorded and not run."""
@@ -59,7 +61,7 @@ def test_an_environment_is_built_once(project, capsys):
     assert "setting up .venv" in capsys.readouterr().err
     project.ensure("mpi")
 
-    assert project.installs == [("--editable", f"{project.folder}[mpi]")]
+    assert project.installs == [(*EDITABLE, f"{project.folder}[mpi]")]
     assert capsys.readouterr().err == ""
     assert project.folders() == [".venv"]
     venv = project.folder / ".venv"
@@ -75,7 +77,7 @@ def test_missing_extras_are_added_without_a_rebuild(project):
     project.ensure("mpi")
 
     added = [("dadmm[mpi]",), ("dadmm[plot,test]",)]
-    assert project.installs == [("--editable", str(project.folder)), *added]
+    assert project.installs == [(*EDITABLE, str(project.folder)), *added]
 
 
 @pytest.mark.parametrize("what", ["setup.cfg", "pyproject.toml", "version", "python"])
@@ -98,7 +100,7 @@ def test_a_change_causes_a_rebuild(project, monkeypatch, what):
         assert not project.environment("mpi").is_ready()
         project.ensure("mpi")
 
-    assert project.installs == 4 * [("--editable", f"{project.folder}[mpi,plot]")]
+    assert project.installs == 4 * [(*EDITABLE, f"{project.folder}[mpi,plot]")]
     assert (venv / "before" / "library-2").exists()
     assert not (venv / "before" / "before").exists()
     assert project.folders() == [".venv"]
@@ -128,7 +130,7 @@ def test_an_interrupted_addition_causes_a_rebuild(project):
     assert not project.environment("mpi").is_ready()
     project.error = None
     project.ensure("mpi")
-    assert project.installs[1:] == [("--editable", f"{project.folder}[mpi,test]")]
+    assert project.installs[1:] == [(*EDITABLE, f"{project.folder}[mpi,test]")]
 
 
 def test_an_environment_of_the_user_is_kept_aside(project, capsys):

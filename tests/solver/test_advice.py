@@ -79,7 +79,6 @@ FAR = {"scheme": "fixed", "max_iter": 300}
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"tolerance": 0.0, "max_iter": 40}, "a tolerance of 0 never stops a run"),
         (LOSSY, 'the rule optimality is never met; use stopping = "objective"'),
         ({"max_iter": 4}, "4 iterations are likely too few; raise max_iter"),
         (TIGHT, "the tolerance is likely too tight for double precision"),
