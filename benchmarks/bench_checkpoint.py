@@ -17,10 +17,10 @@ from mpi4py import MPI
 
 from benchmarks.shared.commands import parser_of, seconds_of
 from dadmm.cli import setup
-from dadmm.cli.config import RunConfig
-from dadmm.exchange.world import Checks, connect
-from dadmm.resilience import checkpoint
-from dadmm.resilience.checkpoint import Checkpoints
+from dadmm.comm.world import Checks, connect
+from dadmm.runs.config import RunConfig
+from dadmm.solver import checkpoint
+from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.options import Stopping
 from dadmm.solver.solve import solve
 

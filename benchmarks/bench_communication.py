@@ -32,9 +32,9 @@ from benchmarks.shared.communication_report import draw_pareto, print_tables
 from benchmarks.shared.experiment import arguments, file_name, run_all, write_rows
 from benchmarks.shared.trials import Arrival, Outcome, best_penalty
 from dadmm.admm.loop import Run
+from dadmm.comm.sending import Sending
 from dadmm.core.interfaces import Problem
 from dadmm.data.shard import split
-from dadmm.exchange.sending import Sending
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import LogisticRegression
 from dadmm.timing.network import Network

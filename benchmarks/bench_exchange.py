@@ -30,7 +30,7 @@ from benchmarks.shared.commands import (
     say,
 )
 from benchmarks.shared.experiment import write_rows
-from dadmm.exchange.launch_link import rank_and_size
+from dadmm.comm.launch_link import rank_and_size
 from dadmm.timing.calibrate import calibrated
 
 RANKS = (2, 20)

@@ -24,12 +24,12 @@ from benchmarks.shared.commands import THREADS, medians, on_ranks, seconds_of
 from dadmm.admm.build import RunFactory
 from dadmm.admm.loop import Run, RunKind, iterate
 from dadmm.admm.rule import Rule
+from dadmm.comm import InProcessExchange
+from dadmm.comm.sending import Sending
 from dadmm.core.interfaces import Exchange
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split
-from dadmm.exchange import InProcessExchange
-from dadmm.exchange.sending import Sending
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import build
 from dadmm.problems import PPCA
@@ -65,7 +65,7 @@ def of_ranks(iterations: int, repeats: int) -> list[dict]:
     """Return, on rank 0, the cost of an iteration over its floor for each graph."""
     from mpi4py import MPI
 
-    from dadmm.exchange.mpi import MPIExchange
+    from dadmm.comm.mpi import MPIExchange
 
     comm = MPI.COMM_WORLD
     samples = split(synthetic()[0], comm.size)[comm.rank]

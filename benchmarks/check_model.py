@@ -121,8 +121,8 @@ def pingpong(file: str, repeats: int = 60) -> None:
     """Write half round trips of messages from rank 0 to its neighbour and a far one."""
     from mpi4py import MPI
 
-    from dadmm.exchange.collectives import wait_sleeping
-    from dadmm.exchange.mpi_wait import poll
+    from dadmm.comm.collectives import wait_sleeping
+    from dadmm.comm.mpi_wait import poll
 
     comm = MPI.COMM_WORLD
     names = comm.allgather(MPI.Get_processor_name())

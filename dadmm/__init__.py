@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from dadmm import penalty, problems
 from dadmm.admm.loop import Callback, Run
+from dadmm.comm.sending import Sending
 from dadmm.core.errors import (
     CheckpointError,
     ConfigError,
@@ -45,12 +46,11 @@ from dadmm.data import datasets, shard
 from dadmm.data.encoding import Encoding
 from dadmm.data.files import read_frame as read_table
 from dadmm.data.frame import Frame
-from dadmm.exchange.sending import Sending
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.models.model import Model, load_model
 from dadmm.problems import metrics
-from dadmm.resilience.checkpoint import Checkpoints
+from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.options import Ranks, Record, Stopping
 from dadmm.solver.result import Result
 from dadmm.solver.solve import solve

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
+from dadmm.comm.launch_link import rank_and_size
+from dadmm.comm.world import collectively, connect
 from dadmm.core.arguments import BAD_INPUT, print_out, program, report_error
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.version import __version__
-from dadmm.exchange.launch_link import rank_and_size
-from dadmm.exchange.world import collectively, connect
 
 # modules of this package with a function main(argv): what they do, and an example
 COMMANDS = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dadmm.comm.tree import TreeReduction
 from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.data.agreement import agree
 from dadmm.data.choice import Choice
 from dadmm.data.encoding import ON_MISSING, UNKNOWN, Encoded, Encoding
 from dadmm.data.frame import Frame
-from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
 
 

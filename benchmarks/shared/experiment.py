@@ -33,12 +33,12 @@ from benchmarks.shared.observers import (
     PaperRule,
     SecondRule,
 )
-from dadmm.cli import presets
 from dadmm.core import reading
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import metrics
+from dadmm.runs import presets
 from dadmm.solver.options import grouped
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")

@@ -17,11 +17,11 @@ import mpi4py
 import numpy as np
 
 from benchmarks.shared.commands import seconds_of
-from dadmm.exchange.collectives import wait_sleeping
-from dadmm.exchange.mpi import MPIExchange
-from dadmm.exchange.mpi_library import MPI
-from dadmm.exchange.mpi_wait import POLL_INTERVAL, find_hosts, waiting
-from dadmm.exchange.mpi_world import MPIWorld
+from dadmm.comm.collectives import wait_sleeping
+from dadmm.comm.mpi import MPIExchange
+from dadmm.comm.mpi_library import MPI
+from dadmm.comm.mpi_wait import POLL_INTERVAL, find_hosts, waiting
+from dadmm.comm.mpi_world import MPIWorld
 from dadmm.graphs.topology import Topology
 
 Swap = Callable[[], Any]

@@ -16,13 +16,13 @@ from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
+from dadmm.comm import codec
+from dadmm.comm.gates import Censor, Drop, Gate, Scheduled, SendEvery, Sleep
+from dadmm.comm.sending import Sending
+from dadmm.comm.wire import IDLE, MOST_QUIET
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Exchange, PenaltyScheme, Problem
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.exchange import codec
-from dadmm.exchange.gates import Censor, Drop, Gate, Scheduled, SendEvery, Sleep
-from dadmm.exchange.sending import Sending
-from dadmm.exchange.wire import IDLE, MOST_QUIET
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology

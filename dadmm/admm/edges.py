@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.admm.state import State, Work
+from dadmm.comm.gates import Turn
 from dadmm.core.layout import Layout, Matrix
-from dadmm.exchange.gates import Turn
 from dadmm.graphs.incidence import Incidence
 
 

@@ -17,10 +17,10 @@ from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import REASONS, NeighbourStopping
+from dadmm.comm.tree import TreeReduction
 from dadmm.core.interfaces import Exchange, Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
-from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.topology import Topology
 

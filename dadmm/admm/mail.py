@@ -15,12 +15,12 @@ import numpy as np
 
 from dadmm.admm.edges import Edges
 from dadmm.admm.state import Arrays, State, Work
+from dadmm.comm import wire
+from dadmm.comm.codec import Codec
+from dadmm.comm.gates import Gate, Turn
+from dadmm.comm.wire import PAYLOAD, SLEEPY
 from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Matrix, Vector
-from dadmm.exchange import wire
-from dadmm.exchange.codec import Codec
-from dadmm.exchange.gates import Gate, Turn
-from dadmm.exchange.wire import PAYLOAD, SLEEPY
 from dadmm.graphs.incidence import Incidence
 
 

@@ -17,22 +17,22 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dadmm.cli import setup, targets
-from dadmm.cli.config import PER_RANK, CommandLine, RunConfig
 from dadmm.cli.progress import FailureMessages, ProgressLine, Signals
 from dadmm.cli.tables import Shards
+from dadmm.comm import identity
+from dadmm.comm.launch_link import wait_until_read
+from dadmm.comm.world import Checks, collectively, from_rank_0, host
 from dadmm.core import files
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.core.interfaces import World
-from dadmm.exchange import identity
-from dadmm.exchange.launch_link import wait_until_read
-from dadmm.exchange.world import Checks, collectively, from_rank_0, host
-from dadmm.resilience.checkpoint import Checkpoints
-from dadmm.results.folder import NO_RESUME, RunFolder, names_of_run
-from dadmm.results.row_files import PARTS, RowFiles
-from dadmm.results.rows import Observe
-from dadmm.results.writing import write_text
+from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
+from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run
+from dadmm.runs.row_files import PARTS, RowFiles
+from dadmm.runs.writing import write_text
+from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Kind
+from dadmm.solver.rows import Observe
 from dadmm.solver.solve import solve
 
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
@@ -296,7 +296,8 @@ class Job:
 
     def write_results(self) -> None:
         """Write the results, and print the report."""
-        from dadmm.cli import models, report, summary  # not needed before the end
+        from dadmm.cli import models, summary  # not needed before the end
+        from dadmm.cli import printout as report
 
         world, result, home = self.world, self.result, self.rows.home
         frames = summary.gather_motion(world, self.problems, result)
@@ -407,7 +408,7 @@ def _check_unfinished(folder: Path, max_iter: int) -> None:
     summary = folder / "summary.json"
     if files.kind(summary) == "none":
         return
-    from dadmm.results.stored import StoredRun, read_summary
+    from dadmm.runs.stored import StoredRun, read_summary
 
     run = StoredRun(folder, read_summary(summary))
     if run.summary.get("lost_nodes"):

@@ -15,11 +15,11 @@ from collections.abc import Sequence
 
 from dadmm.cli.job import FAILED, Job, end_all_ranks
 from dadmm.cli.progress import Signals
+from dadmm.comm.launch_link import connect_to_launcher
+from dadmm.comm.world import connect
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.errors import DadmmError
 from dadmm.core.threads import one_blas_thread
-from dadmm.exchange.launch_link import connect_to_launcher
-from dadmm.exchange.world import connect
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.cli.config import RunConfig
 from dadmm.cli.tables import Shards, has_target
 from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import World
@@ -22,6 +21,7 @@ from dadmm.models import scores, units
 from dadmm.models.model import Model
 from dadmm.models.scores import Rows, Scores
 from dadmm.problems import builder
+from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result
 
 MOST_NODES = 10_000  # for the AUC: each has a histogram

@@ -24,7 +24,7 @@ from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.data.files import count_rows, read_frame
 from dadmm.data.frame import Frame, label
 from dadmm.models.model import load_model
-from dadmm.results.writing import writing
+from dadmm.runs.writing import writing
 
 NO_OUT = "choose another --out"
 BLOCK = 50_000  # rows that are encoded and predicted at once

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dadmm import penalty
 from dadmm.cli import tables
-from dadmm.cli.config import RunConfig
 from dadmm.data import shard
 from dadmm.models.scores import BINS
 from dadmm.problems import builder
+from dadmm.runs.config import RunConfig
 from dadmm.solver.plan import Kind
 
 SCORES = {  # sums over the rows of a node, by what the model predicts

@@ -11,8 +11,8 @@ from typing import Any
 
 from dadmm.admm.loop import Run
 from dadmm.cli.bar import Bar
-from dadmm.exchange.launch_link import rank_and_size
-from dadmm.resilience.recovery import NodeFailure
+from dadmm.comm.launch_link import rank_and_size
+from dadmm.solver.recovery import NodeFailure
 
 
 class ProgressLine:

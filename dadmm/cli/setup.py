@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from dadmm.cli import tables
-from dadmm.cli.config import RunConfig
 from dadmm.cli.tables import Shards, has_target
+from dadmm.comm import identity
+from dadmm.comm.world import Checks, collectively
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, ShardError
 from dadmm.core.interfaces import World
@@ -19,12 +20,11 @@ from dadmm.data import datasets, shard
 from dadmm.data.encoding import Encoding
 from dadmm.data.files import Names
 from dadmm.data.patterns import remove_entries
-from dadmm.exchange import identity
-from dadmm.exchange.world import Checks, collectively
 from dadmm.graphs import placement, topology
 from dadmm.graphs.schedule import Schedule
 from dadmm.models.predictions import check_score_names
 from dadmm.problems import builder
+from dadmm.runs.config import RunConfig
 from dadmm.solver.plan import Kind
 from dadmm.solver.subspace import n_axes
 

@@ -23,7 +23,7 @@ from dadmm.core.version import __version__
 from dadmm.data.files import Names
 from dadmm.graphs import placement
 from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, metrics, motion
-from dadmm.results.writing import write_arrays, writing
+from dadmm.runs.writing import write_arrays, writing
 from dadmm.solver.ending import advise
 from dadmm.solver.result import Result, Seconds
 

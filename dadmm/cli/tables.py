@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.cli.config import RunConfig
+from dadmm.comm.tree import TreeReduction
+from dadmm.comm.world import Checks, collectively
 from dadmm.core.checks import printable
 from dadmm.core.errors import ConfigError, ShardError
 from dadmm.core.interfaces import World
@@ -23,10 +24,9 @@ from dadmm.data.choice import Choice, select
 from dadmm.data.encoding import Encoding
 from dadmm.data.files import ARCHIVES, read_frame
 from dadmm.data.frame import Frame
-from dadmm.exchange.tree import TreeReduction
-from dadmm.exchange.world import Checks, collectively
 from dadmm.graphs.topology import Topology
 from dadmm.problems import builder
+from dadmm.runs.config import RunConfig
 
 Gaps = tuple[int, int]
 

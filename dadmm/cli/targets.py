@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ShardError
 from dadmm.core.interfaces import World
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.problems import PPCA, IncompletePPCA, metrics
-from dadmm.results.rows import Observe
+from dadmm.runs.config import RunConfig
+from dadmm.solver.rows import Observe
 
 
 class Targets(NamedTuple):

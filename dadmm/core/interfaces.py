@@ -352,7 +352,7 @@ class World(Protocol):
         """Return the values of all nodes merged, by default added, on every rank.
 
         They are merged along a spanning tree of the graph, a `Topology`, so the bits do
-        not depend on the processes; see `dadmm.exchange.tree`. ``values`` are those of
+        not depend on the processes; see `dadmm.comm.tree`. ``values`` are those of
         the nodes of this process. With ``finish``, every rank gets what it returns for
         the merged values, which only rank 0 has.
         """

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 
 from dadmm.admm.clock import PHASES
 from dadmm.admm.rule import CRITERIA
-from dadmm.cli import settings
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix
 from dadmm.drawing.graph import Network, moments, network, places
@@ -20,6 +19,7 @@ from dadmm.drawing.paper import points3d
 from dadmm.drawing.run_reader import Run
 from dadmm.drawing.runs import Load, Penalties, convergence, penalties, traffic
 from dadmm.drawing.style import CYCLE, SCHEME_STYLE
+from dadmm.runs import settings
 
 ANGLES = {
     "angle_to_truth": "Angle to the true subspace (degrees)",

@@ -63,7 +63,7 @@ def draw(given: argparse.Namespace) -> int:
         from dadmm.drawing.figures import DRAW
         from dadmm.drawing.run_reader import Run
         from dadmm.drawing.style import save
-        from dadmm.results.folder import RunFolder
+        from dadmm.runs.folder import RunFolder
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
-from dadmm.results.stored import POSITIVE, StoredRun
+from dadmm.runs.config import RunConfig
+from dadmm.runs.stored import POSITIVE, StoredRun
 
 
 @dataclass(frozen=True)

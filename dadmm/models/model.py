@@ -21,7 +21,7 @@ from dadmm.data.frame import Frame, label
 from dadmm.models import checks, predictions
 from dadmm.models.predictions import KINDS
 from dadmm.models.units import in_table_units, rows_in_table_units
-from dadmm.results.writing import write_text
+from dadmm.runs.writing import write_text
 
 NAME = "model.json"  # in the folder of a run
 FORMAT, VERSION = "dadmm-model", 1

@@ -7,11 +7,11 @@ from dataclasses import fields
 from shlex import quote
 from typing import Any
 
-from dadmm.cli.config import RunConfig
 from dadmm.core.arguments import program
 from dadmm.page.markup import NONE, details, table, text
 from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
+from dadmm.runs.config import RunConfig
 
 LEFT_OUT = ("out", "overwrite", "quiet")  # of the command
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dadmm.cli import report
+from dadmm.cli import printout as report
 from dadmm.page import subspace, thinning
 from dadmm.page.markup import (
     NONE,

@@ -13,17 +13,17 @@ from typing import Any
 import numpy as np
 
 from dadmm.cli import setup
+from dadmm.comm.world import SerialWorld
 from dadmm.core import files, reading
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
 from dadmm.drawing.run_reader import Run, read_config
-from dadmm.exchange.world import SerialWorld
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import SCHEMES
-from dadmm.results import stored
-from dadmm.results.folder import RunFolder
-from dadmm.results.row_files import EDGES, history_header
-from dadmm.results.stored import ENDS, NODES
+from dadmm.runs import stored
+from dadmm.runs.folder import RunFolder
+from dadmm.runs.row_files import EDGES, history_header
+from dadmm.runs.stored import ENDS, NODES
 
 GOING = {True: "still going", False: "interrupted", None: "not finished"}
 

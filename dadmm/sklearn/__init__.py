@@ -2,7 +2,7 @@
 
 In one process ``fit(X)`` splits the rows over ``n_nodes``; under MPI every rank passes
 its own rows and ``comm=MPI.COMM_WORLD``, and all end with the same fitted estimator. It
-may import `core`, `graphs`, `data`, `problems`, `penalty`, `exchange` and `solver`.
+may import `core`, `graphs`, `data`, `problems`, `penalty`, `comm` and `solver`.
 
 Examples
 --------

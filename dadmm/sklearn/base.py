@@ -17,13 +17,13 @@ from scipy.sparse import issparse
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
+from dadmm.comm.sending import Sending
+from dadmm.comm.world import SerialWorld, collectively
 from dadmm.core.errors import ConfigError, ProblemError, ShardError, TopologyError
 from dadmm.core.interfaces import Problem, World
 from dadmm.core.layout import Vector
 from dadmm.core.threads import one_blas_thread
 from dadmm.data import shard
-from dadmm.exchange.sending import Sending
-from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs import topology
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
@@ -196,7 +196,7 @@ def connect(comm: Any) -> Any:
     """Return the ranks of a communicator, or this process alone without one."""
     if comm is None:
         return SerialWorld()
-    from dadmm.exchange.mpi_world import MPIWorld
+    from dadmm.comm.mpi_world import MPIWorld
 
     return MPIWorld(comm)
 

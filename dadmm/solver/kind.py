@@ -10,8 +10,8 @@ import numpy as np
 
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
+from dadmm.comm.tree import TreeReduction
 from dadmm.core.layout import Vector
-from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
 from dadmm.solver.coordinates import Total, is_exact
@@ -174,7 +174,7 @@ def _sums(
     """Yield a function that sums over all nodes, and what was sent by edge."""
     private = None
     if comm is not None:
-        from dadmm.exchange.collectives import wait_sleeping
+        from dadmm.comm.collectives import wait_sleeping
 
         private, request = comm.Idup()
         wait_sleeping(request)

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 from dadmm import penalty
 from dadmm.admm.rule import Rule
 from dadmm.admm.stopping import AGREEMENTS
+from dadmm.comm import WAITS
+from dadmm.comm.sending import Sending
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Vector
 from dadmm.core.schema import FLAG, check_fields, choice, entry, integer, number
-from dadmm.exchange import WAITS
-from dadmm.exchange.sending import Sending
-from dadmm.results.rows import NODE_COLUMNS
+from dadmm.solver.rows import NODE_COLUMNS
 
 FAILURES = ("abort", "continue")
 GATHERS = ("all", "root", "none")
@@ -138,7 +138,7 @@ class Ranks:
     ----------
     comm : MPI.Comm
     wait : {"auto", "block", "poll"}
-        How ranks wait for messages, see `dadmm.exchange.mpi.MPIExchange`.
+        How ranks wait for messages, see `dadmm.comm.mpi.MPIExchange`.
     on_failure : {"abort", "continue"}
         If a rank fails, abort the run, or continue with the other ranks. To continue,
         ``comm`` must be fault tolerant (Open MPI with ULFM).

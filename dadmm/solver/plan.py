@@ -104,7 +104,7 @@ def all_abilities(problems: Iterable[Problem], comm: Any = None) -> Abilities:
     own = [abilities(type(problem), problem) for problem in problems]
     least = min((each.start for each in own), key=lambda start: start.value)
     if comm is not None:
-        from dadmm.exchange.collectives import least_of_all
+        from dadmm.comm.collectives import least_of_all
 
         least = Start(least_of_all(comm, least.value))
     why = next((each.no_metric for each in own if each.no_metric), "")

@@ -65,7 +65,7 @@ class RawKind(SolveKind):
         """Choose what the run is judged by; the least of all nodes counts."""
         least = min(_judge_of(problem).value for problem in self.problems.values())
         if comm is not None:
-            from dadmm.exchange.collectives import least_of_all
+            from dadmm.comm.collectives import least_of_all
 
             least = least_of_all(comm, least)
         self.judge = Judge(least)

@@ -15,12 +15,12 @@ from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Traffic
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
-from dadmm.resilience.runner import LocalRun
-from dadmm.results.history import History, Recorder
 from dadmm.solver.certificate import Certificate
 from dadmm.solver.ending import Ending
+from dadmm.solver.history import History, Recorder
 from dadmm.solver.kind import SolveKind, Statement
 from dadmm.solver.merged import MergedStart
+from dadmm.solver.runner import LocalRun
 from dadmm.solver.subspace import SubspaceBound
 
 

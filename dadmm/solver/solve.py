@@ -14,23 +14,22 @@ import numpy as np
 from dadmm import penalty
 from dadmm.admm.build import RunFactory, row_order
 from dadmm.admm.loop import Callback
+from dadmm.comm import InProcessExchange, identity
+from dadmm.comm.sending import Sending, check_drop
+from dadmm.comm.world import SerialWorld, collectively
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
 from dadmm.core.interfaces import Exchange, Problem, World
 from dadmm.core.layout import Matrix
 from dadmm.core.schema import FLAG, choice
 from dadmm.core.threads import one_blas_thread
-from dadmm.exchange import InProcessExchange, identity
-from dadmm.exchange.sending import Sending, check_drop
-from dadmm.exchange.world import SerialWorld, collectively
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.penalty.first import edge_factors
-from dadmm.resilience.checkpoint import Checkpoints, restoring
-from dadmm.resilience.runner import LocalRun, run_with_recovery
-from dadmm.results.history import Recorder
+from dadmm.solver.checkpoint import Checkpoints, restoring
 from dadmm.solver.ending import find_ending
+from dadmm.solver.history import Recorder
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.merged import MergedKind
 from dadmm.solver.metric import MetricKind
@@ -51,6 +50,7 @@ from dadmm.solver.plan import (
 )
 from dadmm.solver.raw import RawKind
 from dadmm.solver.result import Result, collect
+from dadmm.solver.runner import LocalRun, run_with_recovery
 from dadmm.solver.starts import draw_starts, starts_of_result
 from dadmm.solver.units import UnitsKind
 
@@ -313,7 +313,7 @@ def _open(
     """Read the checkpoint if the run is resumed, and remove outdated files."""
     world: World = SerialWorld()
     if comm is not None:
-        from dadmm.exchange.mpi_world import MPIWorld
+        from dadmm.comm.mpi_world import MPIWorld
 
         world = MPIWorld(comm)
     fixed = {k: v for k, v in settings.items() if k not in MAY_CHANGE}
@@ -330,7 +330,7 @@ def _compare(
     problem: Any,
 ) -> None:
     """Raise a DadmmError on all ranks if their arguments differ."""
-    from dadmm.exchange.collectives import compare
+    from dadmm.comm.collectives import compare
 
     settings = _settings(given).items()
     facts = identity.versions()
@@ -388,7 +388,7 @@ def _exchange(topology: Topology, hosted: dict[int, Problem], ranks: Ranks) -> E
     size = next(iter(hosted.values())).layout.shared_size
     if ranks.comm is None:
         return InProcessExchange(topology, size, row_order(topology, hosted))
-    from dadmm.exchange.mpi import MPIExchange
+    from dadmm.comm.mpi import MPIExchange
 
     survives = ranks.on_failure == "continue"
     return MPIExchange(ranks.comm, topology, size, ranks.wait, survives)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dadmm.core.errors import ConfigError, OutputError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.results.stored import NOT_NEGATIVE, StoredRun
+from dadmm.runs.stored import NOT_NEGATIVE, StoredRun
 
 Integers = NDArray[np.int64]
 

@@ -9,8 +9,8 @@ when a run is resumed.
 import json
 import sys
 
-from dadmm.cli.config import FREE, RunConfig
 from dadmm.core.errors import DadmmError
+from dadmm.runs.config import FREE, RunConfig
 
 
 def main() -> int:

@@ -35,7 +35,7 @@ class Monitor:
     """Pass on the output of mpiexec unchanged, and keep what a diagnosis needs.
 
     Each rank on this host holds a connection to the monitor (see
-    `dadmm.exchange.launch_link`). When a rank ends, the kernel closes the
+    `dadmm.comm.launch_link`). When a rank ends, the kernel closes the
     connection before the MPI can notice the end and kill other ranks. Closed
     connections are reported here in the order in which they were closed.
     """

@@ -12,9 +12,9 @@ from dadmm import Topology
 from dadmm.admm.criteria_log import TRAIL
 from dadmm.admm.rule import Measured, Rule
 from dadmm.admm.stopping import PATIENCE, REQUESTS
+from dadmm.comm.gates import Turn
+from dadmm.comm.wire import Box
 from dadmm.core.errors import ConfigError
-from dadmm.exchange.gates import Turn
-from dadmm.exchange.wire import Box
 from tests.support.agreement import RULE, agree
 from tests.support.engine import stopping
 from tests.support.problems import distances, random_graph

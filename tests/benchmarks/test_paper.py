@@ -18,9 +18,9 @@ from numpy.testing import assert_array_equal
 
 import dadmm
 from dadmm import run
-from dadmm.cli import presets
-from dadmm.cli.config import RunConfig
 from dadmm.data.datasets import load_tracks
+from dadmm.runs import presets
+from dadmm.runs.config import RunConfig
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"

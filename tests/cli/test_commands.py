@@ -97,7 +97,7 @@ def test_the_commands_are_those_of_python_m(tmp_path):
 
 def test_a_rank_without_an_mpi_library_says_what_to_install(capsys, monkeypatch):
     """Not all of them: the first one."""
-    monkeypatch.setitem(sys.modules, "dadmm.exchange.mpi_world", None)
+    monkeypatch.setitem(sys.modules, "dadmm.comm.mpi_world", None)
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setenv("PMI_RANK", "0")
     assert main(["run"]) == 2

@@ -11,11 +11,11 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
-from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError
 from dadmm.data import datasets
 from dadmm.problems import builder
 from dadmm.run import main
+from dadmm.runs.config import RunConfig
 from tests.support.processes import ROOT, mpiexec
 from tests.support.runs import arrays_of, refused
 from tests.support.solving import solve

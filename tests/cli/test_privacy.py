@@ -13,8 +13,8 @@ from numpy.testing import assert_allclose
 
 from dadmm import Topology, problems
 from dadmm.problems import PROBLEMS
-from dadmm.results import writing
 from dadmm.run import main
+from dadmm.runs import writing
 from tests.support.processes import mpi_python, mpiexec, program
 from tests.support.runs import summary_of
 from tests.support.solving import solve

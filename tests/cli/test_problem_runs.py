@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import problems
-from dadmm.cli.report import at_most, with_bound
+from dadmm.cli.printout import at_most, with_bound
 from dadmm.data import datasets, shard
 from dadmm.problems import builder
 from dadmm.run import main

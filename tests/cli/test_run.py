@@ -19,8 +19,8 @@ import dadmm
 from dadmm.cli import bar, progress
 from dadmm.cli import summary as summaries
 from dadmm.cli.progress import ProgressLine, Signals
+from dadmm.comm import launch_link, world
 from dadmm.data import shard
-from dadmm.exchange import launch_link, world
 from dadmm.problems import PPCA
 from dadmm.run import main
 from tests.support.processes import Job, python, variables

@@ -12,13 +12,13 @@ from scipy import sparse
 from scipy.io import savemat
 
 from dadmm.cli import setup
-from dadmm.cli.config import RunConfig
+from dadmm.comm.world import Checks, SerialWorld
 from dadmm.core.errors import ConfigError, ShardError
 from dadmm.data import shard
-from dadmm.exchange.world import Checks, SerialWorld
 from dadmm.graphs.topology import Topology
 from dadmm.predict import main as predict
 from dadmm.run import main
+from dadmm.runs.config import RunConfig
 from tests.support.processes import mpiexec
 
 rng = np.random.default_rng(5)

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dadmm.cli.config import RunConfig
 from dadmm.core.errors import ConfigError
 from dadmm.problems import builder
 from dadmm.run import main
+from dadmm.runs.config import RunConfig
 from launch.base.messages import UsageError
 from launch.base.run_folder import RunSettings, plan, read_config
 from launch.batch import sweep, tasks

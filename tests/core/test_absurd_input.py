@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dadmm import Topology, calibrate, plot, predict, replay, run, waiting
+from dadmm.comm.sending import Sending
 from dadmm.core.errors import DadmmError
-from dadmm.exchange.sending import Sending
 from dadmm.graphs.topology import GRAPHS as GRAPHS_BY_NAME
 from dadmm.problems import PPCA
 from tests.support.runs import refused

@@ -82,12 +82,12 @@ def test_a_room_says_what_it_may_import(name):
     assert graph[name] <= named
 
 
-def test_only_exchange_imports_mpi4py():
+def test_only_comm_imports_mpi4py():
     """Everything else is given a communicator or an exchange."""
     users = {m for m in SOURCES if any(n.startswith("mpi4py") for n in imports(m))}
 
     assert users
-    assert {room(module) for module in users} == {"exchange"}
+    assert {room(module) for module in users} == {"comm"}
 
 
 def test_nothing_is_pickled():

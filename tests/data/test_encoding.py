@@ -13,12 +13,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 import dadmm
+from dadmm.comm.tree import TreeReduction
 from dadmm.core.errors import ConfigError, DadmmError, ShardError
 from dadmm.data.agreement import agree, describe, merge
 from dadmm.data.choice import Choice
 from dadmm.data.encoding import Column, Encoding
 from dadmm.data.frame import Frame
-from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs.topology import Topology
 
 NAN = np.nan

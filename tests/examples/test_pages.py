@@ -13,7 +13,7 @@ import pytest
 
 import dadmm
 from dadmm.admm.state import State, Work
-from dadmm.cli.config import RunConfig
+from dadmm.runs.config import RunConfig
 from tests.support.processes import mpi_python
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -174,7 +174,7 @@ def config(box: Box) -> Case:
 def _settings() -> list[str]:
     from dataclasses import fields
 
-    from dadmm.cli.settings import Settings
+    from dadmm.runs.settings import Settings
 
     return [item.name for item in fields(Settings)]
 

@@ -19,8 +19,8 @@ import numpy as np
 import dadmm.run
 from dadmm import Topology
 from dadmm.cli import setup
-from dadmm.cli.config import RunConfig
-from dadmm.exchange.world import Checks, SerialWorld
+from dadmm.comm.world import Checks, SerialWorld
+from dadmm.runs.config import RunConfig
 from tests.faults.cases import Case
 from tests.faults.jobs import MPI, Ended, Job
 from tests.faults.strikes import Fault, complete, draw_faults, mount

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dadmm.exchange.launch_link import rank_and_size
+from dadmm.comm.launch_link import rank_and_size
 
 VARIABLE = "DADMM_FAULTS_PLAN"
 
@@ -23,7 +23,7 @@ def wrap(name: str, before: Callable[..., Any], after: bool = False) -> None:
     """Call a function before (or after) each call of the exchange or of os."""
     owner: Any = os
     if name == "swap":
-        from dadmm.exchange.mpi import MPIExchange as owner
+        from dadmm.comm.mpi import MPIExchange as owner
     real = getattr(owner, name)
 
     def called(*args: Any, **options: Any) -> Any:

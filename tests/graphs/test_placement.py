@@ -12,9 +12,9 @@ from numpy.testing import assert_array_equal
 
 from benchmarks import bench_placement
 from benchmarks.shared import experiment
-from dadmm.cli.config import RunConfig
 from dadmm.graphs import placement, topology
 from dadmm.graphs.placement import count_crossing, place
+from dadmm.runs.config import RunConfig
 from tests.support.emulation import start_netem
 from tests.support.processes import PROGRAMS, ROOT, python
 

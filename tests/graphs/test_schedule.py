@@ -11,9 +11,9 @@ from numpy.testing import assert_array_equal
 from dadmm import Topology
 from dadmm.admm import stopping
 from dadmm.admm.rule import RULES
+from dadmm.comm.sending import Sending
+from dadmm.comm.wire import HEADER
 from dadmm.core.errors import TopologyError
-from dadmm.exchange.sending import Sending
-from dadmm.exchange.wire import HEADER
 from dadmm.graphs.schedule import Schedule
 from tests.support.agreement import agree
 from tests.support.problems import optimum, quadratics, random_graph

@@ -167,7 +167,7 @@ def test_a_process_that_keeps_the_output_open_is_not_waited_for(start, tmp_path)
     assert not list((tmp_path / "tmp").iterdir())
 
 
-REPORT = "import dadmm.exchange.launch_link as l; l.connect_to_launcher()"
+REPORT = "import dadmm.comm.launch_link as l; l.connect_to_launcher()"
 RANK_ENDS = f"PMI_RANK=2 PMI_SIZE=4 {shlex.quote(sys.executable)} -c '{REPORT}'"
 
 

@@ -12,7 +12,7 @@ from launch.mpi import monitor
 
 RANK = """
 import signal, sys, time
-from dadmm.exchange.launch_link import connect_to_launcher
+from dadmm.comm.launch_link import connect_to_launcher
 signal.signal(signal.SIGTERM, signal.SIG_IGN)  # as a rank that waits for a message
 connect_to_launcher()
 print("ready", flush=True)

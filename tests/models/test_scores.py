@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from dadmm import Topology
-from dadmm.exchange.tree import TreeReduction
+from dadmm.comm.tree import TreeReduction
 from dadmm.models.scores import BINS, Rows, score, standard_errors
 
 GRAPH = Topology.chain(4)

@@ -15,7 +15,7 @@ pytest.importorskip("matplotlib", reason="the extra `report` is not installed")
 
 from dadmm import report
 from dadmm.page.runs import read
-from dadmm.results.folder import RunFolder
+from dadmm.runs.folder import RunFolder
 from tests.support.pages import Parsed, make_run, unfinish
 from tests.support.runs import refused
 

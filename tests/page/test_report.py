@@ -25,13 +25,13 @@ import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
 from dadmm import report, run
-from dadmm.cli.config import RunConfig
 from dadmm.page.about import command
 from dadmm.page.look import colours
 from dadmm.page.markup import embedded
 from dadmm.page.runs import read
 from dadmm.page.thinning import iterations
-from dadmm.results.folder import RunFolder
+from dadmm.runs.config import RunConfig
+from dadmm.runs.folder import RunFolder
 from tests.support.pages import Parsed, make_run, unpacked
 from tests.support.runs import refused
 

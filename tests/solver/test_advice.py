@@ -11,7 +11,7 @@ import pytest
 
 from dadmm import Layout, Topology, problems, run
 from dadmm.admm.rule import CRITERIA
-from dadmm.exchange.sending import Sending
+from dadmm.comm.sending import Sending
 from dadmm.solver.ending import advise
 from tests.support.problems import Quadratic, quadratics
 from tests.support.runs import summary_of

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from dadmm.comm.tree import TreeReduction
 from dadmm.core.errors import ProblemError
-from dadmm.exchange.tree import TreeReduction
 from dadmm.graphs import topology
 from dadmm.problems import Lasso, LeastSquares, LogisticRegression, Smooth
 from dadmm.solver.coordinates import Coordinates, find_coordinates, spectrum

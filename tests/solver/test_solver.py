@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout, Topology
-from dadmm.results.rows import NODE_COLUMNS
+from dadmm.solver.rows import NODE_COLUMNS
 from tests.support.problems import quadratics
 from tests.support.solving import solve
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.admm.rule import Rule
-from dadmm.exchange.gates import Turn
-from dadmm.exchange.wire import Box
+from dadmm.comm.gates import Turn
+from dadmm.comm.wire import Box
 from tests.support.engine import stopping
 
 RULE = Rule("objective", 0.5)  # |f - f_previous| < 1/2 if |f| is below 1

@@ -11,10 +11,10 @@ from dadmm.admm.loop import RunKind
 from dadmm.admm.rule import Rule
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
+from dadmm.comm.inprocess import InProcessExchange
+from dadmm.comm.sending import Sending
+from dadmm.comm.wire import IDLE
 from dadmm.core.layout import Layout
-from dadmm.exchange.inprocess import InProcessExchange
-from dadmm.exchange.sending import Sending
-from dadmm.exchange.wire import IDLE
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty.schemes import Fixed
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from dadmm import run
-from dadmm.results.folder import RunFolder, names_of_run
+from dadmm.runs.folder import RunFolder, names_of_run
 
 SMALL = ("--quiet", "--n-samples", "60", "--dimension", "6", "--n-components", "2")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from mpi4py import MPI
 
+from dadmm.comm.mpi_world import MPIWorld
+from dadmm.comm.world import Checks, from_rank_0
 from dadmm.core.errors import ConfigError, DadmmError, ShardError
-from dadmm.exchange.mpi_world import MPIWorld
-from dadmm.exchange.world import Checks, from_rank_0
 
 WORLD = MPIWorld(MPI.COMM_WORLD)
 RANK = WORLD.rank

@@ -13,10 +13,10 @@ import sys
 from itertools import count
 
 import dadmm.run
+from dadmm.comm.launch_link import rank_and_size
 from dadmm.core.errors import OutputError, ProblemError
-from dadmm.exchange.launch_link import rank_and_size
 from dadmm.problems import PPCA
-from dadmm.results import folder
+from dadmm.runs import folder
 
 
 def befall(event: str) -> None:

@@ -18,8 +18,8 @@ from mpi4py import MPI
 
 from dadmm import Topology, datasets, problems, run
 from dadmm import sklearn as estimators
+from dadmm.comm.mpi_world import MPIWorld
 from dadmm.data import shard
-from dadmm.exchange.mpi_world import MPIWorld
 from tests.support.solving import solve
 
 RANK, SIZE = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size

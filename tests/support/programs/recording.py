@@ -1,6 +1,6 @@
 """A communicator that records every byte that its process hands over to be sent.
 
-`install` puts it in the place of MPI in all modules of `dadmm.exchange`. Whatever is
+`install` puts it in the place of MPI in all modules of `dadmm.comm`. Whatever is
 not on the lists below raises: a new way of sending has to be added here first.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from mpi4py import MPI
 
-from dadmm.exchange import mpi, mpi_world  # so that all of them are loaded
+from dadmm.comm import mpi, mpi_world  # so that all of them are loaded
 
 QUIET = {
     "rank", "size", "Get_group", "Recv", "Recv_init", "Ibarrier", "Free", "Abort",
@@ -121,7 +121,7 @@ class Comm:
 
 
 class Library:
-    """What `dadmm.exchange` may use of mpi4py.MPI."""
+    """What `dadmm.comm` may use of mpi4py.MPI."""
 
     def __init__(self, world: Comm) -> None:
         self.COMM_WORLD = world
@@ -145,7 +145,7 @@ def install() -> Comm:
     world = Comm(MPI.COMM_WORLD, [])
     library = Library(world)
     for name, module in list(sys.modules.items()):
-        if name.startswith("dadmm.exchange.") and hasattr(module, "MPI"):
+        if name.startswith("dadmm.comm.") and hasattr(module, "MPI"):
             module.MPI = library
     assert mpi.MPI is mpi_world.MPI is library
     mpi._start = start_all

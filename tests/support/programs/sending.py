@@ -9,7 +9,7 @@ from __future__ import annotations
 from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
-from dadmm.exchange.sending import Sending
+from dadmm.comm.sending import Sending
 from dadmm.graphs import topology
 from dadmm.graphs.schedule import Schedule
 from tests.support.programs.parity import build, compare

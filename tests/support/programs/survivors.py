@@ -21,7 +21,7 @@ from numpy.testing import assert_array_equal
 from dadmm import Schedule, Sending, Topology
 from dadmm.admm.state import State
 from dadmm.penalty import SCHEMES
-from dadmm.resilience import recovery
+from dadmm.solver import recovery
 from tests.support.problems import distance, optimum, quadratics, random_graph
 from tests.support.solving import solve
 

@@ -15,10 +15,10 @@ from mpi4py import MPI
 from numpy.testing import assert_array_equal
 
 from dadmm import Topology
-from dadmm.exchange import fault_tolerance
-from dadmm.exchange.tree import TreeReduction
+from dadmm.comm import fault_tolerance
+from dadmm.comm.tree import TreeReduction
 from dadmm.graphs import topology
-from dadmm.resilience import recovery
+from dadmm.solver import recovery
 
 
 def numbers(i: int) -> np.ndarray:

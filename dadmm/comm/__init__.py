@@ -1,0 +1,12 @@
+"""Messages between nodes: of one process, or of MPI ranks.
+
+It holds what is sent and when, the bytes of a message, the collectives around a run,
+and the check that all ranks run the same thing. It is the only room that imports
+mpi4py; it may import `core` and `graphs`.
+"""
+
+from dadmm.comm.inprocess import InProcessExchange
+
+WAITS = ("auto", "block", "poll")  # how ranks wait, see `dadmm.comm.mpi`
+
+__all__ = ["WAITS", "InProcessExchange"]

@@ -1,0 +1,78 @@
+"""The bytes of a message: the penalty if needed, a header of 8 bytes, the payload.
+
+====== ===== =========================================================
+bytes  type  content
+====== ===== =========================================================
+0..7   float eta, unless both ends compute the same
+8..11  uint  ``stop_at``, the iteration after which all stop, or NEVER
+12..13 uint  ``quiet_count``, see `dadmm.admm.stopping`
+14     uint  ``requests``, see `dadmm.admm.stopping`
+15     bits  PAYLOAD: a payload follows; SLEEPY: may be skipped
+rest         the payload, as `dadmm.comm.codec` writes it
+====== ===== =========================================================
+
+A message without eta begins at byte 8. The initial message, before iteration 1, always
+has eta and theta in double precision. Numbers are in native byte order, which all ranks
+share.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dadmm.core.layout import Matrix, Vector
+
+HEADER = np.dtype(
+    [("stop_at", "u4"), ("quiet_count", "u2"), ("requests", "u1"), ("flags", "u1")]
+)
+NEVER = 2**32 - 1
+MOST_QUIET = 2**16 - 1
+PAYLOAD, SLEEPY = 1, 2
+ETA = 8  # bytes of eta, and where a message without it begins
+Bytes = np.ndarray  # of uint8
+# the header of a node that neither stops nor requests anything
+IDLE = np.array([(NEVER, 0, 0, PAYLOAD)], HEADER).view(np.uint64)[0]
+
+
+def length(payload: int, with_eta: bool) -> int:
+    """Return the bytes of a message whose payload has this many bytes."""
+    return ETA * with_eta + HEADER.itemsize + payload
+
+
+class Box:
+    """The messages of all edges, as an array per field.
+
+    Parameters
+    ----------
+    n_edges : int
+    size : int
+        Number of entries of theta in a message.
+    by_row : bool
+        Whether each message is one row of ``rows``, ready to send; else each field is
+        an array of its own.
+
+    Attributes
+    ----------
+    eta : ndarray of shape (E,)
+    header : ndarray of uint64, shape (E,)
+    fields : structured ndarray of shape (E,)
+        The fields of the header.
+    payload : ndarray of uint8, shape (E, 8 size)
+    numbers : ndarray of shape (E, size)
+        The payload in double precision.
+    rows : ndarray of uint8, shape (E, width)
+        Whole messages, if ``by_row``.
+    """
+
+    def __init__(self, n_edges: int, size: int, by_row: bool = False) -> None:
+        self.rows: Bytes = np.zeros((0, 0), np.uint8)
+        if by_row:
+            self.rows = np.zeros((n_edges, length(8 * size, True)), np.uint8)
+            self.eta: Vector = self.rows[:, :ETA].view(np.float64)[:, 0]
+            self.header = self.rows[:, ETA : 2 * ETA].view(np.uint64)[:, 0]
+            self.payload: Bytes = self.rows[:, 2 * ETA :]
+        else:
+            self.eta, self.header = np.zeros(n_edges), np.zeros(n_edges, np.uint64)
+            self.payload = np.zeros((n_edges, 8 * size), np.uint8)
+        self.fields = self.header.view(HEADER)
+        self.numbers: Matrix = self.payload.view(np.float64)

@@ -1,0 +1,478 @@
+"""The folder of a run: its files, its lock, its beginning and its end.
+
+A run removes and replaces the files that ``manifest.json`` lists, and no others. In a
+name, ``*`` is the number of an iteration. A file is written as a draft first,
+``.name.draft``, which belongs to the run too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
+
+from dadmm.core import files
+from dadmm.core.errors import OutputError
+from dadmm.runs import row_files
+from dadmm.runs.row_files import EDGES, PARTS, RowFiles, history_header
+from dadmm.solver.rows import Observe
+from dadmm.runs.writing import write_arrays, write_text, writing
+
+MANIFEST, CHECKPOINTS = "manifest.json", "checkpoints"
+DRAFT = files.draft_of(MANIFEST)
+START = b'{\n "program": "dadmm"'  # of every manifest
+LARGEST = 1 << 26  # bytes of a manifest
+LOCK, JOB = ".lock", ".job"  # the lock of a run, and that of batch jobs
+LOCKED = re.compile(rb"(process [0-9]+ on [^\s]*)?")  # the content of a lock
+# Names that a run, its launcher, dadmm.plot and dadmm.report may write; folders end
+# with a slash.
+KNOWN = re.compile(
+    r"config\.toml|summary\.json|result\.npz|model\.json|history\.csv|edges\.csv"
+    r"|ranks\.csv|failure\.txt|imputed-[0-9]{5,9}\.npz|parts/|checkpoints/"
+    r"|parts/(history|edges)-[0-9]{5,9}\.csv|checkpoints/\*/node-[0-9]{5,9}\.npz"
+    r"|(compare-)?(convergence|eta|network|structure|traffic)\.(png|svg|pdf)"
+    r"|(compare-)?report\.html"
+)
+ITERATION = re.compile(r"[0-9]{8,18}")
+COMPONENT = re.compile(r"part-[0-9]{5,9}")
+DRAFTS = re.compile(r"\.(.+)\.draft")
+RESULTS = ("config.toml", "summary.json", "result.npz", "model.json", "history.csv")
+ALWAYS = {"failure.txt"}  # a launcher writes it after the end of a run
+KEEP = "a run is resumed in its own folder, so make it writable"
+NO_RESUME = "it cannot be resumed; start a new run in another folder"
+REPORT = "report.html"  # dadmm.report also writes it while the run goes on
+
+
+def names_of_run(
+    n_nodes: int, ranks: int, edges: bool, over_mpi: bool, saves: bool
+) -> set[str]:
+    """Return the names of all files that a run may write.
+
+    ``ranks`` processes write rows, also for each edge if ``edges``, and there are
+    checkpoints if ``saves``.
+    """
+    names = {*RESULTS, *ALWAYS, REPORT, f"compare-{REPORT}"}
+    names |= {f"imputed-{i:05d}.npz" for i in range(n_nodes)}
+    names |= {f"{PARTS}/", *(f"{PARTS}/history-{r:05d}.csv" for r in range(ranks))}
+    if edges:
+        names |= {"edges.csv", *(f"{PARTS}/edges-{r:05d}.csv" for r in range(ranks))}
+    if over_mpi:
+        names.add("ranks.csv")
+    if saves:
+        names.add(f"{CHECKPOINTS}/")
+        names |= {f"{CHECKPOINTS}/*/node-{i:05d}.npz" for i in range(n_nodes)}
+    return names
+
+
+class RunFolder:
+    """The folder of a run.
+
+    Parameters
+    ----------
+    path : Path
+    names : iterable of str
+        The files of the run, as the manifest lists them.
+    run : str, optional
+        Identifies the run; by default a new one.
+    """
+
+    def __init__(
+        self, path: Path, names: Iterable[str] = (), run: str | None = None
+    ) -> None:
+        self.path, self.names = path, set(names)
+        self.run = run or os.urandom(16).hex()
+        self.release: Callable[[], object] = lambda: None  # the lock, if it is held
+
+    @classmethod
+    def create(
+        cls, out: str | None, name: str, overwrite: bool, names: Collection[str] = ()
+    ) -> RunFolder:
+        """Make the folder of a new run, and lock it.
+
+        ``out`` is the folder of ``--out``; None makes ``runs/<name>-<time>``. With
+        ``overwrite``, the files of a run in ``out`` are removed. The run may write the
+        files ``names``.
+        """
+        stem = Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        with writing("runs" if out is None else out):
+            path = _fresh(stem) if out is None else Path(out)
+            if path.exists() and not path.is_dir():
+                raise OutputError(f"{path} is not a folder; choose another --out")
+            if path.is_dir():
+                cls._present(path, overwrite).check(names)
+            path.mkdir(parents=True, exist_ok=True)
+            new = cls(path)
+            new.lock(first=True)
+            before = cls._present(path, overwrite)  # the lock keeps it as it is
+            before.check(names)
+            if before.names:
+                cls(path, before.names | set(names), before.run).save()
+                before.clear_components()
+                before.clear()
+            new.add(names)
+            new._make_parts()
+        return new
+
+    @classmethod
+    def _present(cls, path: Path, overwrite: bool) -> RunFolder:
+        """Return an earlier run in a folder; raise if the folder may not be used."""
+        there = set(os.listdir(path)) - {LOCK, JOB}
+        if not there or (there == {DRAFT} and _was_begun(path)):
+            return cls(path)
+        if not overwrite and not _bare(path, there):
+            of_run = ", or --overwrite to replace the files of the run in it"
+            also = of_run if MANIFEST in there else ""
+            raise OutputError(f"{path} is not empty; choose another --out{also}")
+        return cls.open(path, "choose another --out, or remove the folder yourself")
+
+    @classmethod
+    def open(cls, path: Path, instead: str = "choose another --out") -> RunFolder:
+        """Return the run in a folder; raise if its manifest is absent or damaged.
+
+        ``instead`` is the advice at the end of the error.
+        """
+        try:
+            text = files.read(path / MANIFEST, most=LARGEST + 1)
+        except FileNotFoundError:
+            raise OutputError(
+                f"{path} has no {MANIFEST}, so it is not the folder of a run, or it is "
+                f"that of an older version of dadmm; {instead}"
+            ) from None
+        except OSError as error:
+            raise OutputError(
+                f"cannot use {path}: {error.strerror}; {instead}"
+            ) from None
+        try:
+            found = json.loads(text) if len(text) <= LARGEST else {}
+            names, run, program = (found[k] for k in ("files", "run", "program"))
+            whole = isinstance(names, list) and isinstance(run, str)
+            whole = whole and program == "dadmm"
+            strange = [
+                n for n in names if not isinstance(n, str) or not KNOWN.fullmatch(n)
+            ]
+        except (ValueError, LookupError, TypeError, RecursionError):
+            whole, strange = False, []
+        if not whole or strange:
+            reason = f"names {strange[0]!r}" if strange else "cannot be read"
+            raise OutputError(
+                f"{path / MANIFEST} {reason}, so it is not the list of a run's files; "
+                f"{instead}"
+            )
+        return cls(path, names, run)
+
+    def save(self) -> None:
+        """Write the manifest."""
+        about = {"program": "dadmm", "run": self.run, "files": sorted(self.names)}
+        with files.replacing(self.path / MANIFEST) as file:
+            file.write((json.dumps(about, indent=1) + "\n").encode())
+
+    def add(self, names: Collection[str]) -> None:
+        """Add names, after `check`."""
+        self.check(names)
+        there = {entry.name for entry in _entries(self.path) if entry.is_place}
+        self.names |= set(names) - there  # existing folders are not the run's
+        self.save()
+
+    def check(self, names: Collection[str]) -> None:
+        """Raise if a name exists and is not listed, or is no plain file or folder."""
+        for path, name, kind, is_place in _entries(self.path):
+            if name in names and not (name in self.names or is_place):
+                raise OutputError(
+                    f"{self.path / path} is not of the run in {self.path}, which would "
+                    "write it; move it away, or choose another folder"
+                )
+            wanted = "folder" if is_place else "file"
+            if kind != wanted and (name in names or name in self.names):
+                what = "a special file" if kind == "special" else f"a {kind}"
+                raise OutputError(
+                    f"{self.path / path} is {what} where the run has a {wanted}; move "
+                    "it away, or choose another folder"
+                )
+
+    def clear(self, chosen: Callable[[str], bool] = lambda name: True) -> None:
+        """Remove the listed files and folders that are chosen; all by default."""
+        for entry in sorted(_entries(self.path), reverse=True):  # subfolders first
+            if entry.name in self.names and chosen(entry.name):
+                remove = files.remove_folder if entry.is_place else files.remove
+                remove(self.path / entry.path, self.path)
+
+    def clear_components(self) -> None:
+        """Remove the results of the components of a run's graph."""
+        for name in sorted(os.listdir(self.path)):
+            folder = self.path / name
+            if COMPONENT.fullmatch(name) and files.kind(folder) == "folder":
+                with suppress(OutputError):  # not of dadmm
+                    part = RunFolder.open(folder)
+                    if part.run == self.run:
+                        part.clear()
+                        files.remove(folder / MANIFEST, self.path)
+                        files.remove_folder(folder, self.path)
+
+    def add_figures(self, names: Collection[str], made: Collection[str] = ()) -> None:
+        """Add figures to the manifest; do nothing if the folder has none.
+
+        A file that exists and is not listed is refused, unless it is one of ``made``,
+        which the caller has recognised as its own.
+        """
+        if files.kind(self.path / MANIFEST) != "none":
+            with writing(self.path):
+                self.lock(first=True)
+                try:
+                    found = RunFolder.open(self.path)
+                    found.names |= set(made)
+                    found.add(names)
+                finally:
+                    self.release()
+
+    def lock(self, first: bool) -> None:
+        """Lock the folder until `release`, or until the process exits.
+
+        Rank 0 takes the lock first, alone. Then all ranks share it, since any of them
+        may be the last to exit. A file system without locks is not locked. Raise
+        OutputError if another run has the lock, or the file is not a lock of dadmm.
+        """
+        with writing(self.path):
+            try:
+                handle = files.open_lock(self.path / LOCK, LOCKED)
+            except FileExistsError:
+                file = self.path / LOCK
+                raise OutputError(
+                    f"{file} is not a lock of dadmm; move it away"
+                ) from None
+        self.release = weakref.finalize(self, os.close, handle)
+        try:
+            if first and files.lock(handle):
+                who = f"process {os.getpid()} on {os.uname()[1]}"
+                with suppress(OSError):
+                    os.truncate(handle, 0)
+                    os.write(handle, who.encode())
+            files.lock(handle, shared=True)
+        except BlockingIOError:
+            who = os.read(handle, 200).decode(errors="replace")
+            raise OutputError(
+                f"another run is at work in {self.path} "
+                f"({who or 'it has just begun'}); wait for its end, or end it"
+            ) from None
+
+    @staticmethod
+    def is_live(path: Path) -> bool | None:
+        """Return whether a run is at work in a folder; None if that is not known."""
+        try:
+            handle = files.open_plain(path / LOCK, flags=os.O_RDWR)
+        except OSError:
+            return None
+        try:
+            return False if files.lock(handle) else None
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+
+    def resume(
+        self,
+        start: int,
+        n_nodes: int,
+        n_edges: int | None,
+        observe: Observe,
+        names: Collection[str] = (),
+    ) -> None:
+        """Prepare the folder for a run that continues after iteration ``start``.
+
+        Rows up to that iteration are merged into one file. Later rows are removed,
+        because the run computes them again. ``n_edges`` counts directed edges; None if
+        they are not recorded. The run may write the files ``names``.
+        """
+        with writing(self.path, KEEP):
+            self.add(names)
+            self._make_parts()
+            whole = self._merge_up_to(
+                "history", history_header(observe), start, n_nodes
+            )
+            if n_edges is not None:
+                whole &= self._merge_up_to("edges", EDGES, start, n_edges)
+            if not whole:
+                raise OutputError(
+                    f"some rows of {self.path} up to iteration {start} are missing; "
+                    "restore its files, or start a new run"
+                )
+            self.clear_components()
+            self.clear(_is_rewritten)
+
+    def _make_parts(self) -> None:
+        with suppress(FileExistsError):
+            (self.path / PARTS).mkdir()
+
+    def _merge_up_to(
+        self, kind: str, header: Sequence[str], start: int, n_rows: int
+    ) -> bool:
+        """Merge the rows up to an iteration; return whether none was missing."""
+        whole, parts = self.path / f"{kind}.csv", []
+        try:
+            if row_files.count(whole, start) != n_rows:
+                parts = self.parts(kind)
+            with files.replacing(whole) as draft:
+                n_last = row_files.merge(parts, header, draft, whole, start)
+                if n_last != n_rows:
+                    raise ValueError("rows are missing")  # the file stays as it was
+        except ValueError:  # or lines that are not rows
+            return False
+        return True
+
+    def parts(self, kind: str) -> list[Path]:
+        """Return the part files that exist, of those in the manifest."""
+        prefix = f"{PARTS}/{kind}-"
+        paths = [self.path / n for n in sorted(self.names) if n.startswith(prefix)]
+        with files.within(self.path / PARTS / "any", self.path) as (handle, _):
+            return [path for path in paths if files.kind(path.name, handle) != "none"]
+
+    def write_ranks(self, processes: Sequence[tuple[int, str, int]]) -> None:
+        """Write ranks.csv so that the launch command can identify failed ranks.
+
+        Also write the folder's path to the file that ``DADMM_RUN_FILE`` names, if it is
+        set. ``processes`` has the rank, host and process number of each node; it is
+        empty for a run without MPI, which has no file.
+        """
+        if processes:
+            rows = sorted((r, node, *own) for node, (r, *own) in enumerate(processes))
+            lines = ["rank,node,host,pid", *(",".join(map(str, row)) for row in rows)]
+            write_text(self.path / "ranks.csv", "\n".join([*lines, ""]))
+        if file := os.environ.get("DADMM_RUN_FILE"):
+            # the run continues without it
+            with suppress(OSError), open(files.create(Path(file)), "w") as pointer:
+                pointer.write(str(self.path.absolute()))
+
+    def add_component(self, path: Path, source: Path, nodes: Iterable[int]) -> None:
+        """Make the folder of a component, with a copy of the rows merged so far."""
+        try:
+            path.mkdir()
+        except FileExistsError as error:
+            reason = f"there is a {path.name} already"
+            raise OSError(error.errno, reason) from None
+        names = {*RESULTS, *(f"imputed-{i:05d}.npz" for i in nodes)}
+        names |= {"edges.csv"} & self.names
+        RunFolder(path, names, self.run).save()
+        for name in ("history.csv", "edges.csv", "config.toml"):
+            if files.kind(source / name) == "file":
+                with files.replacing(path / name) as file:
+                    file.write(files.read(source / name))
+
+    def finish(
+        self,
+        rows: RowFiles,
+        summary: Mapping[str, Any],
+        arrays: Mapping[str, NDArray[Any]],
+        model: str | None = None,
+        nodes: Sequence[int] | None = None,
+        lost: Sequence[int] = (),
+        is_over: bool = False,
+    ) -> None:
+        """Merge the part files, write the results, and remove what is not needed.
+
+        ``model`` is the text of model.json, if there is one. ``nodes``, which are also
+        ranks, are those whose rows to take after others were ``lost``; all by default.
+        Ranks of another component may still write theirs. The checkpoints of a run
+        that ``is_over`` are removed.
+        """
+        home, kinds = rows.home, ("history", "edges")
+
+        def parts(kind: str) -> list[Path]:
+            if nodes is None:
+                return self.parts(kind)
+            return [rows.folder / f"{kind}-{i:05d}.csv" for i in nodes]
+
+        with writing(home):
+            for kind, header in zip(kinds, (rows.header, EDGES), strict=True):
+                if kind == "history" or rows.by_edge:
+                    whole = home / f"{kind}.csv"
+                    with files.replacing(whole) as draft:
+                        row_files.merge(parts(kind), header, draft, whole, nodes=nodes)
+            write_arrays(home / "result.npz", arrays)
+            if model is not None:
+                write_text(home / "model.json", model)
+            # The summary comes last: a folder that has one is complete.
+            write_text(home / "summary.json", json.dumps(summary, indent=2) + "\n")
+            done = {path.name for kind in kinds for path in parts(kind)}
+            if home == self.path:
+                done |= {f"{kind}-{i:05d}.csv" for kind in kinds for i in lost}
+            chosen = {f"{PARTS}/", *(f"{PARTS}/{name}" for name in done)}
+            self.clear(
+                lambda name: (
+                    name in chosen or (is_over and name.startswith(f"{CHECKPOINTS}/"))
+                )
+            )
+            own = self if home == self.path else RunFolder.open(home)
+            own.names &= {entry.name for entry in _entries(home)} | ALWAYS
+            own.save()
+
+
+def _fresh(stem: Path) -> Path:
+    """Make and return the first of stem, stem-2, stem-3, ... that does not exist."""
+    for k in range(1, 10_000):
+        path = stem if k == 1 else stem.with_name(f"{stem.name}-{k}")
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return path
+    raise OutputError(
+        f"{stem} exists, and so do {stem}-2 to {stem}-9999; remove some of them, or "
+        "choose another --out"
+    )
+
+
+def _was_begun(path: Path) -> bool:
+    """Return whether a run was killed here while it wrote its first manifest."""
+    try:
+        start = files.read(path / DRAFT, most=len(START))
+    except OSError:
+        return False
+    return START.startswith(start)
+
+
+def _bare(path: Path, there: set[str]) -> bool:
+    """Return whether a run was killed here before it wrote settings or rows."""
+    settings = files.draft_of("config.toml")
+    if not there <= {MANIFEST, DRAFT, settings, PARTS}:
+        return False
+    return files.kind(path / PARTS) == "none" or not os.listdir(path / PARTS)
+
+
+def _is_rewritten(name: str) -> bool:
+    """Return whether a resumed run writes this file again."""
+    rows = name.startswith(f"{PARTS}/") and name != f"{PARTS}/"
+    return rows or name in ("summary.json", "model.json") or name.startswith("imputed-")
+
+
+class Entry(NamedTuple):
+    """A file or folder in the folder of a run."""
+
+    path: str  # relative to it
+    name: str  # in the manifest
+    kind: str  # see `files.kind`
+    is_place: bool  # whether a run has a folder there
+
+
+def _entries(folder: Path, place: str = "", name: str = "") -> Iterator[Entry]:
+    """Return what is in the folders of a run; ``name`` is that of a ``place``."""
+    with os.scandir(folder / place) as entries:
+        for entry in entries:
+            path, kind = place + entry.name, files.kind_of(entry)
+            inner = place == f"{CHECKPOINTS}/" and ITERATION.fullmatch(entry.name)
+            if not inner and path not in (PARTS, CHECKPOINTS):
+                draft = DRAFTS.fullmatch(entry.name)
+                own = draft[1] if draft else entry.name
+                yield Entry(path, name + own, kind, False)
+                continue
+            yield Entry(path, place if inner else f"{path}/", kind, True)
+            if kind == "folder":
+                below = f"{CHECKPOINTS}/*/" if inner else f"{path}/"
+                with suppress(FileNotFoundError):  # another rank has removed it
+                    yield from _entries(folder, f"{path}/", below)

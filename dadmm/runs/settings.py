@@ -1,0 +1,388 @@
+"""The settings of a run: one field each, with its default, help and properties.
+
+Flags, TOML keys, defaults, ``--help`` and the rules of ``--resume`` follow from these
+fields. To add a setting, add a field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from dadmm import penalty
+from dadmm.admm.rule import RULES
+from dadmm.admm.stopping import AGREEMENTS
+from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, integer
+from dadmm.data.encoding import ON_MISSING, UNKNOWN
+from dadmm.comm import WAITS
+from dadmm.comm.codec import PAYLOADS
+from dadmm.comm.sending import Sending
+from dadmm.graphs.placement import PLACEMENTS
+from dadmm.graphs.schedule import TURNS
+from dadmm.graphs.topology import GRAPHS, RANDOM
+from dadmm.penalty.schemes import COUPLINGS, PROBES
+from dadmm.problems import PPCA, PROBLEMS, builder
+from dadmm.problems.sfm import STARTS
+from dadmm.problems.traits import Traits
+from dadmm.solver.options import FAILURES, Ranks, Stopping
+from dadmm.solver.plan import COORDINATES, INITS
+from dadmm.solver.solve import MAY_CHANGE
+
+# defaults of the arguments of `dadmm.solve`, and of the fields of its options
+DEFAULTS: dict[str, Any] = {
+    item.name: item.default
+    for kind in (penalty.Scheme, Stopping, Sending, Ranks)
+    for item in fields(kind)
+} | {
+    "scheme": "snap", "stopping": Stopping.rule, "init": None, "seed": 0,
+    "coordinates": "auto", "bound_angle": None,
+} | dict.fromkeys(penalty.schemes.BUDGET)  # fmt: skip
+
+# the topics of --help, in order
+PROBLEM, DATA, GRAPH = "problem", "data", "graph"
+PENALTIES, STOPPING, MESSAGES = "penalties", "start and stop", "messages"
+CHECKPOINTS, RESULTS = "checkpoints and failures", "results"
+
+
+def setting(
+    group: str,  # topic under which --help lists the setting
+    default: Any,  # None if it depends on other settings
+    help: str,
+    choices: Iterable[str] = (),  # allowed values
+    *,
+    applies: Callable[[Settings], bool] = lambda run: True,  # whether a run uses it
+    common: bool = False,  # whether --help lists it first
+    decides: bool = True,  # whether it can change what a run computes
+    resume: bool = False,  # whether it may change when a run is resumed
+    per_rank: bool = False,  # whether ranks may have different values
+    argument: str | None = None,  # argument that the problem's constructor must have
+    solver: bool = False,  # whether it is an option of `dadmm.solve`
+    kind: Kind | None = None,  # what it may be; by default, one of the choices
+) -> Any:
+    """Return a dataclass field whose metadata are these facts about a setting."""
+    facts = dict(locals())
+    facts["kind"] = choice(choices) if choices and kind is None else kind
+    return field(default=facts.pop("default"), metadata=facts)
+
+
+def solver_setting(name: str, group: str, *help: Any, **facts: Any) -> Any:
+    """Return the field of an option of `dadmm.solve`, with its default and rules."""
+    facts |= {"solver": True, "resume": name in MAY_CHANGE}
+    return setting(group, DEFAULTS[name], *help, **facts)
+
+
+def _is_random(run: Settings) -> bool:
+    """Return whether the data are random; those of sfm are computed."""
+    return run.data is None and not run.traits.tracks
+
+
+def _has_table(run: Settings) -> bool:
+    """Return whether the data are a table in files; those of sfm are tracks."""
+    return run.data is not None and not run.traits.tracks
+
+
+def _of_scheme(name: str) -> Callable[[Settings], bool]:
+    return lambda run: name in penalty.SCHEMES[run.scheme].uses
+
+
+def _of_problem(name: str) -> Callable[[Settings], bool]:
+    """Return a test of whether the problem's constructor has this argument."""
+    return lambda run: (
+        not run.is_plugin and builder.arguments(PROBLEMS[run.problem]).takes(name)
+    )
+
+
+# fmt: off
+@dataclass(repr=False)
+class Settings:
+    """All settings of a run. Without data, it is the paper's synthetic experiment."""
+
+    problem: str = setting(
+        PROBLEM, "ppca", "the local problem, or your own as package.module:Class",
+        PROBLEMS, common=True, kind=TEXT)
+    problem_settings: str | None = setting(
+        PROBLEM, None, "arguments of the problem's class as JSON: '{\"name\": value}'")
+    data: str | None = setting(  # a checkpoint compares the content
+        DATA, None, "a table: .csv, .parquet, .npy, .npz, .mat, or one file per rank "
+        "as part-{rank}.csv; without it, synthetic data", common=True, resume=True)
+    features: str | None = setting(
+        DATA, None, "columns of X, by names or numbers with commas between (default: "
+        "all but target and weight)", applies=_has_table, common=True)
+    target: str | None = setting(
+        DATA, None, "column of the data that holds y, by number or name (default: the "
+        "last), or its array in a .npz or .mat file (default: y, beside X)",
+        argument="y", common=True)
+    weight: str | None = setting(
+        DATA, None, "column, or array, of sample weights (default: all rows weigh 1)",
+        argument="sample_weight", applies=_has_table)
+    categories: str | None = setting(
+        DATA, None, "columns of numbers that are categories, as in --features; columns "
+        "of text always are", applies=_has_table)
+    max_categories: int = setting(
+        DATA, 50, "most categories of a column, and most classes",
+        applies=_has_table, kind=integer(2))
+    on_missing: str | None = setting(
+        DATA, None, "missing entries: refuse them, drop their rows, fill in the mean "
+        "over all nodes, or keep them (default: error; ppca and problems of your own: "
+        "keep)", ON_MISSING, applies=_has_table)
+    unknown: str = setting(
+        DATA, "error", "categories that only occur in a prediction: refuse or ignore "
+        "them", UNKNOWN, applies=_has_table)
+    standardise: bool = setting(
+        DATA, False, "divide each column of X by its standard deviation over all "
+        "nodes, after subtracting its mean if there is an intercept; coefficients are "
+        "reported in the units of the table", applies=_has_table)
+    separator: str | None = setting(
+        DATA, None, "of .csv files (default: a tab, a semicolon or a comma, by the "
+        "first line)", applies=_has_table)
+    decimal: str = setting(
+        DATA, ".", "decimal mark of .csv files, a point or a comma",
+        (".", ","), applies=_has_table)
+    encoding: str = setting(
+        DATA, "utf-8", "encoding of .csv and .txt files", applies=_has_table)
+    labels: str | None = setting(  # a checkpoint compares the rows of each node
+        DATA, None, "node of each sample: a file of integers, or the name or number of "
+        "a column", resume=True)
+    n_samples: int | None = setting(
+        DATA, None, "synthetic data: number of samples (default: 500, or 25 per node "
+        "if that is more)", applies=_is_random, kind=integer(1))
+    dimension: int = setting(
+        DATA, 20, "synthetic data: dimension of a sample", applies=_is_random,
+        kind=integer(2))
+    noise_variance: float = setting(
+        DATA, 0.2, "synthetic data: variance of the noise", applies=_is_random,
+        kind=FINITE)
+    missing_fraction: float = setting(
+        DATA, 0.0, "synthetic data: fraction of the entries to remove",
+        applies=lambda run: run.data is None and run.has_subspace, kind=SHARE)
+    data_seed: int = setting(
+        DATA, 0, "synthetic data: seed", applies=lambda run: run.data is None,
+        kind=SEED)
+    n_components: int = setting(
+        PROBLEM, None, "dimension of the subspace (default: 5; sfm: always 3)",
+        applies=lambda run: run.is_plugin or _of_problem("n_components")(run),
+        kind=integer(1))
+    zero_mean: bool = setting(
+        PROBLEM, False, "fix the mean at zero (sfm: always)",
+        applies=_of_problem("zero_mean"))
+    sfm_start: str = setting(
+        PROBLEM, "frame",
+        "sfm: start from each camera's first frame, or from random parameters, unless "
+        "it is from merged axes",
+        STARTS, applies=_of_problem("start"))
+    alpha: float | None = setting(
+        PROBLEM, None,
+        "regularisation of the whole problem; each node has an equal share (default: "
+        "1.0; huber: 0.0)",
+        argument="alpha")
+    l1_ratio: float | None = setting(
+        PROBLEM, None,
+        "elastic_net: weight of the l1 norm in the regularisation, from 0 to 1 "
+        "(default: 0.5)",
+        argument="l1_ratio")
+    delta: float | None = setting(
+        PROBLEM, None,
+        "huber: threshold above which errors count linearly, in the unit of y "
+        "(default: 1.35)",
+        argument="delta")
+    fit_intercept: bool | None = setting(
+        PROBLEM, None,
+        "linear problems: fit an intercept, without regularisation (default: yes)",
+        argument="fit_intercept")
+
+    topology: str = setting(
+        GRAPH, None, f"{', '.join(GRAPHS)}, or a file (.edges, .graphml, .npy); "
+        "several with commas between alternate (default: complete; without --data "
+        "cluster)", common=True)
+    schedule: str = setting(
+        GRAPH, "static", "use all edges in every iteration, or one matching per "
+        "iteration in turn, so that a node has at most one neighbour at a time", TURNS)
+    topology_seed: int = setting(
+        GRAPH, 0, "seed of random graphs",
+        applies=lambda run: not RANDOM.isdisjoint(run.topology.split(",")), kind=SEED)
+    nodes: int | None = setting(
+        GRAPH, None, "number of nodes without mpiexec (default: 20; with mpiexec: one "
+        "per rank)", common=True, kind=integer(1))
+    placement: str = setting(
+        GRAPH, None, "how nodes are assigned to ranks: hosts, so that few edges "
+        "connect different hosts, or ranks, node i to rank i (default: hosts; ranks if "
+        "each rank has its own file)", PLACEMENTS, decides=False, resume=True)
+
+    scheme: str = solver_setting(
+        "scheme", PENALTIES, "how penalties adapt", penalty.SCHEMES, common=True)
+    relaxation: float | None = solver_setting(
+        "relaxation", PENALTIES,
+        "over-relaxation: between 0 and 2 (default: 1.6; in raw coordinates 1, but "
+        "for snap)")
+    eta0: float | str | None = solver_setting(
+        "eta0", PENALTIES, "first penalty: a number, or auto, by edge from curvature "
+        "and graph (default: auto; in raw coordinates 10, but for snap)")
+    t_max: int = solver_setting(
+        "t_max", PENALTIES, "vp, ap, vp_ap, global_balance: adapt while t < t_max",
+        applies=_of_scheme("t_max"))
+    residual_ratio: float = solver_setting(
+        "residual_ratio", PENALTIES,
+        "vp*, global_balance: adapt if one residual exceeds the other by this factor",
+        applies=_of_scheme("residual_ratio"))
+    budget0: float | None = solver_setting(
+        "budget0", PENALTIES, "snap, nap, vp_nap: first budget of an edge (default: 32 "
+        "bits for snap, else 5)",
+        applies=_of_scheme("budget0"))
+    budget_decay: float | None = solver_setting(
+        "budget_decay", PENALTIES, "snap, nap, vp_nap: factor from one raise of the "
+        "budget to the next (default: 0.5)",
+        applies=_of_scheme("budget_decay"))
+    budget_trigger: float | None = solver_setting(
+        "budget_trigger", PENALTIES, "change that raises the budget: nap, vp_nap: of "
+        "the objective (default: 0.1); snap: of the edge, relative to its largest "
+        "(default: 0.01)",
+        applies=_of_scheme("budget_trigger"))
+    probe: str = solver_setting(
+        "probe", PENALTIES, "where a node evaluates its objective for a neighbour: at "
+        "the midpoint, or at the neighbour's parameters", PROBES,
+        applies=lambda run: penalty.SCHEMES[run.scheme].probes)
+    coupling: str = solver_setting(
+        "coupling", PENALTIES,
+        "one penalty per edge, or one per end of an edge (as the paper prints it)",
+        COUPLINGS)
+
+    init: str | None = solver_setting(
+        "init", STOPPING, "start from merged principal axes of all rows, from the same "
+        "random parameters, or each node from its own (default: merged for ppca, but "
+        "not with fixed; independent for sfm and without --data)",
+        INITS)
+    seed: int = solver_setting(
+        "seed", STOPPING, "seed of the initial parameters", kind=SEED)
+    coordinates: str = solver_setting(
+        "coordinates", STOPPING, "metric, for linear problems, and units, for ppca, "
+        "are chosen by sums over the network, for data in any units; raw is as in the "
+        "paper, without such sums; auto: metric or units where possible",
+        COORDINATES)
+    bound_angle: bool | None = solver_setting(
+        "bound_angle", STOPPING, "ppca in units: bound the angle to the principal axes "
+        "of all rows, by sums at the end (default: yes, but not without --data)",
+        applies=lambda run: run.has_subspace, decides=False)
+    summaries: bool = setting(
+        STOPPING, True, "--no-summaries is the same as --coordinates raw: no factor "
+        "or axes of a node's rows are sent, no error is bounded (ppca, sfm: at checks "
+        "nodes add up an M x M matrix of second moments)",
+        applies=lambda run: False, decides=False)
+    stopping: str = solver_setting(
+        "stopping", STOPPING, "which quantities must be small to stop", RULES)
+    agreement: str = solver_setting(
+        "agreement", STOPPING,
+        "how nodes decide to stop: by messages to neighbours, or by a collective",
+        AGREEMENTS)
+    tolerance: float = solver_setting(
+        "tolerance", STOPPING,
+        "relative tolerance of the result (docs/accuracy.md); with 0 a run does "
+        "max_iter iterations",
+        common=True)
+    absolute_tolerance: float = solver_setting(
+        "absolute_tolerance", STOPPING,
+        "coordinates raw, stopping by optimality: absolute tolerance per entry",
+        applies=lambda run: run.stopping == "optimality")
+    max_iter: int = solver_setting(
+        "max_iter", STOPPING, "maximum number of iterations", common=True)
+    max_seconds: float | None = solver_setting(
+        "max_seconds", STOPPING, "ask all nodes to stop after this time, and write the "
+        "results; the delay is at most twice the diameter of the graph, in iterations")
+    strict: bool = setting(
+        STOPPING, False, "exit with code 3 if the status is \"not converged\"",
+        decides=False, resume=True)
+
+    payload: str = solver_setting(
+        "payload", MESSAGES, "how parameters are encoded", PAYLOADS)
+    bits: int = solver_setting(
+        "bits", MESSAGES, "quantised: bits per entry, 2 to 16",
+        applies=lambda run: run.payload == "quantised")
+    censor: float = solver_setting(
+        "censor", MESSAGES, "send theta only if it has changed by more than this "
+        "fraction; the fraction shrinks by censor_decay")
+    censor_decay: float = solver_setting(
+        "censor_decay", MESSAGES,
+        "censor: factor by which the fraction shrinks in each iteration",
+        applies=lambda run: run.censor > 0)
+    send_every: int = solver_setting(
+        "send_every", MESSAGES, "send payloads every N iterations")
+    edge_sleep: float = solver_setting(
+        "edge_sleep", MESSAGES,
+        "skip edges whose influence is below this fraction of the node's largest")
+    drop_probability: float = solver_setting(
+        "drop_probability", MESSAGES,
+        "scheme fixed: probability that a payload is lost")
+    drop_seed: int = solver_setting(
+        "drop_seed", MESSAGES, "seed of the lost payloads",
+        applies=lambda run: run.drop_probability > 0)
+
+    checkpoint: bool = setting(
+        CHECKPOINTS, True, "save the state of the run, for --resume",
+        decides=False, resume=True)
+    checkpoint_seconds: float = setting(
+        CHECKPOINTS, 60.0, "seconds between two saves, about; a run that ends as "
+        "\"not converged\" saves, too (0: not by time)",
+        applies=lambda run: run.checkpoint, decides=False, resume=True, kind=FINITE)
+    checkpoint_every: int = setting(
+        CHECKPOINTS, 0, "save every N iterations (0: not by iterations)",
+        applies=lambda run: run.checkpoint, decides=False, resume=True, kind=integer())
+    on_failure: str = solver_setting(
+        "on_failure", CHECKPOINTS, "if a rank fails, abort the run, or continue "
+        "without it (Open MPI with ULFM)", FAILURES)
+    wait: str = solver_setting(
+        "wait", MESSAGES, "how ranks wait for messages", WAITS, decides=False)
+
+    out: str | None = setting(
+        RESULTS, None, "folder of the results (default: a new one in runs/)",
+        common=True, decides=False)
+    overwrite: bool = setting(
+        RESULTS, False, "replace the results in --out", decides=False)
+    record: bool | None = setting(
+        RESULTS, None, "write history.csv, one row per iteration and node (default: "
+        "up to 1,000 nodes)", decides=False)
+    record_edges: bool | None = setting(
+        RESULTS, None, "also write edges.csv, one row per iteration and edge (default: "
+        "no; without --data up to 50 nodes)", decides=False)
+    record_angle: bool = setting(
+        RESULTS, False, "also record subspace angles in every iteration",
+        applies=lambda run: run.has_subspace, decides=False)
+    compare_centralised: bool | None = setting(
+        RESULTS, None, "ppca, sfm: compare with the centralised solution, for which "
+        "rank 0 gathers a summary of each node's rows (default: only without --data, "
+        "where each rank generates all rows)",
+        applies=lambda run: run.has_subspace, decides=False)
+    quiet: bool = setting(
+        RESULTS, False, "print only errors", decides=False, resume=True, per_rank=True)
+    # fmt: on
+
+    def __post_init__(self) -> None:
+        """Do nothing; `RunConfig` checks the settings."""
+
+    @property
+    def is_plugin(self) -> bool:
+        """Whether the problem is not one of this package."""
+        return self.problem not in PROBLEMS
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of the problem."""
+        return builder.traits(self.problem)
+
+    @property
+    def has_subspace(self) -> bool:
+        """Whether the problem has a subspace, and so a centralised solution."""
+        return issubclass(PROBLEMS.get(self.problem, object), PPCA)
+
+    def applied(self) -> dict[str, Any]:
+        """Return the settings that this run uses, without those that are None."""
+        return {
+            item.name: value
+            for item in fields(self)
+            if (value := getattr(self, item.name)) is not None
+            and item.metadata["applies"](self)
+        }
+
+
+def names(fact: str) -> frozenset[str]:
+    """Return the settings for which a fact holds, such as "resume" or "decides"."""
+    return frozenset(item.name for item in fields(Settings) if item.metadata[fact])

@@ -1,0 +1,308 @@
+"""Read a run from its folder, and check what is in it.
+
+A run that has no summary.json yet may be at work: its part files grow.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core import files, reading
+from dadmm.core.errors import ConfigError, OutputError, TopologyError
+from dadmm.core.layout import Matrix
+from dadmm.core.schema import COUNT, FLAG, OBJECT, TEXT, Kind, list_of
+from dadmm.graphs.topology import Topology
+from dadmm.runs import row_files
+from dadmm.runs.folder import RunFolder
+
+# allowed numbers of a column
+ANY, NOT_NEGATIVE, POSITIVE = "a number", "from 0 to 1e18", "finite and positive"
+ALLOWED: dict[str, Callable[[Matrix], NDArray[np.bool_]]] = {
+    ANY: lambda x: np.ones(x.shape, dtype=bool),
+    NOT_NEGATIVE: lambda x: (x >= 0) & (x <= 1e18),
+    POSITIVE: lambda x: np.isfinite(x) & (x > 0),
+}
+NODES, ENDS = ("iteration", "node"), ("iteration", "i", "j")  # keys of rows
+GIVE = "give the folder that dadmm run names in its last lines"
+# entries of summary.json that are read; older versions may lack some
+ENTRIES: dict[str, Kind] = {
+    "n_nodes": Kind((*COUNT.rules, ("positive", lambda x: x > 0))),
+    **dict.fromkeys(("iterations", "bytes", "collectives", "silent_messages"), COUNT),
+    "lost_nodes": list_of(COUNT, "a list of integers"),
+    "node_hosts": list_of(TEXT, "a list of names"),
+    "mpi_library": TEXT,
+    **dict.fromkeys(("versions", "hosts"), OBJECT),
+    "converged": FLAG,
+}
+
+
+def read_summary(file: Path) -> dict[str, Any]:
+    """Return the contents of a summary.json, after a check of its entries."""
+    found = reading.parse(file, json.loads, "JSON")
+    if not isinstance(found, dict):
+        raise ConfigError(f"{file} is not the summary of a run: it is no JSON object")
+    for name, kind in ENTRIES.items():
+        if name in found:
+            kind.check(f"{file} is damaged: {name}", found[name])
+    return found
+
+
+@dataclass(frozen=True)
+class StoredRun:
+    """The folder of a finished run; each file is read when it is needed."""
+
+    folder: Path
+    summary: dict[str, Any]
+
+    @classmethod
+    def read(cls, folder: str | Path) -> Any:
+        """Return the run in a folder."""
+        home = Path(folder)
+        if not _exists(home / "summary.json"):
+            if _exists(home / "config.toml"):
+                raise ConfigError(
+                    f"the run in {home} has not finished: it has no summary.json; wait "
+                    f"for it, or repeat it with --config {home / 'config.toml'}"
+                )
+            if not _exists(home):
+                raise ConfigError(f"cannot find a folder {home}; {GIVE}")
+            raise ConfigError(
+                f"{home} is not the folder of a run: it has no summary.json and no "
+                f"config.toml; {GIVE}"
+            )
+        return cls(home, read_summary(home / "summary.json"))
+
+    def entry(self, name: str) -> Any:
+        """Return an entry of the summary; raise if it is missing."""
+        if name not in self.summary:
+            raise ConfigError(
+                f"{self.folder / 'summary.json'} has no {name!r}; it is damaged, or "
+                "another version made it"
+            )
+        return self.summary[name]
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays in result.npz."""
+        return reading.arrays(self.folder / "result.npz")
+
+    def array(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
+        """Return an array of finite numbers; None stands for any length above 0."""
+        file = self.folder / "result.npz"
+        if name not in self.arrays:
+            raise ConfigError(f"{file} has no array {name!r}")
+        found, wanted = self.arrays[name], str(shape).replace("None", "n")
+        fits = len(shape) == found.ndim and all(
+            n == length or (length is None and n > 0)
+            for n, length in zip(found.shape, shape, strict=True)
+        )
+        if found.dtype.kind not in "biuf" or not fits or not np.isfinite(found).all():
+            raise ConfigError(
+                f"{file} is damaged: {name!r} must hold finite numbers of shape "
+                f"{wanted}, got {found.dtype} of shape {found.shape}"
+            )
+        return found
+
+    @cached_property
+    def topology(self) -> Topology:
+        """The graph; if nodes were lost, what is left of it, renumbered."""
+        file, count = self.folder / "result.npz", self.entry("n_nodes")
+        if count == 1:
+            return Topology.complete(1)
+        edges = self.array("edges", (None, 2))
+        if self.summary.get("lost_nodes"):
+            _, numbers = np.unique(edges, return_inverse=True)
+            edges = numbers.reshape(edges.shape)
+        try:
+            if count > len(edges):  # also avoids very long lists
+                raise TopologyError(f"{count} nodes need more edges than {len(edges)}")
+            graph = Topology.from_edges(count, edges)
+            if not np.array_equal(graph.edges, edges):
+                raise TopologyError("both directions must be there once, in order")
+        except TopologyError as error:
+            raise ConfigError(
+                f"the edges in {file} are not those of a run of {count} nodes: {error}"
+            ) from None
+        return graph
+
+    @cached_property
+    def history(self) -> dict[str, Matrix]:
+        """The columns of history.csv, each (iterations, n_nodes)."""
+        file = self.folder / "history.csv"
+        found = _rows(file, NODES, self.topology.n_nodes)
+        count = len(next(iter(found.values())))
+        if self.summary.get("iterations", count) != count:
+            raise ConfigError(
+                f"{file} has {count} iterations, but summary.json beside it tells of "
+                f"{self.summary['iterations']}; it was cut short or belongs to another "
+                "run"
+            )
+        return found
+
+    @cached_property
+    def edge_history(self) -> dict[str, Matrix]:
+        """The columns of edges.csv, each (iterations, E)."""
+        file, edges = self.folder / "edges.csv", self.topology.edges
+        if not len(edges):
+            raise ConfigError(f"the run in {self.folder} has one node and no edges")
+        if not self.by_edge:
+            raise ConfigError(
+                f"the run in {self.folder} has no edges.csv; run it again with "
+                "--record-edges"
+            )
+        found = _rows(file, ENDS, len(edges))
+        mine, other = (len(next(iter(c.values()))) for c in (found, self.history))
+        if mine != other:
+            raise ConfigError(
+                f"{file} has {mine} iterations, but history.csv beside it has {other}; "
+                "one of them was cut short or belongs to another run"
+            )
+        return found
+
+    @property
+    def by_edge(self) -> bool:
+        """Whether the edges of the run were recorded."""
+        return _exists(self.folder / "edges.csv") and len(self.topology.edges) > 0
+
+    def column(self, name: str, allowed: str = ANY) -> Matrix:
+        """Return a column of history.csv, (iterations, n_nodes)."""
+        return _column(self.history, name, self.folder / "history.csv", allowed)
+
+    def edge_column(self, name: str, allowed: str = ANY) -> Matrix:
+        """Return a column of edges.csv, (iterations, E)."""
+        return _column(self.edge_history, name, self.folder / "edges.csv", allowed)
+
+
+def _column(rows: dict[str, Matrix], name: str, file: Path, allowed: str) -> Matrix:
+    """Return a column, after a check of its numbers."""
+    if name not in rows:
+        raise ConfigError(
+            f"{file} has no column {name!r}; it has {', '.join(rows):.300}; if another "
+            "version made it, run it again"
+        )
+    wrong = ~ALLOWED[allowed](rows[name])
+    if wrong.any():
+        raise ConfigError(
+            f"{file} is damaged: {name} must be {allowed}, got {rows[name][wrong][0]:g}"
+        )
+    return rows[name]
+
+
+def _rows(file: Path, keys: tuple[str, ...], n_rows: int) -> dict[str, Matrix]:
+    """Return the columns after the keys, each (iterations, n_rows).
+
+    The keys of all iterations must be those of the first, iterations 1, 2, 3, ...
+    """
+    try:
+        reading.check_regular(file)
+        with open(file, encoding="utf-8") as lines:
+            return parse_rows(lines, file, keys, n_rows)
+    except OSError as error:
+        raise reading.unreadable(file, error) from None
+
+
+def parse_rows(
+    lines: TextIO, file: Path, keys: tuple[str, ...], n_rows: int
+) -> dict[str, Matrix]:
+    """Return the columns of the lines of a file, as `_rows` does."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of no rows: an error follows
+            header = lines.readline().strip().split(",")
+            table = np.loadtxt(lines, delimiter=",", ndmin=2)
+    except ValueError as error:
+        raise reading.unreadable(file, error) from None
+    if tuple(header[: len(keys)]) != keys or len(header) == len(keys):
+        raise ConfigError(
+            f"{file} is damaged: its columns must be {', '.join(keys)} and others, got "
+            f"{', '.join(header):.100}"
+        )
+    if not len(table):
+        raise ConfigError(
+            f"{file} has no rows; run it again with --record, which more than 1,000 "
+            "nodes need"
+        )
+    whole = not len(table) % n_rows and table.shape[1] == len(header)
+    if whole:
+        cube = table.reshape(-1, n_rows, len(header))
+        counted = cube[:, :, 0] == np.arange(1, len(cube) + 1)[:, None]
+        alike = cube[:, :, 1 : len(keys)] == cube[:1, :, 1 : len(keys)]
+        whole = counted.all() and alike.all()
+    if not whole:
+        raise ConfigError(
+            f"{file} has {len(table)} rows, not {n_rows} for each iteration 1, 2, 3, "
+            "...; it was cut short or belongs to another run"
+        )
+    start = len(keys)
+    return {name: cube[:, :, k] for k, name in enumerate(header) if k >= start}
+
+
+def _exists(file: Path) -> bool:
+    """Return whether the file exists."""
+    try:
+        return file.exists() or file.is_symlink()
+    except (OSError, ValueError):  # a name that no file can have, a forbidden folder
+        return False
+
+
+Lines = dict[int, list[str]]  # of a file of rows, by iteration
+
+
+def lines_so_far(folder: Path, kind: str) -> Lines:
+    """Return the complete lines of a run that has no summary.json yet.
+
+    Those of a resumed run are in a merged file first, and then in part files.
+    """
+    whole, found, before = folder / f"{kind}.csv", Lines(), Lines()
+    try:
+        parts = RunFolder.open(folder).parts(kind)
+    except (OSError, OutputError):  # no rows yet, or no more
+        parts = []
+    try:
+        for path in parts:
+            with row_files.reading(path, folder) as file:
+                _sort(file, found)
+        if files.kind(whole) != "none":
+            with row_files.reading(whole) as file:
+                next(file, "")  # the header
+                _sort(file, before)
+    except (OSError, ValueError):
+        raise ConfigError(
+            f"cannot read the rows in {folder}: its files changed while they were "
+            "read, so it may have just ended; try again"
+        ) from None
+    first = min(found, default=math.inf)
+    return {t: rows for t, rows in before.items() if t < first} | found
+
+
+def _sort(file: TextIO, found: Lines) -> None:
+    for line in file:
+        if line.endswith("\n"):
+            found.setdefault(int(line.partition(",")[0]), []).append(line)
+
+
+def last_complete(lines: Lines, n_rows: int) -> int:
+    """Return the last iteration up to which all rows are there, or 0."""
+    t = 0
+    while len(lines.get(t + 1, ())) == n_rows:
+        t += 1
+    return t
+
+
+def parse_lines(
+    lines: Lines, last: int, header: Sequence[str], keys: tuple[str, ...], file: Path
+) -> dict[str, Matrix]:
+    """Return the columns up to an iteration, as those of ``file`` would be."""
+    text = [",".join(header) + "\n", *(x for t in range(1, last + 1) for x in lines[t])]
+    return parse_rows(io.StringIO("".join(text)), file, keys, len(lines.get(1, "-")))

@@ -1,0 +1,368 @@
+"""Checkpoints: the state of a run on disk, from which it can be resumed.
+
+A checkpoint is one file per node, ``checkpoints/00000120/node-00003.npz``. All nodes
+write theirs after the same iteration. A file appears whole or not at all. It has a
+checksum and the identity of its run. The last two complete checkpoints are kept, so
+that one is complete while the next is written.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from dadmm.admm.loop import Run
+from dadmm.admm.state import Arrays, State
+from dadmm.comm.world import collectively
+from dadmm.core import files
+from dadmm.core.errors import CheckpointError, DadmmError, OutputError
+from dadmm.core.interfaces import World
+from dadmm.core.schema import AT_LEAST_0, FLAG, integer
+
+FOLDER, KEPT, FORMAT = "checkpoints", 2, 4
+NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
+
+
+class Checkpoints:
+    """When and where a run saves its state, and whether it resumes.
+
+    Parameters
+    ----------
+    folder : path
+        Of the run; all processes must see it.
+    every : int
+        Save after every ``every`` iterations; 0 for never.
+    seconds : float
+        Save about every ``seconds`` seconds; 0 for never.
+    saves : bool
+        Whether to save at all.
+    resume : bool
+        Continue from the newest complete checkpoint in the folder.
+    identity : dict of str to str
+        Facts that must be the same when a run is resumed.
+    data : dict of int to str
+        A hash of each hosted node's data, likewise.
+    sync : callable, optional
+        Called before a checkpoint is written, to bring the run's rows to disk.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
+    >>> ring = dadmm.Topology.ring(6)
+    >>> with TemporaryDirectory() as folder:
+    ...     first = dadmm.solve(
+    ...         problems, ring, stopping=dadmm.Stopping(max_iter=5),
+    ...         checkpoints=dadmm.Checkpoints(folder),
+    ...     )
+    ...     second = dadmm.solve(
+    ...         problems, ring, checkpoints=dadmm.Checkpoints(folder, resume=True)
+    ...     )
+    >>> first.status, first.iterations, second.status
+    ('not converged', 5, 'certified')
+    >>> second.iterations == dadmm.solve(problems, ring).iterations
+    True
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        every: int = 0,
+        seconds: float = 60.0,
+        saves: bool = True,
+        resume: bool = False,
+        identity: Mapping[str, str] | None = None,
+        data: Mapping[int, str] | None = None,
+        sync: Callable[[], None] | None = None,
+    ) -> None:
+        integer().check("checkpoint_every", every)
+        AT_LEAST_0.check("checkpoint_seconds", seconds)
+        FLAG.check("saves", saves)
+        FLAG.check("resume", resume)
+        self.folder, self.every, self.seconds = Path(folder), every, seconds
+        self.saves, self.resume, self.sync = saves, resume, sync
+        self.identity, self.data = dict(identity or {}), dict(data or {})
+        self.start = 0  # the iteration after which the run continues
+        self.seconds_before: dict[int, np.ndarray] = {}  # by node: of each phase
+        self.failure: OutputError | None = None
+        self._loaded: dict[int, tuple[dict[str, Any], Arrays]] = {}
+        self._n_nodes = 0
+        self._saved = monotonic()
+        self._requested = False
+
+    def open(
+        self,
+        world: World,
+        hosted: Sequence[int],
+        n_nodes: int,
+        max_iter: int,
+        identity: Mapping[str, str] | None = None,
+    ) -> int:
+        """Read the checkpoint to continue from, if any; return its iteration.
+
+        Parameters
+        ----------
+        world : World
+        hosted : sequence of int
+            The nodes of this process.
+        n_nodes : int
+            Nodes of the whole graph.
+        max_iter : int
+            The last iteration of the run.
+        identity : dict of str to str, optional
+            Further facts; those passed to the constructor take precedence.
+        """
+        self.identity = {**(identity or {}), **self.identity}
+        self._n_nodes = n_nodes
+        if self.resume:
+            if not self._loaded:
+                found = collectively(world, self._find, world.rank)
+                self.start = int(world.share(found))
+            collectively(world, self._load, hosted)
+        if self.start > max_iter:
+            raise CheckpointError(
+                f"the run in {self.folder} has done {self.start} iterations, and "
+                f"max_iter is {max_iter}; raise max_iter to continue"
+            )
+        return self.start
+
+    def _find(self, rank: int) -> str:
+        return "" if rank else str(latest(self.folder, self._n_nodes))
+
+    def _load(self, hosted: Sequence[int]) -> None:
+        for i in hosted:
+            path = path_of(self.folder, self.start, i)
+            if i not in self._loaded:
+                self._loaded[i] = read(path)
+            about, _ = self._loaded[i]
+            mine = self._about(self.start, i)
+            # the command line saves more facts than the library
+            check(about, {k: v for k, v in mine.items() if k in about}, path)
+
+    def _about(self, t: int, i: int) -> dict[str, Any]:
+        """Return the facts in the file of node i."""
+        place = {"format": FORMAT, "iteration": t, "node": i, "nodes": self._n_nodes}
+        data = {"data": self.data[i]} if i in self.data else {}
+        return place | self.identity | data
+
+    @property
+    def coordinates(self) -> Arrays | None:
+        """The coordinates of the run that is resumed, if it has any."""
+        for _, arrays in self._loaded.values():
+            found = State.from_arrays(arrays).coordinates
+            return found or None
+        return None
+
+    def state(self, nodes: np.ndarray) -> State | None:
+        """Return the state of these nodes that was read, once; None for a new run."""
+        self._saved = monotonic()
+        if not self._loaded:
+            return None
+        states = [State.from_arrays(self._loaded.pop(i)[1]) for i in nodes.tolist()]
+        for i, own in zip(nodes.tolist(), states, strict=True):
+            self.seconds_before[i] = own.seconds[0].copy()
+        return State.join(states)
+
+    def tidy(self, rank: int) -> None:
+        """Remove checkpoints after the iteration of the start.
+
+        They are incomplete. Files of this run would complete them with other states.
+        """
+        if rank == 0 and self.resume and self.saves:
+            for t in kept(self.folder):
+                if t > self.start:
+                    drop(self.folder, t, self._n_nodes)
+
+    def __call__(self, t: int, run: Run) -> str | None:
+        """Save if it is due; request "save" in time, or "output" after a failure."""
+        due = run.due or (self.every > 0 and t % self.every == 0)
+        if due and run.due != "converged" and self.saves and self.failure is None:
+            self._save(t, run)
+        if self.failure is not None:
+            return "output"
+        # node 0 alone: requests of several nodes in different rounds would save twice
+        if self.saves and self.seconds and not self._requested and 0 in run.names:
+            self._requested = monotonic() - self._saved > self.seconds
+            return "save" if self._requested else None
+        return None
+
+    def _save(self, t: int, run: Run) -> None:
+        """Write the state after iteration ``t``."""
+        state = run.snapshot()
+        try:
+            if self.sync is not None:
+                self.sync()
+            for row, i in enumerate(run.names.tolist()):
+                own = state.choose(slice(row, row + 1), run.incidence.edges_of(row))
+                write(path_of(self.folder, t, i), self._about(t, i), own.flatten())
+            if 0 in run.names:
+                prune(self.folder, self._n_nodes)
+        except OutputError as error:
+            self.failure = error
+        except OSError as error:
+            self.failure = OutputError(
+                f"cannot write the checkpoint of iteration {t} to {self.folder}: "
+                f"{error.strerror}; make room and use --resume {self.folder}"
+            )
+        self._saved, self._requested = monotonic(), False
+
+    def close(self) -> None:
+        """Raise the error of a checkpoint that could not be written, if any."""
+        if self.failure is not None:
+            raise self.failure
+
+
+def place_of(folder: Path, t: int) -> Path:
+    """Return the folder of a checkpoint."""
+    return folder / FOLDER / f"{t:08d}"
+
+
+def path_of(folder: Path, t: int, node: int) -> Path:
+    """Return the file of a node."""
+    return place_of(folder, t) / f"node-{node:05d}.npz"
+
+
+def write(path: Path, about: Mapping[str, Any], arrays: Arrays) -> None:
+    """Write a node's file, with a checksum at its end."""
+    buffer = io.BytesIO()
+    facts = np.frombuffer(json.dumps(about).encode(), dtype=np.uint8)
+    np.savez(buffer, about=facts, **arrays)  # type: ignore[arg-type]
+    data = buffer.getvalue()
+    root = path.parents[2]  # the folder of the run
+    root.mkdir(parents=True, exist_ok=True)
+    with files.replacing(path, root) as file:
+        file.write(data + zlib.crc32(data).to_bytes(4, "little"))
+
+
+def read(path: Path) -> tuple[dict[str, Any], Arrays]:
+    """Return the facts and the arrays in a node's file."""
+    try:
+        data = files.read(path, path.parents[2])
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot read the checkpoint {path}: {error.strerror}"
+        ) from None
+    body, checksum = data[:-4], data[-4:]
+    if len(data) < 4 or zlib.crc32(body).to_bytes(4, "little") != checksum:
+        raise CheckpointError(
+            f"the checkpoint {path} is damaged or cut short; remove the folder "
+            f"{path.parent} to resume from the one before it"
+        )
+    try:
+        with np.load(io.BytesIO(body), allow_pickle=False) as file:
+            arrays = dict(file)
+        about = json.loads(arrays.pop("about").tobytes())
+    except Exception as error:  # numpy, zipfile and zlib raise many types
+        raise _not_valid(path.parent, error) from None
+    if not isinstance(about, dict):
+        raise _not_valid(path.parent, "its facts are no JSON object")
+    return about, arrays
+
+
+def _not_valid(place: Path, reason: object) -> CheckpointError:
+    why = str(reason).partition("\n")[0].partition(";")[0].rstrip(".")
+    return CheckpointError(
+        f"the checkpoint in {place} is not one of this run ({why}); remove that folder "
+        "to resume from the one before it, or start a new run"
+    )
+
+
+@contextmanager
+def restoring(checkpoints: Checkpoints | None) -> Iterator[None]:
+    """Raise a CheckpointError if what was read does not fit the run."""
+    try:
+        yield
+    except DadmmError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if checkpoints is None or not checkpoints.start:
+            raise
+        place = place_of(checkpoints.folder, checkpoints.start)
+        raise _not_valid(place, error) from None
+
+
+def check(about: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
+    """Raise a CheckpointError if a fact is not as expected."""
+    if about.get("format") != FORMAT:
+        raise CheckpointError(
+            f"the checkpoint {path} has format {about.get('format')}, and this dadmm "
+            f"reads format {FORMAT} only; resume with the dadmm that wrote it, or "
+            "start anew"
+        )
+    for name, mine in expected.items():
+        if about.get(name) != mine:
+            remedy = "resume with what it was made with, or start a new run"
+            if name in ("iteration", "node"):  # the file was moved
+                remedy = (
+                    f"remove the folder {path.parent} to resume from the one before it"
+                )
+            raise CheckpointError(
+                f"the checkpoint {path} is of another {name} ({about.get(name)}, and "
+                f"here it is {mine}); {remedy}"
+            )
+
+
+def kept(folder: Path) -> list[int]:
+    """Return the iterations of the checkpoints in a run's folder, oldest first."""
+    found = (folder / FOLDER).glob("[0-9]*")
+    return sorted(int(path.name) for path in found if NUMBER.fullmatch(path.name))
+
+
+def missing(folder: Path, t: int, n_nodes: int) -> list[int]:
+    """Return the nodes without a file of this iteration."""
+    paths = [path_of(folder, t, i) for i in range(n_nodes)]
+    return [i for i, path in enumerate(paths) if files.kind(path) != "file"]
+
+
+def complete(folder: Path, n_nodes: int) -> list[int]:
+    """Return the iterations of complete checkpoints, oldest first."""
+    return [t for t in kept(folder) if not missing(folder, t, n_nodes)]
+
+
+def latest(folder: Path, n_nodes: int) -> int:
+    """Return the iteration of the newest complete checkpoint."""
+    whole, some = complete(folder, n_nodes), kept(folder)
+    if whole:
+        return whole[-1]
+    if not some:
+        raise CheckpointError(
+            f"there is no checkpoint in {folder}, so there is nothing to resume; start "
+            "a new run"
+        )
+    raise CheckpointError(
+        f"no checkpoint in {folder} is complete: that of iteration {some[-1]} lacks "
+        f"the file of node {missing(folder, some[-1], n_nodes)[0]} of {n_nodes}"
+    )
+
+
+def prune(folder: Path, n_nodes: int) -> None:
+    """Remove what is older than the last two complete checkpoints."""
+    whole = complete(folder, n_nodes)
+    for t in kept(folder):
+        if len(whole) >= KEPT and t < whole[-KEPT]:
+            drop(folder, t, n_nodes)
+
+
+def drop(folder: Path, t: int, n_nodes: int) -> None:
+    """Remove the files of a checkpoint, and its folder if it is empty then.
+
+    Files that cannot be removed stay.
+    """
+    with suppress(OSError):
+        for i in range(n_nodes):
+            path = path_of(folder, t, i)
+            files.remove(path, folder)
+            files.remove(path.with_name(files.draft_of(path.name)), folder)
+        files.remove_folder(place_of(folder, t), folder)

@@ -1,0 +1,191 @@
+"""The rows of a run: one per node and iteration, and optionally one per edge."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.admm.clock import PHASES
+from dadmm.admm.loop import Run
+from dadmm.admm.rule import Measured
+from dadmm.admm.state import Work
+from dadmm.core.layout import Matrix, Vector
+from dadmm.solver.recovery import NodeFailure
+
+NODE_COLUMNS = (
+    "objective",
+    "primal",
+    "dual",
+    "disagreement",  # the rule "optimality" judges this and `residual`
+    "residual",
+    # the criteria as multiples of their limits, see `rule.Verdict`
+    "objective_over_limit",
+    "disagreement_over_limit",
+    "residual_over_limit",
+    "eta",  # mean over the edges of the penalty used in this iteration
+    "quiet",  # the count in the header, see `admm.stopping`
+    # sent by the node in this iteration; the opening message, with the starting
+    # parameters, is in the totals of summary.json and result.npz only
+    "messages",
+    "bytes",  # of these messages
+    "solve_seconds",
+    "exchange_seconds",
+    "update_seconds",  # multipliers, verdict and penalties
+    "observe_seconds",  # of the previous iteration; recording this row is part of it
+)
+# the penalty state after the iteration, and the bytes of the message (0 for none)
+EDGE_COLUMNS = ("eta", "spent", "budget", "raised", "used_up", "bytes")
+
+Observe = Mapping[str, Callable[[Vector], float]]
+Mask = NDArray[np.bool_]
+
+
+class Sink(Protocol):
+    """Stores blocks of rows."""
+
+    def append(self, first: int, block: NDArray[Any]) -> None:
+        """Store (iterations, rows, columns), from iteration ``first`` on."""
+
+    def rewind(self, t: int, kept: Mask | None) -> None:
+        """Drop iterations after ``t``, and rows that are not ``kept``; None is all."""
+
+
+class RowBuffer:
+    """A block of rows of several iterations, passed to the sink when full or old.
+
+    Parameters
+    ----------
+    sink : Sink
+    start : int
+        The iteration before the first.
+    seconds : float
+        A block older than this is passed on even if it is not full.
+    """
+
+    def __init__(self, sink: Sink, start: int = 0, seconds: float = 2.0) -> None:
+        self._sink, self._seconds = sink, seconds
+        self._block = np.empty((0, 0, 0))
+        self._used, self._first, self._flushed = 0, start + 1, monotonic()
+
+    def next_rows(self, *shape: int) -> Matrix:
+        """Return an array of this shape for the next iteration, to be filled."""
+        if self._block.shape[1:] != shape:
+            assert not self._used
+            capacity = max(1, min(4096, 2**18 // max(math.prod(shape), 1)))
+            self._block = np.empty((capacity, *shape))
+        elif self._used == len(self._block) or (
+            self._used and monotonic() - self._flushed > self._seconds
+        ):
+            self.flush()
+        self._used += 1
+        rows: Matrix = self._block[self._used - 1]
+        return rows
+
+    def rewind_to(self, t: int, kept: Mask | None = None) -> None:
+        """Continue after iteration ``t`` with the rows that are ``kept`` (n_rows,)."""
+        self._used = min(self._used, max(t + 1 - self._first, 0))
+        self.flush()
+        self._sink.rewind(t, kept)
+        self._first = t + 1
+
+    def flush(self) -> None:
+        """Pass all rows to the sink."""
+        if self._used:
+            self._sink.append(self._first, self._finished(self._block[: self._used]))
+        self._first += self._used
+        self._used, self._flushed = 0, monotonic()
+
+    def _finished(self, block: NDArray[Any]) -> NDArray[Any]:
+        """Return the rows (iterations, n_rows, n_columns) of a block."""
+        return block
+
+
+class NodeRows(RowBuffer):
+    """A callback that records one row per node of this process and iteration.
+
+    An iteration copies the numbers of the nodes; columns are computed from many
+    iterations at once.
+
+    Parameters
+    ----------
+    sink : Sink
+    observe : dict of str to callable
+        Further columns, each a function of theta (size,).
+    start : int
+        The iteration before the first.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        observe: Observe = {},  # noqa: B006
+        start: int = 0,
+    ) -> None:
+        self._observe = tuple(observe.values())
+        self.columns = NODE_COLUMNS + tuple(observe)
+        self._run: Run | None = None
+        super().__init__(sink, start)
+
+    def rewind(self, failure: NodeFailure) -> None:
+        """Drop the iterations that the remaining nodes repeat."""
+        self.rewind_to(failure.t)
+
+    def __call__(self, t: int, run: Run) -> None:
+        self._run = run
+        numbers = run.work.numbers
+        extra = len(PHASES) + len(self._observe)
+        rows = self.next_rows(len(numbers) + extra, numbers.shape[1])
+        rows[:-extra] = numbers
+        for k, seconds in enumerate(run.clock.last):
+            rows[k - extra] = seconds / numbers.shape[1]
+        points = run.points if self._observe else ()
+        for k, look in enumerate(self._observe, len(PHASES)):
+            rows[k - extra] = [look(theta) for theta in points]
+
+    def _finished(self, block: NDArray[Any]) -> NDArray[Any]:
+        run = self._run
+        assert run is not None
+        extra = len(PHASES) + len(self._observe)
+        numbers = block[:, :-extra]
+        named = dict(zip(Work.NUMBERS, np.moveaxis(numbers, 1, 0), strict=False))
+        now = Measured.of(numbers, run.work.parts.shape[1])
+        columns = [
+            named["objective"],
+            now.primal,
+            now.dual,
+            now.lengths[3],
+            now.lengths[4],
+            *run.stopping.verdict(numbers)[:3],
+            *(named[name] for name in ("eta_mean", "quiet", "messages", "bytes")),
+            *np.moveaxis(block[:, -extra:], 1, 0),
+        ]
+        return run.by_node(np.array(columns).transpose(2, 1, 0)).transpose(1, 0, 2)
+
+
+class EdgeRows(RowBuffer):
+    """A callback that records one row per directed edge of this process.
+
+    Parameters
+    ----------
+    sink : Sink
+    start : int
+        The iteration before the first.
+    """
+
+    columns = EDGE_COLUMNS
+
+    def rewind(self, failure: NodeFailure) -> None:
+        """Drop the iterations that are repeated, and the edges to failed nodes."""
+        self.rewind_to(failure.t, failure.kept)
+
+    def __call__(self, t: int, run: Run) -> None:
+        penalty = run.state.penalty
+        rows = self.next_rows(len(run.arcs), len(self.columns))
+        for k, name in enumerate(EDGE_COLUMNS[:-1]):
+            rows[:, k] = run.by_edge(penalty[name]) if name in penalty else 0.0
+        rows[:, -1] = run.by_edge(run.exchange.lengths)

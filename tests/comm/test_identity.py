@@ -1,0 +1,180 @@
+"""Who belongs together: hashes of all that decides a run, compared at its start."""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from dadmm import Schedule, Sending, Topology
+from dadmm.comm import identity
+from dadmm.core.errors import ConfigError, ProblemError, TopologyError
+from tests.support.processes import PROGRAMS, ROOT, mpi_groups
+
+pytestmark = pytest.mark.mpi
+
+RING, STAR = Topology.ring(6), Topology.star(6)
+
+
+def test_an_identity_repeats():
+    mine = identity.identity({"eta0": 10.0, "seed": 3, "sending": Sending()}, RING)
+    again = identity.identity(
+        {"seed": np.int64(3), "sending": Sending(), "eta0": 10},
+        Topology.from_edges(6, RING.edges[::-1]),
+    )
+
+    assert identity.difference(mine, again) is None
+    assert mine == again
+    assert list(mine) == ["version", "configuration", "graph"]
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("configuration", {"given": {"eta0": 10.000000000000002}}),
+        ("configuration", {"given": {"eta0": 10.0, "t_max": None}}),
+        ("configuration", {"given": {"eta0": 10.0, "sending": Sending(bits=9)}}),
+        ("graph", {"topology": STAR}),
+        ("graph", {"schedule": Schedule.matchings(RING)}),
+    ],
+)
+def test_the_first_difference_is_named(name, change):
+    usual = {"given": {"eta0": 10.0}, "topology": RING}
+    mine, theirs = identity.identity(**usual), identity.identity(**(usual | change))
+
+    assert identity.difference(mine, theirs) == name
+    assert identity.difference(theirs, mine) == name
+
+
+def test_data_are_told_apart_by_shape_type_and_bytes():
+    rows = np.arange(12.0).reshape(3, 4)
+    others = [
+        [rows.T], [rows.reshape(4, 3)], [rows.astype(np.float32)], [rows, rows],
+        [np.nextafter(rows, 99)], [],
+    ]  # fmt: skip
+
+    codes = [identity.of_data(blocks) for blocks in [[rows], *others]]
+
+    assert len(set(codes)) == len(codes)
+    assert identity.of_data([np.asfortranarray(rows)]) == codes[0]
+
+
+def test_schedules_differ_by_the_order_of_their_turns():
+    turns = [[(0, 1), (2, 3)], [(1, 2)]]
+    schedules = [
+        Schedule(4, turns),
+        Schedule(4, turns[::-1]),
+        Schedule(4, [turns[0] + turns[1]]),
+        Schedule(4, [turns[0], turns[1], turns[1]]),
+    ]
+    codes = [identity.of_graph(s.union, s) for s in schedules]
+    same = Schedule(4, [[(3, 2), (0, 1)], [(2, 1)]])
+
+    assert all(a != b for a, b in combinations(codes, 2))
+    assert identity.of_graph(same.union, same) == codes[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "sentence"),
+    [
+        ("dadmm", ConfigError, "rank 3 has dadmm y but rank 0 has dadmm x; install"),
+        ("numpy", ConfigError, "rank 3 has numpy y but rank 0 has numpy x; install"),
+        ("graph", TopologyError, "rank 3 has another graph or schedule than rank 0;"),
+        ("layout", ProblemError, "rank 3 has parameters y but rank 0 x; give every"),
+        ("eta0", ConfigError, "rank 3 has eta0 = y but rank 0 has x; start all ranks"),
+    ],
+)
+def test_the_sentence_says_who_and_what(name, kind, sentence):
+    error = identity.disagreement([{name: "x"}] * 3 + [{name: "y"}])
+
+    assert type(error) is kind
+    assert str(error).startswith(sentence)
+
+
+def test_many_ranks_are_counted():
+    few = identity.disagreement([{"seed": "0"}] + [{"seed": "1"}] * 4)
+    many = identity.disagreement([{"seed": "0"}] + [{"seed": "1"}] * 999)
+
+    assert str(few).startswith("ranks 1, 2, 3 and 4 have seed = 1 but rank 0 has 0;")
+    assert str(many).startswith("ranks 1, 2, 3 and 996 others have seed = 1 but")
+
+
+RUN = ("-m", "dadmm.run", "--max-iter", 9, "--out", "run")
+STRANGER = PROGRAMS / "mismatched_rank.py"
+
+
+def refused(*groups, cwd) -> str:
+    """Return the one sentence with which a job of several programs ends."""
+    ended = mpi_groups(*groups, cwd=cwd).end()
+
+    assert ended.code == 2, ended
+    assert ended.out == ""
+    assert "Traceback" not in ended.err
+    assert not (cwd / "run").exists()
+    (sentence,) = ended.said
+    return sentence.removeprefix("dadmm: error: ")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "sentence"),
+    [
+        (("--scheme", "nap"), "ranks 2 and 3 have scheme = 'nap' but rank 0 has "),
+        (("--config", "a.toml"), "ranks 2 and 3 have eta0 = 2.5 but rank 0 has "),
+        (("--scheme", "npa"), "rank 2: unknown scheme 'npa'; choose one of"),
+        (("--dry-run",), "ranks 2 and 3 have --dry-run = True but rank 0 has False; s"),
+        (("--version",), "ranks 2 and 3 have --help or --version = True but rank 0 ha"),
+    ],
+)
+def test_other_settings_of_some_ranks_are_named(tmp_path, theirs, sentence):
+    (tmp_path / "a.toml").write_text("eta0 = 2.5\n")
+    said = refused((2, *RUN), (2, *RUN, *theirs), cwd=tmp_path)
+
+    assert said.startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("dadmm", "rank 2 has dadmm 0.0.1 but rank 0 has dadmm "),
+        ("graph", "rank 2 has another graph or schedule than rank 0; "),
+    ],
+)
+def test_another_version_or_graph_of_one_rank_is_named(tmp_path, what, sentence):
+    """Settings alike; a graph of five nodes, which is a ring in either numbering."""
+    arguments = ("--topology", "ring", *RUN[2:])
+    ours, theirs = (STRANGER, "none", *arguments), (STRANGER, what, *arguments)
+
+    assert refused((2, *ours), (1, *theirs), (2, *ours), cwd=tmp_path).startswith(
+        sentence
+    )
+
+
+def test_ranks_alike_run_although_written_otherwise(tmp_path):
+    """Flags or file, in any order; and each rank may be quiet by itself."""
+    (tmp_path / "a.toml").write_text('scheme = "vp"\nmax_iter = 9\nout = "run"\n')
+    ours = (*RUN, "--scheme", "vp", "--eta0", 10)
+    theirs = ("-m", "dadmm.run", "--eta0=1e1", "--config", "a.toml", "--quiet")
+    ended = mpi_groups((2, *ours), (2, *theirs), cwd=tmp_path).end()
+
+    assert (ended.code, ended.said) == (0, []), ended.err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert (summary["n_nodes"], summary["iterations"]) == (4, 9)
+
+
+def test_a_graph_file_is_read_by_rank_0_for_all(tmp_path):
+    for name, text in (("a", "0 1\n1 2\n2 3\n"), ("b", "0 1\n0 2\n0 3\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "path.edges").write_text(text)
+    step = f"import os; os.chdir({str(tmp_path)!r} + '/%s'); "
+    start = "import sys; from dadmm.run import main; sys.exit(main())"
+    out = tmp_path / "run"
+    words = ("--topology", "path.edges", "--max-iter", 9, "--quiet", "--out", out)
+    groups = [(2, "-c", step % name + start, *words) for name in "ab"]
+    ended = mpi_groups(*groups, cwd=ROOT).end()
+
+    assert (ended.code, ended.said) == (0, []), ended.err
+    with np.load(out / "result.npz") as found:
+        expected = [[0, 1], [1, 0], [1, 2], [2, 1], [2, 3], [3, 2]]
+        assert found["edges"].tolist() == expected

@@ -1,0 +1,141 @@
+"""Reductions over a spanning tree: their order, bits and traffic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dadmm import Topology
+from dadmm.comm.tree import TreeReduction, spanning_tree
+from dadmm.graphs import topology
+from tests.support import openmpi
+from tests.support.processes import mpiexec, program
+
+KITE = Topology.from_edges(6, [(0, 4), (0, 2), (2, 5), (4, 5), (2, 1), (5, 3)])
+
+
+def values(n_nodes: int) -> dict[int, np.ndarray]:
+    """Return numbers whose sum depends on the order."""
+    draw = np.random.default_rng(3)
+    return {i: draw.standard_normal(4) * 10.0 ** (i % 7) for i in range(n_nodes)}
+
+
+def nested(mine, other):
+    return f"({mine} {other})"
+
+
+def test_the_parent_is_the_lowest_neighbour_that_is_nearer_to_the_root():
+    tree = spanning_tree(KITE)
+
+    assert tree.parents.tolist() == [-1, 2, 0, 5, 0, 2]
+    assert tree.order.tolist() == [0, 2, 4, 1, 5, 3]
+
+
+def test_breadth_first_does_not_mean_first_found():
+    """Node 1 is found by 2 before 3, but nodes of a level are visited by number."""
+    graph = Topology.from_edges(5, [(0, 4), (0, 3), (4, 1), (3, 2), (3, 1), (4, 2)])
+
+    assert spanning_tree(graph).parents.tolist() == [-1, 3, 3, 0, 0]
+
+
+@pytest.mark.parametrize("name", topology.GRAPHS)
+def test_a_tree_spans_every_graph(name):
+    graph = topology.build(name, 30)
+    parents, order = spanning_tree(graph)
+
+    assert sorted(order.tolist()) == list(range(30))
+    edges = {tuple(edge) for edge in graph.edges.tolist()}
+    place = np.argsort(order)
+    for i in range(1, 30):
+        assert (parents[i], i) in edges
+        assert place[parents[i]] < place[i]
+
+
+def test_a_merge_that_does_not_commute_shows_the_order():
+    whole = TreeReduction(KITE).reduce({i: str(i) for i in range(6)}, nested)
+
+    assert whole == "((0 ((2 1) (5 3))) 4)"
+
+
+def test_a_sum_is_that_of_numpy_in_the_order_of_the_tree():
+    x = values(6)
+    inner = (x[2] + x[1]) + (x[5] + x[3])
+
+    assert_array_equal(TreeReduction(KITE).reduce(x), (x[0] + inner) + x[4])
+
+
+@pytest.mark.parametrize("name", topology.GRAPHS)
+def test_a_sum_is_close_to_that_of_numpy(name):
+    x = values(30)
+    found = TreeReduction(topology.build(name, 30)).reduce(x)
+
+    np.testing.assert_allclose(found, sum(x.values()), rtol=1e-12)
+
+
+def test_a_chain_that_starts_at_its_end_adds_from_the_far_end():
+    x = values(4)
+    found = TreeReduction(Topology.chain(4)).reduce(x)
+
+    assert_array_equal(found, x[0] + (x[1] + (x[2] + x[3])))
+
+
+def test_traffic_is_one_message_up_and_one_down_each_edge_of_the_tree():
+    tree = TreeReduction(KITE)
+    tree.reduce({i: np.zeros((2, 3)) for i in range(6)})
+
+    sent = {tuple(edge): row for edge, row in zip(KITE.edges, tree.sent, strict=True)}
+    used = {(2, 1), (0, 2), (5, 3), (0, 4), (2, 5)}
+    used |= {edge[::-1] for edge in used}
+    for edge, row in sent.items():
+        expected = [1, 8 + 2 * 8 + 6 * 8] if edge in used else [0, 0]
+        assert row.tolist() == expected
+
+
+def test_traffic_of_several_reductions_adds_up():
+    tree = TreeReduction(Topology.chain(2))
+    for _ in range(3):
+        tree.reduce({0: np.float64(1), 1: np.float64(2)})
+
+    assert tree.sent.tolist() == [[3, 48], [3, 48]]
+
+
+def test_one_node_has_the_result_already():
+    tree = TreeReduction(Topology.ring(1))
+
+    assert tree.reduce({0: 5}, max) == 5
+    assert tree.sent.shape == (0, 2)
+
+
+def test_the_root_has_the_order_that_others_receive():
+    """The bits of a product depend on the order of its factors in memory."""
+    tree = TreeReduction(Topology.ring(3))
+    found = tree.reduce({i: np.eye(2, 3) for i in range(3)}, finish=lambda x: 2.0 * x.T)
+
+    assert found.shape == (3, 2)
+    assert found.flags.c_contiguous
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("ranks", [4, 6])
+def test_ranks_and_one_process_get_the_same_bits(ranks):
+    """One node per rank, and several, in blocks and at random; bytes by edge too."""
+    ended = mpiexec(ranks, *program("tree.py"))
+
+    assert ended.code == 0, ended.err
+    assert int(ended.out) == 3 * len(topology.GRAPHS)
+
+
+@pytest.mark.mpi
+def test_ranks_that_are_left_build_a_new_tree():
+    ended = openmpi.start(5, *program("tree.py"), "failing").end()
+
+    assert ended.code == 0, ended.err
+    assert ended.out.strip() == "(0 (1 (2 3)))"
+
+
+def test_a_parent_is_the_lowest_of_the_neighbours_that_are_nearer():
+    """Node 5 is next to 4, which the search finds first, and to 3."""
+    graph = Topology.from_edges(6, [(0, 1), (0, 2), (1, 4), (2, 3), (3, 5), (4, 5)])
+
+    assert spanning_tree(graph).parents.tolist() == [-1, 0, 0, 2, 1, 3]

@@ -1,0 +1,275 @@
+"""The settings of a run: defaults, files, flags, and what is said about mistakes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import re
+import tomllib
+from dataclasses import fields
+
+import pytest
+
+import dadmm
+from dadmm import penalty
+from dadmm.runs import config, settings
+from dadmm.runs.config import RunConfig
+from dadmm.core.errors import ConfigError
+from tests.support.problems import quadratics
+from tests.support.solving import solve
+
+AWKWARD = 'C:\\new\\"quoted"\t#1\n\r\x00\x1f\x7f\x80 é ☃ 𝄞 \u2028 = [x] {rank}'
+
+
+def parse(*words: object) -> RunConfig:
+    return RunConfig.from_argv([str(word) for word in words])[0]
+
+
+def complaint(*words: object) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parse(*words)
+    said = str(caught.value)
+    assert "\n" not in said
+    return said
+
+
+def test_defaults_for_a_table_are_those_of_solve():
+    parameters = inspect.signature(dadmm.solve).parameters
+    names = ("init", "seed", "coordinates", "bound_angle")
+    defaults = {name: parameters[name].default for name in names}
+    defaults |= {"scheme": dadmm.penalty.SNAP(), "stopping": dadmm.Stopping()}
+    defaults |= {"sending": dadmm.Sending(), "record": dadmm.Record()}
+
+    found = RunConfig(data="x.npy").options()
+    assert found == defaults | {"comm": dadmm.Ranks()}
+
+
+def test_every_option_of_solve_is_a_setting_of_a_run():
+    kinds = (dadmm.penalty.Scheme, dadmm.Stopping, dadmm.Sending, dadmm.Ranks)
+    fields = {item.name for kind in kinds for item in dataclasses.fields(kind)}
+
+    assert settings.names("solver") == fields - {"comm", "rule"} | {
+        "scheme", "stopping", "init", "seed", "coordinates", "bound_angle"
+    }  # fmt: skip
+
+
+def test_what_a_resumed_run_may_change_does_not_decide_its_result():
+    """Aside from when it ends, and from what is compared by its content."""
+    compared = {"data", "labels"}
+    ends = {"max_iter", "max_seconds", "on_failure"}
+
+    assert config.FREE - settings.names("decides") == config.FREE - compared - ends
+    assert {"quiet"} == config.PER_RANK
+
+
+@pytest.mark.parametrize("name", penalty.SCHEMES)
+def test_budgets_default_to_those_of_the_scheme(name):
+    assert RunConfig(scheme=name).options()["scheme"] == penalty.build(name)
+
+
+def test_without_data_a_run_is_a_demonstration_of_the_papers_experiment():
+    """A table has none of its settings; a flag overrides each."""
+    config, other = RunConfig(), RunConfig(data="x.npy")
+    for one in (config, other):
+        one.settle(20)
+
+    assert (config.n_samples, config.dimension, config.n_components) == (500, 20, 5)
+    assert (config.topology, config.noise_variance) == ("cluster", 0.2)
+    assert (config.scheme, config.init, config.bound_angle) == (
+        "snap", "independent", False,
+    )  # fmt: skip
+    assert config.record_edges
+    assert (other.topology, other.init, other.bound_angle) == ("complete", None, True)
+    assert not other.record_edges
+    larger = RunConfig(topology="ring", init="shared", bound_angle=True)
+    larger.settle(51)
+    assert (larger.n_samples, larger.record_edges) == (51 * 25, False)
+    assert (larger.topology, larger.init) == ("ring", "shared")
+    assert larger.bound_angle
+    assert RunConfig(missing_fraction=0.1).init is None
+
+
+def test_without_summaries_coordinates_are_raw():
+    assert RunConfig(summaries=False).coordinates == "raw"
+    for setting in ({"coordinates": "units"}, {"init": "merged"}):
+        with pytest.raises(ConfigError, match=r"--no-summaries"):
+            RunConfig(summaries=False, **setting)
+
+
+def test_help_names_settings_choices_and_defaults(capsys):
+    with pytest.raises(SystemExit) as left:
+        parse("--help")
+    text = " ".join(capsys.readouterr().out.split())
+
+    assert left.value.code == 0
+    for item in fields(RunConfig):
+        assert 5 < len(item.metadata["help"]) < 200
+        assert f"--{item.name.replace('_', '-')}" in text
+    assert "{" + ",".join(penalty.SCHEMES) + "}" in text
+    assert "--strict, --no-strict" in text
+
+
+@pytest.mark.parametrize(
+    "scheme", [{"scheme": "vp_ap", "t_max": 0}, {"budget_trigger": math.inf}]
+)
+def test_toml_gives_back_the_same_settings(scheme, tmp_path):
+    config = RunConfig(
+        data=AWKWARD, nodes=7, eta0=1e-300, tolerance=0.1 + 0.2, max_seconds=2.5,
+        strict=True, out="there", **{"scheme": "nap", **scheme},
+    )  # fmt: skip
+    file = tmp_path / "run.toml"
+    file.write_text(config.to_toml(), "utf-8")
+
+    assert parse("--config", file) == config
+    assert "labels" not in config.to_toml()
+
+
+@pytest.mark.parametrize(
+    ("given", "absent", "present"),
+    [
+        ({}, "eta0 t_max residual_ratio probe bits censor_decay drop_seed "
+             "topology_seed sfm_start", "data_seed absolute_tolerance budget0"),
+        ({"scheme": "vp"}, "budget0 probe", "t_max residual_ratio"),
+        ({"scheme": "nap"}, "t_max residual_ratio", "budget0 budget_decay probe"),
+        ({"eta0": "auto"}, "t_max", "eta0"),
+        ({"data": "x.npy"},
+         "n_samples dimension noise_variance missing_fraction data_seed",
+         "n_components zero_mean bound_angle"),
+        ({"problem": "sfm"}, "n_samples dimension n_components zero_mean alpha",
+         "sfm_start data_seed missing_fraction"),
+        ({"problem": "ridge"},
+         "n_components zero_mean missing_fraction record_angle l1_ratio",
+         "alpha dimension"),
+        ({"payload": "quantised", "censor": 0.1}, "drop_seed", "bits censor_decay"),
+        ({"scheme": "fixed", "drop_probability": 0.1}, "bits", "drop_seed"),
+        ({"stopping": "objective"}, "absolute_tolerance", "tolerance"),
+        ({"checkpoint": False}, "checkpoint_every checkpoint_seconds", "checkpoint"),
+        ({"topology": "ring,erdos-renyi"}, "sfm_start", "topology_seed"),
+    ],
+)  # fmt: skip
+def test_a_file_has_the_settings_that_apply(given, absent, present):
+    names = tomllib.loads(RunConfig(**given).to_toml()).keys()
+
+    assert not names & set(absent.split())
+    assert names >= set(present.split())
+
+
+OTHER = {
+    "eta0": 3.0, "t_max": 3, "residual_ratio": 1.5, "budget0": 0.1,
+    "budget_decay": 0.9, "budget_trigger": 0.01,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", penalty.SCHEMES)
+def test_a_scheme_looks_at_no_setting_but_those_it_names(scheme):
+    unused = {k: v for k, v in OTHER.items() if k not in penalty.SCHEMES[scheme].uses}
+    found = [
+        solve(
+            quadratics(4), dadmm.Topology.chain(4), scheme=scheme, max_iter=30,
+            record_edges=True, **settings,
+        )
+        for settings in ({}, unused)
+    ]  # fmt: skip
+
+    assert (found[0].theta == found[1].theta).all()
+    assert (found[0].history.edges.rows == found[1].history.edges.rows).all()
+
+
+def test_flags_override_the_file(tmp_path):
+    """A whole number is a number there; what is in neither has its default."""
+    file = tmp_path / "run.toml"
+    text = 'scheme = "vp"\neta0 = 3\nquiet = true\nstrict = true\nbudget0 = 2\n'
+    file.write_text(text + "budget_trigger = inf\n")
+    config = parse("--eta0", 4, "--config", file, "--no-strict")
+
+    assert (config.scheme, config.eta0, config.quiet) == ("vp", 4.0, True)
+    assert not config.strict
+    assert isinstance(config.budget0, float)
+    assert config.budget_trigger == math.inf
+    assert config.t_max == RunConfig().t_max
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("eta0 = ", "is not valid TOML: "),
+        (b'data = "\xe9.npy"', "is not valid TOML"),
+        ("etaO = 1", "unknown setting 'etaO'; did you mean eta0?"),
+        ("max-iter = 1", "unknown setting 'max-iter'; did you mean max_iter?"),
+        ("[solver]\neta0 = 1", "unknown setting 'solver'; TOML keys are the flags"),
+        ("max_iter = 1.5", "max_iter must be an integer, got 1.5"),
+        ("max_iter = true", "max_iter must be an integer, got True"),
+        ("strict = 1", "strict must be true or false, got 1"),
+        ("data = 1", "data must be a text, got 1"),
+    ],
+)
+def test_mistakes_in_a_file_are_named(text, words, tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    said = complaint("--config", file)
+
+    assert said.startswith(str(file))
+    assert words in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--shceme", "vp"], "unknown argument '--shceme'; did you mean --scheme?"),
+        (["--eta=3"], "unknown argument '--eta=3'; did you mean --eta0?"),
+        (["--max", "3"], "unknown argument '--max"),  # nothing is abbreviated
+        (["ring"], "unknown argument 'ring'; --help lists what is allowed"),
+        (["--eta0"], "argument --eta0: expected one argument"),
+        (["--eta0", "ten"], "eta0 must be positive and finite, or "),
+        (["--max-iter", "1.5"], "argument --max-iter: must be an integer, got '1.5'"),
+        (["--quiet=yes"], "argument --quiet/--no-quiet: ignored explicit argument"),
+    ],
+)
+def test_mistakes_in_flags_are_named(words, said):
+    assert complaint(*words).startswith(said)
+
+
+REFUSED = {  # values out of range, by setting
+    "scheme": ["vpp"], "problem": ["pca"], "coupling": ["both"], "probe": ["far"],
+    "init": ["same"], "stopping": ["never"], "agreement": ["all"], "wait": ["spin"],
+    "coordinates": ["full"], "eta0": [0.0, math.nan, math.inf], "t_max": [-1],
+    "residual_ratio": [1.0], "budget0": [-1.0], "budget_decay": [1.0],
+    "budget_trigger": [-0.1], "tolerance": [-1.0, math.nan],
+    "absolute_tolerance": [-1.0], "relaxation": [0.0, 2.0], "max_iter": [0],
+    "max_seconds": [0.0, math.nan], "nodes": [0], "n_samples": [0],
+    "n_components": [-1], "dimension": [1], "noise_variance": [-0.1, math.inf],
+    "missing_fraction": [1.0], "max_categories": [1], "checkpoint_every": [-1],
+    "checkpoint_seconds": [-1.0, math.inf], "seed": [-1], "data_seed": [-1],
+    "topology_seed": [-1], "payload": ["int8"], "bits": [1, 17],
+    "censor": [-0.1, math.inf, math.nan], "censor_decay": [0.0, 1.0],
+    "send_every": [0], "edge_sleep": [1.0, -0.5], "drop_probability": [1.0],
+    "drop_seed": [-1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_setting_out_of_range_is_named(name):
+    """From a flag as from a keyword, and by `dadmm.solve` as by a run."""
+    for value in REFUSED[name]:
+        said = rf"^({name} must be|unknown {name}) [^\n]*{re.escape(repr(value))}"
+        with pytest.raises(ConfigError, match=said):
+            RunConfig(**{name: value})
+        if name in settings.names("solver"):
+            with pytest.raises(ConfigError, match=said):
+                solve(quadratics(2), dadmm.Topology.ring(2), **{name: value})
+        flag = f"--{name.replace('_', '-')}={value}"
+        assert re.match(said, complaint(flag))
+
+
+def test_help_lists_what_may_change_on_resuming(capsys):
+    """Exactly the settings that a resumed run accepts."""
+    with pytest.raises(SystemExit):
+        RunConfig.from_argv(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    text = re.sub(r"(?<=\w)- ", "-", text)  # lines also break after hyphens
+    listed = re.search(r"these settings may change: (.*?); ", text)
+    assert listed is not None
+    names = listed[1].replace("- ", "-").split(", ")
+
+    assert {n.removeprefix("--").replace("-", "_") for n in names} == config.FREE

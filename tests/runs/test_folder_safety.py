@@ -1,0 +1,375 @@
+"""A run touches its own files only, whatever lies in its folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from dadmm.core.errors import OutputError
+from dadmm.drawing import plot
+from dadmm.solver import checkpoint
+from dadmm.runs import row_files
+from dadmm.runs.folder import KNOWN, RunFolder
+from dadmm.run import main
+from launch.base import run_folder
+from launch.base.messages import UsageError
+from launch.batch import tasks
+from tests.support.runs import contents
+
+SMALL = (
+    "--nodes", 3, "--n-samples", 30, "--dimension", 4, "--n-components", 2,
+    "--tolerance", 0, "--checkpoint-every", 5, "--missing-fraction", 0.1,
+    "--record-edges", "--no-compare-centralised", "--quiet",
+)  # fmt: skip
+
+
+def run(*words):
+    return main([str(word) for word in words])
+
+
+def begin(*words, iterations=12):
+    return run(*SMALL, "--max-iter", iterations, "--out", "run", *words)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """The folder of a run that may go on."""
+    place = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        assert begin() == 0
+    return place / "run"
+
+
+@pytest.fixture
+def folder(finished, tmp_path, monkeypatch):
+    """A copy of it, in the current folder, beside files of the user's."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(finished, "run")
+    for name in ("notes.txt", "parts/own.csv", "00000015/node-00000.npz", "empty"):
+        Path("mine", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("mine", name).write_text("" if name == "empty" else "years of work")
+    return Path("run")
+
+
+def test_overwriting_leaves_what_is_not_listed(folder):
+    own = ("notes.txt", "parts/wheel.stl", "checkpoints/model.pt", "part-00001/a.txt",
+           "checkpoints/00000012/notes.txt", "parts/history-mine.csv",
+           "part-00002/config.toml", "imputed-00009.npz")  # fmt: skip
+    for name in own:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("mine")
+    stale = set(contents(folder)) - {str(folder / name) for name in own}
+
+    assert begin("--overwrite", "--no-record-edges", iterations=7) == 0
+
+    assert {(folder / name).read_text() for name in own} == {"mine"}
+    assert str(folder / "edges.csv") in stale  # of the run of before
+    assert not (folder / "edges.csv").exists()
+    assert not (folder / "checkpoints" / "00000012" / "node-00000.npz").exists()
+    assert run("--resume", "run", "--max-iter", 9) == 0
+    assert {(folder / name).read_text() for name in own} == {"mine"}
+
+
+@pytest.mark.parametrize("name", ["config.toml", "checkpoints/00000003/node-00000.npz"])
+def test_a_folder_without_a_manifest_is_left_alone(folder, name, capsys):
+    """Be it a user's, or that of a run of an older version."""
+    (folder / "manifest.json").unlink()
+    for path in set(folder.iterdir()) - {folder / "config.toml"}:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text("mine")
+    before = contents(".")
+
+    assert begin("--overwrite") == 2
+
+    said = capsys.readouterr().err
+    assert "run has no manifest.json, so it is not the folder of a run, or " in said
+    assert "choose another --out, or remove the folder yourself\n" in said
+    if name != "config.toml":
+        assert run("--resume", "run", "--max-iter", 20) == 2
+        assert "run has no manifest.json" in capsys.readouterr().err
+    assert contents(".") == before  # not even a lock
+
+
+@pytest.mark.parametrize("words", [["--overwrite"], ["--resume"]])
+def test_a_name_that_is_not_listed_is_not_taken(folder, words, capsys):
+    (folder / "parts").mkdir()
+    (folder / "parts" / "history-00000.csv").write_text("mine")
+    before = contents(folder)
+
+    if words == ["--resume"]:
+        assert run("--resume", "run", "--max-iter", 20) == 2
+    else:
+        assert begin(*words) == 2
+
+    assert contents(folder) == before
+    assert "run/parts/history-00000.csv is not of the run in run" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        "../mine/notes.txt", "/etc/passwd", "notes.txt", "parts/../notes.txt", "", ".",
+        "checkpoints/*/../../notes.txt", "CONFIG.TOML", "config.toml\n", "part-00001/",
+        "run/notes.txt", ".lock", 7, None, ["config.toml"], "\ud800", "parts//history",
+    ],
+)  # fmt: skip
+def test_a_manifest_names_only_files_that_a_run_writes(folder, listed, capsys):
+    (folder / "notes.txt").write_text("mine")
+    record = json.loads((folder / "manifest.json").read_text())
+    record["files"].append(listed)
+    (folder / "manifest.json").write_text(json.dumps(record))
+    before = contents(".")
+
+    assert begin("--overwrite") == 2
+    assert run("--resume", "run", "--max-iter", 20) == 2
+
+    assert contents(".") == before
+    assert "so it is not the list of a run's files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"[]", b"7", b"{", b"\xff\xfe", b"[" * 100_000, b'{"files": "config.toml"}',
+     b'{"program": "dadmm", "run": 7, "files": []}',
+     b'{"program": "npm", "run": "a", "files": []}', b" " * ((1 << 26) + 2)],
+    ids=lambda text: text[:12],
+)  # fmt: skip
+def test_a_damaged_manifest_is_one_sentence(folder, text, capsys):
+    (folder / "manifest.json").write_bytes(text)
+
+    assert begin("--overwrite") == 2
+
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "manifest.json cannot be read, so it is not the list of a run's" in said
+
+
+def test_every_name_is_one_that_a_manifest_may_have(folder):
+    found = set(RunFolder.open(folder).names)
+    found |= {f"{p}{k}.{f}" for p in ("", "compare-") for k in plot.KINDS
+              for f in plot.FORMATS}  # fmt: skip
+
+    assert {name for name in found if not KNOWN.fullmatch(name)} == set()
+    listed = {str(folder / name) for name in found}
+    written = {name for name, text in contents(folder).items() if text is not None}
+    written = {re.sub(r"checkpoints/\d+/", "checkpoints/*/", name) for name in written}
+    assert written - listed == {"run/.lock", "run/manifest.json"}
+
+
+def test_the_results_of_a_part_go_with_its_run(folder):
+    own, other = folder / "part-00001", folder / "part-00002"
+    for part, of in ((own, RunFolder.open(folder).run), (other, None)):
+        part.mkdir()
+        (part / "summary.json").touch()
+        RunFolder(part, {"summary.json"}, of).save()
+
+    assert run("--resume", "run", "--max-iter", 15) == 0
+
+    assert not own.exists()
+    assert (other / "summary.json").exists()
+
+
+def test_a_run_that_was_killed_while_its_folder_was_made_starts_again(
+    tmp_path, monkeypatch
+):
+    """After every step, and without --overwrite: batch jobs do not say it."""
+    monkeypatch.chdir(tmp_path)
+    steps = []
+
+    def kill(old, new, **folders):  # before a file takes its place
+        steps.append(new)
+        if len(steps) == 1 + len(killed):
+            monkeypatch.setattr(os, "unlink", lambda *words, **more: None)
+            raise KeyboardInterrupt  # and the draft stays
+        replace(old, new, **folders)
+
+    unlink, replace, killed = os.unlink, os.replace, []
+    monkeypatch.setattr(os, "replace", kill)
+    for name in ("manifest.json", "config.toml"):
+        steps.clear()
+        with pytest.raises(KeyboardInterrupt):
+            begin()
+        assert steps[-1] == name
+        killed.append(name)
+        monkeypatch.setattr(os, "unlink", unlink)
+    monkeypatch.setattr(os, "replace", replace)
+
+    assert begin() == 0
+    assert not list(Path("run").glob(".*.draft"))
+
+
+PLACES = [
+    "config.toml", "summary.json", "result.npz", "history.csv", "edges.csv",
+    "imputed-00001.npz", "manifest.json", ".lock", "parts", "checkpoints",
+    "checkpoints/00000015", "checkpoints/00000015/node-00000.npz", "failure.txt",
+    ".config.toml.draft", ".manifest.json.draft", ".summary.json.draft",
+]  # fmt: skip
+PLANTS = {
+    "link": lambda path: path.symlink_to(Path("mine/notes.txt").absolute()),
+    "link to nothing": lambda path: path.symlink_to(Path("mine/new").absolute()),
+    "link to a folder": lambda path: path.symlink_to(Path("mine").absolute()),
+    "FIFO": os.mkfifo,
+    "hard link": lambda path: os.link("mine/notes.txt", path),
+    "hard link to an empty file": lambda path: os.link("mine/empty", path),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("way", ["overwrite", "resume"])
+def test_nothing_is_written_through_what_was_planted(folder, finished, plant, way):
+    """Wherever a run writes: it is refused, or the name is replaced and not the file.
+
+    No link is removed either.
+    """
+    before = contents("mine")
+    for place in PLACES:
+        shutil.rmtree(folder)
+        shutil.copytree(finished, folder)
+        path = folder / place
+        if path.is_dir():
+            shutil.rmtree(path)
+        path.unlink(missing_ok=True)
+        path.parent.mkdir(exist_ok=True)
+        PLANTS[plant](path)
+        if way == "overwrite":
+            code = begin("--overwrite", iterations=6)
+        else:
+            code = run("--resume", "run", "--max-iter", 16)
+
+        assert contents("mine") == before, place
+        if not plant.startswith("hard"):
+            assert code == 2, place
+            assert path.is_symlink() or path.is_fifo(), place
+
+
+@pytest.mark.parametrize("place", ["checkpoints", "parts"])
+def test_folders_that_become_links_during_a_run_are_not_followed(
+    folder, monkeypatch, place
+):
+    record, before = row_files.RowFiles.__call__, contents("mine")
+
+    def swap(self, t, nodes):
+        if t == 8:
+            (folder / place).rename("away")
+            (folder / place).symlink_to(Path("mine").absolute())
+        return record(self, t, nodes)
+
+    monkeypatch.setattr(row_files.RowFiles, "__call__", swap)
+
+    assert begin("--overwrite") == 2
+    assert contents("mine") == before
+
+
+def test_a_resume_says_what_to_restore_or_move(folder, capsys):
+    """Not to choose another folder: a run is resumed in its own."""
+    (folder / ".lock").unlink()
+    PLANTS["link"](folder / ".lock")
+    assert run("--resume", "run", "--max-iter", 20) == 2
+    said = capsys.readouterr().err
+    assert said == "dadmm: error: run/.lock is not a lock of dadmm; move it away\n"
+    (folder / "config.toml").write_text("")
+    assert run("--resume", "run", "--max-iter", 20) == 2
+    said = "run/config.toml is empty, so the settings of the run are unknown; restore"
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["my own lock", "process 1 on here\nand more"])
+def test_a_lock_of_somebody_else_stays(tmp_path, text):
+    """It would be emptied, for the name of the process."""
+    (tmp_path / ".lock").write_text(text)
+    with pytest.raises(OutputError, match="is not a lock of dadmm; move it away"):
+        RunFolder(tmp_path).lock(first=True)
+
+    assert (tmp_path / ".lock").read_text() == text
+
+
+def test_checkpoints_of_the_library_are_pruned_by_name(tmp_path):
+    own = tmp_path / "checkpoints"
+    (own / "00000005").mkdir(parents=True)
+    (own / "2024").mkdir()
+    (own / "2024" / "node-00000.npz").write_text("mine")
+    (own / "00000005" / "notes.txt").write_text("mine")
+    (own / "00000006").symlink_to(own / "2024")
+    for t in (5, 10, 15, 20):
+        checkpoint.write(checkpoint.path_of(tmp_path, t, 0), {}, {})
+    checkpoint.prune(tmp_path, 1)
+
+    assert sorted(os.listdir(own / "00000005")) == ["notes.txt"]
+    assert os.listdir(own / "2024") == ["node-00000.npz"]
+    assert not (own / "00000010").exists()
+    assert (own / "00000020" / "node-00000.npz").exists()
+
+
+def test_a_figure_of_the_users_stays(folder, capsys):
+    pytest.importorskip("matplotlib")
+    words = ["run", "--kind", "convergence", "--format", "png"]
+    assert plot.main(words) == 0
+    assert plot.main(words) == 0
+    (folder / "traffic.png").write_text("mine")
+
+    assert plot.main(["run", "--kind", "traffic", "--format", "png"]) == 2
+
+    assert "run/traffic.png is not of the run in run" in capsys.readouterr().err
+    assert (folder / "traffic.png").read_text() == "mine"
+
+
+@pytest.mark.parametrize("plant", ["link", "link to nothing", "hard link", "FIFO"])
+def test_the_lock_of_jobs_is_a_plain_file(folder, plant):
+    before = contents("mine")
+    PLANTS[plant](folder / run_folder.JOB)
+    refused = pytest.raises(UsageError, match=r"\.job is|choose another --out")
+    with refused, run_folder.job_lock(folder):
+        pass
+
+    assert contents("mine") == before
+    assert os.path.lexists(folder / run_folder.JOB)
+
+
+def test_a_launcher_removes_only_its_own_sentence(folder):
+    note = folder / run_folder.FAILURE
+    for text in ("mine", run_folder.FAILED + " 1"):
+        note.write_text(text)
+        assert (run_folder.read_state(folder).status == "failed") is (text != "mine")
+        run_folder.remove_failure(folder)
+        assert note.exists() is (text == "mine")
+    note.symlink_to("../mine/notes.txt")
+    run_folder.write_failure(folder, "failed with code 1")
+    assert Path("mine/notes.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize("name", ["table.csv", "settings/run.toml", "logs/run.out"])
+def test_a_sweep_replaces_only_its_own_files(tmp_path, name):
+    """Which its record lists; others are refused before anything is written."""
+    grid = tasks.Grid(2, {"run": {"max_iter": 3}}, [])
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(UsageError, match=f"{name} was not written by the sweep"):
+        tasks.Sweep(tmp_path).check(grid, ())
+    (tmp_path / name).unlink()
+    tasks.Sweep(tmp_path).add(grid)
+
+    tasks.Sweep(tmp_path).check(grid, ())
+    (tmp_path / "settings" / "run.toml").unlink()
+    (tmp_path / "settings" / "run.toml").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"run\.toml is a link, not a plain file"):
+        tasks.Sweep(tmp_path).add(grid)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.parametrize("name", ["../../run", "/etc", "..", "a/b", ""])
+def test_a_sweep_names_only_folders_of_its_own(tmp_path, name):
+    tasks.Sweep(tmp_path).add(tasks.Grid(2, {"run": {}}, []))
+    record = json.loads((tmp_path / "sweep.json").read_text())
+    (tmp_path / "sweep.json").write_text(json.dumps(record | {"tasks": [name]}))
+
+    with pytest.raises(UsageError, match="a task with the invalid name"):
+        tasks.Sweep(tmp_path)

@@ -1,0 +1,494 @@
+"""A run that was ended goes on as if it had not, or says why it cannot."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import dadmm.run
+from dadmm import Schedule, Sending, Topology
+from dadmm.core.errors import CheckpointError
+from dadmm.data import datasets, shard
+from dadmm.penalty import SCHEMES
+from dadmm.problems import PPCA, LogisticRegression
+from dadmm.runs import row_files
+from dadmm.runs.folder import RunFolder, names_of_run
+from dadmm.solver import checkpoint
+from dadmm.solver.checkpoint import Checkpoints
+from tests.support.runs import history_of, refused, summary_of
+from tests.support.solving import solve
+
+RING = Topology.ring(6)
+BLOCKS = shard.split(datasets.synthetic(120, 8, 2, 0.2, 0)[0], 6)
+SENDING = {
+    "everything": Sending(),
+    "float32": Sending(payload="float32"),
+    "quantised": Sending(payload="quantised", bits=4),
+    "censored": Sending(censor=1e-2),
+    "every": Sending(send_every=3),
+    "asleep": Sending(edge_sleep=0.95),  # a third of the edges, by turns
+    "all": Sending(
+        payload="quantised", bits=5, censor=1e-2, send_every=2, edge_sleep=0.9
+    ),
+    "lossy": Sending(drop_probability=0.3),
+}
+SCHEDULES = {"always": None, "matchings": Schedule.matchings(RING)}
+
+
+def ppca(**settings):
+    """Run D-PPCA on the ring, not quite to its end."""
+    problems = [PPCA(block, 2) for block in BLOCKS]
+    return solve(problems, RING, **({"max_iter": 45, "init": "shared"} | settings))
+
+
+def assert_same(whole, again, since):
+    """Compare all numbers of two runs, of which the second has rows since then."""
+    assert (again.iterations, again.reason) == (whole.iterations, whole.reason)
+    assert_array_equal(again.theta, whole.theta)
+    assert_array_equal(again.eta, whole.eta)
+    for mine, other in zip(again.penalties, whole.penalties, strict=True):
+        assert_array_equal(mine, other)
+    assert_array_equal(again.objectives, whole.objectives)
+    assert_array_equal(again.ending.trail, whole.ending.trail)
+    words = [run.ending.words(converged=run.converged) for run in (again, whole)]
+    assert words[0] == words[1]
+    for name, count in again.traffic._asdict().items():
+        if not name.startswith("tree"):  # the set-up is not repeated
+            assert_array_equal(count, getattr(whole.traffic, name))
+    for column in ("objective", "primal", "dual", "residual", "quiet", "bytes"):
+        assert_array_equal(again.history[column], whole.history[column][since:])
+
+
+def interrupted(tmp_path, at, **settings):
+    """Run until an iteration, and go on in another run from what the first saved."""
+    ppca(max_iter=at, checkpoints=Checkpoints(tmp_path), **settings)
+    return ppca(checkpoints=Checkpoints(tmp_path, resume=True), **settings)
+
+
+WAYS = list(SENDING)[:-1]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "how", "coordinates"),
+    [("fixed", "lossy", "raw"), *((name, WAYS[0], "units") for name in SCHEMES)]
+    + [("snap", how, "units") for how in WAYS[1:]]
+    + [(name, how, "raw") for name in ("snap", "vp_nap") for how in WAYS],
+)
+def test_a_resumed_run_has_the_bits_of_a_whole_one(tmp_path, scheme, how, coordinates):
+    odd = (len(scheme) + len(how)) % 2
+    settings = {"scheme": scheme, "sending": SENDING[how], "tolerance": 0}
+    settings["coordinates"] = coordinates
+    settings["schedule"] = SCHEDULES["matchings" if odd else "always"]
+    at = 17 + len(how)
+
+    whole = ppca(**settings)
+
+    assert (whole.traffic.lost > 0) == (how == "lossy")
+    assert_same(whole, interrupted(tmp_path, at, **settings), at)
+
+
+def test_a_run_is_resumed_before_and_after_a_change_of_the_metric(tmp_path):
+    """Of a logistic regression: penalties and budgets begin anew with it."""
+    rows = [block / block.std() for block in BLOCKS]
+    own = [LogisticRegression(x[:, 1:], x[:, 0] > 1.0, 0.1) for x in rows]
+    changed, bits = [], []
+
+    def watch(t, run):
+        changed.append(run.kind.changes)
+        bits.append(float(run.state.penalty["spent"].max()))
+
+    given = {"init": "shared", "tolerance": 0, "max_iter": 40}
+    whole = solve(own, RING, callbacks=[watch], **given)
+    first = changed.index(1)  # iteration first + 1 has it
+
+    assert whole.coordinates == "metric"
+    assert bits[first - 1] > bits[first] == 0.0
+    assert bits[-1] > 0.0
+    for at in (2, first - 1, first, first + 1, first + 2, first + 5):
+        keep = Checkpoints(tmp_path / str(at))
+        solve(own, RING, checkpoints=keep, **{**given, "max_iter": at})
+        keep = Checkpoints(tmp_path / str(at), resume=True)
+        assert_same(whole, solve(own, RING, checkpoints=keep, **given), at)
+
+
+@pytest.mark.parametrize("stopping", ["optimality", "residuals", "objective"])
+@pytest.mark.parametrize("agreement", ["neighbours", "global"])
+@pytest.mark.parametrize(("before", "every"), [(1, 1), (6, 1), (13, 3), (15, 3)])
+def test_a_resumed_run_converges_when_it_would_have(
+    tmp_path, stopping, agreement, before, every
+):
+    """Wherever it was cut, also between the verdict and the end that follows."""
+    scheme = "global_balance" if agreement == "global" else "snap"
+    settings = {"stopping": stopping, "agreement": agreement, "scheme": scheme}
+    settings["sending"] = Sending(send_every=every)
+    settings |= {"max_iter": 1500, "tolerance": 0.05, "t_max": 8}
+    whole = ppca(**settings)
+    at = whole.iterations - before
+    ppca(**{**settings, "max_iter": at}, checkpoints=Checkpoints(tmp_path))
+    again = ppca(**settings, checkpoints=Checkpoints(tmp_path, resume=True))
+
+    assert whole.converged
+    assert_same(whole, again, at)
+
+
+@pytest.mark.parametrize("at", range(1, 20, 2))
+def test_a_signal_leaves_the_verdict_alone(tmp_path, at):
+    settings = {"max_iter": 400, "tolerance": 0.05}
+    whole = ppca(**settings)
+
+    def watch(t, run):
+        return "signal" if t == whole.iterations - at else None
+
+    first = ppca(**settings, callbacks=[watch], checkpoints=Checkpoints(tmp_path))
+    if first.converged:  # too late to be stopped
+        assert first.iterations == whole.iterations
+        return
+    assert first.reason == "signal"
+    again = ppca(**settings, checkpoints=Checkpoints(tmp_path, resume=True))
+    assert_same(whole, again, first.iterations)
+
+
+def test_saving_changes_nothing_and_the_last_two_are_kept(tmp_path):
+    """By count every seventh, by the clock every other round, and at the end."""
+    settings = {"tolerance": 0, "max_iter": 60}
+    whole, clock = ppca(**settings), tmp_path / "clock"
+    ppca(**settings, checkpoints=Checkpoints(tmp_path, every=7, saves=False))
+    assert list(tmp_path.iterdir()) == []
+    by_count = ppca(**settings, checkpoints=Checkpoints(tmp_path, every=7))
+    by_clock = ppca(**settings, checkpoints=Checkpoints(clock, seconds=1e-9))
+
+    assert_same(whole, by_count, 0)
+    assert_same(whole, by_clock, 0)
+    assert checkpoint.kept(tmp_path) == [56, 60]
+    assert checkpoint.kept(clock) == [54, 60]
+
+
+def test_an_incomplete_checkpoint_is_passed_over(tmp_path):
+    whole = ppca(tolerance=0)
+    ppca(tolerance=0, max_iter=30, checkpoints=Checkpoints(tmp_path, every=8))
+    checkpoint.path_of(tmp_path, 30, 4).unlink()
+
+    again = ppca(tolerance=0, checkpoints=Checkpoints(tmp_path, resume=True))
+
+    assert_same(whole, again, 24)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A folder with the checkpoint of iteration 20."""
+    folder = tmp_path_factory.mktemp("saved")
+    ppca(tolerance=0, max_iter=20, checkpoints=Checkpoints(folder))
+    return folder
+
+
+@pytest.fixture
+def run(saved, tmp_path):
+    """A copy of it."""
+    shutil.copytree(saved, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def complaint(folder, **settings):
+    settings = {"tolerance": 0} | settings
+    with pytest.raises(CheckpointError) as told:
+        ppca(checkpoints=Checkpoints(folder, resume=True), **settings)
+    return str(told.value)
+
+
+def test_files_that_are_not_there_are_named(run, tmp_path):
+    folder = tmp_path / "none"
+    assert complaint(folder).startswith(f"there is no checkpoint in {folder}")
+    shutil.copy(checkpoint.path_of(run, 20, 1), checkpoint.path_of(run, 20, 2))
+    assert "is of another node (1, and here it is 2)" in complaint(run)
+    checkpoint.path_of(run, 20, 3).unlink()
+    assert "that of iteration 20 lacks the file of node 3 of 6" in complaint(run)
+
+
+@pytest.mark.parametrize("name", ["theta", "penalty/eta", "eta", "stopping"])
+@pytest.mark.parametrize(
+    "change", [lambda x: x[:0], lambda x: x[None], lambda x: x.astype(str), None]
+)
+def test_arrays_of_another_shape_or_type_are_refused(run, name, change):
+    """The checksum is right, as that of another version may be."""
+    file = checkpoint.path_of(run, 20, 5)
+    about, arrays = checkpoint.read(file)
+    if change is None:
+        del arrays[name]
+    else:
+        arrays[name] = change(arrays[name])
+    checkpoint.write(file, about, arrays)
+    sentence = f"the checkpoint in {file.parent} is not one of this run ("
+    assert complaint(run).startswith(sentence)
+
+
+def test_coordinates_of_another_shape_are_refused(capsys):
+    words = ["--problem", "huber", "--nodes", 3, "--quiet", "--tolerance", 0]
+    main(*words, "--max-iter", 4, "--out", "run")
+    for i in range(3):
+        file = checkpoint.path_of(Path("run"), 4, i)
+        about, arrays = checkpoint.read(file)
+        arrays["coordinates/condition"] = np.ones(2)
+        checkpoint.write(file, about, arrays)
+    said = refused(capsys, "--resume", "run", "--max-iter", 6)
+    assert "is not one of this run (coordinates have other shapes)" in said
+
+
+def test_facts_that_are_none_are_refused(run):
+    file = checkpoint.path_of(run, 20, 5)
+    checkpoint.write(file, ["x"], {"theta": np.zeros(3)})
+    assert "its facts are no JSON object" in complaint(run)
+    checkpoint.write(file, {}, {"theta": np.array([None])})
+    assert "is not one of this run (" in complaint(run)
+
+
+def test_a_damaged_file_is_noticed(run):
+    file, rng = checkpoint.path_of(run, 20, 5), np.random.default_rng(0)
+    whole = file.read_bytes()
+    damaged = [whole[:length] for length in (0, 3, 4, 100, -1, -5)]
+    for _ in range(20):
+        data = bytearray(whole)
+        data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+        damaged.append(bytes(data))
+    for data in damaged:
+        file.write_bytes(data)
+        sentence = f"the checkpoint {file} is damaged or cut short; remove"
+        assert complaint(run).startswith(sentence)
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"eta0": 11.0}, "configuration"),
+        ({"sending": Sending(payload="float32")}, "configuration"),
+        ({"schedule": SCHEDULES["matchings"]}, "graph"),
+    ],
+)
+def test_another_run_is_refused(run, change, name):
+    assert f"is of another {name} (" in complaint(run, **change)
+
+
+def test_another_version_is_refused(run, monkeypatch):
+    said = complaint(run, max_iter=19)
+    assert said.endswith("max_iter is 19; raise max_iter to continue")
+    monkeypatch.setattr("dadmm.core.version.__version__", "9.9.9")
+    said = f"is of another version ({dadmm.__version__}, and here it is 9.9.9)"
+    assert said in complaint(run)
+
+
+def test_another_format_is_refused(run):
+    """Such as that of dadmm 0.1.0, whose states had other arrays."""
+    path = checkpoint.path_of(run, 20, 0)
+    about, arrays = checkpoint.read(path)
+    checkpoint.write(path, about | {"format": 2}, arrays)
+
+    assert complaint(run) == (
+        f"the checkpoint {path} has format 2, and this dadmm reads format "
+        f"{checkpoint.FORMAT} only; resume with the dadmm that wrote it, or start anew"
+    )
+
+
+def main(*words):
+    return dadmm.run.main([str(word) for word in words])
+
+
+COMMON = ("--topology", "ring", "--nodes", 5, "--n-samples", 60, "--dimension", 6)
+COMMON += ("--init", "shared")
+ENDLESS = (*COMMON, "--tolerance", 0, "--quiet")
+
+
+@pytest.fixture(autouse=True)
+def current_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def assert_same_files(edges=False):
+    """Assert that run has the results and rows of whole."""
+    for name in ("result.npz", "edges.csv")[: 1 + edges]:
+        assert Path("run", name).read_bytes() == Path("whole", name).read_bytes()
+    assert history_of("run") == history_of("whole")
+
+
+def test_a_command_line_goes_on_in_the_same_folder(capsys):
+    common = (*ENDLESS, "--record-edges", "--record-angle", "--max-iter")
+    main(*common, 50, "--out", "whole")
+    main(*common, 20, "--out", "run")
+    assert main("--resume", "run", "--max-iter", 33) == 0
+    assert main("--resume", "run", "--max-iter", 50) == 0
+
+    assert_same_files(edges=True)
+    assert checkpoint.kept(Path("run")) == [33, 50]
+    for key in ("iterations", "reason", "messages", "bytes", "metrics"):
+        assert summary_of("run")[key] == summary_of("whole")[key]
+
+
+def test_rows_of_several_sessions_add_up():
+    """Killed over MPI, where each node has a part, and in one process, which has one.
+
+    The second time after a save, so that rows of all three sessions are needed.
+    """
+    common = (*ENDLESS, "--max-iter", 60)
+    main(*common, "--out", "whole")
+    with pytest.raises(KeyboardInterrupt):
+        killed_after(34, *common, "--checkpoint-every", 15, "--out", "run")
+    lines = Path("run/parts/history-00000.csv").read_text().splitlines(keepends=True)
+    for i in range(5):
+        own = [line for line in lines if line.split(",")[1] == str(i)]
+        half = own[-1][:9] if i == 3 else ""  # of a line
+        Path(f"run/parts/history-{i:05d}.csv").write_text("".join(own) + half)
+    list_as_over_mpi()
+    with pytest.raises(KeyboardInterrupt):
+        killed_after(50, "--resume", "run")
+
+    assert main("--resume", "run") == 0
+
+    assert summary_of("run")["resumed_after"] == 45
+    assert_same_files()
+
+
+def test_the_seconds_of_a_resumed_run_are_of_its_last_session(capsys, monkeypatch):
+    clock = itertools.count()  # every phase takes one second
+    monkeypatch.setattr(dadmm.admm.clock, "perf_counter", lambda: next(clock))
+    main(*ENDLESS, "--max-iter", 20, "--out", "run")
+    first = summary_of("run")["seconds"]
+    assert main("--resume", "run", "--max-iter", 23, "--no-quiet") == 0
+    last = summary_of("run")["seconds"]
+
+    for name in ("solve", "exchange", "update"):
+        assert first["of_all_sessions"][name] == first[name]
+        assert last[name] == pytest.approx(3 / 20 * first[name])
+        assert last["of_all_sessions"][name] == pytest.approx(first[name] + last[name])
+    said = capsys.readouterr().out
+    assert " s since it was resumed after iteration 20 (a node's loop: " in said
+
+
+def list_as_over_mpi():
+    """List the files of a run of five ranks, as when it began."""
+    names = names_of_run(5, ranks=5, edges=True, over_mpi=True, saves=True)
+    RunFolder(Path("run"), names).save()
+
+
+def killed_after(t, *words):
+    def kill(self, now, run):
+        record(self, now, run)
+        if now == t:
+            self.sync()
+            raise KeyboardInterrupt
+
+    record = row_files.RowFiles.__call__
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_files.RowFiles, "__call__", kill)
+        main(*words)
+
+
+def test_halves_of_two_checkpoints_do_not_make_one():
+    common = (*ENDLESS, "--max-iter", 60)
+    with pytest.raises(KeyboardInterrupt):
+        killed_after(34, *common, "--checkpoint-every", 15, "--out", "run")
+    half = checkpoint.path_of(Path("run"), 45, 0)
+    half.parent.mkdir()
+    half.write_bytes(b"")
+    with pytest.raises(KeyboardInterrupt):
+        killed_after(40, "--resume", "run")
+
+    assert not half.exists()
+    assert checkpoint.kept(Path("run")) == [15, 30]
+
+
+def test_a_run_that_died_in_its_last_files_brings_its_results():
+    common = (*ENDLESS, "--max-iter", 30)
+    main(*common, "--out", "whole")
+    main(*common, "--out", "run")
+    for name in ("summary.json", "result.npz"):
+        Path("run", name).unlink()
+
+    assert main("--resume", "run") == 0
+
+    assert_same_files()
+    assert summary_of("run")["metrics"] == summary_of("whole")["metrics"]
+
+
+def test_a_run_that_died_while_it_removed_its_parts_keeps_all_rows():
+    """The merged rows count; those parts that are still there are not all of them."""
+    common = (*ENDLESS, "--max-iter", 30)
+    main(*common, "--out", "whole")
+    main(*common, "--max-iter", 20, "--out", "run")
+    Path("run/parts").mkdir()
+    lines = Path("run/history.csv").read_text().splitlines(keepends=True)[1:]
+    left = [line for line in lines if line.split(",")[1] == "3"]
+    Path("run/parts/history-00003.csv").write_text("".join(left))
+
+    assert main("--resume", "run", "--max-iter", 30) == 0
+
+    assert history_of("run") == history_of("whole")
+
+
+def test_what_cannot_be_resumed_is_told_and_nothing_is_lost(capsys):
+    main(*COMMON, "--quiet", "--checkpoint-every", 50, "--out", "done")
+    assert not Path("done/checkpoints").exists()
+    main(*COMMON, "--quiet", "--max-iter", 9, "--out", "run")
+    before = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+
+    assert "has ended (" in refused(capsys, "--resume", "done")
+    assert "cannot read none/config.toml" in refused(capsys, "--resume", "none")
+    said = refused(capsys, "--resume", "run", "--eta0", 3, "--max-iter", 20)
+    assert "eta0 is 3.0" in said
+    said = refused(capsys, "--resume", "run", "--no-compare-centralised")
+    assert "compare_centralised is False but was None" in said  # a column less
+    assert "leave out --out" in refused(capsys, "--resume", "run", "--out", "x")
+    said = refused(capsys, "--resume", "run", "--nodes", 7, "--max-iter", 20)
+    assert "nodes is 7 but was 5 when the run in run began" in said
+    said = refused(capsys, "--resume", "run", "--overwrite", "--max-iter", 20)
+    assert "overwrite does not go with resume" in said
+    assert "raise max_iter" in refused(capsys, "--resume", "run")
+    file = checkpoint.path_of(Path("run"), 9, 2)
+    file.write_bytes(b"")
+    said = refused(capsys, "--resume", "run", "--max-iter", 20)
+    assert "damaged or cut short" in said
+    file.write_bytes(before[file])
+    after = {path: path.read_bytes() for path in Path().rglob("*") if path.is_file()}
+    assert after == before
+
+
+@pytest.mark.parametrize("kind", ["history", "edges"])
+def test_rows_of_a_node_that_are_not_there_are_missed(capsys, kind):
+    common = (*ENDLESS, "--record-edges")
+    main(*common, "--max-iter", 20, "--out", "run")
+    Path("run/parts").mkdir()
+    for name in ("history", "edges"):  # as a kill would leave them
+        lines = Path("run", f"{name}.csv").read_text().splitlines(keepends=True)[1:]
+        Path("run", f"{name}.csv").unlink()
+        for node in range(5):
+            rows = [line for line in lines if line.split(",")[1] == str(node)]
+            Path(f"run/parts/{name}-{node:05d}.csv").write_text("".join(rows))
+    list_as_over_mpi()
+    for name in ("summary.json", "result.npz"):
+        Path("run", name).unlink()
+    part = Path(f"run/parts/{kind}-00003.csv")
+    rows = part.read_text()
+    part.unlink()
+
+    said = refused(capsys, "--resume", "run", "--max-iter", 30)
+    assert "some rows of run up to iteration 20 are missing" in said
+
+    part.write_text(rows)
+    assert main("--resume", "run", "--max-iter", 30) == 0
+    main(*common, "--max-iter", 30, "--out", "whole")
+    assert_same_files(edges=True)
+
+
+def test_other_data_are_refused(capsys):
+    rows = datasets.synthetic(60, 6, 2, 0.2, 0)[0]
+    np.save("rows.npy", rows)
+    common = ("--data", "rows.npy", "--nodes", 4, "--n-components", 2, "--quiet")
+    main(*common, "--max-iter", 5, "--out", "run")
+    rows[17, 3] += 1e-9
+    np.save("rows.npy", rows)
+
+    said = refused(capsys, "--resume", "run", "--max-iter", 20)
+
+    assert "node-00001.npz is of another data (" in said

@@ -1,0 +1,266 @@
+"""A rank that dies does not end a run whose MPI is fault tolerant."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from dadmm import Schedule, Sending, Topology
+from dadmm.drawing.run_reader import Run
+from dadmm.penalty import SCHEMES
+from dadmm.runs.row_files import PartFile
+from dadmm.solver import recovery
+from dadmm.solver.history import MemorySink
+from dadmm.solver.recovery import StateBuffer
+from dadmm.solver.rows import EdgeRows, RowBuffer
+from tests.support import openmpi
+from tests.support.problems import quadratics, random_graph
+from tests.support.processes import PROGRAMS, mpiexec, program
+from tests.support.runs import run_of
+
+pytestmark = pytest.mark.mpi
+
+# Over MPI; each case takes seconds, so that all schemes are for `./launch/test --all`
+SEEDS = range(len(SCHEMES)) if os.environ.get("DADMM_ALL") else (0, 3)  # snap, ap
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_survivors_reach_the_optimum_of_their_own_data(seed):
+    """A scheme of the list, random graphs, one or two deaths at random iterations."""
+    ended = openmpi.start(5, *program("survivors.py"), seed).end()
+
+    assert ended.code == 0, ended.err
+    found = [json.loads(line) for line in ended.out.splitlines()]
+    dead = set(found[0]["dead"])
+    assert sorted(i for part in found for i in part["nodes"]) == sorted(
+        {*range(5)} - dead
+    )
+    for part in found:
+        assert part["reason"] == "converged", part
+        assert part["error"] < 1e-8, part
+        assert dead >= set(part["lost"]) > set()
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(6, marks=pytest.mark.slow)])
+def test_a_death_among_survivors_who_have_not_met_is_survived(seed):
+    ended = openmpi.start(5, *program("survivors.py"), seed, "opening").end()
+
+    assert ended.code == 0, ended.err
+    (found,) = map(json.loads, ended.out.splitlines())
+    assert (found["nodes"], found["lost"]) == ([0, 1, 2], [3, 4])
+    assert found["back"][0] == found["back"][1]
+    assert found["error"] < 1e-8
+
+
+def test_who_is_left_says_what_went_wrong(tmp_path):
+    """The first of them, when rank 0 is dead; and the job ends with that code."""
+    script, words = PROGRAMS / "failing_rank.py", ("--on-failure", "continue")
+    words += ("--init", "shared")  # which has more than seven iterations
+    ended = openmpi.start(
+        3, script, 0, "SIGKILL+full", *words, "--out", "run", cwd=tmp_path
+    ).end()
+
+    assert ended.code == 2, ended.err
+    assert ended.said[1:] == ["dadmm: error: cannot write to run: no space"]
+    assert ended.said[0].startswith("dadmm: node 0 failed; nodes 1-2 continue after")
+
+
+@pytest.mark.parametrize("resumed", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_a_run_writes_what_is_left_of_it(tmp_path, resumed):
+    """The ends of a chain go on by themselves, each with results of its own.
+
+    They have all their rows, also those of a session before.
+    """
+    script, words = PROGRAMS / "failing_rank.py", ("--on-failure", "continue")
+    new = ("--topology", "chain", "--record-edges", "--out", "run")
+    new += ("--init", "shared")  # which has more than seven iterations
+    if resumed:
+        mpiexec(5, "-m", "dadmm.run", *new, "--max-iter", 3, cwd=tmp_path)
+        new = ("--resume", "run", "--max-iter", 500)
+    ended = openmpi.start(5, script, 2, "SIGKILL", *words, *new, cwd=tmp_path).end()
+
+    assert ended.code == 0, ended.err
+    died, apart = ended.said
+    # in its seventh iteration here, of which its neighbours may have heard
+    last = "(9|10)" if resumed else "[67]"
+    said = rf"dadmm: node 2 failed; nodes 0-1 continue after iteration {last}"
+    assert re.fullmatch(said, died), died
+    assert apart == (
+        "dadmm: nodes 3-4 have no path to them and continue separately; results in "
+        "part-00003"
+    )
+    check_folder(tmp_path / "run", [0, 1])
+    check_folder(tmp_path / "run" / "part-00003", [3, 4])
+    assert not (tmp_path / "run" / "parts").exists()
+    assert not (tmp_path / "run" / "checkpoints").exists()
+    assert "WITHOUT the nodes that failed (2)" in ended.out
+    words = ("--resume", "run", "--on-failure", "abort")
+    again = mpiexec(5, "-m", "dadmm.run", *words, cwd=tmp_path)
+    assert again.code == 2
+    assert "ended without them" in again.said[0]
+
+
+def test_survivors_of_a_merged_start_go_on_to_the_solution_of_their_own_rows(tmp_path):
+    script, words = PROGRAMS / "failing_rank.py", ("--on-failure", "continue")
+    words += ("--topology", "ring", "--tolerance", "1e-7", "--max-iter", "200")
+    words += ("--init", "merged")
+    ended = openmpi.start(
+        5, script, 2, "SIGKILL", *words, "--out", "run", cwd=tmp_path
+    ).end()
+
+    assert ended.code == 0, ended.err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["lost_nodes"] == [2]
+    assert summary["start"]["init"] == "merged"
+    assert summary["start"]["angle_to_result_degrees"] > 0.3
+    assert summary["metrics"]["angle_to_centralised_degrees"] < 0.01
+
+
+def check_folder(folder: Path, nodes: list[int]) -> None:
+    """Look for results of these nodes, complete."""
+    summary = json.loads((folder / "summary.json").read_text())
+    assert (summary["converged"], summary["lost_nodes"]) == (True, [2])
+    assert summary["n_nodes"] == len(nodes)
+    rows = np.loadtxt(folder / "history.csv", delimiter=",", skiprows=1)
+    every = np.arange(1, summary["iterations"] + 1)
+    assert_array_equal(rows[:, 0], np.repeat(every, len(nodes)))
+    assert_array_equal(rows[:, 1], np.tile(nodes, len(every)))
+    edges = np.loadtxt(folder / "edges.csv", delimiter=",", skiprows=1)
+    assert_array_equal(edges[:, 1:3], np.tile([nodes, nodes[::-1]], (len(every), 1)))
+    run = Run.read(folder)  # so that it can be drawn
+    assert run.topology.neighbours == Topology.chain(2).neighbours
+    assert run.history["objective"].shape == (summary["iterations"], 2)
+    with np.load(folder / "result.npz") as arrays:
+        assert_array_equal(arrays["edges"], [nodes, nodes[::-1]])
+        assert len(arrays["W"]) == len(arrays["eta"]) == 2
+
+
+def test_an_mpi_that_cannot_is_refused(tmp_path):
+    words = ("-m", "dadmm.run", "--on-failure", "continue", "--out", "run")
+    ended = mpiexec(2, *words, cwd=tmp_path)
+
+    assert ended.code == 2
+    assert len(ended.said) == 1
+    assert "needs Open MPI 5 started as mpiexec --with-ft ulfm" in ended.said[0]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_parts_are_the_connected_components(seed):
+    rng = np.random.default_rng(seed)
+    graph = random_graph(rng, int(rng.integers(2, 12)))
+    alive = np.flatnonzero(rng.random(len(graph)) < 0.7).tolist()
+
+    found = recovery.components(graph, alive)
+
+    left = graph.to_graph().subgraph(alive)
+    components = sorted(sorted(part) for part in nx.connected_components(left))
+    assert [list(part) for part in found] == components
+
+
+def test_a_part_keeps_its_edges_and_their_turns():
+    schedule = Schedule(5, [[(0, 1), (2, 3)], [(1, 2), (3, 4)], [(0, 4)]])
+
+    graph, turns = recovery.restrict(schedule.union, schedule, (2, 3, 4))
+
+    assert graph.neighbours == Topology.chain(3).neighbours
+    assert [sorted(edges) for edges in turns.rounds] == [
+        [(0, 1), (1, 0)], [(1, 2), (2, 1)], []
+    ]  # fmt: skip
+    assert recovery.restrict(Topology.ring(4), None, (1, 2, 3))[0].diameter == 2
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_lost_edges_are_forgotten(name):
+    """The others are known as before, by the scheme and by the gates."""
+    run = run_of(
+        quadratics(2), Topology.chain(2), scheme=name, max_iter=5,
+        sending=Sending(edge_sleep=0.5),
+    )  # fmt: skip
+    before, kept = run.snapshot(), np.array([True, False])
+
+    after = recovery.remove_edges(before, kept, run.layout)
+
+    left = after.flatten()
+    for entry, array in before.flatten().items():
+        if len(array.shape) and len(array) == 2 and entry.startswith(("pen", "send")):
+            assert_array_equal(left[entry], array[kept], err_msg=entry)
+    assert_array_equal(after.multipliers, before.multipliers[kept])
+
+
+def test_recent_states_are_copies_and_few():
+    """As many as the slowest node may be behind, and the present one."""
+    buffer, run = StateBuffer(reach=2), run_of(quadratics(2), Topology.chain(2))
+    assert buffer.empty
+    for t in range(5):
+        run.state.eta[:] = t
+        buffer(t, run)
+
+    assert buffer.last == 4
+    assert [buffer.at(t).eta[0] for t in (2, 3, 4)] == [2, 3, 4]
+    with pytest.raises(StopIteration):
+        buffer.at(1)
+
+
+@pytest.mark.parametrize("capacity_used", [1, 3, 7])
+def test_rows_go_back_and_on(tmp_path, capacity_used):
+    memory = MemorySink()
+    tables = [
+        RowBuffer(memory, seconds=0 if capacity_used == 1 else 60),
+        RowBuffer(PartFile(tmp_path / "part.csv", [(1, 0), (1, 2), (1, 4)])),
+    ]
+    kept = np.array([True, False, True])
+    for table in tables:
+        for t in range(1, 8):
+            table.next_rows(3, 2)[:] = t
+            if t == capacity_used:
+                table.flush()
+        table.rewind_to(4, kept)
+        for t in (5, 6):
+            table.next_rows(2, 2)[:] = 10 * t
+        table.flush()
+
+    rows = memory.all(2, 2)
+    assert_array_equal(rows[:, 0, 0], [1, 2, 3, 4, 50, 60])
+    assert rows.shape == (6, 2, 2)
+    lines = [x.split(",") for x in (tmp_path / "part.csv").read_text().splitlines()]
+    # in the file those before stay: a checkpoint may need them
+    assert [t for t, *_ in lines] == [str(t // 3) for t in range(3, 15)] + list("5566")
+    assert {(i, j) for t, i, j, *_ in lines if t > "4"} == {("1", "0"), ("1", "4")}
+    assert lines[-1] == ["6", "1", "4", "60.0", "60.0"]
+
+
+def test_a_node_without_edges_has_no_rows_of_edges(tmp_path):
+    """All its neighbours died."""
+    table = EdgeRows(PartFile(tmp_path / "part.csv", [(1, 0), (1, 2)]))
+    table.next_rows(2, 4)[:] = 1.0
+    table.rewind_to(1, np.array([False, False]))
+    assert table.next_rows(0, 4).shape == (0, 4)
+    table.flush()
+
+    lines = (tmp_path / "part.csv").read_text().splitlines()
+    assert lines == ["1,1,0,1.0,1.0,1.0,1.0", "1,1,2,1.0,1.0,1.0,1.0"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "t"), [("least_squares", 5), ("logistic", 20), ("logistic", "")]
+)
+def test_survivors_are_certified_in_chosen_coordinates(kind, t):
+    """Also after coordinates have changed, and if the death is inside a review."""
+    words = (kind, t) if t else (kind,)
+    ended = openmpi.start(5, *program("survivors_metric.py"), *words).end()
+
+    assert ended.out.strip() == "certified certified (3,) True True", ended.err
+
+
+def test_survivors_have_a_bound_on_the_angle_to_their_own_rows():
+    ended = openmpi.start(5, *program("survivors_merged.py")).end()
+
+    assert ended.out.strip() == "(3,) True", ended.err
