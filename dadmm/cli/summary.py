@@ -18,12 +18,12 @@ from dadmm.cli.job import Job
 from dadmm.cli.models import Fit
 from dadmm.cli.targets import Targets
 from dadmm.comm.world import World
+from dadmm.core.documents import write_arrays, writing
 from dadmm.core.layout import Layout, Matrix
 from dadmm.core.version import __version__
 from dadmm.data.files import Names
 from dadmm.graphs import placement
 from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, metrics, motion
-from dadmm.runs.writing import write_arrays, writing
 from dadmm.solver.ending import advise
 from dadmm.solver.result import Result, Seconds
 
