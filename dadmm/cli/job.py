@@ -21,11 +21,10 @@ from dadmm.cli.progress import FailureMessages, ProgressLine, Signals
 from dadmm.cli.tables import Shards
 from dadmm.comm import identity
 from dadmm.comm.launch_link import wait_until_read
-from dadmm.comm.world import Checks, collectively, from_rank_0, host
+from dadmm.comm.world import Checks, World, collectively, from_rank_0, host
 from dadmm.core import files
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
-from dadmm.core.interfaces import World
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
 from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run
 from dadmm.runs.row_files import PARTS, RowFiles

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.cli.tables import Shards
+from dadmm.comm.world import World
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data import shard
 from dadmm.data.encoding import Rows

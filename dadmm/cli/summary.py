@@ -17,7 +17,7 @@ from dadmm.cli import models
 from dadmm.cli.job import Job
 from dadmm.cli.models import Fit
 from dadmm.cli.targets import Targets
-from dadmm.core.interfaces import World
+from dadmm.comm.world import World
 from dadmm.core.layout import Layout, Matrix
 from dadmm.core.version import __version__
 from dadmm.data.encoding import Rows

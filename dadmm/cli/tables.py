@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.comm.tree import TreeReduction
-from dadmm.comm.world import Checks, collectively
+from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.checks import printable
 from dadmm.core.errors import ConfigError, ShardError
-from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
 from dadmm.data import shard
 from dadmm.data.agreement import agree, describe
