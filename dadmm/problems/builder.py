@@ -16,8 +16,9 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from dadmm.core.errors import ConfigError, ProblemError
-from dadmm.core.layout import Layout, Vector
+from dadmm.core.layout import Layout
 from dadmm.core.schema import annotated
+from dadmm.data.encoding import Rows
 from dadmm.problems import PROBLEMS
 from dadmm.problems.base import Traits
 from dadmm.problems.linear import LinearProblem
@@ -142,12 +143,11 @@ def n_classes(name: str) -> int:
 
 def build(
     name: str,
-    rows: Any,
+    rows: Rows,
     flags: Mapping[str, Any],
     settings: Mapping[str, Any],
-    sample_weight: Vector | None = None,
 ) -> Any:
-    """Return the problem of a node with these rows, y being the last column if any.
+    """Return the problem of a node with these rows.
 
     Flags are passed on if the class has such an argument and they are not None.
     Settings are passed on; the class must have these arguments. Sparse rows are passed
@@ -166,26 +166,26 @@ def build(
             kind_of.check(f"{name}: {key}", value)
     given = {k: v for k, v in flags.items() if takes.takes(k) and v is not None}
     given |= settings
-    if sample_weight is not None:
+    X = rows.X
+    if rows.y is not None:
+        given["y"] = rows.y
+    if rows.weight is not None:
         if not takes.takes("sample_weight"):
             raise ConfigError(
                 f"weight cannot be used with {name}, whose constructor has no argument "
                 "sample_weight"
             )
-        given["sample_weight"] = sample_weight
-    if takes.takes("y"):
-        rows, y = rows[:, :-1], rows[:, [-1]]
-        given["y"] = y.toarray().ravel() if hasattr(y, "toarray") else y[:, 0]
+        given["sample_weight"] = rows.weight
     linear = issubclass(kind, LinearProblem) and takes.takes("sample_weight")
-    if hasattr(rows, "toarray") and not linear:
-        rows = rows.toarray()
+    if hasattr(X, "toarray") and not linear:
+        X = X.toarray()
     for argument in takes.required:
         if argument not in given:
             raise ConfigError(
                 f"{name} needs a setting {argument!r}; give it as --problem-settings "
                 f"'{{\"{argument}\": ...}}'"
             )
-    problem = kind(rows, **given)
+    problem = kind(X, **given)
     check_members(problem, name)
     return problem
 
