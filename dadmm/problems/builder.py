@@ -12,7 +12,6 @@ import inspect
 import os
 import sys
 from collections.abc import Mapping
-from functools import cache
 from typing import Any, NamedTuple
 
 from dadmm.core.errors import ConfigError, ProblemError
@@ -48,7 +47,6 @@ class Arguments(NamedTuple):
         return name in self.defaults or name in self.required
 
 
-@cache
 def arguments(kind: type[Any]) -> Arguments:
     """Return the arguments of a class, without the rows."""
     own = kind.__init__ is not object.__init__
