@@ -24,8 +24,8 @@ from benchmarks.shared.commands import THREADS, medians, on_ranks, seconds_of
 from dadmm.admm.loop import Run, RunKind, Setup, iterate
 from dadmm.admm.rule import Rule
 from dadmm.comm import InProcessExchange
+from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
-from dadmm.core.interfaces import Exchange
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split

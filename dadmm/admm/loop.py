@@ -18,10 +18,11 @@ from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import Nodes, State
 from dadmm.admm.stopping import REASONS, GlobalStopping, NeighbourStopping
+from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
 from dadmm.comm.tree import TreeReduction
 from dadmm.comm.wire import HEADER
-from dadmm.core.interfaces import Exchange, Problem
+from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
 from dadmm.graphs.schedule import Schedule

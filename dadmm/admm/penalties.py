@@ -7,8 +7,7 @@ import numpy as np
 from dadmm.admm.mail import Mail
 from dadmm.admm.state import Nodes
 from dadmm.comm.gates import Turn
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Vector
 from dadmm.penalty.schemes import Observation, Scheme
 

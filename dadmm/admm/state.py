@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dadmm.comm.exchange import Exchange
 from dadmm.comm.wire import IDLE
-from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.topology import Topology

@@ -26,8 +26,7 @@ from dadmm.admm.rule import SAVED, CriteriaLog, Rule, Scales, Unmet, Verdict, ov
 from dadmm.admm.state import Nodes, Numbers
 from dadmm.comm.gates import Turn
 from dadmm.comm.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
 
 REASONS = (
