@@ -13,7 +13,7 @@ from scipy.io import savemat
 
 from dadmm.cli import setup
 from dadmm.comm.world import Checks, SerialWorld
-from dadmm.core.errors import ConfigError, ShardError
+from dadmm.core.errors import ShardError
 from dadmm.data import shard
 from dadmm.graphs.topology import Topology
 from dadmm.predict import main as predict
