@@ -10,11 +10,10 @@ import numpy as np
 
 from dadmm import penalty
 from dadmm.admm.criteria_log import TRAIL, merge_endings, stride
-from dadmm.admm.loop import Run
 from dadmm.admm.rule import CRITERIA, Rule
 from dadmm.core.layout import Matrix, Vector
-from dadmm.penalty import Scheme
 from dadmm.solver.kind import SolveKind
+from dadmm.solver.recovery import LocalRun
 
 if TYPE_CHECKING:
     from dadmm.solver.result import Result
@@ -113,29 +112,25 @@ class Ending:
         }
 
 
-def find_ending(
-    run: Run,
-    kind: SolveKind,
-    scheme: Scheme,
-    init: str,
-    iterations: int,
-    reason: str,
-) -> Ending:
+def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
-    stopping, converged = run.stopping, reason == "converged"
-    log, joint = stopping.log_of_stop(), stopping.is_joint
-    heard = iterations - joint
+    run, stopping, converged = (
+        local.run,
+        local.run.stopping,
+        local.reason == "converged",
+    )
+    log, joint, scheme = stopping.log_of_stop(), stopping.is_joint, run.penalties.scheme
+    heard = local.iterations - joint
     worst = log.last_unmet(heard) if converged else log.unmet
     own = np.array([*worst, *log.trail])
     whole = run.total([own] * len(run.nodes), merge_endings)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
-    spacing, names = stride(max(heard, 1)), run.layout.names
-    unnamed = part < 0 or not kind.KEEPS_PARTS
+    spacing, unnamed = stride(max(heard, 1)), part < 0 or not kind.KEEPS_PARTS
     return Ending(
         rule=kind.rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
-        part=None if unnamed else names[int(part)],
+        part=None if unnamed else run.layout.names[int(part)],
         node=None if joint or node < 0 else int(node),
         iteration=int(iteration),
         factor=factor,
@@ -143,7 +138,7 @@ def find_ending(
         spacing=spacing,
         patience=log.patience,
         delay=log.delay + joint,
-        last=iterations,
+        last=local.iterations,
         scheme=penalty.name_of(scheme),
         eta0=scheme.eta0 if isinstance(scheme.eta0, float | int) else None,
         convex=bool(getattr(run.local.problems[0], "convex", False)),

@@ -20,7 +20,6 @@ from dadmm.core.linalg import by_row
 from dadmm.solver.certificate import LIGHT, Certificate, certify
 from dadmm.solver.coordinates import Coordinates, Total, find_coordinates, spectrum
 from dadmm.solver.kind import SolveKind, Statement
-from dadmm.solver.plan import Plan
 
 LOOSE = 0.1  # tolerance at which coordinates are checked first
 FAR = 4.0  # eigenvalues of the Hessian beyond this, or below its inverse
@@ -170,25 +169,19 @@ class MetricKind(SolveKind):
         run.stopping.reopen(max(now * min(1.0 / 3.0, ratio), LEAST_TOLERANCE))
         return False
 
-    def conclude(
-        self, run: Run, reason: str, plan: Plan, bound_angle: bool
-    ) -> Statement:
+    def conclude(self, run: Run, reason: str) -> Statement:
         """Return the statement; without subgradients it has no certificate."""
         centre, certificate = self._mean(run), None
         if self._is_exact:
-            known = self.certificate is not None and np.array_equal(centre, self.centre)
-            if not known:
+            if self.certificate is None or not np.array_equal(centre, self.centre):
                 self._certify(run, centre)
-            certificate = self.certificate
-        self.centre, why = centre, ""
-        if self.no_minimum:
-            certificate, why = None, self.no_minimum
+            certificate = None if self.no_minimum else self.certificate
         if certificate is not None:
             objective = certificate.objective
             why = "" if certificate.holds else self._why_not(certificate)
         else:
             objective = self.objective_at(run, centre)
-            why = why or NOT_EXACT
+            why = self.no_minimum or NOT_EXACT
         solution = self.theta_of(centre[None])[0]
         said = Statement(solution, objective, certificate, why=why)
         return self.with_status(run, reason, said)
@@ -254,8 +247,7 @@ class MetricKind(SolveKind):
         """Return whether the objective falls for ever along some direction."""
         if not self.coordinates.margins:
             return False
-        own = [self.problems[i] for i in run.names.tolist()]
-        point = self.theta_of(centre[None])[0]
+        own, point = self.own(run), self.theta_of(centre[None])[0]
 
         def margins(theta: Vector) -> tuple[float, float]:
             found = np.array([problem.margins(theta) for problem in own]) * [1.0, -1.0]

@@ -61,8 +61,9 @@ class RawKind(SolveKind):
 
     judge = Judge.RULE
 
-    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
+    def prepare(self, plan: Plan, topology: Topology, comm: Any, saved: Any) -> None:
         """Choose what the run is judged by; the least of all nodes counts."""
+        self.plan = plan
         least = min(_judge_of(problem).value for problem in self.problems.values())
         if comm is not None:
             from dadmm.comm.collectives import least_of_all
@@ -85,17 +86,15 @@ class RawKind(SolveKind):
         run.state.held[...] = -(t // (SOON if steepest < NEAR else LATER))
         return ""
 
-    def conclude(
-        self, run: Run, reason: str, plan: Plan, bound_angle: bool
-    ) -> Statement:
+    def conclude(self, run: Run, reason: str) -> Statement:
         """Return the statement; an error is bounded if all problems are exact."""
         (centre, all_exact, _), layout, certificate = self.mean(run), run.layout, None
-        if all_exact and layout.size == layout.shared_size and not plan.asked:
+        if all_exact and layout.size == layout.shared_size and not self.plan.asked:
             certificate = certify(run, centre, run.stopping.rule.tolerance, None)
             objective = certificate.objective
         else:
             objective = self.objective_at(run, centre)
-        said = Statement(centre, objective, certificate, why=plan.why)
+        said = Statement(centre, objective, certificate, why=self.plan.why)
         return self.with_status(run, reason, said)
 
     def slope(self, run: Run) -> Vector | None:
@@ -108,10 +107,9 @@ class RawKind(SolveKind):
         slopes = self._slopes(run)
         if self.judge is Judge.MODEL:
             return self._model_errors(run, slopes)
-        layout, numbers = self.layout, run.work.numbers.copy()
-        now = Measured.of(numbers, len(layout.sizes))
-        squares = slopes**2
-        now.parts[4] = np.sqrt(np.add.reduceat(squares, layout.starts, axis=1)).T
+        layout = self.layout
+        now = Measured.of(run.work.numbers.copy(), len(layout.sizes))
+        now.parts[4] = np.sqrt(np.add.reduceat(slopes**2, layout.starts, axis=1)).T
         given = run.stopping.rule
         rule = Rule("optimality", given.tolerance, given.absolute_tolerance)
         found = rule.verdict(now, np.sqrt(layout.sizes)[:, None])
@@ -119,9 +117,11 @@ class RawKind(SolveKind):
 
     def _slopes(self, run: Run) -> Matrix:
         """Return the gradient of each node's Lagrangian, as multipliers are (n, m)."""
-        theta, m = run.state.theta, self.layout.shared_size
-        own = zip(run.names.tolist(), theta, strict=True)
-        found = np.array([self.problems[i].gradient(at)[:m] for i, at in own])
+        m, own = (
+            self.layout.shared_size,
+            zip(self.own(run), run.state.theta, strict=True),
+        )
+        found = np.array([problem.gradient(theta)[:m] for problem, theta in own])
         root = np.sqrt(self.layout.pull[:m])
         return np.asarray(found / root + 2.0 * run.work.multiplier)
 
@@ -147,13 +147,13 @@ class RawKind(SolveKind):
     def _model_errors(self, run: Run, slopes: Matrix) -> Vector:
         gaps = run.incidence.spread(run.work.shared) - run.state.received
         limit, found = TIMES * run.stopping.rule.tolerance, []
-        own = list(zip(run.names.tolist(), run.state.theta, strict=True))
-        moments = [self.problems[i].moment(theta) for i, theta in own]
+        own = list(zip(self.own(run), run.state.theta, strict=True))
+        moments = [problem.moment(theta) for problem, theta in own]
         moment = run.total(moments) / run.topology.n_nodes
-        for k, (i, theta) in enumerate(own):
+        for k, (problem, theta) in enumerate(own):
             mine = gaps[run.incidence.node == k]
-            known = self.problems[i], theta, slopes[k], mine, moment
-            found.append(relative_errors(*known).max() / limit if limit else math.inf)
+            errors = relative_errors(problem, theta, slopes[k], mine, moment)
+            found.append(errors.max() / limit if limit else math.inf)
         return np.array(found)
 
 
@@ -169,15 +169,9 @@ def relative_errors(
 ) -> Matrix:
     """Return the errors (2, 3) of differences and of gradients, of W, mu and a.
 
-    Parameters
-    ----------
-    problem : PPCA
-    theta, slope : ndarray of shape (size,)
-        Parameters, and the gradient of the node's Lagrangian.
-    gaps : ndarray of shape (neighbours, size)
-        Differences from the neighbours.
-    moment : ndarray of shape (M, M)
-        The mean of ``E sum z z'`` over all nodes.
+    ``slope`` (size,) is the gradient of the node's Lagrangian, ``gaps`` (neighbours,
+    size) are differences from the neighbours, and ``moment`` (M, M) is the mean of ``E
+    sum z z'`` over all nodes.
     """
     W, _, a = problem.layout.views(theta)
     D, M = W.shape

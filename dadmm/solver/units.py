@@ -21,7 +21,6 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.coordinates import Total
 from dadmm.solver.kind import SolveKind, Statement
-from dadmm.solver.plan import Plan
 from dadmm.solver.subspace import bound_subspace
 
 if TYPE_CHECKING:
@@ -158,18 +157,15 @@ class InUnits(SolveKind):
         """Return where the run started, given its solution, if all nodes know it."""
         return None
 
-    def conclude(
-        self, run: Run, reason: str, plan: Plan, bound_angle: bool
-    ) -> Statement:
+    def conclude(self, run: Run, reason: str) -> Statement:
         """Return the statement; the angle is bounded if no entry is missing."""
         centre, _, self.complete = self.mean(run)
         objective = self.objective_at(run, centre)
         solution, bound = self.theta_of(centre[None])[0], None
         start = self.describe_start(solution)
-        if self.complete and bound_angle:
-            own = [self.problems[i] for i in run.names.tolist()]
-            views, n_nodes = self.layout.views, run.topology.n_nodes
-            W, whole = views(run.points).W, views(solution).W
+        if self.complete and self.plan.bound_angle:
+            W, whole = (self.layout.views(at).W for at in (run.points, solution))
+            own, n_nodes = self.own(run), run.topology.n_nodes
             bound = bound_subspace(run.total, own, W, whole, n_nodes)
         said = Statement(solution, objective, None, start, bound)
         return self.with_status(run, reason, said)

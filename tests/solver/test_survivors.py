@@ -17,9 +17,8 @@ from dadmm.drawing.run_reader import Run
 from dadmm.penalty import SCHEMES
 from dadmm.runs.row_files import PartFile
 from dadmm.solver import recovery
-from dadmm.solver.history import MemorySink
 from dadmm.solver.recovery import StateBuffer
-from dadmm.solver.rows import EdgeRows, RowBuffer
+from dadmm.solver.rows import EdgeRows, MemorySink, RowBuffer
 from tests.support import openmpi
 from tests.support.problems import quadratics, random_graph
 from tests.support.processes import PROGRAMS, mpiexec, program
