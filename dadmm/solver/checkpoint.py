@@ -23,10 +23,9 @@ import numpy as np
 
 from dadmm.admm.loop import Run
 from dadmm.admm.state import Arrays, State
-from dadmm.comm.world import collectively, from_rank_0
+from dadmm.comm.world import World, collectively, from_rank_0
 from dadmm.core import files
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
-from dadmm.core.interfaces import World
 from dadmm.core.schema import AT_LEAST_0, FLAG, check_fields, entry, integer
 
 FOLDER, KEPT, FORMAT = "checkpoints", 2, 4
@@ -136,7 +135,7 @@ class Checkpoints:
         """Return the facts in the file of node i."""
         place = {"format": FORMAT, "iteration": t, "node": i, "nodes": self._n_nodes}
         data = {"data": self.data[i]} if i in self.data else {}
-        return place | self.identity | data
+        return {**place, **self.identity, **data}
 
     @property
     def coordinates(self) -> Arrays | None:

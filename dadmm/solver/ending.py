@@ -12,6 +12,7 @@ from dadmm import penalty
 from dadmm.admm.criteria_log import TRAIL, merge_endings, stride
 from dadmm.admm.rule import CRITERIA, Rule
 from dadmm.core.layout import Matrix, Vector
+from dadmm.penalty import Scheme
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.recovery import LocalRun
 
@@ -112,16 +113,12 @@ class Ending:
         }
 
 
-def find_ending(local: LocalRun, kind: SolveKind, init: str) -> Ending:
+def find_ending(local: LocalRun, kind: SolveKind, scheme: Scheme, init: str) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
-    run, stopping, converged = (
-        local.run,
-        local.run.stopping,
-        local.reason == "converged",
-    )
-    log, joint, scheme = stopping.log_of_stop(), stopping.is_joint, run.penalties.scheme
+    run = local.run
+    log, joint = run.stopping.log_of_stop(), run.stopping.is_joint
     heard = local.iterations - joint
-    worst = log.last_unmet(heard) if converged else log.unmet
+    worst = log.last_unmet(heard) if local.reason == "converged" else log.unmet
     own = np.array([*worst, *log.trail])
     whole = run.total([own] * len(run.nodes), merge_endings)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()

@@ -44,17 +44,13 @@ class SolveKind(RunKind):
     KEEPS_PARTS: ClassVar[bool] = True  # whether theta has its parts during the run
     callbacks: tuple[Callback, ...] = ()
     sent: np.ndarray | None = None  # messages and bytes of `prepare`, by edge
-    plan: Plan
+    plan: Plan  # set by `solve`
 
     def prepare(
-        self,
-        plan: Plan,
-        topology: Topology,
-        comm: Any,
-        saved: Mapping[str, np.ndarray] | None,
+        self, topology: Topology, comm: Any, saved: Mapping[str, np.ndarray] | None
     ) -> None:
         """Choose coordinates and start by sums over all nodes, or use saved ones."""
-        self.plan, private = plan, None
+        private = None
         if saved:
             self.enter(self.read(saved))
             return
@@ -66,9 +62,8 @@ class SolveKind(RunKind):
         tree = TreeReduction(topology, private)
 
         def total(rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
-            return tree.reduce(
-                dict(zip(self.problems, rows, strict=True)), merge, finish
-            )
+            values = dict(zip(self.problems, rows, strict=True))
+            return tree.reduce(values, merge, finish)
 
         self.choose(total, topology.n_nodes)
         self.sent = tree.sent

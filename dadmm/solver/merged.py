@@ -31,7 +31,6 @@ from dadmm.graphs.topology import Topology
 from dadmm.solver.completion import MOST_ROUNDS, Model, Rounds
 from dadmm.solver.coordinates import Total
 from dadmm.solver.kind import Statement
-from dadmm.solver.plan import Plan
 from dadmm.solver.subspace import n_axes
 from dadmm.solver.units import NO_UNIT, InUnits
 
@@ -224,9 +223,9 @@ class MergedKind(InUnits):
     RECORD = Start
     record: Start
 
-    def prepare(self, plan: Plan, topology: Topology, comm: Any, saved: Any) -> None:
+    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
         """Choose the start by sums over all nodes, or use a saved one."""
-        super().prepare(plan, topology, comm, saved)
+        super().prepare(topology, comm, saved)
         self.curvature = self._curvature()
 
     def choose(self, total: Total, n_nodes: int) -> None:

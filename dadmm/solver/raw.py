@@ -35,7 +35,6 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import certify
 from dadmm.solver.kind import SolveKind, Statement, largest
-from dadmm.solver.plan import Plan
 
 TIMES = 10.0  # largest relative error of PPCA, over the tolerance
 NEAR = 3.0  # multiple of its limit up to which an error is likely to be small soon
@@ -61,9 +60,8 @@ class RawKind(SolveKind):
 
     judge = Judge.RULE
 
-    def prepare(self, plan: Plan, topology: Topology, comm: Any, saved: Any) -> None:
+    def prepare(self, topology: Topology, comm: Any, saved: Any) -> None:
         """Choose what the run is judged by; the least of all nodes counts."""
-        self.plan = plan
         least = min(_judge_of(problem).value for problem in self.problems.values())
         if comm is not None:
             from dadmm.comm.collectives import least_of_all
@@ -117,9 +115,9 @@ class RawKind(SolveKind):
 
     def _slopes(self, run: Run) -> Matrix:
         """Return the gradient of each node's Lagrangian, as multipliers are (n, m)."""
-        m, own = (
-            self.layout.shared_size,
+        own, m = (
             zip(self.own(run), run.state.theta, strict=True),
+            self.layout.shared_size,
         )
         found = np.array([problem.gradient(theta)[:m] for problem, theta in own])
         root = np.sqrt(self.layout.pull[:m])

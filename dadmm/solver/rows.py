@@ -231,8 +231,8 @@ class Recorder:
         self._kept = by_node, by_edge
         self._rows = NodeRows(nodes, observe, start), EdgeRows(edges, start)
         self._sinks = (nodes, len(run.nodes)), (edges, len(run.arcs))
-        both = zip(self._rows, self._kept, strict=True)
-        self.callbacks: list[Callback] = [rows for rows, kept in both if kept]
+        self.callbacks: list[Callback] = [self._rows[0]] * by_node
+        self.callbacks += [self._rows[1]] * by_edge
 
     def tables(self) -> list[Matrix]:
         """Return the rows of this process, (n_rows, ...) by node and by edge."""

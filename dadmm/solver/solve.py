@@ -15,11 +15,12 @@ from dadmm import penalty
 from dadmm.admm.build import RunFactory, row_order
 from dadmm.admm.loop import Callback
 from dadmm.comm import InProcessExchange, identity
+from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
-from dadmm.comm.world import SerialWorld, collectively
+from dadmm.comm.world import SerialWorld, World, collectively
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
-from dadmm.core.interfaces import Exchange, Problem, World
+from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
 from dadmm.core.schema import FLAG, choice
 from dadmm.core.threads import one_blas_thread
@@ -184,15 +185,18 @@ def solve(
     """
     _check_types(topology, schedule, checkpoints, callbacks)
     ranks = as_option(Ranks, comm)
-    comm, given = ranks.comm, {
+    comm = ranks.comm
+    given: dict[str, Any] = {
         "scheme": scheme, "stopping": stopping, "sending": sending,
         "init": init if warm_start is None else "warm", "coordinates": coordinates,
         "bound_angle": bound_angle, "seed": seed, "record": record, "wait": ranks.wait,
         "on_failure": ranks.on_failure, "gather": gather, "checkpoints": checkpoints,
     }  # fmt: skip
-    policy, stop, messages, records = _options(
-        given, comm, topology, schedule, problems
-    )
+    _make_options(given, comm, topology, schedule, problems)
+    policy: Scheme = given["scheme"]
+    stop: Stopping = given["stopping"]
+    messages: Sending = given["sending"]
+    records: Record = given["record"]
     if warm_start is not None and init is not None:
         raise ConfigError("give init or warm_start, not both")
     if isinstance(init, str):
@@ -204,11 +208,9 @@ def solve(
     hosted, n_nodes = _hosted(problems, topology, comm), topology.n_nodes
     able, warm = all_abilities(hosted.values(), comm), warm_start is not None
     plan = make_plan(able, init, coordinates, policy.is_constant, warm)
-    plan, policy = (
-        plan._replace(bound_angle=bound_angle),
-        policy.settled(plan.is_chosen),
-    )
-    start, saved, before = 0, None, {}
+    plan = plan._replace(bound_angle=bound_angle)
+    policy = policy.settled(plan.is_chosen)
+    start, saved = 0, None
     if checkpoints is not None:
         known = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
         world = _world(comm)
@@ -219,8 +221,9 @@ def solve(
     with one_blas_thread(), np.errstate(all="ignore"):
         starts, duals = find_starts(hosted, n_nodes, plan, seed, warm_start)
         kind = KINDS[plan.kind](hosted, stop.criteria, starts, duals)
+        kind.plan = plan
         with restoring(checkpoints):
-            kind.prepare(plan, topology, comm, saved)
+            kind.prepare(topology, comm, saved)
         factory = RunFactory(kind, policy, messages, stop.agreement, edge_factors)
         # After an error the exchange stays open: to close it waits for other ranks.
         run = factory.build(_exchange(topology, kind.within, ranks), topology, schedule)
@@ -233,11 +236,10 @@ def solve(
             called.append(_deadline(stop.max_seconds))
         local = LocalRun(run, schedule, tuple(range(n_nodes)))
         local = run_with_recovery(local, factory, stop.max_iter, called, checkpoints)
-        if checkpoints is not None:
-            before = checkpoints.seconds_before
+        before = {} if checkpoints is None else checkpoints.seconds_before
         stated = kind.conclude(local.run, local.reason)
         begin = "given" if warm or not isinstance(plan.init, str) else plan.init
-        ending = find_ending(local, kind, begin)
+        ending = find_ending(local, kind, policy, begin)
         result = collect(local, kind, ending, stated, recorder, before, gather)
         exchange = local.run.exchange
         left = exchange.comm if local.lost else comm
@@ -266,16 +268,16 @@ def _check_types(
         )
 
 
-def _options(
+def _make_options(
     given: dict[str, Any],
     comm: Any,
     topology: Topology,
     schedule: Schedule | None,
     problem: Any,
-) -> list[Any]:
-    """Return the objects in `OPTIONS`, also in ``given``, if all ranks have the same.
+) -> None:
+    """Replace arguments by the objects in `OPTIONS`; raise if those of ranks differ.
 
-    Arguments are compared before an error of one rank is raised, so that all raise.
+    They are compared before an error of one rank is raised, so that all ranks raise.
     """
     failure = None
     for name, make in OPTIONS.items():
@@ -295,7 +297,6 @@ def _options(
         compare(comm, facts)
     if failure is not None:
         raise failure
-    return [given[name] for name in OPTIONS]
 
 
 def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
