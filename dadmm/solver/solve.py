@@ -22,7 +22,7 @@ from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
-from dadmm.core.schema import FLAG, choice
+from dadmm.core.schema import FLAG, choice, kind_of, of_type
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
@@ -63,6 +63,14 @@ KINDS: dict[Kind, type[SolveKind]] = {
     Kind.MERGED: MergedKind,
 }  # fmt: skip
 PER_RANK = {"max_seconds"}  # settings that may differ between ranks
+
+GRAPH = of_type("a Topology, such as dadmm.Topology.ring(8)", Topology)
+SCHEDULE = of_type("a Schedule", Schedule, type(None))
+CHECKPOINTS = of_type("dadmm.Checkpoints(folder)", Checkpoints, type(None))
+CALLBACKS = kind_of(
+    "a list of functions of (t, run)",
+    lambda given: isinstance(given, Sequence) and all(map(callable, given)),
+)
 
 
 def solve(
@@ -183,14 +191,18 @@ def solve(
     >>> result.converged
     True
     """
-    _check_types(topology, schedule, checkpoints, callbacks)
+    GRAPH.check("topology", topology, TopologyError)
+    SCHEDULE.check("schedule", schedule, TopologyError)
+    CHECKPOINTS.check("checkpoints", checkpoints)
+    CALLBACKS.check("callbacks", callbacks)
     ranks = as_option(Ranks, comm)
     comm = ranks.comm
     given: dict[str, Any] = {
         "scheme": scheme, "stopping": stopping, "sending": sending,
         "init": init if warm_start is None else "warm", "coordinates": coordinates,
         "bound_angle": bound_angle, "seed": seed, "record": record, "wait": ranks.wait,
-        "on_failure": ranks.on_failure, "gather": gather, "checkpoints": checkpoints,
+        "on_failure": ranks.on_failure, "gather": gather,
+        "checkpoints": checkpoints is not None,
     }  # fmt: skip
     _make_options(given, comm, topology, schedule, problems)
     policy: Scheme = given["scheme"]
@@ -245,27 +257,6 @@ def solve(
         left = exchange.comm if local.lost else comm
         exchange.close()
         return replace(result, comm=left)
-
-
-def _check_types(
-    topology: Any, schedule: Any, checkpoints: Any, callbacks: Any
-) -> None:
-    """Raise if an argument is of another type."""
-    if not isinstance(topology, Topology):
-        raise TopologyError(
-            "topology must be a Topology, such as dadmm.Topology.ring(8), got "
-            f"{shown(topology)}"
-        )
-    if not isinstance(schedule, Schedule | None):
-        raise TopologyError(f"schedule must be a Schedule, got {shown(schedule)}")
-    if not isinstance(checkpoints, Checkpoints | None):
-        raise ConfigError(
-            f"checkpoints must be dadmm.Checkpoints(folder), got {shown(checkpoints)}"
-        )
-    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise ConfigError(
-            f"callbacks must be a list of functions of (t, run), got {shown(callbacks)}"
-        )
 
 
 def _make_options(
