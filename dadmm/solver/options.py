@@ -11,25 +11,28 @@ from dadmm.admm.rule import Rule
 from dadmm.admm.stopping import AGREEMENTS
 from dadmm.comm import WAITS
 from dadmm.comm.sending import Sending
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, shown
 from dadmm.core.schema import (
-    FLAG, check_fields, choice, entry, integer, kind_of, number,
-)  # fmt: skip
+    FLAG,
+    Kind,
+    check_fields,
+    choice,
+    entry,
+    integer,
+    number,
+    of_type,
+)
 from dadmm.solver.rows import NODE_COLUMNS, Observe
 
 FAILURES = ("abort", "continue")
 GATHERS = ("all", "root", "none")
 Option = TypeVar("Option")
 MOST_RECORDED = 1000  # nodes up to which rows are recorded by default
-FUNCTIONS = kind_of(
-    "a dict of functions of theta by name",
-    lambda given: isinstance(given, Mapping) and all(map(callable, given.values())),
+FUNCTIONS = of_type("a dict of functions by name", Mapping).also(
+    "a dict of functions by name", lambda given: all(map(callable, given.values()))
 )
-COMMUNICATOR = kind_of(
-    "a communicator of mpi4py, such as MPI.COMM_WORLD, or Ranks",
-    lambda given: hasattr(given, "Iallreduce"),
-)
+IS_COMM = "a communicator of mpi4py, such as MPI.COMM_WORLD, or Ranks"
+COMMUNICATOR = Kind(((IS_COMM, lambda given: hasattr(given, "Iallreduce")),))
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,16 @@ from dadmm.comm import InProcessExchange, identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
 from dadmm.comm.world import SerialWorld, World, collectively
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
+from dadmm.core.errors import (
+    ConfigError,
+    DadmmError,
+    ProblemError,
+    TopologyError,
+    shown,
+)
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
-from dadmm.core.schema import FLAG, choice, kind_of, of_type
+from dadmm.core.schema import FLAG, choice, of_type
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
@@ -67,9 +72,8 @@ PER_RANK = {"max_seconds"}  # settings that may differ between ranks
 GRAPH = of_type("a Topology, such as dadmm.Topology.ring(8)", Topology)
 SCHEDULE = of_type("a Schedule", Schedule, type(None))
 CHECKPOINTS = of_type("dadmm.Checkpoints(folder)", Checkpoints, type(None))
-CALLBACKS = kind_of(
-    "a list of functions of (t, run)",
-    lambda given: isinstance(given, Sequence) and all(map(callable, given)),
+CALLBACKS = of_type("a list of functions of (t, run)", Sequence).also(
+    "a list of functions of (t, run)", lambda given: all(map(callable, given))
 )
 
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from dadmm.admm.local import as_numbers
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError, ProblemError
+from dadmm.core.errors import ConfigError, ProblemError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.schema import SEED
