@@ -10,7 +10,6 @@ remaining nodes' data.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
@@ -65,30 +64,16 @@ class LocalRun(NamedTuple):
         return found
 
 
-class StateBuffer:
+class StateBuffer(dict[int, State]):
     """A callback that keeps the states of the last iterations, one more than reach."""
 
     def __init__(self, reach: int, start: int = 0, state: State | None = None) -> None:
-        self._states: deque[tuple[int, State]] = deque(maxlen=reach + 1)
-        if state is not None:
-            self._states.append((start, state.choose()))
+        super().__init__({} if state is None else {start: state.choose()})
+        self._reach = reach
 
     def __call__(self, t: int, run: Run) -> None:
-        self._states.append((t, run.snapshot()))
-
-    @property
-    def empty(self) -> bool:
-        """Whether no state has been saved."""
-        return not self._states
-
-    @property
-    def last(self) -> int:
-        """The last saved iteration."""
-        return self._states[-1][0]
-
-    def at(self, t: int) -> State:
-        """Return the state after iteration ``t``."""
-        return next(state for known, state in self._states if known == t)
+        self[t] = run.snapshot()
+        self.pop(t - self._reach - 1, None)
 
 
 def run_with_recovery(
@@ -127,7 +112,7 @@ def run_with_recovery(
             if exchange.all_finished(ended is not None):
                 assert ended is not None
                 return local._replace(iterations=ended[0], reason=ended[1])
-        elif buffer.empty:
+        elif not buffer:
             exchange.raise_failed()
         local, state, start = _without_failed(local, buffer, factory)
         for callback in callbacks:
@@ -157,7 +142,7 @@ def _without_failed(
         part = next(part for part in components(graph, alive) if me in part)
         return part, restrict(graph, local.schedule, part)[0]
 
-    exchange, alive, t = before.exchange.shrink(buffer.last, plan)
+    exchange, alive, t = before.exchange.shrink(max(buffer), plan)
     parts, (part, topology) = components(graph, alive), plan(alive)
     kept = np.isin(graph.neighbours[me], part)
 
@@ -168,7 +153,7 @@ def _without_failed(
     failure = NodeFailure(t, named(dead), tuple(map(named, parts)), named(part), kept)
     _, schedule = restrict(graph, local.schedule, part)
     run = factory.build(exchange, topology, schedule, named(part))
-    state = remove_edges(buffer.at(t), kept, run.layout)
+    state = remove_edges(buffer[t], kept, run.layout)
     # these counts include the iterations that are repeated
     exchange.sent[...] = before.exchange.sent[kept]
     failures = *local.failures, failure
