@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dadmm import penalty
-from dadmm.admm.build import RunFactory, row_order
-from dadmm.admm.loop import Callback
+from dadmm.admm.local import row_order
+from dadmm.admm.loop import Callback, Run, Setup
 from dadmm.comm import InProcessExchange, identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
@@ -32,7 +32,6 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
-from dadmm.penalty.first import edge_factors
 from dadmm.solver.checkpoint import Checkpoints, restoring
 from dadmm.solver.ending import find_ending
 from dadmm.solver.kind import SolveKind
@@ -240,18 +239,30 @@ def solve(
         kind.plan = plan
         with restoring(checkpoints):
             kind.prepare(topology, comm, saved)
-        factory = RunFactory(kind, policy, messages, stop.agreement, edge_factors)
+        setup = Setup(kind, policy, messages, stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
+<<<<<<< HEAD
         run = factory.build(_exchange(topology, kind.within, ranks), topology, schedule)
+=======
+        exchange = _exchange(topology, kind.within, ranks)
+        run = Run(setup, exchange, topology, schedule)
+>>>>>>> main
         if kind.sent is not None:
             run.tree.sent += kind.sent
         by_node = records.records_nodes(n_nodes)
         recorder = Recorder(run, records.observe, by_node, bool(records.edges), start)
         called = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
+<<<<<<< HEAD
             called.append(_deadline(stop.max_seconds))
         local = LocalRun(run, schedule, tuple(range(n_nodes)))
         local = run_with_recovery(local, factory, stop.max_iter, called, checkpoints)
+=======
+            all_callbacks.append(_deadline(stop.max_seconds))
+        local, iterations, reason = run_with_recovery(
+            local, stop.max_iter, all_callbacks, checkpoints
+        )
+>>>>>>> main
         before = {} if checkpoints is None else checkpoints.seconds_before
         stated = kind.conclude(local.run, local.reason)
         begin = "given" if warm or not isinstance(plan.init, str) else plan.init
