@@ -105,16 +105,9 @@ class RawKind(SolveKind):
         slopes = self._slopes(run)
         if self.judge is Judge.MODEL:
             return self._model_errors(run, slopes)
-<<<<<<< HEAD
         layout = self.layout
-        now = Measured.of(run.work.numbers.copy(), len(layout.sizes))
+        now = Numbers(run.work.numbers.copy(), len(layout.sizes))
         now.parts[4] = np.sqrt(np.add.reduceat(slopes**2, layout.starts, axis=1)).T
-=======
-        layout, numbers = self.layout, run.work.numbers.copy()
-        now = Numbers(numbers, len(layout.sizes))
-        squares = slopes**2
-        now.parts[4] = np.sqrt(np.add.reduceat(squares, layout.starts, axis=1)).T
->>>>>>> main
         given = run.stopping.rule
         rule = Rule("optimality", given.tolerance, given.absolute_tolerance)
         found = rule.verdict(now, np.sqrt(layout.sizes)[:, None])

@@ -17,7 +17,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.admm.build import RunFactory
 from dadmm.admm.loop import Callback, Run, iterate
 from dadmm.admm.state import State
 from dadmm.admm.stopping import NeighbourStopping
@@ -78,7 +77,6 @@ class StateBuffer(dict[int, State]):
 
 def run_with_recovery(
     local: LocalRun,
-    factory: RunFactory,
     max_iter: int,
     callbacks: Sequence[Callback],
     checkpoints: Checkpoints | None = None,
@@ -114,7 +112,7 @@ def run_with_recovery(
                 return local._replace(iterations=ended[0], reason=ended[1])
         elif not buffer:
             exchange.raise_failed()
-        local, state, start = _without_failed(local, buffer, factory)
+        local, state, start = _without_failed(local, buffer)
         for callback in callbacks:
             if hasattr(callback, "rewind"):
                 callback.rewind(local.failures[-1])
@@ -132,7 +130,7 @@ def _open(run: Run) -> bool:
 
 
 def _without_failed(
-    local: LocalRun, buffer: StateBuffer, factory: RunFactory
+    local: LocalRun, buffer: StateBuffer
 ) -> tuple[LocalRun, State, int]:
     """Return the run without the failed nodes, its state, and the iteration."""
     before, graph = local.run, local.run.topology
@@ -152,7 +150,7 @@ def _without_failed(
     dead = sorted(set(range(graph.n_nodes)) - set(alive))
     failure = NodeFailure(t, named(dead), tuple(map(named, parts)), named(part), kept)
     _, schedule = restrict(graph, local.schedule, part)
-    run = factory.build(exchange, topology, schedule, named(part))
+    run = Run(before.setup, exchange, topology, schedule, named(part))
     state = remove_edges(buffer[t], kept, run.layout)
     # these counts include the iterations that are repeated
     exchange.sent[...] = before.exchange.sent[kept]

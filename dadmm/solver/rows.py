@@ -15,14 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.admm.clock import PHASES
-<<<<<<< HEAD
 from dadmm.admm.loop import Callback, Run
-from dadmm.admm.rule import Measured
-from dadmm.admm.state import Work
-=======
-from dadmm.admm.loop import Run
 from dadmm.admm.state import Numbers
->>>>>>> main
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.recovery import NodeFailure
 
@@ -163,26 +157,13 @@ class NodeRows(RowBuffer):
     def _finished(self, block: NDArray[Any]) -> NDArray[Any]:
         run, numbers = self._run, block[:, : -self._extra]
         assert run is not None
-<<<<<<< HEAD
-        named = dict(zip(Work.NUMBERS, np.moveaxis(numbers, 1, 0), strict=False))
-        now = Measured.of(numbers, run.work.parts.shape[1])
-=======
-        extra = len(PHASES) + len(self._observe)
-        numbers = block[:, :-extra]
         now = Numbers(numbers, run.work.parts.shape[1])
->>>>>>> main
         columns = [
             now.objective, now.primal, now.dual, now.disagreement, now.residual,
             *run.stopping.verdict(numbers)[:3],
-<<<<<<< HEAD
-            *(named[name] for name in ("eta_mean", "quiet", "messages", "bytes")),
-            *np.moveaxis(block[:, -self._extra :], 1, 0),
-        ]
-=======
             now.eta_mean, now.quiet, now.messages, now.bytes,
-            *np.moveaxis(block[:, -extra:], 1, 0),
+            *np.moveaxis(block[:, -self._extra :], 1, 0),
         ]  # fmt: skip
->>>>>>> main
         return run.by_node(np.array(columns).transpose(2, 1, 0)).transpose(1, 0, 2)
 
 

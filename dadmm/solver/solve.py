@@ -241,28 +241,16 @@ def solve(
             kind.prepare(topology, comm, saved)
         setup = Setup(kind, policy, messages, stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
-<<<<<<< HEAD
-        run = factory.build(_exchange(topology, kind.within, ranks), topology, schedule)
-=======
-        exchange = _exchange(topology, kind.within, ranks)
-        run = Run(setup, exchange, topology, schedule)
->>>>>>> main
+        run = Run(setup, _exchange(topology, kind.within, ranks), topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent
         by_node = records.records_nodes(n_nodes)
         recorder = Recorder(run, records.observe, by_node, bool(records.edges), start)
         called = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
-<<<<<<< HEAD
             called.append(_deadline(stop.max_seconds))
         local = LocalRun(run, schedule, tuple(range(n_nodes)))
-        local = run_with_recovery(local, factory, stop.max_iter, called, checkpoints)
-=======
-            all_callbacks.append(_deadline(stop.max_seconds))
-        local, iterations, reason = run_with_recovery(
-            local, stop.max_iter, all_callbacks, checkpoints
-        )
->>>>>>> main
+        local = run_with_recovery(local, stop.max_iter, called, checkpoints)
         before = {} if checkpoints is None else checkpoints.seconds_before
         stated = kind.conclude(local.run, local.reason)
         begin = "given" if warm or not isinstance(plan.init, str) else plan.init
