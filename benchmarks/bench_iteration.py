@@ -25,8 +25,8 @@ from dadmm.admm.build import RunFactory
 from dadmm.admm.loop import Run, RunKind, iterate
 from dadmm.admm.rule import Rule
 from dadmm.comm import InProcessExchange
+from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending
-from dadmm.core.interfaces import Exchange
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.datasets import synthetic
 from dadmm.data.shard import split

@@ -17,11 +17,12 @@ from dadmm.admm.penalties import Penalties
 from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
 from dadmm.comm import codec
+from dadmm.comm.exchange import Exchange
 from dadmm.comm.gates import Censor, Drop, Gate, Scheduled, SendEvery, Sleep
 from dadmm.comm.sending import Sending
 from dadmm.comm.wire import IDLE, MOST_QUIET
 from dadmm.core.errors import ConfigError
-from dadmm.core.interfaces import Exchange, PenaltyScheme, Problem
+from dadmm.core.interfaces import PenaltyScheme, Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.schedule import Schedule

@@ -17,8 +17,9 @@ from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
 from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import REASONS, NeighbourStopping
+from dadmm.comm.exchange import Exchange
 from dadmm.comm.tree import TreeReduction
-from dadmm.core.interfaces import Exchange, Problem
+from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
 from dadmm.graphs.incidence import Incidence

@@ -25,11 +25,11 @@ import numpy as np
 from dadmm.admm.criteria_log import CriteriaLog, Unmet
 from dadmm.admm.rule import Measured, Rule, Scales, Verdict, over
 from dadmm.admm.state import State, Work
+from dadmm.comm.exchange import Exchange
 from dadmm.comm.gates import Turn
 from dadmm.comm.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
-from dadmm.core.interfaces import Exchange
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.incidence import Incidence
 

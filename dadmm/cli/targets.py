@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dadmm.comm.world import World
 from dadmm.core.errors import ShardError
-from dadmm.core.interfaces import World
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.problems import PPCA, IncompletePPCA, metrics

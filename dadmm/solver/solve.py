@@ -15,11 +15,12 @@ from dadmm import penalty
 from dadmm.admm.build import RunFactory, row_order
 from dadmm.admm.loop import Callback
 from dadmm.comm import InProcessExchange, identity
+from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
-from dadmm.comm.world import SerialWorld, collectively
+from dadmm.comm.world import SerialWorld, World, collectively
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
-from dadmm.core.interfaces import Exchange, Problem, World
+from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
 from dadmm.core.schema import FLAG, choice
 from dadmm.core.threads import one_blas_thread

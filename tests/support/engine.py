@@ -11,7 +11,7 @@ from dadmm.admm.loop import RunKind
 from dadmm.admm.rule import Rule
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
-from dadmm.comm.inprocess import InProcessExchange
+from dadmm.comm.exchange import InProcessExchange
 from dadmm.comm.sending import Sending
 from dadmm.comm.wire import IDLE
 from dadmm.core.layout import Layout
