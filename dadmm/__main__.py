@@ -8,27 +8,45 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
+from typing import NamedTuple
 
 from dadmm.comm.launch_link import rank_and_size
-from dadmm.comm.world import collectively, connect
+from dadmm.comm.world import connect
 from dadmm.core.arguments import BAD_INPUT, print_out, program, report_error
-from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.errors import DadmmError
 from dadmm.core.version import __version__
 
-# modules of this package with a function main(argv): what they do, and an example
+
+class Command(NamedTuple):
+    """A command, which has a module ``dadmm.NAME``, too."""
+
+    module: str  # has a function main(argv)
+    what: str  # it does
+    example: str
+
+
 COMMANDS = {
-    "run": ("fit a model over a network", "run --nodes 20"),
-    "predict": ("predict new rows by a model", "predict RUN a.csv --out b.csv"),
-    "plot": ("draw a run, or compare runs", "plot RUN"),
-    "report": ("write a run as one HTML page", "report RUN"),
-    "replay": ("predict the time on a network", "replay RUN --network wan"),
-    "waiting": ("show who waited for whom", "waiting RUN"),
-    "calibrate": ("fit a network to measurements", "calibrate a.csv --out b.toml"),
-}
+    "run": Command(
+        "dadmm.cli.job", "fit a model over a network", "run --nodes 20"),
+    "predict": Command(
+        "dadmm.cli.predict", "predict new rows by a model",
+        "predict RUN a.csv --out b.csv"),
+    "plot": Command(
+        "dadmm.drawing.plot", "draw a run, or compare runs", "plot RUN"),
+    "report": Command(
+        "dadmm.page.command", "write a run as one HTML page", "report RUN"),
+    "replay": Command(
+        "dadmm.timing.replay", "predict the time on a network",
+        "replay RUN --network wan"),
+    "waiting": Command(
+        "dadmm.timing.waiting", "show who waited for whom", "waiting RUN"),
+    "calibrate": Command(
+        "dadmm.timing.calibrate", "fit a network to measurements",
+        "calibrate a.csv --out b.toml"),
+}  # fmt: skip
 FOR_RANKS = "run"  # of the others, the first rank of mpiexec does all
-HELP = ("-h", "--help", "help")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,24 +56,39 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in COMMANDS:
         if rank and name != FOR_RANKS:
             return 0
-        command = import_module(f"dadmm.{name}")
+        found = import_module(COMMANDS[name].module)
         gc.freeze()  # no search for garbage among modules
-        code: int = command.main(words)
+        code: int = found.main(words)
         gc.freeze()  # nor at exit, where it takes an eighth of the time of a short run
         return code
-    if name in ("", "--version", *HELP):
+    if name in ("", "--version", "-h", "--help", "help"):
         if not rank:
             print_out(f"dadmm {__version__}\n" if name == "--version" else usage())
         return 0 if name else BAD_INPUT
     return _refuse(name)
 
 
+def command(name: str, module: str) -> Callable[..., int]:
+    """Return the function ``main(argv)`` of a command, for the module ``dadmm.NAME``.
+
+    If that module is the program, ``python -m dadmm.NAME``, run the command and exit.
+    """
+    if module == "__main__":
+        sys.exit(main([name, *sys.argv[1:]]))
+
+    def run(argv: Sequence[str] | None = None) -> int:
+        code: int = import_module(COMMANDS[name].module).main(argv)
+        return code
+
+    return run
+
+
 def usage() -> str:
     """Return the commands, with a line each."""
     start = program()
     rows = [
-        f"  {name:<9}  {what:<29}  {start} {example}\n"
-        for name, (what, example) in COMMANDS.items()
+        f"  {name:<9}  {one.what:<29}  {start} {one.example}\n"
+        for name, one in COMMANDS.items()
     ]
     return (
         f"usage: {start} COMMAND [arguments]\n\n"
@@ -78,17 +111,13 @@ def _refuse(name: str) -> int:
         known = f"choose one of {', '.join(COMMANDS)}"
         hint = f"did you mean {close[0]}?" if close else known
         wrong = f"unknown command {name!r}; {hint}"
-
-    def refuse() -> None:
-        raise ConfigError(wrong)
-
-    world = None
     try:
         world = connect()
-        collectively(world, refuse)  # so that no rank ends before the first one prints
     except DadmmError as error:
-        if world is None or world.rank == 0:
-            report_error(error)
+        return report_error(error)
+    if world.rank == 0:
+        report_error(wrong)
+    world.first(None)  # no rank ends before the first one has printed
     return BAD_INPUT
 
 

@@ -1,12 +1,5 @@
 """Write a page about runs: ``python -m dadmm.report RUN [RUN ...]``."""
 
-from __future__ import annotations
+from dadmm.__main__ import command
 
-import sys
-
-from dadmm.page.command import main
-
-__all__ = ["main"]
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = command("report", __name__)

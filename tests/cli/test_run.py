@@ -16,9 +16,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
-from dadmm.cli import bar, progress
-from dadmm.cli import summary as summaries
-from dadmm.cli.progress import ProgressLine, Signals
+from dadmm.cli import progress
+from dadmm.cli import results as summaries
+from dadmm.cli.progress import Progress, Signals
 from dadmm.comm import launch_link, world
 from dadmm.data import shard
 from dadmm.problems import PPCA
@@ -472,7 +472,7 @@ def clock(monkeypatch):
         now[0] += now[1]
         return now[0]
 
-    monkeypatch.setattr(bar, "monotonic", look)
+    monkeypatch.setattr(progress, "monotonic", look)
     return now
 
 
@@ -500,7 +500,7 @@ def test_the_progress_line_is_rewritten_on_a_terminal(
     """As many numbers as fit, and a bar if there is room; at the end it is cleared."""
     monkeypatch.setenv("DADMM_PROGRESS", "live")
     monkeypatch.setenv("COLUMNS", str(columns))
-    line = ProgressLine(max_iter=1000)
+    line = Progress(max_iter=1000)
     for t in (1, 200):
         line(t, RUN)
     line.close()
@@ -515,7 +515,7 @@ def test_the_progress_line_is_rewritten_on_a_terminal(
 def test_progress_elsewhere_is_a_line_a_minute(clock, capsys, monkeypatch):
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
     clock[1] = 20.0
-    line = ProgressLine(max_iter=1000)
+    line = Progress(max_iter=1000)
     for t in range(101, 108):  # resumed after iteration 100
         line(t, RUN)
     line.close()
@@ -533,7 +533,7 @@ def test_progress_elsewhere_is_a_line_a_minute(clock, capsys, monkeypatch):
     [(0.4, "0:00"), (59, "0:59"), (61, "1:01"), (7300, "2:01:40")],
 )
 def test_durations_are_read_by_people(seconds, words):
-    assert bar.duration(seconds) == words
+    assert progress.duration(seconds) == words
 
 
 INT, TERM, USR1 = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1
