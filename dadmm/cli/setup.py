@@ -11,8 +11,7 @@ from typing import Any
 from dadmm.cli import tables
 from dadmm.cli.tables import Shards, has_target
 from dadmm.comm.world import Checks, World, collectively, from_rank_0
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError, ShardError
+from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.layout import Matrix
 from dadmm.data import datasets, shard
 from dadmm.data.encoding import Encoding, Rows
