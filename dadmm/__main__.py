@@ -10,7 +10,6 @@ import gc
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import NamedTuple
 
 from dadmm.comm.launch_link import rank_and_size
 from dadmm.comm.world import connect
@@ -18,33 +17,17 @@ from dadmm.core.arguments import BAD_INPUT, print_out, program, report_error
 from dadmm.core.errors import DadmmError
 from dadmm.core.version import __version__
 
-
-class Command(NamedTuple):
-    """A command, which has a module ``dadmm.NAME``, too."""
-
-    module: str  # has a function main(argv)
-    what: str  # it does
-    example: str
-
-
+# by name: a module with a function main(argv), what it does, and an example
 COMMANDS = {
-    "run": Command(
-        "dadmm.cli.job", "fit a model over a network", "run --nodes 20"),
-    "predict": Command(
-        "dadmm.cli.predict", "predict new rows by a model",
-        "predict RUN a.csv --out b.csv"),
-    "plot": Command(
-        "dadmm.drawing.plot", "draw a run, or compare runs", "plot RUN"),
-    "report": Command(
-        "dadmm.page.command", "write a run as one HTML page", "report RUN"),
-    "replay": Command(
-        "dadmm.timing.replay", "predict the time on a network",
-        "replay RUN --network wan"),
-    "waiting": Command(
-        "dadmm.timing.waiting", "show who waited for whom", "waiting RUN"),
-    "calibrate": Command(
-        "dadmm.timing.calibrate", "fit a network to measurements",
-        "calibrate a.csv --out b.toml"),
+    "run": ("cli.job", "fit a model over a network", "--nodes 20"),
+    "predict": ("cli.predict", "predict new rows by a model", "RUN a.csv --out b.csv"),
+    "plot": ("drawing.plot", "draw a run, or compare runs", "RUN"),
+    "report": ("page.command", "write a run as one HTML page", "RUN"),
+    "replay": ("timing.replay", "predict the time on a network", "RUN --network wan"),
+    "waiting": ("timing.waiting", "show who waited for whom", "RUN"),
+    "calibrate": (
+        "timing.calibrate", "fit a network to measurements", "a.csv --out b.toml"
+    ),
 }  # fmt: skip
 FOR_RANKS = "run"  # of the others, the first rank of mpiexec does all
 
@@ -56,9 +39,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in COMMANDS:
         if rank and name != FOR_RANKS:
             return 0
-        found = import_module(COMMANDS[name].module)
+        command = main_of(name)
         gc.freeze()  # no search for garbage among modules
-        code: int = found.main(words)
+        code = command(words)
         gc.freeze()  # nor at exit, where it takes an eighth of the time of a short run
         return code
     if name in ("", "--version", "-h", "--help", "help"):
@@ -68,27 +51,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _refuse(name)
 
 
-def command(name: str, module: str) -> Callable[..., int]:
-    """Return the function ``main(argv)`` of a command, for the module ``dadmm.NAME``.
+def main_of(name: str, module: str = "") -> Callable[..., int]:
+    """Return the function ``main(argv)`` of a command.
 
-    If that module is the program, ``python -m dadmm.NAME``, run the command and exit.
+    The module ``dadmm.NAME`` passes its name: if it is the program, as after ``python
+    -m dadmm.NAME``, run the command and exit.
     """
     if module == "__main__":
         sys.exit(main([name, *sys.argv[1:]]))
-
-    def run(argv: Sequence[str] | None = None) -> int:
-        code: int = import_module(COMMANDS[name].module).main(argv)
-        return code
-
-    return run
+    found: Callable[..., int] = import_module(f"dadmm.{COMMANDS[name][0]}").main
+    return found
 
 
 def usage() -> str:
     """Return the commands, with a line each."""
     start = program()
     rows = [
-        f"  {name:<9}  {one.what:<29}  {start} {one.example}\n"
-        for name, one in COMMANDS.items()
+        f"  {name:<9}  {what:<29}  {start} {name} {example}\n"
+        for name, (_, what, example) in COMMANDS.items()
     ]
     return (
         f"usage: {start} COMMAND [arguments]\n\n"

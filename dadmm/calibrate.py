@@ -1,5 +1,5 @@
 """Fit a network to measurements: ``python -m dadmm.calibrate ROWS.csv``."""
 
-from dadmm.__main__ import command
+from dadmm.__main__ import main_of
 
-main = command("calibrate", __name__)
+main = main_of("calibrate", __name__)

@@ -1,5 +1,5 @@
 """Draw runs: ``python -m dadmm.plot RUN [RUN ...]``."""
 
-from dadmm.__main__ import command
+from dadmm.__main__ import main_of
 
-main = command("plot", __name__)
+main = main_of("plot", __name__)

@@ -1,5 +1,5 @@
 """Predict new rows by a fitted model: ``python -m dadmm.predict RUN new.csv``."""
 
-from dadmm.__main__ import command
+from dadmm.__main__ import main_of
 
-main = command("predict", __name__)
+main = main_of("predict", __name__)

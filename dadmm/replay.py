@@ -1,5 +1,5 @@
 """Predict the time of a run on other networks: ``python -m dadmm.replay RUN ...``."""
 
-from dadmm.__main__ import command
+from dadmm.__main__ import main_of
 
-main = command("replay", __name__)
+main = main_of("replay", __name__)

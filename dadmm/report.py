@@ -1,5 +1,5 @@
 """Write a page about runs: ``python -m dadmm.report RUN [RUN ...]``."""
 
-from dadmm.__main__ import command
+from dadmm.__main__ import main_of
 
-main = command("report", __name__)
+main = main_of("report", __name__)

@@ -1,5 +1,5 @@
 """Show who waited for whom in a run: ``python -m dadmm.waiting RUN``."""
 
-from dadmm.__main__ import command
+from dadmm.__main__ import main_of
 
-main = command("waiting", __name__)
+main = main_of("waiting", __name__)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -15,6 +13,7 @@ from dadmm.cli import models
 from dadmm.cli.job import Job
 from dadmm.cli.models import Fit
 from dadmm.comm.world import World
+from dadmm.core.documents import write_arrays, writing
 from dadmm.core.layout import Matrix
 from dadmm.core.version import __version__
 from dadmm.data.encoding import Rows
@@ -22,7 +21,6 @@ from dadmm.data.files import Names
 from dadmm.graphs import placement
 from dadmm.problems import IncompletePPCA, StructureFromMotion, motion
 from dadmm.runs.summary import Named, Summary, known
-from dadmm.runs.writing import write_arrays, writing
 from dadmm.solver.ending import advise
 from dadmm.solver.result import Result
 
@@ -42,6 +40,8 @@ def summarise(job: Job, fit: Fit) -> Summary:
     homes = hosts if world.comm is not None else hosts * result.topology.n_nodes
     far = placement.crosses_hosts(result.topology, homes)
     columns = samples[0] if isinstance(samples[0], np.ndarray) else None  # sparse
+    loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
+    packages = {name: str(module.__version__) for name, module in loaded.items()}
     named = _names(result, job.features, fit)
     found = Summary.of(result, named, elapsed)
     found |= {
@@ -53,7 +53,7 @@ def summarise(job: Job, fit: Fit) -> Summary:
         "outside_bytes": n_bytes,
         "metrics": {"consensus_error": found["consensus"]["error"], **measured},
         "seeds": {name: getattr(config, name) for name in SEEDS},
-        "versions": _versions(),
+        "versions": {"dadmm": __version__, "python": sys.version.split()[0]} | packages,
         "mpi_library": world.library,
         "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
         "node_hosts": homes,
@@ -97,22 +97,6 @@ def _names(result: Result, features: Names, fit: Fit) -> Named:
         limits = map(known, certificate.coefficients.tolist())
         bounds = dict(zip(names, limits, strict=True))
     return Named(names, named, bounds)
-
-
-def _versions() -> dict[str, str]:
-    """Return versions; those of packages are from the names of their records.
-
-    `importlib.metadata` reads the records, too, and takes 40 ms.
-    """
-    found = dict.fromkeys(PACKAGES, "not installed")
-    for folder in reversed(sys.path):  # the first has precedence
-        with suppress(OSError):
-            for name in os.listdir(folder or "."):
-                stem, _, kind = name.rpartition(".")
-                package, *version = stem.split("-")
-                if kind in ("dist-info", "egg-info") and package in found and version:
-                    found[package] = version[0]
-    return {"dadmm": __version__, "python": sys.version.split()[0]} | found
 
 
 def gather_motion(
