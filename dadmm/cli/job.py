@@ -295,9 +295,8 @@ class Job:
 
     def _write_settings(self, folder: Path) -> None:
         """Write config.toml, with which the run can be repeated elsewhere."""
-        n_nodes = self.graph.n_nodes
-        again = replace(self.config, nodes=n_nodes, out=None, overwrite=False)
-        write_text(folder / "config.toml", again.to_toml())
+        changed = {"nodes": self.graph.n_nodes, "out": None, "overwrite": False}
+        write_text(folder / "config.toml", self.config.to_toml(**changed))
 
     def _reopen(self) -> None:
         """Prepare the folder of a resumed run, on rank 0."""
@@ -353,7 +352,7 @@ class Job:
     def solve(self) -> None:
         """Run the algorithm, with records, a progress line, and stops by signals."""
         world, config, problems = self.world, self.config, list(self.problems.values())
-        options = config.options() | {"record": False, "gather": "root"}
+        options = config.options | {"record": False, "gather": "root"}
         options["comm"] = replace(options["comm"], comm=world.comm)
         progress = Progress(config.max_iter, world.rank, config.quiet)
         self._is_alone = True

@@ -161,7 +161,7 @@ def leaving(config: RunConfig) -> str:
         "end": end,
         "parameters": traits.sends,
         "payload": config.payload,
-        "penalties": ", and a penalty" * config.options()["scheme"].couples,
+        "penalties": ", and a penalty" * config.options["scheme"].couples,
         "scores": SCORES.get(str(predicts), ""),
         "bins": BINS,
         "history": "history.csv and edges.csv"
