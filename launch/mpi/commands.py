@@ -124,7 +124,8 @@ def test_all() -> int:
     script = str(PROJECT / "launch" / "test")
     faults = Path(tempfile.mkdtemp(prefix="dadmm-faults-"))
     campaign = [runtime.python, "-m", "tests.faults.campaign", "--cases", str(CASES)]
-    statements = [runtime.python, "-m", "tests.properties.campaign", "--jobs", "2"]
+    properties = "tests.campaigns.properties.campaign"
+    statements = [runtime.python, "-m", properties, "--jobs", "2"]
     inputs = [runtime.python, "-m", "tests.faults.fuzz", "--cases", str(INPUTS)]
     slow, mpich = {"DADMM_ALL": "1"}, [script, "--mpi", "mpich"]
     stages: dict[str, tuple[list[str], dict[str, str]]] = {

@@ -15,7 +15,7 @@ from dadmm.problems import (
     Ridge,
     lasso,
 )
-from tests.properties.cases import draw
+from tests.campaigns.properties.cases import draw
 from tests.support.linear import NAMES, Case, data
 
 BARE = {"fit_intercept": False}

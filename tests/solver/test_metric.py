@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_array_equal
 
-from dadmm import Checkpoints, ConfigError, Topology, penalty
+from dadmm import Topology, penalty
 from dadmm.admm.loop import iterate
 from dadmm.problems import (
-    LeastSquares,
     LogisticRegression,
     MultinomialLogistic,
     PoissonRegression,
 )
 from tests.support.problems import quadratics
-from tests.support.processes import mpiexec, program
 from tests.support.solving import solve
 from tests.support.tables import KINDS, table
 
@@ -46,38 +44,6 @@ def test_coordinates_change_where_the_curvature_is_far_from_the_start(kind):
     assert result.status == "certified"
     assert changes[-1] >= 1
     assert changes == sorted(changes)
-
-
-def test_callbacks_see_parameters_in_the_units_of_the_data():
-    seen = []
-    result = solve(
-        table("logistic", 6), RING, callbacks=[lambda t, run: seen.append(run.theta)],
-    )  # fmt: skip
-
-    assert_array_equal(seen[-1], result.theta)
-    assert_allclose(result.theta.mean(axis=0), result.solution, rtol=1e-6)
-
-
-@pytest.mark.parametrize("kind", ["lasso", "logistic", "huber", "multinomial"])
-@pytest.mark.parametrize("cut", [3, 13, 21])
-def test_a_run_that_is_resumed_has_the_same_bits(tmp_path, kind, cut):
-    """Also before and after coordinates change."""
-    whole = solve(table(kind, 6), RING)
-    solve(table(kind, 6), RING, max_iter=cut, checkpoints=Checkpoints(tmp_path))
-
-    again = solve(table(kind, 6), RING, checkpoints=Checkpoints(tmp_path, resume=True))
-
-    assert again.iterations == whole.iterations > cut
-    assert_array_equal(again.theta, whole.theta)
-    assert again.certificate.gap == whole.certificate.gap
-    assert again.traffic.bytes == whole.traffic.bytes
-
-
-def test_over_mpi_coordinates_have_the_bits_of_one_process():
-    kinds = [*KINDS, "ridge+huber", "least_squares+logistic"]  # nodes may differ
-    ended = mpiexec(5, *program("coordinates.py"), *kinds)
-
-    assert ended.out.strip() == f"{len(kinds)} agree", ended.err
 
 
 def labels(seed, kind):
@@ -167,46 +133,6 @@ def test_the_status_says_what_is_not_known():
     convex = solve(own, RING)
     assert convex.status == "stopped"
     assert convex.why == "the problem Quadratic has no methods rows and within"
-
-
-def test_more_than_300_parameters_have_no_metric_unless_it_is_asked_for():
-    rng = np.random.default_rng(0)
-    problems = [
-        LeastSquares(rng.standard_normal((400, 301)), rng.standard_normal(400))
-        for _ in range(3)
-    ]
-
-    result = solve(problems, Topology.ring(3), max_iter=2)
-    asked = solve(problems, Topology.ring(3), coordinates="metric")
-
-    assert result.coordinates == "raw"
-    assert "more than 300 parameters" in result.why
-    assert asked.status == "certified"
-
-
-def test_a_metric_that_is_not_possible_is_refused():
-    with pytest.raises(ConfigError, match="Quadratic has no methods rows and w"):
-        solve(quadratics(6), RING, coordinates="metric")
-    with pytest.raises(ConfigError, match="unknown coordinates 'best'; choose one"):
-        solve(quadratics(6), RING, coordinates="best")
-
-
-def test_a_subclass_with_another_step_has_no_metric():
-    """`within` of the parent does not know it."""
-
-    class Own(LeastSquares):
-        def prox(self, theta, stats, centre, weight):
-            return super().prox(theta, stats, centre, weight)
-
-    rng = np.random.default_rng(0)
-    problems = [
-        Own(rng.standard_normal((9, 2)), rng.standard_normal(9)) for _ in range(6)
-    ]
-
-    result = solve(problems, RING)
-
-    assert result.coordinates == "raw"
-    assert "class Own overrides prox" in result.why
 
 
 def test_a_state_from_before_a_change_brings_its_coordinates():
