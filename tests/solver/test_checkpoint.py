@@ -201,12 +201,11 @@ def test_arrays_of_another_shape_or_type_are_refused(run, name, change):
     assert_refused(run, "00000020")
 
 
-@pytest.mark.parametrize("change", [np.ones(2), np.array("x")])
-def test_coordinates_of_another_shape_are_refused(tmp_path, change):
+def test_coordinates_of_another_shape_are_refused(tmp_path):
     problems = [Huber(block[:, 1:], block[:, 0]) for block in BLOCKS]
     given = {"tolerance": 0, "max_iter": 20}
     solve(problems, RING, checkpoints=Checkpoints(tmp_path), **given)
-    other = {"coordinates/condition": change}
+    other = {"coordinates/condition": np.ones(2)}
     for i in range(6):
         rewrite(tmp_path, i, lambda about, arrays: (about, arrays | other))
     with pytest.raises(CheckpointError, match="00000020"):

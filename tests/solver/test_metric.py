@@ -47,71 +47,53 @@ def test_coordinates_change_where_the_curvature_is_far_from_the_start(kind):
 
 
 def labels(seed, kind):
-    """Return a table of two classes that can be separated, or almost."""
+    """Return problems of classes or counts, and what can be separated, if any."""
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((120, 3)) * [1e-3, 1.0, 1e3]
-    u = X @ [1e3, 1.0, 1e-3]
-    y = (u > 0.2).astype(float)
-    if kind == "one dummy":  # a column that is 1 for some rows of one class only
-        dummy = rng.random(120) < 0.3
-        y = np.where(dummy, 1.0, u + rng.logistic(size=120) > 0)
-        X = np.column_stack([X, dummy])
-    elif kind == "overlapping":
-        y = (u + rng.logistic(size=120) > 0).astype(float)
+    u, dummy = X @ [1e3, 1.0, 1e-3], rng.random(120) < 0.3
+    noisy, alpha, counts = u + rng.logistic(size=120) > 0, 0.0, rng.poisson(2.0, 120)
+    own, what, more = LogisticRegression, "the classes", ()
+    if kind == "separable":
+        y = u > 0.2
+    elif kind == "one dummy":  # a column that is 1 for some rows of one class only
+        X, y = np.column_stack([X, dummy]), dummy | noisy
     elif kind == "one class":
-        y[:] = 1.0
+        y, alpha = np.ones(120), 1.0
+    elif kind == "overlapping":
+        y = noisy
+    elif kind == "only zeros":
+        own, y, alpha, what = PoissonRegression, 0 * counts, 1.0, "the rows with y = 0"
+    elif kind == "a dummy of zeros":
+        X, y = np.column_stack([X, dummy]), np.where(dummy, 0, counts)
+        own, what = PoissonRegression, "the rows with y = 0"
+    elif kind == "classes by planes":
+        y = (X * [1e3, 1.0, 1e-3] @ rng.standard_normal((3, 3))).argmax(axis=1)
+        own, what, more = MultinomialLogistic, "some classes", (3,)
+    else:  # a class without rows
+        y, alpha = rng.integers(2, size=120), 1.0
+        own, what, more = MultinomialLogistic, "some classes", (3,)
     parts = np.array_split(np.arange(120), 6)
-    alpha = 1.0 if kind == "one class" else 0.0
-    return [LogisticRegression(X[part], y[part], alpha) for part in parts]
+    return [own(X[i], y[i].astype(float), *more, alpha) for i in parts], what
 
 
-@pytest.mark.parametrize("kind", ["separable", "one dummy", "one class"])
-@pytest.mark.parametrize("seed", range(3))
-def test_a_problem_without_minimum_is_recognised(kind, seed):
-    result = solve(labels(seed, kind), RING)
-
-    assert (result.status, result.converged) == ("not converged", False)
-    assert result.reason == "no_minimum"
-    assert "separated" in result.why
-
-
-def counted(seed, kind):
-    """Return problems whose sum has no minimum, and what can be separated."""
-    rng = np.random.default_rng(seed)
-    X, zero = rng.standard_normal((120, 2)) * [1.0, 1e3], rng.random(120) < 0.2
-    y, alpha = rng.poisson(2.0, size=120), 0.0
-    if kind == "only zeros":
-        y, alpha = 0 * y, 1.0
-    if kind == "a dummy":
-        X, y = np.column_stack([X, zero]), np.where(zero, 0, y)
-    parts = np.array_split(np.arange(120), 6)
-    if kind in ("only zeros", "a dummy"):
-        own = [PoissonRegression(X[part], y[part], alpha) for part in parts]
-        return own, "the rows with y = 0"
-    classes = (X / [1.0, 1e3] @ rng.standard_normal((2, 3))).argmax(axis=1)
-    if kind == "a class without rows":
-        classes, alpha = rng.integers(2, size=120), 1.0
-    own = [MultinomialLogistic(X[part], classes[part], 3, alpha) for part in parts]
-    return own, "some classes"
-
-
-@pytest.mark.parametrize(
-    "kind", ["only zeros", "a dummy", "classes by planes", "a class without rows"]
-)
 @pytest.mark.parametrize("seed", range(2))
-def test_counts_and_classes_without_minimum_are_recognised(kind, seed):
-    problems, what = counted(seed, kind)
-
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "separable", "one dummy", "one class", "only zeros", "a dummy of zeros",
+        "classes by planes", "a class without rows", "overlapping",
+    ],
+)  # fmt: skip
+def test_a_problem_without_minimum_is_recognised(kind, seed):
+    problems, what = labels(seed, kind)
     result = solve(problems, RING)
 
+    if kind == "overlapping":
+        assert result.status == "certified"
+        return
     assert (result.status, result.reason) == ("not converged", "no_minimum")
+    assert not result.converged
     assert result.why.startswith(what)
-    assert result.why.endswith("be separated")
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_classes_that_overlap_have_a_minimum(seed):
-    assert solve(labels(seed, "overlapping"), RING).status == "certified"
 
 
 def test_the_status_says_what_is_not_known():
@@ -123,16 +105,15 @@ def test_the_status_says_what_is_not_known():
     other = solve(own, RING)
 
     assert fixed.certificate is not None
-    assert raw.why == "raw coordinates were asked for"
     assert raw.certificate is None
     assert fixed.status == raw.status == "not converged"
     assert (other.status, other.converged) == ("stopped", True)
-    assert "no method gradient" in other.why
+    assert "gradient" in other.why
     for problem in own:
         problem.convex = True
     convex = solve(own, RING)
     assert convex.status == "stopped"
-    assert convex.why == "the problem Quadratic has no methods rows and within"
+    assert "Quadratic" in convex.why
 
 
 def test_a_state_from_before_a_change_brings_its_coordinates():
