@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadmm.core.errors import ConfigError, OutputError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.runs.stored import NOT_NEGATIVE, StoredRun
-
-Integers = NDArray[np.int64]
+from dadmm.timing.network import Integers
 
 
 @dataclass(frozen=True)
