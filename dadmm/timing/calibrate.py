@@ -19,9 +19,9 @@ import numpy as np
 
 from dadmm.core import documents
 from dadmm.core.arguments import Parser, program, report_error
+from dadmm.core.documents import write_text
 from dadmm.core.errors import ConfigError, DadmmError, shown
 from dadmm.timing.network import CLASSES, Link, Network
-from dadmm.timing.trace import write
 
 
 def fit(sizes: Any, seconds: Any) -> tuple[float, float]:
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         path = Path(given.out or given.rows)
         text = calibrated(read(Path(given.rows)), name=path.stem).to_toml()
         if given.out:
-            write(path, text)
+            write_text(path, text)
     except DadmmError as error:
         return report_error(error)
     if not given.out:

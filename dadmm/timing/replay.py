@@ -31,15 +31,17 @@ import sys
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm.core.arguments import Parser, program, report_error
+from dadmm.core.documents import write_text
 from dadmm.core.errors import DadmmError
 from dadmm.core.layout import Vector
 from dadmm.timing.network import CLASSES, Integers, Network
-from dadmm.timing.trace import Trace, write
+from dadmm.timing.trace import Trace
 
 POST, CONFIRM = 0, 1  # kinds of events
 
@@ -326,7 +328,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         found = [Replay(trace, network) for network in networks]
         if given.out:
             rows = [as_dict(item) for item in found]
-            write(given.out, json.dumps(rows, indent=2) + "\n")
+            write_text(Path(given.out), json.dumps(rows, indent=2) + "\n")
     except DadmmError as error:
         return report_error(error)
     if trace.collectives:

@@ -21,16 +21,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.arguments import Parser, program, report_error
+from dadmm.core.documents import write_text
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.timing.network import SECONDS, Integers, quantity
-from dadmm.timing.trace import Trace, write
+from dadmm.timing.trace import Trace
 
 WINDOW = 200  # iterations with constant offsets: untimed work makes clocks drift
 LOW = 0.05  # quantile of the gaps that measures their spread
@@ -215,7 +217,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given.out:
             numbers = {name: rows.tolist() for name, rows in found._asdict().items()}
             more = {"share": found.share, "imbalance": found.imbalance}
-            write(given.out, json.dumps(numbers | more) + "\n")
+            write_text(Path(given.out), json.dumps(numbers | more) + "\n")
     except DadmmError as error:
         return report_error(error)
     print(table(found))
