@@ -24,7 +24,7 @@ from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.sfm import STARTS
-from dadmm.problems.traits import Traits
+from dadmm.problems.base import Traits
 from dadmm.solver.options import FAILURES, Ranks, Stopping
 from dadmm.solver.plan import COORDINATES, INITS
 from dadmm.solver.solve import MAY_CHANGE
