@@ -24,7 +24,7 @@ from dadmm.core.version import __version__
 from dadmm.data.encoding import Rows
 from dadmm.data.files import Names
 from dadmm.graphs import placement
-from dadmm.problems import IncompletePPCA, StructureFromMotion, metrics, motion
+from dadmm.problems import IncompletePPCA, StructureFromMotion, metrics
 from dadmm.solver.ending import advise
 from dadmm.solver.result import Result, Seconds
 
@@ -338,7 +338,7 @@ def _reconstruct(frames: Matrix, result: Result, adrift: bool) -> dict[str, Any]
     structure = result.layout.views(result.theta.mean(axis=0)).W
     if adrift:
         structure = structure - structure.mean(axis=0)
-    return motion.upgrade(frames, structure)._asdict()
+    return sfm.upgrade(frames, structure)._asdict()
 
 
 def write_imputed(
