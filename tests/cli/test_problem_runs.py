@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dadmm.runs.summary import at_most, with_bound
 from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
 from dadmm import problems
-from dadmm.cli.printout import at_most, with_bound
 from dadmm.data import datasets, shard
 from dadmm.data.encoding import Rows
 from dadmm.problems import builder
