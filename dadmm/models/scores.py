@@ -14,6 +14,7 @@ import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import merge_factors, pack_factor, triangular, unpack_factor
+from dadmm.data.agreement import merge_moments
 from dadmm.data.encoding import Rows
 from dadmm.models import predictions
 from dadmm.models.predictions import Parameters
@@ -53,14 +54,9 @@ class Sums(NamedTuple):
 def merge_sums(mine: Vector, other: Vector) -> Vector:
     """Return the packed sums over the rows of both."""
     a, b = Sums.of(mine), Sums.of(other)
-    total = a.moments[0] + b.moments[0]
-    share = b.moments[0] / total if total else 0.0
-    gap = b.moments[1] - a.moments[1]
-    mean = a.moments[1] + share * gap
-    squares = a.moments[2] + b.moments[2] + a.moments[0] * share * gap**2
     return Sums(
         np.maximum(a.extremes, b.extremes),
-        np.array([total, mean, squares]),
+        merge_moments(a.moments, b.moments),
         a.losses + b.losses,
         a.n_rows + b.n_rows,
     ).packed()

@@ -16,7 +16,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.core.schema import integer
 from dadmm.core.threads import with_one_blas_thread
-from dadmm.data.synthetic import classification
+from dadmm.data.datasets import classification
 from dadmm.problems.checks import checked_number
 from dadmm.problems.glm import TINY, GeneralisedLinear, LocalModel, padded
 from dadmm.problems.linear import BLOCK, design

@@ -6,7 +6,7 @@ import numpy as np
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.data.synthetic import counts
+from dadmm.data.datasets import counts
 from dadmm.problems.glm import GeneralisedLinear
 from dadmm.problems.linear import Design
 from dadmm.problems.traits import Traits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from dadmm.data.synthetic import regression
+from dadmm.data.datasets import regression
 
 
 class Traits(NamedTuple):
