@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.core.checks import shown
-from dadmm.core.errors import ShardError
+from dadmm.core.errors import ShardError, shown
 from dadmm.core.layout import Matrix
 from dadmm.data.encoding import (
     CATEGORY,

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core import schema
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError, ShardError
+from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.frame import (
     Array,
@@ -32,11 +31,10 @@ Parts = Mapping[str, np.ndarray]
 DAMAGED = "the description of the columns is damaged"
 TEXTS = schema.list_of(schema.TEXT, "a list of texts")
 NUMBERS = schema.list_of(schema.number("finite", math.isfinite), "a list of numbers")
-SORTED = ("sorted", lambda x: sorted(set(x)) == x)
 COLUMN = {  # of the JSON of an encoding
     "name": schema.TEXT,
     "kind": schema.choice((NUMBER, CATEGORY)),
-    "categories": schema.Kind((*TEXTS.rules, SORTED)),
+    "categories": TEXTS.also("sorted", lambda x: sorted(set(x)) == x),
     "dropped": schema.FLAG,
 }
 FIELDS = {

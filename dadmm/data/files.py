@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from dadmm.core import reading
+from dadmm.core import documents
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
 from dadmm.data import matlab
@@ -246,7 +246,7 @@ def _open(
     if key and not reader.archive:
         raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
     try:
-        reading.check_regular(file)
+        documents.check_regular(file)
         file.open("rb").close()  # may raise that it is not permitted
     except OSError as error:
         hint = "write {rank} for *, as in 'part-{rank}.csv'"

@@ -13,17 +13,15 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from dadmm.core import schema
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError, DadmmError, ProblemError
+from dadmm.core.documents import parse, write_text
+from dadmm.core.errors import ConfigError, DadmmError, ProblemError, shown
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.reading import parse
 from dadmm.core.version import __version__
 from dadmm.data.encoding import ON_MISSING, TEXTS, UNKNOWN, Encoding
 from dadmm.data.frame import Frame, label
 from dadmm.models import predictions
 from dadmm.models.predictions import KINDS
 from dadmm.problems import builder
-from dadmm.runs.writing import write_text
 
 NAME = "model.json"  # in the folder of a run
 FORMAT, VERSION = "dadmm-model", 1
@@ -38,16 +36,15 @@ STATUSES = ("certified", "stationary", "stopped", "max_iter", "not converged")
 PLAIN = schema.any_of(
     schema.NULL, schema.FLAG, schema.TEXT, schema.number("finite", math.isfinite)
 )
-SETTINGS = (
-    "an object of numbers, texts, true, false and null",
-    lambda settings: all(map(PLAIN.holds, settings.values())),
-)
 FIELDS: dict[str, schema.Kind] = {  # of a model file
     "format": schema.choice((FORMAT,)),
     "version": schema.integer(VERSION, VERSION),
     "dadmm": schema.TEXT,
     "problem": schema.choice(KINDS),
-    "settings": schema.Kind((*schema.OBJECT.rules, SETTINGS)),
+    "settings": schema.OBJECT.also(
+        "an object of numbers, texts, true, false and null",
+        lambda settings: all(map(PLAIN.holds, settings.values())),
+    ),
     "status": schema.choice(STATUSES),
     "why": schema.TEXT,
     "iterations": schema.COUNT,

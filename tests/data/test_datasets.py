@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import io
 
 from dadmm.core.errors import ShardError
-from dadmm.data.datasets import load_array, load_matrix, open_matrix, synthetic
+from dadmm.data.datasets import load_array, load_matrix, synthetic
 from dadmm.problems import PPCA
 from dadmm.problems.metrics import subspace_angle
 
@@ -69,7 +69,7 @@ def test_every_format_gives_the_same_matrix(saved, suffix):
 
 
 def test_npy_is_mapped_and_read_only(saved):
-    assert isinstance(open_matrix(saved(".npy")), np.memmap)
+    assert isinstance(load_array(saved(".npy")), np.memmap)
     with pytest.raises(ValueError, match="read-only"):
         load_matrix(saved(".npy"))[0, 0] = 1
 
@@ -79,7 +79,7 @@ def test_numbers_of_any_type_and_shape_can_be_loaded(tmp_path, dtype):
     np.save(tmp_path / "x.npy", np.eye(3).astype(dtype))
     np.save(tmp_path / "labels.npy", np.arange(5))
 
-    assert open_matrix(tmp_path / "x.npy").dtype == dtype
+    assert load_array(tmp_path / "x.npy").dtype == dtype
     assert load_matrix(tmp_path / "x.npy").dtype == np.float64
     assert_array_equal(load_matrix(tmp_path / "x.npy"), np.eye(3))
     assert_array_equal(load_array(tmp_path / "labels.npy"), np.arange(5))

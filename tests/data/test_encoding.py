@@ -15,8 +15,7 @@ from scipy import sparse
 import dadmm
 from dadmm.comm.tree import TreeReduction
 from dadmm.core.errors import ConfigError, DadmmError, ShardError
-from dadmm.data.agreement import agree, describe, merge
-from dadmm.data.choice import Choice
+from dadmm.data.agreement import Choice, agree, describe, merge
 from dadmm.data.encoding import Column, Encoding
 from dadmm.data.frame import Frame
 from dadmm.graphs.topology import Topology
