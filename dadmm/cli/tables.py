@@ -199,9 +199,12 @@ def _unpack(packed: Matrix) -> Any:
 
 def shared_names(config: RunConfig) -> list[str]:
     """Return the names that this process would send, from the files it can see."""
+    files = _visible(str(config.data))
+    if not files:
+        return [f"names: unknown, since {config.data} is not here"]
     asked, how = _asked(config)
     lines = []
-    for i, file in _visible(str(config.data)).items():
+    for i, file in files.items():
         frame = read_frame(file, **how)
         choice, _ = _with_labels(frame, asked, config.labels, how["beside"])
         found = describe(frame, choice, i)
@@ -220,7 +223,7 @@ def shared_names(config: RunConfig) -> list[str]:
                 values = _quoted(facts["values"])
             if values:
                 lines.append(f"{what} of {name!r} in {file}: {values}")
-    return lines or [f"names: unknown, since {config.data} is not here"]
+    return lines
 
 
 def _visible(source: str) -> dict[int, str]:

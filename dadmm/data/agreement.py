@@ -78,8 +78,8 @@ def select(frame: Frame, choice: Choice) -> Selection:
     def use(name: str, purpose: str) -> str:
         if name in uses:
             raise ShardError(
-                f"column {name!r} cannot be both {uses[name]} and {purpose}; choose "
-                "others"
+                f"column {name!r} is named twice, for {uses[name]} and {purpose}; name "
+                "each column once"
             )
         uses[name] = purpose
         return name
@@ -104,7 +104,7 @@ def select(frame: Frame, choice: Choice) -> Selection:
             )
     else:
         found = (frame.find(word, "features") for word in choice.features)
-        features = [use(name, "a feature") for name in found]
+        features = [use(name, "features") for name in found]
     if not features:
         raise ShardError("there is no feature; name at least one column")
     for word in choice.categories:
@@ -134,12 +134,13 @@ def describe(frame: Frame, choice: Choice, node: int | None = None) -> Facts:
     except ShardError as error:
         return {"node": node, "error": [node, str(error)]}
     width, plain = len(features), features == positions(len(features))
-    table = [frame.named, target, weight, width, [] if plain else sorted(features)]
+    others = [name for name in (target, weight) if name is not None]
+    names = sorted([*([] if plain else features), *others])
     return {
         "node": node,
         "error": None,
         "order": width if plain else list(features),  # a number: x0, x1, ...
-        "tables": [[node, table]],  # of two kinds at most
+        "tables": [[node, [frame.named, width + len(others), names, target, weight]]],
         "texts": texts,
     }
 
@@ -234,7 +235,10 @@ def _check_words(name: str, values: Array, words: Sequence[str]) -> None:
 
 
 def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
-    """Return the description of the nodes of two descriptions, in either order."""
+    """Return the description of the nodes of two descriptions, in either order.
+
+    Of the tables, it keeps two that differ.
+    """
     first, second = (a, b) if a["node"] < b["node"] else (b, a)
     errors = [facts["error"] for facts in (first, second) if facts["error"]]
     if errors:
@@ -292,7 +296,7 @@ def conclude(whole: Facts, choice: Choice) -> Encoding:
         raise ShardError(sentence if node is None else f"node {node}: {sentence}")
     if len(whole["tables"]) > 1:
         raise _conflict(*whole["tables"])
-    (_, (named, target, weight, _, _)), texts = whole["tables"][0], whole["texts"]
+    (_, (named, _, _, target, weight)), texts = whole["tables"][0], whole["texts"]
     for name, facts in texts.items():
         if facts["text"] is not None and facts["number"] is not None:
             forced = "" if name == target else ", or list it in --categories"
@@ -369,7 +373,7 @@ def _classes(
 
 def _conflict(mine: list[Any], theirs: list[Any]) -> ShardError:
     """Return the error of two tables whose columns differ."""
-    (i, (named, *own, n, names)), (j, (other_named, *other, m, others)) = mine, theirs
+    (i, (named, n, names, *own)), (j, (other_named, m, others, *other)) = mine, theirs
     if named != other_named:
         with_names, without = (i, j) if named else (j, i)
         return ShardError(
@@ -378,7 +382,7 @@ def _conflict(mine: list[Any], theirs: list[Any]) -> ShardError:
         )
     if n != m and not named:
         return ShardError(
-            f"node {j} has {m} features but node {i} has {n}; all nodes must have the "
+            f"node {j} has {m} columns but node {i} has {n}; all nodes must have the "
             "same columns"
         )
     if names == others and n == m:
@@ -387,9 +391,9 @@ def _conflict(mine: list[Any], theirs: list[Any]) -> ShardError:
             f"node {j} has the {what} {other[k]!r}, but node {i} has {own[k]!r}; "
             f"choose the column by its name with --{what}"
         )
-    lacks, has, lost = j, i, sorted({*names, *own} - {*others, *other})
+    lacks, has, lost = j, i, sorted({*names} - {*others})
     if not lost:
-        lacks, has, lost = i, j, sorted({*others, *other} - {*names, *own})
+        lacks, has, lost = i, j, sorted({*others} - {*names})
     return ShardError(
         f"node {lacks} has no column {listed(lost)}, which node {has} has; give all "
         "files the same columns, or choose with --features"

@@ -38,7 +38,9 @@ PLAIN = schema.any_of(
 )
 FIELDS: dict[str, schema.Kind] = {  # of a model file
     "format": schema.choice((FORMAT,)),
-    "version": schema.integer(VERSION, VERSION),
+    "version": schema.INTEGER.also(
+        f"{VERSION}, which this version of dadmm reads", lambda x: x == VERSION
+    ),
     "dadmm": schema.TEXT,
     "problem": schema.choice(KINDS),
     "settings": schema.OBJECT.also(
