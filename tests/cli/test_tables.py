@@ -13,7 +13,7 @@ from scipy.io import savemat
 
 from dadmm.cli import setup
 from dadmm.comm.world import Checks, SerialWorld
-from dadmm.core.errors import ConfigError, ShardError
+from dadmm.core.errors import ShardError
 from dadmm.data import shard
 from dadmm.graphs.topology import Topology
 from dadmm.predict import main as predict
@@ -164,25 +164,6 @@ def test_columns_that_are_not_there_are_refused(settings, culprits):
 
     for word in culprits.split("|"):
         assert word in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "culprit"),
-    [
-        ({"features": "a"}, "features"),
-        ({"on_missing": "drop"}, "on_missing"),
-        ({"data": "x.csv", "features": " , "}, "features"),
-        ({"data": "x.csv", "on_missing": "keep"}, "on_missing"),
-        ({"data": "x.csv", "separator": "ab"}, "separator"),
-        ({"data": "x.csv", "encoding": "uft"}, "'uft'"),
-        ({"data": "x.csv", "decimal": "x"}, "'x'"),
-        ({"data": "x.csv", "max_categories": 1}, "max_categories"),
-        ({"data": "x.csv", "problem": "ppca", "weight": "w"}, "weight"),
-    ],
-)
-def test_settings_of_tables_are_checked(settings, culprit):
-    with pytest.raises(ConfigError, match=culprit):
-        RunConfig(**({"problem": "ridge"} | settings))
 
 
 # three hospitals whose files differ in order, categories and gaps
