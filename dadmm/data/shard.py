@@ -251,7 +251,8 @@ def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
         advice = f"samples must be finite, {advice}"
         if not bad.any():
             bad = np.abs(part) > np.float64(LARGEST)  # false for NaN
-            advice = f"its powers overflow, so rescale it to at most {LARGEST:g}"
+            advice = "its powers overflow, so rescale the column to at most "
+            advice += f"{LARGEST:g}"
         if bad.any():
             place = tuple(np.argwhere(bad)[0])
             what = f"column {place[1]}" if part is rows.X else "the target"
