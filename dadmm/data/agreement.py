@@ -269,19 +269,9 @@ def merge(a: Facts, b: Facts, most: int = 50) -> Facts:
 def agree(reduce: Reduce, frames: Mapping[int, Frame], choice: Choice) -> Encoding:
     """Return the encoding of the tables of all nodes, the same on all.
 
-    Parameters
-    ----------
-    reduce : callable
-        ``TreeReduction.reduce``, or a function like it: takes a value of each hosted
-        node, and a function that merges two; returns the merged value of all nodes.
-    frames : dict of int to Frame
-        By hosted node.
-    choice : Choice
-
-    Raises
-    ------
-    ShardError
-        On all nodes, if the table of one is not valid, or two tables conflict.
+    ``reduce`` takes a value of each hosted node, and a function that merges two; it
+    returns the merged value of all nodes. All raise if the table of one is not valid,
+    or two tables conflict.
     """
     most = choice.max_categories
     told = {i: describe(frame, choice, i) for i, frame in frames.items()}

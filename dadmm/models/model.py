@@ -17,7 +17,7 @@ from dadmm.core.documents import parse, write_text
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, shown
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.version import __version__
-from dadmm.data.encoding import ON_MISSING, TEXTS, UNKNOWN, Encoding
+from dadmm.data.encoding import ON_MISSING, TEXTS, UNKNOWN, Encoding, Rows
 from dadmm.data.frame import Frame, label
 from dadmm.models import predictions
 from dadmm.models.predictions import KINDS
@@ -186,45 +186,34 @@ class Model:
             model drops rows with missing entries, these have NaN, or None as a label.
         """
         self._check_kind("predict", "regression", "classification", "counts")
-        scores, kept = self._scores(table)
-        if self.kind == "classification":
-            logs = predictions.log_probabilities(scores)
-            return spread(self.classes[logs.argmax(axis=1)], kept)
-        return spread(
-            scores if self.kind == "regression" else predictions.means(scores), kept
-        )
+        return self.columns(table)["prediction"]
 
     def predict_proba(self, table: Any) -> Matrix:
         """Return the probabilities of the classes, (n, K)."""
         self._check_kind("predict_proba", "classification")
-        scores, kept = self._scores(table)
-        return spread(np.exp(predictions.log_probabilities(scores)), kept)
+        return np.column_stack([*self.columns(table).values()][1:])
 
     def transform(self, table: Any) -> Matrix:
         """Return the projections on the principal axes, (n, M)."""
-        found, kept = self._reconstruction("transform", table)
-        return spread(found.scores, kept)
+        return self._reconstruction("transform", table).scores
 
     def reconstruct(self, table: Any) -> Matrix:
         """Return the nearest points of the subspace, (n, D), in the table's units."""
-        found, kept = self._reconstruction("reconstruct", table)
-        return spread(self.encoding.rows_in_table_units(found.rows), kept)
+        return self._reconstruction("reconstruct", table).rows
 
     def reconstruction_error(self, table: Any) -> Vector:
         """Return the root mean square distance of each row from the subspace, (n,).
 
         Observed entries count, in the units of the fit.
         """
-        found, kept = self._reconstruction("reconstruction_error", table)
-        return spread(found.errors, kept)
+        return self._reconstruction("reconstruction_error", table).errors
 
     def impute(self, table: Any) -> Matrix:
         """Return the rows with each missing entry filled in, (n, D).
 
         A missing entry becomes its expectation given the observed entries of the row.
         """
-        found, kept = self._reconstruction("impute", table)
-        return spread(self.encoding.rows_in_table_units(found.filled), kept)
+        return self._reconstruction("impute", table).filled
 
     def columns(self, table: Any) -> dict[str, np.ndarray]:
         """Return all predictions for a table by name: the columns of a result file.
@@ -233,20 +222,21 @@ class Model:
         "score0" and so on, "reconstruction_error", and the filled columns.
         """
         if self.kind == "subspace":
-            found, kept = self._reconstruction("columns", table)
-            scores = spread(found.scores, kept).T
+            found = self._reconstruction("columns", table)
+            scores = {f"score{k}": score for k, score in enumerate(found.scores.T)}
             predictions.check_score_names(self.feature_names, len(scores))
-            columns = {f"score{k}": score for k, score in enumerate(scores)}
-            columns["reconstruction_error"] = spread(found.errors, kept)
-            filled = spread(self.encoding.rows_in_table_units(found.filled), kept).T
-            return columns | dict(zip(self.feature_names, filled, strict=True))
-        if self.kind != "classification":
-            return {"prediction": self.predict(table)}
-        scores, kept = self._scores(table)
-        logs = predictions.log_probabilities(scores)
-        labels = spread(self.classes[logs.argmax(axis=1)], kept)
+            filled = dict(zip(self.feature_names, found.filled.T, strict=True))
+            return scores | {"reconstruction_error": found.errors} | filled
+        rows = self.encoding.encode(Frame.of(table))
+        values = predictions.linear(rows.X, self.parameters)
+        if self.kind == "regression":
+            return {"prediction": _spread(values, rows)}
+        if self.kind == "counts":
+            return {"prediction": _spread(predictions.means(values), rows)}
+        logs = predictions.log_probabilities(values)
+        labels = _spread(self.classes[logs.argmax(axis=1)], rows)
         names = [f"p({label(name)})" for name in self.classes.tolist()]
-        odds = zip(names, spread(np.exp(logs), kept).T, strict=True)
+        odds = zip(names, _spread(np.exp(logs), rows).T, strict=True)
         return {"prediction": labels} | dict(odds)
 
     def save(self, path: str | Path) -> None:
@@ -270,16 +260,14 @@ class Model:
         }
         return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
-    def _scores(self, table: Any) -> tuple[Matrix, np.ndarray]:
-        encoded = self.encoding.encode(Frame.of(table))
-        return predictions.linear(encoded.X, self.parameters), encoded.kept
-
-    def _reconstruction(
-        self, name: str, table: Any
-    ) -> tuple[predictions.Reconstruction, np.ndarray]:
+    def _reconstruction(self, name: str, table: Any) -> predictions.Reconstruction:
+        """Return what the model says of rows, in the table's units."""
         self._check_kind(name, "subspace")
         encoded = self.encoding.encode(Frame.of(table))
-        return predictions.reconstruct(encoded.X, self.parameters), encoded.kept
+        found = predictions.reconstruct(encoded.X, self.parameters)
+        units = self.encoding.rows_in_table_units
+        found = found._replace(rows=units(found.rows), filled=units(found.filled))
+        return found._make(_spread(part, encoded) for part in found)
 
     def _check_kind(self, name: str, *kinds: str) -> None:
         if self.kind not in kinds:
@@ -444,17 +432,14 @@ def _check_shapes(model: Model) -> None:
         raise ConfigError(f"a must be positive, got {parts['a']}")
 
 
-def spread(values: np.ndarray, kept: np.ndarray) -> np.ndarray:
+def _spread(values: np.ndarray, rows: Rows) -> np.ndarray:
     """Return values of the rows that were kept, with NaN or None for the others."""
-    if kept.all():
+    if rows.kept.all():
         return values
-    number = values.dtype.kind == "f"
-    found = np.full(
-        (len(kept), *values.shape[1:]),
-        np.nan if number else None,
-        dtype=np.float64 if number else object,
-    )
-    found[kept] = values
+    is_number = values.dtype.kind == "f"
+    shape = (len(rows.kept), *values.shape[1:])
+    found = np.full(shape, np.nan) if is_number else np.full(shape, None)
+    found[rows.kept] = values
     return found
 
 
