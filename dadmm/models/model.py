@@ -267,7 +267,7 @@ class Model:
         found = predictions.reconstruct(encoded.X, self.parameters)
         units = self.encoding.rows_in_table_units
         found = found._replace(rows=units(found.rows), filled=units(found.filled))
-        return found._make(_spread(part, encoded) for part in found)
+        return predictions.Reconstruction(*(_spread(part, encoded) for part in found))
 
     def _check_kind(self, name: str, *kinds: str) -> None:
         if self.kind not in kinds:

@@ -9,9 +9,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Record, Sending, Topology, datasets, problems
+from dadmm.runs.row_files import PartFile, merge
 from dadmm.solver.recovery import NodeFailure
 from dadmm.solver.rows import NODE_COLUMNS, Recorder, RowBuffer
-from dadmm.runs.row_files import PartFile, merge
 from tests.support.problems import quadratics
 from tests.support.runs import run_of
 from tests.support.solving import solve
