@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from launch.mpi.mpiexec import version_text
+
 from tests.faults import jobs, judge
 from tests.faults.cases import draw
 from tests.faults.table import CLEAR, MISSED, SKIPPED, SURVIVED, read

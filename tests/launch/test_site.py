@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from launch.site.check import faults_of
 
 PAGE = '<html><body id="top"><h1 id="a b">A</h1>{}</body></html>'

@@ -12,10 +12,10 @@ from dataclasses import replace
 import pytest
 
 from dadmm import Topology
-from dadmm.runs.config import RunConfig
 from dadmm.cli.job import check_unseen
 from dadmm.core import files
 from dadmm.core.errors import OutputError
+from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder, names_of_run
 from dadmm.runs.row_files import PARTS, RowFiles
 from dadmm.runs.writing import write_text
@@ -37,7 +37,7 @@ NAMES = names_of_run(3, ranks=3, edges=True, over_mpi=False, saves=True)
 
 
 def test_an_empty_folder_will_do(tmp_path):
-    (tmp_path / ".job").touch()
+    (tmp_path / ".lock").touch()
     assert RunFolder.create(str(tmp_path), "name", overwrite=False).path == tmp_path
 
 

@@ -9,9 +9,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Record, Sending, Topology, datasets, problems
-from dadmm.solver.recovery import NodeFailure
-from dadmm.solver.history import Recorder
 from dadmm.runs.row_files import PartFile, merge
+from dadmm.solver.history import Recorder
+from dadmm.solver.recovery import NodeFailure
 from dadmm.solver.rows import NODE_COLUMNS, RowBuffer
 from tests.support.problems import quadratics
 from tests.support.runs import run_of

@@ -1,10 +1,4 @@
-"""Explain a failed job: which node failed, why if that is known, and how to resume.
-
-    python launch diagnose RUN [FILE [COMMAND]]
-
-RUN is the folder of the run, FILE the output of mpiexec or srun, and COMMAND what
-resumes a run when its folder is appended.
-"""
+"""Explain a failed job: which node failed, why if that is known, and how to resume."""
 
 import contextlib
 import os
@@ -14,9 +8,10 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
-from launch.base.messages import SetupError, UsageError
-from launch.base.run_folder import last_checkpoint, read_ranks
-from launch.mpi.monitor import TAIL
+from dadmm.core.errors import DadmmError
+from launch.job import has_results
+from launch.monitor import TAIL
+from launch.runs import last_checkpoint, read_ranks
 
 BAD_INPUT, NOT_CONVERGED = 2, 3  # exit codes of dadmm.run that need no explanation
 CLEANUP = signal.SIGKILL  # with which MPICH and Intel MPI end the remaining ranks
@@ -31,6 +26,18 @@ HINTS = {
     signal.SIGXCPU: "the limit of processor time (ulimit -t)",
     signal.SIGXFSZ: "the limit of a file's size (ulimit -f)",
 }
+OUT_OF_MEMORY = "the kernel killed it when memory ran out; use fewer ranks per host"
+LOST_HOST = re.compile(
+    r"Downstream from host (\S+) (?:exited|was)"  # Intel MPI
+    r"|Remote host:\s+(\S+)\n\s+Daemon exit"  # Open MPI
+    r"|lost communication with a remote daemon[^*]*?Remote daemon:.* on node (\S+)"
+    r"|ssh: connect to host (\S+) port"
+    r"|Connection to (\S+) closed by remote host"
+    r"|Timeout, server (\S+) not responding"
+    r"|Node failure on (\S+)"  # Slurm
+)
+
+Ranks = list[dict[str, str]]
 
 
 class Failure(NamedTuple):
@@ -58,20 +65,17 @@ def explain(
     that ended first, if the monitor saw all ranks. `out_of_memory` says that the kernel
     has killed a process for memory, and `here` that rank 0 ran on this host.
     """
-    if code == NOT_CONVERGED or (folder and (folder / "summary.json").exists()):
+    if code == NOT_CONVERGED or has_results(folder):
         return []
     advice = resume_advice(resume, folder, here)
     if code == BAD_INPUT and tail.strip():  # the run has printed its error
         return [advice] if folder and checkpoint(folder) else []
-    ranks = read_ranks(folder) if folder else []
     tail = tail.replace("\r", "\n").replace("\0", "")
-    found = cause(tail, ranks, first, out_of_memory)
+    found = cause(tail, read_ranks(folder), first, out_of_memory)
     return [found or f"the job failed {UNKNOWN} (exit code {code})", advice]
 
 
-def cause(
-    tail: str, ranks: list[dict[str, str]], first: int | None, out_of_memory: bool
-) -> str:
+def cause(tail: str, ranks: Ranks, first: int | None, out_of_memory: bool) -> str:
     """Return a sentence about what happened, or "" if nothing is known."""
     if lost := lost_host(tail, ranks):
         return f"{lost}, and its ranks with it"
@@ -88,21 +92,17 @@ def cause(
         return ""
     found = found or Failure(what=f"ended first, {UNKNOWN}")
     if found.rank is None:
-        found = found._replace(rank=only_rank(found.host, ranks, first))
+        there = [rank for rank, row in enumerate(ranks) if row["host"] == found.host]
+        only = there[0] if first is None and len(there) == 1 else first
+        found = found._replace(rank=only)
+    hint = HINTS.get(signal.Signals(found.signum), "") if found.signum else ""
     if out_of_memory and found.signum == signal.SIGKILL:
-        hint = "the kernel killed it when memory ran out; use fewer ranks per host"
-    else:
-        hint = HINTS.get(signal.Signals(found.signum), "") if found.signum else ""
+        hint = OUT_OF_MEMORY
     return f"{name(found, ranks)} {found.what}{f' ({hint})' if hint else ''}"
 
 
-def only_rank(host: str, ranks: list[dict[str, str]], first: int | None) -> int | None:
-    """Return the rank that ended first, or else the only one of a host, if known."""
-    there = [rank for rank, row in enumerate(ranks) if row["host"] == host]
-    return there[0] if first is None and len(there) == 1 else first
-
-
-def name(found: Failure, ranks: list[dict[str, str]]) -> str:
+def name(found: Failure, ranks: Ranks) -> str:
+    """Return the name of the rank that failed."""
     if found.rank is None:
         several = found.host and len({row["host"] for row in ranks}) > 1
         return f"an unknown rank{f' on {found.host}' if several else ''}"
@@ -133,18 +133,16 @@ def resume_advice(resume: str, folder: Path | None, here: bool = True) -> str:
 
 def checkpoint(folder: Path) -> int:
     """Return the iteration of the last complete checkpoint, or 0 without one."""
-    with contextlib.suppress(SetupError):  # config.toml cannot be read
+    with contextlib.suppress(DadmmError, OSError):  # config.toml cannot be read
         return last_checkpoint(folder)
     return 0
 
 
 def by_signal(rank: int | None, host: str, signum: int, was: str = "was") -> Failure:
     """Return the failure of a rank that a signal ended."""
-    try:
-        name, hint = signal.Signals(signum).name, signum
-    except ValueError:
-        name, hint = f"signal {signum}", 0
-    return Failure(rank, host, f"{was} killed by {name}", hint)
+    known = signum in set(signal.Signals)
+    word = signal.Signals(signum).name if known else f"signal {signum}"
+    return Failure(rank, host, f"{was} killed by {word}", signum if known else 0)
 
 
 def probably(signum: int, host: str = "") -> Failure:
@@ -157,11 +155,10 @@ def raised(tail: str) -> re.Match[str] | None:
     return re.search(r"^dadmm: rank (\d+) failed:\n", tail, re.MULTILINE)
 
 
-def exception(tail: str, ranks: list[dict[str, str]]) -> Failure | None:
+def exception(tail: str, ranks: Ranks) -> Failure | None:
     """Return the first rank whose traceback dadmm has printed."""
     # dadmm prints the node, which differs from the rank if ranks were placed
-    mark = raised(tail)
-    if not mark:
+    if not (mark := raised(tail)):
         return None
     node = mark[1]
     rank = next((k for k, row in enumerate(ranks) if row["node"] == node), int(node))
@@ -191,12 +188,8 @@ def exception_line(text: str) -> str:
 
 def open_mpi(tail: str) -> Failure | None:
     """Return the rank that Open MPI names, the first; its lines may wrap anywhere."""
-    found = re.search(
-        r"process\s+rank\s+(\d+)\s+with\s+PID\s+\d+\s+on\s+node\s+(\S+)\s+exited\s+on\s+"
-        r"signal\s+(\d+)",
-        tail,
-    )
-    if found:
+    sentence = r"process rank (\d+) with PID \d+ on node (\S+) exited on signal (\d+)"
+    if found := re.search(sentence.replace(" ", r"\s+"), tail):
         return by_signal(int(found[1]), found[2], int(found[3]))
     found = re.search(r"Process name: \[.*,(\d+)\]\s+Exit code:\s+(\d+)", tail)
     return Failure(int(found[1]), "", f"ended with code {found[2]}") if found else None
@@ -204,8 +197,7 @@ def open_mpi(tail: str) -> Failure | None:
 
 def slurm(tail: str) -> Failure | None:
     """Return the rank that srun names first; later ones are those it ended itself."""
-    limit = re.search(r"CANCELLED AT \S+ DUE TO ([A-Z ]+[A-Z])", tail)
-    if limit:
+    if limit := re.search(r"CANCELLED AT \S+ DUE TO ([A-Z ]+[A-Z])", tail):
         return Failure(what=f"was ended by Slurm: {limit[1].lower()}")
     found = re.search(r"srun: error: (\S+): tasks? ([\d,-]+): ([^\n]+)", tail)
     if found is None:
@@ -261,19 +253,10 @@ def mpich(tail: str) -> Failure | None:
     return Failure(host=host, what=f"ended {UNKNOWN}") if code else None
 
 
-def lost_host(tail: str, ranks: list[dict[str, str]]) -> str:
+def lost_host(tail: str, ranks: Ranks) -> str:
     """Return the start of a sentence about a lost host, or ""."""
-    for pattern in (
-        r"Downstream from host (\S+) (?:exited|was)",  # Intel MPI
-        r"Remote host:\s+(\S+)\n\s+Daemon exit",  # Open MPI
-        r"lost communication with a remote daemon[^*]*?Remote daemon:.* on node (\S+)",
-        r"ssh: connect to host (\S+) port",
-        r"Connection to (\S+) closed by remote host",
-        r"Timeout, server (\S+) not responding",
-        r"Node failure on (\S+)",  # Slurm
-    ):
-        if found := re.search(pattern, tail):
-            return f"host {found[1]} was lost"
+    if found := LOST_HOST.search(tail):
+        return f"host {found[found.lastindex or 0]} was lost"
     if re.search(r"\[mpiexec@.*assert \(!closed\) failed", tail):  # MPICH
         own = re.findall(r"\[mpiexec@([^\]]+)\]", tail)
         others = sorted({row["host"] for row in ranks} - set(own))
@@ -284,14 +267,8 @@ def lost_host(tail: str, ranks: list[dict[str, str]]) -> str:
     return ""
 
 
-def main(arguments: list[str]) -> int:
+def diagnose(run: str, file: str = "", resume: str = "") -> None:
     """Print the explanation of a failed run."""
-    if {"-h", "--help"} & set(arguments):
-        print(__doc__, end="")
-        return 0
-    if not 1 <= len(arguments) <= 3 or arguments[0].startswith("-"):
-        raise UsageError("launch diagnose needs RUN [FILE [COMMAND]]; see --help")
-    run, file, resume = [*arguments, "", ""][:3]
     folder, tail = Path(run), ""
     if file:
         with open(file, "rb") as output:
@@ -301,4 +278,3 @@ def main(arguments: list[str]) -> int:
     resume = resume or f"./launch/local -n {ranks} --resume"
     for sentence in explain(resume, tail, folder, code=1):
         print(f"dadmm: {sentence}")
-    return 0

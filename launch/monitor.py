@@ -5,8 +5,10 @@ dies, and then name any of them.
 """
 
 import contextlib
+import json
 import math
 import os
+import re
 import select
 import selectors
 import signal
@@ -20,9 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from launch.base.messages import print_message
+from launch.console import print_message
 
-TAIL = 1 << 16  # bytes of output that are kept
+TAIL = 1 << 16  # bytes of output, and of a rank's last line, that are kept
 POLL = 0.5  # seconds between checks whether mpiexec ended and left its streams open
 PATIENCE = 15  # seconds in which mpiexec must end after one of its ranks
 LEFT = 3  # seconds in which ranks must end after mpiexec
@@ -31,40 +33,62 @@ STALL = 60  # seconds without rows until the first message; it doubles each time
 OOM_COUNTERS = ("/proc/vmstat", "/sys/fs/cgroup/memory.events")
 
 
+class Rank:
+    """What a rank has said: lines of JSON objects, whose newest entries count."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}  # its rank; of rank 0, the run's folder
+        self.heard = time.monotonic()  # when it spoke last
+        self._rest = b""  # of a line that is not complete
+
+    def hear(self, data: bytes) -> None:
+        """Take what a rank has sent."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        self._rest, self.heard = rest[-TAIL:], time.monotonic()
+        for line in lines:
+            with contextlib.suppress(ValueError, TypeError, RecursionError):
+                self.facts |= json.loads(line)
+
+
 class Monitor:
     """Pass on the output of mpiexec unchanged, and keep what a diagnosis needs.
 
     Each rank on this host holds a connection to the monitor (see
-    `dadmm.comm.launch_link`). When a rank ends, the kernel closes the
-    connection before the MPI can notice the end and kill other ranks. Closed
-    connections are reported here in the order in which they were closed.
+    `dadmm.comm.launch_link`), by which it says who it is and what it does. When a rank
+    ends, the kernel closes the connection before the MPI can notice the end and kill
+    other ranks. Closed connections arrive in the order in which they were closed.
     """
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="dadmm-")
-        self._file = Path(self._directory.name, "run")
-        self.variables = {"DADMM_RUN_FILE": str(self._file)}
+        address = str(Path(self._directory.name, "ranks"))
+        self.variables = {"DADMM_MONITOR": address}
         self.first: int | None = None  # the rank that ended first, of those connected
+        self.ranks: dict[socket.socket, Rank] = {}
         self._output = bytearray()
         self._oom_kills = count_oom_kills()
-        self._ranks: dict[socket.socket, int] = {}
         self._streams = 0
-        self._stall = StallDetector()
+        self._size, self._since, self._limit = -1, math.inf, STALL  # of the rows
         self._deadline = math.inf  # when mpiexec must have ended
         self._selector = selectors.DefaultSelector()
         self._server = socket.socket(socket.AF_UNIX)
         with contextlib.suppress(OSError):  # the path is too long: no rank can connect
-            self._server.bind(f"{self._file}.ranks")
+            self._server.bind(address)
             self._server.listen(BACKLOG)
             self._selector.register(self._server, selectors.EVENT_READ, self._accept)
 
+    def said(self, name: str) -> list[Any]:
+        """Return what ranks have said by this name."""
+        return [rank.facts[name] for rank in self.ranks.values() if name in rank.facts]
+
     @property
     def folder(self) -> Path | None:
-        """The folder of the run, which rank 0 writes to a file; None without one."""
-        try:
-            return Path(self._file.read_text())
-        except OSError:
-            return None
+        """The folder of the run, which rank 0 reports; None without one."""
+        return next(map(Path, self.said("folder")), None)
+
+    def has_seen(self, rank: int) -> bool:
+        """Return whether a rank has connected, which only ranks on this host do."""
+        return rank in self.said("rank")
 
     @property
     def tail(self) -> str:
@@ -72,43 +96,33 @@ class Monitor:
         return self._output.decode(errors="replace")
 
     @property
-    def at_line_start(self) -> bool:
-        """Whether the output is empty or ends with a newline."""
-        return self._output[-1:] in (b"", b"\n")
-
-    @property
     def out_of_memory(self) -> bool:
         """Whether the kernel has killed a process for memory since the start."""
         return count_oom_kills() > self._oom_kills
 
-    def has_seen(self, rank: int) -> bool:
-        """Return whether a rank has connected, which only ranks on this host do."""
-        return rank in self._ranks.values()
-
     def watch(
-        self, process: subprocess.Popen[bytes], end: Callable[[], None] | None
+        self,
+        process: subprocess.Popen[bytes],
+        end: Callable[[], None],
+        tolerant: bool = False,
     ) -> None:
         """Pass on the output of a process until it has ended.
 
         `end` is called once if the process still runs `PATIENCE` seconds after the
-        first rank has ended. None lets it run.
+        first rank has ended, unless a `tolerant` run has begun, which may go on.
         """
         for target, stream in ((1, process.stdout), (2, process.stderr)):
-            assert stream is not None
             action = partial(self._pass_on, target)
-            self._selector.register(stream, selectors.EVENT_READ, action)
+            self._selector.register(stream, selectors.EVENT_READ, action)  # type: ignore
         self._streams = 2
-        while self._streams:
-            ready = self._selector.select(POLL)
-            for key, _ in ready:
-                key.data(key.fileobj)
-            if not ready and process.poll() is not None:
-                return  # another process holds the streams open
-            if sentence := self._stall.check(self.folder):
-                print_message(sentence)
+        while True:
+            busy = self._serve(POLL if self._streams else 0)
+            if not busy and (not self._streams or process.poll() is not None):
+                return  # another process may hold the streams open
+            self._check_stall()
             if time.monotonic() > self._deadline:
                 self._deadline = math.inf
-                if end is not None:
+                if not (tolerant and self.folder):
                     end()
 
     def end_left(self) -> None:
@@ -118,21 +132,22 @@ class Monitor:
         handles TERM only when it arrives.
         """
         end = time.monotonic() + LEFT
-        while time.monotonic() < end:
-            ready = self._selector.select(POLL if self._running else 0)
-            for key, _ in ready:
-                key.data(key.fileobj)
-            if not ready and not self._running:
-                return
-        for connection in self._running:
+        while running := [line for line in self.ranks if line.fileno() >= 0]:
+            if time.monotonic() > end:
+                break
+            self._serve(POLL)
+        for connection in running:
             size = struct.calcsize("3i")  # process, user and group of the other end
             peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
             with contextlib.suppress(OSError):
                 os.kill(struct.unpack("3i", peer)[0], signal.SIGKILL)
 
-    @property
-    def _running(self) -> list[socket.socket]:
-        return [line for line in self._ranks if line.fileno() >= 0]
+    def _serve(self, timeout: float) -> bool:
+        """Handle what arrives; return whether anything did."""
+        ready = self._selector.select(timeout)
+        for key, _ in ready:
+            key.data(key.fileobj)
+        return bool(ready)
 
     def _pass_on(self, target: int, stream: Any) -> None:
         chunk = os.read(stream.fileno(), TAIL)
@@ -142,74 +157,60 @@ class Monitor:
         self._output += chunk
         del self._output[:-TAIL]
         with contextlib.suppress(OSError):  # the reader is gone, but the job continues
-            write_all(target, chunk)
+            while chunk:
+                try:
+                    chunk = chunk[os.write(target, chunk) :]
+                except BlockingIOError:
+                    select.select([], [target], [])
 
     def _accept(self, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             connection, _ = server.accept()
+            self.ranks[connection] = Rank()
             self._selector.register(connection, selectors.EVENT_READ, self._receive)
 
     def _receive(self, connection: socket.socket) -> None:
-        """Receive the number of a rank, or the end of its connection."""
-        text = b""
+        """Receive what a rank says, or the end of its connection."""
+        data, rank = b"", self.ranks[connection]
         with contextlib.suppress(OSError):
-            text = connection.recv(16)
-        if text:
-            self._ranks[connection] = int(text)
+            data = connection.recv(TAIL)
+        if data:
+            rank.hear(data)
             return
         self._selector.unregister(connection)
         connection.close()
         if self.first is None:
-            self.first = self._ranks.get(connection)
+            self.first = rank.facts.get("rank")
             self._deadline = time.monotonic() + PATIENCE
+
+    def _check_stall(self) -> None:
+        """Print that a run writes no rows any more, which ranks do every few seconds.
+
+        An MPI waits for ever for a rank that was stopped, and for a host that
+        disappeared without closing its connections. A long iteration looks the same.
+        """
+        now, size = time.monotonic(), -1
+        if self.folder:
+            with contextlib.suppress(OSError):  # not started yet, or writing results
+                size = (self.folder / "parts" / "history-00000.csv").stat().st_size
+        if size != self._size or size < 0:
+            self._size, self._since, self._limit = size, now, STALL
+        elif now - self._since >= self._limit:
+            print_message(
+                f"no iteration has ended for {self._limit} s: iterations are long, or "
+                "a rank was stopped, or a host was lost; Ctrl-C twice ends the job"
+            )
+            self._limit *= 2
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Close all connections and remove the temporary files."""
-        for connection in self._ranks:
+        for connection in [*self.ranks, self._server]:
             connection.close()
-        self._server.close()
         self._selector.close()
         self._directory.cleanup()
-
-
-class StallDetector:
-    """Notice that a run writes no rows any more.
-
-    Ranks write rows every few seconds. An MPI waits for ever for a rank that was
-    stopped, and for a host that disappeared without closing its connections. As a long
-    iteration looks the same, there is only a message.
-    """
-
-    def __init__(self) -> None:
-        self._size, self._since, self._limit = -1, math.inf, STALL
-
-    def check(self, folder: Path | None) -> str:
-        """Return a sentence if the run in a folder has stalled, else ""."""
-        now, size = time.monotonic(), -1
-        if folder:
-            with contextlib.suppress(OSError):  # not started yet, or writing results
-                size = (folder / "parts" / "history-00000.csv").stat().st_size
-        if size != self._size or size < 0:
-            self._size, self._since, self._limit = size, now, STALL
-        if now - self._since < self._limit:
-            return ""
-        quiet, self._limit = self._limit, 2 * self._limit
-        return (
-            f"no iteration has ended for {quiet} s: iterations are long, or a rank was "
-            "stopped, or a host was lost; Ctrl-C twice ends the job"
-        )
-
-
-def write_all(target: int, chunk: bytes) -> None:
-    """Write a chunk to a file descriptor that may be non-blocking."""
-    while chunk:
-        try:
-            chunk = chunk[os.write(target, chunk) :]
-        except BlockingIOError:
-            select.select([], [target], [])
 
 
 def count_oom_kills() -> int:
@@ -217,7 +218,6 @@ def count_oom_kills() -> int:
     kills = 0
     for counter in OOM_COUNTERS:
         with contextlib.suppress(OSError):
-            words = Path(counter).read_text().split()
-            if "oom_kill" in words:
-                kills += int(words[words.index("oom_kill") + 1])
+            found = re.search(r"^oom_kill (\d+)", Path(counter).read_text(), re.M)
+            kills += int(found[1]) if found else 0
     return kills

@@ -11,15 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from launch.base.messages import print_message
-from launch.base.run_folder import read_ranks
-from launch.mpi import diagnosis
-from launch.mpi.monitor import Monitor
+from launch.console import print_message
+from launch.monitor import Monitor
 
 SAME = 0.3  # seconds; timeout(1) signals a process, then its group: one request
 SKEW = 5  # seconds by which the clock of a file system may be behind
@@ -80,25 +77,22 @@ def run_job(
     command: list[str],
     variables: dict[str, str],
     resume: str = "",
-    folder: Path | None = None,
+    arguments: list[str] | None = None,
     stop: StopHandler | None = None,
-    after: Callable[[Path], int] | None = None,
-) -> int:
-    """Run mpiexec until it ends, and return the exit code of the command.
+) -> tuple[int, Path | None]:
+    """Run mpiexec until it ends; return the exit code and the folder of the run.
 
     INT, TERM and USR1 stop the job; batch systems send USR1 before a time limit. HUP
     stops it, too, unless it is ignored, as under nohup. After a failure, print what
     happened and how to resume: `resume` is the command when the folder is appended.
-    Rank 0 reports its folder, if it runs on this host; else `folder` is used. The
-    caller can see in `stop` which signals arrived. ``after`` is called with the folder
-    if the run has left results there; its code counts if that of the run is 0.
+    Rank 0 reports its folder, if it runs on this host; else it is the one that the
+    `arguments` of ``dadmm.run`` name. The caller can see in `stop` which signals came.
     """
     stop = stop or StopHandler()
-    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(signum, stop)
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP):
+        if signum != signal.SIGHUP or signal.getsignal(signum) != signal.SIG_IGN:
+            signal.signal(signum, stop)
     signal.signal(signal.SIGALRM, stop.kill)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
-        signal.signal(signal.SIGHUP, stop)
     started = time.time()
     with Monitor() as monitor:
         stop.process = subprocess.Popen(
@@ -110,28 +104,31 @@ def run_job(
             start_new_session=True,
         )
         stop.act()  # on a signal that arrived before the process existed
-        tolerant = "--with-ft" in command  # the run may continue without some ranks
-        monitor.watch(stop.process, None if tolerant else stop.end_hanging)
+        monitor.watch(stop.process, stop.end_hanging, tolerant="--with-ft" in command)
         code = stop.process.wait()
         signal.alarm(0)
         if code:
             monitor.end_left()
         code = code if code >= 0 else 128 - code
-        folder = monitor.folder or if_changed(folder, started)
-        code = report_end(code, resume, monitor, folder, stop.count > 1)
-    if after is not None and folder is not None and (folder / "summary.json").exists():
-        made = after(folder)
-        return code or made
-    return code
+        folder = monitor.folder or named_folder(arguments, started)
+        return report_end(code, resume, monitor, folder, stop.count > 1), folder
 
 
-def if_changed(folder: Path | None, since: float) -> Path | None:
-    """Return the folder if a run was started or resumed in it since this time."""
-    if folder is not None:
-        with contextlib.suppress(OSError):  # it does not exist
-            if (folder / "config.toml").stat().st_mtime > since - SKEW:
-                return folder
+def named_folder(arguments: list[str] | None, since: float) -> Path | None:
+    """Return the folder that arguments name, if a run began in it since this time."""
+    if not arguments:
+        return None
+    from launch.runs import named_by  # it needs dadmm
+
+    folder = named_by(arguments)
+    with contextlib.suppress(OSError, ValueError):  # it does not exist
+        if folder and (folder / "config.toml").stat().st_mtime > since - SKEW:
+            return folder
     return None
+
+
+def has_results(folder: Path | None) -> bool:
+    return folder is not None and (folder / "summary.json").exists()
 
 
 def report_end(
@@ -143,21 +140,22 @@ def report_end(
     it has lost a host. If a rank raised an error, the code is 1; on a busy machine that
     of MPICH's mpiexec may be the one of a rank that it killed.
     """
-    if code == 0:
-        if folder is None or (folder / "summary.json").exists():
-            return 0
-        code = 1
+    if code == 0 and (folder is None or has_results(folder)):
+        return 0
+    from launch import diagnosis
+
+    code = code or 1
     if by_user:
         if folder is not None:
             advice = diagnosis.resume_advice(resume, folder)
             print_message(f"ended by a second signal; {advice}")
         return code
-    ranks = read_ranks(folder) if folder else []
+    ranks = diagnosis.read_ranks(folder)
     sees_all = all(monitor.has_seen(rank) for rank in range(len(ranks)))
     first = monitor.first if sees_all else None  # else another host's may be the first
     seen = first, monitor.out_of_memory, monitor.has_seen(0)
     sentences = diagnosis.explain(resume, monitor.tail, folder, code, *seen)
-    if sentences and not monitor.at_line_start:  # after a progress line, for example
+    if sentences and monitor.tail[-1:] not in ("", "\n"):  # after a progress line
         print(file=sys.stderr)
     for sentence in sentences:
         print_message(sentence)
