@@ -33,12 +33,12 @@ from benchmarks.shared.observers import (
     PaperRule,
     SecondRule,
 )
-from dadmm.core import reading
+from dadmm.core import documents
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import metrics
-from dadmm.runs import presets
+from dadmm.runs.flags import PRESETS
 from dadmm.solver.options import grouped
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
@@ -47,7 +47,7 @@ ARCHIVE = "https://github.com/changkyu/aaai2016_changkyu"
 # The settings of the preset in which the two columns of PAPER.md differ.
 COMPARED = ("coupling", "probe", "init", "stopping", "agreement", "coordinates",
             "eta0", "relaxation")  # fmt: skip
-PRINTED = tomllib.loads((presets.FOLDER / "as-printed.toml").read_text("utf-8"))
+PRINTED = tomllib.loads(PRESETS["as-printed"].read_text("utf-8"))
 # What the paper prints, and the paper's schemes as dadmm runs them.
 SETTINGS: dict[str, dict[str, Any]] = {
     "printed": {name: PRINTED[name] for name in COMPARED},
@@ -230,11 +230,11 @@ def written(value: Any) -> str:
 def read_rows(path: Path) -> list[dict[str, str]]:
     """Read rows that `write_rows` wrote."""
     try:
-        reading.check_regular(path)
+        documents.check_regular(path)
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, ValueError, csv.Error) as error:
-        raise reading.unreadable(path, error) from None
+        raise documents.unreadable(path, error) from None
     if not rows or None in rows[-1].values():  # cells of a last row that are not there
         raise ConfigError(f"{path} has no rows, or was cut short")
     return rows

@@ -5,7 +5,7 @@ and the check that all ranks run the same thing. It is the only room that import
 mpi4py; it may import `core` and `graphs`.
 """
 
-from dadmm.comm.inprocess import InProcessExchange
+from dadmm.comm.exchange import InProcessExchange
 
 WAITS = ("auto", "block", "poll")  # how ranks wait, see `dadmm.comm.mpi`
 

@@ -20,7 +20,7 @@ from dadmm.graphs.topology import Topology
 
 
 class MPIWorld:
-    """All ranks of a run, see `dadmm.core.interfaces.World`; not used in the loop."""
+    """All ranks of a run, see `dadmm.comm.world.World`; not used in the loop."""
 
     def __init__(self, comm: MPI.Comm | None = None) -> None:
         self.comm: MPI.Comm = MPI.COMM_WORLD if comm is None else comm

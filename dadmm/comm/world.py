@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +14,94 @@ from dadmm.comm import identity
 from dadmm.comm.launch_link import rank_and_size
 from dadmm.comm.tree import Merge, TreeReduction
 from dadmm.core.errors import ConfigError, DadmmError
-from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
 from dadmm.graphs.topology import Topology
 
 T = TypeVar("T")
+
+
+class World(Protocol):
+    """The processes of a run, for set-up, results and errors.
+
+    Every method is collective: all processes call it, in the same order. The exceptions
+    are ``dead``, ``abort`` and ``end``.
+    """
+
+    rank: int  # of this process, from 0
+    size: int  # number of processes
+    number: int  # rank as mpiexec numbers it; `renumber` does not change it
+    comm: Any  # the communicator (`mpi4py.MPI.Comm`), or None in a single process
+    library: str  # name and version of the MPI library
+    shrunk: bool  # whether ranks have failed and the others have continued
+
+    def share(self, text: str, root: int = 0) -> str:
+        """Return the text of rank ``root`` on every rank."""
+
+    def share_array(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
+        """Return the one-dimensional array of rank ``root`` on every rank.
+
+        All ranks pass an array of the same type.
+        """
+
+    def first(self, text: str | None) -> str | None:
+        """Return the text of the lowest rank that has one, on every rank."""
+
+    def texts(self, text: str) -> list[str]:
+        """Return the texts of all ranks, in order, on every rank."""
+
+    def gather_texts(self, text: str) -> list[str]:
+        """Return the texts of all ranks, in order, on rank 0; [] elsewhere."""
+
+    def gather(self, rows: Matrix) -> Matrix:
+        """Return the rows of all ranks, in order, on rank 0; no rows elsewhere."""
+
+    def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
+        """Return this rank's block of those that rank 0 passes; others pass None."""
+
+    def reduce(
+        self,
+        graph: Topology,
+        values: Sequence[Any],
+        merge: Merge = ...,
+        finish: Callable[[Any], Any] | None = None,
+    ) -> Any:
+        """Return the values of all nodes merged, by default added, on every rank.
+
+        They are merged along a spanning tree of the graph, so the bits do not depend on
+        the processes; see `dadmm.comm.tree`. ``values`` are those of
+        the nodes of this process. With ``finish``, every rank gets what it returns for
+        the merged values, which only rank 0 has.
+        """
+
+    def compare(self, facts: Mapping[str, str]) -> None:
+        """Raise a DadmmError on all ranks if their facts differ."""
+
+    def check_fault_tolerance(self) -> None:
+        """Raise a ConfigError if this MPI ends all ranks when one fails."""
+
+    def sent(self) -> tuple[int, int]:
+        """Return the calls and bytes outside the iterations, on rank 0.
+
+        The calls are those of this rank; the bytes are those of all ranks.
+        """
+
+    def renumber(self, rank: int) -> None:
+        """Give this process another rank; rank 0 stays rank 0."""
+
+    def adopt(self, comm: Any) -> None:
+        """Continue with a communicator of the ranks that are left."""
+
+    def dead(self, error: BaseException) -> list[int]:
+        """Return the ranks that are known to have failed, if ``error`` reports one."""
+
+    def leave(self, code: int) -> None:
+        """End this process, when all that are left call this."""
+
+    def abort(self, error: BaseException) -> None:
+        """Print the traceback and end the processes of all ranks."""
+
+    def end(self, code: int) -> None:
+        """End the processes of all ranks with this exit code."""
 
 
 class SerialWorld:

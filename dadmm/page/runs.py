@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.cli import setup
-from dadmm.comm.world import SerialWorld
-from dadmm.core import files, reading
+from dadmm.core import documents, files
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
 from dadmm.drawing.run_reader import Run, read_config
@@ -22,6 +20,7 @@ from dadmm.graphs.topology import Topology
 from dadmm.penalty import SCHEMES
 from dadmm.runs import stored
 from dadmm.runs.folder import RunFolder
+from dadmm.runs.graph import build_graph
 from dadmm.runs.row_files import EDGES, history_header
 from dadmm.runs.stored import ENDS, NODES
 
@@ -48,7 +47,7 @@ class PageRun(Run):
             with open(files.open_plain(name), "rb") as file:
                 return len(file.readlines(2000)) > 1
         except OSError as error:
-            raise reading.unreadable(name, error) from None
+            raise documents.unreadable(name, error) from None
 
     @property
     def by_edge(self) -> bool:
@@ -73,7 +72,7 @@ class PageRun(Run):
         A message without payload has the length of its header, with the penalty if the
         ends of an edge use the mean of both.
         """
-        header = 16 if self.config.options()["scheme"].couples else 8
+        header = 16 if self.config.options["scheme"].couples else 8
         return self.edge_column("bytes") > header
 
     @property
@@ -99,8 +98,7 @@ class GoingRun(PageRun):
     def topology(self) -> Topology:
         """The graph, from the settings or else from the rows of its edges."""
         try:
-            built = setup.build_graph(SerialWorld(), self.config)
-            return setup.share_graph(SerialWorld(), self.config, built)[0]
+            return build_graph(self.config, self.config.nodes)[0]
         except DadmmError as error:
             with suppress(DadmmError):
                 rows = [

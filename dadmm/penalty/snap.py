@@ -14,10 +14,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations
-from dadmm.penalty.schemes import BUDGET, Scheme
+from dadmm.penalty.equations import PenaltyState
+from dadmm.penalty.schemes import BUDGET, Observation, Scheme
 
 NOISE = 1e-13  # a smaller relative change is rounding
 

@@ -15,11 +15,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dadmm.core.errors import ConfigError, ProblemError
-from dadmm.core.layout import Layout, Vector
+from dadmm.core.layout import Layout
 from dadmm.core.schema import annotated
+from dadmm.data.encoding import Rows
 from dadmm.problems import PROBLEMS
+from dadmm.problems.base import Traits
 from dadmm.problems.linear import LinearProblem
-from dadmm.problems.traits import Traits
 
 GROUP = "dadmm.problems"
 DATA = ("y", "sample_weight")  # arguments that are no settings
@@ -120,9 +121,7 @@ def _import_class(name: str, place: str) -> type[Any]:
         found = getattr(found, word)
     if not inspect.isclass(found):
         raise ConfigError(f"problem {name!r} is {type(found).__name__}, not a class")
-    for member, what in MEMBERS.items():
-        if member != "layout" and not callable(getattr(found, member, None)):
-            raise ProblemError(f"{name} has no {what}")
+    check_members(found, name)
     return found
 
 
@@ -142,12 +141,11 @@ def n_classes(name: str) -> int:
 
 def build(
     name: str,
-    rows: Any,
+    rows: Rows,
     flags: Mapping[str, Any],
     settings: Mapping[str, Any],
-    sample_weight: Vector | None = None,
 ) -> Any:
-    """Return the problem of a node with these rows, y being the last column if any.
+    """Return the problem of a node with these rows.
 
     Flags are passed on if the class has such an argument and they are not None.
     Settings are passed on; the class must have these arguments. Sparse rows are passed
@@ -156,56 +154,47 @@ def build(
     kind = find(name)
     takes = arguments(kind)
     for key, value in settings.items():
-        _check_taken(name, takes, key)
+        if key in DATA or not (takes.accepts_any or takes.takes(key)):
+            known = [n for n in (*takes.required, *takes.defaults) if n not in DATA]
+            raise ConfigError(
+                f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
+            )
         kind_of = annotated(takes.annotations.get(key, ""))
         if kind_of is not None:  # the class itself may check other types
             kind_of.check(f"{name}: {key}", value)
     given = {k: v for k, v in flags.items() if takes.takes(k) and v is not None}
     given |= settings
-    if sample_weight is not None:
-        _check_weight(name, takes)
-        given["sample_weight"] = sample_weight
-    if hasattr(rows, "toarray"):
-        linear = issubclass(kind, LinearProblem) and takes.takes("sample_weight")
-        if takes.takes("y"):
-            rows, given["y"] = rows[:, :-1], rows[:, [-1]].toarray().ravel()
-        rows = rows if linear else rows.toarray()
-    elif takes.takes("y"):
-        rows, given["y"] = rows[:, :-1], rows[:, -1]
+    X = rows.X
+    if rows.y is not None:
+        given["y"] = rows.y
+    if rows.weight is not None:
+        if not takes.takes("sample_weight"):
+            raise ConfigError(
+                f"weight cannot be used with {name}, whose constructor has no argument "
+                "sample_weight"
+            )
+        given["sample_weight"] = rows.weight
+    linear = issubclass(kind, LinearProblem) and takes.takes("sample_weight")
+    if hasattr(X, "toarray") and not linear:
+        X = X.toarray()
     for argument in takes.required:
         if argument not in given:
             raise ConfigError(
                 f"{name} needs a setting {argument!r}; give it as --problem-settings "
                 f"'{{\"{argument}\": ...}}'"
             )
-    problem = kind(rows, **given)
-    missing = missing_member(problem)
-    if missing is not None:
-        raise ProblemError(f"{name} has no {missing}")
+    problem = kind(X, **given)
+    check_members(problem, name)
     return problem
 
 
-def _check_weight(name: str, takes: Arguments) -> None:
-    if not takes.takes("sample_weight"):
-        raise ConfigError(
-            f"weight does not go with {name}, whose constructor has no argument "
-            "sample_weight"
-        )
-
-
-def _check_taken(name: str, takes: Arguments, key: str) -> None:
-    if key in DATA or not (takes.accepts_any or takes.takes(key)):
-        known = [n for n in (*takes.required, *takes.defaults) if n not in DATA]
-        raise ConfigError(
-            f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
-        )
-
-
-def missing_member(problem: object) -> str | None:
-    """Return a description of the first missing member of a problem, or None."""
-    for name, what in MEMBERS.items():
-        found = getattr(problem, name, None)
-        whole = isinstance(found, Layout) and found.size > 0
-        if not (whole if name == "layout" else callable(found)):
-            return what
-    return None
+def check_members(problem: object, name: str) -> None:
+    """Raise unless a problem, or a class but for the layout, has all members."""
+    for member, what in MEMBERS.items():
+        found = getattr(problem, member, None)
+        has = callable(found)
+        if member == "layout":
+            has = isinstance(found, Layout) and found.size > 0
+            has = has or inspect.isclass(problem)
+        if not has:
+            raise ProblemError(f"{name} has no {what}")

@@ -18,9 +18,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 
 from dadmm.comm.sending import Sending
-from dadmm.comm.world import SerialWorld, collectively
+from dadmm.comm.world import SerialWorld, World, collectively
 from dadmm.core.errors import ConfigError, ProblemError, ShardError, TopologyError
-from dadmm.core.interfaces import Problem, World
+from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Vector
 from dadmm.core.threads import one_blas_thread
 from dadmm.data import shard

@@ -13,8 +13,8 @@ from scipy.special import log_softmax
 from sklearn.base import ClassifierMixin
 
 from dadmm import problems
+from dadmm.comm.world import World
 from dadmm.core.errors import ProblemError
-from dadmm.core.interfaces import World
 from dadmm.core.layout import Matrix
 from dadmm.sklearn.base import check_positive, on_all_ranks, one_thread
 from dadmm.sklearn.linear import LinearModel

@@ -22,10 +22,9 @@ import numpy as np
 
 from dadmm.admm.loop import Run
 from dadmm.admm.state import Arrays, State
-from dadmm.comm.world import collectively
+from dadmm.comm.world import World, collectively
 from dadmm.core import files
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
-from dadmm.core.interfaces import World
 from dadmm.core.schema import AT_LEAST_0, FLAG, integer
 
 FOLDER, KEPT, FORMAT = "checkpoints", 2, 4

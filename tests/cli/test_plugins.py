@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm.core.errors import ConfigError
 from dadmm.data import datasets
+from dadmm.data.encoding import Rows
 from dadmm.problems import builder
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
@@ -155,7 +156,7 @@ def test_settings_reach_the_constructor():
 
 
 def test_a_plugin_keeps_its_own_defaults():
-    rows = np.ones((4, 2))
+    rows = Rows(np.ones((4, 2)))
     plain = RunConfig(problem=MEAN[1])
     told = RunConfig(problem=MEAN[1], alpha=3.0, n_components=7)
 
@@ -203,7 +204,7 @@ def test_results_are_named_by_the_class():
         (["mypackage.module:Demanding"], "Demanding needs a setting 'beta'; give it a"),
         ([MEAN[1], "--delta", "2"], "module:Mean has no setting 'delta'; it has weigh"),
         ([MEAN[1], "--target", "2"], "target does not go with mypackage.module:Mean, "),
-        ([MEAN[1], "--record-angle"], "record_angle does not go with mypackage.module"),
+        ([MEAN[1], "--record-angle"], "record_angle cannot be used with mypackage.mod"),
         ([MEAN[1], "--problem-settings", '{"wieght": 1}'], "no setting 'wieght'; it h"),
         ([MEAN[1], "--problem-settings", "weight=1"], "must be a JSON object such as "),
         ([MEAN[1], "--problem-settings", "[1]"], "must be a JSON object such as '{"),
