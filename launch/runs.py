@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dadmm.core import files, reading
+from dadmm.core import documents, files
 from dadmm.core.errors import DadmmError
 from dadmm.runs.config import FREE, UNCHANGED, CommandLine, RunConfig
 from dadmm.runs.folder import LOCK, RunFolder
@@ -90,7 +90,7 @@ def last_checkpoint(folder: Path) -> int:
 def read_ranks(folder: Path | None) -> list[dict[str, str]]:
     """Return rank, node, host and pid of each rank of a run, or []."""
     with contextlib.suppress(DadmmError):
-        text = reading.parse(Path(folder or "", "ranks.csv"), str.splitlines, "CSV")
+        text = documents.parse(Path(folder or "", "ranks.csv"), str.splitlines, "CSV")
         rows = list(csv.DictReader(text))
         return rows if folder and all(row.get("host") for row in rows) else []
     return []

@@ -23,12 +23,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from dadmm.core import files, reading, schema
-from dadmm.core.toml import toml_value
+from dadmm.core import documents, files, schema
+from dadmm.core.documents import toml_value, writing
 from dadmm.runs.config import CommandLine, RunConfig
 from dadmm.runs.flags import typed
 from dadmm.runs.folder import LOCK, RunFolder
-from dadmm.runs.writing import writing
 from launch import runs
 from launch.console import UsageError, positive_number, print_message, take_option
 from launch.diagnosis import NOT_CONVERGED
@@ -79,7 +78,7 @@ class Sweep:
         file = folder / FILE
         if files.kind(file) == "none":
             raise UsageError(f"{folder} holds no sweep: it has no {FILE}")
-        record = reading.parse(file, json.loads, "JSON")
+        record = documents.parse(file, json.loads, "JSON")
         schema.OBJECT.check(f"{file} is damaged: it", record)
         for name, kind in KINDS.items():
             kind.check(f"{file} is damaged: {name}", record.get(name))
@@ -171,7 +170,7 @@ def check_trust(sweep: Sweep, name: str, file: object, trust: bool) -> None:
 
 def read_grid(file: str, folder: str, ranks: str = "", trust: bool = False) -> Sweep:
     """Return the sweep of a TOML file: ``ranks``, tables ``base`` and ``grid``."""
-    given = reading.read_toml(file)
+    given = documents.read_toml(file)
     if unknown := given.keys() - GRID:
         raise UsageError(f"{file} has {min(unknown)!r}; it may have {', '.join(GRID)}")
     table = {name: given.get(name, default) for name, (_, default) in GRID.items()}

@@ -113,7 +113,8 @@ def test_a_registered_name_does_not_come_from_the_current_folder(monkeypatch):
 
 def test_a_job_that_goes_on_says_the_class_again():
     assert run("--problem", OWN, "--max-iter", 5, "--out", "run") == 0
-    given = RunConfig.from_argv(["--problem", OWN, "--max-iter", "9", "--out", "run"])
+    again = [*SMALL, "--problem", OWN, "--max-iter", "9", "--out", "run"]
+    given = RunConfig.from_argv(list(map(str, again)))
     given.config.settle(3)
     words = plan(given, ["--out", "run"], Path("run"), 3)
 

@@ -135,7 +135,9 @@ def test_a_failed_step_shows_its_last_lines():
     assert caught.value.tail.split() == [str(line) for line in range(85, 100)]
 
 
-@pytest.mark.parametrize(("module", "option"), [("ensurepip", "new"), ("pip", "--with")])
+@pytest.mark.parametrize(
+    ("module", "option"), [("ensurepip", "new"), ("pip", "--with")]
+)
 def test_an_environment_is_created_by_venv_or_pip(monkeypatch, module, option):
     """Whichever there is; without any, the package to install is named."""
     steps, found = [], []
