@@ -34,7 +34,7 @@ _launcher: int | None = None  # the connection to the launch command
 
 
 def tell_launcher(**facts: Any) -> None:
-    """Tell the launch command, if there is one, as a line of JSON; never wait for it."""
+    """Tell the launch command, if any, as a line of JSON; never wait for it."""
     if _launcher is not None:
         with contextlib.suppress(OSError):
             os.write(_launcher, json.dumps(facts).encode() + b"\n")

@@ -337,8 +337,8 @@ class RunFolder:
     def write_ranks(self, processes: Sequence[tuple[int, str, int]]) -> None:
         """Write ranks.csv so that the launch command can identify failed ranks.
 
-        Also tell it the folder's path. ``processes`` has the rank, host and process number of each node; it is
-        empty for a run without MPI, which has no file.
+        Also tell it the folder's path. ``processes`` has the rank, host and process
+        number of each node; it is empty for a run without MPI, which has no file.
         """
         if processes:
             rows = sorted((r, node, *own) for node, (r, *own) in enumerate(processes))

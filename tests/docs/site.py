@@ -51,5 +51,6 @@ def _of_page(site: Path, file: Path, pages: dict[Path, Page]) -> Iterator[str]:
         elif not target.is_file() or not target.is_relative_to(site.resolve()):
             yield f"{name}: {address} does not exist"
         elif found.fragment and target in pages:
-            if unquote(found.fragment) not in pages[target].anchors:
+            anchors = pages[target].anchors
+            if unquote(found.fragment) not in anchors:
                 yield f"{name}: {address} has no such anchor"

@@ -1,6 +1,6 @@
 """The outcomes of a campaign, in a CSV file and as a table.
 
-python tests/faults/table.py [results.csv]
+python tests/campaigns/faults/table.py [results.csv]
 """
 
 import csv

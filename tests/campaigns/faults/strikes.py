@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tests.faults.cases import Case, pick
-from tests.faults.jobs import Job, catches, send
+from tests.campaigns.faults.cases import Case, pick
+from tests.campaigns.faults.jobs import Job, catches, send
 
 PRIVATE = "DADMM_FAULTS_PRIVATE"  # set in a mount namespace of our own
 ROOM = 64 << 20  # bytes of a disk with room

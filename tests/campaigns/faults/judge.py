@@ -21,10 +21,18 @@ from dadmm import Topology
 from dadmm.cli import setup
 from dadmm.comm.world import Checks, SerialWorld
 from dadmm.runs.config import RunConfig
-from tests.faults.cases import Case
-from tests.faults.jobs import MPI, Ended, Job
-from tests.faults.strikes import Fault, complete, draw_faults, mount
-from tests.faults.table import CLEAR, HANG, LOST, MISSED, SURVIVED, UNCLEAR, WRONG
+from tests.campaigns.faults.cases import Case
+from tests.campaigns.faults.jobs import MPI, Ended, Job
+from tests.campaigns.faults.strikes import Fault, complete, draw_faults, mount
+from tests.campaigns.faults.table import (
+    CLEAR,
+    HANG,
+    LOST,
+    MISSED,
+    SURVIVED,
+    UNCLEAR,
+    WRONG,
+)
 from tests.support.solving import solve
 
 FINAL = ("converged", "max_iter")  # why a run ends that has nothing left to do

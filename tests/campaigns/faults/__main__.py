@@ -1,7 +1,7 @@
 """Run randomised runs under faults, and judge every one of them.
 
-    python -m tests.faults.campaign --cases 200 --seed 0 --out /tmp/faults
-    python -m tests.faults.campaign --only kill:17 --out /tmp/again
+    python -m tests.campaigns.faults --cases 200 --seed 0 --out /tmp/faults
+    python -m tests.campaigns.faults --only kill:17 --out /tmp/again
 
 Cases that are already in OUT/results.csv are passed over, so that a campaign that was
 ended goes on. Exit code 0: no case broke the rule; 1: some did; 2: bad arguments.
@@ -13,17 +13,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
-from tests.faults.cases import KINDS, Case, draw, sequence
-from tests.faults.jobs import BANNERS, MPI, find_mpi, sweep
-from tests.faults.judge import Play, Verdict
-from tests.faults.strikes import PRIVATE
-from tests.faults.table import FAILURES, SKIPPED, append, read, table
+from tests.campaigns.faults.cases import KINDS, Case, draw, sequence
+from tests.campaigns.faults.jobs import BANNERS, MPI, find_mpi, sweep
+from tests.campaigns.faults.judge import Play, Verdict
+from tests.campaigns.faults.strikes import PRIVATE
+from tests.campaigns.faults.table import FAILURES, SKIPPED, append, read, table
 
 NAME = f"faults-{os.getpid()}"  # of all processes that this campaign starts
 
@@ -37,7 +38,7 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--only", help="these cases, as kind:seed, with commas")
     add("--mpi", choices=tuple(BANNERS), default="mpich")
     add("--jobs", type=int, default=1, help="cases at a time")
-    add("--out", type=Path, required=True, help="folder of results.csv")
+    add("--out", type=Path, help="folder of results.csv (default: a temporary one)")
     add("--pace", type=float, default=0.0, help="seconds added to each exchange")
     add("--keep", action="store_true", help="keep the folders of all cases")
     chosen = parser.parse_args(argv)
@@ -121,7 +122,7 @@ def told(row: dict[str, Any], chosen: argparse.Namespace) -> str:
         line += f": {row['story']}"
     if row["outcome"] in FAILURES:
         line += (
-            f"\n    again: python -m tests.faults.campaign --mpi {chosen.mpi} "
+            f"\n    again: python -m tests.campaigns.faults --mpi {chosen.mpi} "
             f"--only {row['kind']}:{row['seed']} --keep --out /tmp/again"
         )
     return line
@@ -129,7 +130,7 @@ def told(row: dict[str, Any], chosen: argparse.Namespace) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     chosen = arguments_of(argv)
-    chosen.out = chosen.out.resolve()
+    chosen.out = Path(chosen.out or tempfile.mkdtemp(prefix="dadmm-faults-")).resolve()
     chosen.out.mkdir(parents=True, exist_ok=True)
     results = chosen.out / "results.csv"
     known = {(row["kind"], row["seed"]) for row in read(results)}
@@ -145,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     finally:
         sweep(NAME)
-    print(f"\n{table(read(results))}")
+    print(f"\n{table(read(results))}\nall cases: {results}")
     return 1 if broken else 0
 
 
@@ -161,7 +162,7 @@ def in_private() -> None:
     )
     os.environ[PRIVATE] = "" if tried.returncode else "1"
     if tried.returncode == 0:
-        again = [sys.executable, "-m", "tests.faults.campaign", *sys.argv[1:]]
+        again = [sys.executable, "-m", "tests.campaigns.faults", *sys.argv[1:]]
         os.execvp(command[0], [*command, *again])
 
 

@@ -1,7 +1,7 @@
 """Give bad inputs to the commands of dadmm, and judge every end.
 
-    python -m tests.faults.fuzz --cases 3000 --jobs 2
-    python -m tests.faults.fuzz --only parquet:17 --keep --out /tmp/again
+    python -m tests.campaigns.faults.fuzz --cases 3000 --jobs 2
+    python -m tests.campaigns.faults.fuzz --only parquet:17 --keep --out /tmp/again
 
 Each case is a process of its own with limits of memory and time. Exit code 0: no case
 broke the rule; 1: some did; 2: bad arguments.
@@ -30,7 +30,7 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ[_name] = "1"  # before numpy is loaded: processes are forked
 os.environ["MPLBACKEND"] = "Agg"
 
-from tests.faults.bad_inputs import KINDS, draw, make_templates  # noqa: E402
+from tests.campaigns.faults.bad_inputs import KINDS, draw, make_templates  # noqa: E402
 from tests.support.runs import contents  # noqa: E402
 
 COMMANDS = ("run", "predict", "plot", "replay", "waiting", "calibrate")
@@ -255,11 +255,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         for verdict in play_all(cases_of(chosen), root, chosen.keep, chosen.jobs):
             found.append(verdict)
             if verdict.outcome in FAILURES:
+                name = f"{verdict.kind}:{verdict.seed}"
                 print(
-                    f"{verdict.kind}:{verdict.seed} {verdict.outcome}: "
-                    f"{verdict.command[:300]!r}\n{verdict.story}\n    again: python -m "
-                    f"tests.faults.fuzz --only {verdict.kind}:{verdict.seed} --keep "
-                    "--out /tmp/again",
+                    f"{name} {verdict.outcome}: {verdict.command[:300]!r}\n"
+                    f"{verdict.story}\n    again: python -m tests.campaigns.faults.fuzz "
+                    f"--only {name} --keep --out /tmp/again",
                     flush=True,
                 )
     finally:

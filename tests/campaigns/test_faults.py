@@ -1,6 +1,6 @@
 """A few cases of the fault campaign.
 
-All cases: ``python -m tests.faults.campaign --cases 200 --out FOLDER``.
+All cases: ``python -m tests.campaigns.faults --cases 200 --out FOLDER``.
 """
 
 import shutil
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from launch.mpi.mpiexec import version_text
 
-from tests.faults import jobs, judge
-from tests.faults.cases import draw
-from tests.faults.table import CLEAR, MISSED, SKIPPED, SURVIVED, read
+from launch.mpi import version_text
+from tests.campaigns.faults import jobs, judge
+from tests.campaigns.faults.cases import draw
+from tests.campaigns.faults.table import CLEAR, MISSED, SKIPPED, SURVIVED, read
 from tests.support import openmpi
 from tests.support.processes import ROOT, find_mpiexec, variables
 
@@ -47,7 +47,7 @@ def test_a_run_with_a_fault_succeeds_or_fails_clearly(tmp_path, kind, seed):
     case, more = f"{kind}:{seed}", {"DADMM_FAULTS_LIMIT": "60"}
     if kind == "loss":
         more["DADMM_OPENMPI"] = str(Path(openmpi.find()).parents[1])
-    command = [sys.executable, "-m", "tests.faults.campaign", "--only", case]
+    command = [sys.executable, "-m", "tests.campaigns.faults", "--only", case]
     command += ["--pace", "0.005"]
     done = subprocess.run(
         [*map(str, command), "--mpi", the_mpi(), "--out", tmp_path / "out"],

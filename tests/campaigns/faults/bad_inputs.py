@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.core.documents import toml_value
-from tests.faults.damage import (
+from tests.campaigns.faults.damage import (
     ENCODINGS,
     VALUES,
     WORDS,

@@ -1,6 +1,6 @@
 """Some cases of the fuzz test.
 
-More cases: ``python -m tests.faults.fuzz --cases 3000 --jobs 2``.
+More cases: ``python -m tests.campaigns.faults.fuzz --cases 3000 --jobs 2``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ERROR = "dadmm: error: it is damaged\n"
 BROKEN = """
 import os, sys
 from pathlib import Path
-from tests.faults import fuzz
+from tests.campaigns.faults import fuzz
 
 home = Path(sys.argv[1])
 fuzz.SECONDS = 2
@@ -45,7 +45,14 @@ def python(*words, timeout):
 
 @pytest.mark.timeout(280)
 def test_bad_inputs_get_one_sentence_and_touch_nothing(tmp_path):
-    command = ("-m", "tests.faults.fuzz", "--cases", 160, "--out", tmp_path / "out")
+    command = (
+        "-m",
+        "tests.campaigns.faults.fuzz",
+        "--cases",
+        160,
+        "--out",
+        tmp_path / "out",
+    )
     done = python(*command, timeout=270)
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -63,7 +70,7 @@ def test_hangs_crashes_and_tracebacks_are_noticed(tmp_path):
 
 
 def test_the_judge_finds_fault():
-    from tests.faults import fuzz
+    from tests.campaigns.faults import fuzz
 
     for code, err, touched, outcome in (
         (0, "", [], fuzz.ACCEPTED),

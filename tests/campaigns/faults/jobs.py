@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from launch.mpi.mpiexec import version_text
-from launch.mpi.runtime import default_variables
+from launch.mpi import default_variables, version_text
 from tests.support.processes import FOREIGN, ROOT
 
 HERE = Path(__file__).resolve().parent
