@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -122,12 +123,16 @@ def runtime_of(python: Path, mpiexec: str, external: bool) -> Runtime:
 def enter(runtime: Runtime) -> None:
     """Go on in the Python of an environment, since it can import dadmm.
 
-    Nothing happens there. With an image, whose Python cannot start ranks, the command
-    stays outside.
+    The Python of an image cannot start ranks, so the command stays outside.
     """
-    if os.environ.get("DADMM_IMAGE") or sys.executable == runtime.python:
-        return
-    os.execve(runtime.python, [runtime.python, *sys.argv], dict(os.environ))
+    if os.environ.get("DADMM_IMAGE"):
+        if find_spec("numpy") is None:
+            raise UsageError(
+                "the job of an image is started from an environment of the project; "
+                "make it on a login node: ./launch/setup"
+            )
+    elif sys.executable != runtime.python:
+        os.execve(runtime.python, [runtime.python, *sys.argv], dict(os.environ))
 
 
 def need_mpiexec(runtime: Runtime) -> None:

@@ -45,15 +45,8 @@ def python(*words, timeout):
 
 @pytest.mark.timeout(280)
 def test_bad_inputs_get_one_sentence_and_touch_nothing(tmp_path):
-    command = (
-        "-m",
-        "tests.campaigns.faults.fuzz",
-        "--cases",
-        160,
-        "--out",
-        tmp_path / "out",
-    )
-    done = python(*command, timeout=270)
+    fuzz, out = "tests.campaigns.faults.fuzz", tmp_path / "out"
+    done = python("-m", fuzz, "--cases", 160, "--out", out, timeout=270)
 
     assert done.returncode == 0, done.stdout + done.stderr
     last = done.stdout.splitlines()[-1].split("|")
