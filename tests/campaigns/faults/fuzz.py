@@ -258,8 +258,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 name = f"{verdict.kind}:{verdict.seed}"
                 print(
                     f"{name} {verdict.outcome}: {verdict.command[:300]!r}\n"
-                    f"{verdict.story}\n    again: python -m "
-                    f"tests.campaigns.faults.fuzz --only {name} --keep --out /tmp/again",
+                    f"{verdict.story}\n    again: python -m tests.campaigns."
+                    f"faults.fuzz --only {name} --keep --out /tmp/again",
                     flush=True,
                 )
     finally:
