@@ -10,7 +10,7 @@ from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.data.agreement import agree
 from dadmm.data.choice import Choice
-from dadmm.data.encoding import ON_MISSING, UNKNOWN, Encoded, Encoding
+from dadmm.data.encoding import ON_MISSING, UNKNOWN, Encoding, Rows
 from dadmm.data.frame import Frame
 from dadmm.graphs.topology import Topology
 
@@ -30,7 +30,7 @@ def encode(
     standardise: bool = False,
     fit_intercept: bool = True,
     comm: Any = None,
-) -> tuple[Encoding, list[Encoded]]:
+) -> tuple[Encoding, list[Rows]]:
     """Agree on the columns of the nodes' tables, and return them as numbers.
 
     Nodes send names, categories, and with ``standardise`` or ``on_missing="mean"`` also
@@ -72,7 +72,7 @@ def encode(
     -------
     encoding : Encoding
         ``encoding.encode(dadmm.Frame.of(table))`` encodes new rows.
-    parts : list of Encoded
+    parts : list of Rows
         X, y and weight of each table.
 
     Examples

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.penalty import VP, equations
+from dadmm.penalty.interface import Observation, PenaltyState
 from dadmm.penalty.schemes import Scheme
 
 

@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dadmm import penalty
-from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations
+from dadmm.penalty.interface import Observation, PenaltyState
 from dadmm.penalty.schemes import Scheme
 from dadmm.penalty.snap import NOISE, bounded, row_norms
 

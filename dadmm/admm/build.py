@@ -22,11 +22,12 @@ from dadmm.comm.gates import Censor, Drop, Gate, Scheduled, SendEvery, Sleep
 from dadmm.comm.sending import Sending
 from dadmm.comm.wire import IDLE, MOST_QUIET
 from dadmm.core.errors import ConfigError
-from dadmm.core.interfaces import PenaltyScheme, Problem
+from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.incidence import Incidence
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
+from dadmm.penalty.interface import PenaltyScheme
 
 
 def row_order(topology: Topology, problems: Mapping[int, Problem]) -> np.ndarray:

@@ -12,9 +12,9 @@ from dadmm.comm.exchange import Exchange
 from dadmm.comm.gates import Turn
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
-from dadmm.core.interfaces import Observation, PenaltyScheme
 from dadmm.core.layout import Vector
 from dadmm.graphs.incidence import Incidence
+from dadmm.penalty.interface import Observation, PenaltyScheme
 
 
 def check_penalties(scheme: object, method: str, found: Any, n_edges: int) -> None:

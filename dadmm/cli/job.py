@@ -126,7 +126,7 @@ class Job:
         self.problems = checks.run(lambda: setup.problems(config, data, n_nodes))
         self.features = checks.run(lambda: setup.features(config, data, self.problems))
         own = checks.run(lambda: targets.describe(list(self.problems.values())))
-        few = checks.run(lambda: setup.few_rows(config, data.samples, self.problems))
+        few = checks.run(lambda: setup.few_rows(config, data.rows, self.problems))
         self._described = own
         of_user = config.data is not None and self.over_mpi
         said: dict[str, Any] = {"few": few} if few and of_user else {}
@@ -254,9 +254,9 @@ class Job:
             saves=config.checkpoint,
             resume=self.resume is not None,
             identity=facts,
-            data={i: _checksum(data, i) for i in data.samples},
+            data={i: _checksum(data, i) for i in data.rows},
         )
-        found.open(self.world, tuple(data.samples), n_nodes, config.max_iter)
+        found.open(self.world, tuple(data.rows), n_nodes, config.max_iter)
         return found
 
     def solve(self) -> None:
@@ -305,7 +305,7 @@ class Job:
         def write_nodes() -> dict[str, Any]:
             self.rows.close()
             if self.targets.gaps:
-                summary.write_imputed(home, self.problems, self.data.samples, result)
+                summary.write_imputed(home, self.problems, self.data.rows, result)
             adrift = self.targets.adrift
             return summary.arrays(world, result, self.features, frames, adrift)
 
@@ -371,12 +371,11 @@ def _facts(given: CommandLine | SystemExit) -> identity.Facts:
 
 
 def _checksum(data: Shards, node: int) -> str:
-    """Return a checksum of the rows of a node, and of their weights."""
-    rows = data.samples[node]
-    dense = isinstance(rows, np.ndarray)
-    arrays = [rows] if dense else [rows.data, rows.indices, rows.indptr]
-    arrays += [data.weights[node]] if node in data.weights else []
-    return identity.of_data(arrays)
+    """Return a checksum of the rows of a node."""
+    X, y, weight = data.rows[node][:3]
+    dense = isinstance(X, np.ndarray)
+    arrays = [X] if dense else [X.data, X.indices, X.indptr]
+    return identity.of_data(arrays + [part for part in (y, weight) if part is not None])
 
 
 def check_unseen(config: RunConfig, folder: Path, n_nodes: int) -> None:

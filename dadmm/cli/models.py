@@ -11,15 +11,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.cli.tables import Shards, has_target
+from dadmm.cli.tables import Shards
 from dadmm.comm.world import World
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data import shard
+from dadmm.data.encoding import Rows
 from dadmm.data.frame import label
 from dadmm.models import scores, units
 from dadmm.models.model import Model
-from dadmm.models.scores import Rows, Scores
+from dadmm.models.scores import Scores
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
 from dadmm.solver.result import Result
@@ -59,7 +60,7 @@ def describe(
     takes = builder.arguments(builder.find(problem))
     flags = config.problem_flags(1) | config.settings
     flags = {name: value for name, value in flags.items() if takes.takes(name)}
-    model, rows, encoding = None, _rows(config, data), data.encoding
+    model, encoding = None, data.encoding
     if config.traits.predicts and encoding is not None:
         if config.has_subspace and config.data is None:
             encoding = replace(encoding, on_missing="keep")
@@ -69,7 +70,7 @@ def describe(
             )
     if config.coordinates == "raw":
         return Fit(model)
-    own = list(rows.values())
+    own = list(data.rows.values())
     parameters = {} if model is None else model.parameters
     kind = None if model is None else model.kind
     if data.whole is not None and config.has_subspace and not result.lost:
@@ -161,17 +162,3 @@ def _flat(parts: Mapping[str, np.ndarray]) -> Vector:
     if "intercept" in parts:
         columns.append(np.reshape(parts["intercept"], (-1, 1)))
     return np.hstack(columns).ravel()
-
-
-def _rows(config: RunConfig, data: Shards) -> dict[int, Rows]:
-    """Return the encoded rows of the nodes of this process."""
-    supervised, found = has_target(config), {}
-    binary = builder.n_classes(config.problem) == 2
-    for i, x in data.samples.items():
-        if not supervised:
-            found[i] = Rows(x)
-            continue
-        y = x[:, -1] if isinstance(x, np.ndarray) else x[:, [-1]].toarray()[:, 0]
-        y = np.where(y > 0.0, 1.0, 0.0) if binary else y
-        found[i] = Rows(x[:, :-1], y, data.weights.get(i))
-    return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, ShardError
 from dadmm.core.layout import Matrix
 from dadmm.data import datasets, shard
-from dadmm.data.encoding import Encoding
+from dadmm.data.encoding import Encoding, Rows
 from dadmm.data.files import Names
 from dadmm.data.patterns import remove_entries
 from dadmm.graphs import placement, topology
@@ -129,8 +130,8 @@ def shards(
         return tables.load(world, config, graph, checks)
     blocks = collectively(world, _load_tracks, config, n_nodes, world.rank)
     if world.comm is None:
-        return Shards(dict(enumerate(blocks)))
-    return Shards({world.rank: world.scatter(blocks or None)})
+        return Shards({i: Rows(block) for i, block in enumerate(blocks)})
+    return Shards({world.rank: Rows(world.scatter(blocks or None))})
 
 
 def _load_tracks(config: RunConfig, n_nodes: int, rank: int) -> list[Matrix]:
@@ -149,8 +150,8 @@ def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Any]:
         flags, settings = {}, flags | settings
     else:
         gaps = hasattr(builder.find(config.problem), "with_gaps")
-        for i, block in data.samples.items():
-            shard.check(block, i, gaps=gaps)
+        for i, rows in data.rows.items():
+            shard.check(rows, i, gaps=gaps)
     if data.encoding is not None and data.encoding.classes is not None:
         count = len(data.encoding.classes)
         if settings.get("n_classes", count) != count:
@@ -160,13 +161,13 @@ def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Any]:
             )
         flags = flags | {"n_classes": count}
     return {
-        i: builder.build(config.problem, x, flags, settings, data.weights.get(i))
-        for i, x in data.samples.items()
+        i: builder.build(config.problem, rows, flags, settings)
+        for i, rows in data.rows.items()
     }
 
 
 def few_rows(
-    config: RunConfig, samples: dict[int, Any], problems: dict[int, Any]
+    config: RunConfig, rows: Mapping[int, Rows], problems: dict[int, Any]
 ) -> int:
     """Return how many nodes send a summary that is as good as their rows.
 
@@ -175,10 +176,10 @@ def few_rows(
     """
     kind = config.plan(problems.values()).kind
     if kind is Kind.MERGED or (kind is Kind.UNITS and config.bound_angle):
-        return sum(samples[i].shape[0] <= n_axes(own) for i, own in problems.items())
+        return sum(rows[i].X.shape[0] <= n_axes(own) for i, own in problems.items())
     if kind is not Kind.METRIC:
         return 0
-    return sum(samples[i].shape[0] <= own.layout.size for i, own in problems.items())
+    return sum(rows[i].X.shape[0] <= own.layout.size for i, own in problems.items())
 
 
 def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names:
@@ -229,14 +230,16 @@ def _synthetic(config: RunConfig, n_nodes: int, hosted: Sequence[int]) -> Shards
         tracks = remove_entries(tracks, config.missing_fraction, seed, together=2)
         blocks = shard.split_frames(tracks, n_nodes)
         whole = tracks - tracks.mean(axis=1, keepdims=True)  # as each camera does
-        return Shards({i: blocks[i] for i in hosted}, W - W.mean(axis=0), whole=whole)
+        rows = {i: Rows(blocks[i]) for i in hosted}
+        return Shards(rows, W - W.mean(axis=0), whole=whole)
     if has_target(config):
-        rows = np.column_stack(traits.draw(*size, noise, seed)[:2])
+        X, y, _ = traits.draw(*size, noise, seed)
+        parts = zip(shard.split(X, n_nodes), shard.split(y, n_nodes), strict=True)
+        every, whole = list(starmap(Rows, parts)), None
         target, classes = "y", (0.0, 1.0) if builder.n_classes(config.problem) else None
     else:
-        rows, truth = datasets.synthetic(*size, n_components, noise, seed)
-        rows = remove_entries(rows, config.missing_fraction, seed)
-    blocks = shard.split(rows, n_nodes)
-    width = rows.shape[1] - (target is not None)
-    encoding = Encoding.plain(width, target, classes=classes)
-    return Shards({i: blocks[i] for i in hosted}, truth, encoding, whole=rows)
+        X, truth = datasets.synthetic(*size, n_components, noise, seed)
+        whole = remove_entries(X, config.missing_fraction, seed)
+        every = list(map(Rows, shard.split(whole, n_nodes)))
+    encoding = Encoding.plain(X.shape[1], target, classes=classes)
+    return Shards({i: every[i] for i in hosted}, truth, encoding, whole=whole)

@@ -20,9 +20,10 @@ from dadmm.cli.targets import Targets
 from dadmm.comm.world import World
 from dadmm.core.layout import Layout, Matrix
 from dadmm.core.version import __version__
+from dadmm.data.encoding import Rows
 from dadmm.data.files import Names
 from dadmm.graphs import placement
-from dadmm.problems import IncompletePPCA, StructureFromMotion, builder, metrics, motion
+from dadmm.problems import IncompletePPCA, StructureFromMotion, metrics, motion
 from dadmm.runs.writing import write_arrays, writing
 from dadmm.solver.ending import advise
 from dadmm.solver.result import Result, Seconds
@@ -34,14 +35,13 @@ def build(job: Job) -> dict[str, Any]:
     """Return the content of summary.json, on rank 0."""
     elapsed = monotonic() - job.started  # since the start, or since the resume
     world, config, result, hosts = job.world, job.config, job.result, job.hosts
-    features, fit, samples = job.features, job.fit, list(job.data.samples.values())
+    features, fit = job.features, job.fit
+    samples = [rows.X for rows in job.data.rows.values()]
     observed = _observed(world, result, job.targets, samples)
     calls, n_bytes = world.sent()
     if world.rank:
         return {}
-    takes = builder.arguments(builder.find(config.problem))
-    columns = samples[0][:, :-1] if takes.takes("y") else samples[0]
-    columns = columns if isinstance(columns, np.ndarray) else None  # sparse
+    columns = samples[0] if isinstance(samples[0], np.ndarray) else None  # sparse
     seeds = ("seed", "data_seed", "topology_seed", "drop_seed")
     n_nodes = result.topology.n_nodes
     homes = list(hosts) if world.comm is not None else [*hosts] * n_nodes
@@ -342,7 +342,7 @@ def _reconstruct(frames: Matrix, result: Result, adrift: bool) -> dict[str, Any]
 
 
 def write_imputed(
-    folder: Path, problems: dict[int, Any], samples: dict[int, Matrix], result: Result
+    folder: Path, problems: dict[int, Any], rows: dict[int, Rows], result: Result
 ) -> None:
     """Write the imputed samples of each node to ``imputed-00000.npz`` and so on.
 
@@ -354,8 +354,8 @@ def write_imputed(
         folder.mkdir(parents=True, exist_ok=True)
     for i, problem in problems.items():
         if isinstance(problem, IncompletePPCA):
-            filled, variances = problem.impute(result.of(i), samples[i])
-            latent = problem.latent(result.of(i), samples[i])
+            filled, variances = problem.impute(result.of(i), rows[i].X)
+            latent = problem.latent(result.of(i), rows[i].X)
             found = {"samples": filled, "variances": variances, "latent": latent}
             path = folder / f"imputed-{i:05d}.npz"
             write_arrays(path, found, private=True)

@@ -16,11 +16,11 @@ from dadmm.comm.tree import TreeReduction
 from dadmm.comm.world import Checks, World, collectively
 from dadmm.core.checks import printable
 from dadmm.core.errors import ConfigError, ShardError
-from dadmm.core.layout import Matrix, Vector
+from dadmm.core.layout import Matrix
 from dadmm.data import shard
 from dadmm.data.agreement import agree, describe
 from dadmm.data.choice import Choice, select
-from dadmm.data.encoding import Encoding
+from dadmm.data.encoding import Encoding, Rows
 from dadmm.data.files import ARCHIVES, read_frame
 from dadmm.data.frame import Frame
 from dadmm.graphs.topology import Topology
@@ -33,15 +33,13 @@ Gaps = tuple[int, int]
 class Shards(NamedTuple):
     """The data of the hosted nodes."""
 
-    samples: dict[int, Any]
-    """By node; y, if there is one, is the last column. Sparse if the file is."""
+    rows: dict[int, Rows]  # by node
     truth: Matrix | None = None  # the true W where it is known
     encoding: Encoding | None = None  # of the columns; None for tracks
-    weights: Mapping[int, Vector] = MappingProxyType({})  # by node, if there are any
     gaps: Mapping[int, Gaps] = MappingProxyType({})
     """Rows dropped, and rows filled, by node where there are any. If rank 0 reads the
     file, it has those of all nodes."""
-    whole: Matrix | None = None  # all rows, if each rank generates them
+    whole: Matrix | None = None  # X of all nodes, if each rank generates it
 
 
 def has_target(config: RunConfig) -> bool:
@@ -170,11 +168,11 @@ def _take_labels(
 
 
 def _encode(encoding: Encoding, frames: Mapping[int, Frame]) -> Shards:
-    """Return the numbers of tables; y is the last column."""
-    samples, weights, gaps = {}, {}, {}
+    """Return the numbers of tables."""
+    rows, gaps = {}, {}
     for i, frame in frames.items():
         try:
-            found = encoding.encode(frame, fit=True)
+            rows[i] = found = encoding.encode(frame, fit=True)
         except ShardError as error:
             raise ShardError(f"node {i}: {error}") from None
         n_dropped = int(len(found.kept) - found.kept.sum())
@@ -183,45 +181,31 @@ def _encode(encoding: Encoding, frames: Mapping[int, Frame]) -> Shards:
                 f"node {i}: all of its {n_dropped} rows have missing entries, and none "
                 "is left; use --on-missing mean, or leave columns out of --features"
             )
-        samples[i] = _join(found.X, found.y)
-        if found.weight is not None:
-            weights[i] = found.weight
         if n_dropped or found.n_filled:
             gaps[i] = (n_dropped, found.n_filled)
-    return Shards(samples, None, encoding, weights, gaps)
-
-
-def _join(X: Any, column: Vector | None) -> Any:
-    """Return X with a further column, the last."""
-    if column is None:
-        return X
-    if isinstance(X, np.ndarray):
-        return np.column_stack([X, column])
-    from scipy import sparse
-
-    return sparse.hstack([X, column[:, None]], format="csr")
+    return Shards(rows, None, encoding, gaps)
 
 
 def _scatter(world: World, whole: Shards) -> Shards:
     """Return this rank's part of the data of rank 0."""
-    told: dict[str, Any] = {}
-    blocks: list[Matrix] | None = None
-    if world.rank == 0:
-        assert whole.encoding is not None
-        sparse = not isinstance(whole.samples[0], np.ndarray)
-        told = {"encoding": whole.encoding.to_json(), "sparse": sparse}
-        rows = [_join(x, whole.weights.get(i)) for i, x in whole.samples.items()]
-        blocks = [_pack(x) if sparse else x for x in rows]
-    told = json.loads(world.share(json.dumps(told)))
-    encoding = Encoding.from_json(told["encoding"])
-    own: Any = world.scatter(blocks)
-    own = _unpack(own) if told["sparse"] else own
-    weights = {}
+    every, text = list(whole.rows.values()), ""
+    if whole.encoding is not None:
+        sparse = not isinstance(every[0].X, np.ndarray)
+        text = json.dumps([whole.encoding.to_json(), sparse])
+    described, sparse = json.loads(world.share(text))
+    encoding = Encoding.from_json(described)
+
+    def scatter(blocks: list[Any]) -> Any:
+        return world.scatter(blocks or None)
+
+    X = scatter([_pack(rows.X) if sparse else rows.X for rows in every])
+    own = Rows(_unpack(X) if sparse else X)
+    if encoding.target is not None:
+        own = own._replace(y=scatter([np.array([rows.y]) for rows in every])[0])
     if encoding.weight is not None:
-        last = own[:, [-1]]
-        weights = {world.rank: np.ravel(last.toarray() if told["sparse"] else last)}
-        own = own[:, :-1] if told["sparse"] else np.ascontiguousarray(own[:, :-1])
-    return Shards({world.rank: own}, None, encoding, weights, whole.gaps)
+        weights = [np.array([rows.weight]) for rows in every]
+        own = own._replace(weight=scatter(weights)[0])
+    return Shards({world.rank: own}, None, encoding, whole.gaps)
 
 
 def _pack(rows: Any) -> Matrix:

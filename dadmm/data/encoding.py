@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dadmm.core import schema
 from dadmm.core.checks import shown
@@ -67,14 +66,14 @@ class Column(NamedTuple):
         return [f"{self.name}={word}" for word in self.categories[self.dropped :]]
 
 
-class Encoded(NamedTuple):
-    """The numbers of a table."""
+class Rows(NamedTuple):
+    """The rows of a node, as numbers."""
 
-    X: Any  # (n, p) ndarray, or a sparse array if the table is sparse
-    y: Vector | None  # (n,) numbers, or codes of classes
-    weight: Vector | None  # (n,)
-    kept: NDArray[np.bool_]  # which rows of the table have a row in X
-    n_filled: int  # rows of X in which entries were filled
+    X: Any  # (n, p) ndarray, NaN where an entry is missing; sparse if the table is
+    y: Vector | None = None  # (n,) numbers, or classes as numbers from 0
+    weight: Vector | None = None  # (n,)
+    kept: Any = None  # (rows of the table,) which of them have a row in X
+    n_filled: int = 0  # rows of X in which entries were filled
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,7 +145,7 @@ class Encoding:
         """The number of columns of X."""
         return sum(column.width for column in self.columns)
 
-    def encode(self, frame: Frame, *, fit: bool = False) -> Encoded:
+    def encode(self, frame: Frame, *, fit: bool = False) -> Rows:
         """Return the numbers of a table.
 
         Parameters
@@ -175,7 +174,7 @@ class Encoding:
             X = np.where(np.isnan(X), self.means, X) if n_filled else X
         if self.scales is not None and self.means is not None:
             X = (X - self.means if self.centre else X) / self.scales
-        return Encoded(X, y, weight, kept, n_filled)
+        return Rows(X, y, weight, kept, n_filled)
 
     def to_table_units(self, coef: Any, intercept: Any = 0.0) -> tuple[Any, Any]:
         """Return coefficients of the standardised X as those of the table's columns.

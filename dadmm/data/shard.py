@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.errors import ShardError
 from dadmm.core.layout import Matrix
+from dadmm.data.encoding import Rows
 from dadmm.data.files import count_rows, load_array, read_frame
 from dadmm.data.frame import Frame
 
@@ -241,13 +242,21 @@ def read_tables(
     return {i: _of_node(i, read_frame, source, **how) for i in nodes}
 
 
-def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
-    """Raise unless the samples of a node are a matrix of finite floats.
+def check(rows: Rows, node: int, *, gaps: bool = False) -> None:
+    """Raise unless the rows of a node are a matrix and a target of finite floats.
 
     With ``gaps``, NaN is allowed for missing entries, if not all are missing.
     """
-    if hasattr(samples, "toarray"):  # the problem checks sparse entries
+    if hasattr(rows.X, "toarray"):  # the problem checks sparse entries
         return
+    _check_entries(rows.X, node, gaps)
+    if rows.y is not None:
+        _check_entries(rows.y[:, None], node, gaps, "the target")
+
+
+def _check_entries(
+    samples: NDArray[Any], node: int, gaps: bool, what: str = ""
+) -> None:
     if samples.ndim != 2 or samples.size == 0:
         raise ShardError(
             f"node {node}: samples have shape {samples.shape}; "
@@ -266,8 +275,8 @@ def check(samples: NDArray[Any], node: int, *, gaps: bool = False) -> None:
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise ShardError(
-            f"node {node}: row {row}, column {column} is {samples[row, column]:g}; "
-            f"{advice}"
+            f"node {node}: row {row}, {what or f'column {column}'} is "
+            f"{samples[row, column]:g}; {advice}"
         )
     if np.isnan(samples).all():
         raise ShardError(

@@ -14,6 +14,7 @@ import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.linalg import merge_factors, pack_factor, triangular, unpack_factor
+from dadmm.data.encoding import Rows
 from dadmm.models import predictions
 from dadmm.models.predictions import Parameters
 
@@ -23,14 +24,6 @@ OPEN = 1e-8  # smallest component of a coefficient in a dropped direction that c
 
 # merges one value per node of this process over all nodes: (values, merge, finish)
 Total = Callable[..., Any]
-
-
-class Rows(NamedTuple):
-    """The encoded rows of a node."""
-
-    X: Matrix  # (n, d), NaN where an entry is missing
-    y: Vector | None = None  # (n,); classes as numbers from 0
-    weight: Vector | None = None  # (n,)
 
 
 class Scores(NamedTuple):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.interfaces import PenaltyState
 from dadmm.core.layout import Vector
 from dadmm.graphs.incidence import Incidence
+from dadmm.penalty.interface import PenaltyState
 
 Mask = NDArray[np.bool_]
 

@@ -9,11 +9,11 @@ from typing import ClassVar, Self
 import numpy as np
 
 from dadmm.core import schema
-from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import equations
 from dadmm.penalty.first import USUAL, agreed
+from dadmm.penalty.interface import Observation, PenaltyState
 
 PROBES, COUPLINGS = ("midpoint", "neighbour"), ("symmetric", "own")
 BUDGET = ("budget0", "budget_decay", "budget_trigger")

@@ -14,9 +14,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from dadmm.core.interfaces import Observation, PenaltyState
 from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations
+from dadmm.penalty.interface import Observation, PenaltyState
 from dadmm.penalty.schemes import BUDGET, Scheme
 
 NOISE = 1e-13  # a smaller relative change is rounding

@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from dadmm.core.errors import ConfigError, ProblemError
-from dadmm.core.layout import Layout, Vector
+from dadmm.core.layout import Layout
 from dadmm.core.schema import annotated
+from dadmm.data.encoding import Rows
 from dadmm.problems import PROBLEMS
 from dadmm.problems.linear import LinearProblem
 from dadmm.problems.traits import Traits
@@ -142,12 +143,11 @@ def n_classes(name: str) -> int:
 
 def build(
     name: str,
-    rows: Any,
+    rows: Rows,
     flags: Mapping[str, Any],
     settings: Mapping[str, Any],
-    sample_weight: Vector | None = None,
 ) -> Any:
-    """Return the problem of a node with these rows, y being the last column if any.
+    """Return the problem of a node with these rows.
 
     Flags are passed on if the class has such an argument and they are not None.
     Settings are passed on; the class must have these arguments. Sparse rows are passed
@@ -162,23 +162,22 @@ def build(
             kind_of.check(f"{name}: {key}", value)
     given = {k: v for k, v in flags.items() if takes.takes(k) and v is not None}
     given |= settings
-    if sample_weight is not None:
+    X = rows.X
+    if rows.y is not None:
+        given["y"] = rows.y
+    if rows.weight is not None:
         _check_weight(name, takes)
-        given["sample_weight"] = sample_weight
-    if hasattr(rows, "toarray"):
+        given["sample_weight"] = rows.weight
+    if hasattr(X, "toarray"):
         linear = issubclass(kind, LinearProblem) and takes.takes("sample_weight")
-        if takes.takes("y"):
-            rows, given["y"] = rows[:, :-1], rows[:, [-1]].toarray().ravel()
-        rows = rows if linear else rows.toarray()
-    elif takes.takes("y"):
-        rows, given["y"] = rows[:, :-1], rows[:, -1]
+        X = X if linear else X.toarray()
     for argument in takes.required:
         if argument not in given:
             raise ConfigError(
                 f"{name} needs a setting {argument!r}; give it as --problem-settings "
                 f"'{{\"{argument}\": ...}}'"
             )
-    problem = kind(rows, **given)
+    problem = kind(X, **given)
     missing = missing_member(problem)
     if missing is not None:
         raise ProblemError(f"{name} has no {missing}")

@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import dadmm
+from dadmm.data.encoding import Rows
 from dadmm.data.patterns import remove_entries
 from dadmm.data.shard import check, split, split_frames
 from dadmm.problems import (
@@ -216,9 +217,9 @@ def test_settings_that_do_not_go_together_are_refused(words, sentence, capsys):
 def test_infinite_values_are_refused_with_or_without_gaps():
     samples = np.ones((4, 3))
     samples[1, 2] = np.nan
-    check(samples, 0, gaps=True)
+    check(Rows(samples), 0, gaps=True)
     with pytest.raises(dadmm.ShardError, match=r"row 1, column 2 is nan; .* fill or"):
-        check(samples, 0)
+        check(Rows(samples), 0)
     samples[2, 0] = np.inf
     with pytest.raises(dadmm.ShardError, match=r"row 2, column 0 is inf; .* or NaN"):
-        check(samples, 0, gaps=True)
+        check(Rows(samples), 0, gaps=True)

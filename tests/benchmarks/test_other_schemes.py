@@ -18,8 +18,8 @@ from benchmarks.shared.schemes import (
     relative_balance,
 )
 from dadmm import CheckpointError, Checkpoints, ConfigError, Topology
-from dadmm.core.interfaces import Observation
 from dadmm.graphs.incidence import Incidence
+from dadmm.penalty.interface import Observation
 from dadmm.penalty.schemes import Fixed
 from tests.support.problems import distance, optimum, quadratics
 from tests.support.solving import solve

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm.core.errors import ConfigError
 from dadmm.data import datasets
+from dadmm.data.encoding import Rows
 from dadmm.problems import builder
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
@@ -155,7 +156,7 @@ def test_settings_reach_the_constructor():
 
 
 def test_a_plugin_keeps_its_own_defaults():
-    rows = np.ones((4, 2))
+    rows = Rows(np.ones((4, 2)))
     plain = RunConfig(problem=MEAN[1])
     told = RunConfig(problem=MEAN[1], alpha=3.0, n_components=7)
 

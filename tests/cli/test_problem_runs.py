@@ -13,6 +13,7 @@ import dadmm
 from dadmm import problems
 from dadmm.cli.printout import at_most, with_bound
 from dadmm.data import datasets, shard
+from dadmm.data.encoding import Rows
 from dadmm.problems import builder
 from dadmm.run import main
 from tests.support.processes import mpiexec
@@ -282,7 +283,9 @@ def test_other_columns_on_one_node_are_a_mistake(capsys):
 
 
 def test_settings_win_over_flags():
-    problem = builder.build("ridge", np.ones((3, 3)), {"alpha": 1.0}, {"alpha": 5.0})
+    problem = builder.build(
+        "ridge", Rows(np.ones((3, 2)), np.ones(3)), {"alpha": 1.0}, {"alpha": 5.0}
+    )
 
     assert problem.alpha == 5.0
 

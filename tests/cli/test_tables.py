@@ -80,19 +80,21 @@ def test_the_target_is_found(source, target, names):
     data = shards(source, target=target)
 
     assert data.encoding.feature_names == tuple(names.split())
-    for own, expected in zip(data.samples.values(), shard.split(BOTH, 3), strict=True):
+    for own, expected in zip(data.rows.values(), shard.split(BOTH, 3), strict=True):
+        X = own.X
         if source == "sparse.npz":
-            assert sparse.issparse(own)
-            own = own.toarray()
-        assert_array_equal(own, expected)
-        assert own.flags.c_contiguous
+            assert sparse.issparse(X)
+            X = X.toarray()
+        assert_array_equal(X, expected[:, :-1])
+        assert_array_equal(own.y, expected[:, -1])
+        assert X.flags.c_contiguous
 
 
 def test_arrays_of_other_names_are_found():
     data = shards("named.npz::rows", target="z")
 
-    rows = np.vstack(list(data.samples.values()))
-    assert_array_equal(rows, np.column_stack([3 * X, 2 * Y]))
+    assert_array_equal(np.vstack([rows.X for rows in data.rows.values()]), 3 * X)
+    assert_array_equal(np.hstack([rows.y for rows in data.rows.values()]), 2 * Y)
 
 
 @pytest.mark.parametrize(
@@ -105,10 +107,11 @@ def test_arrays_of_other_names_are_found():
     ],
 )  # fmt: skip
 def test_labels_and_target_may_be_columns_of_one_file(source, labels, target):
-    found = shards(source, labels=labels, target=target).samples
+    found = shards(source, labels=labels, target=target).rows
 
     for i, own in found.items():
-        assert_array_equal(own, BOTH[i == NODES])
+        assert_array_equal(own.X, X[i == NODES])
+        assert_array_equal(own.y, Y[i == NODES])
 
 
 def test_names_follow_their_columns():
@@ -132,7 +135,7 @@ def test_a_parquet_file_is_read_by_rows():
 
     assert data.encoding.feature_names == ("a", "b", "c")
     for i, expected in enumerate(shard.split(BOTH, 3)):
-        assert_array_equal(data.samples[i], expected)
+        assert_array_equal(data.rows[i].X, expected[:, :-1])
 
 
 @pytest.mark.parametrize(

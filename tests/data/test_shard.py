@@ -8,6 +8,7 @@ from numpy.testing import assert_array_equal
 
 from dadmm.core.errors import ShardError
 from dadmm.data import shard
+from dadmm.data.encoding import Rows
 from dadmm.data.frame import Frame
 
 MATRIX = np.arange(30.0).reshape(10, 3)
@@ -98,4 +99,4 @@ def test_each_node_can_have_its_own_file(tmp_path):
 )
 def test_samples_of_another_kind_get_one_sentence(samples, sentence):
     with pytest.raises(ShardError, match=sentence):
-        shard.check(samples, 5)
+        shard.check(Rows(samples), 5)

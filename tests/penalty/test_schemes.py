@@ -10,9 +10,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import dadmm
-from dadmm.core.interfaces import Observation
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
+from dadmm.penalty.interface import Observation
 from tests.support.problems import quadratics
 
 ETA0 = 10.0

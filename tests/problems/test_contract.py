@@ -8,6 +8,7 @@ import pytest
 from dadmm import Layout
 from dadmm.core.errors import ProblemError
 from dadmm.data import datasets
+from dadmm.data.encoding import Rows
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems import Ridge as PooledRidge
 from dadmm.problems._minimum import ProxStep, check_descent
@@ -27,9 +28,9 @@ def test_regression_problems_pass(name):
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_every_problem_of_the_command_line_passes(name):
     """Built as a run builds it; a new line of `PROBLEMS` is checked here by itself."""
-    rows = TRACKS if name == "sfm" else SAMPLES
+    rows = Rows(TRACKS if name == "sfm" else SAMPLES)
     if builder.arguments(PROBLEMS[name]).takes("y"):
-        rows = np.column_stack(datasets.classification(40, 4)[:2])
+        rows = Rows(*datasets.classification(40, 4)[:2])
     settings = {"n_classes": 3} if name == "multinomial" else {}
     problem = builder.build(name, rows, {"n_components": 2}, settings)
 
