@@ -16,10 +16,9 @@ from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.state import State, Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
-from dadmm.comm import codec
+from dadmm.comm.codec import build_codec
 from dadmm.comm.exchange import Exchange
-from dadmm.comm.gates import Censor, Drop, Gate, Scheduled, SendEvery, Sleep
-from dadmm.comm.sending import Sending
+from dadmm.comm.sending import Sending, make_gates
 from dadmm.comm.wire import IDLE, MOST_QUIET
 from dadmm.core.errors import ConfigError
 from dadmm.core.interfaces import Problem
@@ -93,7 +92,7 @@ class RunFactory:
         period = 1 if schedule is None else schedule.period
         reach = topology.diameter_bound * period
         self._check_reach(reach)
-        gates = self._gates(incidence, own, arcs, topology, schedule)
+        gates = make_gates(self.sending, topology, arcs, schedule, incidence, own)
         direct = self.sending.always and not gates
         work = Work(n, n_edges, m, len(layout.sizes))
         theta = np.array([kind.starts[i] for i in own.tolist()], dtype=np.float64)
@@ -129,7 +128,7 @@ class RunFactory:
         proposed = self._proposed(topology, arcs, incidence, curvature)
         make_edges = LossyEdges if self.sending.drop_probability else Edges
         edges = make_edges(state, work, incidence, layout, scheme.alpha, direct)
-        packing = codec.build(self.sending.payload, layout, self.sending.bits)
+        packing = build_codec(self.sending.payload, layout, self.sending.bits)
         mail = Mail(
             state, work, edges, exchange, incidence, packing, gates,
             scheme.couples, direct,
@@ -190,36 +189,6 @@ class RunFactory:
                 f"{MOST_QUIET - 1} that a message can count; use agreement='global', "
                 "or tolerance=0 and max_iter"
             )
-
-    def _gates(
-        self,
-        incidence: Incidence,
-        names: np.ndarray,
-        arcs: np.ndarray,
-        topology: Topology,
-        schedule: Schedule | None,
-    ) -> list[Gate]:
-        sending, period = self.sending, 1
-        gates: list[Gate] = []
-        if schedule is not None:
-            period = schedule.period
-            gates.append(Scheduled(schedule.active_edges(topology)[:, arcs]))
-        if sending.send_every > 1:
-            gates.append(SendEvery(sending.send_every, period))
-        if sending.edge_sleep:
-            gates.append(Sleep(sending.edge_sleep, incidence))
-        if sending.censor:
-            gates.append(Censor(sending.censor, sending.censor_decay))
-        if sending.drop_probability:
-            gates.append(
-                Drop(
-                    sending.drop_probability,
-                    sending.drop_seed,
-                    names,
-                    incidence.degrees,
-                )
-            )
-        return gates
 
     def _stopping(
         self,

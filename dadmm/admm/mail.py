@@ -18,7 +18,7 @@ from dadmm.admm.state import Arrays, State, Work
 from dadmm.comm import wire
 from dadmm.comm.codec import Codec
 from dadmm.comm.exchange import Exchange
-from dadmm.comm.gates import Gate, Turn
+from dadmm.comm.sending import Gate, Turn
 from dadmm.comm.wire import PAYLOAD, SLEEPY
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.incidence import Incidence

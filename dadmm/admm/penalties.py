@@ -9,7 +9,7 @@ import numpy as np
 from dadmm.admm.mail import Mail
 from dadmm.admm.state import State, Work
 from dadmm.comm.exchange import Exchange
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Vector

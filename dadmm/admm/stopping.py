@@ -26,7 +26,7 @@ from dadmm.admm.criteria_log import CriteriaLog, Unmet
 from dadmm.admm.rule import Measured, Rule, Scales, Verdict, over
 from dadmm.admm.state import State, Work
 from dadmm.comm.exchange import Exchange
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.comm.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError

@@ -130,7 +130,7 @@ class Quantised:
         to += reach * ((2.0 * code + 1.0) * 2.0**-self.bits - 1.0)
 
 
-def build(payload: str, layout: Layout, bits: int = 8) -> Codec:
+def build_codec(payload: str, layout: Layout, bits: int = 8) -> Codec:
     """Return the codec of a name in PAYLOADS, for the shared parts of a layout."""
     size = layout.shared_size
     if payload == "float64":

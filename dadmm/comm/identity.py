@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from dadmm.core import version
 from dadmm.core.errors import ConfigError, ProblemError, TopologyError
-from dadmm.core.version import __version__
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 
@@ -29,7 +29,7 @@ def identity(
     ``given`` are the settings that decide the numbers.
     """
     return {
-        "version": __version__,
+        "version": version.__version__,
         "configuration": f"{digest(settings(given)):016x}",
         "graph": of_graph(topology, schedule),
     }
@@ -37,7 +37,7 @@ def identity(
 
 def versions() -> dict[str, str]:
     """Return the versions of dadmm and numpy."""
-    return {"dadmm": __version__, "numpy": np.__version__}
+    return {"dadmm": version.__version__, "numpy": np.__version__}
 
 
 def settings(given: Mapping[str, Any]) -> dict[str, str]:
@@ -101,17 +101,13 @@ def _hash(data: bytes) -> str:
     return blake2b(data, digest_size=8).hexdigest()
 
 
-def difference(*everyone: Facts) -> str | None:
-    """Return the name of the first fact that differs, None if all are equal."""
-    names = dict.fromkeys(name for facts in everyone for name in facts)
-    return next((n for n in names if len({f.get(n) for f in everyone}) > 1), None)
-
-
 def raise_difference(everyone: Sequence[Facts]) -> None:
     """Raise an error if the facts of the ranks, in order, differ."""
-    name = difference(*everyone)
-    if name is None:
+    names = dict.fromkeys(name for facts in everyone for name in facts)
+    unlike = [name for name in names if len({own.get(name) for own in everyone}) > 1]
+    if not unlike:
         return
+    name = unlike[0]
     mine, *values = (facts.get(name) for facts in everyone)
     theirs = next(value for value in values if value != mine)
     ranks = [str(rank) for rank, value in enumerate(values, 1) if value == theirs]

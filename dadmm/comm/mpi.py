@@ -236,8 +236,9 @@ class MPIExchange(Exchange):
 
     def close(self) -> None:
         """Free the requests and the communicator."""
-        for requests in (*self._pending, self._open):
-            self._wait(requests)
+        for pending in self._pending:
+            self._wait(pending)
+        self._wait(self._open)
         for request in self._made.values():
             request.Free()
         self._comm.Free()

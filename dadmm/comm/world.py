@@ -64,6 +64,8 @@ class World:
     def texts(self, text: str, everywhere: bool = True) -> list[str]:
         """Return the texts of all ranks, in order, on every rank, or on rank 0."""
         data, lengths = self.joined(_as_bytes(text), everywhere)
+        if self.rank and not everywhere:
+            return []
         parts = np.split(data, lengths.cumsum()[:-1])
         return [part.tobytes().decode() for part in parts]
 
@@ -168,6 +170,15 @@ def connect() -> World:
     if rank > 0:  # one process prints the error
         raise SystemExit(2)
     raise ConfigError(reason)
+
+
+def world_of(comm: MPI.Comm | None) -> World:
+    """Return the ranks of a communicator; without one, this process alone."""
+    if comm is None:
+        return World()
+    from dadmm.comm.mpi_world import MPIWorld
+
+    return MPIWorld(comm)
 
 
 def collectively(world: World, step: Callable[..., T], *args: Any) -> T:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dadmm.cli import setup
-from dadmm.comm.world import SerialWorld
+from dadmm.comm.world import World
 from dadmm.core import files, reading
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
@@ -99,8 +99,8 @@ class GoingRun(PageRun):
     def topology(self) -> Topology:
         """The graph, from the settings or else from the rows of its edges."""
         try:
-            built = setup.build_graph(SerialWorld(), self.config)
-            return setup.share_graph(SerialWorld(), self.config, built)[0]
+            built = setup.build_graph(World(), self.config)
+            return setup.share_graph(World(), self.config, built)[0]
         except DadmmError as error:
             with suppress(DadmmError):
                 rows = [

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from dadmm.admm.local import BREAKDOWNS
 from dadmm.admm.loop import Callback, Run, RunKind
-from dadmm.comm.tree import TreeReduction
+from dadmm.comm.tree import tree_of
 from dadmm.core.layout import Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
@@ -53,7 +52,13 @@ class SolveKind(RunKind):
         if saved:
             self.enter(self.read(saved))
             return
-        with _sums(self.problems, topology, comm) as (total, self.sent):
+        with tree_of(topology, comm) as tree:
+
+            def total(rows: Sequence[Any], *how: Any, **more: Any) -> Any:
+                values = dict(zip(self.problems, rows, strict=True))
+                return tree.reduce(values, *how, **more)
+
+            self.sent = tree.sent
             self.choose(total, topology.n_nodes)
 
     def read(self, saved: Mapping[str, np.ndarray]) -> Any:
@@ -165,24 +170,3 @@ def _is_complete(problem: Any) -> bool:
     if not can_merge_axes(type(problem)):
         return False
     return bool((problem.observed_counts == problem.n_samples).all())
-
-
-@contextmanager
-def _sums(
-    hosted: Iterable[int], topology: Topology, comm: Any
-) -> Iterator[tuple[Total, np.ndarray]]:
-    """Yield a function that sums over all nodes, and what was sent by edge."""
-    private = None
-    if comm is not None:
-        from dadmm.comm.collectives import wait_sleeping
-
-        private, request = comm.Idup()
-        wait_sleeping(request)
-    tree = TreeReduction(topology, private)
-
-    def total(rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
-        return tree.reduce(dict(zip(hosted, rows, strict=True)), merge, finish)
-
-    yield total, tree.sent
-    if private is not None:
-        private.Free()

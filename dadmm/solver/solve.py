@@ -17,7 +17,7 @@ from dadmm.admm.loop import Callback
 from dadmm.comm import InProcessExchange, identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
-from dadmm.comm.world import SerialWorld, World, collectively
+from dadmm.comm.world import collectively, world_of
 from dadmm.core.checks import shown
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
 from dadmm.core.interfaces import Problem
@@ -312,11 +312,7 @@ def _open(
     settings: Mapping[str, Any],
 ) -> None:
     """Read the checkpoint if the run is resumed, and remove outdated files."""
-    world: World = SerialWorld()
-    if comm is not None:
-        from dadmm.comm.mpi_world import MPIWorld
-
-        world = MPIWorld(comm)
+    world = world_of(comm)
     fixed = {k: v for k, v in settings.items() if k not in MAY_CHANGE}
     known = identity.identity(fixed, topology, schedule)
     checkpoints.open(world, hosted, topology.n_nodes, stopping.max_iter, known)
@@ -331,8 +327,6 @@ def _compare(
     problem: Any,
 ) -> None:
     """Raise a DadmmError on all ranks if their arguments differ."""
-    from dadmm.comm.collectives import compare
-
     settings = _settings(given).items()
     facts = identity.versions()
     facts |= identity.settings({k: v for k, v in settings if k not in PER_RANK})
@@ -341,7 +335,7 @@ def _compare(
     with suppress(Exception):  # raised later, on all ranks
         able = abilities(type(problem), problem)
         facts["metric"] = "no" if able.no_metric else "yes"
-    compare(comm, facts)
+    world_of(comm).compare(facts)
 
 
 def _hosted(

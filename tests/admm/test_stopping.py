@@ -12,7 +12,7 @@ from dadmm import Topology
 from dadmm.admm.criteria_log import TRAIL
 from dadmm.admm.rule import Measured, Rule
 from dadmm.admm.stopping import PATIENCE, REQUESTS
-from dadmm.comm.gates import Turn
+from dadmm.comm.sending import Turn
 from dadmm.comm.wire import Box
 from dadmm.core.errors import ConfigError
 from tests.support.agreement import RULE, agree
