@@ -33,7 +33,7 @@ from benchmarks.shared.observers import (
     PaperRule,
     SecondRule,
 )
-from dadmm.core import reading
+from dadmm.core import documents
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
@@ -230,11 +230,11 @@ def written(value: Any) -> str:
 def read_rows(path: Path) -> list[dict[str, str]]:
     """Read rows that `write_rows` wrote."""
     try:
-        reading.check_regular(path)
+        documents.check_regular(path)
         with open(path, newline="") as file:
             rows = list(csv.DictReader(file))
     except (OSError, ValueError, csv.Error) as error:
-        raise reading.unreadable(path, error) from None
+        raise documents.unreadable(path, error) from None
     if not rows or None in rows[-1].values():  # cells of a last row that are not there
         raise ConfigError(f"{path} has no rows, or was cut short")
     return rows

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.admm.state import State, Work
-from dadmm.core.checks import shown
-from dadmm.core.errors import ProblemError
+from dadmm.core.errors import ProblemError, shown
 from dadmm.core.interfaces import Problem, stacks
 from dadmm.graphs.incidence import Incidence
 

@@ -10,8 +10,7 @@ from dadmm.admm.mail import Mail
 from dadmm.admm.state import State, Work
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Turn
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Vector
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty.interface import Observation, PenaltyScheme

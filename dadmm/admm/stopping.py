@@ -28,8 +28,7 @@ from dadmm.admm.state import State, Work
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Turn
 from dadmm.comm.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.incidence import Incidence
 

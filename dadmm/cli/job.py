@@ -24,11 +24,11 @@ from dadmm.comm.launch_link import wait_until_read
 from dadmm.comm.world import Checks, World, collectively, from_rank_0, host
 from dadmm.core import files
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
+from dadmm.core.documents import write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
 from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run
 from dadmm.runs.row_files import PARTS, RowFiles
-from dadmm.runs.writing import write_text
 from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Kind
 from dadmm.solver.rows import Observe

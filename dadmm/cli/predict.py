@@ -18,13 +18,13 @@ from typing import Any
 from dadmm.cli.bar import Bar
 from dadmm.core import files
 from dadmm.core.arguments import Parser, print_out, program, report_error
+from dadmm.core.documents import writing
 from dadmm.core.errors import DadmmError, OutputError, ShardError
 from dadmm.core.threads import one_blas_thread
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.data.files import count_rows, read_frame
 from dadmm.data.frame import Frame, label
 from dadmm.models.model import load_model
-from dadmm.runs.writing import writing
 
 NO_OUT = "choose another --out"
 BLOCK = 50_000  # rows that are encoded and predicted at once

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dadmm.core.arguments import program
-from dadmm.core.checks import printable
+from dadmm.core.errors import printable
 from dadmm.penalty import SCHEMES
 from dadmm.runs.config import RunConfig
 

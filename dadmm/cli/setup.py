@@ -13,8 +13,7 @@ from dadmm.cli import tables
 from dadmm.cli.tables import Shards, has_target
 from dadmm.comm import identity
 from dadmm.comm.world import Checks, World, collectively
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError, ShardError
+from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.layout import Matrix
 from dadmm.data import datasets, shard
 from dadmm.data.encoding import Encoding, Rows

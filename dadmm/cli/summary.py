@@ -18,13 +18,13 @@ from dadmm.cli.job import Job
 from dadmm.cli.models import Fit
 from dadmm.cli.targets import Targets
 from dadmm.comm.world import World
+from dadmm.core.documents import write_arrays, writing
 from dadmm.core.layout import Layout, Matrix
 from dadmm.core.version import __version__
 from dadmm.data.encoding import Rows
 from dadmm.data.files import Names
 from dadmm.graphs import placement
 from dadmm.problems import IncompletePPCA, StructureFromMotion, metrics, motion
-from dadmm.runs.writing import write_arrays, writing
 from dadmm.solver.ending import advise
 from dadmm.solver.result import Result, Seconds
 

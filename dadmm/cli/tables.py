@@ -14,8 +14,7 @@ import numpy as np
 
 from dadmm.comm.tree import TreeReduction
 from dadmm.comm.world import Checks, World, collectively
-from dadmm.core.checks import printable
-from dadmm.core.errors import ConfigError, ShardError
+from dadmm.core.errors import ConfigError, ShardError, printable
 from dadmm.core.layout import Matrix
 from dadmm.data import shard
 from dadmm.data.agreement import agree, describe

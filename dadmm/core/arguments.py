@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any, NoReturn, TextIO
 
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, printable
 
 BAD_INPUT = 2  # exit code
 LONGEST = 1000  # characters of an error
@@ -66,7 +66,7 @@ def report_error(error: object) -> int:
 
     Control characters, which a damaged file or a name may have, are escaped.
     """
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(error))
+    text = printable(str(error))
     if len(text) > LONGEST:
         text = f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
     print(f"dadmm: error: {text}", file=sys.stderr, flush=True)

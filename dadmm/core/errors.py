@@ -1,4 +1,6 @@
-"""Errors caused by invalid input."""
+"""Errors caused by invalid input, and values in their words."""
+
+from __future__ import annotations
 
 
 class DadmmError(ValueError):
@@ -100,3 +102,23 @@ class CheckpointError(DadmmError):
     dadmm.core.errors.CheckpointError: there is no checkpoint in no such folder, so
     there is nothing to resume; start a new run
     """
+
+
+def printable(text: str, most: int | None = None) -> str:
+    """Return a text in which characters that control a terminal are escaped.
+
+    It is cut to ``most`` characters.
+    """
+    text = "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode() for c in text
+    )
+    return text if most is None or len(text) <= most else f"{text[:most]}..."
+
+
+def shown(value: object, most: int = 60) -> str:
+    """Return the repr of a value, cut to ``most`` characters, for an error."""
+    try:
+        text = " ".join(repr(value).split("\n"))  # of arrays
+    except ValueError:  # Python does not print integers of very many digits
+        return "a number of very many digits"
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"

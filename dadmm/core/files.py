@@ -66,15 +66,6 @@ def kind(path: str | Path, handle: int | None = None) -> str:
     return KINDS.get(stat.S_IFMT(mode), "special")
 
 
-def kind_of(entry: os.DirEntry[str]) -> str:
-    """Return the kind of a directory entry: file, folder, link or special."""
-    if entry.is_symlink():
-        return "link"
-    if entry.is_file(follow_symlinks=False):
-        return "file"
-    return "folder" if entry.is_dir(follow_symlinks=False) else "special"
-
-
 def _refusal(name: str, found: str, wanted: str = "file") -> OSError:
     what = {"link": "a link", "folder": "a folder", "file": "a file"}
     wanted = "plain file" if wanted == "file" else wanted

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import field, fields
+from contextlib import suppress
+from dataclasses import Field, field, fields
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dadmm.core.checks import as_float, shown
-from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.errors import ConfigError, DadmmError, shown
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 MOST = 10**9  # of iterations and sizes, which fit into message headers and arrays
 MOST_SEED = 2**63 - 1
@@ -44,6 +47,18 @@ class Kind(NamedTuple):
         """Return whether a value meets all rules."""
         return all(holds(value) for _, holds in self.rules)
 
+    def also(self, rule: str, holds: Test) -> Kind:
+        """Return this kind with one more rule."""
+        return Kind((*self.rules, (rule, holds)))
+
+
+def as_float(value: Any) -> float:
+    """Return a number as a float, infinite if it is an integer too large for one."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+
 
 def _is_integer(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
@@ -60,6 +75,8 @@ def of_type(what: str, *types: type) -> Kind:
     return Kind(((what, lambda value: isinstance(value, types)),))
 
 
+INTEGER = Kind((("an integer", _is_integer),))
+NUMBER = Kind((("a number", _is_number),))
 FLAG = of_type("true or false", bool, np.bool_)
 TEXT = of_type("a text", str)
 OBJECT = of_type("an object", dict)
@@ -68,15 +85,15 @@ NULL = of_type("null", type(None))
 
 def integer(least: int = 0, most: int = MOST) -> Kind:
     """Return the kind of integers from ``least`` to ``most``."""
-    limits = (f"from {least} to {most}", lambda x: least <= int(x) <= most)
-    low = (f"at least {least}", lambda x: least <= int(x))
-    rules = (low, limits) if most >= MOST else (limits,)
-    return Kind((("an integer", _is_integer), *rules))
+    kind = INTEGER
+    if most >= MOST:
+        kind = kind.also(f"at least {least}", lambda x: least <= int(x))
+    return kind.also(f"from {least} to {most}", lambda x: least <= int(x) <= most)
 
 
-def number(rule: str = "", holds: Test = lambda x: True) -> Kind:
+def number(rule: str, holds: Test) -> Kind:
     """Return the kind of numbers that meet a rule, which is false for NaN."""
-    return Kind((("a number", _is_number), (rule, lambda x: holds(as_float(x)))))
+    return NUMBER.also(rule, lambda x: holds(as_float(x)))
 
 
 def choice(allowed: Iterable[str]) -> Kind:
@@ -88,8 +105,7 @@ def choice(allowed: Iterable[str]) -> Kind:
 
 def list_of(kind: Kind, what: str) -> Kind:
     """Return the kind of lists of values of a kind."""
-    listed = lambda x: isinstance(x, list | tuple) and all(map(kind.holds, x))  # noqa: E731
-    return Kind(((what, listed),))
+    return of_type(what, list, tuple).also(what, lambda x: all(map(kind.holds, x)))
 
 
 def any_of(*kinds: Kind) -> Kind:
@@ -101,16 +117,15 @@ def any_of(*kinds: Kind) -> Kind:
 AT_LEAST_0 = number("at least 0", lambda x: x >= 0)
 FINITE = number("at least 0 and finite", lambda x: 0 <= x < math.inf)
 SHARE = number("within [0, 1)", lambda x: 0 <= x < 1)
-SEED = integer(0, MOST_SEED)
-COUNT = integer(0, 2**63 - 1)
+SEED = COUNT = integer(0, MOST_SEED)
 
 ANNOTATED = {
-    "int": Kind((("an integer", _is_integer),)),
-    "float": Kind((("a number", _is_number),)),
+    "int": INTEGER,
+    "float": NUMBER,
     "bool": FLAG,
     "str": TEXT,
     "None": NULL,
-    "tuple[int,...]": list_of(integer(-MOST), "a list of integers"),
+    "tuple[int,...]": list_of(INTEGER, "a list of integers"),
 }
 
 
@@ -136,12 +151,22 @@ def from_toml(name: str, value: Any, annotation: str) -> Any:
     return value
 
 
-def entry(default: Any, kind: Kind, **facts: Any) -> Any:
-    """Return a field of a dataclass that states its kind."""
+def from_text(text: str, annotation: str) -> int | float | str:
+    """Return the text of a flag as a field of this annotation has it; raise if not."""
+    for word, convert in (("int", int), ("float", float), ("str", str)):
+        with suppress(ValueError):
+            if word in annotation:
+                return convert(text)
+    what = "an integer" if "int" in annotation else "a number"
+    raise ConfigError(f"must be {what}, got {shown(text)}")
+
+
+def entry(default: Any, kind: Kind | None, **facts: Any) -> Any:
+    """Return a field of a dataclass that states its kind, and other facts."""
     return field(default=default, metadata={"kind": kind, **facts})
 
 
-def check_fields(record: Any, where: str = "") -> None:
+def check_fields(record: DataclassInstance, where: str = "") -> None:
     """Raise unless the fields of a dataclass are of their kinds.
 
     None is allowed where it is the default. A subclass that has another default for a
@@ -149,7 +174,8 @@ def check_fields(record: Any, where: str = "") -> None:
     """
     kinds: dict[str, Kind | None] = {}
     for base in reversed(type(record).__mro__):
-        for item in vars(base).get("__dataclass_fields__", {}).values():
+        own: dict[str, Field[Any]] = vars(base).get("__dataclass_fields__", {})
+        for item in own.values():
             kinds[item.name] = item.metadata.get("kind", kinds.get(item.name))
     for item in fields(record):
         kind, value = kinds[item.name], getattr(record, item.name)
@@ -157,7 +183,7 @@ def check_fields(record: Any, where: str = "") -> None:
             kind.check(where + item.name, value)
 
 
-def check_entries(content: Mapping[str, Any], kinds: Mapping[str, Kind]) -> None:
+def check_entries(content: Mapping[str, object], kinds: Mapping[str, Kind]) -> None:
     """Raise unless a JSON object has these entries, no others, and of these kinds."""
     for name in sorted(kinds.keys() - content.keys()):
         raise ConfigError(f"it has no field {name}")

@@ -13,11 +13,10 @@ from threadpoolctl import ThreadpoolController
 P = ParamSpec("P")
 T = TypeVar("T")
 
-
 _found: dict[str, Any] = {}  # the last controller, and the modules at that time
 
 
-def one_blas_thread() -> AbstractContextManager[Any]:
+def one_blas_thread() -> AbstractContextManager[object]:
     """Limit BLAS to one thread, at once and until the end of a ``with`` block.
 
     Ranks share cores, and the bits of a result depend on the number of threads.
@@ -26,10 +25,9 @@ def one_blas_thread() -> AbstractContextManager[Any]:
     known = {*sys.stdlib_module_names, "numpy", "dadmm", "mpi4py"}
     others = {name for name in sys.modules if name.partition(".")[0] not in known}
     if _found.get("modules") != others:
-        _find()
+        _found.clear()
         _found["modules"] = others
-    limits: AbstractContextManager[Any] = _found["controller"].limit(limits=1)
-    return limits
+    return _limit()
 
 
 def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
@@ -40,14 +38,14 @@ def with_one_blas_thread(function: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(function)
     def limited(*args: P.args, **named: P.kwargs) -> T:
-        if not _found:
-            _find()
-        with _found["controller"].limit(limits=1):
+        with _limit():
             return function(*args, **named)
 
     return limited
 
 
-def _find() -> None:
-    """Find the BLAS libraries that are loaded by now, which takes 3 ms."""
-    _found["controller"] = ThreadpoolController().select(user_api="blas")
+def _limit() -> AbstractContextManager[object]:
+    if "controller" not in _found:  # takes 3 ms
+        _found["controller"] = ThreadpoolController().select(user_api="blas")
+    limits: AbstractContextManager[object] = _found["controller"].limit(limits=1)
+    return limits

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.checks import shown
-from dadmm.core.errors import ShardError
+from dadmm.core.errors import ShardError, shown
 from dadmm.data.frame import Array, Frame, is_numeral, label
 
 MANY = 20  # texts that are identifiers, not categories, if all differ

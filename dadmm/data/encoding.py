@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dadmm.core import schema
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError, ShardError
+from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.columns import (
     check_gaps,

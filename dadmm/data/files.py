@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dadmm.core import reading
+from dadmm.core import documents
 from dadmm.core.errors import ShardError
 from dadmm.data import matlab, text
 from dadmm.data.frame import Array, Frame, check_filled, check_names
@@ -192,7 +192,7 @@ def _open(file: Path, key: str, read: Callable[[], T]) -> T:
     if key and file.suffix not in ARCHIVES:
         raise ShardError(f"{file} holds one array without a name; leave out ::{key}")
     try:
-        reading.check_regular(file)
+        documents.check_regular(file)
         file.open("rb").close()  # may raise that it is not permitted
     except OSError as error:
         hint = "write {rank} for *, as in 'part-{rank}.csv'"

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from dadmm.core.documents import check_regular
 from dadmm.core.errors import TopologyError
-from dadmm.core.reading import check_regular
 
 Graph = tuple[int, Iterable[Sequence[int]]]  # number of nodes, and edges
 

@@ -15,8 +15,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dadmm.core.checks import shown
-from dadmm.core.errors import TopologyError
+from dadmm.core.errors import TopologyError, shown
 from dadmm.graphs import graphfiles
 from dadmm.graphs.distance import components, connected_pairs, diameter_range
 

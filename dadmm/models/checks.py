@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dadmm.core import schema
-from dadmm.core.checks import as_float, shown
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, shown
+from dadmm.core.schema import as_float
 from dadmm.data.encoding import Encoding
 from dadmm.models.predictions import KINDS
 from dadmm.problems import builder

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from dadmm.core.documents import parse, write_text
 from dadmm.core.errors import ConfigError, DadmmError, ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.reading import parse
 from dadmm.core.schema import choice
 from dadmm.core.version import __version__
 from dadmm.data.encoding import ON_MISSING, UNKNOWN, Encoding
@@ -21,7 +21,6 @@ from dadmm.data.frame import Frame, label
 from dadmm.models import checks, predictions
 from dadmm.models.predictions import KINDS
 from dadmm.models.units import in_table_units, rows_in_table_units
-from dadmm.runs.writing import write_text
 
 NAME = "model.json"  # in the folder of a run
 FORMAT, VERSION = "dadmm-model", 1

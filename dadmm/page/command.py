@@ -12,9 +12,9 @@ from pathlib import Path
 
 from dadmm.core import files
 from dadmm.core.arguments import Parser, print_out, program, report_error
+from dadmm.core.documents import writing
 from dadmm.core.errors import ConfigError, DadmmError, OutputError
 from dadmm.runs.folder import REPORT, RunFolder
-from dadmm.runs.writing import writing
 
 START = b"<!DOCTYPE html>\n<!-- a report of dadmm -->\n"  # of every page
 NEEDED = ("plotly", "matplotlib")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.core.checks import printable
+from dadmm.core.errors import printable
 
 NONE = "\N{EN DASH}"  # in a table
 TYPES = {"f4": "<f4", "f8": "<f8", "i4": "<i4", "u1": "|u1"}

@@ -14,7 +14,7 @@ import numpy as np
 
 from dadmm.cli import setup
 from dadmm.comm.world import World
-from dadmm.core import files, reading
+from dadmm.core import documents, files
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
 from dadmm.drawing.run_reader import Run, read_config
@@ -48,7 +48,7 @@ class PageRun(Run):
             with open(files.open_plain(name), "rb") as file:
                 return len(file.readlines(2000)) > 1
         except OSError as error:
-            raise reading.unreadable(name, error) from None
+            raise documents.unreadable(name, error) from None
 
     @property
     def by_edge(self) -> bool:

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from dadmm import penalty
 from dadmm.runs import flags, presets, settings
 from dadmm.runs.settings import Settings
-from dadmm.core import files, reading
-from dadmm.core.checks import shown
+from dadmm.core import documents, files
+from dadmm.core.errors import shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.schema import check_fields
-from dadmm.core.toml import toml_value
+from dadmm.core.documents import toml_value
 from dadmm.comm.sending import check_drop
 from dadmm.problems import PROBLEMS, builder
 from dadmm.solver.options import Record, grouped
@@ -230,7 +230,7 @@ class RunConfig(Settings):
     @classmethod
     def from_toml(cls, path: str | Path) -> dict[str, Any]:
         """Return the checked settings of a TOML file."""
-        table = reading.read_toml(path)
+        table = documents.read_toml(path)
         return {k: flags.typed(cls, k, v, str(path)) for k, v in table.items()}
 
     @classmethod

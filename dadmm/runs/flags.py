@@ -11,7 +11,7 @@ from typing import Any
 
 from dadmm.runs import presets
 from dadmm.core.arguments import Parser, program
-from dadmm.core.checks import shown
+from dadmm.core.errors import shown
 from dadmm.core.errors import ConfigError
 from dadmm.core.schema import from_toml
 from dadmm.core.version import __version__

@@ -24,7 +24,7 @@ from dadmm.core.errors import OutputError
 from dadmm.runs import row_files
 from dadmm.runs.row_files import EDGES, PARTS, RowFiles, history_header
 from dadmm.solver.rows import Observe
-from dadmm.runs.writing import write_arrays, write_text, writing
+from dadmm.core.documents import write_arrays, write_text, writing
 
 MANIFEST, CHECKPOINTS = "manifest.json", "checkpoints"
 DRAFT = files.draft_of(MANIFEST)
@@ -464,7 +464,7 @@ def _entries(folder: Path, place: str = "", name: str = "") -> Iterator[Entry]:
     """Return what is in the folders of a run; ``name`` is that of a ``place``."""
     with os.scandir(folder / place) as entries:
         for entry in entries:
-            path, kind = place + entry.name, files.kind_of(entry)
+            path, kind = place + entry.name, files.kind(entry.path)
             inner = place == f"{CHECKPOINTS}/" and ITERATION.fullmatch(entry.name)
             if not inner and path not in (PARTS, CHECKPOINTS):
                 draft = DRAFTS.fullmatch(entry.name)

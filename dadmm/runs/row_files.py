@@ -29,7 +29,7 @@ from dadmm.solver.rows import (
     NodeRows,
     Observe,
 )  # fmt: skip
-from dadmm.runs.writing import writing
+from dadmm.core.documents import writing
 
 PARTS = "parts"  # the folder of the part files
 EDGES = ("iteration", "i", "j", *EDGE_COLUMNS)  # columns of edges.csv

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core import files, reading
+from dadmm.core import documents, files
 from dadmm.core.errors import ConfigError, OutputError, TopologyError
 from dadmm.core.layout import Matrix
 from dadmm.core.schema import COUNT, FLAG, OBJECT, TEXT, Kind, list_of
@@ -49,7 +49,7 @@ ENTRIES: dict[str, Kind] = {
 
 def read_summary(file: Path) -> dict[str, Any]:
     """Return the contents of a summary.json, after a check of its entries."""
-    found = reading.parse(file, json.loads, "JSON")
+    found = documents.parse(file, json.loads, "JSON")
     if not isinstance(found, dict):
         raise ConfigError(f"{file} is not the summary of a run: it is no JSON object")
     for name, kind in ENTRIES.items():
@@ -95,7 +95,7 @@ class StoredRun:
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays in result.npz."""
-        return reading.arrays(self.folder / "result.npz")
+        return documents.read_arrays(self.folder / "result.npz")
 
     def array(self, name: str, shape: tuple[int | None, ...]) -> np.ndarray:
         """Return an array of finite numbers; None stands for any length above 0."""
@@ -205,11 +205,11 @@ def _rows(file: Path, keys: tuple[str, ...], n_rows: int) -> dict[str, Matrix]:
     The keys of all iterations must be those of the first, iterations 1, 2, 3, ...
     """
     try:
-        reading.check_regular(file)
+        documents.check_regular(file)
         with open(file, encoding="utf-8") as lines:
             return parse_rows(lines, file, keys, n_rows)
     except OSError as error:
-        raise reading.unreadable(file, error) from None
+        raise documents.unreadable(file, error) from None
 
 
 def parse_rows(
@@ -222,7 +222,7 @@ def parse_rows(
             header = lines.readline().strip().split(",")
             table = np.loadtxt(lines, delimiter=",", ndmin=2)
     except ValueError as error:
-        raise reading.unreadable(file, error) from None
+        raise documents.unreadable(file, error) from None
     if tuple(header[: len(keys)]) != keys or len(header) == len(keys):
         raise ConfigError(
             f"{file} is damaged: its columns must be {', '.join(keys)} and others, got "

@@ -11,8 +11,7 @@ from dadmm.admm.rule import Rule
 from dadmm.admm.stopping import AGREEMENTS
 from dadmm.comm import WAITS
 from dadmm.comm.sending import Sending
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Vector
 from dadmm.core.schema import FLAG, check_fields, choice, entry, integer, number
 from dadmm.solver.rows import NODE_COLUMNS

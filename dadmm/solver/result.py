@@ -11,8 +11,7 @@ import numpy as np
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
 from dadmm.comm.traffic import Traffic
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError
+from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate

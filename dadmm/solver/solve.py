@@ -18,8 +18,13 @@ from dadmm.comm import InProcessExchange, identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
 from dadmm.comm.world import collectively, world_of
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError, DadmmError, ProblemError, TopologyError
+from dadmm.core.errors import (
+    ConfigError,
+    DadmmError,
+    ProblemError,
+    TopologyError,
+    shown,
+)
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
 from dadmm.core.schema import FLAG, choice

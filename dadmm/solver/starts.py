@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.admm.local import as_numbers
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError, ProblemError
+from dadmm.core.errors import ConfigError, ProblemError, shown
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.schema import SEED

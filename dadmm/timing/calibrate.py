@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.core import reading
+from dadmm.core import documents
 from dadmm.core.arguments import Parser, program, report_error
-from dadmm.core.checks import shown
-from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.errors import ConfigError, DadmmError, shown
 from dadmm.timing.network import CLASSES, Link, Network
 from dadmm.timing.trace import write
 
@@ -67,11 +66,11 @@ def calibrated(rows: Iterable[Mapping[str, Any]], **settings: Any) -> Network:
 def read(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a CSV file."""
     try:
-        reading.check_regular(path)
+        documents.check_regular(path)
         with open(path, newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
     except (OSError, ValueError, csv.Error) as error:
-        raise reading.unreadable(path, error) from None
+        raise documents.unreadable(path, error) from None
     for column in ("class", "bytes", "seconds"):
         if not rows or column not in rows[0]:
             raise ConfigError(f"{path} has no rows with a column {column!r}")

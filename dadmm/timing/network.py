@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core import reading, schema
-from dadmm.core.checks import as_float, shown
-from dadmm.core.errors import ConfigError
+from dadmm.core import documents, schema
+from dadmm.core.documents import toml_value
+from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.toml import toml_value
+from dadmm.core.schema import as_float
 
 PRESETS = Path(__file__).with_name("networks")
 MOST_PLACES = 100_000  # hosts, sites and sockets
@@ -184,7 +184,7 @@ class Network:
         if not str(name) or not os.path.exists(path):
             known = ", ".join(sorted(file.stem for file in PRESETS.glob("*.toml")))
             raise ConfigError(f"no network {name}; give a TOML file, or one of {known}")
-        given = reading.read_toml(path)
+        given = documents.read_toml(path)
         try:
             return cls.parse({"name": path.stem, **given})
         except ConfigError as error:

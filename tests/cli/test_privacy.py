@@ -12,9 +12,9 @@ import pytest
 from numpy.testing import assert_allclose
 
 from dadmm import Topology, problems
+from dadmm.core import documents
 from dadmm.problems import PROBLEMS
 from dadmm.run import main
-from dadmm.runs import writing
 from tests.support.processes import mpi_python, mpiexec, program
 from tests.support.runs import summary_of
 from tests.support.solving import solve
@@ -272,7 +272,7 @@ def test_files_with_rows_are_for_their_owner_alone(folder, monkeypatch):
             save(file, **arrays)
 
         monkeypatch.setattr(np, "savez", watched)
-        writing.write_arrays(Path("rows.npz"), {}, private=True)
+        documents.write_arrays(Path("rows.npz"), {}, private=True)
     finally:
         os.umask(before)
 

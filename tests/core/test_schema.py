@@ -14,7 +14,7 @@ from dadmm.core.errors import ConfigError
 KINDS = [  # a kind, what it allows, and what not
     (schema.integer(1, 9), [1, 9, np.int64(3)], [0, 10, 2.0, True, "1", None]),
     (schema.integer(), [0, 10**9], [-1, 10**10]),
-    (schema.number(), [1, -2.5, math.nan, np.float32(1)], [True, "1", 10**400]),
+    (schema.NUMBER, [1, -2.5, math.nan, np.float32(1)], [True, "1", 10**400]),
     (schema.FINITE, [0, 1.5], [-1, math.inf, math.nan]),
     (schema.FLAG, [True, np.False_], [0, "true"]),
     (schema.choice("ab"), ["a"], ["ab", 1, ["a"], None]),

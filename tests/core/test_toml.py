@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
+from dadmm.core.documents import toml_value
 from dadmm.core.errors import ConfigError
-from dadmm.core.toml import toml_value
 
 VALUES = [
     True, 0, -3, 1e-300, math.inf, -math.inf, math.nan, (1, 2), (), ["a", 'b"\\'],

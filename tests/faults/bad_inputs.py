@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.core.toml import toml_value
+from dadmm.core.documents import toml_value
 from tests.faults.damage import (
     ENCODINGS,
     VALUES,

@@ -18,7 +18,7 @@ from dadmm.core import files
 from dadmm.core.errors import OutputError
 from dadmm.runs.folder import RunFolder, names_of_run
 from dadmm.runs.row_files import PARTS, RowFiles
-from dadmm.runs.writing import write_text
+from dadmm.core.documents import write_text
 from tests.support.problems import quadratics
 from tests.support.runs import run_of
 

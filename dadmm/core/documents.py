@@ -1,0 +1,142 @@
+"""Reading of files that may be damaged, and writing of files that appear as a whole."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dadmm.core import files
+from dadmm.core.errors import ConfigError, OutputError, shown
+
+MOST_TEXT = 2**24  # bytes of a file of settings or of a summary
+LONG_KEY = re.compile(r"(?<![\w.-])(?:[\w-]++[ \t]*+\.[ \t]*+){100}")
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def check_regular(path: str | Path) -> os.stat_result:
+    """Return the status of a path; raise `OSError` unless it is a regular file.
+
+    Opening a named pipe could block, and reading a device could never end.
+    """
+    try:
+        found = os.stat(path)
+    except ValueError:
+        reason = "its name has a character that no file name can have"
+        raise OSError(errno.EINVAL, reason) from None
+    if not stat.S_ISREG(found.st_mode):
+        what = KINDS.get(stat.S_IFMT(found.st_mode), "a device")
+        raise OSError(errno.EINVAL, f"it is {what}, not a file")
+    return found
+
+
+def unreadable(path: str | Path, error: BaseException) -> ConfigError:
+    """Return an error which says that a file cannot be read, and why."""
+    reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+    return ConfigError(f"cannot read {path}: {reason or type(error).__name__}")
+
+
+def parse(
+    path: str | Path,
+    parser: Callable[[str], Any],
+    language: str,
+    most: int = MOST_TEXT,
+) -> Any:
+    """Return the parsed contents of a text file of at most ``most`` bytes."""
+    try:
+        size = check_regular(path).st_size
+        if size > most:
+            reason = f"it has {size} bytes, and at most {most} are allowed"
+            raise OSError(errno.EFBIG, reason)
+        return parser(Path(path).read_text("utf-8"))
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except RecursionError:
+        reason = "it is nested too deeply"
+    except ValueError as error:
+        reason = str(error).partition("\n")[0]
+    raise ConfigError(f"{path} is not valid {language}: {reason}")
+
+
+def read_toml(path: str | Path) -> dict[str, Any]:
+    """Return the parsed contents of a TOML file."""
+    import tomllib  # not needed by most runs
+
+    def loads(text: str) -> dict[str, Any]:
+        if LONG_KEY.search(text):  # tomllib takes very long to read it
+            raise ValueError("a key has too many parts")
+        return tomllib.loads(text)
+
+    table: dict[str, Any] = parse(path, loads, "TOML")
+    return table
+
+
+def toml_value(value: object) -> str:
+    """Return a bool, int, float, str, or a list or tuple of these as TOML.
+
+    Infinity is ``inf``. A string that is not valid Unicode, such as a file name with
+    undecodable bytes, is an error, because TOML cannot hold it.
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_value, value))}]"
+    if not isinstance(value, str):
+        return repr(value)  # Python writes inf and nan as TOML does
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ConfigError(
+            f"{shown(value)} is not valid Unicode, which a TOML file needs; rename it"
+        )
+    # the escapes of TOML are those of JSON, and one more
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def read_arrays(path: str | Path) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a .npz file."""
+    try:
+        check_regular(path)
+        with np.load(path, allow_pickle=False) as file:
+            return {name: np.asarray(file[name]) for name in file.files}
+    except Exception as error:  # numpy and zipfile raise many types
+        raise unreadable(path, error) from None
+
+
+@contextmanager
+def writing(what: str | Path, instead: str = "choose another --out") -> Iterator[None]:
+    """Raise an OSError of the block as an OutputError; ``instead`` is the advice."""
+    if "\0" in str(what):
+        raise OutputError("a folder's name has a NUL character; choose another --out")
+    try:
+        yield
+    except OSError as error:
+        raise OutputError(
+            f"cannot write to {what}: {error.strerror}; {instead}"
+        ) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, in UTF-8."""
+    with writing(path.parent), files.replacing(path) as file:
+        file.write(text.encode())
+
+
+def write_arrays(
+    path: Path, arrays: Mapping[str, NDArray[Any]], private: bool = False
+) -> None:
+    """Write a .npz file; if private, only its owner can read it (mode 0600)."""
+    mode = 0o600 if private else 0o666  # less the umask
+    with writing(path.parent), files.replacing(path, mode=mode) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
