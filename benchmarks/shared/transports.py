@@ -107,7 +107,7 @@ def contest(
     The transports take turns, in blocks of swaps and in another order each round. A
     block lasts as long as for the rank it lasts longest.
     """
-    crowded = find_hosts(comm).crowded
+    _, crowded = find_hosts(comm)
     own = WAITS[crowded]  # what "auto" comes to
     gather = waiting(own, crowded)
     with ExitStack() as stack:

@@ -94,11 +94,6 @@ class Exchange:
         """The communicator of the messages, for use between swaps; None without MPI."""
         return None
 
-    @property
-    def comm(self) -> MPI.Comm | None:
-        """A new communicator of these ranks, which the caller keeps."""
-        return None
-
     def all_finished(self, finished: bool) -> bool:
         """Return whether all processes have finished and none has failed."""
         return finished

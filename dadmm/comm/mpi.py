@@ -36,13 +36,6 @@ class Requests(NamedTuple):
     late: list[MPI.Prequest]  # sends that may complete later
 
 
-class Posted(NamedTuple):
-    """The rows of a collective: those of this rank, and those of all."""
-
-    own: Matrix
-    all: Matrix
-
-
 class MPIExchange(Exchange):
     """One message per directed edge and swap, by persistent point-to-point requests.
 
@@ -96,11 +89,10 @@ class MPIExchange(Exchange):
         self._pending: list[list[MPI.Prequest]] = [[], []]  # late sends, by turn
         self._turn = 0
         self._swaps = 0  # with this plan, not yet counted
-        self._posted: dict[str, Posted] = {}
+        self._posted: dict[str, tuple[Matrix, Matrix]] = {}  # own row, all rows
         self._open: list[MPI.Request] = []  # collectives under way
 
     def swap(self) -> None:
-        """Send every message that has a length, and receive one in return."""
         planned = self.begin, self.lengths.tobytes()
         if planned != self._planned:
             self._count()
@@ -155,21 +147,15 @@ class MPIExchange(Exchange):
         return self._made[key]
 
     def post(self, name: str, rows: Matrix) -> None:
-        """Start to share this node's row with all nodes, without blocking."""
-        shape = self._comm.size, rows.shape[1]
-        if name not in self._posted or self._posted[name].all.shape != shape:
-            self._posted[name] = Posted(np.empty((1, shape[1])), np.empty(shape))
-        own, all_rows = self._posted[name]
-        own[...] = rows  # MPI reads it until the request completes
-        self._open.append(self._comm.Iallgather(own, all_rows))
-        self.collectives += 1, all_rows.nbytes
+        own, everyone = rows.copy(), np.empty((self._comm.size, rows.shape[1]))
+        self._posted[name] = own, everyone  # MPI uses both until the next swap
+        self._open.append(self._comm.Iallgather(own, everyone))
+        self.collectives += 1, everyone.nbytes
 
     def read(self, name: str) -> Matrix:
-        """Return the rows posted before the last swap."""
-        return self._posted[name].all
+        return self._posted[name][1]
 
     def collect(self, rows: Matrix, everywhere: bool = True) -> Matrix:
-        """Return the rows of all ranks, on every rank, or on rank 0 alone."""
         flat = np.ascontiguousarray(rows, dtype=np.float64).reshape(-1)
         found, _ = gather(self._comm, flat, everywhere)
         return found.reshape(-1, rows.shape[1])
@@ -187,11 +173,9 @@ class MPIExchange(Exchange):
         return agree(self._comm, finished)
 
     def raise_failed(self) -> NoReturn:
-        """Raise that a rank has failed."""
         raise MPI.Exception(MPI.ERR_PROC_FAILED)
 
     def shrink(self, last: int, plan: Plan) -> tuple[MPIExchange, list[int], int]:
-        """Return an exchange without the failed ranks."""
         self._complete_requests()
         while True:
             everyone = self._comm.Shrink()
@@ -220,17 +204,10 @@ class MPIExchange(Exchange):
 
     @property
     def private_comm(self) -> MPI.Comm:
-        """The communicator of the messages; between swaps nothing is under way."""
         return self._comm
 
     @property
-    def comm(self) -> MPI.Comm:
-        """A new communicator of these ranks, which the caller keeps."""
-        return self._comm.Dup()
-
-    @property
     def sent(self) -> Counter:
-        """Messages and bytes to each neighbour so far, (E, 2)."""
         self._count()
         return self._sent
 

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 import mpi4py
 import numpy as np
@@ -82,16 +82,16 @@ def gather(
     return whole, lengths
 
 
-def broadcast(comm: MPI.Comm, array: NDArray[Any], root: int) -> NDArray[Any]:
-    """Return a rank's one-dimensional array; all ranks pass the same type."""
-    mine = comm.rank == root
+def broadcast(comm: MPI.Comm, array: NDArray[Any]) -> NDArray[Any]:
+    """Return the one-dimensional array of rank 0; all ranks pass the same type."""
+    mine = comm.rank == 0
     row = _first_row(array)
-    wait_sleeping(comm.Ibcast(row, root=root), *[row] * mine)
-    n_bytes = int(row[:8].view(np.int64)[0]) * array.itemsize
-    if n_bytes <= SHORT:
-        return row[8 : 8 + n_bytes].view(array.dtype)
-    buffer = array.copy() if mine else np.empty(n_bytes // array.itemsize, array.dtype)
-    wait_sleeping(comm.Ibcast(buffer, root=root), *[buffer] * mine)
+    wait_sleeping(comm.Ibcast(row), *[row] * mine)
+    length = int(row[:8].view(np.int64)[0])
+    if length * array.itemsize <= SHORT:
+        return row[8 : 8 + length * array.itemsize].view(array.dtype)
+    buffer = array.copy() if mine else np.empty(length, array.dtype)
+    wait_sleeping(comm.Ibcast(buffer), *[buffer] * mine)
     return buffer
 
 
@@ -105,10 +105,7 @@ def _first_row(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def waiting(wait: str, crowded: bool) -> Callable[[Sequence[MPI.Request]], Any]:
-    """Return the function that waits for requests, by one of `WAITS`.
-
-    ``crowded`` is whether this host has more ranks than cores they may use.
-    """
+    """Return the function that waits for requests, by one of `WAITS`."""
     choice(WAITS).check("wait", wait)
     polls = crowded if wait == "auto" else wait == "poll"
     return poll if polls else MPI.Request.Waitall
@@ -128,18 +125,12 @@ def poll(requests: Sequence[MPI.Request]) -> None:
         time.sleep(POLL_INTERVAL)
 
 
-class Hosts(NamedTuple):
-    """The hosts of all ranks."""
+def find_hosts(comm: MPI.Comm) -> tuple[NDArray[np.uint64], bool]:
+    """Return a hash of the host of each rank, and whether this host is crowded.
 
-    of_ranks: NDArray[np.uint64]  # (size,), a hash of the host of each rank
-    crowded: bool  # whether this host has more ranks than cores they may use
-
-
-def find_hosts(comm: MPI.Comm) -> Hosts:
-    """Return the hosts of all ranks, by one collective.
-
-    A host is a host name and a network namespace. Ranks send a hash of it, and the
-    cores that they may use: some launchers pin each rank to one.
+    It is if it has more ranks than cores they may use. A host is a host name and a
+    network namespace. Ranks send a hash of it, and the cores that they may use: some
+    launchers pin each rank to one.
     """
     network = "/proc/self/ns/net"
     space = os.stat(network).st_ino if os.path.exists(network) else 0
@@ -153,7 +144,7 @@ def find_hosts(comm: MPI.Comm) -> Hosts:
     hosts = everyone[:, :8].copy().view(np.uint64)[:, 0]
     here = everyone[hosts == hosts[comm.rank]]
     cores = np.unpackbits(np.bitwise_or.reduce(here[:, 8:])).sum()
-    return Hosts(hosts, bool(len(here) > cores))
+    return hosts, bool(len(here) > cores)
 
 
 def fault_tolerant() -> bool:

@@ -35,8 +35,8 @@ class MPIWorld(World):
     ) -> tuple[NDArray[Any], NDArray[np.int64]]:
         return mpi_library.gather(self.comm, own, everywhere)
 
-    def share_array(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
-        return mpi_library.broadcast(self.comm, array, root)
+    def share_array(self, array: NDArray[Any]) -> NDArray[Any]:
+        return mpi_library.broadcast(self.comm, array)
 
     def scatter(self, blocks: Sequence[Matrix] | None) -> Matrix:
         wait_sleeping(self.comm.Ibarrier())

@@ -12,13 +12,13 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.comm.traffic import count_outside, counter
-from dadmm.graphs.distance import distances
+from dadmm.graphs.measures import distances
 from dadmm.graphs.topology import Integers, Topology
 
 if TYPE_CHECKING:
@@ -31,17 +31,11 @@ SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds between two probes for a 
 _JSON = 255  # in place of the number of axes
 
 
-class SpanningTree(NamedTuple):
-    """A breadth-first tree with node 0 as root."""
+def spanning_tree(topology: Topology) -> tuple[Integers, Integers]:
+    """Return the breadth-first tree of a graph from node 0: parents, and an order.
 
-    parents: Integers  # (n_nodes,), -1 for the root
-    order: Integers  # (n_nodes,), by distance from the root, then by number
-
-
-def spanning_tree(topology: Topology) -> SpanningTree:
-    """Return the breadth-first tree of a graph from node 0.
-
-    The parent of a node is the lowest-numbered neighbour that is nearer to node 0.
+    The parent (n_nodes,) of a node is the lowest-numbered neighbour that is nearer to
+    node 0, whose own is -1. The order is by distance from node 0, then by number.
     """
     depth = distances(topology.indptr, topology.indices, 0)
     i, j = topology.sources, topology.indices
@@ -49,7 +43,7 @@ def spanning_tree(topology: Topology) -> SpanningTree:
     nodes, first = np.unique(i[up], return_index=True)
     parents = np.full(len(topology), -1)
     parents[nodes] = j[up[first]]
-    return SpanningTree(parents, np.argsort(depth, kind="stable"))
+    return parents, np.argsort(depth, kind="stable")
 
 
 class TreeReduction:
@@ -172,10 +166,9 @@ class TreeReduction:
 
     def _send(self, value: Any, child: int, row: int, to: int) -> None:
         """Send a value between a child and its parent, in the message ``row``."""
-        length = _length(value)
-        if to == self._rank and length is not None:
+        if to == self._rank and _is_numeric(value):  # it need not be packed
             self._found[child] = value
-            self.sent[row] += 1, length
+            self.sent[row] += 1, 8 + 8 * value.ndim + value.nbytes
             return
         frame = _pack(value)
         self.sent[row] += 1, len(frame)
@@ -229,20 +222,14 @@ def tree_of(topology: Topology, comm: MPI.Comm | None) -> Iterator[TreeReduction
 
 
 def _as_array(value: Any) -> Any:
-    """Return numpy's scalars as arrays, and arrays in C order, as they are received.
-
-    Other values are returned unchanged. The bits of a product depend on the order.
-    """
+    """Return numpy's values as they are received: bits of products depend on it."""
     if isinstance(value, np.generic | np.ndarray):
         return np.asarray(value, order="C")
     return value
 
 
-def _length(value: Any) -> int | None:
-    """Return the bytes of an array's message; None for other values."""
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
-        return 8 + 8 * value.ndim + value.nbytes
-    return None
+def _is_numeric(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.dtype.kind in "biufc"
 
 
 def _pack(value: Any) -> Frame:
@@ -251,11 +238,12 @@ def _pack(value: Any) -> Frame:
     The message of an array has its type (7 bytes), number of axes (1 byte), shape (8
     bytes per axis) and entries; that of another value has 8 bytes and its JSON.
     """
-    if _length(value) is None:
-        data = bytes([0] * 7 + [_JSON]) + json.dumps(value).encode()
+    data = bytes([0] * 7 + [_JSON])
+    if _is_numeric(value):
+        data = value.dtype.str.encode().ljust(7, b"\0") + bytes([value.ndim])
+        data += np.array(value.shape, dtype=np.int64).tobytes() + value.tobytes()
     else:
-        kind = value.dtype.str.encode().ljust(7, b"\0") + bytes([value.ndim])
-        data = kind + np.array(value.shape, dtype=np.int64).tobytes() + value.tobytes()
+        data += json.dumps(value).encode()
     return np.frombuffer(data, dtype=np.uint8)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,16 +50,16 @@ class World:
         """
         return own, np.array([len(own)])
 
-    def share_array(self, array: NDArray[Any], root: int = 0) -> NDArray[Any]:
-        """Return the one-dimensional array of rank ``root`` on every rank.
+    def share_array(self, array: NDArray[Any]) -> NDArray[Any]:
+        """Return the one-dimensional array of rank 0 on every rank.
 
         All ranks pass an array of the same type.
         """
         return array
 
-    def share(self, text: str, root: int = 0) -> str:
-        """Return the text of rank ``root`` on every rank."""
-        return self.share_array(_as_bytes(text), root).tobytes().decode()
+    def share(self, text: str) -> str:
+        """Return the text of rank 0 on every rank."""
+        return self.share_array(_as_bytes(text)).tobytes().decode()
 
     def texts(self, text: str, everywhere: bool = True) -> list[str]:
         """Return the texts of all ranks, in order, on every rank, or on rank 0."""
@@ -182,12 +182,9 @@ def world_of(comm: MPI.Comm | None) -> World:
 
 
 def collectively(world: World, step: Callable[..., T], *args: Any) -> T:
-    """Return ``step(*args)`` of this rank, if it succeeds on every rank.
+    """Return ``step(*args)`` of this rank; if it fails on a rank, raise on all.
 
-    Raises
-    ------
-    DadmmError
-        On all ranks, with the message of the lowest rank on which the step failed.
+    The DadmmError has the message of the lowest rank on which the step failed.
     """
     checks = Checks(world)
     value = checks.run(lambda: step(*args))
@@ -196,13 +193,7 @@ def collectively(world: World, step: Callable[..., T], *args: Any) -> T:
 
 
 def from_rank_0(world: World, step: Callable[[], str]) -> str:
-    """Return, on every rank, the text that ``step()`` returns on rank 0.
-
-    Raises
-    ------
-    DadmmError
-        On all ranks, if the step fails.
-    """
+    """Return the text that ``step()`` returns on rank 0; if it fails, raise on all."""
     return world.share(collectively(world, str if world.rank else step))
 
 
@@ -210,10 +201,6 @@ class Checks:
     """Steps that each rank does by itself, and one collective that checks them all.
 
     After a step that failed on this rank, further ones are left out. `gather` raises.
-
-    Parameters
-    ----------
-    world : World
     """
 
     def __init__(self, world: World) -> None:
@@ -240,20 +227,11 @@ class Checks:
             self._facts[self._step] = found
 
     def gather(self, **own: Any) -> list[dict[str, Any]]:
-        """Return a record of each rank, in order, on every rank.
+        """Return the record of each rank, which JSON can hold, on every rank.
 
-        Ranks send hashes of their facts. They send the facts only if hashes differ.
-
-        Parameters
-        ----------
-        own : dict of str to object
-            The record of this rank, which JSON can hold.
-
-        Raises
-        ------
-        DadmmError
-            On all ranks, for the first step that failed, with the message of the
-            lowest rank on which it did, or whose facts differ.
+        Raise a DadmmError on all ranks for the first step that failed, with the message
+        of the lowest rank on which it did, or whose facts differ. Ranks send hashes of
+        their facts, and the facts only if hashes differ.
         """
         mine: dict[str, Any] = {"own": own}
         if self._failed_at >= 0:
@@ -265,15 +243,11 @@ class Checks:
         for step in range(1, self._step + 1):
             failed = [them for them in everyone if them.get("failed_at") == step]
             if failed:
-                self._raise(failed[0]["message"])
+                message, own_error = failed[0]["message"], self._failure
+                raise own_error if str(own_error) == message else DadmmError(message)
             if len({them["hashes"].get(str(step)) for them in everyone}) > 1:
                 self._world.compare(self._facts[step])
         return [them["own"] for them in everyone]
-
-    def _raise(self, message: str) -> NoReturn:
-        """Raise an error of this message: that of this rank, which keeps its type."""
-        own = self._failure
-        raise own if str(own) == message else DadmmError(message)
 
 
 def _as_input_error(error: DadmmError | MemoryError) -> DadmmError:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.layout import Vector
-from dadmm.graphs.gap import common_neighbours, slowness
+from dadmm.graphs.measures import common_neighbours, slowness
 from dadmm.graphs.topology import Topology
 
 USUAL = 10.0  # where no curvature is known; the paper's

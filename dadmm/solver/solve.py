@@ -263,7 +263,9 @@ def solve(
             before, gather,
         )  # fmt: skip
         exchange = local.run.exchange
-        left = exchange.comm if local.lost else comm
+        left = comm
+        if local.lost and exchange.private_comm is not None:
+            left = exchange.private_comm.Dup()
         exchange.close()
         return replace(result, comm=left)
 
