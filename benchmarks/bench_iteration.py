@@ -21,8 +21,7 @@ import numpy as np
 
 from benchmarks.bench_problems import iteration
 from benchmarks.shared.commands import THREADS, medians, on_ranks, seconds_of
-from dadmm.admm.build import RunFactory
-from dadmm.admm.loop import Run, RunKind, iterate
+from dadmm.admm.loop import Run, RunKind, Setup, iterate
 from dadmm.admm.rule import Rule
 from dadmm.comm import InProcessExchange
 from dadmm.comm.exchange import Exchange
@@ -45,8 +44,7 @@ def run_of(exchange: Exchange, topology: Topology, problems: dict) -> Run:
     """Return a run that never stops, under the scheme `nap`, before iteration 1."""
     starts = {i: own.init(np.random.default_rng(0)) for i, own in problems.items()}
     kind = RunKind(problems, Rule("residuals", 0.0), starts)
-    factory = RunFactory(kind, build("nap"), Sending())
-    run = factory.build(exchange, topology)
+    run = Run(Setup(kind, build("nap"), Sending()), exchange, topology)
     run.open()
     return run
 

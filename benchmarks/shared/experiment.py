@@ -38,7 +38,7 @@ from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.topology import GRAPHS
 from dadmm.problems import metrics
-from dadmm.runs import presets
+from dadmm.runs.flags import PRESETS
 from dadmm.solver.options import grouped
 
 SCHEMES = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
@@ -47,7 +47,7 @@ ARCHIVE = "https://github.com/changkyu/aaai2016_changkyu"
 # The settings of the preset in which the two columns of PAPER.md differ.
 COMPARED = ("coupling", "probe", "init", "stopping", "agreement", "coordinates",
             "eta0", "relaxation")  # fmt: skip
-PRINTED = tomllib.loads((presets.FOLDER / "as-printed.toml").read_text("utf-8"))
+PRINTED = tomllib.loads(PRESETS["as-printed"].read_text("utf-8"))
 # What the paper prints, and the paper's schemes as dadmm runs them.
 SETTINGS: dict[str, dict[str, Any]] = {
     "printed": {name: PRINTED[name] for name in COMPARED},

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from dadmm.penalty import VP, equations
-from dadmm.penalty.interface import Observation, PenaltyState
-from dadmm.penalty.schemes import Scheme
+from dadmm.penalty.equations import PenaltyState
+from dadmm.penalty.schemes import Observation, Scheme
 
 
 class VPKept(VP):

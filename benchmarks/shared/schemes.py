@@ -16,8 +16,8 @@ import numpy as np
 from dadmm import penalty
 from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations
-from dadmm.penalty.interface import Observation, PenaltyState
-from dadmm.penalty.schemes import Scheme
+from dadmm.penalty.equations import PenaltyState
+from dadmm.penalty.schemes import Observation, Scheme
 from dadmm.penalty.snap import NOISE, bounded, row_norms
 
 

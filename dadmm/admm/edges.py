@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dadmm.admm.state import State, Work
+from dadmm.admm.state import Nodes
 from dadmm.comm.sending import Turn
-from dadmm.core.layout import Layout, Matrix
-from dadmm.graphs.incidence import Incidence
+from dadmm.core.layout import Matrix
 
 
 class Edges:
@@ -20,31 +19,18 @@ class Edges:
 
     Parameters
     ----------
-    state : State
-    work : Work
-        The edges keep views of the arrays of both.
-    incidence : Incidence
-    layout : Layout
+    nodes : Nodes
+        The edges keep views of its arrays.
     alpha : float
         Over-relaxation of the steps, between 0 and 2; 1 is the paper.
-    direct : bool
-        Whether the neighbours always have the node's exact parameters.
     """
 
-    def __init__(
-        self,
-        state: State,
-        work: Work,
-        incidence: Incidence,
-        layout: Layout,
-        alpha: float,
-        direct: bool,
-    ) -> None:
+    def __init__(self, nodes: Nodes, alpha: float) -> None:
+        state, work, incidence = nodes.state, nodes.work, nodes.incidence
         self.state, self.work, self.incidence = state, work, incidence
-        self.alpha, self.direct = alpha, direct
-        self._starts = layout.starts
-        edges, gap = state.multipliers, work.gap
-        self._step = np.empty(len(state.eta))
+        self.alpha, self.direct = float(alpha), nodes.direct
+        self._starts = nodes.layout.starts
+        self._steps = np.empty((len(state.eta), 1))
         self._behind = np.zeros_like(work.shared)  # see `update_residuals`
         self._pull_behind = np.zeros_like(work.shared)
         self._twice = 2.0 * (incidence.degrees > 0)
@@ -52,18 +38,17 @@ class Edges:
         # so that the mean penalty of a node without edges is 0
         self._divisors = np.where(incidence.degrees > 0, incidence.count, np.inf)
         self._totals = work.total[:, None]
-        self._etas, self._steps = state.eta[:, None], self._step[:, None]
+        self._etas = state.eta[:, None]
         plan, weigh = incidence.reducer, incidence.weighted_sum
         self._sum_eta = plan(np.add, state.eta, work.total)
-        self._sum_multipliers = plan(np.add, edges, work.multiplier)
+        self._sum_multipliers = plan(np.add, state.multipliers, work.multiplier)
         self._sum_received = plan(np.add, state.received, work.mean)
         self._sum_squares = plan(np.add, work.scratch, work.difference)
         self._sum_squares_behind = plan(np.add, work.scratch, self._behind)
         self._weigh_anchors = weigh(state.eta, state.anchors, work.centre)
         self._weigh_drift = weigh(state.eta, work.drift, work.stationarity)
-        self._weigh_lag = weigh(state.eta, gap, self._pull_behind)
-        five = len(work.parts)
-        self._five = work.vectors[:five]
+        self._weigh_lag = weigh(state.eta, work.gap, self._pull_behind)
+        self._five = work.vectors[: len(work.parts)]
         self._squares = np.empty_like(self._five)
         self._by_part = work.parts.transpose(0, 2, 1)
         self._alone = incidence.degrees == 0
@@ -122,27 +107,25 @@ class Edges:
         1992). With ``alpha = 1`` the anchor is the midpoint.
         """
         state, work = self.state, self.work
-        gap, midpoints, scratch = work.gap, work.midpoints, work.scratch
+        gap, midpoints = work.gap, work.midpoints
         np.subtract(state.sent, state.received, out=gap)
         np.add(state.sent, state.received, out=midpoints)
         midpoints *= 0.5
         np.subtract(midpoints, state.anchors, out=work.drift)
-        if turn.live is None:
-            np.multiply(state.eta, 0.5 * self.alpha, out=self._step)
-            if self.alpha == 1.0:
-                state.anchors[...] = midpoints
-            else:
-                state.anchors *= 1.0 - self.alpha
-                np.multiply(midpoints, self.alpha, out=scratch)
-                state.anchors += scratch
+        # an edge that is not live does not move
+        alpha = self.alpha if turn.live is None else (self.alpha * turn.live)[:, None]
+        self._move_anchors(alpha)
+        np.multiply(self._etas, 0.5 * alpha, out=self._steps)
+        state.multipliers += np.multiply(gap, self._steps, out=work.scratch)
+
+    def _move_anchors(self, alpha: float | Matrix) -> None:
+        """Move the anchors to the midpoints, or beyond them if alpha exceeds 1."""
+        anchors, work = self.state.anchors, self.work
+        if isinstance(alpha, float) and alpha == 1.0:
+            anchors[...] = work.midpoints
         else:
-            alpha = self.alpha * turn.live  # an edge that is not live does not move
-            np.multiply(alpha, state.eta, out=self._step)
-            self._step *= 0.5
-            state.anchors *= (1.0 - alpha)[:, None]
-            state.anchors += np.multiply(midpoints, alpha[:, None], out=scratch)
-        np.multiply(gap, self._steps, out=scratch)
-        state.multipliers += scratch
+            anchors *= 1.0 - alpha
+            anchors += np.multiply(work.midpoints, alpha, out=work.scratch)
 
     def update_residuals(self, turn: Turn) -> None:
         """Set the residuals of the paper, and those that bound the error.
@@ -180,9 +163,13 @@ class Edges:
             scratch -= state.received
             scratch *= scratch
         self._sum_squares()
-        work.difference /= self._counts
-        np.sqrt(work.difference, out=work.difference)
+        self._root_of_mean(work.difference)
         self._measure_lengths(turn)
+
+    def _root_of_mean(self, sums: Matrix) -> None:
+        """Take the root of the mean over a node's edges, given sums (n, m)."""
+        sums /= self._counts
+        np.sqrt(sums, out=sums)
 
     def _neighbour_mean(self) -> None:
         """Set the mean of the neighbours' theta; without neighbours, theta_i."""
@@ -203,8 +190,7 @@ class Edges:
         work.stationarity += self._pull_behind
         np.multiply(gap, gap, out=scratch)
         self._sum_squares_behind()
-        self._behind /= self._counts
-        np.sqrt(self._behind, out=self._behind)
+        self._root_of_mean(self._behind)
         np.vecdot(self._behind, self._behind, out=work.lag)
         np.sqrt(work.lag, out=work.lag)
 
@@ -267,9 +253,7 @@ class LossyEdges(Edges):
         work.midpoints *= 0.5
         np.subtract(work.midpoints, state.anchors, out=work.drift)
         assert turn.arrived is not None
-        alpha = self.alpha * turn.arrived[:, None]
-        state.anchors *= 1.0 - alpha
-        state.anchors += np.multiply(work.midpoints, alpha, out=work.scratch)
+        self._move_anchors(self.alpha * turn.arrived[:, None])
 
     def update_residuals(self, turn: Turn) -> None:
         """Measure how far the anchors move.
@@ -279,8 +263,7 @@ class LossyEdges(Edges):
         work = self.work
         np.multiply(work.drift, work.drift, out=work.scratch)
         self._sum_squares()
-        work.difference /= self._counts
-        np.sqrt(work.difference, out=work.difference)
+        self._root_of_mean(work.difference)
         work.stationarity[...] = np.nan
         self._measure_lengths(turn)
         work.primal[...], work.dual[...] = work.disagreement, np.nan

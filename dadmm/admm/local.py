@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.admm.state import State, Work
+from dadmm.admm.state import Nodes
 from dadmm.core.errors import ProblemError, shown
 from dadmm.core.interfaces import Problem, stacks
 from dadmm.graphs.incidence import Incidence
+from dadmm.graphs.topology import Topology
 
 NAMED = 20  # nodes at most in an error message
 BREAKDOWNS = (np.linalg.LinAlgError, ZeroDivisionError)
@@ -35,28 +36,18 @@ class Local:
 
     Parameters
     ----------
-    state : State
-    work : Work
-    nodes : ndarray of int, shape (n,)
-        Their numbers, for error messages.
+    nodes : Nodes
     problems : sequence of Problem
         In the order of the nodes.
-    incidence : Incidence
     probe : {"", "midpoint", "neighbour"}
         Where f_i is also evaluated for each edge: nowhere, at rho_ij or at theta_j.
     """
 
     def __init__(
-        self,
-        state: State,
-        work: Work,
-        nodes: np.ndarray,
-        problems: Sequence[Problem],
-        incidence: Incidence,
-        probe: str = "",
+        self, nodes: Nodes, problems: Sequence[Problem], probe: str = ""
     ) -> None:
-        self.state, self.work, self.nodes = state, work, nodes
-        self.incidence, self.probe = incidence, probe
+        self.state, self.work, self.nodes = nodes.state, nodes.work, nodes.names
+        self.incidence, self.probe = nodes.incidence, probe
         self._stats: list[Any] = []
         self.adopt(problems)
 
@@ -169,6 +160,18 @@ def as_numbers(found: Any, shape: tuple[int, ...], method: str) -> np.ndarray:
     raise ProblemError(
         f"{method} of a problem must return numbers of shape {shape}, got {got}"
     )
+
+
+def row_order(topology: Topology, problems: Mapping[int, Problem]) -> np.ndarray:
+    """Return the nodes in order of degree, and of the kind of their problem."""
+    numbers: dict[object, int] = {}
+    kinds = [
+        numbers.setdefault((type(p), getattr(p, "kind", None)), len(numbers))
+        for p in problems.values()
+    ]
+    nodes = np.array(list(problems))
+    order: np.ndarray = nodes[np.lexsort((kinds, topology.degrees[nodes]))]
+    return order
 
 
 def has_likelihood(problem: type) -> bool:

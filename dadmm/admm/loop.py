@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from time import monotonic
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dadmm.admm.clock import Clock
-from dadmm.admm.edges import Edges
+from dadmm.admm.edges import Edges, LossyEdges
+from dadmm.admm.first import curvatures, edge_factors
 from dadmm.admm.local import Local
 from dadmm.admm.mail import Mail
 from dadmm.admm.penalties import Penalties
 from dadmm.admm.rule import Rule, Scales
-from dadmm.admm.state import State, Work
-from dadmm.admm.stopping import REASONS, NeighbourStopping
+from dadmm.admm.state import Nodes, State
+from dadmm.admm.stopping import REASONS, GlobalStopping, NeighbourStopping
 from dadmm.comm.exchange import Exchange
+from dadmm.comm.sending import Sending
 from dadmm.comm.tree import TreeReduction
+from dadmm.comm.wire import HEADER
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
-from dadmm.graphs.incidence import Incidence
+from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
+from dadmm.penalty.schemes import Scheme
 
 
 def iterate(
@@ -92,14 +96,13 @@ class RunKind:
     ----------
     within : dict of int to Problem
         The problems in the coordinates of the run, as are ``starts`` and ``duals``.
-    scales : dict of int to ndarray of shape (2, parts), or callable, optional
-        Those of a scaled rule, or a function of an array of numbers of nodes that
-        returns them; see `Rule.met`.
+    scales : dict of int to ndarray of shape (2, parts), optional
+        Those of a scaled rule, see `Rule.met`.
     curvature : dict of int to float, optional
         Of each f_i. By default it is measured, if the first penalties depend on it.
     """
 
-    scales: Mapping[int, Matrix] | Callable[[np.ndarray], Scales] | None = None
+    scales: Mapping[int, Matrix] | None = None
     curvature: Mapping[int, float] | None = None
 
     def __init__(
@@ -113,6 +116,12 @@ class RunKind:
         self.starts, self.duals = starts or {}, duals
         self.layout: Layout = next(iter(problems.values())).layout
         self.within: dict[int, Any] = dict(problems)
+
+    def scales_of(self, names: np.ndarray) -> Scales | None:
+        """Return the scales of nodes by their original numbers."""
+        if self.scales is None:
+            return None
+        return np.stack([self.scales[i] for i in names.tolist()], axis=-1)
 
     def verdict(self, t: int, run: Run) -> str:
         """Return why a run stops after iteration ``t``, one of `REASONS`, or "".
@@ -137,8 +146,16 @@ class RunKind:
         return rows
 
 
-@dataclass
-class Run:
+class Setup(NamedTuple):
+    """What a run is made of, on any graph: also without failed nodes."""
+
+    kind: RunKind
+    scheme: Scheme
+    sending: Sending
+    agreement: str = "neighbours"  # or "global": how nodes agree on a stop
+
+
+class Run(Nodes):
     """The nodes of a process: their state, and the parts of an iteration.
 
     Rows of arrays are in order of degree. `by_node` and `by_edge` put them in the order
@@ -146,7 +163,17 @@ class Run:
 
     Parameters
     ----------
+    setup : Setup
+    exchange : Exchange
+        Its ``nodes`` and ``arcs`` decide the order of rows.
     topology : Topology
+    schedule : Schedule, optional
+    names : sequence of int, optional
+        Original number of each node of the graph. By default these are the numbers
+        themselves; others may have failed since the start of the run.
+
+    Attributes
+    ----------
     layout : Layout
         Names and shapes of the parts of theta, in the coordinates of the run.
     nodes : ndarray of int, shape (n,)
@@ -154,7 +181,7 @@ class Run:
     arcs : ndarray of int, shape (E,)
         Their directed edges, as indices of ``topology.edges``.
     names : ndarray of int, shape (n,)
-        Numbers of the nodes at the start of the run; others may have failed since.
+        Original numbers of the nodes.
     incidence : Incidence
         Which edges belong to which node.
     state, work : State, Work
@@ -181,29 +208,57 @@ class Run:
     (6, 4) (12,)
     """
 
-    topology: Topology
-    layout: Layout
-    nodes: np.ndarray
-    arcs: np.ndarray
-    names: np.ndarray
-    incidence: Incidence
-    state: State
-    work: Work
-    edges: Edges
-    local: Local
-    mail: Mail
-    exchange: Exchange
-    stopping: NeighbourStopping
-    penalties: Penalties
-    kind: RunKind
-    clock: Clock = field(default_factory=Clock)
-    due: str = ""
-    curvature_seconds: float = 0.0
+    def __init__(
+        self,
+        setup: Setup,
+        exchange: Exchange,
+        topology: Topology,
+        schedule: Schedule | None = None,
+        names: Sequence[int] | None = None,
+    ) -> None:
+        self.setup, (kind, scheme, sending, agreement) = setup, setup
+        layout = next(iter(kind.within.values())).layout
+        direct = sending.always and schedule is None
+        super().__init__(topology, exchange, layout, names, direct)
+        own = self.names.tolist()
+        self.start_from(np.array([kind.starts[i] for i in own], dtype=np.float64))
+        self.kind, self.clock, self.due = kind, Clock(), ""
+        self._node_order, self._arc_order = (
+            np.argsort(self.nodes),
+            np.argsort(self.arcs),
+        )
+        self._seconds_before = np.zeros((len(own), 4))
+        probe = scheme.probe if scheme.probes else ""
+        self.local = Local(self, [kind.within[i] for i in own], probe)
+        make_edges = LossyEdges if sending.drop_probability else Edges
+        self.edges: Edges = make_edges(self, scheme.alpha)
+        self.mail = Mail(self, self.edges, sending, schedule, scheme.couples)
+        period = 1 if schedule is None else schedule.period
+        known = kind.rule.judges_likelihood and self.local.has_likelihood
+        make_stopping = GlobalStopping if agreement == "global" else NeighbourStopping
+        self.stopping: NeighbourStopping = make_stopping(
+            self, kind.rule, topology.diameter_bound * period,
+            sending.send_every * period, kind.scales_of(self.names),
+            self.local.likelihoods if known else None,
+        )  # fmt: skip
+        self.curvature_seconds = 0.0
+        self.penalties = Penalties(self, scheme, self.mail, self._proposed(scheme))
+        kind.adopt(self)
 
-    def __post_init__(self) -> None:
-        self._node_order = np.argsort(self.nodes)
-        self._arc_order = np.argsort(self.arcs)
-        self._seconds_before = np.zeros((len(self.nodes), 4))
+    def _proposed(self, scheme: Scheme) -> Vector:
+        """Return the first penalties that this end of each edge proposes, (E,)."""
+        if scheme.eta0 != "auto":
+            return np.full(len(self.arcs), float(scheme.eta0 or np.nan))
+        if self.kind.curvature is None:
+            began = monotonic()
+            local, theta = self.local, self.state.theta
+            curvature = curvatures(local.problems, local.blocks, theta)
+            self.curvature_seconds = monotonic() - began
+        else:
+            known = self.kind.curvature
+            curvature = np.array([known[i] for i in self.names.tolist()])
+        factors = edge_factors(self.topology, self.arcs)
+        return np.repeat(curvature, self.incidence.degrees) * factors
 
     def by_node(self, rows: np.ndarray) -> np.ndarray:
         """Return rows (n, ...) in the order of the nodes' numbers."""
@@ -330,9 +385,7 @@ class Run:
         self._seconds_before = own.seconds.copy()
         self.exchange.sent[...] = own.traffic
         self.stopping.restore(own.stopping)
-        own.header.view(self.mail.outbox.fields.dtype)["requests"] = (
-            0  # made before it was saved
-        )
+        own.header.view(HEADER)["requests"] = 0  # made before it was saved
         for name, rows in own.posted.items():
             self.exchange.post(name, rows)
         self.exchange.collectives[...] = own.collectives

@@ -9,19 +9,27 @@ have equal anchors and opposite multipliers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from dadmm.admm.edges import Edges
-from dadmm.admm.state import Arrays, State, Work
+from dadmm.admm.state import Nodes
 from dadmm.comm import wire
-from dadmm.comm.codec import Codec
-from dadmm.comm.exchange import Exchange
-from dadmm.comm.sending import Gate, Turn
+from dadmm.comm.codec import build_codec
+from dadmm.comm.sending import (
+    Censor,
+    Drop,
+    Gate,
+    Scheduled,
+    SendEvery,
+    Sending,
+    Sleep,
+    Turn,
+)
 from dadmm.comm.wire import PAYLOAD, SLEEPY
 from dadmm.core.layout import Matrix, Vector
-from dadmm.graphs.incidence import Incidence
+from dadmm.graphs.schedule import Schedule
 
 
 class Mail:
@@ -29,56 +37,44 @@ class Mail:
 
     Parameters
     ----------
-    state : State
-    work : Work
+    nodes : Nodes
     edges : Edges
         They compute what is sent.
-    exchange : Exchange
-    incidence : Incidence
-    codec : Codec
-    gates : sequence of Gate
+    sending : Sending
+    schedule : Schedule, optional
     with_eta : bool
         Whether messages carry the proposed penalties; the initial ones always do.
-    direct : bool
-        Whether every message has the exact parameters. Then ``sent`` and ``received``
-        are the buffers of the exchange, and nothing is copied.
     """
 
     def __init__(
         self,
-        state: State,
-        work: Work,
+        nodes: Nodes,
         edges: Edges,
-        exchange: Exchange,
-        incidence: Incidence,
-        codec: Codec,
-        gates: Sequence[Gate],
+        sending: Sending,
+        schedule: Schedule | None,
         with_eta: bool,
-        direct: bool,
     ) -> None:
-        self.state, self.work, self.edges = state, work, edges
-        self.exchange, self.incidence, self.gates = exchange, incidence, tuple(gates)
-        self.outbox, self.inbox, self.direct = exchange.outbox, exchange.inbox, direct
-        self._codec, self._with_eta = codec, with_eta
+        state, exchange, incidence = nodes.state, nodes.exchange, nodes.incidence
+        self.state, self.work, self.edges = state, nodes.work, edges
+        self.exchange, self.incidence, self.direct = exchange, incidence, nodes.direct
+        self.outbox, self.inbox = exchange.outbox, exchange.inbox
+        self.gates = make_gates(nodes, sending, schedule)
+        if not self.direct:
+            n_edges = len(state.eta)
+            state.sending = {"silent": np.zeros(n_edges, dtype=np.int64)}
+            for gate in self.gates:
+                state.sending |= gate.arrays(n_edges)
+        self._codec = codec = build_codec(sending.payload, nodes.layout, sending.bits)
         self._writing = self.outbox.payload[:, : codec.length]
         self._reading = self.inbox.payload[:, : codec.length]
+        self._with_eta = with_eta
         self._full = wire.length(codec.length, with_eta)
         self._short = wire.length(0, with_eta)
-        self._message: Matrix = state.sent if direct else np.empty_like(state.sent)
-        self._same_by_node = all(gate.by_node for gate in gates)
-        self._sleeps = any(gate.needs_influence for gate in gates)
+        self._message: Matrix = state.sent if self.direct else state.sent.copy()
+        self._same_by_node = all(gate.by_node for gate in self.gates)
+        self._sleeps = any(gate.needs_influence for gate in self.gates)
         self._all = np.ones(len(state.eta), dtype=bool)
         self._first = incidence.offsets[:-1][incidence.degrees > 0]  # edge of each node
-
-    @staticmethod
-    def arrays(gates: Sequence[Gate], n_edges: int, direct: bool) -> Arrays:
-        """Return the arrays of `State.sending`, by edge."""
-        if direct:
-            return {}
-        kept: Arrays = {"silent": np.zeros(n_edges, dtype=np.int64)}
-        for gate in gates:
-            kept |= gate.arrays(n_edges)
-        return kept
 
     def open(self) -> None:
         """Exchange starting parameters and proposed penalties."""
@@ -172,6 +168,27 @@ class Mail:
         lengths, work = self.exchange.lengths, self.work
         self.incidence.reduce(np.add, lengths, work.bytes)
         self.incidence.reduce(np.add, (lengths > 0).astype(np.float64), work.messages)
+
+
+def make_gates(
+    nodes: Nodes, sending: Sending, schedule: Schedule | None
+) -> tuple[Gate, ...]:
+    """Return the gates that decide which edges send."""
+    gates: list[Gate] = []
+    if schedule is not None:
+        active = schedule.active_edges(nodes.topology)
+        gates.append(Scheduled(active[:, nodes.arcs]))
+    if sending.send_every > 1:
+        period = 1 if schedule is None else schedule.period
+        gates.append(SendEvery(sending.send_every, period))
+    if sending.edge_sleep:
+        gates.append(Sleep(sending.edge_sleep, nodes.incidence))
+    if sending.censor:
+        gates.append(Censor(sending.censor, sending.censor_decay))
+    if sending.drop_probability:
+        seed, degrees = sending.drop_seed, nodes.incidence.degrees
+        gates.append(Drop(sending.drop_probability, seed, nodes.names, degrees))
+    return tuple(gates)
 
 
 def _update(array: np.ndarray, source: np.ndarray, mask: np.ndarray) -> None:

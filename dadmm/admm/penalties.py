@@ -2,41 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dadmm.admm.mail import Mail
-from dadmm.admm.state import State, Work
-from dadmm.comm.exchange import Exchange
+from dadmm.admm.state import Nodes
 from dadmm.comm.sending import Turn
 from dadmm.core.errors import ConfigError, shown
 from dadmm.core.layout import Vector
-from dadmm.graphs.incidence import Incidence
-from dadmm.penalty.interface import Observation, PenaltyScheme
-
-
-def check_penalties(scheme: object, method: str, found: Any, n_edges: int) -> None:
-    """Raise if a method of a scheme returned no arrays with a row per edge."""
-    name = f"{method} of the scheme {type(scheme).__name__}"
-    if not isinstance(found, dict) or "eta" not in found:
-        raise ConfigError(
-            f"{name} must return a dict of arrays with the key 'eta', got "
-            f"{shown(found)}"
-        )
-    for key, rows in found.items():
-        shape = rows.shape if isinstance(rows, np.ndarray) else ()
-        if shape[:1] != (n_edges,) or (key == "eta" and len(shape) > 1):
-            got = f"of shape {shape}" if shape else shown(rows)
-            raise ConfigError(
-                f"{name} must return arrays with a row for each of the {n_edges} "
-                f"edges, but {key!r} is {got}"
-            )
-    eta = found["eta"]
-    if method == "init":  # a penalty may be unknown before the first message
-        return
-    if not (eta > 0.0).all() or not np.isfinite(eta).all():
-        raise ConfigError(f"{name} must return positive, finite penalties 'eta'")
+from dadmm.penalty.schemes import Observation, Scheme
 
 
 class Penalties:
@@ -49,12 +22,9 @@ class Penalties:
 
     Parameters
     ----------
-    state : State
-    work : Work
-    scheme : PenaltyScheme
-    incidence : Incidence
+    nodes : Nodes
+    scheme : Scheme
     mail : Mail
-    exchange : Exchange
     proposed : ndarray of shape (E,)
         First penalties that this end proposes; NaN where it knows none.
     """
@@ -62,17 +32,11 @@ class Penalties:
     NAME = "residuals"
 
     def __init__(
-        self,
-        state: State,
-        work: Work,
-        scheme: PenaltyScheme,
-        incidence: Incidence,
-        mail: Mail,
-        exchange: Exchange,
-        proposed: Vector,
+        self, nodes: Nodes, scheme: Scheme, mail: Mail, proposed: Vector
     ) -> None:
+        state, work, incidence = nodes.state, nodes.work, nodes.incidence
         self.state, self.work, self.scheme, self.mail = state, work, scheme, mail
-        self.exchange, self._proposed = exchange, proposed
+        self.exchange, self._proposed = nodes.exchange, proposed
         self._couples = scheme.couples
         state.penalty = scheme.init(incidence, proposed)
         self.check("init")
@@ -120,8 +84,26 @@ class Penalties:
         state.idle[...] = t
 
     def check(self, method: str) -> None:
-        """Raise if the state of the scheme, which a method returned, is invalid."""
-        check_penalties(self.scheme, method, self.state.penalty, len(self.state.eta))
+        """Raise unless a method of the scheme returned arrays with a row per edge."""
+        found, n_edges = self.state.penalty, len(self.state.eta)
+        name = f"{method} of the scheme {type(self.scheme).__name__}"
+        if not isinstance(found, dict) or "eta" not in found:
+            raise ConfigError(
+                f"{name} must return a dict of arrays with the key 'eta', got "
+                f"{shown(found)}"
+            )
+        for key, rows in found.items():
+            shape = rows.shape if isinstance(rows, np.ndarray) else ()
+            if shape[:1] != (n_edges,) or (key == "eta" and len(shape) > 1):
+                got = f"of shape {shape}" if shape else shown(rows)
+                raise ConfigError(
+                    f"{name} must return arrays with a row for each of the {n_edges} "
+                    f"edges, but {key!r} is {got}"
+                )
+        if method == "init":  # a penalty may be unknown before the first message
+            return
+        if not ((found["eta"] > 0.0) & np.isfinite(found["eta"])).all():
+            raise ConfigError(f"{name} must return positive, finite penalties 'eta'")
 
     def adapt(self, turn: Turn) -> None:
         """Adapt the penalties, unless no payload was sent in this iteration."""

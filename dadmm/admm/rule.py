@@ -1,21 +1,25 @@
-"""Stopping rules: which quantities must be small in an iteration."""
+"""Stopping rules: which quantities must be small, and how far nodes are from it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dadmm.admm.state import Work
-from dadmm.core.layout import Vector
+from dadmm.admm.state import Numbers
+from dadmm.core.layout import Matrix, Vector
 from dadmm.core.schema import FINITE, check_fields, choice, entry
 
 RULES = ("optimality", "residuals", "objective")
 CRITERIA = ("objective", "disagreement", "residual")
 FRACTION = 1e-2  # of the length that theta would need to explain all of f
 TINY = float(np.finfo(float).tiny)  # so that zero is below a limit of zero
+KEPT = 4  # candidates of a `CriteriaLog` in a checkpoint
+TRAIL = 32  # samples of the progress of a run of any length; a power of two
 
 # of differences and of gradients, (2, P, n); or a function of |theta| by part,
 # (P, ..., n), with values (2, P, ..., n)
@@ -34,34 +38,6 @@ class Verdict(NamedTuple):
     residual: np.ndarray
     disagreement_part: np.ndarray  # that part; -1 is all of theta
     residual_part: np.ndarray
-
-
-class Measured(NamedTuple):
-    """The numbers by which a rule judges, each (..., n)."""
-
-    objective: np.ndarray  # f_i, or -log p(X_i | theta_i), see `Rule`
-    previous: np.ndarray  # inf at t = 1, so that no rule holds
-    primal: np.ndarray  # |r_i| of the paper
-    dual: np.ndarray  # |s_i| of the paper
-    tolerance: np.ndarray  # relative tolerance of the iteration
-    lengths: np.ndarray  # (7, ..., n) of the vectors of `Work`
-    parts: np.ndarray  # (5, P, ..., n) by part of theta
-
-    @classmethod
-    def of(cls, numbers: np.ndarray, n_parts: int) -> Measured:
-        """Return the numbers (..., K, n) of one or more iterations by name."""
-        rows = np.moveaxis(numbers, -2, 0)
-        names, vectors = Work.NUMBERS, len(Work.VECTORS)
-        lengths, parts = rows[len(names) :][:vectors], rows[len(names) + vectors :]
-        return cls(
-            objective=rows[names.index("judged")],
-            previous=rows[names.index("previous")],
-            primal=rows[names.index("primal")],
-            dual=rows[names.index("dual")],
-            tolerance=rows[names.index("tolerance")],
-            lengths=lengths,
-            parts=parts.reshape(5, n_parts, *rows.shape[1:]),
-        )
 
 
 @dataclass(frozen=True)
@@ -112,82 +88,71 @@ class Rule:
         return self.scaled and self.name == "optimality"
 
     def met(
-        self, now: Measured, sizes: Vector, scales: Scales | None = None
+        self, now: Numbers, sizes: Vector, scales: Scales | None = None
     ) -> np.ndarray:
         """Return whether all criteria are met, by node (n,).
 
         Parameters
         ----------
-        now : Measured
+        now : Numbers
         sizes : ndarray of shape (P, 1)
             Square roots of the numbers of entries of each part.
         scales : Scales, optional
-            By part and node.
+            Those of a scaled rule.
         """
-        tolerance = now.tolerance
-        if self.is_scaled:
-            met = now.parts[3:] < self._limits(now, sizes, scales)
-            return np.asarray(met.all(axis=(0, 1)))
-        limit = np.maximum(np.abs(now.objective), 1.0)
-        limit *= tolerance
-        holds: np.ndarray = np.abs(now.objective - now.previous) < limit
-        if self.name == "objective" or not np.count_nonzero(holds):
-            return holds
-        if self.name == "residuals":
-            theta, mean, pull = now.lengths[:3]
-            holds &= now.primal < tolerance * np.maximum(theta, mean)
-            holds &= now.dual < tolerance * np.maximum(2.0 * pull, 1.0)
-            return holds
-        met = now.parts[3:] < self._limits(now, sizes, scales)
-        holds &= met.all(axis=(0, 1))
-        return holds
+        holds = np.ones(1, dtype=bool)
+        if not self.is_scaled:
+            change, limit = self._change(now)
+            holds = change < limit
+            if self.name == "objective" or not np.count_nonzero(holds):
+                return holds
+        norms, limits = self._norms(now, sizes, scales)
+        return holds & (norms < limits).all(axis=(0, 1))
 
     def verdict(
-        self, now: Measured, sizes: Vector, scales: Scales | None = None
+        self, now: Numbers, sizes: Vector, scales: Scales | None = None
     ) -> Verdict:
         """Return the criteria as multiples of their limits; `met` is the quick form."""
-        tolerance = now.tolerance
-        limit = tolerance * np.maximum(np.abs(now.objective), 1.0)
-        change = over(np.abs(now.objective - now.previous), limit)
-        if self.is_scaled:
-            change = np.full_like(change, np.nan)
-        if self.name == "optimality":
-            by_part = over(now.parts[3:], self._limits(now, sizes, scales))
-            return Verdict(change, *by_part.max(axis=1), *by_part.argmax(axis=1))
-        none, whole = np.full_like(change, np.nan), np.full(change.shape, -1)
+        change, none = over(*self._change(now)), np.full(now.judged.shape, np.nan)
+        whole = np.full(change.shape, -1)
         if self.name == "objective":
             return Verdict(change, none, none, whole, whole)
-        theta, mean, pull = now.lengths[:3]
-        primal = over(now.primal, tolerance * np.maximum(theta, mean))
-        dual = over(now.dual, tolerance * np.maximum(2.0 * pull, 1.0))
-        return Verdict(change, primal, dual, whole, whole)
+        by_part = over(*self._norms(now, sizes, scales))
+        parts = by_part.argmax(axis=1) if self.name == "optimality" else [whole] * 2
+        return Verdict(none if self.is_scaled else change, *by_part.max(axis=1), *parts)
 
-    def _limits(
-        self, now: Measured, sizes: Vector, scales: Scales | None
-    ) -> np.ndarray:
-        """Return the limits of "optimality", (2, P, ..., n).
+    def _change(self, now: Numbers) -> tuple[np.ndarray, np.ndarray]:
+        """Return the change of the objective, and its limit."""
+        limit = now.tolerance * np.maximum(np.abs(now.judged), 1.0)
+        return np.abs(now.judged - now.previous), limit
 
-        They are those of |difference| and of |stationarity|, by part of theta.
-        """
-        theta, mean, pull = now.parts[:3]
-        if self.is_scaled and callable(scales):
-            return np.asarray(now.tolerance * scales(theta) + TINY)
-        if self.is_scaled and isinstance(scales, np.ndarray):
-            between = [1] * (theta.ndim - 2)  # iterations
-            by_node = scales.reshape(*scales.shape[:2], *between, scales.shape[2])
-            return np.asarray(now.tolerance * by_node + TINY)
-        if self.is_scaled:
-            # |theta| is at most this if all of f is explained; it matters if the
-            # optimum is zero
-            least = FRACTION * np.sqrt(2.0 * np.maximum(now.objective, 0.0))
-            limits = np.array([np.maximum(theta, least)] * 2)
+    def _norms(
+        self, now: Numbers, sizes: Vector, scales: Scales | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return norms of disagreement and residual, and limits, (2, P, ..., n)."""
+        if self.name == "residuals":
+            theta, mean, pull = now.lengths[:3]
+            limits = np.array([np.maximum(theta, mean), np.maximum(2.0 * pull, 1.0)])
             limits *= now.tolerance
-            limits += TINY
-            return limits
-        limits = np.array([np.maximum(theta, mean), 2.0 * pull])
-        limits *= now.tolerance
-        limits += self.absolute_tolerance * sizes.reshape(-1, *[1] * (theta.ndim - 1))
-        return limits
+            return np.array([now.primal, now.dual])[:, None], limits[:, None]
+        theta, mean, pull = now.parts[:3]
+        if not self.is_scaled:
+            limits = np.array([np.maximum(theta, mean), 2.0 * pull])
+            limits *= now.tolerance
+            entries = sizes.reshape(-1, *[1] * (theta.ndim - 1))
+            limits += self.absolute_tolerance * entries
+        else:
+            if isinstance(scales, np.ndarray):  # of all iterations
+                lengths = np.expand_dims(scales, tuple(range(2, theta.ndim)))
+            elif scales is not None:
+                lengths = scales(theta)
+            else:
+                # |theta| is at most this if all of f is explained; it matters if the
+                # optimum is zero
+                least = FRACTION * np.sqrt(2.0 * np.maximum(now.judged, 0.0))
+                lengths = np.array([np.maximum(theta, least)] * 2)
+            limits = now.tolerance * lengths + TINY
+        return now.parts[3:], limits
 
 
 def over(lengths: Any, limit: Any) -> np.ndarray:
@@ -199,3 +164,125 @@ def over(lengths: Any, limit: Any) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.divide(lengths, limit)
     return np.where(np.isnan(ratio), np.inf, ratio)
+
+
+class Unmet(NamedTuple):
+    """The criterion furthest from its limit, in an iteration that did not meet all."""
+
+    t: int = 0
+    factor: float = math.inf  # value over limit
+    criterion: int = 0  # index in `CRITERIA`
+    part: int = -1  # of theta; -1 is all of it
+    node: int = -1  # -1 is all nodes
+
+
+class CriteriaLog:
+    """How far the nodes of a process were from the limits of a rule, during a run.
+
+    Parameters
+    ----------
+    patience : int
+        For how many iterations in a row all criteria must be met.
+    delay : int
+        Number of iterations after that until the run stops.
+    """
+
+    def __init__(self, patience: int, delay: int) -> None:
+        self.patience, self.delay = patience, delay
+        self.held = 0  # iterations in a row in which all nodes met all criteria
+        self.unmet = Unmet()  # the last iteration that was unmet
+        self.trail = np.full(TRAIL, math.nan)  # the largest multiple, sampled
+        self._due = 1  # the iteration of the next sample
+        self._candidates: list[Unmet] = []  # unmet, then `patience` met in a row
+
+    def enter(self, t: int, met: bool, worst: Callable[[int], Unmet]) -> None:
+        """Add iteration ``t``, in which all nodes met all criteria or did not.
+
+        ``worst`` returns the `Unmet` of the iteration before, which it takes.
+        """
+        self.held = self.held + 1 if met else 0
+        if self.held == 1 and t > 1:
+            found = worst(t - 1)
+            if not found.factor < 1.0:  # else a check failed
+                self.unmet = found
+        if met and self.held == self.patience:
+            known = self._candidates
+            while len(known) > 1 and self._counts(known[1], t):
+                del known[0]  # a later one will precede the stop
+            known.append(self.unmet)
+
+    def is_sampled(self, t: int) -> bool:
+        """Return whether iteration ``t`` belongs to the trail.
+
+        The trail samples one iteration out of `stride`, starting with the first.
+        """
+        if t != self._due:
+            return False
+        self._due = t + stride(t)
+        return True
+
+    def sample(self, t: int, factor: float) -> None:
+        """Add a sample to the trail; when it is full, drop every other one."""
+        step = stride(t)
+        k = (t - 1) // step
+        if step > 1 and 2 * k == TRAIL:
+            self.trail[:k] = self.trail[::2].copy()
+            self.trail[k:] = math.nan
+        self.trail[k] = factor
+
+    def _counts(self, unmet: Unmet, t: int) -> bool:
+        return unmet.t + self.patience + self.delay <= t
+
+    def last_unmet(self, t: int) -> Unmet:
+        """Return the last unmet iteration before the stop after iteration ``t``.
+
+        If no such iteration is known, return the last unmet iteration.
+        """
+        counted = [each for each in self._candidates if self._counts(each, t)]
+        return counted[-1] if counted else self.unmet
+
+    def save(self) -> Vector:
+        """Return the state as numbers, for a checkpoint; always as many."""
+        known = [self.unmet, *self._candidates[-KEPT:]]
+        seen = [number for each in known for number in each]
+        seen += [math.nan] * ((1 + KEPT) * len(Unmet._fields) - len(seen))
+        return np.array([self.held, self._due, *self.trail, *seen], dtype=np.float64)
+
+    def restore(self, saved: Matrix) -> None:
+        """Continue from what was saved, with a row for each node."""
+        self.held, self._due = int(saved[:, 0].min()), int(saved[0, 1])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # samples that are all NaN
+            self.trail = np.nanmax(saved[:, 2 : 2 + TRAIL], axis=0)
+        seen = saved[:, 2 + TRAIL :].reshape(len(saved), 1 + KEPT, -1)
+        self.unmet = max(map(_unmet, seen[:, 0].tolist()), key=_severity)
+        rows = seen[:, 1:].reshape(-1, seen.shape[2])
+        found = {_unmet(row) for row in rows[~np.isnan(rows[:, 0])].tolist()}
+        self._candidates = sorted(found, key=_severity)
+
+
+SAVED = len(CriteriaLog(0, 0).save())
+
+
+def _unmet(numbers: Sequence[float]) -> Unmet:
+    t, factor, criterion, part, node = numbers
+    return Unmet(int(t), factor, int(criterion), int(part), int(node))
+
+
+def _severity(unmet: Sequence[float]) -> tuple[float, float, float]:
+    """Return a key: the latest is worst, then the furthest, then the first node."""
+    t, factor, _, _, node = unmet
+    return t, -1.0 if math.isnan(factor) else factor, -node
+
+
+def merge_endings(mine: Vector, other: Vector) -> Vector:
+    """Return the worst `Unmet`, and the largest factors of the trail behind it."""
+    if mine is other:  # nodes of one process have one value
+        return mine
+    worst = max(mine[:-TRAIL].tolist(), other[:-TRAIL].tolist(), key=_severity)
+    return np.array([*worst, *np.maximum(mine[-TRAIL:], other[-TRAIL:])])
+
+
+def stride(t: int) -> int:
+    """Return the iterations between two samples of a trail up to ``t``."""
+    return max(1, 1 << (t - 1).bit_length() >> (TRAIL.bit_length() - 1))

@@ -1,14 +1,18 @@
-"""The state of a run: all that the next iteration depends on, by node and by edge."""
+"""The arrays of a run: what the next iteration depends on, and what one computes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from dadmm.core.layout import Matrix, Vector
+from dadmm.comm.exchange import Exchange
+from dadmm.comm.wire import IDLE
+from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.graphs.incidence import Incidence
+from dadmm.graphs.topology import Topology
 
 Arrays = dict[str, np.ndarray]
 NODE, EDGE, RUN = "node", "edge", "run"
@@ -55,103 +59,128 @@ class State:
     collectives: np.ndarray = field(metadata=_RUN)  # (2,) calls and bytes
     coordinates: Arrays = field(metadata=_RUN)  # of `loop.RunKind`
 
-    def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
-        """Return a copy of these rows.
-
-        Parameters
-        ----------
-        node, edge : index of the first axis
-            All rows by default.
-        """
-        at, chosen = {NODE: node, EDGE: edge, RUN: ...}, {}
-        for name, of, value in self._fields():
-            if isinstance(value, dict):
-                rows: Any = {key: array[at[of]].copy() for key, array in value.items()}
-            else:
-                rows = value[at[of]].copy()
-            chosen[name] = rows
-        return State(**chosen)
-
-    def assign(self, other: State) -> None:
-        """Copy the values of a state; raise ValueError if shapes or types differ."""
-        for name, _, mine in self._fields():
-            theirs = getattr(other, name)
-            if isinstance(mine, dict):
-                for key, array in mine.items():
-                    _check_alike(f"{name}/{key}", array, theirs.get(key, array))
-                for key, array in theirs.items():
-                    mine[key] = array.copy()
-            elif name == "stopping":
-                _check_alike(name, np.empty((len(mine), *theirs.shape[1:2])), theirs)
-                self.stopping = theirs.copy()
-            else:
-                _check_alike(name, mine, theirs)
-                mine[...] = theirs
-
-    def _fields(self) -> Iterator[tuple[str, str, Any]]:
-        for entry in fields(self):
-            yield entry.name, entry.metadata["of"], getattr(self, entry.name)
-
     def flatten(self) -> Arrays:
         """Return the arrays by name, those of a group as ``"group/name"``."""
         flat: Arrays = {}
-        for name, _, value in self._fields():
+        for item in fields(self):
+            value = getattr(self, item.name)
             if isinstance(value, dict):
-                flat |= {f"{name}/{key}": array for key, array in value.items()}
+                flat |= {f"{item.name}/{key}": array for key, array in value.items()}
             else:
-                flat[name] = value
+                flat[item.name] = value
         return flat
 
     @classmethod
     def from_arrays(cls, flat: Mapping[str, np.ndarray]) -> State:
         """Return a state, given what `flatten` returned."""
-        found: dict[str, Any] = {}
-        for entry in fields(cls):
-            inside = f"{entry.name}/"
-            found[entry.name] = flat.get(
-                entry.name,
-                {
-                    name.removeprefix(inside): array
-                    for name, array in flat.items()
-                    if name.startswith(inside)
-                },
-            )
+        found: dict[str, Any] = {item.name: {} for item in fields(cls)}
+        for name, array in flat.items():
+            group, _, key = name.partition("/")
+            if key:
+                found[group][key] = array
+            else:
+                found[name] = array
         return cls(**found)
+
+    def choose(self, node: Any = slice(None), edge: Any = slice(None)) -> State:
+        """Return a copy of the rows with these indices, by default of all."""
+        at = {NODE: node, EDGE: edge, RUN: ...}
+        flat = self.flatten().items()
+        return State.from_arrays({k: rows[at[_of(k)]].copy() for k, rows in flat})
 
     @classmethod
-    def join(cls, states: list[State]) -> State:
+    def join(cls, states: Sequence[State]) -> State:
         """Return one state with the rows of several, in their order."""
-        if len(states) == 1:
-            return states[0]
-        found: dict[str, Any] = {}
-        for name, of, first in states[0]._fields():
-            values = [getattr(state, name) for state in states]
-            if of == RUN:
-                found[name] = first
-            elif isinstance(first, dict):
-                found[name] = {
-                    key: np.concatenate([value[key] for value in values])
-                    for key in first
-                }
-            else:
-                found[name] = np.concatenate(values)
-        return cls(**found)
-
-
-def _check_alike(name: str, mine: np.ndarray, theirs: Any) -> None:
-    shape, dtype = np.shape(theirs), np.asarray(theirs).dtype
-    if shape != mine.shape or dtype.kind != mine.dtype.kind:
-        raise ValueError(
-            f"{name} has shape {shape} and type {dtype}, not {mine.shape} and "
-            f"{mine.dtype}"
+        flat = [state.flatten() for state in states]
+        return cls.from_arrays(
+            {
+                name: array
+                if _of(name) == RUN
+                else np.concatenate([each[name] for each in flat])
+                for name, array in flat[0].items()
+            }
         )
 
+    def assign(self, other: State) -> None:
+        """Copy the values of a state; raise ValueError if shapes or types differ."""
+        mine, theirs = self.flatten(), other.flatten()
+        missing = [name for name in mine if name in _ROWS and name not in theirs]
+        if missing:
+            raise ValueError(f"there is no {missing[0]}")
+        for name, array in theirs.items():
+            group, _, key = name.partition("/")
+            own = mine.get(name, array)
+            if name == "stopping":  # of any length
+                own = np.empty((len(self.stopping), *array.shape[1:2]))
+            if array.shape != own.shape or array.dtype.kind != own.dtype.kind:
+                raise ValueError(
+                    f"{name} has shape {array.shape} and type {array.dtype}, not "
+                    f"{own.shape} and {own.dtype}"
+                )
+            if key:
+                getattr(self, group)[key] = array.copy()
+            elif name == "stopping":
+                self.stopping = array.copy()
+            else:
+                own[...] = array
 
-class Work:
+
+_ROWS = {item.name: item.metadata["of"] for item in fields(State)}
+
+
+def _of(name: str) -> str:
+    """Return what has the rows of an array of `State.flatten`."""
+    return str(_ROWS[name.partition("/")[0]])
+
+
+class Numbers:
+    """The numbers of each node in one or more iterations, views of one array.
+
+    Parameters
+    ----------
+    numbers : ndarray of shape (..., K, n)
+        So that a record of an iteration is one copy.
+    n_parts : int
+        Shared parts of theta.
+    """
+
+    VECTORS = (
+        "shared", "mean", "multiplier", "difference", "stationarity", "deviation",
+        "mean_change",
+    )  # fmt: skip
+    NUMBERS = (
+        "objective", "judged", "previous", "eta_mean", "primal", "dual", "lag",
+        "quiet", "messages", "bytes", "tolerance",
+    )  # fmt: skip
+
+    objective: Vector  # f_i(theta_i)
+    judged: Vector  # what the rule judges: f_i(theta_i), or -log p(X_i | theta_i)
+    previous: Vector  # the same in the iteration before; inf at t = 1
+    eta_mean: Vector  # of the penalties used, the paper's eta_i
+    primal: Vector  # |r_i|
+    dual: Vector  # |s_i|
+    lag: Vector  # distance from the neighbours' copies of theta_i
+    quiet: Vector  # see `stopping`
+    messages: Vector  # sent in this iteration
+    bytes: Vector  # sent in this iteration
+    tolerance: Vector  # of the stopping rule in this iteration
+    lengths: np.ndarray  # (7, ..., n) of the vectors
+    parts: np.ndarray  # (5, P, ..., n) of the first five vectors, by part of theta
+
+    def __init__(self, numbers: np.ndarray, n_parts: int) -> None:
+        self.numbers, rows = numbers, np.moveaxis(numbers, -2, 0)
+        for name, row in zip(self.NUMBERS, rows, strict=False):
+            setattr(self, name, row)
+        lengths = rows[len(self.NUMBERS) :]
+        self.lengths, parts = np.split(lengths, [len(self.VECTORS)])
+        self.parts = parts.reshape(5, n_parts, *rows.shape[1:])
+        self.disagreement, self.residual = self.lengths[3], self.lengths[4]
+
+
+class Work(Numbers):
     """What an iteration computes. A checkpoint has its ``numbers`` only.
 
-    The node vectors whose lengths are taken are one array, ``vectors``. The numbers of
-    each node are one array, ``numbers``, so that a record of an iteration is one copy.
+    The node vectors whose lengths are taken are one array, ``vectors``.
 
     Parameters
     ----------
@@ -161,20 +190,6 @@ class Work:
         Shared parts of theta.
     """
 
-    VECTORS = (
-        "shared",
-        "mean",
-        "multiplier",
-        "difference",
-        "stationarity",
-        "deviation",
-        "mean_change",
-    )
-    NUMBERS = (
-        "objective", "judged", "previous", "eta_mean", "primal", "dual", "lag",
-        "quiet", "messages", "bytes", "tolerance",
-    )  # fmt: skip
-
     shared: Matrix  # theta_i, the shared parts
     mean: Matrix  # of the neighbours' theta
     multiplier: Matrix  # sum of lambda_ij over the edges, the paper's lambda_i
@@ -183,32 +198,14 @@ class Work:
     deviation: Matrix  # theta_i minus the neighbours' mean, r_i
     mean_change: Matrix  # change of the neighbours' mean
 
-    objective: Vector  # f_i(theta_i)
-    judged: Vector  # what the rule judges: f_i(theta_i), or -log p(X_i | theta_i)
-    previous: Vector  # the same in the iteration before
-    eta_mean: Vector  # of the penalties used, the paper's eta_i
-    primal: Vector  # |r_i|
-    dual: Vector  # |s_i|
-    lag: Vector  # distance from the neighbours' copies of theta_i
-    quiet: Vector  # see `stopping`
-    messages: Vector  # sent in this iteration
-    bytes: Vector  # sent in this iteration
-    tolerance: Vector  # of the stopping rule in this iteration
-
     def __init__(self, n: int, n_edges: int, m: int, n_parts: int) -> None:
+        count = len(self.NUMBERS) + len(self.VECTORS) + 5 * n_parts
+        super().__init__(np.zeros((count, n)), n_parts)
         self.vectors = np.zeros((len(self.VECTORS), n, m))
         for name, vectors in zip(self.VECTORS, self.vectors, strict=True):
             setattr(self, name, vectors)
-        count = len(self.NUMBERS)
-        self.numbers = np.zeros((count + len(self.VECTORS) + 5 * n_parts, n))
-        for name, numbers in zip(self.NUMBERS, self.numbers, strict=False):
-            setattr(self, name, numbers)
-        self.lengths = self.numbers[count : count + len(self.VECTORS)]
-        # lengths of the first five vectors, by part of theta
-        self.parts = self.numbers[count + len(self.VECTORS) :].reshape(5, n_parts, n)
         self.objective[:] = self.judged[:] = self.previous[:] = np.inf
         self.primal[:] = self.dual[:] = np.nan
-        self.disagreement, self.residual = self.lengths[3], self.lengths[4]
         self.disagreement[:] = self.residual[:] = np.inf
         self.centre, self.weight = np.zeros((n, m)), np.zeros(n)
         self.total = np.ones(n)  # of eta_ij; stays 1 without edges
@@ -217,3 +214,63 @@ class Work:
         self.gap = np.zeros((n_edges, m))  # theta_i minus theta_j, or minus its copy
         self.scratch = np.zeros((n_edges, m))
         self.probes = np.zeros(n_edges)  # f_i at each edge's probe
+
+
+class Nodes:
+    """The nodes of a process, their edges and arrays: what the parts of a run share.
+
+    Parameters
+    ----------
+    topology : Topology
+    exchange : Exchange
+        Its ``nodes`` and ``arcs`` decide the order of rows.
+    layout : Layout
+    names : sequence of int, optional
+        Original number of each node of the graph.
+    direct : bool
+        Whether every message has the exact parameters. Then ``sent`` and ``received``
+        are the buffers of the exchange, and nothing is copied.
+    """
+
+    def __init__(
+        self,
+        topology: Topology,
+        exchange: Exchange,
+        layout: Layout,
+        names: Sequence[int] | None = None,
+        direct: bool = True,
+    ) -> None:
+        self.topology, self.exchange, self.layout = topology, exchange, layout
+        self.nodes, self.arcs, self.direct = exchange.nodes, exchange.arcs, direct
+        self.names = self.nodes if names is None else np.asarray(names)[self.nodes]
+        self.incidence = Incidence(topology.degrees[self.nodes])
+        n, n_edges, m = len(self.nodes), len(self.arcs), layout.shared_size
+        self.work = Work(n, n_edges, m, len(layout.sizes))
+        self.state = State(
+            theta=np.zeros((n, layout.size)),
+            mean=np.zeros((n, m)),
+            objective=np.full(n, np.inf),
+            held=np.zeros(n, dtype=np.int64),
+            header=np.full(n, IDLE),
+            measured=np.zeros((n, len(self.work.numbers))),
+            seconds=np.zeros((n, 4)),
+            posted={},
+            sent=exchange.outbox.numbers if direct else np.empty((n_edges, m)),
+            received=exchange.inbox.numbers if direct else np.empty((n_edges, m)),
+            multipliers=np.zeros((n_edges, m)),
+            anchors=np.zeros((n_edges, m)),
+            eta=np.zeros(n_edges),
+            penalty={},
+            sending={},
+            traffic=np.zeros((n_edges, 2), dtype=np.int64),
+            stopping=np.empty((n, 0)),
+            idle=np.zeros((), dtype=np.int64),
+            collectives=np.zeros(2, dtype=np.int64),
+            coordinates={},
+        )
+
+    def start_from(self, theta: Matrix) -> None:
+        """Set the starting parameters, (n, size)."""
+        self.state.theta = theta
+        self.work.shared[...] = self.layout.shared(theta)
+        self.work.mean[...] = self.state.mean[...] = self.work.shared

@@ -22,15 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.admm.criteria_log import CriteriaLog, Unmet
-from dadmm.admm.rule import Measured, Rule, Scales, Verdict, over
-from dadmm.admm.state import State, Work
-from dadmm.comm.exchange import Exchange
+from dadmm.admm.rule import SAVED, CriteriaLog, Rule, Scales, Unmet, Verdict, over
+from dadmm.admm.state import Nodes, Numbers
 from dadmm.comm.sending import Turn
 from dadmm.comm.wire import HEADER, IDLE, MOST_QUIET, NEVER, Box
 from dadmm.core.errors import ConfigError, shown
-from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.graphs.incidence import Incidence
+from dadmm.core.layout import Matrix, Vector
 
 REASONS = (
     "max_iter", "converged", "no_minimum", "stop", "max_seconds", "signal", "output",
@@ -48,19 +45,14 @@ class NeighbourStopping:
 
     Parameters
     ----------
-    state : State
-    work : Work
+    nodes : Nodes
     rule : Rule
-    nodes : ndarray of int, shape (n,)
-        Numbers of the nodes of this process.
-    incidence : Incidence
-    layout : Layout
     reach : int
         Iterations that a header needs to reach all nodes.
     cycle : int
         Number of iterations in which every edge is used at least once.
     scales : Scales, optional
-        Those of a scaled rule, see `Rule.met`.
+        Those of a scaled rule.
     objective : callable, optional
         Returns the objective (n,) that the rule judges. By default this is f_i.
     """
@@ -69,38 +61,39 @@ class NeighbourStopping:
 
     def __init__(
         self,
-        state: State,
-        work: Work,
+        nodes: Nodes,
         rule: Rule,
-        nodes: np.ndarray,
-        incidence: Incidence,
-        layout: Layout,
         reach: int,
         cycle: int = 1,
         scales: Scales | None = None,
         objective: Callable[[], Vector] | None = None,
     ) -> None:
-        self.state, self.work, self.nodes = state, work, nodes
-        self._objective = objective
-        self._scales = scales
-        work.tolerance[...] = rule.tolerance
-        self.rule, self.incidence = rule, incidence
+        self.nodes, self.state, self.work = nodes.names, nodes.state, nodes.work
+        self.rule, self.incidence = rule, nodes.incidence
         self.reach, self.cycle = reach, cycle
+        self._scales, self._objective = scales, objective
+        self._check_reach()
+        self.work.tolerance[...] = rule.tolerance
         self._round = max(reach, 1)
-        self._sizes = np.sqrt(layout.sizes)[:, None]
+        self._sizes = np.sqrt(nodes.layout.sizes)[:, None]
         # "residuals" and "objective" measure changes, which are small while edges are
         # not used. So they must hold for a whole cycle.
         self._window = 1 if rule.name == "optimality" else cycle
-        self._now = Measured.of(work.numbers, len(layout.sizes))
-        self._last = np.empty_like(work.numbers)  # of the iteration before
+        self._last = np.empty_like(self.work.numbers)  # of the iteration before
         self._t = 0  # the last iteration that was judged here
         self._samples: list[tuple[int, np.ndarray]] = []  # of the trail, not judged
-        self._idle = IDLE.tobytes() * len(incidence.node), IDLE.tobytes() * len(nodes)
-        self._fields = state.header.view(HEADER)
-        self.log = CriteriaLog(PATIENCE * self._window, self._delay())
+        counts = len(self.incidence.node), len(self.nodes)
+        self._idle = tuple(IDLE.tobytes() * count for count in counts)
+        self._fields = self.state.header.view(HEADER)
+        self.log = CriteriaLog(PATIENCE * self._window, 2 * reach)
 
-    def _delay(self) -> int:
-        return 2 * self.reach
+    def _check_reach(self) -> None:
+        if self.rule.tolerance > 0.0 and self.reach >= MOST_QUIET:
+            raise ConfigError(
+                f"the nodes need {self.reach} iterations to agree on a stop, more than "
+                f"the {MOST_QUIET - 1} that a message can count; use "
+                "agreement='global', or tolerance=0 and max_iter"
+            )
 
     def judge(self, box: Box, turn: Turn) -> None:
         """Update the stopping state of each node after an iteration."""
@@ -110,7 +103,7 @@ class NeighbourStopping:
         else:
             work.previous[...] = work.judged
             work.judged[...] = self._objective()
-        holds = self.rule.met(self._now, self._sizes, self._scales)
+        holds = self.rule.met(work, self._sizes, self._scales)
         self._t = turn.t
         all_hold = np.count_nonzero(holds) == len(holds)
         self.log.enter(turn.t, all_hold, self._worst)
@@ -127,9 +120,8 @@ class NeighbourStopping:
         """Add the kept samples to the trail; together they take less time."""
         if self._samples:
             times, numbers = zip(*self._samples, strict=True)
-            factors = np.array(self.verdict(np.array(numbers))[:3])
-            factors[np.isnan(factors)] = -np.inf
-            for t, factor in zip(times, factors.max(axis=(0, 2)).tolist(), strict=True):
+            most = _factors(self.verdict(np.array(numbers))).max(axis=(0, 2))
+            for t, factor in zip(times, most.tolist(), strict=True):
                 self.log.sample(t, factor)
             self._samples = []
 
@@ -205,41 +197,33 @@ class NeighbourStopping:
 
         ``t`` is the current iteration or the one before.
         """
-        now = self._now
-        if t != self._t:
-            now = Measured.of(self._last, len(self._sizes))
-        verdict = self.rule.verdict(now, self._sizes, self._scales)
-        factors = np.array(verdict[:3])
-        factors[np.isnan(factors)] = -np.inf
+        verdict = self.verdict(self.work.numbers if t == self._t else self._last)
+        factors = _factors(verdict)
         row = int(np.lexsort((self.nodes, -factors.max(axis=0)))[0])
         criterion = int(factors[:, row].argmax())
         part = (-1, *(int(part[row]) for part in verdict[3:]))[criterion]
         factor = float(factors[criterion, row])
         return Unmet(t, factor, criterion, part, int(self.nodes[row]))
 
-    def _current_log(self) -> CriteriaLog:
-        """Return the log of the nodes, up to date with the last iteration."""
+    def log_of_stop(self) -> CriteriaLog:
+        """Return the log of the criteria that decide when the run stops."""
         self._judge_samples()
         if self._t and not self.log.held:
             self.log.unmet = self._worst(self._t)
         return self.log
 
-    def log_of_stop(self) -> CriteriaLog:
-        """Return the log of the criteria that decide when the run stops."""
-        return self._current_log()
-
     def verdict(self, numbers: np.ndarray) -> Verdict:
         """Return the verdict on numbers (..., K, n) of one or more iterations."""
-        now = Measured.of(numbers, len(self._sizes))
+        now = Numbers(numbers, len(self._sizes))
         return self.rule.verdict(now, self._sizes, self._scales)
 
     def save(self) -> Vector:
         """Return the log as numbers, for a checkpoint."""
-        return self._current_log().save()
+        return NeighbourStopping.log_of_stop(self).save()
 
     def restore(self, saved: Matrix) -> None:
         """Continue from what `save` returned, with a row for each node."""
-        self.log.restore(saved[:, : len(self.log.save())])
+        self.log.restore(saved[:, :SAVED])
         if not self.rule.is_scaled or callable(self._scales):
             self.work.tolerance[...] = self.rule.tolerance
         self._last[...] = self.work.numbers
@@ -248,9 +232,16 @@ class NeighbourStopping:
     @staticmethod
     def without_agreement(saved: Matrix) -> Matrix:
         """Return what was saved, without votes and with ``held`` 0, after a failure."""
-        saved = saved[:, : len(CriteriaLog(0, 0).save())].copy()
+        saved = saved[:, :SAVED].copy()
         saved[:, 0] = 0.0  # `CriteriaLog.held`
         return saved
+
+
+def _factors(verdict: Verdict) -> np.ndarray:
+    """Return the multiples of the limits, (3, ..., n); -inf if not used."""
+    factors = np.array(verdict[:3])
+    factors[np.isnan(factors)] = -np.inf
+    return factors
 
 
 def _shift(rounds: int) -> int:
@@ -293,12 +284,11 @@ class Votes:
             total = float(np.add.reduce(votes))
             limit = self.rule.tolerance * max(abs(total), 1.0)
             factor = float(over(abs(total - self._previous), limit))
-            now = Unmet(self._iteration, factor)
             if factor >= 1.0:
-                log.unmet = now
-            log.enter(now.t, factor < 1.0, lambda t: log.unmet)
-            if log.is_sampled(now.t):
-                log.sample(now.t, factor)
+                log.unmet = Unmet(self._iteration, factor)
+            log.enter(self._iteration, factor < 1.0, lambda t: log.unmet)
+            if log.is_sampled(self._iteration):
+                log.sample(self._iteration, factor)
             self._previous = total
         else:
             log.held = log.held + 1 if votes.all() else 0
@@ -324,14 +314,15 @@ class GlobalStopping(NeighbourStopping):
 
     NAME = "stopping"
 
-    def __init__(self, exchange: Exchange, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, nodes: Nodes, *args: Any) -> None:
+        super().__init__(nodes, *args)
+        self.log.delay = 1
         self.is_joint = self.rule.name == "objective"
-        self._exchange, self._agreed = exchange, False
+        self._exchange, self._agreed = nodes.exchange, False
         self.votes = Votes(self.rule, self.cycle)
 
-    def _delay(self) -> int:
-        return 1
+    def _check_reach(self) -> None:
+        """Do nothing: headers carry requests only."""
 
     def _vote(self, box: Box, turn: Turn) -> None:
         """Read the votes of the iteration before, and post those of this one."""
@@ -346,15 +337,12 @@ class GlobalStopping(NeighbourStopping):
             self._exchange.post(self.NAME, posted[self.NAME])
 
     def log_of_stop(self) -> CriteriaLog:
-        """Return the log of the criteria that decide when the run stops."""
         return self.votes.log if self.is_joint else super().log_of_stop()
 
     def done(self, t: int) -> bool:
-        """Return whether all nodes stop after this iteration; all agree on it."""
         return self._agreed
 
     def reopen(self, tolerance: float) -> None:
-        """Continue with another tolerance after all nodes have agreed to stop."""
         super().reopen(tolerance)
         self._agreed, self.votes.log.held = False, 0
         self.state.posted.pop(self.NAME, None)
@@ -364,6 +352,5 @@ class GlobalStopping(NeighbourStopping):
 
     def restore(self, saved: Matrix) -> None:
         super().restore(saved)
-        rest = saved[:, len(self.log.save()) :]
-        if rest.shape[1]:
-            self.votes.restore(rest)
+        if saved.shape[1] > SAVED:
+            self.votes.restore(saved[:, SAVED:])

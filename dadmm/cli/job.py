@@ -203,9 +203,8 @@ class Job:
 
     def _write_settings(self, folder: Path) -> None:
         """Write config.toml, with which the run can be repeated elsewhere."""
-        n_nodes = self.graph.n_nodes
-        again = replace(self.config, nodes=n_nodes, out=None, overwrite=False)
-        write_text(folder / "config.toml", again.to_toml())
+        changed = {"nodes": self.graph.n_nodes, "out": None, "overwrite": False}
+        write_text(folder / "config.toml", self.config.to_toml(**changed))
 
     def _reopen(self) -> None:
         """Prepare the folder of a resumed run, on rank 0."""
@@ -264,9 +263,8 @@ class Job:
         world, config = self.world, self.config
         line, problems = ProgressLine(config.max_iter), self.problems
         shown = [line] if world.rank == 0 and not config.quiet else []
-        options = config.options()
+        options = config.options | {"record": False, "gather": "root"}
         options["comm"] = replace(options["comm"], comm=world.comm)
-        options |= {"record": False, "gather": "root"}
         try:
             self.result = solve(
                 problems[world.rank] if self.over_mpi else list(problems.values()),

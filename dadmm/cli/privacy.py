@@ -33,7 +33,7 @@ def leaving(config: RunConfig) -> str:
         rows = "rows: rank 0 reads all of them, and sends each node its rows"
     scheme = penalty.SCHEMES[config.scheme]
     what = traits.sends
-    couples = config.options()["scheme"].couples
+    couples = config.options["scheme"].couples
     penalties = ", and a penalty" if couples else ""
     history = "history.csv and edges.csv" if config.record_edges else "history.csv"
     table = read is not None and not sfm

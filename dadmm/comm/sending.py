@@ -16,8 +16,7 @@ from dadmm.core import schema
 from dadmm.core.errors import ConfigError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.incidence import Incidence
-from dadmm.graphs.schedule import Schedule
-from dadmm.graphs.topology import Integers, Topology
+from dadmm.graphs.topology import Integers
 
 REVISIT = 10  # a sleeping edge carries a payload in one of this many of its turns
 Arrays = dict[str, np.ndarray]  # by edge, (E,)
@@ -264,32 +263,3 @@ class Drop(Gate):
         arrived = turn.arrived & (np.concatenate(draws) >= self.probability)
         kept["lost"] += turn.arrived & ~arrived
         turn.arrived = arrived
-
-
-def make_gates(
-    sending: Sending,
-    topology: Topology,
-    arcs: Integers,
-    schedule: Schedule | None,
-    incidence: Incidence,
-    names: Integers,
-) -> list[Gate]:
-    """Return the gates of the nodes of a process, in the order in which they act.
-
-    ``arcs`` (E,) are the rows of ``topology.edges`` of its edges, and ``names`` (n,)
-    the numbers of its nodes at the start of the run.
-    """
-    gates: list[Gate] = []
-    if schedule is not None:
-        gates.append(Scheduled(schedule.active_edges(topology)[:, arcs]))
-    if sending.send_every > 1:
-        period = 1 if schedule is None else schedule.period
-        gates.append(SendEvery(sending.send_every, period))
-    if sending.edge_sleep:
-        gates.append(Sleep(sending.edge_sleep, incidence))
-    if sending.censor:
-        gates.append(Censor(sending.censor, sending.censor_decay))
-    if sending.drop_probability:
-        dropped = sending.drop_probability, sending.drop_seed
-        gates.append(Drop(*dropped, names, incidence.degrees))
-    return gates

@@ -166,7 +166,9 @@ def entry(default: Any, kind: Kind | None, **facts: Any) -> Any:
     return field(default=default, metadata={"kind": kind, **facts})
 
 
-def check_fields(record: DataclassInstance, where: str = "") -> None:
+def check_fields(
+    record: DataclassInstance, where: str = "", error: type[DadmmError] = ConfigError
+) -> None:
     """Raise unless the fields of a dataclass are of their kinds.
 
     None is allowed where it is the default. A subclass that has another default for a
@@ -180,7 +182,7 @@ def check_fields(record: DataclassInstance, where: str = "") -> None:
     for item in fields(record):
         kind, value = kinds[item.name], getattr(record, item.name)
         if kind is not None and (value is not None or item.default is not None):
-            kind.check(where + item.name, value)
+            kind.check(where + item.name, value, error)
 
 
 def check_entries(content: Mapping[str, object], kinds: Mapping[str, Kind]) -> None:

@@ -79,7 +79,7 @@ def score(
     ----------
     total : callable
     kind : str, optional
-        What the model predicts, see `dadmm.problems.traits`; if None, rows are counted.
+        What the model predicts, see `dadmm.problems.base`; if None, rows are counted.
     parameters : dict of str to ndarray
     own : sequence of Rows
         Of the nodes of this process, in order.

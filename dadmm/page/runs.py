@@ -73,7 +73,7 @@ class PageRun(Run):
         A message without payload has the length of its header, with the penalty if the
         ends of an edge use the mean of both.
         """
-        header = 16 if self.config.options()["scheme"].couples else 8
+        header = 16 if self.config.options["scheme"].couples else 8
         return self.edge_column("bytes") > header
 
     @property

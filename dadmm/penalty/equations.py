@@ -6,14 +6,18 @@ docs/paper.md has them all.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.layout import Vector
 from dadmm.graphs.incidence import Incidence
-from dadmm.penalty.interface import PenaltyState
 
 Mask = NDArray[np.bool_]
+PenaltyState = dict[str, NDArray[Any]]
+"""Arrays of a penalty scheme with one row per edge. ``"eta"`` (E,) is the penalty that
+this end proposes for the next iteration."""
 
 
 def kappa(f: Vector, f_min: Vector, span: Vector) -> Vector:

@@ -12,15 +12,47 @@ from dadmm.core import schema
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import equations
-from dadmm.penalty.first import USUAL, agreed
-from dadmm.penalty.interface import Observation, PenaltyState
+from dadmm.penalty.equations import PenaltyState
 
 PROBES, COUPLINGS = ("midpoint", "neighbour"), ("symmetric", "own")
+USUAL = 10.0  # the first penalty where no curvature is known; the paper's
 BUDGET = ("budget0", "budget_decay", "budget_trigger")
 POSITIVE = schema.number("positive", lambda x: 0 < x < math.inf)
 ETA0 = schema.Kind(
     (('positive and finite, or "auto"', lambda x: x == "auto" or POSITIVE.holds(x)),)
 )
+
+
+@dataclass
+class Observation:
+    """What the nodes of a process know after an iteration.
+
+    A scheme computes penalties from it. Arrays have one row per node (n, ...) or per
+    directed edge (E, ...), and change in the next iteration: copy what you keep. Both
+    ends of an edge know the same numbers of the edge; ``sent`` and ``received`` are
+    exchanged at the other end, and the multiplier has the opposite sign.
+    """
+
+    t: int  #: iteration, counted from 1
+    incidence: Incidence  #: sums over the edges of each node
+    objective: Vector  #: (n,) f_i(theta_i)
+    previous: Vector  #: (n,) f_i(theta_i) of the previous iteration; inf at t = 1
+    probes: Vector  #: (E,) f_i at each edge's probe, if the scheme `probes`
+    f_min: Vector  #: (n,) least of ``objective`` and ``probes`` of the node
+    f_max: Vector  #: (n,) largest of these
+    primal: Vector  #: (n,) ``|r_i|``
+    dual: Vector  #: (n,) ``|s_i|``
+    theta: Matrix  #: (n, m) the shared parts
+    centre: Matrix  #: (n, m) of the proximal term of this iteration
+    weight: Vector  #: (n,) of the proximal term of this iteration
+    sent: Matrix  #: (E, m) theta, as the neighbour has it
+    received: Matrix  #: (E, m) theta of the neighbour
+    anchors: Matrix  #: (E, m) z_ij
+    drift: Matrix  #: (E, m) rho_ij minus the previous z_ij
+    multipliers: Matrix  #: (E, m) lambda_ij
+    eta: Vector  #: (E,) used in this iteration
+    # |r| and |s| of the whole network at t - 1
+    global_residuals: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -32,7 +64,7 @@ class Scheme:
     eta0 : float or "auto", optional
         Penalty of the first iteration, and after a reset. "auto" has a value for each
         edge, from the curvature at its ends and from the graph, see
-        `dadmm.penalty.first`. The default is "auto" in chosen coordinates ("units" or
+        `dadmm.admm.first`. The default is "auto" in chosen coordinates ("units" or
         "metric"), and the paper's 10 in raw ones, where `snap` has "auto", too.
     t_max : int
         `vp`, `ap`, `vp_ap` and `global_balance` adapt the penalty of iteration t + 1
@@ -136,9 +168,14 @@ class Scheme:
     ) -> PenaltyState:
         """Return the state for the next iteration, given the neighbours' proposals.
 
-        It is called before iteration 1, and after a change of coordinates.
+        It is called before iteration 1, and after a change of coordinates. An edge gets
+        the larger of both proposals. They are NaN where an end knows no curvature; if
+        both are, the penalty is only a guess.
         """
-        eta0, guessed = agreed(state["eta"], eta_neighbours)
+        eta0 = np.fmax(state["eta"], eta_neighbours)
+        unknown = np.isnan(eta0)
+        eta0[unknown] = USUAL
+        guessed = unknown.astype(np.float64)
         return state | {"eta": eta0.copy(), "eta0": eta0, "guessed": guessed}
 
     def update(self, state: PenaltyState, obs: Observation) -> PenaltyState:
@@ -184,11 +221,7 @@ class Fixed(Scheme):
     Examples
     --------
     >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
-    >>> scheme = dadmm.penalty.Fixed(eta0=20.0)
-    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'certified'
+    >>> scheme = dadmm.penalty.Fixed(eta0=20.0)  # for dadmm.solve
     """
 
     is_symmetric = True
@@ -212,11 +245,7 @@ class VP(Scheme):
     Examples
     --------
     >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
-    >>> scheme = dadmm.penalty.VP(eta0=20.0, t_max=20)
-    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'certified'
+    >>> scheme = dadmm.penalty.VP(eta0=20.0, t_max=20)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
@@ -242,11 +271,7 @@ class AP(Scheme):
     Examples
     --------
     >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
-    >>> scheme = dadmm.penalty.AP(eta0=20.0, t_max=20)
-    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'certified'
+    >>> scheme = dadmm.penalty.AP(eta0=20.0, t_max=20)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max")
@@ -272,11 +297,7 @@ class NAP(Scheme):
     Examples
     --------
     >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
-    >>> scheme = dadmm.penalty.NAP(eta0=20.0, budget0=2.0)
-    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'certified'
+    >>> scheme = dadmm.penalty.NAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
     """
 
     uses = ("eta0", *BUDGET)
@@ -300,11 +321,7 @@ class VPAP(Scheme):
     Examples
     --------
     >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
-    >>> scheme = dadmm.penalty.VPAP(eta0=20.0, t_max=20)
-    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'certified'
+    >>> scheme = dadmm.penalty.VPAP(eta0=20.0, t_max=20)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max", "residual_ratio")
@@ -334,11 +351,7 @@ class VPNAP(Scheme):
     Examples
     --------
     >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
-    >>> scheme = dadmm.penalty.VPNAP(eta0=20.0, budget0=2.0)
-    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'certified'
+    >>> scheme = dadmm.penalty.VPNAP(eta0=20.0, budget0=2.0)  # for dadmm.solve
     """
 
     uses = ("eta0", "residual_ratio", *BUDGET)
@@ -370,11 +383,7 @@ class GlobalBalance(Scheme):
     Examples
     --------
     >>> import dadmm
-    >>> X, y, _ = dadmm.datasets.regression(60, 3)
-    >>> problems = [dadmm.problems.LeastSquares(X[i::6], y[i::6]) for i in range(6)]
-    >>> scheme = dadmm.penalty.GlobalBalance(eta0=20.0)
-    >>> dadmm.solve(problems, dadmm.Topology.ring(6), scheme=scheme).status
-    'certified'
+    >>> scheme = dadmm.penalty.GlobalBalance(eta0=20.0)  # for dadmm.solve
     """
 
     uses = ("eta0", "t_max", "residual_ratio")

@@ -16,8 +16,8 @@ import numpy as np
 
 from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import equations
-from dadmm.penalty.interface import Observation, PenaltyState
-from dadmm.penalty.schemes import BUDGET, Scheme
+from dadmm.penalty.equations import PenaltyState
+from dadmm.penalty.schemes import BUDGET, Observation, Scheme
 
 NOISE = 1e-13  # a smaller relative change is rounding
 

@@ -17,13 +17,12 @@ Examples
 from typing import Any
 
 from dadmm.problems.cvxpy import Cvxpy
+from dadmm.problems.glm import LogisticRegression, PoissonRegression
 from dadmm.problems.huber import Huber
 from dadmm.problems.lasso import ElasticNet, Lasso
-from dadmm.problems.least_squares import LeastSquares, Ridge
-from dadmm.problems.logistic import LogisticRegression
+from dadmm.problems.linear import LeastSquares, Ridge
 from dadmm.problems.missing import IncompletePPCA
 from dadmm.problems.multinomial import MultinomialLogistic
-from dadmm.problems.poisson import PoissonRegression
 from dadmm.problems.ppca import PPCA
 from dadmm.problems.sfm import LostTracks, StructureFromMotion
 from dadmm.problems.smooth import Smooth

@@ -19,8 +19,8 @@ from dadmm.core.layout import Layout
 from dadmm.core.schema import annotated
 from dadmm.data.encoding import Rows
 from dadmm.problems import PROBLEMS
+from dadmm.problems.base import Traits
 from dadmm.problems.linear import LinearProblem
-from dadmm.problems.traits import Traits
 
 GROUP = "dadmm.problems"
 DATA = ("y", "sample_weight")  # arguments that are no settings
@@ -121,9 +121,7 @@ def _import_class(name: str, place: str) -> type[Any]:
         found = getattr(found, word)
     if not inspect.isclass(found):
         raise ConfigError(f"problem {name!r} is {type(found).__name__}, not a class")
-    for member, what in MEMBERS.items():
-        if member != "layout" and not callable(getattr(found, member, None)):
-            raise ProblemError(f"{name} has no {what}")
+    check_members(found, name)
     return found
 
 
@@ -156,7 +154,11 @@ def build(
     kind = find(name)
     takes = arguments(kind)
     for key, value in settings.items():
-        _check_taken(name, takes, key)
+        if key in DATA or not (takes.accepts_any or takes.takes(key)):
+            known = [n for n in (*takes.required, *takes.defaults) if n not in DATA]
+            raise ConfigError(
+                f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
+            )
         kind_of = annotated(takes.annotations.get(key, ""))
         if kind_of is not None:  # the class itself may check other types
             kind_of.check(f"{name}: {key}", value)
@@ -166,11 +168,15 @@ def build(
     if rows.y is not None:
         given["y"] = rows.y
     if rows.weight is not None:
-        _check_weight(name, takes)
+        if not takes.takes("sample_weight"):
+            raise ConfigError(
+                f"weight cannot be used with {name}, whose constructor has no argument "
+                "sample_weight"
+            )
         given["sample_weight"] = rows.weight
-    if hasattr(X, "toarray"):
-        linear = issubclass(kind, LinearProblem) and takes.takes("sample_weight")
-        X = X if linear else X.toarray()
+    linear = issubclass(kind, LinearProblem) and takes.takes("sample_weight")
+    if hasattr(X, "toarray") and not linear:
+        X = X.toarray()
     for argument in takes.required:
         if argument not in given:
             raise ConfigError(
@@ -178,33 +184,17 @@ def build(
                 f"'{{\"{argument}\": ...}}'"
             )
     problem = kind(X, **given)
-    missing = missing_member(problem)
-    if missing is not None:
-        raise ProblemError(f"{name} has no {missing}")
+    check_members(problem, name)
     return problem
 
 
-def _check_weight(name: str, takes: Arguments) -> None:
-    if not takes.takes("sample_weight"):
-        raise ConfigError(
-            f"weight does not go with {name}, whose constructor has no argument "
-            "sample_weight"
-        )
-
-
-def _check_taken(name: str, takes: Arguments, key: str) -> None:
-    if key in DATA or not (takes.accepts_any or takes.takes(key)):
-        known = [n for n in (*takes.required, *takes.defaults) if n not in DATA]
-        raise ConfigError(
-            f"{name} has no setting {key!r}; it has {', '.join(known) or 'none'}"
-        )
-
-
-def missing_member(problem: object) -> str | None:
-    """Return a description of the first missing member of a problem, or None."""
-    for name, what in MEMBERS.items():
-        found = getattr(problem, name, None)
-        whole = isinstance(found, Layout) and found.size > 0
-        if not (whole if name == "layout" else callable(found)):
-            return what
-    return None
+def check_members(problem: object, name: str) -> None:
+    """Raise unless a problem, or a class but for the layout, has all members."""
+    for member, what in MEMBERS.items():
+        found = getattr(problem, member, None)
+        has = callable(found)
+        if member == "layout":
+            has = isinstance(found, Layout) and found.size > 0
+            has = has or inspect.isclass(problem)
+        if not has:
+            raise ProblemError(f"{name} has no {what}")

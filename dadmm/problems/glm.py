@@ -1,4 +1,4 @@
-"""What logistic, multinomial and Poisson regression share: Newton's method.
+"""Generalised linear models, by Newton's method: logistic and Poisson regression.
 
 All arrays inside have a leading axis of problems, of length one for a single problem.
 So a single problem and a stack run the same code and give the same bits. A problem that
@@ -8,18 +8,22 @@ has converged does not move while others of its stack continue.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.core.threads import with_one_blas_thread
-from dadmm.problems.checks import checked_number
-from dadmm.problems.linear import Design, LinearProblem, design
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Matrix, Vector
+from dadmm.core.schema import FINITE, entry
+from dadmm.data.synthetic import classification, counts
+from dadmm.problems.base import Traits
+from dadmm.problems.linear import Design, LinearProblem
 
 MAX_STEPS, MAX_HALVINGS = 100, 200
 TOLERANCE = 2e-13  # of the gradient, relative to its terms
+MOST = 300.0  # derivatives are those at this fit beyond it; their squares are finite
 EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 
 
@@ -48,38 +52,25 @@ class GeneralisedLinear(LinearProblem):
     A subclass has the losses and their derivatives, times the weights v of the rows.
     """
 
-    stacked: tuple[str, ...] = ("_rows", "_weights", "_held", "_is_free")
-    mapped: tuple[str, ...] = ("_rows", "_held", "_free")  # arrays of columns theta
+    stacked: ClassVar[tuple[str, ...]] = ("_rows", "_weights", "_held", "_is_free")
+    mapped = ("_rows", "_held", "_free")
+    within = LinearProblem.within  # by the methods of this class
     _rows: Matrix  # (m, n, p)
     _weights: Matrix  # (m, 1, n)
     _held: Matrix  # (m, r, p)
     _is_free: NDArray[np.bool_]  # (m,) whether alpha is zero
     _data: Matrix  # (n, p) the rows in the units of the data
     _free: Matrix  # (p, k) theta without penalised entries
-    alpha: float
-
-    @with_one_blas_thread
-    def __init__(
-        self,
-        X: Matrix,
-        y: Vector,
-        alpha: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        sample_weight: Vector | None = None,
-    ) -> None:
-        self.alpha = checked_number("alpha", alpha)
-        self._adopt(design(self, X, y, fit_intercept, sample_weight))
 
     def _adopt(self, given: Design) -> None:
-        """Take the rows of a design, with the penalty ``alpha/2 |coef|^2``."""
-        self.layout = given.layout
         self._data, self._rows = given.rows, given.rows[None]
-        self._weights = given.weights[None, None]
-        self.lightest = given.weighted().lightest
         self._held = padded(given.penalty_rows(self.alpha), self.layout.size)
-        self._is_free = np.array([self.alpha == 0.0])
         self._free = np.diag(1.0 * (self.alpha * given.penalised == 0.0))
+        self._weigh(given)
+
+    def _weigh(self, given: Design) -> None:
+        self._weights = given.weights[None, None]
+        self._is_free = np.array([self.alpha == 0.0])
         self._prepare()
 
     def _free_fits(self, theta: Vector) -> Vector:
@@ -139,16 +130,6 @@ class GeneralisedLinear(LinearProblem):
         found.layout = problems[0].layout
         for name in cls.stacked:
             setattr(found, name, np.concatenate([getattr(p, name) for p in problems]))
-        found._prepare()
-        return found
-
-    @with_one_blas_thread
-    def within(self, T: Matrix) -> Self:
-        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
-        found = object.__new__(type(self))
-        vars(found).update(vars(self), layout=Layout.of(z=T.shape[1:]))
-        for name in self.mapped:
-            setattr(found, name, getattr(self, name) @ T)
         found._prepare()
         return found
 
@@ -258,3 +239,171 @@ def padded(rows: Matrix, count: int) -> Matrix:
 def _norm(rows: Matrix) -> Matrix:
     """Return the norm of each vector (m, 1, p), shape (m, 1)."""
     return np.asarray(np.sqrt(np.vecdot(rows, rows)))
+
+
+@dataclass(eq=False, repr=False)
+class LogisticRegression(GeneralisedLinear):
+    """Logistic regression of two classes.
+
+    ``f = sum over rows of v log(1 + exp(-s u)) + alpha/2 |coef|^2`` with
+    ``u = x' coef + intercept``. Here v is the weight of a row, 1 by default. ``theta``
+    holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). A node may have
+    rows of one class only. With weight 0 and alpha 0, `prox` returns the minimiser of
+    least norm. If the classes are separable, f has no minimiser, and the result is the
+    last of `MAX_STEPS` Newton steps.
+
+    Parameters
+    ----------
+    X, fit_intercept, sample_weight : as in `LeastSquares`
+        A copy of all rows is kept, dense also if X is sparse.
+    y : ndarray of shape (n,)
+        Labels, 0 and 1 or -1 and 1; s is -1 for the lower and 1 for the upper.
+    alpha : float
+        This node's own share of the penalty; not negative.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.classification(80, 2, noise_variance=2.0)
+    >>> problems = [
+    ...     dadmm.problems.LogisticRegression(X[i::4], y[i::4], alpha=0.25)
+    ...     for i in range(4)
+    ... ]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> result.status, result.solution.round(2)
+    ('certified', array([ 0.05, -0.09, -0.39]))
+    """
+
+    alpha: float = entry(1.0, FINITE)
+    traits = Traits("classification", True, classification, "margins")
+
+    def _adopt(self, given: Design) -> None:
+        given.rows[:] *= -_signs(given.y)[:, None]
+        super()._adopt(given)
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (n + r, p) with F'F at most the Hessian within the radius.
+
+        With radius 0, F'F is the Hessian at ``theta``.
+        """
+        rows = self._rows[0]
+        half = 0.5 * (np.abs(rows @ theta) + self._lengths[0, 0] * radius)
+        root = np.exp(-half) / (1.0 + np.exp(-2.0 * half))
+        root *= np.sqrt(self._weights[0, 0])
+        return np.vstack([root[:, None] * rows, self._held[0]])
+
+    def margins(self, theta: Vector) -> tuple[float, float]:
+        """Return the least and the largest ``s x' theta`` of the rows.
+
+        Penalised entries of ``theta`` count as zero. If the least margin of all nodes
+        is positive, their sum has no minimum: f falls along ``theta`` for ever.
+        """
+        found = -self._free_fits(theta)
+        return float(found.min()), float(found.max())
+
+    def _losses(self, fits: Matrix) -> Matrix:
+        return np.asarray((self._weights * np.logaddexp(0.0, fits)).sum(axis=2))
+
+    def _derivatives(self, fits: Matrix) -> tuple[Matrix, Matrix]:
+        # 1 / (1 + exp(-fit)), accurate also where it is tiny
+        chances = 1.0 / (1.0 + np.exp(-np.maximum(fits, -700.0)))
+        forces = self._weights * chances
+        return forces, forces * (1.0 - chances)
+
+
+def _signs(y: Vector) -> Vector:
+    """Return labels as -1 and 1; raise if they are not of two classes."""
+    found = np.unique(y)
+    if not (np.isin(found, (0.0, 1.0)).all() or np.isin(found, (-1.0, 1.0)).all()):
+        shown = ", ".join(f"{label:g}" for label in found[:5])
+        raise ProblemError(
+            "LogisticRegression needs labels 0 and 1 or -1 and 1, got "
+            f"{shown}{', ...' if len(found) > 5 else ''}"
+        )
+    return np.where(y > 0.0, 1.0, -1.0)
+
+
+@dataclass(eq=False, repr=False)
+class PoissonRegression(GeneralisedLinear):
+    """Poisson regression of counts.
+
+    ``f = sum over rows of v (m - y log m + y log y - y) + alpha/2 |coef|^2``. Here m is
+    ``exp(x' coef + intercept)``, the expected count, and v the weight of a row, 1 by
+    default. The sum is half of the deviance. ``theta`` holds ``coef`` (d,) and, with
+    ``fit_intercept``, ``intercept`` (). With weight 0 and alpha 0, `prox` returns the
+    minimiser of least norm. If f has no minimiser, as for y = 0 with an intercept, the
+    result is the last of `MAX_STEPS` Newton steps.
+
+    Parameters
+    ----------
+    X, fit_intercept, sample_weight : as in `LeastSquares`
+        A copy of all rows is kept, dense also if X is sparse.
+    y : ndarray of shape (n,)
+        Counts, or other numbers that are not negative.
+    alpha : float
+        This node's own share of the penalty; not negative.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, coef = dadmm.datasets.counts(400, 3)
+    >>> problems = [
+    ...     dadmm.problems.PoissonRegression(X[i::4], y[i::4], alpha=0.0)
+    ...     for i in range(4)
+    ... ]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> result.parts(0).coef.round(1), coef.round(1)
+    (array([0.1, 0. , 0.5]), array([0.1, 0. , 0.4]))
+    """
+
+    alpha: float = entry(1.0, FINITE)
+    stacked = (*GeneralisedLinear.stacked, "_y", "_unit")
+    separated = "the rows with y = 0"
+    traits = Traits("counts", True, counts, "margins")
+
+    def _adopt(self, given: Design) -> None:
+        if given.y.min() < 0.0:
+            raise ProblemError(
+                "PoissonRegression needs y of at least 0, got "
+                f"{given.y[given.y < 0.0][0]:g}; choose another target or problem"
+            )
+        self._y = given.y[None, None]  # (m, 1, n)
+        self._unit = np.where(self._y > 0.0, self._y, 1.0)
+        super()._adopt(given)
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (n + r, p) with F'F at most the Hessian within the radius.
+
+        With radius 0, it is the Hessian for the mean of m and y. Near the minimum this
+        is close to the Hessian, and far from it a better metric.
+        """
+        rows = self._rows[0]
+        least = rows @ theta - self._lengths[0, 0] * radius
+        expected = np.exp(np.minimum(least, MOST))
+        if radius == 0.0:
+            expected = 0.5 * (expected + self._y[0, 0])
+        root = np.sqrt(self._weights[0, 0] * expected)
+        return np.vstack([root[:, None] * rows, self._held[0]])
+
+    def margins(self, theta: Vector) -> tuple[float, float]:
+        """Return the least and the largest margin of the rows.
+
+        It is ``-x' theta`` if y is 0, and ``-|x' theta|`` otherwise. Penalised entries
+        of ``theta`` count as zero. If the least margin of all nodes is positive, their
+        sum has no minimum: f falls along ``theta`` for ever.
+        """
+        fits = self._free_fits(theta)
+        found = -np.where(self._y[0, 0] > 0.0, np.abs(fits), fits)
+        return float(found.min()), float(found.max())
+
+    def _losses(self, fits: Matrix) -> Matrix:
+        off = fits - np.log(self._unit)
+        with np.errstate(over="ignore"):
+            losses = self._unit * np.expm1(off) - self._y * off + (self._y == 0.0)
+            return np.asarray((self._weights * losses).sum(axis=2))
+
+    def _derivatives(self, fits: Matrix) -> tuple[Matrix, Matrix]:
+        off = np.minimum(fits, MOST) - np.log(self._unit)
+        unit = self._weights * self._unit
+        forces = unit * np.expm1(off) + self._weights * (self._y == 0.0)
+        return forces, unit * np.exp(off)

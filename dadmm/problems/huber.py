@@ -6,15 +6,16 @@ the objective is a parabola. A Newton step that changes no side ends at the mini
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.threads import with_one_blas_thread
-from dadmm.problems.checks import checked_number
-from dadmm.problems.linear import Design, LinearProblem, design
+from dadmm.core.schema import FINITE, entry, number
+from dadmm.problems.linear import Design, LinearProblem
 
 MAX_STEPS = 100
 TOLERANCE = 1e-14  # of the gradient, relative to its terms
@@ -31,6 +32,7 @@ class LocalModel(NamedTuple):
     gradient: Vector  # (p,)
 
 
+@dataclass(eq=False, repr=False)
 class Huber(LinearProblem):
     """Robust regression: the Huber loss.
 
@@ -60,30 +62,20 @@ class Huber(LinearProblem):
     (array([ 0.1, -0.1,  0.5]), array([0.1, 0. , 0.6]))
     """
 
-    @with_one_blas_thread
-    def __init__(
-        self,
-        X: Matrix,
-        y: Vector,
-        delta: float = 1.35,
-        alpha: float = 0.0,
-        *,
-        fit_intercept: bool = True,
-        sample_weight: Vector | None = None,
-    ) -> None:
-        given = design(self, X, y, fit_intercept, sample_weight)
-        self.delta = checked_number("delta", delta, positive=True)
-        self.alpha = checked_number("alpha", alpha)
-        # v h(r) is h of r times the root of v, with a delta times the root of v
-        reach = self.delta * np.sqrt(given.weights)
-        given = given.weighted()
-        self.lightest = given.lightest
-        self._prepare(given, given.penalty_rows(self.alpha), reach)
+    delta: float = entry(1.35, number("above 0 and finite", lambda x: 0 < x < math.inf))
+    alpha: float = entry(0.0, FINITE)
+    mapped = ("_X", "_held")
+    within = LinearProblem.within  # by the methods of this class
 
-    def _prepare(self, given: Design, held: Matrix, reach: Vector) -> None:
-        self._X, self._y, self.layout = given.rows, given.y, given.layout
-        self._reach = reach  # (n,) delta of each row
-        self._held, self._penalty = held, held.T @ held  # (r, p) and (p, p)
+    def _adopt(self, given: Design) -> None:
+        # v h(r) is h of r times the root of v, with a delta times the root of v
+        self._reach = self.delta * np.sqrt(given.weights)  # (n,)
+        self._X, self._y, *_ = given.weighted()
+        self._held = given.penalty_rows(self.alpha)  # (r, p)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._penalty = self._held.T @ self._held
         self._least = max(float(np.linalg.eigvalsh(self._penalty)[0]), 0.0)
         self._eye = np.eye(self.layout.size)
         self._lengths = np.sqrt(np.vecdot(self._X, self._X))
@@ -104,15 +96,6 @@ class Huber(LinearProblem):
             share = self._reach / np.maximum(errors, self._reach)
             kept = np.sqrt(share)[:, None] * self._X
         return np.vstack([kept, self._held])
-
-    @with_one_blas_thread
-    def within(self, T: Matrix) -> Huber:
-        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
-        found = object.__new__(Huber)
-        found.delta, found.alpha = self.delta, self.alpha
-        given = Design.of_z(self._X @ T, self._y)
-        found._prepare(given, self._held @ T, self._reach)
-        return found
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""

@@ -11,16 +11,15 @@ time.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.threads import with_one_blas_thread
-from dadmm.problems.checks import checked_number
-from dadmm.problems.least_squares import LeastSquares
-from dadmm.problems.linear import LinearProblem, design
-from dadmm.problems.traits import Traits
+from dadmm.core.schema import FINITE, entry, number
+from dadmm.problems.base import Traits
+from dadmm.problems.linear import Design, LeastSquares, LinearProblem
 
 MAX_ROUNDS, MAX_REFINEMENTS = 20, 8
 ROUNDING = 1e-14  # of a gradient, relative to its terms
@@ -28,7 +27,8 @@ EPS, TINY = float(np.finfo(float).eps), float(np.finfo(float).tiny)
 SNAP = 1e-13  # of a coefficient T z, relative to its terms
 
 
-class ElasticNet(LinearProblem):
+@dataclass(eq=False, repr=False)
+class ElasticNet(LeastSquares):
     """Least squares with absolute values and squares of the coefficients as penalty.
 
     ``f = 1/2 |X coef + intercept - y|^2 + alpha (r |coef|_1 + (1 - r)/2 |coef|^2)``,
@@ -55,44 +55,34 @@ class ElasticNet(LinearProblem):
     array([ 0.01,  0.  ,  0.4 , -0.04])
     """
 
-    quadratic = True
+    alpha: float = entry(1.0, FINITE)
+    l1_ratio: float = entry(0.5, number("from 0 to 1", lambda x: 0.0 <= x <= 1.0))
     traits = Traits("regression", adds="weights of the l1 penalty")
 
-    @with_one_blas_thread
-    def __init__(
-        self,
-        X: Matrix,
-        y: Vector,
-        alpha: float = 1.0,
-        l1_ratio: float = 0.5,
-        *,
-        fit_intercept: bool = True,
-        sample_weight: Vector | None = None,
-    ) -> None:
-        self.alpha = checked_number("alpha", alpha)
-        self.l1_ratio = checked_number("l1_ratio", l1_ratio, most=1.0)
-        given = design(self, X, y, fit_intercept, sample_weight, squares=True)
-        l1, l2 = self.alpha * self.l1_ratio, self.alpha * (1.0 - self.l1_ratio)
-        self.layout, self._smooth = given.layout, LeastSquares.of(given, l2)
-        self.lightest = given.lightest
-        rows, target = self._smooth.equations
+    def _adopt(self, given: Design) -> None:
+        l1 = self.alpha * self.l1_ratio
+        self._adopt_with(given, self.alpha * (1.0 - self.l1_ratio))
+        rows, target = self.equations
         self._gram, self._moment = rows.T @ rows, target @ rows
         self._eye = np.eye(len(self._gram))
         self.l1 = l1 * given.penalised  # (p,) weights of |theta|
         self.needs_inverse = l1 > 0.0
 
-    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
-        """Return rows F (r, p) with F'F the Hessian of f without absolute values."""
-        return self._smooth.rows(theta, radius)
-
-    @with_one_blas_thread
     def within(self, T: Matrix) -> LinearProblem:
         """Return f as a problem in z (k,), where theta = T z and T is (p, k).
 
         With absolute values, T must be square and invertible.
         """
-        smooth = self._smooth.within(T)
-        return _Transformed(self, smooth, T) if self.needs_inverse else smooth
+        if not self.needs_inverse:
+            return self._mapped(LeastSquares, T)
+        if T.shape[0] != T.shape[1]:
+            raise ProblemError(
+                f"{type(self).__name__} needs a square matrix T, got {T.shape}; "
+                "with absolute values, theta = T z must have an inverse"
+            )
+        found = self._mapped(_Transformed, T)
+        found.set_original(self, T)
+        return found
 
     def theta_of(self, T: Matrix, z: Vector) -> Vector:
         """Return theta = T z, shape (..., p), where zeros of ``coef`` are exact.
@@ -107,15 +97,16 @@ class ElasticNet(LinearProblem):
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
         if not self.needs_inverse:
-            return self._smooth.prox(theta, None, centre, weight)
+            return super().prox(theta, None, centre, weight)
         gram = self._gram + weight * self._eye
         return _minimise(gram, self._moment + weight * centre, self.l1, theta)
 
     def objectives(self, thetas: Matrix, stats: None) -> Vector:
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
-        return self._smooth.objectives(thetas, None) + np.abs(thetas) @ self.l1
+        return super().objectives(thetas, None) + np.abs(thetas) @ self.l1
 
 
+@dataclass(eq=False, repr=False)
 class Lasso(ElasticNet):
     """Least squares with absolute values of the coefficients as penalty.
 
@@ -136,21 +127,10 @@ class Lasso(ElasticNet):
     array([ 0.  ,  0.  ,  0.37, -0.04])
     """
 
-    def __init__(
-        self,
-        X: Matrix,
-        y: Vector,
-        alpha: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        sample_weight: Vector | None = None,
-    ) -> None:
-        super().__init__(
-            X, y, alpha, 1.0, fit_intercept=fit_intercept, sample_weight=sample_weight
-        )
+    l1_ratio: float = field(default=1.0, init=False)
 
 
-class _Transformed(LinearProblem):
+class _Transformed(LeastSquares):
     """An elastic net as a function of z, where theta = T z.
 
     A proximal step first finds the signs of theta, of which the proximal term is
@@ -159,29 +139,19 @@ class _Transformed(LinearProblem):
     for z, given these signs, and corrects them where they are wrong.
     """
 
-    quadratic = True
-
-    def __init__(self, original: ElasticNet, smooth: LeastSquares, T: Matrix) -> None:
-        if T.shape[0] != T.shape[1]:
-            raise ProblemError(
-                f"{type(original).__name__} needs a square matrix T, got {T.shape}; "
-                "with absolute values, theta = T z must have an inverse"
-            )
-        self.layout, self._original, self._smooth = smooth.layout, original, smooth
+    def set_original(self, original: ElasticNet, T: Matrix) -> None:
+        """Take the elastic net that this is a function of z of."""
+        self._original = original
         units = np.sqrt(np.vecdot(T, T))
         self._T, self._units, self._forward = T, units, T / units[:, None]
         self._inverse = np.linalg.inv(self._forward)
         self._size = np.abs(self._inverse)
         self.l1 = original.l1  # in units of theta
         self._l1 = original.l1 * units
-        rows, target = original._smooth.equations
+        rows, target = original.equations
         rows = rows * units
         self._gram, self._moment = rows.T @ rows, target @ rows
         self._metric = self._inverse.T @ self._inverse
-
-    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
-        """Return rows F (r, p) with F'F the Hessian of f without absolute values."""
-        return self._smooth.rows(theta, radius)
 
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(z) + weight/2 |z - centre|^2``, shape (p,)."""
@@ -221,7 +191,7 @@ class _Transformed(LinearProblem):
         The gradient is that of all but the absolute values, in z, where the problem is
         well conditioned. So the minimum is precise to rounding.
         """
-        rows, target = self._smooth.equations
+        rows, target = self.equations
         inside = (signs != 0.0) | (self._l1 == 0.0)
         into, out = self._inverse[:, inside], self._inverse[:, ~inside]
         inner, zeros = gram[inside][:, inside], self._forward[~inside]
@@ -244,7 +214,7 @@ class _Transformed(LinearProblem):
 
     def subgradient(self, theta: Vector, near: Vector) -> Vector:
         """Return a subgradient at ``theta``, about that nearest to ``near``."""
-        rows, target = self._smooth.equations
+        rows, target = self.equations
         smooth = (rows @ theta - target) @ rows
         wanted = (near - smooth) @ self._inverse
         sides = np.sign(self._original.theta_of(self._T, theta))
@@ -256,7 +226,7 @@ class _Transformed(LinearProblem):
         """Return f of each row of ``thetas`` (k, p), shape (k,)."""
         points = self._original.theta_of(self._T, thetas)
         absolute = np.abs(points) @ self._original.l1
-        return self._smooth.objectives(thetas, None) + absolute
+        return super().objectives(thetas, None) + absolute
 
 
 def _minimise(gram: Matrix, pull: Vector, l1: Vector, theta: Vector) -> Vector:

@@ -1,4 +1,4 @@
-"""What the linear problems share: the design matrix, the start, and no E-step.
+"""Linear problems: what all of them share, and those of squared errors.
 
 The intercept is the coefficient of a column of ones, the last one. It is not penalised:
 each problem multiplies its penalty by `Design.penalised`, which is zero there.
@@ -6,7 +6,9 @@ each problem multiplies its penalty by `Design.penalised`, which is zero there.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -14,16 +16,11 @@ from numpy.typing import ArrayLike
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row, triangular
-from dadmm.core.schema import FLAG
-from dadmm.problems.checks import (
-    checked_array,
-    checked_rows,
-    checked_sparse,
-    checked_weights,
-    is_sparse,
-)
-from dadmm.problems.traits import Traits
+from dadmm.core.schema import FINITE, FLAG, check_fields, entry
+from dadmm.core.threads import with_one_blas_thread
+from dadmm.problems.base import Traits, check_entries, checked_array, stack_attributes
 
+P = TypeVar("P", bound="LinearProblem")
 BLOCK = 1000  # rows of a sparse X that are dense at a time, or as many as columns
 
 
@@ -32,10 +29,8 @@ class Design(NamedTuple):
 
     rows: Matrix  # (n, p), p = d, or d + 1 with an intercept
     y: Vector  # (n,)
-    layout: Layout  # coef (d,) and, with fit_intercept, intercept ()
     penalised: Vector  # (p,) 1 for a coefficient, 0 for the intercept
     weights: Vector  # (n,) positive factors of the losses
-    n: int  # rows of the node, of which there may be fewer after `compressed`
     lightest: float = 1.0  # size of the least row over that of the largest
 
     def compressed(self) -> Design:
@@ -47,21 +42,15 @@ class Design(NamedTuple):
         """Return rows and targets times the roots of their weights."""
         root = np.sqrt(self.weights)
         rows = root[:, None] * self.rows
-        return self._replace(rows=rows, y=root * self.y, lightest=lightest(rows))
+        return self._replace(rows=rows, y=root * self.y, lightest=_lightest(rows))
 
     def penalty_rows(self, alpha: float) -> Matrix:
         """Return rows F (r, p) with ``|F theta|^2 = alpha |coef|^2``."""
         kept = self.penalised * alpha > 0.0
         return np.asarray(np.sqrt(alpha) * np.diag(self.penalised)[kept])
 
-    @classmethod
-    def of_z(cls, rows: Matrix, y: Vector) -> Design:
-        """Return a design of coordinates z (k,) without names or penalty."""
-        n, k = rows.shape
-        return cls(rows, y, Layout.of(z=(k,)), np.zeros(k), np.ones(n), n)
 
-
-def lightest(rows: Matrix) -> float:
+def _lightest(rows: Matrix) -> float:
     """Return the size of the least row, but zero, over that of the largest.
 
     Columns are scaled to a largest entry of one.
@@ -72,16 +61,49 @@ def lightest(rows: Matrix) -> float:
     return float(sizes[sizes > 0.0].min(initial=1.0))
 
 
+@dataclass(eq=False, repr=False)
 class LinearProblem:
-    """A convex problem that starts at zero and has no latent variables."""
+    """A convex problem of rows and targets, without latent variables.
 
+    A subclass has its settings as fields, and `_adopt`, which takes the design.
+    """
+
+    X: InitVar[ArrayLike]
+    y: InitVar[ArrayLike]
+    _: KW_ONLY
+    fit_intercept: bool = entry(True, FLAG)
+    sample_weight: InitVar[ArrayLike | None] = None
+
+    alpha = 0.0  # this node's share of the penalty
     convex = True
     exact = True  # prox returns the minimum to rounding
     quadratic = False  # whether the Hessian is the same everywhere
     needs_inverse = False  # whether T of `within` must be invertible
     lightest = 1.0  # size of the least row over that of the largest, if it is known
+    compressible: ClassVar[bool] = False  # whether only squared errors of rows matter
+    mapped: ClassVar[tuple[str, ...]] = ()  # arrays (..., p), in z times T
     traits = Traits("regression")
-    layout: Layout
+
+    @with_one_blas_thread
+    def __post_init__(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None
+    ) -> None:
+        check_fields(self, error=ProblemError)
+        self.alpha = float(self.alpha)
+        given = self._design(X, y, sample_weight)
+        self.layout = Layout.of(coef=(int(given.penalised.sum()),))
+        if self.fit_intercept:
+            self.layout = Layout.of(**self.layout.shapes, intercept=())
+        self.lightest = (given if self.compressible else given.weighted()).lightest
+        self._adopt(given)
+
+    def _adopt(self, given: Design) -> None:
+        """Take the rows of a design."""
+        raise NotImplementedError
+
+    def _prepare(self) -> None:
+        """Compute what depends on the `mapped` arrays."""
+        raise NotImplementedError
 
     def init(self, rng: np.random.Generator) -> Vector:
         """Return zeros (p,)."""
@@ -90,6 +112,20 @@ class LinearProblem:
     def expect(self, theta: Vector) -> None:
         """Return None: there are no latent variables."""
 
+    def within(self, T: Matrix) -> LinearProblem:
+        """Return f as a problem in z (k,), where theta = T z and T is (p, k)."""
+        return self._mapped(type(self), T)
+
+    @with_one_blas_thread
+    def _mapped(self, kind: type[P], T: Matrix) -> P:
+        """Return an object of a class with the attributes of this one, but in z."""
+        found = object.__new__(kind)
+        vars(found).update(vars(self), layout=Layout.of(z=T.shape[1:]))
+        for name in self.mapped:
+            setattr(found, name, getattr(self, name) @ T)
+        found._prepare()
+        return found
+
     def theta_of(self, T: Matrix, z: Vector) -> Vector:
         """Return theta = T z, shape (..., p), of ``z`` (..., k).
 
@@ -97,56 +133,217 @@ class LinearProblem:
         """
         return by_row(z, T.T)
 
+    def _design(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None) -> Design:
+        """Return the design of X (n, d) and y (n,), as copies; raise if not valid.
 
-def design(
-    problem: object,
-    X: Any,
-    y: ArrayLike,
-    fit_intercept: bool,
-    sample_weight: ArrayLike | None,
-    *,
-    squares: bool = False,
-) -> Design:
-    """Return the design of X (n, d) and y (n,), as copies; raise if not valid.
+        Rows of weight zero are left out. If they are `compressible`, rows are
+        multiplied by the roots of their weights, and a sparse X is compressed block by
+        block.
+        """
+        name = type(self).__name__
+        sparse = hasattr(X, "tocsr") and hasattr(X, "toarray")
+        X = _sparse_rows(name, X) if sparse else checked_array(name, "X", X)
+        if X.ndim != 2 or 0 in X.shape:
+            raise ProblemError(
+                f"{name} needs X of shape (n, d) with n, d >= 1, got {X.shape}"
+            )
+        n, d = X.shape
+        y = _one_each(name, "y", y, n)
+        weights = np.ones(n)
+        if sample_weight is not None:
+            weights = _one_each(name, "sample_weight", sample_weight, n)
+            rule = "sample_weight of at least 0"
+            check_entries(name, rule, weights, weights < 0.0)
+            rule = "a positive sample_weight"
+            check_entries(name, rule, weights, np.full(n, not weights.any()))
+        if not weights.all():
+            kept = weights > 0.0
+            X, y, weights = X[kept], y[kept], weights[kept]
+        penalised = np.append(np.ones(d), np.zeros(int(self.fit_intercept)))
 
-    Rows of weight zero are left out. With ``squares``, only squared errors matter: rows
-    are multiplied by the roots of their weights, and those of a sparse X are compressed
-    block by block.
-    """
-    name, sparse = type(problem).__name__, is_sparse(X)
-    X = checked_sparse(name, X) if sparse else checked_rows(name, X)
-    y = checked_array(name, "y", y)
-    n, d = X.shape
-    if y.shape != (n,):
+        def of_rows(part: slice) -> Design:
+            rows = X[part].toarray() if sparse else X[part]
+            if self.fit_intercept:
+                rows = np.hstack([rows, np.ones((len(rows), 1))])
+            found = Design(rows, y[part], penalised, weights[part])
+            return found.weighted() if self.compressible else found
+
+        self._n_rows = n
+        if not (sparse and self.compressible):
+            return of_rows(slice(None))
+        step, found = max(BLOCK, d), of_rows(slice(0))
+        for first in range(0, len(y), step):
+            more = of_rows(slice(first, first + step))
+            rows, ends = np.vstack([found.rows, more.rows]), np.append(found.y, more.y)
+            light = min(found.lightest, more.lightest)
+            found = found._replace(rows=rows, y=ends, lightest=light).compressed()
+        return found
+
+
+def _sparse_rows(problem: str, X: Any) -> Any:
+    """Return X in scipy's CSR format; raise unless it has finite numbers."""
+    try:
+        rows = X.tocsr().astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"{problem} needs X of numbers: {error}") from None
+    entries = rows.tocoo()
+    places, bad = (
+        np.column_stack([entries.row, entries.col]),
+        ~np.isfinite(entries.data),
+    )
+    check_entries(problem, "finite X", entries.data, bad, places)
+    return rows
+
+
+def _one_each(problem: str, name: str, values: ArrayLike, n: int) -> Vector:
+    """Return a number for each of n rows."""
+    found = checked_array(problem, name, values)
+    if found.shape != (n,):
         raise ProblemError(
-            f"{name} needs one y for each of the {n} rows of X, shape ({n},), got "
-            f"{y.shape}"
+            f"{problem} needs one {name} for each of the {n} rows of X, shape ({n},), "
+            f"got {found.shape}"
         )
-    FLAG.check("fit_intercept", fit_intercept, ProblemError)
-    weights = checked_weights(name, sample_weight, n)
-    if not weights.all():
-        kept = weights > 0.0
-        X, y, weights = X[kept], y[kept], weights[kept]
-    layout, penalised = Layout.of(coef=(d,)), np.ones(d)
-    if fit_intercept:
-        layout = Layout.of(coef=(d,), intercept=())
-        penalised = np.append(penalised, 0.0)
+    return found
 
-    def of_rows(part: slice) -> Design:
-        rows = X[part].toarray() if sparse else X[part]
-        if fit_intercept:
-            rows = np.hstack([rows, np.ones((len(rows), 1))])
-        return Design(rows, y[part], layout, penalised, weights[part], n)
 
-    if not squares:
-        return of_rows(slice(None))
-    if not sparse:
-        return of_rows(slice(None)).weighted()
-    step = max(BLOCK, d)
-    found = of_rows(slice(0)).weighted()
-    for first in range(0, len(y), step):
-        more = of_rows(slice(first, first + step)).weighted()
-        rows, target = np.vstack([found.rows, more.rows]), np.append(found.y, more.y)
-        light = min(found.lightest, more.lightest)
-        found = found._replace(rows=rows, y=target, lightest=light).compressed()
-    return found._replace(weights=np.ones(len(found.y)))
+@dataclass(eq=False, repr=False)
+class LeastSquares(LinearProblem):
+    """Linear regression: half of the sum of squared errors.
+
+    ``f = 1/2 sum over rows of v (x' coef + intercept - y)^2``, where v is the weight of
+    a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with
+    ``fit_intercept``, ``intercept`` (). With weight 0 and a rank-deficient design,
+    `prox` returns the minimiser of least norm. Singular values below ``eps max(n, p)``
+    times the largest count as zero.
+
+    Parameters
+    ----------
+    X : ndarray or sparse matrix of shape (n, d)
+        This node's rows. A sparse X is compressed block by block; there is no dense
+        copy of the whole.
+    y : ndarray of shape (n,)
+    fit_intercept : bool
+        Whether there is an intercept. It is not penalised. Without it, ``theta``
+        holds ``coef`` only.
+    sample_weight : ndarray of shape (n,), optional
+        Factors of the losses of the rows, not negative; 1 if not given. A row of
+        weight 0 counts as absent. The penalty has no weight.
+
+    Notes
+    -----
+    The constructor computes one QR decomposition and one singular value decomposition.
+    The first leaves at most p + 1 rows with the same squared error, from which
+    objectives are computed. In the axes of the second the objective is a sum of
+    parabolas. So a proximal step of any weight is two small products, whatever the
+    number of rows. A penalty is one more row for each penalised entry, with target
+    zero.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, coef = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.LeastSquares(X[i::4], y[i::4]) for i in range(4)]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))
+    >>> result.status, result.parts(0).coef.round(1), coef.round(1)
+    ('certified', array([ 0.1, -0.1,  0.6]), array([0.1, 0. , 0.6]))
+    """
+
+    quadratic = True
+    compressible = True
+    mapped = ("_rows",)
+    within = LinearProblem.within  # by the methods of this class
+    traits = Traits("regression", has_errors=True)
+
+    def _adopt(self, given: Design) -> None:
+        self._adopt_with(given, self.alpha)
+
+    def _adopt_with(self, given: Design, l2: float) -> None:
+        """Take the rows of a design, with the penalty ``l2/2 |coef|^2``."""
+        held = given.penalty_rows(l2)
+        self._rows = np.vstack([given.rows, held])
+        self._target = np.append(given.y, np.zeros(len(held)))
+        self._prepare()
+
+    def _prepare(self) -> None:
+        rows = triangular(np.column_stack([self._rows, self._target]))
+        self._rows, self._target = rows, target = rows[:, :-1], rows[:, -1]
+        r, p = rows.shape
+        self._padded, self._aim = np.zeros((p + 1, p)), np.zeros((1, p + 1))
+        self._padded[:r], self._aim[0, :r] = rows, target
+        left, values, right = np.linalg.svd(rows)
+        values[values <= np.finfo(float).eps * max(self._n_rows, p) * values[0]] = 0.0
+        singular, turned = np.zeros(p), np.zeros(p + 1)
+        singular[: len(values)] = values
+        turned[:r] = target @ left
+        # A curvature of zero is replaced by the least positive number: added to a
+        # positive weight it is lost, and with weight 0 it avoids 0 / 0.
+        curvature = np.maximum(singular**2, np.finfo(float).tiny)
+        self._axes = np.ascontiguousarray(right.T)  # (..., p, p)
+        self._curvature = curvature[None]  # (..., 1, p)
+        self._pull = (singular * turned[:p])[None]  # (..., 1, p)
+        self._n_rows = r  # in other coordinates, the rows are these
+
+    @property
+    def equations(self) -> tuple[Matrix, Vector]:
+        """Rows (r, p) and targets (r,), at most p + 1, with this sum of squares."""
+        return self._rows, self._target
+
+    @property
+    def kind(self) -> Layout:
+        """What problems must have in common to be stacked; not the number of rows."""
+        return self.layout
+
+    @classmethod
+    def stack(cls, problems: Sequence[LeastSquares]) -> LeastSquares:
+        """Return n problems of one kind as one problem.
+
+        Its `prox` and `objectives` take and return arrays with a leading axis of n,
+        and give the same bits as each problem alone.
+        """
+        names = ("_axes", "_curvature", "_pull", "_padded", "_aim")
+        return stack_attributes(cls, problems, names)
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (r, p) with F'F the Hessian of f."""
+        return self._rows
+
+    def prox(self, theta: Vector, stats: None, centre: Vector, weight: Any) -> Vector:
+        """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (p,)."""
+        weight = np.asarray(weight)[..., None, None]
+        row = centre[..., None, :] @ self._axes
+        row *= weight
+        row += self._pull
+        row /= self._curvature + weight
+        return np.asarray((row @ self._axes.mT)[..., 0, :])
+
+    def objectives(self, thetas: Matrix, stats: None) -> Vector:
+        """Return f of each row of ``thetas`` (k, p), shape (k,)."""
+        off = thetas @ self._padded.mT
+        off -= self._aim
+        return np.asarray(0.5 * np.vecdot(off, off))
+
+
+@dataclass(eq=False, repr=False)
+class Ridge(LeastSquares):
+    """Least squares with a squared penalty of the coefficients.
+
+    ``f = 1/2 sum over rows of v (x' coef + intercept - y)^2 + alpha/2 |coef|^2``, where
+    v is the weight of a row, 1 by default.
+
+    Parameters
+    ----------
+    X, y, fit_intercept, sample_weight : as in `LeastSquares`
+    alpha : float
+        This node's own share of the penalty; not negative.
+
+    Examples
+    --------
+    >>> import dadmm
+    >>> X, y, _ = dadmm.datasets.regression(60, 3)
+    >>> problems = [dadmm.problems.Ridge(X[i::4], y[i::4], alpha=5) for i in range(4)]
+    >>> result = dadmm.solve(problems, dadmm.Topology.ring(4))  # alpha is 20 in all
+    >>> result.parts(0).coef.round(2)
+    array([ 0.11, -0.08,  0.42])
+    """
+
+    alpha: float = entry(1.0, FINITE)

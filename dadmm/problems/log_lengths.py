@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from dadmm.core.layout import Layout, Matrix, Vector
-from dadmm.problems.stacking import as_matrix, as_vector, inner_product
+from dadmm.problems.base import inner_product, with_axes
 
 ROOT = math.sqrt(2.0)
 STEPS = 5  # of the proximal step
@@ -190,10 +190,10 @@ class LogLengthPPCA:
         found = theta.copy()
         V, mu, a = self.layout.views(found)
         middle, _, centre_a = self.layout.views(centre)
-        slope = as_matrix(a) * (W @ stats.spread - stats.cross.mT)
-        slope = self.slopes(axes, slope) + as_matrix(weight) * (V - middle)
+        slope = with_axes(a, 2) * (W @ stats.spread - stats.cross.mT)
+        slope = self.slopes(axes, slope) + with_axes(weight, 2) * (V - middle)
         a.flat = plain.precisions(W, mu, stats, weight * self.a_scale, centre_a)
-        V -= slope / as_matrix(np.asarray(curvature + weight))
+        V -= slope / with_axes(np.asarray(curvature + weight), 2)
         its_axes = self.axes(found, np.maximum(axes.short[..., :1], self._most))
         V[...] = its_axes.V
         return found, its_axes
@@ -201,11 +201,11 @@ class LogLengthPPCA:
     def _value(self, theta: Vector, axes: Axes, centre: Vector, weight: Any) -> Any:
         """Return ``-log p(X)``, without constants, plus the proximal term."""
         plain, a = self.plain, self.layout.views(theta).a
-        shrunk = axes.long / (axes.long**2 + 1.0 / as_vector(a))
+        shrunk = axes.long / (axes.long**2 + 1.0 / with_axes(a, 1))
         latent = (plain.factor @ axes.left) * shrunk[..., None, :]
         left = plain.factor - (latent * axes.long[..., None, :]) @ axes.left.mT
         squares = a * inner_product(left, left) + inner_product(latent, latent)
-        volume = np.log1p(as_vector(a) * axes.long**2).sum(axis=-1)
+        volume = np.log1p(with_axes(a, 1) * axes.long**2).sum(axis=-1)
         volume = volume - plain.dimension * np.log(a)
         off = theta - centre
         near = weight * np.vecdot(off * self.layout.pull, off)

@@ -27,18 +27,14 @@ from dadmm.data.patterns import (
     posterior,
     precisions,
 )
-from dadmm.problems.checks import check_entries
-from dadmm.problems.ppca import LOG_2PI, PPCA
-from dadmm.problems.stacking import (
-    as_matrix,
+from dadmm.problems.base import (
     as_scalar,
-    as_stacked_matrix,
-    as_vector,
+    check_entries,
     inner_product,
-    solve,
     stack_attributes,
-    weighted_sums,
+    with_axes,
 )
+from dadmm.problems.ppca import LOG_2PI, PPCA
 
 
 class Observed(NamedTuple):
@@ -112,7 +108,7 @@ class IncompletePPCA(PPCA):
     neg_log_likelihood = PPCA.neg_log_likelihood  # by the methods of this class
 
     def _read(self, samples: Matrix) -> None:
-        check_entries("PPCA", "samples", samples, np.isinf(samples))
+        check_entries("PPCA", "finite samples", samples, np.isinf(samples))
         samples = samples[~np.isnan(samples).all(axis=1)]
         if not len(samples):
             raise ProblemError(
@@ -235,13 +231,13 @@ class IncompletePPCA(PPCA):
         W, mu, a = self.layout.views(theta)
         H, M, n, a = self._loadings(W), self.n_components, self.count, as_scalar(a)
         data = self._data
-        ridge = self._ridge / as_stacked_matrix(a)
+        ridge = self._ridge / with_axes(a, 3)
         inner = np.linalg.inv(precisions(data.mask, H) + ridge)
         z_mean, z = self._latent(H, mu, inner)
-        covariances = inner * (data.counts / as_matrix(a))[..., None]
+        covariances = inner * (data.counts / with_axes(a, 2))[..., None]
         squares = inner_product(z[..., :M], z[..., :M])
         squares += n * inner_product(z_mean[..., :M], z_mean[..., :M])
-        total = weighted_sums(data.counts.mT, inner)[..., 0, :, :]
+        total = _weighted_sums(data.counts.mT, inner)[..., 0, :, :]
         squares += inner_product(total, self._ridge) / a
         prior = 0.5 * (squares + n * M * LOG_2PI)
         return self._columns(z_mean, z, covariances, prior)
@@ -256,7 +252,7 @@ class IncompletePPCA(PPCA):
         z = data.rows @ H
         z[first_rows] += data.roots * (data.mask @ ((self.mean - mu)[..., None] * H))
         z = (z.reshape(*blocks, z.shape[-1]) @ inner).reshape(z.shape)
-        z_mean = (data.roots.mT @ z[first_rows]) / as_matrix(self.count)
+        z_mean = (data.roots.mT @ z[first_rows]) / with_axes(self.count, 2)
         z[first_rows] -= data.roots * z_mean
         return z_mean, z
 
@@ -267,15 +263,15 @@ class IncompletePPCA(PPCA):
         data, first_rows, observed = self._data, self._first_rows, self._observed
         by_column = data.mask.mT
         blocks = z.reshape(*covariances.shape[:-2], -1, z.shape[-1])
-        shared = weighted_sums(by_column, covariances)
+        shared = _weighted_sums(by_column, covariances)
         shift = by_column @ (data.roots * z[first_rows])
         shift /= self._divisor
         # the copy makes the product twice as fast
-        spread = weighted_sums(by_column, blocks.mT.copy() @ blocks)
+        spread = _weighted_sums(by_column, blocks.mT.copy() @ blocks)
         spread += shared
         spread -= (observed * shift)[..., None] * shift[..., None, :]
         cross = data.rows.mT @ z
-        best = solve(spread + self._unobserved_eye, cross)
+        best = _solve(spread + self._unobserved_eye, cross)
         misfit = z @ best.mT
         misfit[first_rows] -= data.roots * np.vecdot(shift, best)[..., None, :]
         np.subtract(data.rows, misfit, out=misfit)
@@ -296,7 +292,7 @@ class IncompletePPCA(PPCA):
         out = np.empty_like(theta)
         W_new, mu_new, a_new = self.layout.views(out)
         M, observed, z_mean = self.n_components, self._observed, stats.z_mean
-        pull = as_matrix(weight / as_scalar(a)) + self._unobserved  # (..., D, 1)
+        pull = with_axes(weight / as_scalar(a), 2) + self._unobserved  # (..., D, 1)
 
         scaled = observed * z_mean
         total = stats.spread + scaled[..., None] * z_mean[..., None, :]
@@ -305,7 +301,7 @@ class IncompletePPCA(PPCA):
             moment = moment[..., :M] - total[..., :M, M]
             total = total[..., :M, :M]
         total = total + pull[..., None] * self._eye
-        W_new[...] = solve(total, moment + pull * held_W)
+        W_new[...] = _solve(total, moment + pull * held_W)
 
         if self.zero_mean:
             mu_new[...] = 0.0
@@ -322,7 +318,7 @@ class IncompletePPCA(PPCA):
         """Return the entropy of the latent variables of all samples at ``theta``."""
         W, _, a = self.layout.views(theta)
         data, K, a = self._data, len(self._ridge), as_scalar(a)
-        ridge = self._ridge / as_stacked_matrix(a)
+        ridge = self._ridge / with_axes(a, 3)
         inner = precisions(data.mask, self._loadings(W)) + ridge
         volume = np.vecdot(data.counts[..., 0], np.linalg.slogdet(inner)[1])
         return 0.5 * (self.count * K * (1.0 + LOG_2PI - np.log(a)) - volume)
@@ -369,8 +365,20 @@ class IncompletePPCA(PPCA):
         shift = self.mean[..., None, :] - mu
         shift -= np.vecdot(H, stats.z_mean[..., None, :, :])
         between = ((shift * shift) @ self._observed)[..., 0]
-        found: Vector = as_vector(stats.floor) + drift + between
+        found: Vector = with_axes(stats.floor, 1) + drift + between
         return found
+
+
+def _weighted_sums(weights: Matrix, matrices: Matrix) -> Any:
+    """Return sums (..., D, k, k) of matrices (..., B, k, k), by weights (..., D, B)."""
+    *lead, B, k, _ = matrices.shape
+    flat = weights @ matrices.reshape(*lead, B, k * k)
+    return flat.reshape(*lead, -1, k, k)
+
+
+def _solve(A: Matrix, b: Matrix) -> Matrix:
+    """Return the solutions of systems (..., k, k), one for each row of b (..., k)."""
+    return np.asarray(np.linalg.solve(A, b[..., None])[..., 0])
 
 
 PPCA.with_gaps = IncompletePPCA

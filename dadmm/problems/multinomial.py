@@ -6,6 +6,7 @@ coordinates concerns R only, and a class has the logits ``Q (R_k theta)``.
 
 from __future__ import annotations
 
+from dataclasses import MISSING, dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -14,13 +15,11 @@ from numpy.typing import NDArray
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
-from dadmm.core.schema import integer
-from dadmm.core.threads import with_one_blas_thread
+from dadmm.core.schema import FINITE, entry, integer
 from dadmm.data.synthetic import classification
-from dadmm.problems.checks import checked_number
+from dadmm.problems.base import Traits
 from dadmm.problems.glm import TINY, GeneralisedLinear, LocalModel, padded
-from dadmm.problems.linear import BLOCK, design
-from dadmm.problems.traits import Traits
+from dadmm.problems.linear import BLOCK, Design
 
 MOST_CLASSES = 1000
 
@@ -33,6 +32,7 @@ class Chances(NamedTuple):
     rest: Matrix  # (m, s, K, n) 1 - chance, also accurate where it is tiny
 
 
+@dataclass(eq=False, repr=False)
 class MultinomialLogistic(GeneralisedLinear):
     """Logistic regression of several classes (softmax).
 
@@ -78,31 +78,20 @@ class MultinomialLogistic(GeneralisedLinear):
            [-0.8,  1.4]])
     """
 
+    n_classes: int = entry(MISSING, integer(2, MOST_CLASSES))
+    alpha: float = entry(1.0, FINITE)
     stacked = ("_basis", "_maps", "_weights", "_held", "_is_free", "_is_own")
     mapped = ("_maps", "_held", "_free")
     separated = "some classes"
     traits = Traits("classification", True, classification, "margins")
 
-    @with_one_blas_thread
-    def __init__(
-        self,
-        X: Matrix,
-        y: Vector,
-        n_classes: int,
-        alpha: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        sample_weight: Vector | None = None,
-    ) -> None:
-        given = design(self, X, y, fit_intercept, sample_weight)
-        self.alpha = checked_number("alpha", alpha)
-        integer(2, MOST_CLASSES).check("n_classes", n_classes, ProblemError)
-        _check_labels(given.y, n_classes)
-        K, p = int(n_classes), given.rows.shape[1]
-        d = p - fit_intercept
+    def _adopt(self, given: Design) -> None:
+        _check_labels(given.y, self.n_classes)
+        K, p = int(self.n_classes), given.rows.shape[1]
+        d = p - self.fit_intercept
         places = np.arange(K * d).reshape(K, d)  # of each class in theta
         self.layout = Layout.of(coef=(K, d))
-        if fit_intercept:
+        if self.fit_intercept:
             self.layout = Layout.of(coef=(K, d), intercept=(K,))
             places = np.column_stack([places, K * d + np.arange(K)])
         penalised = 1.0 * (np.arange(K * p) < K * d)
@@ -117,12 +106,9 @@ class MultinomialLogistic(GeneralisedLinear):
         held = np.vstack([held, centring])
         self._basis, self._maps = basis[None], maps[None]  # (m, n, q), (m, K q, k)
         self._held = padded(held, K * p + len(factor))
-        self._weights = given.weights[None, None]
-        self.lightest = given.weighted().lightest
-        self._is_free = np.array([self.alpha == 0.0])
         self._is_own = (np.arange(K)[:, None] == given.y)[None, None]  # (m, 1, K, n)
         self._free = maps * (self.alpha * penalised == 0.0)  # of `margins`
-        self._prepare()
+        self._weigh(given)
 
     def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
         """Return rows F (r, p) with F'F at most the Hessian within the radius.

@@ -20,17 +20,15 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.core.schema import MOST, integer
 from dadmm.core.threads import with_one_blas_thread
-from dadmm.problems.checks import check_entries
-from dadmm.problems.log_lengths import LogLengthPPCA
-from dadmm.problems.stacking import (
-    as_list,
-    as_matrix,
+from dadmm.problems.base import (
+    Traits,
     as_scalar,
-    as_vector,
+    check_entries,
     inner_product,
     stack_attributes,
+    with_axes,
 )
-from dadmm.problems.traits import Traits
+from dadmm.problems.log_lengths import LogLengthPPCA
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -116,7 +114,7 @@ class PPCA:
         self._read(samples)
 
     def _read(self, samples: Matrix) -> None:
-        check_entries("PPCA", "samples", samples, ~np.isfinite(samples))
+        check_entries("PPCA", "finite samples", samples, ~np.isfinite(samples))
         self.mean = samples.mean(axis=0)
         self.factor = triangular(samples - self.mean)
         self.count: Any = float(self.n_samples)  # (n,) in a stack
@@ -247,10 +245,10 @@ class PPCA:
         """
         W, mu, a = self.layout.views(theta)
         n, a, factor = self.count, as_scalar(a), self.factor
-        inner = np.linalg.inv(W.mT @ W + self._eye / as_matrix(a))
+        inner = np.linalg.inv(W.mT @ W + self._eye / with_axes(a, 2))
         z_mean = (((self.mean - mu)[..., None, :] @ W) @ inner)[..., 0, :]
         latent = (factor @ W) @ inner  # E[z] of the factor's rows, about z_mean
-        shared = as_matrix(n / a) * inner  # the posterior covariances of all samples
+        shared = with_axes(n / a, 2) * inner  # the posterior covariances of all samples
         spread = latent.mT @ latent
         spread += shared
         cross = latent.mT @ factor
@@ -271,17 +269,17 @@ class PPCA:
         W_new, mu_new, a_new = self.layout.views(out)
         n, z_mean, pull = self.count, stats.z_mean, weight / as_scalar(a)
 
-        scaled = (as_vector(n) * z_mean)[..., None]
+        scaled = (with_axes(n, 1) * z_mean)[..., None]
         total = stats.spread + scaled * z_mean[..., None, :]
-        total += as_matrix(pull) * self._eye
+        total += with_axes(pull, 2) * self._eye
         moment = stats.cross + scaled * (self.mean - mu)[..., None, :]
-        moment += as_matrix(pull) * centre_W.mT
+        moment += with_axes(pull, 2) * centre_W.mT
         W_new[...] = np.linalg.solve(total, moment).mT
 
         if self.zero_mean:
             mu_new[...] = 0.0
         else:
-            share = as_vector(n / (n + pull))
+            share = with_axes(n / (n + pull), 1)
             np.subtract(self.mean, (W_new @ z_mean[..., None])[..., 0], out=mu_new)
             mu_new *= share
             mu_new += (1.0 - share) * centre_mu
@@ -295,7 +293,8 @@ class PPCA:
         """Return the new a of each problem, given the new W and mu."""
         misfit = self._misfit(W[..., None, :, :], mu[..., None, :], stats)
         known = (self._entry_count, misfit[..., 0], weight, centre, self._most)
-        return [_precision(*case) for case in zip(*map(as_list, known), strict=True)]
+        cases = zip(*(np.atleast_1d(values).tolist() for values in known), strict=True)
+        return [_precision(*case) for case in cases]
 
     def objectives(self, thetas: Matrix, stats: Any) -> Vector:
         """Return the expected complete-data negative log likelihood of each row.
@@ -305,9 +304,9 @@ class PPCA:
         """
         W, mu, a = self.layout.views(thetas)
         fit = 0.5 * a * self._misfit(W, mu, stats)
-        half = as_vector(0.5 * self._entry_count)
+        half = with_axes(0.5 * self._entry_count, 1)
         constant = LOG_2PI + 2.0 * self._log_unit
-        found: Vector = fit + half * (constant - np.log(a)) + as_vector(stats.prior)
+        found: Vector = fit + half * (constant - np.log(a)) + with_axes(stats.prior, 1)
         return found
 
     def neg_log_likelihood(self, theta: Vector) -> Any:
@@ -323,7 +322,7 @@ class PPCA:
         """Return the entropy of the latent variables of all samples at ``theta``."""
         W, _, a = self.layout.views(theta)
         M, a = self.n_components, as_scalar(a)
-        inner = W.mT @ W + self._eye / as_matrix(a)
+        inner = W.mT @ W + self._eye / with_axes(a, 2)
         volume = np.linalg.slogdet(inner)[1] + M * np.log(a)
         return 0.5 * self.count * (M * (1.0 + LOG_2PI) - volume)
 
@@ -338,8 +337,8 @@ class PPCA:
         shift -= (W @ stats.z_mean[..., None, :, None])[..., 0]
         off = W - stats.best.mT[..., None, :, :]
         drift = inner_product(off @ stats.spread[..., None, :, :], off)
-        between = as_vector(self.count) * np.vecdot(shift, shift)
-        found: Vector = as_vector(stats.floor) + drift + between
+        between = with_axes(self.count, 1) * np.vecdot(shift, shift)
+        found: Vector = with_axes(stats.floor, 1) + drift + between
         return found
 
 

@@ -12,9 +12,9 @@ import numpy as np
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.data.patterns import observed_means
+from dadmm.problems.base import Traits
 from dadmm.problems.missing import IncompletePPCA
 from dadmm.problems.ppca import PPCA
-from dadmm.problems.traits import Traits
 
 STARTS = ("frame", "random")
 

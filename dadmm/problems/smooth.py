@@ -13,7 +13,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
 from dadmm.core.schema import FLAG
-from dadmm.problems.checks import checked_array
+from dadmm.problems.base import checked_array
 from dadmm.problems.derivatives import ValueAndGradient, find_wrong_slope
 
 ACCURACY = 1e-3  # of a proximal step: its gradient, relative to that at theta

@@ -4,42 +4,67 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import Field, fields
+from pathlib import Path
 from typing import Any
 
-from dadmm.runs import presets
 from dadmm.core.arguments import Parser, program
-from dadmm.core.errors import shown
 from dadmm.core.errors import ConfigError
-from dadmm.core.schema import from_toml
+from dadmm.core.schema import from_text, from_toml
 from dadmm.core.version import __version__
 
 COMMON = "most used"
+PRESETS = {  # settings that have a name
+    file.stem: file for file in sorted(Path(__file__).parent.glob("presets/*.toml"))
+}
 
 
-def parse(kind: Any, argv: Sequence[str]) -> dict[str, Any]:
+def find_settings(name: str) -> Path:
+    """Return the TOML file that ``--config`` means.
+
+    A path is itself. So is a bare name if there is such a file in the current folder;
+    otherwise it is the name of a preset.
+    """
+    given = Path(name)
+    if given.name != name or os.path.exists(given):
+        return given
+    if name not in PRESETS:
+        raise ConfigError(
+            f"config {name!r} is neither a file in this folder nor a preset; give the "
+            f"path of a TOML file, or one of {', '.join(PRESETS)}"
+        )
+    return PRESETS[name]
+
+
+def parse(settings: type, argv: Sequence[str]) -> dict[str, Any]:
     """Return the values of a command line by name, ``config`` and others included."""
-    parser = _parser(kind)
+    parser = _parser(settings)
     given, unknown = parser.parse_known_args(argv)
     if unknown:
-        raise ConfigError(_unknown(unknown[0], parser))
+        flag = unknown[0].partition("=")[0]
+        known = [name for action in parser._actions for name in action.option_strings]
+        otherwise = "--help lists what is allowed"
+        if not flag.startswith("-"):
+            otherwise += "; quote a value that has * or spaces"
+        hint = _closest(flag, known, otherwise)
+        raise ConfigError(f"unknown argument {unknown[0]!r}; {hint}")
     return vars(given)
 
 
-def typed(settings: Any, name: str, value: Any, source: str) -> Any:
+def typed(settings: type, name: str, value: Any, source: str) -> Any:
     """Return a TOML value as its setting's type."""
-    kinds = {item.name: str(item.type) for item in fields(settings)}
-    if name not in kinds:
-        hint = _closest(name, kinds, "TOML keys are the flags, with underscores")
+    types = {item.name: str(item.type) for item in fields(settings)}
+    if name not in types:
+        hint = _closest(name, types, "TOML keys are the flags, with underscores")
         raise ConfigError(f"{source}: unknown setting {name!r}; {hint}")
     if name == "problem_settings" and type(value) is dict:  # a table, JSON in a flag
         return json.dumps(value, default=str)
-    return from_toml(f"{source}: {name}", value, kinds[name])
+    return from_toml(f"{source}: {name}", value, types[name])
 
 
-def _parser(settings: Any) -> Parser:
+def _parser(settings: type) -> Parser:
     """Return the parser, with common flags first and the others by topic."""
     parser = Parser(
         prog=program("run"),
@@ -55,15 +80,15 @@ def _parser(settings: Any) -> Parser:
         if topic not in groups:
             groups[topic] = parser.add_argument_group(topic)
         _add(groups[topic], item)
-    found = ", ".join(presets.names())
+    found = ", ".join(PRESETS)
     groups[COMMON].add_argument(
         "--config", metavar="FILE", help=f"settings as TOML, or a preset: {found}"
     )
-    free = [item.name for item in fields(settings) if item.metadata["resume"]]
-    flags = ", ".join("--" + name.replace("_", "-") for name in free)
+    free = [_flag(item) for item in fields(settings) if item.metadata["resume"]]
     add = parser.add_argument_group("other").add_argument
     add("--resume", metavar="RUN", help="resume the run in this folder; these settings "
-        f"may change: {flags}; their new values are also kept for the next resume",
+        f"may change: {', '.join(free)}; their new values are also kept for the next "
+        "resume",
     )  # fmt: skip
     add("--dry-run", action="store_true", help="print the settings as TOML and the "
         "data that would leave a node; then exit",
@@ -77,38 +102,29 @@ def _parser(settings: Any) -> Parser:
     return parser
 
 
+def _flag(item: Field[Any]) -> str:
+    return "--" + item.name.replace("_", "-")
+
+
 def _add(group: argparse._ArgumentGroup, item: Field[Any]) -> None:
     """Add the flag of a setting."""
-    flag = "--" + item.name.replace("_", "-")
-    text = item.metadata["help"].replace("%", "%%")
+    text, types = item.metadata["help"].replace("%", "%%"), str(item.type)
     if item.default not in (None, False, True) or item.name.endswith("seed"):
         text += f" (default: {item.default})"
-    types = str(item.type)
     if types.startswith("bool"):
-        group.add_argument(flag, action=argparse.BooleanOptionalAction, help=text)
+        action = argparse.BooleanOptionalAction
+        group.add_argument(_flag(item), action=action, help=text)
         return
     choices = item.metadata["choices"]
     metavar = "{" + ",".join(choices) + "}" if choices else item.name.upper()
 
-    def read(text: str) -> Any:
-        for word, convert in (("int", int), ("float", float), ("str", str)):
-            with suppress(ValueError):
-                if word in types:
-                    return convert(text)
-        what = "an integer" if "int" in types else "a number"
-        raise argparse.ArgumentTypeError(f"must be {what}, got {shown(text)}")
+    def read(text: str) -> int | float | str:
+        try:
+            return from_text(text, types)
+        except ConfigError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
-    group.add_argument(flag, type=read, metavar=metavar, help=text)
-
-
-def _unknown(argument: str, parser: argparse.ArgumentParser) -> str:
-    flag = argument.partition("=")[0]
-    known = [name for action in parser._actions for name in action.option_strings]
-    otherwise = "--help lists what is allowed"
-    if not flag.startswith("-"):
-        otherwise += "; quote a value that has * or spaces"
-    hint = _closest(flag, known, otherwise)
-    return f"unknown argument {argument!r}; {hint}"
+    group.add_argument(_flag(item), type=read, metavar=metavar, help=text)
 
 
 def _closest(word: str, known: Iterable[str], otherwise: str) -> str:

@@ -7,13 +7,13 @@ fields. To add a setting, add a field.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from dadmm import penalty
 from dadmm.admm.rule import RULES
 from dadmm.admm.stopping import AGREEMENTS
-from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, integer
+from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
 from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.comm import WAITS
 from dadmm.comm.codec import PAYLOADS
@@ -24,7 +24,7 @@ from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems.sfm import STARTS
-from dadmm.problems.traits import Traits
+from dadmm.problems.base import Traits
 from dadmm.solver.options import FAILURES, Ranks, Stopping
 from dadmm.solver.plan import COORDINATES, INITS
 from dadmm.solver.solve import MAY_CHANGE
@@ -51,19 +51,21 @@ def setting(
     help: str,
     choices: Iterable[str] = (),  # allowed values
     *,
+    kind: Kind | None = None,  # what it may be; by default, one of the choices
     applies: Callable[[Settings], bool] = lambda run: True,  # whether a run uses it
+    only: str = "",  # what it is for; where it does not apply, it is refused then
+    argument: str = "",  # argument that the problem's constructor must have
     common: bool = False,  # whether --help lists it first
     decides: bool = True,  # whether it can change what a run computes
     resume: bool = False,  # whether it may change when a run is resumed
     per_rank: bool = False,  # whether ranks may have different values
-    argument: str | None = None,  # argument that the problem's constructor must have
     solver: bool = False,  # whether it is an option of `dadmm.solve`
-    kind: Kind | None = None,  # what it may be; by default, one of the choices
 ) -> Any:
     """Return a dataclass field whose metadata are these facts about a setting."""
     facts = dict(locals())
-    facts["kind"] = choice(choices) if choices and kind is None else kind
-    return field(default=facts.pop("default"), metadata=facts)
+    if choices and kind is None:
+        facts["kind"] = choice(choices)
+    return entry(facts.pop("default"), **facts)
 
 
 def solver_setting(name: str, group: str, *help: Any, **facts: Any) -> Any:
@@ -86,11 +88,39 @@ def _of_scheme(name: str) -> Callable[[Settings], bool]:
     return lambda run: name in penalty.SCHEMES[run.scheme].uses
 
 
+def takes(problem: str, argument: str) -> bool:
+    """Return whether a problem may have this argument; one of yours may have any."""
+    kind = PROBLEMS.get(problem)
+    return kind is None or builder.arguments(kind).takes(argument)
+
+
 def _of_problem(name: str) -> Callable[[Settings], bool]:
-    """Return a test of whether the problem's constructor has this argument."""
-    return lambda run: (
-        not run.is_plugin and builder.arguments(PROBLEMS[run.problem]).takes(name)
-    )
+    return lambda run: not run.is_plugin and takes(run.problem, name)
+
+
+def column_names(text: str) -> list[str]:
+    """Return the names in a text, between which there are commas."""
+    import csv  # of few runs
+
+    words = next(csv.reader([text], skipinitialspace=True), [])
+    return [word.strip() for word in words if word.strip()]
+
+
+def _is_encoding(name: str) -> bool:
+    try:
+        "".encode(name)
+    except (LookupError, ValueError):
+        return False
+    return True
+
+
+TABLES = "tables of your own, given by --data, of another problem than sfm"
+SUBSPACES = "ppca and sfm"
+COLUMNS = TEXT.also("one name of a column or several", lambda x: bool(column_names(x)))
+ASCII = TEXT.also("one ASCII character", lambda x: len(x) == 1 and x.isascii())
+ENCODING = TEXT.also(
+    "an encoding of Python such as utf-8, latin-1 or cp1252", _is_encoding
+)
 
 
 # fmt: off
@@ -108,39 +138,41 @@ class Settings:
         "as part-{rank}.csv; without it, synthetic data", common=True, resume=True)
     features: str | None = setting(
         DATA, None, "columns of X, by names or numbers with commas between (default: "
-        "all but target and weight)", applies=_has_table, common=True)
+        "all but target and weight)", kind=COLUMNS, applies=_has_table, only=TABLES,
+        common=True)
     target: str | None = setting(
         DATA, None, "column of the data that holds y, by number or name (default: the "
         "last), or its array in a .npz or .mat file (default: y, beside X)",
         argument="y", common=True)
     weight: str | None = setting(
         DATA, None, "column, or array, of sample weights (default: all rows weigh 1)",
-        argument="sample_weight", applies=_has_table)
+        argument="sample_weight", applies=_has_table, only=TABLES)
     categories: str | None = setting(
         DATA, None, "columns of numbers that are categories, as in --features; columns "
-        "of text always are", applies=_has_table)
+        "of text always are", kind=COLUMNS, applies=_has_table, only=TABLES)
     max_categories: int = setting(
         DATA, 50, "most categories of a column, and most classes",
         applies=_has_table, kind=integer(2))
     on_missing: str | None = setting(
         DATA, None, "missing entries: refuse them, drop their rows, fill in the mean "
         "over all nodes, or keep them (default: error; ppca and problems of your own: "
-        "keep)", ON_MISSING, applies=_has_table)
+        "keep)", ON_MISSING, applies=_has_table, only=TABLES)
     unknown: str = setting(
         DATA, "error", "categories that only occur in a prediction: refuse or ignore "
         "them", UNKNOWN, applies=_has_table)
     standardise: bool = setting(
         DATA, False, "divide each column of X by its standard deviation over all "
         "nodes, after subtracting its mean if there is an intercept; coefficients are "
-        "reported in the units of the table", applies=_has_table)
+        "reported in the units of the table", applies=_has_table, only=TABLES)
     separator: str | None = setting(
         DATA, None, "of .csv files (default: a tab, a semicolon or a comma, by the "
-        "first line)", applies=_has_table)
+        "first line)", kind=ASCII, applies=_has_table, only=TABLES)
     decimal: str = setting(
         DATA, ".", "decimal mark of .csv files, a point or a comma",
         (".", ","), applies=_has_table)
     encoding: str = setting(
-        DATA, "utf-8", "encoding of .csv and .txt files", applies=_has_table)
+        DATA, "utf-8", "encoding of .csv and .txt files", kind=ENCODING,
+        applies=_has_table)
     labels: str | None = setting(  # a checkpoint compares the rows of each node
         DATA, None, "node of each sample: a file of integers, or the name or number of "
         "a column", resume=True)
@@ -155,13 +187,14 @@ class Settings:
         kind=FINITE)
     missing_fraction: float = setting(
         DATA, 0.0, "synthetic data: fraction of the entries to remove",
-        applies=lambda run: run.data is None and run.has_subspace, kind=SHARE)
+        applies=lambda run: run.data is None and run.has_subspace, kind=SHARE,
+        only=f"synthetic data of {SUBSPACES}; in yours, NaN is a missing entry")
     data_seed: int = setting(
         DATA, 0, "synthetic data: seed", applies=lambda run: run.data is None,
         kind=SEED)
     n_components: int = setting(
         PROBLEM, None, "dimension of the subspace (default: 5; sfm: always 3)",
-        applies=lambda run: run.is_plugin or _of_problem("n_components")(run),
+        applies=lambda run: takes(run.problem, "n_components"),
         kind=integer(1))
     zero_mean: bool = setting(
         PROBLEM, False, "fix the mean at zero (sfm: always)",
@@ -345,18 +378,15 @@ class Settings:
         "no; without --data up to 50 nodes)", decides=False)
     record_angle: bool = setting(
         RESULTS, False, "also record subspace angles in every iteration",
-        applies=lambda run: run.has_subspace, decides=False)
+        applies=lambda run: run.has_subspace, only=SUBSPACES, decides=False)
     compare_centralised: bool | None = setting(
         RESULTS, None, "ppca, sfm: compare with the centralised solution, for which "
         "rank 0 gathers a summary of each node's rows (default: only without --data, "
         "where each rank generates all rows)",
-        applies=lambda run: run.has_subspace, decides=False)
+        applies=lambda run: run.has_subspace, only=SUBSPACES, decides=False)
     quiet: bool = setting(
         RESULTS, False, "print only errors", decides=False, resume=True, per_rank=True)
     # fmt: on
-
-    def __post_init__(self) -> None:
-        """Do nothing; `RunConfig` checks the settings."""
 
     @property
     def is_plugin(self) -> bool:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from dadmm import penalty
-from dadmm.admm.criteria_log import TRAIL, merge_endings, stride
 from dadmm.admm.loop import Run
-from dadmm.admm.rule import CRITERIA, Rule
+from dadmm.admm.rule import CRITERIA, TRAIL, Rule, merge_endings, stride
 from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import Scheme
 from dadmm.solver.kind import SolveKind

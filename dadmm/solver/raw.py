@@ -22,7 +22,6 @@ The largest error over all q counts, and the root mean square over the neighbour
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -30,7 +29,8 @@ from typing import Any
 import numpy as np
 
 from dadmm.admm.loop import Run
-from dadmm.admm.rule import Measured, Rule
+from dadmm.admm.rule import Rule, Scales
+from dadmm.admm.state import Numbers
 from dadmm.comm.world import world_of
 from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology
@@ -67,7 +67,7 @@ class RawKind(SolveKind):
         least = min(_judge_of(problem).value for problem in self.problems.values())
         self.judge = Judge(world_of(comm).least(least))
         if self.judge is Judge.MODEL:
-            self.scales, self.rule = self.model_scales, replace(self.rule, scaled=True)
+            self.rule = replace(self.rule, scaled=True)
 
     def verdict(self, t: int, run: Run) -> str:
         """Return "converged" if the run is stationary; else it continues."""
@@ -106,7 +106,7 @@ class RawKind(SolveKind):
         if self.judge is Judge.MODEL:
             return self._model_errors(run, slopes)
         layout, numbers = self.layout, run.work.numbers.copy()
-        now = Measured.of(numbers, len(layout.sizes))
+        now = Numbers(numbers, len(layout.sizes))
         squares = slopes**2
         now.parts[4] = np.sqrt(np.add.reduceat(squares, layout.starts, axis=1)).T
         given = run.stopping.rule
@@ -122,12 +122,14 @@ class RawKind(SolveKind):
         root = np.sqrt(self.layout.pull[:m])
         return np.asarray(found / root + 2.0 * run.work.multiplier)
 
-    def model_scales(self, names: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    def scales_of(self, names: np.ndarray) -> Scales | None:
         """Return a function of the lengths of W, mu and a, (3, ..., n).
 
         Its values (2, 3, ..., n) are scales of differences and of gradients, with which
         the stopping rule is met before all relative errors are small.
         """
+        if self.judge is not Judge.MODEL:
+            return None
         problems = [self.problems[i] for i in names.tolist()]
         rows = np.array([problem.observed_counts.mean() for problem in problems])
         D, M = self.layout.shapes["W"]

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from dadmm.admm.clock import PHASES
 from dadmm.admm.loop import Run
-from dadmm.admm.rule import Measured
-from dadmm.admm.state import Work
+from dadmm.admm.state import Numbers
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.recovery import NodeFailure
 
@@ -152,18 +151,13 @@ class NodeRows(RowBuffer):
         assert run is not None
         extra = len(PHASES) + len(self._observe)
         numbers = block[:, :-extra]
-        named = dict(zip(Work.NUMBERS, np.moveaxis(numbers, 1, 0), strict=False))
-        now = Measured.of(numbers, run.work.parts.shape[1])
+        now = Numbers(numbers, run.work.parts.shape[1])
         columns = [
-            named["objective"],
-            now.primal,
-            now.dual,
-            now.lengths[3],
-            now.lengths[4],
+            now.objective, now.primal, now.dual, now.disagreement, now.residual,
             *run.stopping.verdict(numbers)[:3],
-            *(named[name] for name in ("eta_mean", "quiet", "messages", "bytes")),
+            now.eta_mean, now.quiet, now.messages, now.bytes,
             *np.moveaxis(block[:, -extra:], 1, 0),
-        ]
+        ]  # fmt: skip
         return run.by_node(np.array(columns).transpose(2, 1, 0)).transpose(1, 0, 2)
 
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dadmm.admm.build import RunFactory
 from dadmm.admm.loop import Callback, Run, iterate
 from dadmm.admm.state import State
 from dadmm.graphs.schedule import Schedule
@@ -46,7 +45,6 @@ class LocalRun(NamedTuple):
 
 def run_with_recovery(
     local: LocalRun,
-    factory: RunFactory,
     max_iter: int,
     callbacks: Sequence[Callback],
     checkpoints: Checkpoints | None = None,
@@ -56,8 +54,6 @@ def run_with_recovery(
     Parameters
     ----------
     local : LocalRun
-    factory : RunFactory
-        Builds the run again after a failure.
     max_iter : int
     callbacks : sequence of callables
         After a failure, the method ``rewind`` of each callback that has one is called
@@ -100,7 +96,7 @@ def run_with_recovery(
                 return local, *ended
         elif buffer.empty:
             exchange.raise_failed()
-        local, state, start = _without_failed(local, buffer, factory)
+        local, state, start = _without_failed(local, buffer)
         for callback in callbacks:
             if hasattr(callback, "rewind"):
                 callback.rewind(local.failures[-1])
@@ -118,7 +114,7 @@ def _open(run: Run) -> bool:
 
 
 def _without_failed(
-    local: LocalRun, buffer: StateBuffer, factory: RunFactory
+    local: LocalRun, buffer: StateBuffer
 ) -> tuple[LocalRun, State, int]:
     """Return the run without the failed nodes, its state, and the iteration."""
     before = local.run
@@ -139,7 +135,7 @@ def _without_failed(
     dead = sorted(set(range(graph.n_nodes)) - set(alive))
     failure = NodeFailure(t, named(dead), tuple(map(named, parts)), named(part), kept)
     topology, schedule = recovery.restrict(graph, local.schedule, part)
-    run = factory.build(exchange, topology, schedule, named(part))
+    run = Run(before.setup, exchange, topology, schedule, named(part))
     state = recovery.remove_edges(buffer.at(t), kept, run.layout)
     # these counts include the iterations that are repeated
     exchange.sent[...] = before.exchange.sent[kept]

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dadmm import penalty
-from dadmm.admm.build import RunFactory, row_order
-from dadmm.admm.loop import Callback
+from dadmm.admm.local import row_order
+from dadmm.admm.loop import Callback, Run, Setup
 from dadmm.comm import InProcessExchange, identity
 from dadmm.comm.exchange import Exchange
 from dadmm.comm.sending import Sending, check_drop
@@ -32,7 +32,6 @@ from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
-from dadmm.penalty.first import edge_factors
 from dadmm.solver.checkpoint import Checkpoints, restoring
 from dadmm.solver.ending import find_ending
 from dadmm.solver.history import Recorder
@@ -236,10 +235,10 @@ def solve(
         kind = KINDS[plan.kind](hosted, stop.criteria, starts, duals)
         with restoring(checkpoints):
             kind.prepare(topology, comm, saved)
-        factory = RunFactory(kind, policy, messages, stop.agreement, edge_factors)
+        setup = Setup(kind, policy, messages, stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
         exchange = _exchange(topology, kind.within, ranks)
-        run = factory.build(exchange, topology, schedule)
+        run = Run(setup, exchange, topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent
         local = LocalRun(run, schedule, tuple(range(topology.n_nodes)))
@@ -252,7 +251,7 @@ def solve(
         if stop.max_seconds is not None:
             all_callbacks.append(_deadline(stop.max_seconds))
         local, iterations, reason = run_with_recovery(
-            local, factory, stop.max_iter, all_callbacks, checkpoints
+            local, stop.max_iter, all_callbacks, checkpoints
         )
         before = {} if checkpoints is None else checkpoints.seconds_before
         stated = kind.conclude(local.run, reason, plan, bound_angle)

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Layout
-from dadmm.admm.curvature import curvature, curvatures
+from dadmm.admm.first import curvature, curvatures
 from dadmm.admm.local import make_blocks
 from dadmm.graphs.incidence import Incidence
 from dadmm.problems import PPCA, LeastSquares

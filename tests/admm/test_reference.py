@@ -12,7 +12,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 import dadmm
-from dadmm.admm.curvature import curvature
+from dadmm.admm.first import curvature
 from dadmm.penalty import Scheme, build
 from tests.support import reference, reference_snap
 from tests.support.reference import AGREEING, SCHEMES, Settings, Theta

@@ -9,8 +9,8 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Topology
-from dadmm.admm.criteria_log import TRAIL
-from dadmm.admm.rule import Measured, Rule
+from dadmm.admm.rule import TRAIL, Rule
+from dadmm.admm.state import Work
 from dadmm.admm.stopping import PATIENCE, REQUESTS
 from dadmm.comm.sending import Turn
 from dadmm.comm.wire import Box
@@ -46,13 +46,11 @@ def holds(rule, *parts, size=4):
     ]
     rows[2] = [length / 2.0 for length in rows[2]]
     lengths, first = np.array(rows)[:, :, None], parts[0]
-    now = Measured(
-        *(np.array([first[name]]) for name in ("objective", "previous")),
-        *(np.array([first[name]]) for name in ("primal", "dual")),
-        tolerance=np.array([rule.tolerance]),
-        lengths=np.concatenate([lengths[:, 0], np.zeros((2, 1))]),
-        parts=lengths,
-    )
+    now = Work(1, 0, 1, len(parts))
+    now.judged[...], now.tolerance[...] = first["objective"], rule.tolerance
+    for name in ("previous", "primal", "dual"):
+        getattr(now, name)[...] = first[name]
+    now.lengths[:5], now.parts[...] = lengths[:, 0], lengths
     sizes = np.sqrt(np.full((len(parts), 1), float(size)))
     (found,) = rule.met(now, sizes).tolist()
     verdict = rule.verdict(now, sizes)

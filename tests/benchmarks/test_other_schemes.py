@@ -19,8 +19,7 @@ from benchmarks.shared.schemes import (
 )
 from dadmm import CheckpointError, Checkpoints, ConfigError, Topology
 from dadmm.graphs.incidence import Incidence
-from dadmm.penalty.interface import Observation
-from dadmm.penalty.schemes import Fixed
+from dadmm.penalty.schemes import Fixed, Observation
 from tests.support.problems import distance, optimum, quadratics
 from tests.support.solving import solve
 

@@ -19,8 +19,8 @@ from numpy.testing import assert_array_equal
 import dadmm
 from dadmm import run
 from dadmm.data.datasets import load_tracks
-from dadmm.runs import presets
 from dadmm.runs.config import RunConfig
+from dadmm.runs.flags import PRESETS
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = Path(os.environ.get("DADMM_SHARED", ROOT.parent / "shared")) / "data"
@@ -77,7 +77,7 @@ def test_unknown_presets_get_one_sentence(tmp_path, monkeypatch, capsys):
 
     (said,) = capsys.readouterr().err.splitlines()
     assert "'as-print'" in said
-    assert all(name in said for name in presets.names())
+    assert all(name in said for name in PRESETS)
     with pytest.raises(SystemExit):
         RunConfig.from_argv(["--help"])
     assert "as-printed" in capsys.readouterr().out
@@ -95,7 +95,7 @@ def test_every_setting_of_the_preset_has_a_source():
     assert (config.coupling, config.n_components) == ("own", 3)
     assert "presets/*.toml" in (ROOT / "setup.cfg").read_text()
     text = ""
-    for line in (presets.FOLDER / "as-printed.toml").read_text().splitlines():
+    for line in PRESETS["as-printed"].read_text().splitlines():
         text = "" if not line else text + line
         if re.match(r"\w+ =", line):
             assert re.search(r"[Ss]ection|[Ee]quation|Algorithm|[Oo]pen", text), line

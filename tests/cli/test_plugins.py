@@ -204,7 +204,7 @@ def test_results_are_named_by_the_class():
         (["mypackage.module:Demanding"], "Demanding needs a setting 'beta'; give it a"),
         ([MEAN[1], "--delta", "2"], "module:Mean has no setting 'delta'; it has weigh"),
         ([MEAN[1], "--target", "2"], "target does not go with mypackage.module:Mean, "),
-        ([MEAN[1], "--record-angle"], "record_angle does not go with mypackage.module"),
+        ([MEAN[1], "--record-angle"], "record_angle cannot be used with mypackage.mod"),
         ([MEAN[1], "--problem-settings", '{"wieght": 1}'], "no setting 'wieght'; it h"),
         ([MEAN[1], "--problem-settings", "weight=1"], "must be a JSON object such as "),
         ([MEAN[1], "--problem-settings", "[1]"], "must be a JSON object such as '{"),

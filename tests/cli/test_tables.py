@@ -13,7 +13,7 @@ from scipy.io import savemat
 
 from dadmm.cli import setup
 from dadmm.comm.world import Checks, World
-from dadmm.core.errors import ConfigError, ShardError
+from dadmm.core.errors import ShardError
 from dadmm.data import shard
 from dadmm.graphs.topology import Topology
 from dadmm.predict import main as predict
@@ -173,25 +173,6 @@ def test_what_is_wrong_is_told_in_one_sentence(settings, sentence):
 
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"features": "a"}, "features is for tables; leave it out, or give a table"),
-        ({"on_missing": "drop"}, "on_missing is for tables"),
-        ({"data": "x.csv", "features": " , "}, "features names no column"),
-        ({"data": "x.csv", "on_missing": "keep"}, "on_missing keep does not go with "),
-        ({"data": "x.csv", "separator": "ab"}, "separator must be one ASCII character"),
-        ({"data": "x.csv", "encoding": "uft"}, "unknown encoding 'uft'; use a nam"),
-        ({"data": "x.csv", "decimal": "x"}, "unknown decimal 'x'; choose one of ., ,"),
-        ({"data": "x.csv", "max_categories": 1}, "max_categories must be"),
-        ({"data": "x.csv", "problem": "ppca", "weight": "w"}, "weight does not go"),
-    ],
-)  # fmt: skip
-def test_settings_that_do_not_go_are_told_in_one_sentence(settings, sentence):
-    with pytest.raises(ConfigError, match=sentence):
-        RunConfig(**({"problem": "ridge"} | settings))
 
 
 # three hospitals whose files differ in order, categories and gaps

@@ -145,7 +145,7 @@ def test_the_value_as_sent_must_enter_the_dual_step(scheme, monkeypatch):
     best, off, sums = optimum(problems), {}, {}
     for honest in (True, False):
         codecs = partial(lambda honest, *_: Halves(3, honest), honest)
-        monkeypatch.setattr("dadmm.admm.build.build_codec", codecs)
+        monkeypatch.setattr("dadmm.admm.mail.build_codec", codecs)
 
         thetas = []
 

@@ -10,10 +10,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from dadmm import Topology
-from dadmm.admm.curvature import curvature
+from dadmm.admm.first import curvature, edge_factors
 from dadmm.graphs import measures as gap
 from dadmm.penalty import SCHEMES, build
-from dadmm.penalty.first import agreed, edge_factors
 from dadmm.problems import PPCA, LeastSquares
 from tests.support.problems import quadratics, random_graph
 from tests.support.reference_snap import first_penalties
@@ -128,9 +127,11 @@ def test_both_ends_take_the_larger_proposal_or_else_a_guess():
     theirs = np.array([9.0, math.nan, 9.0, math.nan, 1e300, 1e300])
 
     for pair in ((mine, theirs), (theirs, mine)):
-        eta0, guessed = agreed(*pair)
-        assert_array_equal(eta0, [9.0, 4.0, 9.0, 10.0, 1e300, 1e300])
-        assert_array_equal(guessed, [0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
+        own, neighbours = pair
+        state = build("fixed").start({"eta": own}, neighbours, None, None)
+        for name in ("eta", "eta0"):
+            assert_array_equal(state[name], [9.0, 4.0, 9.0, 10.0, 1e300, 1e300])
+        assert_array_equal(state["guessed"], [0.0, 0.0, 0.0, 1.0, 0.0, 0.0])
 
 
 def first(problems, topology, **settings):

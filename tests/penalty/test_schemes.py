@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm.graphs.incidence import Incidence
 from dadmm.penalty import SCHEMES
-from dadmm.penalty.interface import Observation
+from dadmm.penalty.schemes import Observation
 from tests.support.problems import quadratics
 
 ETA0 = 10.0

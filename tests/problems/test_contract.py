@@ -11,7 +11,7 @@ from dadmm.data import datasets
 from dadmm.data.encoding import Rows
 from dadmm.problems import PPCA, PROBLEMS, builder
 from dadmm.problems import Ridge as PooledRidge
-from dadmm.problems._minimum import ProxStep, check_descent
+from dadmm.problems.contract import ProxStep
 from dadmm.testing import check_problem
 from tests.support.linear import NAMES, SIZES, make
 
@@ -194,10 +194,10 @@ def test_a_slight_rise_is_told_from_a_wrong_term(rise, advice):
     problem = PooledRidge(np.eye(2), np.ones(2), alpha=1.0, fit_intercept=False)
     best = np.full(2, 0.5)
     worse = best + np.array([np.sqrt(rise), 0.0])  # f has curvature 2
-    taken = ProxStep(best, None, np.zeros(2), np.zeros(2), worse)
+    taken = ProxStep(problem, best, None, np.zeros(2), 0.0, worse)
 
     with pytest.raises(ProblemError, match=f" then {rise:.3g} more with .*; {advice}"):
-        check_descent(problem, taken, 0.0)
+        taken.check_descent()
 
 
 def step(problem, theta, stats, centre, weight):
@@ -276,11 +276,11 @@ FAULTS = {
         {"init": lambda p, rng: np.zeros((3, 1))},
     ".init: expected the same point from the same seed, found another; draw ":
         {"init": lambda p, rng: noise()},
-    ".expect: expected theta not to change, found it modified; work on theta":
+    ".expect: expected theta not to change, found it modified":
         {"expect": lambda p, x: np.copyto(x, 2 * x)},
-    ".prox: expected theta not to change, found it modified; work on theta":
+    ".prox: expected theta not to change, found it modified":
         {"prox": lambda p, x, *on: np.copyto(x, step(p, x, *on)) or x.copy()},
-    ".prox: expected centre not to change, found it modified; work on centre":
+    ".prox: expected centre not to change, found it modified":
         {"prox": lambda p, x, s, c, w: np.copyto(c, w * c) or step(p, x, s, c, w)},
     ".prox: expected a new array, found one that shares memory with theta":
         {"prox": lambda p, x, *on: x},
@@ -302,7 +302,7 @@ FAULTS = {
         {"prox": lambda p, x, s, c, w: step(p, x, s, c, 2.0 * w)},
     "prox seems to take -centre for centre":
         {"prox": lambda p, x, s, c, w: step(p, x, s, -c, w), **FAR},
-    "check that prox and objectives have the same terms, regulariser included":
+    "check that prox and objectives have the same terms, with all penalties":
         {"objectives": lambda p, x, s: value(p, x) - 0.5 * p.alpha * (x**2).sum(1)},
     "found a slope of -":
         {"prox": shrink_twice,
@@ -315,7 +315,7 @@ FAULTS = {
         {"objectives": lambda p, x, s: value(p, x - x.mean(axis=0))},
     "when asked again; sum over the last axis only, and keep no state":
         {"objectives": count},
-    ".objectives: expected thetas not to change, found it modified; work on the":
+    ".objectives: expected thetas not to change, found it modified":
         {"objectives": lambda p, x, s: np.copyto(x, x - 1.0) or value(p, x)},
     ".prox: expected the result to approach centre as weight grows, found it":
         {"prox": lambda p, x, s, c, w: step(p, x, s, c, min(w, 100.0))},

@@ -76,17 +76,13 @@ WRONG = {
         lambda: LogisticRegression(X, [0, 1, np.inf])
     ),
     "LeastSquares needs X of numbers": lambda: LeastSquares([["a"]], [1.0]),
-    "alpha must be a number, not negative and finite, got -1": lambda: Ridge(X, Y, -1),
-    "alpha must be a number, not negative and finite, got 'much'": (
-        lambda: Lasso(X, Y, "much")
-    ),
-    "l1_ratio must be a number, from 0 to 1, got 1.5": (
-        lambda: ElasticNet(X, Y, 1.0, 1.5)
-    ),
+    "alpha must be at least 0 and finite, got -1": lambda: Ridge(X, Y, -1),
+    "alpha must be a number, got 'much'": (lambda: Lasso(X, Y, "much")),
+    "l1_ratio must be from 0 to 1, got 1.5": (lambda: ElasticNet(X, Y, 1.0, 1.5)),
     "fit_intercept must be true or false, got 'no'": (
         lambda: Ridge(X, Y, fit_intercept="no")
     ),
-    "delta must be a number, positive and finite, got 0": lambda: Huber(X, Y, 0),
+    "delta must be above 0 and finite, got 0": lambda: Huber(X, Y, 0),
     "labels 0 and 1 or -1 and 1, got -1, 0, 1": (
         lambda: LogisticRegression(X, [-1, 0, 1])
     ),

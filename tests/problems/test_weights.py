@@ -124,7 +124,7 @@ WRONG = {
     "LogisticRegression needs sample_weight of numbers": (
         lambda: problems.LogisticRegression(X, Y, sample_weight=["a", "b", "c"])
     ),
-    "needs a row of positive sample_weight, but all 3 are 0": (
+    "needs a positive sample_weight, but row 0 is 0.0": (
         lambda: problems.LeastSquares(X, Y, sample_weight=np.zeros(3))
     ),
     "LeastSquares needs finite X, but row 1, column 1 is nan": (

@@ -41,7 +41,7 @@ def test_defaults_for_a_table_are_those_of_solve():
     defaults |= {"scheme": dadmm.penalty.SNAP(), "stopping": dadmm.Stopping()}
     defaults |= {"sending": dadmm.Sending(), "record": dadmm.Record()}
 
-    found = RunConfig(data="x.npy").options()
+    found = RunConfig(data="x.npy").options
     assert found == defaults | {"comm": dadmm.Ranks()}
 
 
@@ -65,7 +65,7 @@ def test_what_a_resumed_run_may_change_does_not_decide_its_result():
 
 @pytest.mark.parametrize("name", penalty.SCHEMES)
 def test_budgets_default_to_those_of_the_scheme(name):
-    assert RunConfig(scheme=name).options()["scheme"] == penalty.build(name)
+    assert RunConfig(scheme=name).options["scheme"] == penalty.build(name)
 
 
 def test_without_data_a_run_is_a_demonstration_of_the_papers_experiment():
@@ -260,6 +260,32 @@ def test_a_setting_out_of_range_is_named(name):
                 solve(quadratics(2), dadmm.Topology.ring(2), **{name: value})
         flag = f"--{name.replace('_', '-')}={value}"
         assert re.match(said, complaint(flag))
+
+
+UNSUITED = [  # settings that a run of ridge does not have, or not so
+    {"features": "a"},
+    {"on_missing": "drop"},
+    {"data": "x.csv", "features": " , "},
+    {"data": "x.csv", "on_missing": "keep"},
+    {"data": "x.csv", "separator": "ab"},
+    {"data": "x.csv", "encoding": "uft"},
+    {"data": "x.csv", "decimal": "x"},
+    {"data": "x.csv", "problem": "ppca", "weight": "w"},
+    {"problem": "ppca", "alpha": 1.0},
+    {"problem": "ppca", "fit_intercept": False},
+    {"problem": "sfm", "n_components": 4},
+    {"delta": 1.0},
+    {"record_angle": True},
+    {"compare_centralised": True},
+    {"missing_fraction": 0.1},
+    {"problem_settings": "alpha"},
+]
+
+
+@pytest.mark.parametrize("given", UNSUITED)
+def test_a_setting_that_such_a_run_does_not_have_is_named(given):
+    with pytest.raises(ConfigError, match=[*given][-1]):
+        RunConfig(**({"problem": "ridge"} | given))
 
 
 def test_help_lists_what_may_change_on_resuming(capsys):

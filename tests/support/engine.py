@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from dadmm.admm.build import RunFactory, row_order
-from dadmm.admm.loop import RunKind
+from dadmm.admm.local import row_order
+from dadmm.admm.loop import Run, RunKind, Setup
 from dadmm.admm.rule import Rule
 from dadmm.admm.state import Work
 from dadmm.admm.stopping import GlobalStopping, NeighbourStopping
@@ -27,8 +27,7 @@ def build(problems, topology, scheme=None, sending=None, schedule=None, **settin
     exchange = InProcessExchange(topology, size, row_order(topology, hosted))
     scheme, sending = scheme or Fixed(), sending or Sending()
     kind = RunKind(hosted, Rule(), starts)
-    factory = RunFactory(kind, scheme, sending, **settings)
-    run = factory.build(exchange, topology, schedule)
+    run = Run(Setup(kind, scheme, sending, **settings), exchange, topology, schedule)
     run.open()
     return run
 
@@ -72,9 +71,13 @@ def stopping(rule, degrees=(0,), reach=1, cycle=1, nodes=None, exchange=None):
         held=np.zeros(n, dtype=int),
         posted={},
     )
-    nodes = np.arange(n) if nodes is None else nodes
-    work = Work(n, sum(degrees), 1, 1)
-    given = state, work, rule, nodes, incidence, Layout.of(x=(1,)), reach, cycle
-    if exchange is None:
-        return NeighbourStopping(*given)
-    return GlobalStopping(exchange, *given)
+    given = SimpleNamespace(
+        state=state,
+        work=Work(n, sum(degrees), 1, 1),
+        names=np.arange(n) if nodes is None else nodes,
+        incidence=incidence,
+        layout=Layout.of(x=(1,)),
+        exchange=exchange,
+    )
+    kind = NeighbourStopping if exchange is None else GlobalStopping
+    return kind(given, rule, reach, cycle)

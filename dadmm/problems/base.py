@@ -1,0 +1,91 @@
+"""What problems share: facts about a class, checks of arrays, and stacking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dadmm.core.errors import ProblemError
+from dadmm.core.layout import Matrix
+from dadmm.data.synthetic import regression
+
+T = TypeVar("T")
+Array = NDArray[np.float64]
+
+
+class Traits(NamedTuple):
+    """Facts about a problem class; a class of `PROBLEMS` has them as ``traits``."""
+
+    predicts: str | None = None  # "regression", "classification", "counts", "subspace"
+    has_errors: bool = False  # whether coefficients have standard errors if alpha is 0
+    draw: Callable[..., Any] = regression  # synthetic X and y
+    adds: str = ""  # what it sends at checks, beside parameters, gradients, objectives
+    sends: str = "the parameters"  # the words for theta
+    title: str = ""  # in figures; else the name of the problem
+    tracks: bool = False  # whether the data are tracks of cameras, and not a table
+    components: int = 5  # usual dimension of a subspace
+    nodes: int = 20  # usual number of nodes, as in the paper
+
+
+def checked_array(problem: str, name: str, values: ArrayLike) -> Array:
+    """Return a contiguous copy of an argument; raise unless it has finite numbers."""
+    try:
+        found = np.array(values, dtype=np.float64, order="C")
+    except (TypeError, ValueError) as error:
+        raise ProblemError(f"{problem} needs {name} of numbers: {error}") from None
+    check_entries(problem, f"finite {name}", found, ~np.isfinite(found))
+    return found
+
+
+def check_entries(
+    problem: str,
+    what: str,
+    values: Array,
+    bad: NDArray[np.bool_],
+    places: NDArray[np.integer[Any]] | None = None,
+) -> None:
+    """Raise if an entry is bad, and name the first; ``places`` are its indices."""
+    if bad.any():
+        place = (np.argwhere(bad) if places is None else places[bad])[0]
+        where = zip(("row", "column"), place, strict=False)
+        raise ProblemError(
+            f"{problem} needs {what}, but "
+            f"{', '.join(f'{word} {k}' for word, k in where)} is {values[bad][0]}"
+        )
+
+
+def stack_attributes(kind: type[T], problems: Sequence[T], names: Iterable[str]) -> T:
+    """Return one problem whose named attributes are those of all problems, stacked.
+
+    Its other attributes are those of the first problem.
+    """
+    stacked = object.__new__(kind)
+    vars(stacked).update(vars(problems[0]))
+    for name in names:
+        setattr(stacked, name, np.array([getattr(p, name) for p in problems]))
+    return stacked
+
+
+# Arithmetic for one problem or a stack of problems, with the same bits
+
+
+def as_scalar(scalars: Any) -> Any:
+    """Return a single scalar as a float, which is faster; arrays unchanged."""
+    return scalars if scalars.ndim else scalars.item()
+
+
+def with_axes(scalars: Any, n_axes: int) -> Any:
+    """Return scalars (...) as arrays of one entry, (..., 1) for one more axis."""
+    if isinstance(scalars, float):
+        return scalars
+    return scalars[(..., *[None] * n_axes)]
+
+
+def inner_product(A: Matrix, B: Matrix) -> Any:
+    """Return the inner products of matrices (..., m, n), shape (...)."""
+    flat = A.shape[-2] * A.shape[-1]
+    lead, other = A.shape[:-2], B.shape[:-2]
+    return np.vecdot(A.reshape(*lead, flat), B.reshape(*other, flat))
