@@ -52,8 +52,7 @@ def main() -> None:
     config = RunConfig(
         topology=given.topology, dimension=given.dimension, tolerance=0.0
     )
-    built = setup.build_graph(world, config)
-    graph, _ = setup.share_graph(world, config, built)
+    graph, _ = setup.share_graph(world, config)
     data = setup.shards(world, config, graph, Checks(world))
     problem = setup.problems(config, data, graph.n_nodes)[world.rank]
     folder = Path(world.share(tempfile.mkdtemp() if world.rank == 0 else ""))

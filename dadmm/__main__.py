@@ -8,27 +8,28 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 
 from dadmm.comm.launch_link import rank_and_size
-from dadmm.comm.world import collectively, connect
+from dadmm.comm.world import connect
 from dadmm.core.arguments import BAD_INPUT, print_out, program, report_error
-from dadmm.core.errors import ConfigError, DadmmError
+from dadmm.core.errors import DadmmError
 from dadmm.core.version import __version__
 
-# modules of this package with a function main(argv): what they do, and an example
+# by name: a module with a function main(argv), what it does, and an example
 COMMANDS = {
-    "run": ("fit a model over a network", "run --nodes 20"),
-    "predict": ("predict new rows by a model", "predict RUN a.csv --out b.csv"),
-    "plot": ("draw a run, or compare runs", "plot RUN"),
-    "report": ("write a run as one HTML page", "report RUN"),
-    "replay": ("predict the time on a network", "replay RUN --network wan"),
-    "waiting": ("show who waited for whom", "waiting RUN"),
-    "calibrate": ("fit a network to measurements", "calibrate a.csv --out b.toml"),
-}
+    "run": ("cli.job", "fit a model over a network", "--nodes 20"),
+    "predict": ("cli.predict", "predict new rows by a model", "RUN a.csv --out b.csv"),
+    "plot": ("drawing.plot", "draw a run, or compare runs", "RUN"),
+    "report": ("page.command", "write a run as one HTML page", "RUN"),
+    "replay": ("timing.replay", "predict the time on a network", "RUN --network wan"),
+    "waiting": ("timing.waiting", "show who waited for whom", "RUN"),
+    "calibrate": (
+        "timing.calibrate", "fit a network to measurements", "a.csv --out b.toml"
+    ),
+}  # fmt: skip
 FOR_RANKS = "run"  # of the others, the first rank of mpiexec does all
-HELP = ("-h", "--help", "help")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,24 +39,36 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name in COMMANDS:
         if rank and name != FOR_RANKS:
             return 0
-        command = import_module(f"dadmm.{name}")
+        command = main_of(name)
         gc.freeze()  # no search for garbage among modules
-        code: int = command.main(words)
+        code = command(words)
         gc.freeze()  # nor at exit, where it takes an eighth of the time of a short run
         return code
-    if name in ("", "--version", *HELP):
+    if name in ("", "--version", "-h", "--help", "help"):
         if not rank:
             print_out(f"dadmm {__version__}\n" if name == "--version" else usage())
         return 0 if name else BAD_INPUT
     return _refuse(name)
 
 
+def main_of(name: str, module: str = "") -> Callable[..., int]:
+    """Return the function ``main(argv)`` of a command.
+
+    The module ``dadmm.NAME`` passes its name: if it is the program, as after ``python
+    -m dadmm.NAME``, run the command and exit.
+    """
+    if module == "__main__":
+        sys.exit(main([name, *sys.argv[1:]]))
+    found: Callable[..., int] = import_module(f"dadmm.{COMMANDS[name][0]}").main
+    return found
+
+
 def usage() -> str:
     """Return the commands, with a line each."""
     start = program()
     rows = [
-        f"  {name:<9}  {what:<29}  {start} {example}\n"
-        for name, (what, example) in COMMANDS.items()
+        f"  {name:<9}  {what:<29}  {start} {name} {example}\n"
+        for name, (_, what, example) in COMMANDS.items()
     ]
     return (
         f"usage: {start} COMMAND [arguments]\n\n"
@@ -78,17 +91,13 @@ def _refuse(name: str) -> int:
         known = f"choose one of {', '.join(COMMANDS)}"
         hint = f"did you mean {close[0]}?" if close else known
         wrong = f"unknown command {name!r}; {hint}"
-
-    def refuse() -> None:
-        raise ConfigError(wrong)
-
-    world = None
     try:
         world = connect()
-        collectively(world, refuse)  # so that no rank ends before the first one prints
     except DadmmError as error:
-        if world is None or world.rank == 0:
-            report_error(error)
+        return report_error(error)
+    if world.rank == 0:
+        report_error(wrong)
+    world.texts("")  # no rank ends before the first one has printed
     return BAD_INPUT
 
 

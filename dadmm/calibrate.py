@@ -1,12 +1,5 @@
 """Fit a network to measurements: ``python -m dadmm.calibrate ROWS.csv``."""
 
-from __future__ import annotations
+from dadmm.__main__ import main_of
 
-import sys
-
-from dadmm.timing.calibrate import main
-
-__all__ = ["main"]
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = main_of("calibrate", __name__)

@@ -1,12 +1,5 @@
 """Draw runs: ``python -m dadmm.plot RUN [RUN ...]``."""
 
-from __future__ import annotations
+from dadmm.__main__ import main_of
 
-import sys
-
-from dadmm.drawing.plot import main
-
-__all__ = ["main"]
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = main_of("plot", __name__)

@@ -1,12 +1,5 @@
 """Predict new rows by a fitted model: ``python -m dadmm.predict RUN new.csv``."""
 
-from __future__ import annotations
+from dadmm.__main__ import main_of
 
-import sys
-
-from dadmm.cli.predict import main
-
-__all__ = ["main"]
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = main_of("predict", __name__)

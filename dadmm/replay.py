@@ -1,12 +1,5 @@
 """Predict the time of a run on other networks: ``python -m dadmm.replay RUN ...``."""
 
-from __future__ import annotations
+from dadmm.__main__ import main_of
 
-import sys
-
-from dadmm.timing.replay import main
-
-__all__ = ["main"]
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = main_of("replay", __name__)

@@ -1,12 +1,5 @@
 """Write a page about runs: ``python -m dadmm.report RUN [RUN ...]``."""
 
-from __future__ import annotations
+from dadmm.__main__ import main_of
 
-import sys
-
-from dadmm.page.command import main
-
-__all__ = ["main"]
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = main_of("report", __name__)

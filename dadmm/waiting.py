@@ -1,12 +1,5 @@
 """Show who waited for whom in a run: ``python -m dadmm.waiting RUN``."""
 
-from __future__ import annotations
+from dadmm.__main__ import main_of
 
-import sys
-
-from dadmm.timing.waiting import main
-
-__all__ = ["main"]
-
-if __name__ == "__main__":
-    sys.exit(main())
+main = main_of("waiting", __name__)

@@ -1,6 +1,10 @@
 """The main job: the stages of a run, from the command line to the results.
 
-All ranks do each stage together. If a stage fails on one of them, all raise.
+Exit codes: 0 if the run ended and its results are written, whatever its status; 1 if a
+rank raised an error; 2 for invalid input, or output that cannot be written; 3 if the
+status is "not converged" and ``--strict`` is set.
+Other codes are those of a process that a signal ended (130 after a second Ctrl-C), or
+mpiexec's own.
 """
 
 from __future__ import annotations
@@ -9,23 +13,27 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic, sleep
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from dadmm.cli import setup, targets
-from dadmm.cli.progress import FailureMessages, ProgressLine, Signals
-from dadmm.cli.tables import Shards
+from dadmm.cli import setup
+from dadmm.cli.progress import Progress, Signals
+from dadmm.cli.targets import describe, find_targets
 from dadmm.comm import identity
-from dadmm.comm.launch_link import wait_until_read
-from dadmm.comm.world import Checks, World, collectively, from_rank_0, host
+from dadmm.comm.launch_link import connect_to_launcher, wait_until_read
+from dadmm.comm.world import Checks, World, collectively, connect, from_rank_0, host
 from dadmm.core import files
 from dadmm.core.arguments import BAD_INPUT, print_out, report_error
 from dadmm.core.documents import write_text
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
+from dadmm.core.threads import one_blas_thread
+from dadmm.data.encoding import Rows
+from dadmm.graphs import placement
 from dadmm.runs.config import PER_RANK, CommandLine, RunConfig
 from dadmm.runs.folder import NO_RESUME, RunFolder, names_of_run
 from dadmm.runs.row_files import PARTS, RowFiles
@@ -33,6 +41,7 @@ from dadmm.solver.checkpoint import Checkpoints
 from dadmm.solver.plan import Kind
 from dadmm.solver.rows import Observe
 from dadmm.solver.solve import solve
+from dadmm.solver.subspace import n_axes
 
 OK, FAILED, NOT_CONVERGED = 0, 1, 3  # exit codes
 TIME_TO_REPORT = 2.0  # seconds in which one rank reports that others failed
@@ -46,10 +55,42 @@ FEW_ROWS = (
     "sends to its parent in a tree, {}, is as good as its rows "
     "(docs/privacy.md); --no-summaries sends none\n"
 )
+AXES = "the principal axes that are merged"
+SUMMARIES = {  # with what a node's rows are compared, and when it sends their summary
+    Kind.METRIC: ("parameters", "in set-up and at checks"),
+    Kind.MERGED: (AXES, "in set-up and at the end"),
+    Kind.UNITS: (AXES, "at the end"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job of a command line and return its exit code."""
+    with closing(Signals()) as signals:
+        connect_to_launcher()
+        try:
+            world = connect()
+        except DadmmError as error:  # before the ranks are connected: only of this one
+            return report_error(error)
+        if world.rank:
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115 (only rank 0 prints)
+        job = Job(world, signals)
+        try:
+            with one_blas_thread():
+                code = job.run(sys.argv[1:] if argv is None else argv)
+        except Exception as error:
+            code = job.fail(error)
+        finally:
+            print_out()  # flushes what --help and --version print
+    if world.shrunk:
+        world.leave(code)
+    return code
 
 
 class Job:
     """A run on this rank; `run` goes through its stages, which set the attributes.
+
+    All ranks do each stage together, and if it fails on one of them, all raise a
+    `DadmmError`; only in the iterations a rank may raise one alone.
 
     Attributes
     ----------
@@ -60,19 +101,24 @@ class Job:
     targets : what results are compared with
     gaps : node, rows dropped and rows filled, of the nodes that have any
     folder, checkpoints, rows : where the run writes
-    result, fit : what the run has found
+    result : what the run has found
     """
 
     def __init__(self, world: World, signals: Signals) -> None:
         self.world, self.signals, self.started = world, signals, monotonic()
         self.over_mpi = world.comm is not None
+        self._is_alone = False  # whether errors are of this rank
 
     def run(self, argv: Sequence[str]) -> int:
         """Run the job, and return the exit code, the same on all ranks."""
-        if self.read_settings(argv):
-            print_out(self.preview())
+        given = self.read_settings(argv)
+        if given is None:
             return OK
-        self.share_graph()
+        self.config, self.resume = given.config, given.resume
+        if given.dry_run:
+            self.preview()
+            return OK
+        self.build_graph()
         self.load_data()
         self.open_folder()
         try:
@@ -83,83 +129,129 @@ class Job:
         missed = self.result.status == "not converged"
         return NOT_CONVERGED if self.config.strict and missed else OK
 
-    def read_settings(self, argv: Sequence[str]) -> bool:
-        """Read the settings, and build the graph; return whether it is a dry run."""
-        world, checks, self._built = self.world, Checks(self.world), None
-        given = checks.run(lambda: _read(argv))
-        checks.compare(lambda: _facts(given))
-        if isinstance(given, CommandLine) and not given.dry_run:
-            config = given.config
-            if config.on_failure == "continue":
-                checks.run(world.check_fault_tolerance)
-            self._built = checks.run(lambda: setup.build_graph(world, config))
-            checks.compare(lambda: setup.graph_facts(config, self._built))
-        self.hosts = [own["host"] for own in checks.gather(host=host())]
-        if isinstance(given, SystemExit):
-            raise given
-        self.config, self.resume = given.config, given.resume
-        return given.dry_run
+    def fail(self, error: Exception) -> int:
+        """Report an error, and return the exit code; end all ranks if others wait."""
+        world, is_input = self.world, isinstance(error, DadmmError)
+        if is_input and not (self._is_alone and self.over_mpi):
+            if world.rank == 0:
+                report_error(error)
+            return BAD_INPUT
+        if not self.over_mpi:
+            raise error
+        if is_input:
+            report_error(f"rank {world.rank}: {error}")
+            world.end(BAD_INPUT)
+            os._exit(BAD_INPUT)
+        failed = world.dead(error)
+        if not failed:
+            world.abort(error)
+            os._exit(FAILED)  # MPICH's Abort may return
+        # before the first iteration or after the last: the run cannot continue
+        if world.rank == min(set(range(world.size)) - set(failed)):
+            names = ", ".join(map(str, failed))
+            report_error(
+                f"rank {names} failed outside the iterations, during set-up or while "
+                "results were written; use --resume, or start a new run if there is "
+                "no checkpoint"
+            )
+            wait_until_read(sys.stderr)
+        else:
+            sleep(TIME_TO_REPORT)  # mpiexec kills all ranks when this one ends
+        os._exit(FAILED)  # the other ranks notice; an Abort may wait for failed ranks
 
-    def preview(self) -> str:
-        """Return what a dry run prints; it builds no graph."""
+    def read_settings(self, argv: Sequence[str]) -> CommandLine | None:
+        """Return the command line; None after --help or --version has printed."""
+        checks = Checks(self.world)
+
+        def read() -> CommandLine | None:
+            try:
+                given = RunConfig.from_argv(argv)
+            except SystemExit:
+                return None
+            if given.config.on_failure == "continue" and not given.dry_run:
+                self.world.check_fault_tolerance()
+            return given
+
+        def facts() -> identity.Facts:
+            found: dict[str, Any] = {"--help or --version": given is None}
+            if given is not None:
+                settings = asdict(given.config).items()
+                found |= {name: v for name, v in settings if name not in PER_RANK}
+                found |= {"--dry-run": given.dry_run, "--resume": str(given.resume)}
+            return identity.versions() | identity.settings(found)
+
+        given = checks.run(read)
+        checks.compare(facts)
+        self.hosts = [own["host"] for own in checks.gather(host=host())]
+        return given
+
+    def preview(self) -> None:
+        """Print the settings, and what leaves a node; build no graph."""
         from dadmm.cli.privacy import leaving  # only a dry run needs it
 
         world, config = self.world, self.config
-        usual = config.traits.nodes
-        config.settle(world.size if self.over_mpi else config.nodes or usual)
-        text = collectively(world, lambda: "" if world.rank else leaving(config))
-        return config.to_toml() + text
+        n_nodes = world.size if self.over_mpi else config.nodes or config.traits.nodes
+        config.settle(n_nodes)
+        print_out(config.to_toml() + from_rank_0(world, lambda: leaving(config)))
 
-    def share_graph(self) -> None:
-        """Give all ranks the graph, and each rank its node."""
-        world, config = self.world, self.config
-        self.graph, self.schedule = setup.share_graph(world, config, self._built)
+    def build_graph(self) -> None:
+        """Build or read the graph, and give each rank its node, by its host."""
+        world, config, hosts = self.world, self.config, self.hosts
+        self.graph, self.schedule = setup.share_graph(world, config)
         config.settle(self.graph.n_nodes)
-        self.hosts = setup.place(world, config, self.graph, self.hosts)
+        if config.placement == "ranks" or len(set(hosts)) == 1:
+            return
+        found = np.empty(0, np.int64)
+        if world.rank == 0:
+            found = placement.place(self.graph, hosts)
+        nodes = world.share_array(found)
+        if (nodes != np.arange(world.size)).any():
+            world.renumber(int(nodes[world.rank]))
+        self.hosts = [hosts[rank] for rank in np.argsort(nodes)]
         # from here on, rank i has node i
 
     def load_data(self) -> None:
         """Load or draw the rows, make the problems, and compare those of all ranks."""
         world, config, graph = self.world, self.config, self.graph
-        checks, n_nodes = Checks(world), graph.n_nodes
+        checks = Checks(world)
         self.data = data = setup.shards(world, config, graph, checks)
-        self.problems = checks.run(lambda: setup.problems(config, data, n_nodes))
+        self.problems = checks.run(lambda: setup.problems(config, data, graph.n_nodes))
         self.features = checks.run(lambda: setup.features(config, data, self.problems))
-        own = checks.run(lambda: targets.describe(list(self.problems.values())))
-        few = checks.run(lambda: setup.few_rows(config, data.rows, self.problems))
-        self._described = own
-        of_user = config.data is not None and self.over_mpi
-        said: dict[str, Any] = {"few": few} if few and of_user else {}
-        if data is not None and data.gaps:
+        self._about = checks.run(lambda: describe([*self.problems.values()]))
+        said = {"about": self._about, "few": checks.run(self._count_few)}
+        if data is not None:
             said["gaps"] = [[i, *counts] for i, counts in data.gaps.items()]
         process = [world.number, host(), os.getpid()]
-        everyone = checks.gather(about=own, process=process, **said)
-        self.gaps = [row for their in everyone for row in their.get("gaps", [])]
+        everyone = checks.gather(process=process, **said)
         self._processes = [their["process"] for their in everyone]
-        self._warn(sum(their.get("few", 0) for their in everyone), of_user)
-        described = [their["about"] for their in everyone]
-        self.targets = self._find_targets(described, data.whole)
+        self.gaps = [row for their in everyone for row in their["gaps"]]
+        if config.data is not None and self.over_mpi and not config.quiet:
+            self._warn(sum(their["few"] for their in everyone))
+        about = [their["about"] for their in everyone]
+        own, truth = [*self.problems.values()], data.truth
+        self.targets = find_targets(world, config, graph, own, about, truth, data.whole)
 
-    def _warn(self, n_few: int, of_user: bool) -> None:
+    def _count_few(self) -> int:
+        """Return how many nodes send a summary that is as good as their rows.
+
+        Raise if the run cannot have the coordinates that the settings ask for.
+        """
+        problems, rows = self.problems, self.data.rows
+        self.plan = self.config.plan(problems.values())
+        kind = self.plan.kind
+        if kind is Kind.METRIC:
+            return sum(rows[i].X.shape[0] <= p.layout.size for i, p in problems.items())
+        if kind is Kind.MERGED or (kind is Kind.UNITS and self.config.bound_angle):
+            return sum(rows[i].X.shape[0] <= n_axes(p) for i, p in problems.items())
+        return 0
+
+    def _warn(self, n_few: int) -> None:
         """Print what summaries reveal."""
-        if n_few and not self.config.quiet:
-            what, when = "parameters", "in set-up and at checks"
-            kind = self.config.plan(self.problems.values()).kind
-            if kind is not Kind.METRIC:
-                what, merged = "the principal axes that are merged", Kind.MERGED
-                when = "in set-up and at the end" if kind is merged else "at the end"
-            print_out(FEW_ROWS.format(n_few, self.graph.n_nodes, what, when))
-        gathers = self.config.has_subspace and self.config.compares
-        if of_user and gathers and not self.config.quiet:
+        if n_few:
+            words = SUMMARIES[self.plan.kind]
+            print_out(FEW_ROWS.format(n_few, self.graph.n_nodes, *words))
+        if self.config.has_subspace and self.config.compares:
             print_out(GATHERS)
-
-    def _find_targets(
-        self, described: list[dict[str, Any]], whole: Any = None
-    ) -> targets.Targets:
-        problems, truth = list(self.problems.values()), self.data.truth
-        return targets.gather(
-            self.world, self.config, self.graph, problems, truth, described, whole
-        )
 
     def open_folder(self) -> None:
         """Create the folder of the run, or reopen it to resume the run.
@@ -218,16 +310,15 @@ class Job:
 
     def _join(self) -> RowFiles:
         """Open the files for the rows of this rank, and share the lock."""
-        rank, config, graph, path = (
-            self.world.rank, self.config, self.graph, self.folder.path,
-        )  # fmt: skip
+        rank, config, graph = self.world.rank, self.config, self.graph
+        path, nodes = self.folder.path, [rank] if self.over_mpi else range(len(graph))
         if rank == 0:
             self.folder.write_ranks(self._processes if self.over_mpi else [])
         seen = (path / PARTS).is_dir()
         if not seen:
             check_unseen(config, path, graph.n_nodes)
-        nodes, edges = [rank] if self.over_mpi else range(graph.n_nodes), None
         keys = [(i,) for i in nodes] if config.records(graph.n_nodes) else []
+        edges = None
         if config.record_edges:
             edges = [(i, j) for i in nodes for j in graph.neighbours[i]]
         start = self.checkpoints.start
@@ -241,10 +332,10 @@ class Job:
         return self.targets.observe if self.config.record_angle else {}
 
     def _make_checkpoints(self, path: Path) -> Checkpoints:
-        config, data, n_nodes = self.config, self.data, self.graph.n_nodes
+        config, rows, encoding = self.config, self.data.rows, self.data.encoding
         facts = identity.identity(config.deciding(), self.graph, self.schedule)
-        if data.encoding is not None:  # what the nodes have agreed on
-            text = json.dumps(data.encoding.to_json())
+        if encoding is not None:  # what the nodes have agreed on
+            text = json.dumps(encoding.to_json())
             facts["table"] = f"{identity.digest({'columns': text}):016x}"
         found = Checkpoints(
             path,
@@ -253,124 +344,92 @@ class Job:
             saves=config.checkpoint,
             resume=self.resume is not None,
             identity=facts,
-            data={i: _checksum(data, i) for i in data.rows},
+            data={i: _checksum(own) for i, own in rows.items()},
         )
-        found.open(self.world, tuple(data.rows), n_nodes, config.max_iter)
+        found.open(self.world, tuple(rows), self.graph.n_nodes, config.max_iter)
         return found
 
     def solve(self) -> None:
         """Run the algorithm, with records, a progress line, and stops by signals."""
-        world, config = self.world, self.config
-        line, problems = ProgressLine(config.max_iter), self.problems
-        shown = [line] if world.rank == 0 and not config.quiet else []
+        world, config, problems = self.world, self.config, list(self.problems.values())
         options = config.options | {"record": False, "gather": "root"}
         options["comm"] = replace(options["comm"], comm=world.comm)
+        progress = Progress(config.max_iter, world.rank, config.quiet)
+        self._is_alone = True
         try:
             self.result = solve(
-                problems[world.rank] if self.over_mpi else list(problems.values()),
+                problems[0] if self.over_mpi else problems,
                 self.graph,
                 schedule=self.schedule,
-                callbacks=[
-                    self.rows, self.signals, FailureMessages(world.rank), *shown,
-                ],
+                callbacks=[self.rows, self.signals, progress],
                 checkpoints=self.checkpoints,
                 **options,
-            )  # fmt: skip
-        except DadmmError as error:
-            if not self.over_mpi:
-                raise
-            end_all_ranks(world, error)
+            )
         finally:
-            line.close()
+            progress.close()
+        self._is_alone = False
         if self.result.lost:
-            world.adopt(self.result.comm)
-            if world.rank == 0:  # the lowest rank that is left prints from now on
-                sys.stdout = sys.__stdout__
-            self.graph = self.result.topology
-            self.hosts = [self.hosts[i] for i in self.result.nodes]
-            everyone = Checks(world).gather(about=self._described)
-            self.targets = self._find_targets([their["about"] for their in everyone])
+            self._adopt_rest(problems)
+
+    def _adopt_rest(self, problems: list[Any]) -> None:
+        """Continue with the ranks that are left."""
+        world, result = self.world, self.result
+        world.adopt(result.comm)
+        if world.rank == 0:  # the lowest rank that is left prints from now on
+            sys.stdout = sys.__stdout__
+        self.graph = result.topology
+        self.hosts = [self.hosts[i] for i in result.nodes]
+        about = [their["about"] for their in Checks(world).gather(about=self._about)]
+        self.targets = find_targets(
+            world, self.config, self.graph, problems, about, self.data.truth, None
+        )
 
     def write_results(self) -> None:
-        """Write the results, and print the report."""
-        from dadmm.cli import models, summary  # not needed before the end
-        from dadmm.cli import printout as report
+        """Write the results, and print the summary."""
+        from dadmm.cli import models, results  # not needed before the end
 
-        world, result, home = self.world, self.result, self.rows.home
-        frames = summary.gather_motion(world, self.problems, result)
-        self.fit = models.describe(world, self.config, result, self.problems, self.data)
+        world, config, result, home = (
+            self.world,
+            self.config,
+            self.result,
+            self.rows.home,
+        )
+        frames = results.gather_motion(world, self.problems, result)
+        fit = models.describe(world, config, result, self.problems, self.data)
 
-        def write_nodes() -> dict[str, Any]:
+        def write_nodes() -> None:
             self.rows.close()
             if self.targets.gaps:
-                summary.write_imputed(home, self.problems, self.data.rows, result)
-            adrift = self.targets.adrift
-            return summary.arrays(world, result, self.features, frames, adrift)
+                results.write_imputed(home, self.problems, self.data.rows, result)
 
-        arrays = collectively(world, write_nodes)
-        numbers = summary.build(self)
+        collectively(world, write_nodes)
+        summary = results.summarise(self, fit)
 
         def write_all() -> None:
             if world.rank == 0:
-                model = None if self.fit.model is None else self.fit.model.to_json()
+                adrift = self.targets.adrift
+                model = None if fit.model is None else fit.model.to_json()
                 left = result.nodes.tolist() if result.lost else None
                 over = result.converged or result.reason == "no_minimum"
                 RunFolder.open(self.folder.path).finish(
-                    self.rows, numbers, arrays, model, left, result.lost,
+                    self.rows,
+                    summary,
+                    results.arrays(result, self.features, frames, adrift),
+                    model,
+                    left,
+                    result.lost,
                     is_over=over or left is not None,
-                )  # fmt: skip
+                )
             self.checkpoints.close()  # last: results are written
 
         collectively(world, write_all)
-        if world.rank == 0 and not self.config.quiet:
-            print_out(f"{report.text(self.config, numbers, home)}\n")
+        if world.rank == 0 and not config.quiet:
+            print_out(f"{summary.text(config, home)}\n")
 
 
-def end_all_ranks(world: World, error: Exception) -> NoReturn:
-    """End the job after an error that only this rank has; the others wait for it."""
-    if isinstance(error, DadmmError):
-        report_error(f"rank {world.rank}: {error}")
-        world.end(BAD_INPUT)
-        os._exit(BAD_INPUT)
-    failed = world.dead(error)
-    if failed:  # before the first iteration or after the last: the run cannot continue
-        if world.rank == min(set(range(world.size)) - set(failed)):
-            names = ", ".join(map(str, failed))
-            report_error(
-                f"rank {names} failed outside the iterations, during set-up or while "
-                "results were written; use --resume, or start a new run if there is "
-                "no checkpoint"
-            )
-            wait_until_read(sys.stderr)
-        else:
-            sleep(TIME_TO_REPORT)  # mpiexec kills all ranks when this one ends
-        os._exit(FAILED)  # the other ranks notice; an Abort may wait for failed ranks
-    world.abort(error)  # ends all ranks, so that none waits for this one
-    os._exit(FAILED)  # MPICH's Abort may return
-
-
-def _read(argv: Sequence[str]) -> CommandLine | SystemExit:
-    """Return the command line, or the exit after --help or --version has printed."""
-    try:
-        return RunConfig.from_argv(argv)
-    except SystemExit as leaving:
-        return leaving
-
-
-def _facts(given: CommandLine | SystemExit) -> identity.Facts:
-    """Return versions and settings, which must be the same on all ranks."""
-    printed = isinstance(given, SystemExit)
-    found: dict[str, Any] = {"--help or --version": printed}
-    if not isinstance(given, SystemExit):
-        settings = asdict(given.config).items()
-        found |= {name: value for name, value in settings if name not in PER_RANK}
-        found |= {"--dry-run": given.dry_run, "--resume": str(given.resume)}
-    return identity.versions() | identity.settings(found)
-
-
-def _checksum(data: Shards, node: int) -> str:
+def _checksum(rows: Rows) -> str:
     """Return a checksum of the rows of a node."""
-    X, y, weight = data.rows[node][:3]
+    X, y, weight = rows[:3]
     dense = isinstance(X, np.ndarray)
     arrays = [X] if dense else [X.data, X.indices, X.indptr]
     return identity.of_data(arrays + [part for part in (y, weight) if part is not None])

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dadmm.cli.bar import Bar
+from dadmm.cli.progress import Bar
 from dadmm.core import files
 from dadmm.core.arguments import Parser, print_out, program, report_error
 from dadmm.core.documents import writing

@@ -1,4 +1,4 @@
-"""Callbacks of the main job: progress, failures, and stops by signals."""
+"""What a command shows while it works, and how signals stop a run."""
 
 from __future__ import annotations
 
@@ -10,57 +10,129 @@ from time import monotonic
 from typing import Any
 
 from dadmm.admm.loop import Run
-from dadmm.cli.bar import Bar
 from dadmm.comm.launch_link import rank_and_size
+from dadmm.core.arguments import print_out
 from dadmm.solver.recovery import NodeFailure
 
+LIVE, LOG = 0.2, 60.0  # seconds between two lines, on a terminal and elsewhere
+WIDEST, NARROWEST = 20, 8  # characters of a bar
 
-class ProgressLine:
-    """A callback that shows the iteration and the residuals of the first node."""
 
-    def __init__(self, max_iter: int) -> None:
-        # a run may converge before max_iter
-        self._bar = Bar(max_iter, "iteration", most="at most ")
+class Bar:
+    """Progress with its rate, the time so far and the time that is left.
+
+    On a terminal it is a line that is rewritten, in a log a line a minute. ``total`` is
+    the most there is to do, ``what`` the name of one unit in a log, and ``most`` what
+    is said before the time left, which is computed by the mean rate so far.
+
+    Notes
+    -----
+    Ranks of mpiexec have no terminal, so ``launch/local`` sets ``DADMM_PROGRESS=live``
+    if it has one.
+    """
+
+    def __init__(self, total: int, what: str, most: str = "about ") -> None:
+        self._live = os.environ.get("DADMM_PROGRESS") == "live" or sys.stderr.isatty()
+        self._total, self._what, self._most = total, what, most
+        self._period = LIVE if self._live else LOG
+        self._start = monotonic()
+        self._next = self._start + self._period
+        self._width = 0  # of the line on the terminal
+        self._columns = 0
+        if self._live:
+            from shutil import get_terminal_size  # slow to import
+
+            # a line that wraps cannot be rewritten
+            self._columns = get_terminal_size().columns - 1
+
+    def due(self) -> bool:
+        """Return whether it is time for a line; False for the next 0.2 or 60 s."""
+        now = monotonic()
+        if now < self._next:
+            return False
+        self._next = now + self._period
+        return True
+
+    def show(self, done: int, *details: str, before: int = 0) -> None:
+        """Print a line: what is done, of it `before` the start, and details."""
+        seconds, share = monotonic() - self._start, done / self._total
+        rate = max(done - before, 1) / max(seconds, 1e-9)
+        speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"
+        numbers = [
+            f"{done}/{self._total} {share:.0%} in {duration(seconds)}",
+            speed if rate >= 1 else f"{1 / rate:.1f} s each",
+            f"{self._most}{duration((self._total - done) / rate)} left",
+            *details,
+        ]
+        if not self._live:
+            print_out(f"{self._what} {', '.join(numbers)}\n", sys.stderr)
+            return
+        while len(text := ", ".join(numbers)) > self._columns and len(numbers) > 1:
+            numbers.pop()
+        if len(text) > self._columns:
+            text = f"{share:.0%}"  # rather than a part of a number
+        width = min(self._columns - len(text) - 3, WIDEST)
+        if width >= NARROWEST:
+            text = f"[{'#' * int(share * width):<{width}}] {text}"
+        self._rewrite(text[: self._columns])
+
+    def _rewrite(self, text: str) -> None:
+        print_out(f"{text:<{self._width}}\r", sys.stderr)
+        self._width = len(text)
+
+    def close(self) -> None:
+        """Clear the line on a terminal."""
+        if self._width:
+            self._rewrite("")
+
+
+def duration(seconds: float) -> str:
+    """Return a time as 0:05, 12:34 or 1:02:03."""
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,}:{minutes:02}:{seconds:02}"
+    return f"{minutes}:{seconds:02}"
+
+
+class Progress(Bar):
+    """A callback that shows the iteration, the residuals of node 0, and failed nodes.
+
+    ``rank`` is that of this process at the start.
+    """
+
+    def __init__(self, max_iter: int, rank: int = 0, is_quiet: bool = False) -> None:
+        super().__init__(max_iter, "iteration", most="at most ")  # it may converge
+        self._rank, self._is_shown = rank, rank == 0 and not is_quiet
         self._before: int | None = None  # iterations before a resume
 
     def __call__(self, t: int, run: Run) -> None:
         if self._before is None:
             self._before = t - 1
-        if not self._bar.due():
-            return
-        numbers = run.work.primal, run.work.dual, run.work.objective
-        primal, dual, objective = (float(run.by_node(row)[0]) for row in numbers)
-        words = f"primal {primal:.1e} dual {dual:.1e}", f"f {objective:.6g}"
-        self._bar.show(t, *words, before=self._before)
-
-    def close(self) -> None:
-        """Clear the line on a terminal."""
-        self._bar.close()
-
-
-class FailureMessages:
-    """A callback that prints which nodes failed, on the lowest rank that is left."""
-
-    def __init__(self, original_rank: int) -> None:
-        self._rank = original_rank
-
-    def __call__(self, t: int, run: Run) -> None:
-        """Do nothing: failures are reported by `rewind`."""
+        if self._is_shown and self.due():
+            rows = run.work.primal, run.work.dual, run.work.objective
+            primal, dual, objective = (float(run.by_node(row)[0]) for row in rows)
+            words = f"primal {primal:.1e} dual {dual:.1e}", f"f {objective:.6g}"
+            self.show(t, *words, before=self._before)
 
     def rewind(self, loss: NodeFailure) -> None:
-        """Print the failed nodes, and which parts of the graph continue."""
-        if self._rank != loss.components[0][0]:
+        """Print the failed nodes, and which parts of the graph continue.
+
+        The lowest rank that is left does it.
+        """
+        first, *others = loss.components
+        if self._rank != first[0]:
             return
-        first, *others = [(part, len(part) == 1) for part in loss.components]
         lines = [
-            f"{_names(loss.lost)} failed; {_names(first[0])} "
-            f"continue{'s' * first[1]} after iteration {loss.t}"
+            f"{_names(loss.lost)} failed; {_names(first)} "
+            f"continue{'s' * (len(first) == 1)} after iteration {loss.t}"
         ]
-        lines += [
-            f"{_names(part)} {'has' if one else 'have'} no path to them and "
-            f"continue{'s' * one} separately; results in part-{part[0]:05d}"
-            for part, one in others
-        ]
+        for part in others:
+            verbs = ("has", "continues") if len(part) == 1 else ("have", "continue")
+            lines.append(
+                f"{_names(part)} {verbs[0]} no path to them and {verbs[1]} "
+                f"separately; results in part-{part[0]:05d}"
+            )
         for line in lines:
             print(f"dadmm: {line}", file=sys.stderr, flush=True)
 
@@ -97,7 +169,8 @@ class Signals:
         self._first: float | None = None
         self._number = 0  # of the first signal
         self._repeated = False
-        self._same = self.SAME_FOR_A_RANK if rank_and_size() else self.SAME
+        self._is_rank = rank_and_size() is not None
+        self._same = self.SAME_FOR_A_RANK if self._is_rank else self.SAME
         self._before = {n: signal.signal(n, self._handle) for n in self.CAUGHT}
 
     def _handle(self, number: int, frame: Any) -> None:
@@ -113,9 +186,9 @@ class Signals:
     def __call__(self, t: int, run: Run) -> str | None:
         return None if self._first is None else "signal"
 
-    def close(self, ranked: bool = False) -> None:
+    def close(self) -> None:
         """Restore the handlers; a rank then ignores a late USR1 of mpiexec."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if ranked:
+        if self._is_rank:
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)

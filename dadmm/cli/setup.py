@@ -1,122 +1,62 @@
-"""Set-up of a run: graph, placement of nodes, data and problems."""
+"""Set-up of a run: graph, data and problems."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
-import numpy as np
-
 from dadmm.cli import tables
 from dadmm.cli.tables import Shards, has_target
-from dadmm.comm import identity
-from dadmm.comm.world import Checks, World, collectively
+from dadmm.comm.world import Checks, World, collectively, from_rank_0
 from dadmm.core.errors import ConfigError, ShardError, shown
 from dadmm.core.layout import Matrix
 from dadmm.data import datasets, shard
 from dadmm.data.encoding import Encoding, Rows
 from dadmm.data.files import Names
 from dadmm.data.patterns import remove_entries
-from dadmm.graphs import placement, topology
 from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Topology
 from dadmm.models.predictions import check_score_names
 from dadmm.problems import builder
 from dadmm.runs.config import RunConfig
-from dadmm.solver.plan import Kind
-from dadmm.solver.subspace import n_axes
-
-Graph = Schedule | topology.Topology
+from dadmm.runs.graph import build_graph, is_named
 
 
-def build_graph(world: World, config: RunConfig) -> Graph | None:
-    """Return the graph, or the schedule of several; None on ranks that get it later.
+def share_graph(world: World, config: RunConfig) -> tuple[Topology, Schedule | None]:
+    """Return the graph, and the schedule of its edges unless all are always used.
 
     Each rank builds named graphs; rank 0 reads files for all.
     """
-    n_nodes = world.size if world.comm is not None else config.nodes
-    names = config.topology.split(",")
+    if world.comm is None or is_named(config):
+        return collectively(world, lambda: build_graph(config, _count(world, config)))
+
+    def read() -> str:
+        graph, schedule = build_graph(config, _count(world, config))
+        edges, turns = graph.edges, None if schedule is None else schedule.rows
+        rounds = turns and [edges[rows].tolist() for rows in turns]
+        return json.dumps([edges.tolist(), rounds])
+
+    edges, rounds = json.loads(from_rank_0(world, read))
+    if rounds is None:
+        return Topology.from_edges(world.size, edges), None
+    schedule = Schedule(world.size, rounds)
+    return schedule.union, schedule
+
+
+def _count(world: World, config: RunConfig) -> int | None:
+    """Return the number of nodes; None if the graph decides it."""
     if world.comm is not None and config.nodes not in (None, world.size):
         raise ConfigError(
             f"nodes is {config.nodes} but MPI started {world.size} processes; one "
             f"rank is one node, so run mpiexec -n {config.nodes}"
         )
-    if len(names) > 1 and config.schedule != "static":
-        raise ConfigError(
-            f"several graphs ({config.topology}) are a schedule already; leave "
-            "schedule at static"
-        )
-    if world.rank and not _is_named(config):
-        return None
-    usual = config.traits.nodes
-    if len(names) > 1:
-        count = n_nodes or (usual if any(map(topology.is_named, names)) else None)
-        return Schedule.build(names, count, config.topology_seed)
-    count = (n_nodes or usual) if _is_named(config) else n_nodes
-    return topology.build(config.topology, count, config.topology_seed)
+    return config.nodes if world.comm is None else world.size
 
 
-def _is_named(config: RunConfig) -> bool:
-    """Return whether all graphs are known by name, and none is a file."""
-    return all(map(topology.is_named, config.topology.split(",")))
-
-
-def graph_facts(config: RunConfig, built: Graph | None) -> identity.Facts:
-    """Return a hash of the graph if each rank has built it, to compare ranks."""
-    if built is None or not _is_named(config):
-        return {}
-    parts = (built.union, built) if isinstance(built, Schedule) else (built,)
-    return {"graph": identity.of_graph(*parts)}
-
-
-def share_graph(
-    world: World, config: RunConfig, built: Graph | None
-) -> tuple[topology.Topology, Schedule | None]:
-    """Return the graph, and the schedule of its edges unless all are always used."""
-    if world.comm is not None and not _is_named(config):
-        built = _from_rank_0(world, built, len(config.topology.split(",")))
-    if isinstance(built, Schedule):
-        return built.union, built
-    assert built is not None
-    turns = config.schedule == "matchings"
-    return built, Schedule.matchings(built) if turns else None
-
-
-def _from_rank_0(world: World, built: Graph | None, n_rounds: int) -> Graph:
-    """Return the graph or schedule of rank 0 on every rank."""
-    rows = np.empty((0, 3), np.int64)
-    if isinstance(built, Schedule):
-        turns = enumerate(built.union.edges[k] for k in built.rows)
-        rows = np.concatenate([np.insert(edges, 0, k, axis=1) for k, edges in turns])
-    elif built is not None:
-        rows = np.insert(built.edges, 0, 0, axis=1)
-    rows = world.share_array(rows.astype(np.int64).ravel()).reshape(-1, 3)
-    if n_rounds > 1:
-        rounds = [rows[rows[:, 0] == k, 1:] for k in range(n_rounds)]
-        return Schedule(world.size, rounds)
-    return topology.Topology.from_edges(world.size, rows[:, 1:])
-
-
-def place(
-    world: World, config: RunConfig, graph: topology.Topology, hosts: list[str]
-) -> list[str]:
-    """Assign nodes to ranks; return the host of each rank by its new number.
-
-    Afterwards ``world.rank`` is the number of the node.
-    """
-    if config.placement == "ranks" or len(set(hosts)) == 1:
-        return hosts
-    found = placement.place(graph, hosts) if world.rank == 0 else np.empty(0, np.int64)
-    nodes = world.share_array(found)
-    if (nodes != np.arange(world.size)).any():
-        world.renumber(int(nodes[world.rank]))
-    return [hosts[rank] for rank in np.argsort(nodes)]
-
-
-def shards(
-    world: World, config: RunConfig, graph: topology.Topology, checks: Checks
-) -> Shards:
+def shards(world: World, config: RunConfig, graph: Topology, checks: Checks) -> Shards:
     """Return the data of the hosted nodes.
 
     If each rank reads or draws its own, that is a step of ``checks``.
@@ -165,22 +105,6 @@ def problems(config: RunConfig, data: Shards, n_nodes: int) -> dict[int, Any]:
     }
 
 
-def few_rows(
-    config: RunConfig, rows: Mapping[int, Rows], problems: dict[int, Any]
-) -> int:
-    """Return how many nodes send a summary that is as good as their rows.
-
-    These have no more rows than parameters, or than principal axes that are merged.
-    Raise if the run cannot have the coordinates that the settings ask for.
-    """
-    kind = config.plan(problems.values()).kind
-    if kind is Kind.MERGED or (kind is Kind.UNITS and config.bound_angle):
-        return sum(rows[i].X.shape[0] <= n_axes(own) for i, own in problems.items())
-    if kind is not Kind.METRIC:
-        return 0
-    return sum(rows[i].X.shape[0] <= own.layout.size for i, own in problems.items())
-
-
 def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names:
     """Return the names of the columns of X, or None.
 
@@ -188,10 +112,8 @@ def features(config: RunConfig, data: Shards, problems: dict[int, Any]) -> Names
     """
     if data.encoding is None:
         return None
-    names, shapes = (
-        data.encoding.feature_names,
-        next(iter(problems.values())).layout.shapes,
-    )
+    names = data.encoding.feature_names
+    shapes = next(iter(problems.values())).layout.shapes
     if config.traits.predicts == "subspace":
         check_score_names(names, shapes["W"][1])
     if not has_target(config) or shapes.get("coef", ())[-1:] != (len(names),):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +15,7 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.problems import PPCA, IncompletePPCA, metrics
 from dadmm.runs.config import RunConfig
+from dadmm.solver.result import Result
 from dadmm.solver.rows import Observe
 
 
@@ -21,8 +24,8 @@ class Targets(NamedTuple):
 
     layout: Layout
     W: dict[str, Matrix]  # by the name of the angle to it
-    best: metrics.MaximumLikelihood | None  # the centralised solution
-    pooled: metrics.Pooled | None  # the statistics of all data
+    best: metrics.MaximumLikelihood | None = None  # the centralised solution
+    pooled: metrics.Pooled | None = None  # the statistics of all data
     gaps: bool = False  # whether any node has missing entries
     adrift: bool = False  # whether structure is known up to a translation only
 
@@ -37,76 +40,96 @@ class Targets(NamedTuple):
         """Return the angles as functions of one node's theta (size,)."""
         return {name: partial(self.angles, name) for name in self.W}
 
+    def metrics(
+        self, world: World, result: Result, samples: Sequence[Matrix]
+    ) -> dict[str, float]:
+        """Return how far a result is from the targets, on rank 0; all ranks call it.
 
-def describe(own: list[Any]) -> dict[str, Any]:
-    """Return the columns or parameters of the nodes of this process, to compare ranks.
+        If entries are missing, each rank computes the likelihood of the others of its
+        own samples; a structure that is adrift has no likelihood.
+        """
+        found: dict[str, float] = {}
+        if self.gaps:
+            parts = result.layout.views(result.solution)
+            own = [[np.isnan(x).sum(), x.size, metrics.ppca_log_likelihood(x, *parts)]
+                   for x in samples]  # fmt: skip
+            sums = world.reduce(result.topology, list(map(np.array, own)))
+            missing, entries, likelihood = sums.tolist()
+            found = {"missing": missing / entries}
+            found |= {} if self.adrift else {"log_likelihood": likelihood}
+        if world.rank:
+            return {}
+        for name in self.W:
+            found[f"{name}_degrees"] = float(self.angles(name, result.theta).max())
+        found["disagreement"] = float(result.residuals.disagreement.max())
+        residual = float(result.residuals.residual.max())
+        if math.isfinite(residual):  # unknown if payloads are lost
+            found["residual"] = residual
+        best = self.best  # without noise the likelihood is unbounded
+        if self.pooled is not None and best is not None and best.a < math.inf:
+            mean = result.layout.views(result.theta.mean(axis=0))
+            most = metrics.ppca_log_likelihood(self.pooled, *best)
+            reached = metrics.ppca_log_likelihood(self.pooled, *mean)
+            found |= {"log_likelihood": reached, "log_likelihood_gap": most - reached}
+        return found
+
+
+def describe(own: Sequence[Any]) -> dict[str, Any]:
+    """Return the parameters of the nodes of this process, to compare ranks.
 
     Raise if the nodes differ.
     """
-    if not isinstance(own[0], PPCA):
-        layouts = [repr(problem.layout) for problem in own]
-        _check_layouts("node", layouts)
-        return {"layout": layouts[0]}
-    dimensions = [problem.dimension for problem in own]
-    _check_dimensions("node", dimensions)
+    layouts = [repr(problem.layout) for problem in own]
+    _check_layouts("node", layouts)
     gaps = any(isinstance(problem, IncompletePPCA) for problem in own)
-    return {"dimension": dimensions[0], "gaps": gaps}
+    return {"layout": layouts[0], "gaps": gaps}
 
 
-def gather(
+def find_targets(
     world: World,
     config: RunConfig,
     graph: Topology,
-    own: list[Any],
+    own: Sequence[Any],
+    described: Sequence[dict[str, Any]],
     truth: Matrix | None,
-    described: list[dict[str, Any]],
-    whole: Matrix | None = None,
+    whole: Matrix | None,
 ) -> Targets:
     """Return the true subspace, if known, and the centralised solution, if wanted.
 
     For the centralised solution, rank 0 gathers the number of rows, the mean and the
     scatter factor of each node, and sends the solution to all ranks. If entries are
     missing, there is no closed form, and no solution is computed. Nothing is sent if
-    each rank has all rows, because it generates them.
-
-    Parameters
-    ----------
-    world : World
-    config : RunConfig
-    graph : Topology
-        Of the nodes of all ranks.
-    own : list of Problem
-        Of the nodes of this process.
-    truth : ndarray, optional
-    described : list of dict
-        What `describe` returns on each rank.
-    whole : ndarray, optional
-        All rows.
+    each rank has the ``whole`` data, because it generates them. ``own`` has the
+    problems of this process, and ``described`` what `describe` returns on each rank.
     """
+    layout = own[0].layout
+    _check_layouts("rank", [their["layout"] for their in described])
     if not isinstance(own[0], PPCA):
-        _check_layouts("rank", [their["layout"] for their in described])
-        return Targets(own[0].layout, {}, None, None)
-    _check_dimensions("rank", [their["dimension"] for their in described])
+        return Targets(layout, {})
     gaps = any(their["gaps"] for their in described)
     if gaps:
         seen = [getattr(p, "observed_counts", np.ones(p.dimension)) for p in own]
-        _check_seen(world.reduce(graph, seen))
+        lost = np.flatnonzero(world.reduce(graph, seen) == 0)
+        if len(lost):
+            raise ShardError(
+                f"column {lost[0]} is missing in all samples of all nodes; drop it "
+                "from the data"
+            )
     W = {} if truth is None else {"angle_to_truth": truth}
-    layout = own[0].layout
     if gaps or not config.compares:
-        adrift = gaps and config.traits.tracks
-        return Targets(layout, W, None, None, gaps=gaps, adrift=adrift)
-    if whole is not None:
+        return Targets(layout, W, gaps=gaps, adrift=gaps and config.traits.tracks)
+    pooled: metrics.Pooled | None = None
+    if whole is None:
+        pooled, best = _pool(world, own)
+    else:
         M, zero_mean = own[0].n_components, own[0].zero_mean
         best = metrics.ppca_reference(whole, M, zero_mean=zero_mean)
-        pooled: metrics.Pooled | None = metrics.summarise(whole)
-    else:
-        pooled, best = _pool(world, own)
+        pooled = metrics.summarise(whole)
     return Targets(layout, W | {"angle_to_centralised": best.W}, best, pooled)
 
 
 def _pool(
-    world: World, own: list[PPCA]
+    world: World, own: Sequence[PPCA]
 ) -> tuple[metrics.Pooled | None, metrics.MaximumLikelihood]:
     """Return the pooled statistics, on rank 0, and their solution, on all ranks."""
     counts = world.gather(np.array([[float(p.n_samples)] for p in own]))
@@ -121,28 +144,8 @@ def _pool(
     return pooled, metrics.MaximumLikelihood(W.reshape(D, M), mu, float(a))
 
 
-def _check_dimensions(who: str, found: list[int]) -> None:
-    """Raise if dimensions differ."""
-    for i, dimension in enumerate(found):
-        if dimension != found[0]:
-            raise ShardError(
-                f"{who} {i} has samples of dimension {dimension} but {who} 0 of "
-                f"dimension {found[0]}; all nodes must have the same columns"
-            )
-
-
-def _check_seen(counts: Vector) -> None:
-    """Raise if a column is missing on all nodes."""
-    lost = np.flatnonzero(counts == 0)
-    if len(lost):
-        raise ShardError(
-            f"column {lost[0]} is missing in all samples of all nodes; drop it from "
-            "the data"
-        )
-
-
-def _check_layouts(who: str, found: list[str]) -> None:
-    """Raise if the nodes' parameters have different shapes."""
+def _check_layouts(who: str, found: Sequence[str]) -> None:
+    """Raise if the parameters of nodes or ranks have different shapes."""
     for i, layout in enumerate(found):
         if layout != found[0]:
             raise ShardError(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dadmm.cli import printout as report
 from dadmm.page import subspace, thinning
 from dadmm.page.markup import (
     NONE,
@@ -18,6 +17,7 @@ from dadmm.page.markup import (
 )
 from dadmm.page.parts import Page
 from dadmm.page.runs import PageRun
+from dadmm.runs.summary import Summary, with_bound
 
 MOST_ROWS = 60  # coefficients
 MOST_NAMED = 40  # nodes
@@ -41,7 +41,7 @@ def printed(run: PageRun) -> str:
         words.append("Make this page again to see more.")
         return "\n".join(words)
     try:
-        return report.text(run.config, run.summary, run.folder)
+        return Summary(run.summary).text(run.config, run.folder)
     except (KeyError, TypeError, ValueError, AttributeError):  # of another version
         status, count = (
             run.summary.get(k, "unknown") for k in ("status", "iterations")
@@ -135,7 +135,9 @@ def _coefficients(page: Page, runs: Sequence[PageRun]) -> str:
     rows = [[name, *(values.get(name, NONE) for values in columns)] for name in shown]
     few = thinning.said(len(shown), len(names), "coefficients")
     about = "".join(
-        paragraph(line) for run in runs[:1] for line in report.comparison(run.summary)
+        paragraph(line)
+        for run in runs[:1]
+        for line in Summary(run.summary).comparison()
     )
     return table(head, rows, f"Coefficients, in the units of the table. {few}") + about
 
@@ -150,7 +152,7 @@ def _columns(run: PageRun) -> dict[str, dict[str, str]]:
     else:
         both = {
             name: (number(value, 6), "open") if bounds.get(name) is None
-            else report.with_bound(value, bounds[name])
+            else with_bound(value, bounds[name])
             for name, value in values.items()
         }  # fmt: skip
         shown = {
@@ -167,6 +169,6 @@ def _scores(page: Page, runs: Sequence[PageRun]) -> str:
     rows = [
         [page.titled(name, run), value]
         for run in runs
-        for name, value in report.scores(run.summary).items()
+        for name, value in Summary(run.summary).scores().items()
     ]
     return table(["score", "value"], rows, "On the rows of all nodes") * bool(rows)

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from dadmm.cli import setup
-from dadmm.comm.world import World
 from dadmm.core import documents, files
 from dadmm.core.errors import ConfigError, DadmmError
 from dadmm.core.layout import Matrix
@@ -22,6 +20,7 @@ from dadmm.graphs.topology import Topology
 from dadmm.penalty import SCHEMES
 from dadmm.runs import stored
 from dadmm.runs.folder import RunFolder
+from dadmm.runs.graph import build_graph
 from dadmm.runs.row_files import EDGES, history_header
 from dadmm.runs.stored import ENDS, NODES
 
@@ -99,8 +98,7 @@ class GoingRun(PageRun):
     def topology(self) -> Topology:
         """The graph, from the settings or else from the rows of its edges."""
         try:
-            built = setup.build_graph(World(), self.config)
-            return setup.share_graph(World(), self.config, built)[0]
+            return build_graph(self.config, self.config.nodes)[0]
         except DadmmError as error:
             with suppress(DadmmError):
                 rows = [

@@ -44,6 +44,7 @@ class SolveKind(RunKind):
     KEEPS_PARTS: ClassVar[bool] = True  # whether theta has its parts during the run
     callbacks: tuple[Callback, ...] = ()
     sent: np.ndarray | None = None  # messages and bytes of `prepare`, by edge
+    plan: Plan  # set by `solve`
 
     def prepare(
         self, topology: Topology, comm: Any, saved: Mapping[str, np.ndarray] | None
@@ -58,8 +59,8 @@ class SolveKind(RunKind):
                 values = dict(zip(self.problems, rows, strict=True))
                 return tree.reduce(values, *how, **more)
 
-            self.sent = tree.sent
             self.choose(total, topology.n_nodes)
+            self.sent = tree.sent
 
     def read(self, saved: Mapping[str, np.ndarray]) -> Any:
         """Return the record of a checkpoint."""
@@ -73,20 +74,8 @@ class SolveKind(RunKind):
         """Set what the run is made of."""
         raise NotImplementedError
 
-    def conclude(
-        self, run: Run, reason: str, plan: Plan, bound_angle: bool
-    ) -> Statement:
-        """Return the statement about a run that has ended.
-
-        Parameters
-        ----------
-        run : Run
-        reason : str
-            Why the run ended.
-        plan : Plan
-        bound_angle : bool
-            Whether to bound the angle of a subspace, if that is possible.
-        """
+    def conclude(self, run: Run, reason: str) -> Statement:
+        """Return the statement about a run that has ended for this reason."""
         raise NotImplementedError
 
     def slope(self, run: Run) -> Vector | None:
@@ -97,6 +86,10 @@ class SolveKind(RunKind):
         """Return the same model with smaller errors of rounding."""
         return theta
 
+    def own(self, run: Run) -> list[Any]:
+        """Return the problems of this process by row, in the user's coordinates."""
+        return [self.problems[i] for i in run.names.tolist()]
+
     def mean(self, run: Run) -> tuple[Vector, bool, bool]:
         """Return the mean over all nodes, and two facts about all problems.
 
@@ -104,8 +97,7 @@ class SolveKind(RunKind):
         missing entries. Private parts of the mean are NaN.
         """
         layout, n_nodes = run.layout, run.topology.n_nodes
-        own = [self.problems[i] for i in run.names.tolist()]
-        facts = [[is_exact(problem), _is_complete(problem)] for problem in own]
+        facts = [[is_exact(own), _is_complete(own)] for own in self.own(run)]
         shared = layout.shared(run.state.theta)
         total: Vector = run.total(list(np.column_stack([shared, facts])))
         centre = layout.whole(total[:-2] / n_nodes, np.full(layout.size, np.nan))

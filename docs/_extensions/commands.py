@@ -17,7 +17,7 @@ class Commands(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         self.env.note_dependency(__main__.__file__)  # read again if it changes
         found: list[nodes.Node] = []
-        for name, (what, _) in __main__.COMMANDS.items():
+        for name, (_, what, _) in __main__.COMMANDS.items():
             section = nodes.section(ids=[name], names=[name])
             section += nodes.title("", f"dadmm {name}")
             section += nodes.paragraph("", f"{what[0].upper()}{what[1:]}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import shutil
 import sys
 from importlib import import_module
@@ -19,31 +18,9 @@ SCRIPT = shutil.which("dadmm", path=str(Path(sys.executable).parent))
 SMALL = ("--topology", "ring", "--max-iter", "3", "--dry-run")
 
 
-def has_main(file: Path) -> bool:
-    """Return whether a module of the package exports a function main."""
-    for line in ast.parse(file.read_text("utf-8")).body:
-        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "__all__":
-            return "main" in ast.literal_eval(line.value)
-    return False
-
-
-def test_every_command_is_listed_and_has_a_main():
-    modules = Path(dadmm.__file__).parent.glob("*.py")
-
-    assert {file.stem for file in modules if has_main(file)} == COMMANDS.keys()
+def test_every_command_has_a_module_of_its_name():
     for name in COMMANDS:
         assert callable(import_module(f"dadmm.{name}").main)
-
-
-def test_help_has_a_line_for_each_command(capsys, monkeypatch):
-    monkeypatch.setattr(sys, "argv", ["/usr/bin/dadmm", "--help"])
-    assert main() == 0
-    lines = capsys.readouterr().out.splitlines()
-
-    for name, (what, example) in COMMANDS.items():
-        assert f"  {name:<9}  {what:<29}  dadmm {example}" in lines
-        assert example.split()[0] == name
-    assert max(map(len, lines)) < 80
 
 
 @pytest.mark.parametrize(("words", "code"), [([], 2), (["help"], 0), (["-h"], 0)])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from dadmm.cli import bar, predict
+from dadmm.cli import predict, progress
 from dadmm.data.encoding import Column, Encoding
 from dadmm.models.model import Model, Origin
 from dadmm.predict import main
@@ -115,7 +115,7 @@ def test_many_rows_show_progress(capsys, monkeypatch):
     monkeypatch.delenv("DADMM_PROGRESS", raising=False)
     monkeypatch.setattr(predict, "BLOCK", 4)
     minutes = count(step=60)
-    monkeypatch.setattr(bar, "monotonic", lambda: next(minutes))
+    monkeypatch.setattr(progress, "monotonic", lambda: next(minutes))
 
     assert main(["run", "rows.npy", "--out", "out.csv"]) == 0
     assert capsys.readouterr().err.splitlines() == [

@@ -60,10 +60,11 @@ def imported_rooms() -> dict[str, set[str]]:
 
 def test_imports_between_rooms_have_no_cycle():
     """The root imports rooms, and no room imports the root."""
-    order = list(TopologicalSorter(imported_rooms()).static_order())  # or CycleError
+    graph = imported_rooms()
+    order = list(TopologicalSorter(graph).static_order())  # or CycleError
 
     assert order[0] == "core"
-    assert order[-1] == "dadmm"
+    assert not [name for name, others in graph.items() if "dadmm" in others]
 
 
 @pytest.mark.parametrize("name", sorted(imported_rooms().keys() - {"dadmm"}))

@@ -36,7 +36,7 @@ from tests.support.runs import contents  # noqa: E402
 COMMANDS = ("run", "predict", "plot", "replay", "waiting", "calibrate")
 LOADED = (
     "pyarrow.csv", "pyarrow.parquet", "scipy.io", "scipy.sparse", "networkx",
-    "dadmm.cli.models", "dadmm.cli.printout", "dadmm.cli.summary", "dadmm.cli.privacy",
+    "dadmm.cli.models", "dadmm.runs.summary", "dadmm.cli.results", "dadmm.cli.privacy",
     "dadmm.drawing.figures", "dadmm.drawing.run_reader", "xml.etree.ElementTree",
     *(f"dadmm.{name}" for name in COMMANDS),
 )  # fmt: skip

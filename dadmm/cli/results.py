@@ -1,0 +1,152 @@
+"""The results of a run: its summary, its arrays, and files of imputed samples."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from dadmm.cli import models
+from dadmm.cli.job import Job
+from dadmm.cli.models import Fit
+from dadmm.comm.world import World
+from dadmm.core.documents import write_arrays, writing
+from dadmm.core.layout import Matrix
+from dadmm.core.version import __version__
+from dadmm.data.encoding import Rows
+from dadmm.data.files import Names
+from dadmm.graphs import placement
+from dadmm.problems import IncompletePPCA, StructureFromMotion, motion
+from dadmm.runs.summary import Named, Summary, known
+from dadmm.solver.ending import advise
+from dadmm.solver.result import Result
+
+PACKAGES = ("numpy", "mpi4py", "scipy", "networkx", "threadpoolctl")
+SEEDS = ("seed", "data_seed", "topology_seed", "drop_seed")
+
+
+def summarise(job: Job, fit: Fit) -> Summary:
+    """Return the content of summary.json, on rank 0; all ranks call it."""
+    elapsed = monotonic() - job.started  # since the start, or since the resume
+    world, config, result, hosts = job.world, job.config, job.result, job.hosts
+    samples = [rows.X for rows in job.data.rows.values()]
+    measured = job.targets.metrics(world, result, samples)
+    calls, n_bytes = world.sent()
+    if world.rank:
+        return Summary()
+    homes = hosts if world.comm is not None else hosts * result.topology.n_nodes
+    far = placement.crosses_hosts(result.topology, homes)
+    columns = samples[0] if isinstance(samples[0], np.ndarray) else None  # sparse
+    loaded = {name: sys.modules[name] for name in PACKAGES if name in sys.modules}
+    packages = {name: str(module.__version__) for name, module in loaded.items()}
+    named = _names(result, job.features, fit)
+    found = Summary.of(result, named, elapsed)
+    found |= {
+        "advice": advise(result, columns),
+        "resumed_after": job.checkpoints.start,  # 0 for a run that was not resumed
+        "edges_between_hosts": int(far.sum()) // 2,
+        "bytes_between_hosts": int(result.traffic.edge_bytes[far].sum()),
+        "outside_calls": calls,  # of set-up and end
+        "outside_bytes": n_bytes,
+        "metrics": {"consensus_error": found["consensus"]["error"], **measured},
+        "seeds": {name: getattr(config, name) for name in SEEDS},
+        "versions": {"dadmm": __version__, "python": sys.version.split()[0]} | packages,
+        "mpi_library": world.library,
+        "hosts": {name: hosts.count(name) for name in sorted(set(hosts))},
+        "node_hosts": homes,
+    }
+    if named.coefficients:
+        found["coefficients"] = dict(named.coefficients)
+    if fit.linear is not None:
+        found |= models.comparison(fit.linear)
+    if fit.scores is not None:
+        nodes = map(str, result.nodes.tolist())
+        found["scores"] = fit.scores.values
+        found["standard_errors"] = dict(fit.standard_errors)
+        found["rows_by_node"] = dict(zip(nodes, fit.n_rows, strict=True))
+    if job.gaps:
+        found["gaps"] = {"on_missing": config.on_missing, "nodes": sorted(job.gaps)}
+    return found
+
+
+def _names(result: Result, features: Names, fit: Fit) -> Named:
+    """Return names of theta's entries, and the coefficients of a linear problem.
+
+    An entry without the name of a column is called after its part, as in W[2, 0].
+    """
+    certificate, model = result.certificate, fit.linear
+    if model is not None:
+        bounds = {} if certificate is None else models.bounds(model, result)
+        return Named(models.entry_names(model), models.coefficients(model), bounds)
+    shapes, names = result.layout.shapes, list[str]()
+    linear = features is not None and shapes.get("coef") == (len(features),)
+    for part, shape in result.layout.shapes.items():
+        if part == "coef" and features is not None and linear:
+            names += features
+        else:
+            places = [list(place) for place in np.ndindex(shape)]
+            names += [f"{part}{place}" if place else part for place in places]
+    values = dict(zip(names, result.solution.tolist(), strict=True))
+    wanted = {*(features or ()), *(["intercept"] * (shapes.get("intercept") == ()))}
+    named = {name: values[name] for name in names if linear and name in wanted}
+    bounds = {}
+    if certificate is not None:
+        limits = map(known, certificate.coefficients.tolist())
+        bounds = dict(zip(names, limits, strict=True))
+    return Named(names, named, bounds)
+
+
+def gather_motion(
+    world: World, problems: dict[int, Any], result: Result
+) -> Matrix | None:
+    """Return the motion of all cameras on rank 0, or None if the problem is not sfm."""
+    cameras = {i: p for i, p in problems.items() if isinstance(p, StructureFromMotion)}
+    if not cameras:
+        return None
+    return world.gather(np.vstack([p.motion(result.of(i)) for i, p in cameras.items()]))
+
+
+def arrays(
+    result: Result, features: Names, frames: Matrix | None, adrift: bool
+) -> dict[str, Any]:
+    """Return the arrays of result.npz, on rank 0.
+
+    These are the parts of theta by name, the edges with their penalties and traffic,
+    structure and motion of sfm, and the names of the features, if there are any.
+    ``frames`` is the motion of all cameras. A structure that is ``adrift``, known up to
+    a translation, is centred at the origin.
+    """
+    found: dict[str, Any] = result.layout.views(result.theta)._asdict()
+    found |= {"edges": result.nodes[result.topology.edges], "eta": result.eta}
+    if frames is not None:
+        structure = result.layout.views(result.theta.mean(axis=0)).W
+        if adrift:
+            structure = structure - structure.mean(axis=0)
+        found |= motion.upgrade(frames, structure)._asdict()
+    if features is not None:
+        found["feature_names"] = np.array(features)
+    traffic = result.traffic._asdict().items()
+    return found | {name: value for name, value in traffic if name.startswith("edge_")}
+
+
+def write_imputed(
+    folder: Path, problems: dict[int, Any], rows: dict[int, Rows], result: Result
+) -> None:
+    """Write the imputed samples of each node to ``imputed-00000.npz`` and so on.
+
+    A file has the filled ``samples``, the ``variances`` of the imputed entries, and the
+    ``latent`` means. Only the owner can read it. The folder is made if it is that of
+    another machine.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for i, problem in problems.items():
+        if isinstance(problem, IncompletePPCA):
+            theta, x = result.of(i), rows[i].X
+            filled, variances = problem.impute(theta, x)
+            found = {"samples": filled, "variances": variances}
+            found["latent"] = problem.latent(theta, x)
+            write_arrays(folder / f"imputed-{i:05d}.npz", found, private=True)

@@ -1,0 +1,134 @@
+"""The command line by sessions: what commands print, and their exit codes.
+
+A file of ``sessions`` has commands, each after ``$``, and what they print. Lines of
+stderr start with ``!``, and the exit code stands after ``?`` unless it is 0. In what a
+run prints, ``#`` stands for a number. Commands start in a folder with the files of
+`write_files`. ``DADMM_SESSIONS=write`` writes the files again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dadmm.__main__ import main
+from tests.support.processes import Ended, mpiexec
+
+SESSIONS = sorted((Path(__file__).parent / "sessions").glob("*.txt"))
+NUMBER = re.compile(r"(?<![\w^])[-+]?\d(?:[\d,.]*\d)?(?:e[-+]\d+)?(?!\w)")
+EXACT = ("--dry-run", "--help", "--version")
+MODULE = """
+import numpy as np
+from dadmm import Layout
+
+class Mean:
+    def __init__(self, rows, *, weight=1.0):
+        self.layout, self.rows = Layout.of(mean=(rows.shape[1],)), rows
+        self.weight = weight
+
+    def init(self, rng):
+        return np.zeros(self.layout.size)
+
+    def expect(self, theta):
+        return None
+
+    def prox(self, theta, stats, centre, weight):
+        pull = self.weight * self.rows.sum(axis=0) + weight * centre
+        return pull / (self.weight * len(self.rows) + weight)
+
+    def objectives(self, thetas, stats):
+        off = thetas[:, None, :] - self.rows
+        return 0.5 * self.weight * (off**2).sum(axis=(1, 2))
+
+class NoProx:
+    def __init__(self, rows):
+        self.layout = Layout.of(x=())
+
+    init = expect = objectives = lambda self, *arguments: None
+"""
+
+
+def write_files(folder: Path) -> None:
+    """Write tables, arrays, a graph and a module of one's own."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((60, 5)) @ np.diag([3.0, 2.0, 1.0, 0.5, 0.5])
+    np.save(folder / "rows.npy", rows)
+    np.save(folder / "holed.npy", np.where(np.abs(rows) > 3.0, np.nan, rows))
+    twice = rng.integers(-9, 9, size=(40, 3)).astype(float)
+    twice[:, 2] = twice[:, 0]
+    np.save(folder / "twice.npy", np.column_stack([twice, twice @ [1.0, 2.0, 0.0]]))
+    apart = rng.standard_normal((40, 2))
+    np.save(folder / "apart.npy", np.column_stack([apart, apart.sum(axis=1) > 0]))
+    np.save(folder / "wide.npy", rng.standard_normal((40, 31)))
+    lines = ["size,rooms,town,price"]
+    for k, (size, rooms) in enumerate(rng.normal(3.0, 1.0, size=(60, 2)).tolist()):
+        town = ("Ulm", "Bonn", "Kiel")[k % 3]
+        price = 3.0 * size - 2.0 * rooms + 5.0 * (k % 3) + 0.1 * rng.standard_normal()
+        lines.append(f"{size!r},{rooms!r},{town},{price!r}")
+    (folder / "houses.csv").write_text("\n".join([*lines, ""]))
+    gaps = [lines[0], *(re.sub("^[^,]*", "", line) for line in lines[1:4]), *lines[4:]]
+    (folder / "gaps.csv").write_text("\n".join([*gaps, ""]))
+    for i in range(3):
+        part = [lines[0], *lines[1 + i : (4 if i == 1 else None) : 3]]
+        (folder / f"part-{i}.csv").write_text("\n".join([*part, ""]))
+        np.save(folder / f"columns-{i}.npy", rows[i::3, : 3 + i])
+    classes = [f"{x!r},{y!r},{'no' if x + y + z < 0 else 'yes'}"
+               for x, y, z in rng.standard_normal((90, 3)).tolist()]  # fmt: skip
+    (folder / "classes.csv").write_text("\n".join(["a,b,ill", *classes, ""]))
+    names = ("red", "green", "blue")
+    several = [f"{x!r},{y!r},{names[int(abs(x + y + 0.5 * z)) % 3]}"
+               for x, y, z in rng.standard_normal((90, 3)).tolist()]  # fmt: skip
+    (folder / "several.csv").write_text("\n".join(["a,b,colour", *several, ""]))
+    counts = np.column_stack([rows[:, :2] / 4, rng.poisson(2.0, size=60)])
+    np.save(folder / "counts.npy", counts)
+    (folder / "path.edges").write_text("0 1\n1 2\n")
+    (folder / "other.toml").write_text('problem = "own:Mean"\nmax_iter = 3\n')
+    (folder / "replace.toml").write_text('out = "first"\noverwrite = true\n')
+    (folder / "typo.toml").write_text("max_itre = 3\n")
+    (folder / "own.py").write_text(MODULE)
+
+
+def start(words: list[str], folder: Path, capsys) -> Ended:
+    """Run ``mpiexec -n N dadmm ...``, or ``dadmm ...`` in this process."""
+    if words[0] == "mpiexec":
+        return mpiexec(int(words[2]), "-m", "dadmm", *words[4:], cwd=folder)
+    try:
+        code = main(words[1:])
+    except SystemExit as leaving:
+        code = leaving.code
+    return Ended(code, *capsys.readouterr())
+
+
+def transcript(line: str, ended: Ended) -> list[str]:
+    """Return a command, and what it has printed."""
+    out = ended.out
+    if ended.code in (0, 3) and not any(word in line for word in EXACT):
+        out = NUMBER.sub("#", re.sub("MPI: .*", "MPI", out))
+        out = re.sub("(?<=#) +", " ", out)  # columns of numbers
+    lines = [f"$ {line}", *out.splitlines()]
+    lines += [f"! {text}" for text in ended.err.splitlines()]
+    return lines + [f"? {ended.code}"] * (ended.code != 0)
+
+
+@pytest.mark.parametrize("file", SESSIONS, ids=lambda file: file.stem)
+def test_a_session(file, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(sys, "argv", ["dadmm"])
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    write_files(tmp_path)
+    before = file.read_text().splitlines()
+    lines = []
+    for line in (text[2:] for text in before if text.startswith("$ ")):
+        lines += transcript(line, start(shlex.split(line), tmp_path, capsys))
+    if os.environ.get("DADMM_SESSIONS") == "write":
+        file.write_text("\n".join([*lines, ""]))
+
+    assert lines == before
