@@ -1,0 +1,34 @@
+"""The graph of a run, from its settings."""
+
+from __future__ import annotations
+
+from dadmm.core.errors import ConfigError
+from dadmm.graphs import topology
+from dadmm.graphs.schedule import Schedule
+from dadmm.graphs.topology import Topology
+from dadmm.runs.config import RunConfig
+
+
+def is_named(config: RunConfig) -> bool:
+    """Return whether all graphs are known by name, and none is a file."""
+    return all(map(topology.is_named, config.topology.split(",")))
+
+
+def build_graph(
+    config: RunConfig, n_nodes: int | None
+) -> tuple[Topology, Schedule | None]:
+    """Return the graph, and the schedule of its edges unless all are always used."""
+    names, seed = config.topology.split(","), config.topology_seed
+    if n_nodes is None and any(map(topology.is_named, names)):
+        n_nodes = config.traits.nodes
+    if len(names) == 1:
+        graph = topology.build(names[0], n_nodes, seed)
+        in_turn = config.schedule == "matchings"
+        return graph, Schedule.matchings(graph) if in_turn else None
+    if config.schedule != "static":
+        raise ConfigError(
+            f"several graphs ({config.topology}) are a schedule already; leave "
+            "schedule at static"
+        )
+    schedule = Schedule.build(names, n_nodes, seed)
+    return schedule.union, schedule

@@ -1,0 +1,484 @@
+"""What a run has found: the entries of summary.json, and the text that it prints."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from shlex import quote
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dadmm.core.arguments import program
+from dadmm.core.errors import printable
+from dadmm.penalty import SCHEMES
+from dadmm.runs.config import RunConfig
+from dadmm.solver.result import Result, Seconds
+
+LEAST_ANGLE = 1e-4  # degrees; a smaller bound is printed as this
+LITTLE = 0.1  # difference of two components that determines the subspace hardly
+WIDEST = 60  # characters of a name
+SHOWN, LARGEST = 12, 8  # print up to SHOWN coefficients, else the LARGEST
+ENDINGS = {
+    "max_iter": "max_iter reached",
+    "max_seconds": "max_seconds reached",
+    "no_minimum": "the objective has no minimum; stopped",
+    "signal": "stopped by a signal",
+    "output": "results could not be written",
+}
+OWN = ("status", "converged", "why", "reason", "iterations", "coordinates")
+TRAFFIC = ("messages", "bytes", "collectives", "collective_bytes")
+COORDINATES = {"metric": "in the metric", "units": "in units"}
+ANGLES = {
+    "angle_to_truth_degrees": "the true subspace",
+    "angle_to_centralised_degrees": "the centralised solution",
+}
+SCORES = {
+    "r2": "R^2",
+    "rmse": "RMSE",
+    "accuracy": "accuracy",
+    "log_loss": "log loss",
+    "auc": "AUC",
+    "deviance_explained": "explained fraction of the deviance",
+    "explained_variance": "explained fraction of the variance",
+}
+
+
+class Named(NamedTuple):
+    """Names for what was fitted; coefficients are in the units of the table."""
+
+    entries: list[str]  # a name for each entry of theta
+    coefficients: Mapping[str, float] = {}  # of a linear problem
+    bounds: Mapping[str, float | None] = {}  # on the errors of certified coefficients
+
+
+class Summary(dict[str, Any]):
+    """The entries of summary.json; `text` is what the run prints."""
+
+    @classmethod
+    def of(cls, result: Result, named: Named, total_seconds: float) -> Summary:
+        """Return what a result, on rank 0, says by itself."""
+        found, bound = result.start, result.subspace_bound
+        start: dict[str, Any] = {"init": result.ending.init}
+        if found is not None:
+            start |= {"angle_to_result_degrees": found.angle, "gap": found.gap}
+            start |= {"strictness": found.strictness, "rounds": found.rounds}
+        subspace = None
+        if bound is not None:
+            subspace = {"within_degrees": known(bound.angle), "why_not": bound.why}
+        entries: dict[str, Any] = {name: getattr(result, name) for name in OWN}
+        entries |= {name: getattr(result.traffic, name) for name in TRAFFIC}
+        return cls(
+            entries,
+            stopping=result.ending.summary(),  # the criterion met last, or not met
+            waited_for=result.ending.words(result.reason == "converged"),
+            penalties=_penalties(result),
+            objective=known(result.objective),  # at the solution
+            certificate=_certificate(result, named),
+            start=start,
+            subspace=subspace,
+            consensus=_consensus(result, named),
+            n_nodes=result.topology.n_nodes,
+            lost_nodes=list(result.lost),
+            silent_messages=result.traffic.silent,  # a header without payload
+            lost_payloads=result.traffic.lost,
+            tree_bytes=int(result.traffic.tree_bytes.sum()),  # of sums over a tree
+            # since the run began or was resumed; phases: mean over the nodes
+            seconds={
+                "total": total_seconds,
+                **_means(result.seconds),
+                "curvature": result.curvature_seconds,  # for the first penalties
+                "of_all_sessions": _means(result.seconds_of_all_sessions),
+            },
+        )
+
+    def text(self, config: RunConfig, folder: Path) -> str:
+        """Return what the run prints at its end."""
+        return "\n".join(map(printable, self._lines(config, folder)))
+
+    def scores(self) -> dict[str, str]:
+        """Return the fit to the rows of all nodes: names of scores, and their values."""
+        found, shown = self.get("scores", {}), {}
+        for key, name in SCORES.items():
+            if found.get(key) is not None:
+                error = found["auc_error"] if key == "auc" else 0.0
+                bound = f" +- {at_most(error)}" if error else ""
+                shown[name] = f"{found[key]:.4g}{bound}"
+        return shown
+
+    def comparison(self) -> Iterator[str]:
+        """Yield what coefficients of categories, or of classes, compare with."""
+        if baseline := self.get("baseline"):
+            words = [printable(f"{k}={word}", WIDEST) for k, word in baseline.items()]
+            more = f" and {len(words) - LARGEST} others" if len(words) > LARGEST else ""
+            yield f"categories compare with {', '.join(words[:LARGEST])}{more}"
+        positive = self.get("positive_class")
+        if isinstance(positive, str):
+            word = printable(positive, WIDEST)
+            yield f"a positive coefficient raises the probability of {word}"
+
+    def _lines(self, config: RunConfig, folder: Path) -> Iterator[str]:
+        found, reason = self["metrics"], self["reason"]
+        is_merged = self["start"]["init"] == "merged"
+        if is_merged:
+            confirmed = self["status"] == "stationary"
+            yield (
+                "set-up merged summaries of rows over a tree "
+                f"({self['tree_bytes']:,} bytes of sums in set-up and at the end); "
+                f"{_many(self['iterations'], 'iteration')} "
+                + ("confirmed the result" if confirmed else "followed")
+            )
+        name = self["coordinates"]
+        yield (
+            f"{config.problem} by {config.scheme} "
+            f"{COORDINATES.get(name, f'in {name} coordinates')} on {config.topology}, "
+            f"{_many(self['n_nodes'], 'node')}; MPI: {self['mpi_library']}"
+        )
+        yield from self._ending(config)
+        if lost := ", ".join(map(str, self["lost_nodes"])):
+            yield f"WITHOUT the nodes that failed ({lost}) and their data"
+        if reason != "no_minimum":
+            yield self["waited_for"]
+        yield from self._penalties(config)
+        yield self._traffic()
+        if config.data is None and name == "units" and not is_merged:
+            yield (
+                "besides parameters, a node sent to its neighbours sums for the units: "
+                "number and sum of its rows, squares about their mean, and what its "
+                "best components leave"
+            )
+        yield self._consensus()
+        for key, what in ANGLES.items():
+            if key in found:
+                yield f"largest angle to {what}: {found[key]:.3f} degrees"
+        if "missing" in found:
+            yield (
+                f"{found['missing']:.1%} of the entries are missing; imputed-*.npz "
+                "have the imputed samples of each node; there is no centralised "
+                "solution"
+            )
+        elif config.has_subspace and not config.compares:
+            yield (
+                "not compared with the centralised solution (use --compare-centralised)"
+            )
+        yield from self._subspace(config.n_components)
+        yield from self._accuracy()
+        yield from self._rows()
+        if shown := [f"{name} {value}" for name, value in self.scores().items()]:
+            yield f"on these rows: {', '.join(shown)}"
+        yield from self._coefficients()
+        yield f"results in {folder}"
+        page = os.environ.get("DADMM_REPORT_COMMAND", program("report"))
+        if page and config.data is None and config.record_edges:
+            yield f"a page for your browser: {page} {quote(str(folder))}"
+        over = self["converged"] or reason == "no_minimum" or self["lost_nodes"]
+        if config.checkpoint and not over:
+            more = " --max-iter N" if reason == "max_iter" else ""
+            command = self._resume_command(config)
+            yield f"resume with: {command} {quote(str(folder))}{more}"
+        if self["advice"]:
+            yield self["advice"]
+
+    def _ending(self, config: RunConfig) -> Iterator[str]:
+        status, why, reason = self["status"], self["why"], self["reason"]
+        seconds, start = self["seconds"], self["resumed_after"]
+        since = f" since it was resumed after iteration {start}" if start else ""
+        phases = ("solve", "exchange", "update", "observe")
+        loop = ", ".join(f"{phase} {seconds[phase]:.2f}" for phase in phases)
+        time = (
+            f"after {self['iterations']} iterations, {seconds['total']:.2f} s{since} "
+            f"(a node's loop: {loop})"
+        )
+        rule = f"(rule {config.stopping}, tolerance {config.tolerance:g})"
+        if status == "certified":
+            how = "" if reason == "converged" else f": {ENDINGS[reason]}"
+            yield f"certified (tolerance {config.tolerance:g}){how} {time}"
+        elif status == "stopped":
+            what = "known to be stationary" if config.has_subspace else "certified"
+            yield f"stopped {rule} {time}"
+            yield f"not {what}: {why}"
+        elif status == "stationary":
+            yield f"stationary {rule} {time}"
+        elif status == "max_iter":
+            yield f"done as asked: max_iter reached, tolerance 0, {time}"
+        else:
+            yield f"NOT converged {rule}: {ENDINGS[reason]} {time}"
+            if reason == "no_minimum":
+                yield f"{why}; larger coefficients then always fit better"
+
+    def _penalties(self, config: RunConfig) -> Iterator[str]:
+        found, seconds = self["penalties"], self["seconds"]["curvature"]
+        if "eta" not in found:
+            return
+
+        def span(name: str) -> str:
+            least, most = (f"{value:.2g}" for value in found[name])
+            return least if least == most else f"{least} to {most}"
+
+        text = f"{found['edges']:,} edge ends: eta {span('eta0')} at the start"
+        if found["eta"] == found["eta0"] and not SCHEMES[config.scheme].is_constant:
+            text += ", and again at the end: the scheme has set them back"
+        else:
+            text += f", {span('eta')} at the end"
+        if "raised" in found:
+            text += (
+                f"; {found['changed']:,} changed; spent {span('spent')} of their "
+                f"budgets, {_many(found['raised'], 'budget')} raised, "
+                f"{found['used_up']:,} used up"
+            )
+        yield text
+        if found["guessed"]:
+            yield (
+                f"no curvature was found for {found['guessed']:,} of them, whose eta "
+                "starts at 10"
+            )
+        if seconds >= 1.0:
+            yield (
+                f"measuring curvatures for the first penalties took {seconds:.1f} s; "
+                "--eta0 with a number measures none"
+            )
+
+    def _traffic(self) -> str:
+        outside, inside = self["outside_bytes"], self["bytes"]
+        text = f"{self['messages']:,} messages between neighbours, {inside:,} bytes"
+        if self["silent_messages"]:
+            text += f"; {self['silent_messages']:,} without payload"
+        if self["lost_payloads"]:
+            text += f"; {self['lost_payloads']:,} payloads lost"
+        if self["collectives"]:
+            own = self["collective_bytes"]
+            text += f"; {self['collectives']:,} collectives, {own:,} bytes"
+            inside += own
+        if self["outside_calls"]:
+            text += (
+                f"; set-up and end: {outside:,} bytes; "
+                f"{inside + outside:,} bytes in the whole run"
+            )
+        return text
+
+    def _consensus(self) -> str:
+        found = self["consensus"]
+        what = "part of theta, relative to its length"
+        if found["by"] == "coefficient":
+            what = "coefficient, relative to its size"
+            if self["status"] == "certified":
+                what += ", or to its bound if that is larger"
+        return (
+            f"nodes agree to {at_most(found['error'])} in every {what} "
+            f"(worst: {found['where']})"
+        )
+
+    def _subspace(self, n_components: int) -> Iterator[str]:
+        """Yield the lines about principal axes: of all rows, and those merged first."""
+        found, start = self["subspace"], self["start"]
+        rows = "the remaining rows" if self["lost_nodes"] else "all rows"
+        if found is not None and found["why_not"]:
+            yield f"no bound on the angle to the subspace of {rows}: {found['why_not']}"
+        elif found is not None:
+            angle = float(at_most(max(found["within_degrees"], LEAST_ANGLE)))
+            yield (
+                f"every node's subspace is within {angle:.2g} degrees of the principal "
+                f"subspace of {rows}"
+            )
+        if start["init"] != "merged":
+            return
+        angle, rounds = start["angle_to_result_degrees"], start["rounds"]
+        completed = f"; {_many(rounds, 'round')} completed missing entries"
+        yield (
+            f"the merged axes are {angle:.2g} degrees from the result"
+            + completed * bool(rounds)
+        )
+        if start["gap"] < LITTLE:
+            yield (
+                f"components {n_components} and {n_components + 1} differ by "
+                f"{start['gap']:.1%} in variance, so the data hardly determine the "
+                "subspace"
+            )
+
+    def _accuracy(self) -> Iterator[str]:
+        """Yield the lines about the objective and the bound on its error."""
+        objective, found = self["objective"], self["certificate"] or {}
+        if objective is None:
+            return
+        if found.get("gap") is not None:
+            value, gap = with_bound(objective, found["gap"])
+            yield f"objective {value}, at most {gap} above the minimum"
+        elif found.get("within") and found["lower_by"] is not None:
+            value, gap = with_bound(objective, found["lower_by"])
+            yield (
+                f"objective {value}; no point within {found['within']:.3g} of the "
+                f"solution is lower by more than {gap}"
+            )
+        else:
+            yield f"objective {objective:.6g}"
+        if n_open := found.get("open_directions"):
+            yield (
+                f"the data leave {_many(n_open, 'direction')} open; coefficients in "
+                f"{'it' if n_open == 1 else 'them'} have no bound"
+            )
+        if found.get("assumed"):
+            yield f"assumed: {'; '.join(found['assumed'])}"
+
+    def _rows(self) -> Iterator[str]:
+        """Yield how many rows the nodes have, and which were dropped or filled."""
+        if counts := [*self.get("rows_by_node", {}).values()]:
+            shown = ", ".join(f"{n:,}" for n in counts) + " by node"
+            if len(counts) > 1 and len(set(counts)) == 1:
+                shown = f"{counts[0]:,} at each node"
+            elif len(counts) > SHOWN:
+                shown = f"{min(counts):,} to {max(counts):,} by node"
+            yield f"{sum(counts):,} rows ({shown})"
+        for k, what in ((1, "dropped"), (2, "filled with the mean over all nodes")):
+            gaps = [row for row in self.get("gaps", {}).get("nodes", []) if row[k]]
+            if gaps:
+                total = _many(sum(row[k] for row in gaps), "row")
+                words = ", ".join(f"{row[k]} of node {row[0]}" for row in gaps[:SHOWN])
+                more = ", ..." if len(gaps) > SHOWN else ""
+                yield f"{total} with missing entries {what}: {words}{more}"
+
+    def _coefficients(self) -> Iterator[str]:
+        """Yield a line per coefficient; of many, only the largest and the intercept."""
+        shown = self.get("coefficients", {})
+        if not shown:
+            return
+        total, found = len(shown), self["certificate"] or {}
+        bounds = found["coefficients"] if found.get("radius") is not None else None
+        what = "mean over the nodes" if bounds is None else "+- the bound on the error"
+        if bounds is None and self["status"] == "certified":
+            what += "; only the objective has a bound"
+        errors = self.get("standard_errors", {})
+        what += "; standard error" * bool(errors)
+        title = f"coefficients ({what}):"
+        if total > SHOWN:
+            nonzero = [name for name in shown if shown[name]] or list(shown)
+            largest = sorted(nonzero, key=lambda name: -abs(shown[name]))[:LARGEST]
+            kept = {*largest, "intercept"}
+            shown = {name: value for name, value in shown.items() if name in kept}
+            title = f"the largest of {total} {title[:-2]}; all are in summary.json):"
+        yield title
+        words = {name: printable(name, WIDEST) for name in shown}
+        wide, lines = max(map(len, words.values())), {}
+        for name, value in shown.items():
+            text = f"{value:.6g}"
+            if bounds is not None and bounds[name] is None:
+                text += " (open)"
+            elif bounds is not None:
+                text = " +- ".join(with_bound(value, bounds[name]))
+            lines[name] = f"  {words[name]:<{wide}}  {text}"
+        wide = max(map(len, lines.values()))
+        for name, line in lines.items():
+            error = errors.get(name)
+            yield line if error is None else f"{line:<{wide}}  {error:.3g}"
+        yield from self.comparison()
+
+    def _resume_command(self, config: RunConfig) -> str:
+        """Return the command that resumes a run; a launch command may name its own."""
+        if command := os.environ.get("DADMM_RESUME_COMMAND"):
+            return command
+        own = f" --problem {config.problem}" if ":" in config.problem else ""
+        over_mpi = "one process" not in self["mpi_library"]
+        many = f"mpiexec -n {self['n_nodes']} " if over_mpi else ""
+        return f"{many}{program('run')}{own} --resume"
+
+
+def _many(count: int, what: str) -> str:
+    """Return a number of things, such as "1 row" or "2 rows"."""
+    return f"{count:,} {what}{'s' * (count != 1)}"
+
+
+def at_most(number: float) -> str:
+    """Return a number of two digits that is at least this one."""
+    text = f"{number:.1e}"
+    if float(text) < number:
+        text = f"{number + 0.06 * 10.0 ** math.floor(math.log10(number)):.1e}"
+    return text
+
+
+def with_bound(value: float, bound: float) -> tuple[str, str]:
+    """Return a value and the bound on its error as text.
+
+    The value has as many digits as the bound deserves, at least 6. The bound includes
+    the rounding of the value.
+    """
+    text = f"{value:.6g}"
+    for digits in range(7, 18):
+        if abs(float(text) - value) <= 0.01 * bound:
+            break
+        text = f"{value:.{digits}g}"
+    return text, at_most(bound + abs(float(text) - value))
+
+
+def known(number: float) -> float | None:
+    """Return a number; None if it is unknown or unbounded."""
+    return float(number) if math.isfinite(number) else None
+
+
+def _means(seconds: Seconds) -> dict[str, float]:
+    """Return the mean over the nodes of each phase."""
+    return {phase: float(own.mean()) for phase, own in seconds._asdict().items()}
+
+
+def _penalties(result: Result) -> dict[str, Any]:
+    """Return the range of the penalties of all edges, and their budgets."""
+    found, n_edges = result.penalties, len(result.topology.edges)  # directed
+    if not n_edges:
+        return {"edges": 0}
+
+    def span(values: np.ndarray) -> list[float]:
+        return [float(values.min()), float(values.max())]
+
+    entries = {"edges": n_edges, "eta0": span(found.eta0), "eta": span(found.eta)}
+    entries["guessed"] = int(found.guessed.sum())
+    if found.budget.any():
+        moved = (found.spent > 0.0) | (found.eta != found.eta0)  # some are reset
+        entries["changed"] = int(moved.sum())
+        entries["spent"] = span(np.minimum(found.spent, found.budget))  # paper: more
+        entries["raised"] = int((found.raised > 0.0).sum())
+        entries["used_up"] = int(found.used_up.sum())
+    return entries
+
+
+def _certificate(result: Result, named: Named) -> dict[str, Any] | None:
+    """Return the bounds on the error of the solution; None without any."""
+    found = result.certificate
+    if found is None:
+        return None
+    entries: dict[str, Any] = {
+        "gap": known(found.gap),
+        "radius": known(found.radius),
+        "coefficients": dict(named.bounds),
+        "open_directions": found.open_directions,
+        "assumed": list(found.assumed),
+    }
+    if result.coordinates == "raw":  # then coordinates are those of theta
+        distance = float(f"{np.linalg.norm(result.solution):.3g}")  # as printed
+        entries |= {"within": distance, "lower_by": known(found.lower_within(distance))}
+    return entries
+
+
+def _consensus(result: Result, named: Named) -> dict[str, Any]:
+    """Return how far the nodes are from the solution, by what, and where.
+
+    Coefficients of a linear problem are judged one by one: the largest distance of any
+    node's value from the solution, over the largest value of any node, or over the
+    bound of a certified result if that is larger. In other problems each part of theta
+    is judged so, by lengths.
+    """
+    layout, shared = result.layout, result.layout.shared_size
+    apart = np.abs(result.theta - result.solution)[:, :shared]
+    sizes = np.abs(result.theta[:, :shared])
+    if named.coefficients:
+        names, by = named.entries, "coefficient"
+        worst, scale = apart.max(axis=0), sizes.max(axis=0)
+        if result.status == "certified" and result.certificate is not None:
+            bounds = result.certificate.coefficients
+            scale = np.where(np.isfinite(bounds), np.maximum(scale, bounds), scale)
+    else:
+        names, by = list(layout.names), "part"
+        squares = [np.add.reduceat(x**2, layout.starts, axis=1) for x in (apart, sizes)]
+        worst, scale = np.sqrt(squares).max(axis=1)
+    ratio = worst / np.where(scale > 0, scale, 1.0)
+    k = int(ratio.argmax())
+    return {"error": float(ratio[k]), "by": by, "where": names[k]}
