@@ -466,9 +466,7 @@ def _check_unfinished(folder: Path, max_iter: int) -> None:
         why = "has lost nodes, and ended without them; start a new run with all nodes"
     elif run.entry("converged") or no_minimum:
         status = "no minimum" if no_minimum else run.entry("status")
-        why = (
-            f"has ended ({status}) after {done} iterations; nothing to resume"
-        )
+        why = f"has ended ({status}) after {done} iterations; nothing to resume"
     elif done >= max_iter:
         why = f"has done {done} iterations, and max_iter is {max_iter}; raise max_iter"
     else:
