@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from pyarrow import parquet
 from scipy import sparse
 from scipy.io import savemat
 
@@ -20,6 +23,7 @@ from dadmm.predict import main as predict
 from dadmm.run import main
 from dadmm.runs.config import RunConfig
 from tests.support.processes import mpiexec
+from tests.support.runs import refused
 
 rng = np.random.default_rng(5)
 X, Y = rng.standard_normal((12, 3)), rng.standard_normal(12)
@@ -43,6 +47,8 @@ def files(tmp_path, monkeypatch):
     np.savez("one.npz", table=BOTH)
     savemat("named.mat", {"X": X, "y": Y})  # as a row vector
     sparse.save_npz("sparse.npz", sparse.csr_array(BOTH))
+    columns = dict(zip("abcy", BOTH.T, strict=True))
+    parquet.write_table(pyarrow.table(columns), "x.parquet", row_group_size=5)
     np.save("nodes.npy", NODES)
     np.savetxt("nodes-last.csv", np.column_stack([BOTH, NODES]), **TEXT)
     np.savetxt("nodes-first.csv", np.column_stack([NODES, BOTH]), **TEXT)
@@ -65,15 +71,15 @@ def shards(source, n_nodes=3, **settings):
 @pytest.mark.parametrize(
     ("source", "target", "names"),
     [
-        ("last.npy", None, "x0 x1 x2"), ("last.npy", "3", "x0 x1 x2"),
-        ("last.npy", "-1", "x0 x1 x2"), ("first.npy", "0", "x1 x2 x3"),
-        ("last.csv", None, "x0 x1 x2"), ("head.csv", "1", "a b c"),
-        ("head.csv", "price", "a b c"), ("head.txt", "y", "a b c"),
-        ("named.npz", None, "x0 x1 x2"), ("named.npz", "y", "x0 x1 x2"),
-        ("named.npz::X", None, "x0 x1 x2"), ("names.npz", None, "u v w"),
-        ("named.mat", None, "x0 x1 x2"), ("one.npz", "3", "x0 x1 x2"),
-        ("one.npz::table", "-1", "x0 x1 x2"), ("part-{rank}.npy", None, "x0 x1 x2"),
-        ("part-{rank}.npz", None, "x0 x1 x2"), ("sparse.npz", None, "x0 x1 x2"),
+        ("last.npy", None, "x0 x1 x2"), ("last.npy", "-1", "x0 x1 x2"),
+        ("first.npy", "0", "x1 x2 x3"), ("last.csv", None, "x0 x1 x2"),
+        ("head.csv", "1", "a b c"), ("head.csv", "price", "a b c"),
+        ("head.txt", "y", "a b c"), ("x.parquet", "y", "a b c"),
+        ("named.npz", None, "x0 x1 x2"), ("named.npz::X", "y", "x0 x1 x2"),
+        ("names.npz", None, "u v w"), ("named.mat", None, "x0 x1 x2"),
+        ("one.npz", "3", "x0 x1 x2"), ("one.npz::table", "-1", "x0 x1 x2"),
+        ("part-{rank}.npy", None, "x0 x1 x2"), ("part-{rank}.npz", None, "x0 x1 x2"),
+        ("sparse.npz", None, "x0 x1 x2"),
     ],
 )  # fmt: skip
 def test_the_target_is_found(source, target, names):
@@ -125,53 +131,31 @@ def test_names_follow_their_columns():
         assert found.feature_names == ("a", "y", "b")
 
 
-def test_a_parquet_file_is_read_by_rows():
-    import pyarrow
-    from pyarrow import parquet
-
-    columns = dict(zip("abcy", BOTH.T, strict=True))
-    parquet.write_table(pyarrow.table(columns), "x.parquet", row_group_size=5)
-    data = shards("x.parquet")
-
-    assert data.encoding.feature_names == ("a", "b", "c")
-    for i, expected in enumerate(shard.split(BOTH, 3)):
-        assert_array_equal(data.rows[i].X, expected[:, :-1])
-
-
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "culprit"),
     [
-        ({"data": "last.csv", "target": "price"}, "the table has no column 'price' for "
-         "the target; its columns are 0..3, without names"),
-        ({"data": "head.csv", "target": "prize"}, "called 'a', 'price', 'b', 'c'"),
-        ({"data": "last.npy", "target": "4"}, "no column '4' for the target; its colu"),
-        ({"data": "named.npz", "target": "w"}, "named.npz has no matrix 'w'; it holds "
-         "X, y, z, rows"),
-        ({"data": "one.npz"}, "one.npz has no matrix 'X'; it holds table"),
-        ({"data": "nodes.npy"}, "samples are a matrix with one row per sample"),
-        ({"data": "nodes-last.csv", "target": "4", "labels": "4"},
-         "column 4 cannot be both labels and target"),
-        ({"data": "nodes.npz", "labels": "-1"}, "column -1 cannot be both labels and "),
-        ({"data": "nodes-last.csv", "features": "0,4", "labels": "4"},
-         "column 4 cannot be both labels and a feature"),
-        ({"data": "part-{rank}.npz", "labels": "0"}, "labels go neither with one file"),
-        ({"data": "wide.csv", "target": "colum7"}, "columns are called 'column7', "),
-        ({"data": "few.npz"}, "few.npz has 2 names in feature_names for 3 columns"),
-        ({"data": "objects.npz"}, "feature_names must be an array of text, one nam"),
-        ({"data": "head.csv", "features": "a,a"}, "features has 'a' twice; name each"),
-        ({"data": "head.csv", "features": "a,c"}, "cannot be both the target and a fe"),
+        ({"data": "last.csv", "target": "price"}, "'price'"),
+        ({"data": "head.csv", "target": "prize"}, "'price'"),
+        ({"data": "last.npy", "target": "4"}, "'4'"),
+        ({"data": "named.npz", "target": "w"}, "'w'"),
+        ({"data": "one.npz"}, "'X'"),
+        ({"data": "nodes.npy"}, "matrix"),
+        ({"data": "nodes-last.csv", "target": "4", "labels": "4"}, "column 4"),
+        ({"data": "nodes.npz", "labels": "-1"}, "column -1"),
+        ({"data": "nodes-last.csv", "features": "0,4", "labels": "4"}, "column 4"),
+        ({"data": "part-{rank}.npz", "labels": "0"}, "labels"),
+        ({"data": "few.npz"}, "feature_names"),
+        ({"data": "objects.npz"}, "feature_names"),
+        ({"data": "head.csv", "features": "a,a"}, "'a'"),
+        ({"data": "head.csv", "features": "a,c"}, "target"),
     ],
-)  # fmt: skip
-def test_what_is_wrong_is_told_in_one_sentence(settings, sentence):
-    np.savetxt(
-        "wide.csv", BOTH.T, header=",".join(f"column{k}" for k in range(12)), **TEXT
-    )
+)
+def test_what_is_wrong_is_told_in_one_sentence(settings, culprit):
     np.savez("few.npz", X=X, y=Y, feature_names=["a", "b"])
     np.savez("objects.npz", X=X, y=Y, feature_names=np.array(["a", "b", "c"], object))
-    with pytest.raises(ShardError) as caught:
+    with pytest.raises(ShardError, match=re.escape(culprit)) as caught:
         shards(settings.pop("data"), **settings)
 
-    assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -218,13 +202,12 @@ def result_of(folder: str) -> dict:
     ("on_missing", "rows"), [("drop", [[1, 2, 0], [2, 4, 0]]),
                              ("mean", [[1, 0, 2], [2, 0, 4]])],
 )  # fmt: skip
-def test_three_hospitals_equal_their_pooled_table(on_missing, rows, capsys):
+def test_three_hospitals_equal_their_pooled_table(on_missing, rows):
     """Also standardised: then only the penalty differs, and here there is none."""
     linear = pytest.importorskip("sklearn.linear_model")
     write_hospitals()
-    words = [*WORDS[:-1], "--on-missing", on_missing, "--nodes", "3", "--alpha", "0"]
+    words = [*WORDS, "--on-missing", on_missing, "--nodes", "3", "--alpha", "0"]
     assert main([*words, "--out", "plain"]) == 0
-    told = capsys.readouterr().out
     assert main([*words, "--standardise", "--out", "standard"]) == 0
 
     columns: dict[str, list] = {name: [] for name in ("age", "ward", "sex", "ill")}
@@ -256,11 +239,6 @@ def test_three_hospitals_equal_their_pooled_table(on_missing, rows, capsys):
         if folder == "plain":
             assert_allclose(list(found["coefficients"].values()), expected, rtol=1e-4)
         assert found["gaps"] == {"on_missing": on_missing, "nodes": rows}
-    assert (
-        f"6 rows with missing entries {'dropped' if on_missing == 'drop' else ''}"
-        in told
-    )
-    assert "2 of node 1, 4 of node 2" in told
 
 
 @pytest.mark.mpi
@@ -319,8 +297,9 @@ def test_a_conflict_over_mpi_is_one_sentence(tmp_path):
     ended = mpiexec(3, "-m", "dadmm.run", *words, cwd=tmp_path)
 
     assert ended.code == 2
-    assert "column 'age' is text on node 2, but numbers on node 0; give" in ended.err
-    assert "Traceback" not in ended.err
+    (said,) = ended.said
+    assert "'age'" in said
+    assert "node 2" in said
 
 
 def test_a_dry_run_lists_names_and_categories_of_the_files_it_sees(capsys):
@@ -355,47 +334,14 @@ def test_names_do_not_control_the_terminal(capsys):
     assert max(map(len, Path("odd/summary.json").read_text().splitlines())) > 500
 
 
-def test_a_report_says_what_categories_and_classes_compare_with(capsys):
-    write_hospitals()
-    words = [*WORDS[:-1], "--on-missing", "drop", "--nodes", "3", "--out", "run"]
-    assert main(words) == 0
-    out = capsys.readouterr().out
-
-    assert "\ncategories compare with sex=F, ward=A\n" in out
-    assert "\na positive coefficient raises the probability of yes\n" in out
-    assert result_of("run")["baseline"] == {"sex": "F", "ward": "A"}
-    assert result_of("run")["positive_class"] == "yes"
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--nodes", "4"], "node 3: cannot read h-3.csv: No such file or directory; "
-         "check the path and the number of nodes"),
-        (["--nodes", "3", "--problem", "multinomial", "--problem-settings",
-          '{"n_classes": 3}'], "n_classes is 3, but the target has 2 classes; leave"),
-    ],
-)  # fmt: skip
-def test_numbers_of_nodes_and_classes_that_do_not_go_are_refused(
-    words, sentence, capsys
-):
-    write_hospitals()
-    assert main([*WORDS, "--on-missing", "drop", *words]) == 2
-
-    assert sentence in capsys.readouterr().err
-
-
-def test_a_single_file_is_checked_before_it_is_divided(capsys):
+@pytest.mark.parametrize("entry", ["", "?"])
+def test_a_single_file_is_checked_before_it_is_divided(entry, capsys):
     """So rows are numbered as in the file, and a node with few rows does not matter."""
-    Path("all.csv").write_text("a,y\n1,2\n3,4\n5,6\n,1\n")
-    words = ["--problem", "ridge", "--data", "all.csv", "--nodes", "2", "--quiet"]
-    assert main(words) == 2
-    told = capsys.readouterr().err
-    assert "error: column 'a' has no entry in 1 of 4 rows, first in row 3; use" in told
-    Path("all.csv").write_text("a,y\n1,2\n3,4\n5,6\n?,1\n")
-    assert main([*words, "--on-missing", "drop"]) == 2
+    Path("all.csv").write_text(f"a,y\n1,2\n3,4\n5,6\n{entry},1\n")
+    said = refused(capsys, "--problem", "ridge", "--data", "all.csv", "--nodes", "2")
 
-    assert "column 'a' has numbers, but '?' in row 3; leave" in capsys.readouterr().err
+    assert "'a'" in said
+    assert "row 3" in said
 
 
 def test_a_run_is_not_resumed_with_other_categories(capsys):
@@ -406,9 +352,8 @@ def test_a_run_is_not_resumed_with_other_categories(capsys):
     for i in range(3):
         path = Path(f"h-{i}.csv")
         path.write_text(path.read_text().replace("A", "AA"))
-    assert main(["--resume", "run", "--max-iter", "9"]) == 2
 
-    assert "is of another table" in capsys.readouterr().err
+    assert "table" in refused(capsys, "--resume", "run", "--max-iter", "9")
 
 
 def test_weights_reach_a_problem_that_takes_them():
