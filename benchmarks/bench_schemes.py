@@ -25,16 +25,15 @@ from benchmarks.schemes_report import case_of, print_lead, print_tables
 from benchmarks.shared.cases import CONVEX, NETWORKS
 from benchmarks.shared.commands import OUT, parser_of, say
 from benchmarks.shared.experiment import read_rows, run_all, write_rows
-from benchmarks.shared.schemes import SCHEMES
 from benchmarks.shared.trials import Trial, outcome, trial_of, whole
+from dadmm.penalty import SCHEMES
 
 ETAS = (0.1, 1.0, 10.0, 100.0, 1000.0)
 FEW_ETAS = (1.0, 100.0)
 PAPER = ("fixed", "vp", "ap", "nap", "vp_ap", "vp_nap")
-EDGE = [("snap", 1.6), ("edge_balance", 1.0), ("edge_balance", 1.6)]
 ALL = [
     *((name, 1.0) for name in SCHEMES if name != "snap"),
-    *((name, 1.6) for name in ("fixed", "nap", "edge_balance")),
+    *((name, 1.6) for name in ("fixed", "nap")),
 ]
 FREE = [(name, 1.6) for name in ("snap", *PAPER)]  # with their own first penalties
 # Scheme, coordinates, relaxation and first penalty.
@@ -85,8 +84,8 @@ def sample() -> list[Plan]:
     """Return the default: a balanced part of the grid.
 
     With 20 nodes and one seed, every scheme on every problem and graph; each case has
-    one of the five eta0, in turn, so that each is used equally often. The edge schemes
-    have all, to see how much they depend on it. More seeds and other sizes are for
+    one of the five eta0, in turn, so that each is used equally often. `snap` has all,
+    to see how much it depends on it. More seeds and other sizes are for
     `snap` against the oracle.
     """
     convex = cases_of(CONVEX, NETWORKS, [20], [0])
@@ -98,7 +97,7 @@ def sample() -> list[Plan]:
         Plan(cases_of(CONVEX, NETWORKS, [20], [1])),
         Plan(cases_of(["quadratic-0.5", "logistic"], some, [10, 50], [0])),
         Plan(cases_of(["quadratic-0.5"], some[1:], [100], [0])),
-        Plan(convex, FREE[:1], EDGE, ETAS),
+        Plan(convex, FREE[:1], [("snap", 1.6)], ETAS),
     ]
 
 

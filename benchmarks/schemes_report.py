@@ -17,9 +17,9 @@ import numpy as np
 from benchmarks.shared.cases import CONVEX, NETWORKS
 from benchmarks.shared.commands import parser_of, print_markdown
 from benchmarks.shared.experiment import read_rows, report
-from benchmarks.shared.schemes import SCHEMES
 from benchmarks.shared.trials import number_of
 from dadmm.core.errors import ConfigError
+from dadmm.penalty import SCHEMES
 
 Row = Mapping[str, Any]
 CASE = ("problem", "graph", "n_nodes", "seed")
@@ -110,7 +110,7 @@ def spreads(of: Table, label: str) -> np.ndarray:
 
 
 def labels(of: Table) -> list[str]:
-    """Return all schemes: `snap`, in the order of `shared.schemes`, the oracles."""
+    """Return all schemes: `snap`, in the order of `dadmm.penalty`, the oracles."""
     every = {name for each in of.values() for name in each}
     order = ["snap", *SCHEMES, "oracle"]
     return sorted(every, key=lambda name: (order.index(name.split()[0]), name))

@@ -21,7 +21,7 @@ import numpy as np
 import dadmm
 from benchmarks.shared.cases import ANGLE, instance
 from benchmarks.shared.experiment import file_name
-from benchmarks.shared.schemes import SCHEMES, build
+from dadmm import penalty
 from dadmm.admm.loop import Run
 from dadmm.core.errors import ProblemError
 from dadmm.graphs.topology import GRAPHS
@@ -41,7 +41,7 @@ class Trial:
     graph: str
     n_nodes: int
     seed: int  # of the data and of the graph; in D-PPCA of the start
-    scheme: str  # of `schemes`, or "oracle": the best fixed penalty
+    scheme: str  # of `dadmm.penalty`, or "oracle": the best fixed penalty
     relaxation: float
     eta0: float | str = "auto"  # of the oracle, from where it searches; 0 is a guess
     init: str = "shared"
@@ -59,7 +59,7 @@ class Trial:
         """The scheme, with its relaxation and first penalty where not its own."""
         if self.scheme == "oracle":
             return self.scheme + " 1" * (self.relaxation == 1.0)
-        kind = SCHEMES[self.scheme]
+        kind = penalty.SCHEMES[self.scheme]
         told = f" {self.relaxation:g}" * (self.relaxation != kind.RAW_RELAXATION)
         if kind.RAW_ETA0 == "auto":
             return self.scheme + told + " eta0" * (self.eta0 != "auto")
@@ -143,7 +143,7 @@ def run(trial: Trial) -> Outcome:
 
 
 def _solve(trial: Trial, case: Any, stopping: dadmm.Stopping, watch: Any) -> Any:
-    scheme = build(trial.scheme, relaxation=trial.relaxation, eta0=trial.eta0)
+    scheme = penalty.build(trial.scheme, relaxation=trial.relaxation, eta0=trial.eta0)
     return dadmm.solve(
         case.problems, GRAPHS[trial.graph](trial.n_nodes, trial.seed), scheme=scheme,
         init=trial.init, seed=trial.seed, coordinates=trial.coordinates,

@@ -19,7 +19,7 @@ from dadmm.core.version import __version__
 from dadmm.data.encoding import Rows
 from dadmm.data.files import Names
 from dadmm.graphs import placement
-from dadmm.problems import IncompletePPCA, StructureFromMotion, motion
+from dadmm.problems import IncompletePPCA, StructureFromMotion, sfm
 from dadmm.runs.summary import Named, Summary, known
 from dadmm.solver.ending import advise
 from dadmm.solver.result import Result
@@ -125,7 +125,7 @@ def arrays(
         structure = result.layout.views(result.theta.mean(axis=0)).W
         if adrift:
             structure = structure - structure.mean(axis=0)
-        found |= motion.upgrade(frames, structure)._asdict()
+        found |= sfm.upgrade(frames, structure)._asdict()
     if features is not None:
         found["feature_names"] = np.array(features)
     traffic = result.traffic._asdict().items()

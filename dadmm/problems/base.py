@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dadmm.core.errors import ProblemError
-from dadmm.core.layout import Matrix
-from dadmm.data.synthetic import regression
+from dadmm.core.layout import Matrix, Vector
+from dadmm.data.datasets import regression
 
 T = TypeVar("T")
 Array = NDArray[np.float64]
@@ -28,6 +28,27 @@ class Traits(NamedTuple):
     tracks: bool = False  # whether the data are tracks of cameras, and not a table
     components: int = 5  # usual dimension of a subspace
     nodes: int = 20  # usual number of nodes, as in the paper
+
+
+class WithStart:
+    """A problem with a point to start from, and a value; no latent variables."""
+
+    _start: Vector
+
+    def init(self, rng: np.random.Generator) -> Vector:
+        """Return the start, shape (size,)."""
+        return self._start.copy()
+
+    def expect(self, theta: Vector) -> None:
+        """Return None: there are no latent variables."""
+
+    def objectives(self, thetas: Matrix, stats: None) -> Vector:
+        """Return f of each row of ``thetas`` (k, size), shape (k,); inf for NaN."""
+        values = np.array([self._value(theta) for theta in thetas])
+        return np.where(np.isnan(values), np.inf, values)
+
+    def _value(self, theta: Vector) -> float:
+        raise NotImplementedError
 
 
 def checked_array(problem: str, name: str, values: ArrayLike) -> Array:

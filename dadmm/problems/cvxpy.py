@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.core.errors import ProblemError
-from dadmm.core.layout import Layout, Matrix, Vector
+from dadmm.core.layout import Layout, Vector
+from dadmm.problems.base import WithStart
 
 # Clarabel's tolerances of gap and feasibility: for quadratic programs, for other cones,
 # where it often makes no progress beyond, and where it makes none before
@@ -40,7 +41,7 @@ class Program(NamedTuple):
     columns: NDArray[np.intp]  # (size,) of the entries of theta in x
 
 
-class Cvxpy:
+class Cvxpy(WithStart):
     """f is a problem of cvxpy, with private variables if it has more than are shared.
 
     ``theta`` holds the shared variables and then the private ones, by the names that
@@ -109,13 +110,6 @@ class Cvxpy:
             reason = reason or f"was not solved by Clarabel, which says {status}"
             raise ProblemError(f"the problem of Cvxpy {reason}")
 
-    def init(self, rng: np.random.Generator) -> Vector:
-        """Return a point near zero that satisfies the constraints, shape (size,)."""
-        return self._start.copy()
-
-    def expect(self, theta: Vector) -> None:
-        """Return None: there are no latent variables."""
-
     def prox(self, theta: Vector, stats: None, centre: Vector, weight: float) -> Vector:
         """Return the argmin of ``f(x) + weight/2 |x - centre|^2``, shape (size,).
 
@@ -126,17 +120,9 @@ class Cvxpy:
             raise np.linalg.LinAlgError(f"Clarabel says {status}")
         return found
 
-    def objectives(self, thetas: Matrix, stats: None) -> Vector:
-        """Return the objective of each row of ``thetas`` (k, size), shape (k,).
-
-        It is inf where it is not defined.
-        """
+    def _value(self, theta: Vector) -> float:
         for parameter, value in self._parameters:
             parameter.save_value(value)
-        values = np.array([self._value(theta) for theta in thetas])
-        return np.where(np.isnan(values), np.inf, values)
-
-    def _value(self, theta: Vector) -> float:
         parts = self.layout.views(theta)
         for variable, part in zip(self._variables, parts, strict=True):
             variable.save_value(np.array(part))
@@ -187,13 +173,14 @@ def _check_problem(cvxpy: ModuleType, problem: Any) -> None:
         raise ProblemError(
             "Cvxpy minimises, but the problem is to maximise; write Minimize(-...)"
         )
-    empty = [p.name() for p in problem.parameters() if p.value is None]
-    if empty:
-        raise ProblemError(
-            f"Cvxpy needs a value of each parameter, but {', '.join(empty)} has none"
-        )
     if not problem.variables():
         raise ProblemError("Cvxpy needs a problem with variables, but it has none")
+    for parameter in problem.parameters():
+        if parameter.value is None:
+            raise ProblemError(
+                "Cvxpy needs a value of each parameter, but "
+                f"{parameter.name()} has none"
+            )
     for variable in problem.variables():
         attributes = variable.attributes
         if attributes["boolean"] or attributes["integer"] or variable.is_complex():
@@ -219,7 +206,7 @@ def _shared(problem: Any, variables: Any) -> dict[str, Any]:
             "Cvxpy needs a list of variables or a dict from names to variables, got "
             f"{type(variables).__name__}"
         )
-    inside = {variable.id for variable in problem.variables()}
+    inside = {variable.id: variable.name() for variable in problem.variables()}
     for name, variable in found.items():
         if not (isinstance(name, str) and _is_valid(name)):
             raise ProblemError(
@@ -227,17 +214,14 @@ def _shared(problem: Any, variables: Any) -> dict[str, Any]:
                 f"leading underscore, got {name!r}"
             )
         if getattr(variable, "id", None) not in inside:
-            names = ", ".join(v.name() for v in problem.variables())
             raise ProblemError(
                 f"Cvxpy: {name!r} in variables is not a variable of the problem, which "
-                f"has {names}"
+                f"has {', '.join(inside.values())}"
             )
-    if not found:
-        raise ProblemError("Cvxpy needs at least one variable in variables, got none")
-    if len({variable.id for variable in found.values()}) < len(variables):
+    if not found or len({v.id for v in found.values()}) < len(variables):
         raise ProblemError(
-            "Cvxpy needs each of variables once and with a name of its own, got "
-            f"{', '.join(found)} for {len(variables)} variables"
+            "Cvxpy needs at least one of variables, each once and with a name of its "
+            f"own, got {', '.join(found) or 'none'} for {len(variables)} variables"
         )
     return found
 

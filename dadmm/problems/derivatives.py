@@ -38,14 +38,8 @@ class Wrong(NamedTuple):
 def find_wrong_slope(function: ValueAndGradient, start: Vector) -> Wrong | None:
     """Return a wrong slope of a gradient, or None if none is found.
 
-    Parameters
-    ----------
-    function : callable
-        From a point (p,) to a value and a gradient (p,). They may be infinite or NaN,
-        except at ``start``.
-    start : ndarray of shape (p,)
-        Where the check begins. The other points are at the distance from it at which
-        the function bends.
+    The function takes a point (p,) to a value and a gradient (p,), which are finite at
+    ``start``. The other points are at the distance from it at which it bends.
     """
     rng = np.random.default_rng(0)
     for k in range(POINTS):

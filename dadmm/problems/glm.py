@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.core.schema import FINITE, entry
-from dadmm.data.synthetic import classification, counts
+from dadmm.data.datasets import classification, counts
 from dadmm.problems.base import Traits
 from dadmm.problems.linear import Design, LinearProblem
 
@@ -85,6 +85,31 @@ class GeneralisedLinear(LinearProblem):
         """Return first and second derivatives (m, 1, n) of losses by fits."""
         raise NotImplementedError
 
+    def _bend_roots(self, theta: Vector, radius: float) -> Vector:
+        """Return roots (n,) of the least curvatures of the losses within a radius."""
+        raise NotImplementedError
+
+    def _margins(self, theta: Vector) -> Vector:
+        """Return the margin of each row."""
+        raise NotImplementedError
+
+    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
+        """Return rows F (n + r, p) with F'F at most the Hessian within the radius.
+
+        With radius 0, F'F is about the Hessian at ``theta``.
+        """
+        roots = self._bend_roots(theta, radius)
+        return np.vstack([roots[:, None] * self._rows[0], self._held[0]])
+
+    def margins(self, theta: Vector) -> tuple[float, float]:
+        """Return the least and the largest margin of the rows along ``theta``.
+
+        Penalised entries of ``theta`` count as zero. If the least margin of all nodes
+        is positive, their sum has no minimum: f falls along ``theta`` for ever.
+        """
+        found = self._margins(theta)
+        return float(found.min()), float(found.max())
+
     def _fits(self, points: Matrix) -> Matrix:
         """Return x' theta of each row, (m, s, n), for points (m, s, p)."""
         return np.asarray(points @ self._rows.mT)
@@ -121,11 +146,7 @@ class GeneralisedLinear(LinearProblem):
 
     @classmethod
     def stack(cls, problems: Sequence[Self]) -> Self:
-        """Return m problems of one kind as one problem.
-
-        Its `prox` and `objectives` take and return arrays with a leading axis of m,
-        and give the same bits as each problem alone.
-        """
+        """Return m problems of one kind as one problem, see `LeastSquares.stack`."""
         found = object.__new__(cls)
         found.layout = problems[0].layout
         for name in cls.stacked:
@@ -246,11 +267,9 @@ class LogisticRegression(GeneralisedLinear):
     """Logistic regression of two classes.
 
     ``f = sum over rows of v log(1 + exp(-s u)) + alpha/2 |coef|^2`` with
-    ``u = x' coef + intercept``. Here v is the weight of a row, 1 by default. ``theta``
-    holds ``coef`` (d,) and, with ``fit_intercept``, ``intercept`` (). A node may have
-    rows of one class only. With weight 0 and alpha 0, `prox` returns the minimiser of
-    least norm. If the classes are separable, f has no minimiser, and the result is the
-    last of `MAX_STEPS` Newton steps.
+    ``u = x' coef + intercept``; v and ``theta`` are as in `LeastSquares`. A node may
+    have rows of one class only. If the classes are separable, f has no minimiser, and
+    `prox` with weight 0 returns the last of `MAX_STEPS` Newton steps.
 
     Parameters
     ----------
@@ -281,25 +300,13 @@ class LogisticRegression(GeneralisedLinear):
         given.rows[:] *= -_signs(given.y)[:, None]
         super()._adopt(given)
 
-    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
-        """Return rows F (n + r, p) with F'F at most the Hessian within the radius.
+    def _bend_roots(self, theta: Vector, radius: float) -> Vector:
+        half = 0.5 * (np.abs(self._rows[0] @ theta) + self._lengths[0, 0] * radius)
+        roots = np.exp(-half) / (1.0 + np.exp(-2.0 * half))
+        return np.asarray(roots * np.sqrt(self._weights[0, 0]))
 
-        With radius 0, F'F is the Hessian at ``theta``.
-        """
-        rows = self._rows[0]
-        half = 0.5 * (np.abs(rows @ theta) + self._lengths[0, 0] * radius)
-        root = np.exp(-half) / (1.0 + np.exp(-2.0 * half))
-        root *= np.sqrt(self._weights[0, 0])
-        return np.vstack([root[:, None] * rows, self._held[0]])
-
-    def margins(self, theta: Vector) -> tuple[float, float]:
-        """Return the least and the largest ``s x' theta`` of the rows.
-
-        Penalised entries of ``theta`` count as zero. If the least margin of all nodes
-        is positive, their sum has no minimum: f falls along ``theta`` for ever.
-        """
-        found = -self._free_fits(theta)
-        return float(found.min()), float(found.max())
+    def _margins(self, theta: Vector) -> Vector:
+        return -self._free_fits(theta)  # s x' theta
 
     def _losses(self, fits: Matrix) -> Matrix:
         return np.asarray((self._weights * np.logaddexp(0.0, fits)).sum(axis=2))
@@ -328,11 +335,10 @@ class PoissonRegression(GeneralisedLinear):
     """Poisson regression of counts.
 
     ``f = sum over rows of v (m - y log m + y log y - y) + alpha/2 |coef|^2``. Here m is
-    ``exp(x' coef + intercept)``, the expected count, and v the weight of a row, 1 by
-    default. The sum is half of the deviance. ``theta`` holds ``coef`` (d,) and, with
-    ``fit_intercept``, ``intercept`` (). With weight 0 and alpha 0, `prox` returns the
-    minimiser of least norm. If f has no minimiser, as for y = 0 with an intercept, the
-    result is the last of `MAX_STEPS` Newton steps.
+    ``exp(x' coef + intercept)``, the expected count; v and ``theta`` are as in
+    `LeastSquares`. The sum is half of the deviance. If f has no minimiser, as for y = 0
+    with an intercept, `prox` with weight 0 returns the last of `MAX_STEPS` Newton
+    steps.
 
     Parameters
     ----------
@@ -371,30 +377,16 @@ class PoissonRegression(GeneralisedLinear):
         self._unit = np.where(self._y > 0.0, self._y, 1.0)
         super()._adopt(given)
 
-    def rows(self, theta: Vector, radius: float = 0.0) -> Matrix:
-        """Return rows F (n + r, p) with F'F at most the Hessian within the radius.
-
-        With radius 0, it is the Hessian for the mean of m and y. Near the minimum this
-        is close to the Hessian, and far from it a better metric.
-        """
-        rows = self._rows[0]
-        least = rows @ theta - self._lengths[0, 0] * radius
+    def _bend_roots(self, theta: Vector, radius: float) -> Vector:
+        least = self._rows[0] @ theta - self._lengths[0, 0] * radius
         expected = np.exp(np.minimum(least, MOST))
-        if radius == 0.0:
+        if radius == 0.0:  # far from the minimum, the mean of m and y is better than m
             expected = 0.5 * (expected + self._y[0, 0])
-        root = np.sqrt(self._weights[0, 0] * expected)
-        return np.vstack([root[:, None] * rows, self._held[0]])
+        return np.asarray(np.sqrt(self._weights[0, 0] * expected))
 
-    def margins(self, theta: Vector) -> tuple[float, float]:
-        """Return the least and the largest margin of the rows.
-
-        It is ``-x' theta`` if y is 0, and ``-|x' theta|`` otherwise. Penalised entries
-        of ``theta`` count as zero. If the least margin of all nodes is positive, their
-        sum has no minimum: f falls along ``theta`` for ever.
-        """
+    def _margins(self, theta: Vector) -> Vector:
         fits = self._free_fits(theta)
-        found = -np.where(self._y[0, 0] > 0.0, np.abs(fits), fits)
-        return float(found.min()), float(found.max())
+        return -np.where(self._y[0, 0] > 0.0, np.abs(fits), fits)
 
     def _losses(self, fits: Matrix) -> Matrix:
         off = fits - np.log(self._unit)

@@ -37,10 +37,9 @@ class Huber(LinearProblem):
     """Robust regression: the Huber loss.
 
     ``f = sum over rows of v h(x' coef + intercept - y) + alpha/2 |coef|^2``. Here h(r)
-    is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond. v is the weight
-    of a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with ``fit_intercept``,
-    ``intercept`` (). With weight 0 and alpha 0 there may be several minimisers; `prox`
-    returns one in the span of the rows.
+    is ``r^2 / 2`` up to delta, and ``delta (|r| - delta / 2)`` beyond; v and ``theta``
+    are as in `LeastSquares`. With weight 0 and alpha 0 there may be several minimisers;
+    `prox` returns one in the span of the rows.
 
     Parameters
     ----------
@@ -135,10 +134,7 @@ class Huber(LinearProblem):
     def _step(
         self, model: LocalModel, stiffness: Matrix, least: float
     ) -> tuple[Vector, bool]:
-        """Return a descent step, and whether it ends at the minimum of the parabola.
-
-        ``least`` is the smallest eigenvalue of ``stiffness``.
-        """
+        """Return a descent step, and whether it ends at the minimum of the parabola."""
         rows = self._X[model.inside]
         hessian = rows.T @ rows
         hessian += stiffness

@@ -32,10 +32,9 @@ class ElasticNet(LeastSquares):
     """Least squares with absolute values and squares of the coefficients as penalty.
 
     ``f = 1/2 |X coef + intercept - y|^2 + alpha (r |coef|_1 + (1 - r)/2 |coef|^2)``,
-    where r is ``l1_ratio``. The square of each row has a factor, its weight, 1 by
-    default. ``theta`` holds ``coef`` (d,), whose zeros are exact, and, with
-    ``fit_intercept``, ``intercept`` (). With weight 0 there may be several minimisers;
-    `prox` returns one of them, and without absolute values that of least norm.
+    where r is ``l1_ratio``; each square also has the weight of its row. ``theta`` is as
+    in `LeastSquares`, and zeros of ``coef`` are exact. With weight 0 there may be
+    several minimisers, of which `prox` returns one.
 
     Parameters
     ----------
@@ -246,8 +245,6 @@ def _iterate_signs(
 ) -> Vector | None:
     """Return the argmin of `_minimise`, or None.
 
-    Notes
-    -----
     In each round, the new sign of an entry is its sign after minimising over this entry
     alone. If the signs do not change, the optimality conditions hold. From most starts
     this takes a few rounds, but the signs may also cycle; then the result is None.

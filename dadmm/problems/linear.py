@@ -211,10 +211,10 @@ class LeastSquares(LinearProblem):
     """Linear regression: half of the sum of squared errors.
 
     ``f = 1/2 sum over rows of v (x' coef + intercept - y)^2``, where v is the weight of
-    a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with
-    ``fit_intercept``, ``intercept`` (). With weight 0 and a rank-deficient design,
-    `prox` returns the minimiser of least norm. Singular values below ``eps max(n, p)``
-    times the largest count as zero.
+    a row, 1 by default. ``theta`` holds ``coef`` (d,) and, with ``fit_intercept``,
+    ``intercept`` (). Where several points minimise f, `prox` with weight 0 returns that
+    of least norm. Singular values below ``eps max(n, p)`` times the largest count as
+    zero.
 
     Parameters
     ----------
@@ -327,8 +327,7 @@ class LeastSquares(LinearProblem):
 class Ridge(LeastSquares):
     """Least squares with a squared penalty of the coefficients.
 
-    ``f = 1/2 sum over rows of v (x' coef + intercept - y)^2 + alpha/2 |coef|^2``, where
-    v is the weight of a row, 1 by default.
+    ``f = 1/2 sum over rows of v (x' coef + intercept - y)^2 + alpha/2 |coef|^2``.
 
     Parameters
     ----------

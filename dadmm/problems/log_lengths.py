@@ -42,29 +42,20 @@ class Axes(NamedTuple):
     @property
     def W(self) -> Matrix:
         """The components (..., D, M)."""
-        found: Matrix = (self.left * self.long[..., None, :]) @ self.right
-        return found
+        return np.asarray((self.left * self.long[..., None, :]) @ self.right)
 
     @property
     def V(self) -> Matrix:
         """Their coordinates (..., D, M)."""
-        found: Matrix = (self.left * self.short[..., None, :]) @ self.right
-        return found
+        return np.asarray((self.left * self.short[..., None, :]) @ self.right)
 
 
 class LogLengthPPCA:
     """Centred PPCA with ``theta`` = (V, mu = 0, a); see the top of this file.
 
-    Parameters
-    ----------
-    plain : PPCA
-        With zero mean, in the unit of the noise.
-    knee : float
-        Length k of a component, at least sqrt(2).
-    longest : float
-        Length above which no step makes a component longer, at least the knee.
-    a_scale : float
-        Scale of the part a in the layout.
+    ``plain`` is a PPCA with zero mean in the unit of the noise, and ``knee`` the length
+    k of a component, at least sqrt(2). No step makes a component longer than
+    ``longest``, at least the knee. ``a_scale`` is that of the part a in the layout.
     """
 
     def __init__(self, plain: Any, knee: float, longest: float, a_scale: float) -> None:
@@ -86,10 +77,7 @@ class LogLengthPPCA:
         return cls(plain, first.knee, first.longest, first.a_scale)
 
     def axes(self, theta: Vector, most: Any = math.inf) -> Axes:
-        """Return the decomposition of V and W, given theta (..., size).
-
-        Lengths of V are at most ``most``.
-        """
+        """Return the decomposition of V and W; lengths of V are at most ``most``."""
         V = self.layout.views(theta).W
         left, short, right = np.linalg.svd(V, full_matrices=False)
         short, knee = np.minimum(np.maximum(short, LEAST), most), self.knee

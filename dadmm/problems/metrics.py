@@ -56,7 +56,7 @@ def consensus_error(theta: Matrix) -> float:
 
 
 class Pooled(NamedTuple):
-    """Sufficient statistics of samples: number, mean (D,) and scatter factor (k, D).
+    """Sufficient statistics of samples.
 
     Attributes
     ----------
@@ -80,14 +80,12 @@ class Pooled(NamedTuple):
 def pool(counts: Vector, means: Matrix, factors: Matrix) -> Pooled:
     """Return the sufficient statistics of all shards together.
 
-    Each shard has a count and a row of ``means``; ``factors`` are those of all shards,
-    one below the other.
-
     Parameters
     ----------
     counts : ndarray of shape (n_shards,)
     means : ndarray of shape (n_shards, D)
     factors : ndarray of shape (k, D)
+        Those of all shards, one below the other.
 
     Returns
     -------
@@ -155,8 +153,8 @@ class MaximumLikelihood(NamedTuple):
     ((6, 2), (6,), np.True_)
     """
 
-    W: Matrix  # (D, M)
-    mu: Vector  # (D,)
+    W: Matrix
+    mu: Vector
     a: float
 
 

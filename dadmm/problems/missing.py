@@ -174,11 +174,7 @@ class IncompletePPCA(PPCA):
         return np.asarray((self._data.roots.T @ rows[self._first_rows])[0])
 
     def completed(self, theta: Vector) -> Matrix:
-        """Return at most D rows R with ``R' R = sum x x'``.
-
-        The sum is the expected one, with missing entries given the observed ones at
-        ``theta``. With free offsets, samples are about their means.
-        """
+        """Return rows as `PPCA` does; free offsets are subtracted."""
         rows, inner = self._completed(theta)
         W, _, a = self.layout.views(theta)
         # covariances of the missing entries: by the latent variables, and the noise

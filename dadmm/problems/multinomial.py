@@ -16,7 +16,7 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
 from dadmm.core.schema import FINITE, entry, integer
-from dadmm.data.synthetic import classification
+from dadmm.data.datasets import classification
 from dadmm.problems.base import Traits
 from dadmm.problems.glm import TINY, GeneralisedLinear, LocalModel, padded
 from dadmm.problems.linear import BLOCK, Design
@@ -46,9 +46,8 @@ class MultinomialLogistic(GeneralisedLinear):
     without c.
 
     ``theta`` holds ``coef`` (K, d) and, with ``fit_intercept``, ``intercept`` (K,). A
-    node may lack classes. With weight 0 and alpha 0, `prox` returns the minimiser of
-    least norm. If f has no minimiser, the result is the last of `MAX_STEPS` Newton
-    steps.
+    node may lack classes. If f has no minimiser, `prox` with weight 0 returns the last
+    of `MAX_STEPS` Newton steps.
 
     Parameters
     ----------
@@ -141,17 +140,11 @@ class MultinomialLogistic(GeneralisedLinear):
             held = triangular(np.vstack([held, more]))
         return held
 
-    def margins(self, theta: Vector) -> tuple[float, float]:
-        """Return the least and the largest of u_y - u_k, over rows and k other than y.
-
-        Penalised entries of ``theta`` count as zero. If the least margin of all nodes
-        is positive, their sum has no minimum: f falls along ``theta``, centred, for
-        ever.
-        """
+    def _margins(self, theta: Vector) -> Vector:
+        """Return u_y - u_k of all rows and k other than y."""
         own = self._is_own[0, 0]  # (K, n)
         logits = (self._free @ theta).reshape(len(own), -1) @ self._basis[0].T
-        found = (logits * own).sum(axis=0) - logits
-        return float(found[~own].min()), float(found[~own].max())
+        return np.asarray(((logits * own).sum(axis=0) - logits)[~own])
 
     def _chances(self, fits: Matrix) -> Chances:
         own = self._is_own

@@ -18,7 +18,7 @@ import numpy as np
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import triangular
-from dadmm.core.schema import MOST, integer
+from dadmm.core.schema import integer
 from dadmm.core.threads import with_one_blas_thread
 from dadmm.problems.base import (
     Traits,
@@ -105,7 +105,17 @@ class PPCA:
     def __init__(
         self, samples: Matrix, n_components: int, *, zero_mean: bool = False
     ) -> None:
-        samples = _checked(samples, n_components)
+        samples = np.asarray(samples, dtype=np.float64)
+        if samples.ndim != 2 or samples.shape[0] < 1:
+            raise ProblemError(
+                f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
+            )
+        integer(1).check("n_components", n_components, ProblemError)
+        if n_components >= samples.shape[1]:
+            raise ProblemError(
+                f"n_components must be less than the {samples.shape[1]} dimensions of "
+                f"the samples, got {n_components}"
+            )
         self.n_samples, self.dimension = samples.shape
         self.n_components, self.zero_mean = int(n_components), bool(zero_mean)
         shapes = {"W": (self.dimension, self.n_components), "mu": (self.dimension,)}
@@ -130,20 +140,15 @@ class PPCA:
 
     @classmethod
     def stack(cls, problems: Sequence[PPCA]) -> PPCA:
-        """Return n problems of one kind as one problem.
+        """Return n problems of one kind as one, with the same bits.
 
-        Its `expect`, `prox` and `objectives` take and return arrays with a leading
-        axis of n, and give the same bits as each problem alone.
+        Its methods take and return arrays with a leading axis of n.
         """
         names = ("mean", "factor", "count", "_entry_count", "_most")
         return stack_attributes(cls, problems, names)
 
     def standardised(self, mean: Any, unit: float) -> Self:
-        """Return the problem of the samples ``(x - mean) / unit``.
-
-        Its W and mu are in that unit, mu is relative to ``mean``, and its objectives
-        are those of the samples x.
-        """
+        """Return the problem of ``(x - mean) / unit``, with the objectives of x."""
         found = self._moved(mean, unit)
         found.factor = self.factor / unit
         return found
@@ -159,17 +164,7 @@ class PPCA:
     def with_log_lengths(
         self, knee: float, longest: float, a_scale: float
     ) -> LogLengthPPCA:
-        """Return the problem with mu = 0, in other coordinates of W.
-
-        Parameters
-        ----------
-        knee : float
-            Length above which that of a component is a logarithm.
-        longest : float
-            Length above which no step makes a component longer.
-        a_scale : float
-            Scale of the part a in the layout.
-        """
+        """Return the problem with mu = 0, in other coordinates of W."""
         plain = self._moved(0.0, 1.0)
         plain.factor, plain.zero_mean = triangular(self.raw_factor), True
         plain.mean = np.zeros_like(self.mean)
@@ -200,18 +195,13 @@ class PPCA:
         return np.asarray(self.n_samples * self.mean)
 
     def completed(self, theta: Vector) -> Matrix:
-        """Return at most D + 1 rows R with ``R' R = sum x x'``.
-
-        The sum is the expected one, with missing entries given the observed ones at
-        ``theta``.
-        """
+        """Return rows R with ``R' R = sum x x'``, expected at ``theta`` if missing."""
         return self.raw_factor
 
     def gradient(self, theta: Vector) -> Vector:
         """Return the gradient of ``-log p(X)`` at ``theta``.
 
         It is that of the expected complete-data likelihood with the posterior at theta.
-        With ``zero_mean`` its part mu is zero.
         """
         W, mu, a = self.layout.views(theta)
         stats, n, precision = self.expect(theta), self.count, float(a)
@@ -347,11 +337,7 @@ def _precision(
 ) -> float:
     """Return the positive root of the quadratic for a, without cancellation.
 
-    Raises
-    ------
-    ZeroDivisionError
-        If a exceeds ``most``, the precision at which the noise is as small as the
-        rounding errors of the samples.
+    Above ``most``, the noise is as small as the rounding errors of the samples.
     """
     b = 0.5 * misfit - weight * centre
     root = math.sqrt(b * b + 2.0 * weight * count)
@@ -359,18 +345,3 @@ def _precision(
     if a > most:
         raise ZeroDivisionError("the noise variance is zero")
     return a
-
-
-def _checked(samples: Matrix, n_components: int) -> Matrix:
-    samples = np.asarray(samples, dtype=np.float64)
-    if samples.ndim != 2 or samples.shape[0] < 1:
-        raise ProblemError(
-            f"PPCA needs samples of shape (n, d) with n >= 1, got {samples.shape}"
-        )
-    integer(-MOST).check("n_components", n_components, ProblemError)
-    if not 1 <= n_components < samples.shape[1]:
-        raise ProblemError(
-            f"n_components must be at least 1 and less than the {samples.shape[1]} "
-            f"dimensions of the samples, got {n_components}"
-        )
-    return samples

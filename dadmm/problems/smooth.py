@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.core.linalg import by_row
-from dadmm.core.schema import FLAG
-from dadmm.problems.base import checked_array
+from dadmm.core.schema import FLAG, integer
+from dadmm.problems.base import WithStart, checked_array
 from dadmm.problems.derivatives import ValueAndGradient, find_wrong_slope
 
 ACCURACY = 1e-3  # of a proximal step: its gradient, relative to that at theta
@@ -46,7 +46,7 @@ class _Proximal:
         return value, slopes
 
 
-class Smooth:
+class Smooth(WithStart):
     """f is a smooth function, given by its value and gradient.
 
     ``theta`` holds ``theta`` (size,). A proximal step is a run of L-BFGS that reduces
@@ -99,26 +99,24 @@ class Smooth:
         convex: bool = False,
         start: ArrayLike | None = None,
     ) -> None:
-        if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-            raise ProblemError(f"Smooth needs a size of at least 1, got {size!r}")
+        integer(1).check("size", size, ProblemError)
         FLAG.check("convex", convex, ProblemError)
         self.layout, self.convex = Layout.of(theta=(int(size),)), convex
         self._function, self._hessian = value_and_gradient, hessian
         self._start = np.zeros(size)
         if start is not None:
-            self._start = checked_array("Smooth", "start", start)
-            _check_shape("start", self._start, (size,))
-        self._check_start()
+            found = checked_array("Smooth", "start", start)
+            self._start = _numbers("start", found, (size,))
+        found = np.hstack(self._evaluate(self._start))
+        for k in np.flatnonzero(~np.isfinite(found)):
+            what = f"entry {k - 1} of the gradient" if k else "the value"
+            raise ProblemError(
+                f"value_and_gradient of Smooth: {what} is {found[k]} at the start, "
+                "which is zero or the argument start; pass a start where f is finite"
+            )
         self._check_derivatives(
             "value_and_gradient: the gradient", "the value", self._evaluate
         )
-
-    def init(self, rng: np.random.Generator) -> Vector:
-        """Return ``start``, shape (size,)."""
-        return self._start.copy()
-
-    def expect(self, theta: Vector) -> None:
-        """Return None: there are no latent variables."""
 
     def subgradient(self, theta: Vector, near: Vector | None = None) -> Vector:
         """Return the gradient of f, shape (size,)."""
@@ -156,10 +154,8 @@ class Smooth:
                     length *= 0.1
         return proximal.best
 
-    def objectives(self, thetas: Matrix, stats: None) -> Vector:
-        """Return f of each row of ``thetas`` (k, size), shape (k,); inf for NaN."""
-        values = np.array([self._evaluate(theta)[0] for theta in thetas])
-        return np.where(np.isnan(values), np.inf, values)
+    def _value(self, theta: Vector) -> float:
+        return self._evaluate(theta)[0]
 
     def _evaluate(self, theta: Vector) -> tuple[float, Vector]:
         """Return f and its gradient, possibly not finite."""
@@ -171,28 +167,9 @@ class Smooth:
                 "value_and_gradient of Smooth must return two things, the value and "
                 f"the gradient, got {type(found).__name__}"
             ) from None
-        gradient = _as_numbers("the gradient", gradient)
-        value = _as_numbers("the value", value)
-        _check_shape("the gradient of value_and_gradient", gradient, theta.shape)
-        if value.size != 1:
-            raise ProblemError(
-                "value_and_gradient of Smooth must return one number as the value, "
-                f"got an array of shape {value.shape}"
-            )
-        return float(value.reshape(())), gradient
-
-    def _check_start(self) -> None:
-        value, gradient = self._evaluate(self._start)
-        for name, found in (("the value", np.array([value])), ("gradient", gradient)):
-            bad = ~np.isfinite(found)
-            if bad.any():
-                entry = int(bad.argmax())
-                which = name if name == "the value" else f"entry {entry} of the {name}"
-                raise ProblemError(
-                    f"value_and_gradient of Smooth: {which} is {found[entry]} at the "
-                    "start, which is zero or the argument start; pass a start where f "
-                    "is finite"
-                )
+        gradient = _numbers("the gradient of value_and_gradient", gradient, theta.shape)
+        value = _numbers("the value of value_and_gradient", value, ())
+        return float(value), gradient
 
     def _check_derivatives(
         self, name: str, of: str, function: ValueAndGradient
@@ -264,11 +241,8 @@ class TwiceSmooth(Smooth):
 
     def _hessian_at(self, theta: Vector) -> Matrix:
         assert self._hessian is not None
-        found = _as_numbers(
-            "the Hessian", _call("hessian", self._hessian, theta), "hessian"
-        )
-        _check_shape("what hessian returns", found, theta.shape * 2)
-        return found
+        found = _call("hessian", self._hessian, theta)
+        return _numbers("what hessian returns", found, theta.shape * 2)
 
     def _scaled_hessian(self, theta: Vector) -> tuple[Vector, Matrix, Vector]:
         """Return eigenvalues and axes of the Hessian scaled to diagonal 1, and scales.
@@ -339,20 +313,17 @@ def _call(name: str, function: Callable[[Vector], Any], theta: Vector) -> Any:
         ) from error
 
 
-def _as_numbers(
-    what: str, values: Any, function: str = "value_and_gradient"
-) -> np.ndarray:
+def _numbers(what: str, values: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
+    """Return values as an array of this shape; one number may be in an array."""
     try:
-        return np.array(values, dtype=np.float64)
+        found = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):
-        raise ProblemError(
-            f"{function} of Smooth must return numbers; {what} is not"
-        ) from None
-
-
-def _check_shape(what: str, found: np.ndarray, shape: tuple[int, ...]) -> None:
+        raise ProblemError(f"Smooth: {what} must be numbers") from None
+    if not shape and found.size == 1:
+        found = found.reshape(())
     if found.shape != shape:
         raise ProblemError(f"Smooth: {what} must have shape {shape}, got {found.shape}")
+    return found
 
 
 def _largest(vector: Vector) -> float:

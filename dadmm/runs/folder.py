@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from dadmm.core import files
+from dadmm.core.documents import write_arrays, write_text, writing
 from dadmm.core.errors import OutputError
 from dadmm.runs import row_files
 from dadmm.runs.row_files import EDGES, PARTS, RowFiles, history_header
 from dadmm.solver.rows import Observe
-from dadmm.core.documents import write_arrays, write_text, writing
 
 MANIFEST, CHECKPOINTS = "manifest.json", "checkpoints"
 DRAFT = files.draft_of(MANIFEST)

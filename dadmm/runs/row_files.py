@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dadmm.admm.loop import Run
 from dadmm.core import files
+from dadmm.core.documents import writing
 from dadmm.core.errors import OutputError
 from dadmm.solver.recovery import NodeFailure
 from dadmm.solver.rows import (
@@ -29,7 +30,6 @@ from dadmm.solver.rows import (
     NodeRows,
     Observe,
 )  # fmt: skip
-from dadmm.core.documents import writing
 
 PARTS = "parts"  # the folder of the part files
 EDGES = ("iteration", "i", "j", *EDGE_COLUMNS)  # columns of edges.csv

@@ -13,18 +13,18 @@ from typing import Any
 from dadmm import penalty
 from dadmm.admm.rule import RULES
 from dadmm.admm.stopping import AGREEMENTS
-from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
-from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.comm import WAITS
 from dadmm.comm.codec import PAYLOADS
 from dadmm.comm.sending import Sending
+from dadmm.core.schema import FINITE, SEED, SHARE, TEXT, Kind, choice, entry, integer
+from dadmm.data.encoding import ON_MISSING, UNKNOWN
 from dadmm.graphs.placement import PLACEMENTS
 from dadmm.graphs.schedule import TURNS
 from dadmm.graphs.topology import GRAPHS, RANDOM
 from dadmm.penalty.schemes import COUPLINGS, PROBES
 from dadmm.problems import PPCA, PROBLEMS, builder
-from dadmm.problems.sfm import STARTS
 from dadmm.problems.base import Traits
+from dadmm.problems.sfm import STARTS
 from dadmm.solver.options import FAILURES, Ranks, Stopping
 from dadmm.solver.plan import COORDINATES, INITS
 from dadmm.solver.solve import MAY_CHANGE

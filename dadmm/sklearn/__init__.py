@@ -24,10 +24,10 @@ from dadmm.sklearn.linear import (
     ElasticNet,
     HuberRegressor,
     Lasso,
+    LogisticRegression,
     PoissonRegressor,
     Ridge,
 )
-from dadmm.sklearn.logistic import LogisticRegression
 from dadmm.sklearn.ppca import PPCA
 
 __all__ = [

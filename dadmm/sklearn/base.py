@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
-import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -22,7 +19,7 @@ from dadmm.comm.world import SerialWorld, World, collectively
 from dadmm.core.errors import ConfigError, ProblemError, ShardError, TopologyError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Vector
-from dadmm.core.threads import one_blas_thread
+from dadmm.core.schema import integer
 from dadmm.data import shard
 from dadmm.graphs import topology
 from dadmm.graphs.topology import Topology
@@ -129,9 +126,7 @@ class Consensus(BaseEstimator):
     def _compare(self, world: World, X: Any) -> None:
         """Raise, on all ranks, unless they fit the same model to the same columns."""
         settings = self.get_params(deep=False)
-        mine: dict[str, Any] = {
-            name: repr(settings[name]) for name in settings if name not in OWN
-        }
+        mine: dict[str, Any] = {k: repr(settings[k]) for k in settings if k not in OWN}
         mine["the format of X"] = "sparse" if issparse(X) else "dense"
         mine["the number of features"] = self.n_features_in_
         names = getattr(self, "feature_names_in_", None)
@@ -148,8 +143,8 @@ class Consensus(BaseEstimator):
     def _graph(self, world: World, most: int) -> Topology:
         """Return the graph; in one process a named one has at most ``most`` nodes."""
         wanted, graph = self.n_nodes, self.topology
-        if wanted is not None and not (isinstance(wanted, Integral) and wanted > 0):
-            raise ConfigError(f"n_nodes must be a positive integer, got {wanted!r}")
+        if wanted is not None:
+            integer(1).check("n_nodes", wanted)
         if world.comm is not None and wanted not in (None, world.size):
             raise ConfigError(
                 f"n_nodes is {wanted} but there are {world.size} ranks; one rank is "
@@ -168,17 +163,18 @@ class Consensus(BaseEstimator):
 
     def _solve(self, data: FitData, problems: Sequence[Problem], **more: Any) -> Result:
         """Return the result of the run; warn if its status is "not converged"."""
-        alone, comm = data.world.comm is None, data.world.comm
-        more |= {"scheme": self.scheme, "max_iter": self.max_iter}
-        more |= {"tolerance": self.tolerance}
-        more |= {"absolute_tolerance": 1e-3 * self.tolerance}
         options = {"sending": self.sending, **(self.options or {})}
-        more |= vars(as_option(Sending, options.pop("sending"))) | options
-        result = solve(
-            problems if alone else problems[0],
-            data.graph,
-            **grouped(more | {"comm": comm}),
-        )
+        sending = vars(as_option(Sending, options.pop("sending")))
+        more |= {
+            "scheme": self.scheme,
+            "max_iter": self.max_iter,
+            "tolerance": self.tolerance,
+            "absolute_tolerance": 1e-3 * self.tolerance,
+        }
+        comm = data.world.comm
+        given = grouped(more | sending | options | {"comm": comm})
+        own = problems if comm is None else problems[0]
+        result = solve(own, data.graph, **given)
         if not result.converged and data.world.rank == 0:
             rows = data.shards[0][0]
             warnings.warn(
@@ -216,28 +212,3 @@ def on_all_ranks(world: World, step: Callable[..., T], *args: Any) -> T:
             raise ProblemError(str(error)) from error
 
     return collectively(world, told)
-
-
-def one_thread(fit: Callable[..., T]) -> Callable[..., T]:
-    """Limit BLAS to one thread during a fit, which decides its bits."""
-
-    @functools.wraps(fit)
-    def wrapper(self: Any, *args: Any, **more: Any) -> T:
-        with one_blas_thread():
-            return fit(self, *args, **more)
-
-    return wrapper
-
-
-def check_positive(name: str, value: object, *, zero: bool = False) -> float:
-    """Return a setting as a float; raise unless it is positive. It may be infinite."""
-    number = float(value) if isinstance(value, Real) else math.nan
-    if number > 0.0 or (zero and number == 0.0):
-        return number
-    rule = "not negative" if zero else "positive"
-    raise ConfigError(f"{name} must be a number, {rule}, got {value!r}")
-
-
-def mean_parts(result: Result) -> Any:
-    """Return the named parts of the solution, the mean of all nodes' parameters."""
-    return result.layout.views(result.solution)

@@ -1,14 +1,17 @@
-"""Linear models over a network: their base, and the regressors."""
+"""Linear models over a network: regressors, and logistic regression."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import RegressorMixin, is_classifier
+from scipy.special import log_softmax
+from sklearn.base import ClassifierMixin, RegressorMixin, is_classifier
 from sklearn.metrics import d2_tweedie_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
@@ -19,15 +22,13 @@ from sklearn.utils.validation import (
 )
 
 from dadmm import problems
+from dadmm.comm.world import World
+from dadmm.core.errors import ProblemError
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
-from dadmm.sklearn.base import (
-    Consensus,
-    FitData,
-    check_positive,
-    mean_parts,
-    one_thread,
-)
+from dadmm.core.schema import AT_LEAST_0, number
+from dadmm.core.threads import with_one_blas_thread
+from dadmm.sklearn.base import Consensus, FitData, on_all_ranks
 
 
 @dataclass(eq=False, repr=False)
@@ -102,7 +103,7 @@ class LinearModel(Consensus):
         )
         last = getattr(self, "result_", None) if self.warm_start else None
         self.result_ = self._solve(data, nodes, warm_start=last)
-        found = mean_parts(self.result_)
+        found = self.result_.layout.views(self.result_.solution)
         self.coef_ = found.coef
         rest = found.intercept if free else np.zeros(self.coef_.shape[:-1])
         self.intercept_: Any = rest
@@ -140,8 +141,10 @@ class LinearRegressor(RegressorMixin, LinearModel):
     """
 
     alpha: float = 1.0
+    _kind: ClassVar[Callable[..., Problem]]  # the class of the problem of a node
+    _settings: ClassVar[tuple[str, ...]] = ()  # passed to the problem, beside alpha
 
-    @one_thread
+    @with_one_blas_thread
     def fit(
         self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
     ) -> Self:
@@ -151,23 +154,16 @@ class LinearRegressor(RegressorMixin, LinearModel):
         row of weight 2 counts twice, and one of weight 0 as absent.
         """
         data = self._read(X, y, sample_weight)
-        alpha = check_positive("alpha", self.alpha, zero=True)
-        self._minimise(data, self._problem, alpha)
+        AT_LEAST_0.check("alpha", self.alpha)
+        settings = {name: getattr(self, name) for name in self._settings}
+        self._minimise(data, partial(self._kind, **settings), self.alpha)
         self.intercept_ = float(self.intercept_)
         self.n_iter_ = self.result_.iterations
-        self._complete(X, y)
         return self
 
     def predict(self, X: ArrayLike) -> Vector:
         """Return a prediction for each row of X (n, d)."""
         return self._linear(X)
-
-    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
-        """Return the problem of a node."""
-        raise NotImplementedError
-
-    def _complete(self, X: ArrayLike, y: ArrayLike) -> None:
-        """Set attributes that need the rows and targets passed to `fit`."""
 
 
 class Ridge(LinearRegressor):
@@ -185,8 +181,7 @@ class Ridge(LinearRegressor):
     array([9.])
     """
 
-    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
-        return problems.Ridge(X, y, **more)
+    _kind = problems.Ridge
 
 
 class Lasso(LinearRegressor):
@@ -204,10 +199,8 @@ class Lasso(LinearRegressor):
     array([0.8, 0. ])
     """
 
+    _kind = problems.Lasso
     _averages = True
-
-    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
-        return problems.Lasso(X, y, **more)
 
 
 @dataclass(eq=False, repr=False)
@@ -238,10 +231,9 @@ class ElasticNet(LinearRegressor):
 
     _: KW_ONLY
     l1_ratio: float = 0.5
+    _kind = problems.ElasticNet
+    _settings = ("l1_ratio",)
     _averages = True
-
-    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
-        return problems.ElasticNet(X, y, l1_ratio=self.l1_ratio, **more)
 
 
 @dataclass(eq=False, repr=False)
@@ -278,12 +270,16 @@ class HuberRegressor(LinearRegressor):
     delta: float = 1.35
     _: KW_ONLY
     alpha: float = 1e-4
+    _kind = problems.Huber
+    _settings = ("delta",)
 
-    def _complete(self, X: ArrayLike, y: ArrayLike) -> None:
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Fit, and find the outliers; see `LinearRegressor.fit`."""
+        super().fit(X, y, sample_weight)
         self.outliers_ = np.abs(self.predict(X) - column_or_1d(y)) > self.delta
-
-    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
-        return problems.Huber(X, y, self.delta, **more)
+        return self
 
 
 class PoissonRegressor(LinearRegressor):
@@ -303,6 +299,7 @@ class PoissonRegressor(LinearRegressor):
     array([16.])
     """
 
+    _kind = problems.PoissonRegression
     _averages = True
 
     def __sklearn_tags__(self) -> Any:
@@ -324,5 +321,123 @@ class PoissonRegressor(LinearRegressor):
             d2_tweedie_score(y, predicted, sample_weight=sample_weight, power=1)
         )
 
-    def _problem(self, X: Any, y: Vector, **more: Any) -> Problem:
-        return problems.PoissonRegression(X, y, **more)
+
+@dataclass(eq=False, repr=False)
+class LogisticRegression(ClassifierMixin, LinearModel):
+    """Minimise ``-C sum log p + 1/2 |w|^2``, as scikit-learn's `LogisticRegression`.
+
+    p is the probability of a row's own class. The sum is over the rows of all nodes,
+    with their weights. For two classes the odds are ``exp(x' w + b)``. For more, the
+    probabilities are the softmax of ``x' w_k + b_k`` (multinomial). Labels are numbers
+    or text. A node may lack classes.
+
+    Parameters
+    ----------
+    C : float
+        Inverse of the strength of the penalty; infinite for no penalty. The sum over
+        nodes of alpha of `dadmm.problems.LogisticRegression` is ``1 / C``.
+    fit_intercept, warm_start
+        As in `dadmm.sklearn.linear.LinearModel`.
+    n_nodes, topology, scheme, tolerance, max_iter, sending, options, comm
+        The network, see `dadmm.sklearn.base.Consensus`.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Of all nodes together, sorted.
+    coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        With more than two classes, coefficients and intercepts sum to zero over the
+        classes.
+    n_iter_ : ndarray of int, shape (1,)
+    result_ : Result
+        The result of `dadmm.solve`, with its history.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    Examples
+    --------
+    >>> from dadmm.sklearn import LogisticRegression
+    >>> X, y = [[0.0], [1.0], [4.0], [5.0], [9.0]], ["a", "a", "b", "b", "c"]
+    >>> model = LogisticRegression(n_nodes=2).fit(X, y)
+    >>> model.predict([[0.0], [5.0], [10.0]])
+    array(['a', 'b', 'c'], dtype='<U1')
+    """
+
+    C: float = 1.0
+    _: KW_ONLY
+
+    @with_one_blas_thread
+    def fit(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
+        """Fit to rows X (n, d) and labels y (n,); with ``comm``, this rank's own.
+
+        ``sample_weight`` (n,) has factors of the losses of the rows, 1 by default. A
+        row of weight 2 counts twice, and one of weight 0 as absent.
+        """
+        data = self._read(X, y, sample_weight)
+        number("above 0", lambda x: x > 0.0).check("C", self.C)
+        present = np.unique(np.concatenate([own for _, own, _ in data.shards]))
+        self.classes_ = classes = all_labels(data.world, present)
+        if len(classes) < 2:
+            raise ProblemError(
+                "LogisticRegression needs at least two classes, but all labels are of "
+                f"one class, {classes[0]!s}"
+            )
+        numbered = [(A, np.searchsorted(classes, b), w) for A, b, w in data.shards]
+        multinomial = partial(problems.MultinomialLogistic, n_classes=len(classes))
+        problem = problems.LogisticRegression if len(classes) == 2 else multinomial
+        self._minimise(data._replace(shards=numbered), problem, 1.0 / self.C)
+        self.coef_ = np.atleast_2d(self.coef_)
+        self.intercept_ = np.atleast_1d(self.intercept_)
+        self.n_iter_ = np.array([self.result_.iterations])
+        return self
+
+    def decision_function(self, X: ArrayLike) -> Matrix:
+        """Return the score ``x' w + b`` of each row of X.
+
+        Shape (n,) for two classes, positive for ``classes_[1]``, or (n, n_classes).
+        """
+        scores = self._linear(X)
+        return scores if len(self.coef_) > 1 else scores[:, 0]
+
+    def predict(self, X: ArrayLike) -> NDArray[Any]:
+        """Return the most probable class of each row of X (n, d)."""
+        scores = self.decision_function(X)
+        best = scores.argmax(axis=1) if scores.ndim > 1 else (scores > 0).astype(int)
+        return np.asarray(self.classes_[best])
+
+    def predict_proba(self, X: ArrayLike) -> Matrix:
+        """Return the probability of each class, (n, n_classes)."""
+        return np.asarray(np.exp(self.predict_log_proba(X)))
+
+    def predict_log_proba(self, X: ArrayLike) -> Matrix:
+        """Return the logarithm of `predict_proba`."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            scores = np.column_stack([np.zeros(len(scores)), scores])
+        return np.asarray(log_softmax(scores, axis=1))
+
+
+def all_labels(world: World, labels: NDArray[Any]) -> NDArray[Any]:
+    """Return the labels (n_classes,) of all ranks together, given those of this rank.
+
+    Only rank 0 knows which rank has which label.
+    """
+    texts = world.gather_texts(json.dumps([labels.dtype.str, labels.tolist()]))
+    kind, found = json.loads(world.share(on_all_ranks(world, _joined, texts)))
+    return np.array(found, dtype=kind)
+
+
+def _joined(texts: list[str]) -> str:
+    """Return the labels in all texts, sorted, in the same form; on rank 0."""
+    found = [np.array(labels, kind) for kind, labels in map(json.loads, texts)]
+    for rank, other in enumerate(found):
+        if isinstance(other[0], str) != isinstance(found[0][0], str):
+            raise ProblemError(
+                "labels must be all numbers or all text, but those of rank 0 and rank "
+                f"{rank} differ in type"
+            )
+    together = np.unique(np.concatenate(found or [np.empty(0)]))
+    return json.dumps([together.dtype.str, together.tolist()])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import KW_ONLY, dataclass
-from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -15,8 +14,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from dadmm import problems
 from dadmm.core.errors import ConfigError, ProblemError
 from dadmm.core.layout import Matrix, Vector
+from dadmm.core.schema import integer
+from dadmm.core.threads import with_one_blas_thread
 from dadmm.data.patterns import Patterns, posterior
-from dadmm.sklearn.base import Consensus, mean_parts, one_thread
+from dadmm.sklearn.base import Consensus
 
 LOG_2PI = math.log(2.0 * math.pi)
 
@@ -70,7 +71,7 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     _: KW_ONLY
     tolerance: float = 1e-3
 
-    @one_thread
+    @with_one_blas_thread
     def fit(self, X: ArrayLike, y: object = None) -> Self:
         """Fit to rows X (n, d), which may have NaN; with ``comm``, this rank's own."""
 
@@ -162,24 +163,22 @@ class PPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Consensus):
     def _count(self, n_samples: int) -> int:
         """Return n_components; raise if the data do not allow it."""
         D, wanted = int(self.n_features_in_), self.n_components
-        if not (wanted is None or isinstance(wanted, Integral)):
-            raise ConfigError(f"n_components must be an integer, got {wanted!r}")
-        M = min(2, max(D - 1, 1)) if wanted is None else int(wanted)
-        if not 1 <= M < D:
+        M = min(2, max(D - 1, 1)) if wanted is None else wanted
+        integer(1).check("n_components", M)
+        if M >= D:
             raise ConfigError(
-                f"n_components must be at least 1 and less than n_features = {D}, "
-                f"got {M}"
+                f"n_components must be less than n_features = {D}, got {M}"
             )
         if n_samples < M + 2:
             raise ConfigError(
                 f"{M} components leave no noise in n_samples = {n_samples}; PPCA needs "
                 "two samples more than components"
             )
-        return M
+        return int(M)
 
     def _set_attributes(self) -> None:
         """Set the fitted attributes, from the solution of the run."""
-        W, self.mean_, a = mean_parts(self.result_)
+        W, self.mean_, a = self.result_.layout.views(self.result_.solution)
         axes, lengths, _ = np.linalg.svd(W, full_matrices=False)
         self.noise_variance_ = noise = float(1.0 / a)
         self.explained_variance_ = variance = lengths**2 + noise

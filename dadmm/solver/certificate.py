@@ -17,14 +17,12 @@ in theta, ``l . |theta*| <= F``, so the penalised entries contribute at most ``m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dadmm.admm.loop import Run
-from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.coordinates import Coordinates, least_curvature, without
 
@@ -75,11 +73,8 @@ class Certificate:
         The distance is in the coordinates of the run: those of theta with metric
         "none". It needs no curvature.
         """
-        return max(self.slack + self.gradient * distance, self._least)
-
-    @property
-    def _least(self) -> float:
-        return LEAST_GAP * abs(self.objective)
+        least = LEAST_GAP * abs(self.objective)
+        return max(self.slack + self.gradient * distance, least)
 
 
 def _ratio(bound: float, limit: float) -> float:
@@ -97,19 +92,11 @@ def certify(
     coordinates: Coordinates | None,
     lightest: float = 1.0,
 ) -> Certificate:
-    """Return the certificate of the last iteration.
+    """Return the certificate of the last iteration; ``centre`` (k,) is zbar.
 
-    Parameters
-    ----------
-    run : Run
-    centre : ndarray of shape (k,)
-        zbar, the mean of all nodes' parameters.
-    tolerance : float
-    coordinates : Coordinates, optional
-        Without them there is no bound on the radius.
-    lightest : float
-        The size of the least row over that of the largest, about. Rows below `LIGHT`
-        may be lost in the factor of all rows, and in a fit without error.
+    Without coordinates there is no bound on the radius. ``lightest`` is the size of the
+    least row over that of the largest, about. Rows below `LIGHT` may be lost in the
+    factor of all rows, and in a fit without error.
     """
     problems, n = run.local.problems, run.topology.n_nodes
     theta, gradients = run.state.theta, subgradients(run)
@@ -134,7 +121,7 @@ def certify(
     bounds, n_open = np.full(len(centre), np.inf), None
     if coordinates is not None:
         quadratic = bool(coordinates.quadratic)
-        mu, radius = _radius(run, problems, centre, S, D, quadratic)
+        mu, radius = _radius(run, centre, S, D, quadratic)
         rounding = 4.0 * EPS * float(coordinates.condition)  # of the rows in z
         gap = D + S * radius if math.isfinite(radius) else math.inf
         if quadratic:
@@ -151,6 +138,8 @@ def certify(
         bounds[coordinates.is_open > 0.0] = np.inf
         if not np.isnan(coordinates.n_open):
             n_open = int(coordinates.n_open)
+    assumed = [DROPPED] * bool(n_open)
+    assumed += [getattr(problem, "assumed", "") for problem in problems]
     return Certificate(
         objective=objective,
         gap=max(gap, LEAST_GAP * abs(objective)),
@@ -162,19 +151,9 @@ def certify(
         gradient=S,
         slack=D,
         nominal_radius=(S + math.sqrt(S * S + 2.0 * n * D)) / n,
-        assumed=assumptions(problems, bool(n_open)),
+        assumed=tuple(dict.fromkeys(filter(None, assumed))),
         lightest=lightest,
     )
-
-
-def assumptions(problems: Sequence[Problem], drops: bool) -> tuple[str, ...]:
-    """Return what a certificate assumes, without repetition.
-
-    ``drops`` is whether directions of theta were dropped.
-    """
-    found = [DROPPED] * drops
-    found += [getattr(problem, "assumed", "") for problem in problems]
-    return tuple(dict.fromkeys(text for text in found if text))
 
 
 def subgradients(run: Run) -> Matrix:
@@ -188,14 +167,10 @@ def subgradients(run: Run) -> Matrix:
 
 
 def _radius(
-    run: Run,
-    problems: Sequence[Any],
-    centre: Vector,
-    S: float,
-    D: float,
-    quadratic: bool,
+    run: Run, centre: Vector, S: float, D: float, quadratic: bool
 ) -> tuple[float, float]:
     """Return mu and R; R is inf if no curvature is known within it."""
+    problems: Any = run.local.problems
 
     def bound(reach: float) -> tuple[float, float]:
         rows = [problem.rows(centre, reach) for problem in problems]

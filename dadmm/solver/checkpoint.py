@@ -14,6 +14,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -22,15 +23,16 @@ import numpy as np
 
 from dadmm.admm.loop import Run
 from dadmm.admm.state import Arrays, State
-from dadmm.comm.world import World, collectively
+from dadmm.comm.world import World, collectively, from_rank_0
 from dadmm.core import files
 from dadmm.core.errors import CheckpointError, DadmmError, OutputError
-from dadmm.core.schema import AT_LEAST_0, FLAG, integer
+from dadmm.core.schema import AT_LEAST_0, FLAG, check_fields, entry, integer
 
 FOLDER, KEPT, FORMAT = "checkpoints", 2, 4
 NUMBER = re.compile(r"[0-9]{8}|[1-9][0-9]{8,17}")  # the folder of an iteration
 
 
+@dataclass(eq=False)
 class Checkpoints:
     """When and where a run saves its state, and whether it resumes.
 
@@ -74,25 +76,19 @@ class Checkpoints:
     True
     """
 
-    def __init__(
-        self,
-        folder: str | Path,
-        *,
-        every: int = 0,
-        seconds: float = 60.0,
-        saves: bool = True,
-        resume: bool = False,
-        identity: Mapping[str, str] | None = None,
-        data: Mapping[int, str] | None = None,
-        sync: Callable[[], None] | None = None,
-    ) -> None:
-        integer().check("checkpoint_every", every)
-        AT_LEAST_0.check("checkpoint_seconds", seconds)
-        FLAG.check("saves", saves)
-        FLAG.check("resume", resume)
-        self.folder, self.every, self.seconds = Path(folder), every, seconds
-        self.saves, self.resume, self.sync = saves, resume, sync
-        self.identity, self.data = dict(identity or {}), dict(data or {})
+    folder: str | Path
+    _: KW_ONLY
+    every: int = entry(0, integer())
+    seconds: float = entry(60.0, AT_LEAST_0)
+    saves: bool = entry(True, FLAG)
+    resume: bool = entry(False, FLAG)
+    identity: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[int, str] = field(default_factory=dict)
+    sync: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, "checkpoints ")
+        self.root = Path(self.folder)
         self.start = 0  # the iteration after which the run continues
         self.seconds_before: dict[int, np.ndarray] = {}  # by node: of each phase
         self.failure: OutputError | None = None
@@ -108,45 +104,30 @@ class Checkpoints:
         n_nodes: int,
         max_iter: int,
         identity: Mapping[str, str] | None = None,
-    ) -> int:
-        """Read the checkpoint to continue from, if any; return its iteration.
+    ) -> None:
+        """Read the checkpoint to continue from, if any, for the nodes of this process.
 
-        Parameters
-        ----------
-        world : World
-        hosted : sequence of int
-            The nodes of this process.
-        n_nodes : int
-            Nodes of the whole graph.
-        max_iter : int
-            The last iteration of the run.
-        identity : dict of str to str, optional
-            Further facts; those passed to the constructor take precedence.
+        ``identity`` has further facts; those of the constructor take precedence.
         """
         self.identity = {**(identity or {}), **self.identity}
         self._n_nodes = n_nodes
         if self.resume:
             if not self._loaded:
-                found = collectively(world, self._find, world.rank)
-                self.start = int(world.share(found))
+                found = from_rank_0(world, lambda: str(latest(self.root, n_nodes)))
+                self.start = int(found)
             collectively(world, self._load, hosted)
         if self.start > max_iter:
             raise CheckpointError(
                 f"the run in {self.folder} has done {self.start} iterations, and "
                 f"max_iter is {max_iter}; raise max_iter to continue"
             )
-        return self.start
-
-    def _find(self, rank: int) -> str:
-        return "" if rank else str(latest(self.folder, self._n_nodes))
 
     def _load(self, hosted: Sequence[int]) -> None:
         for i in hosted:
-            path = path_of(self.folder, self.start, i)
+            path = path_of(self.root, self.start, i)
             if i not in self._loaded:
                 self._loaded[i] = read(path)
-            about, _ = self._loaded[i]
-            mine = self._about(self.start, i)
+            about, mine = self._loaded[i][0], self._about(self.start, i)
             # the command line saves more facts than the library
             check(about, {k: v for k, v in mine.items() if k in about}, path)
 
@@ -154,14 +135,13 @@ class Checkpoints:
         """Return the facts in the file of node i."""
         place = {"format": FORMAT, "iteration": t, "node": i, "nodes": self._n_nodes}
         data = {"data": self.data[i]} if i in self.data else {}
-        return place | self.identity | data
+        return {**place, **self.identity, **data}
 
     @property
     def coordinates(self) -> Arrays | None:
         """The coordinates of the run that is resumed, if it has any."""
         for _, arrays in self._loaded.values():
-            found = State.from_arrays(arrays).coordinates
-            return found or None
+            return State.from_arrays(arrays).coordinates or None
         return None
 
     def state(self, nodes: np.ndarray) -> State | None:
@@ -169,10 +149,9 @@ class Checkpoints:
         self._saved = monotonic()
         if not self._loaded:
             return None
-        states = [State.from_arrays(self._loaded.pop(i)[1]) for i in nodes.tolist()]
-        for i, own in zip(nodes.tolist(), states, strict=True):
-            self.seconds_before[i] = own.seconds[0].copy()
-        return State.join(states)
+        found = {i: State.from_arrays(self._loaded.pop(i)[1]) for i in nodes.tolist()}
+        self.seconds_before = {i: own.seconds[0].copy() for i, own in found.items()}
+        return State.join(list(found.values()))
 
     def tidy(self, rank: int) -> None:
         """Remove checkpoints after the iteration of the start.
@@ -180,9 +159,9 @@ class Checkpoints:
         They are incomplete. Files of this run would complete them with other states.
         """
         if rank == 0 and self.resume and self.saves:
-            for t in kept(self.folder):
+            for t in kept(self.root):
                 if t > self.start:
-                    drop(self.folder, t, self._n_nodes)
+                    drop(self.root, t, self._n_nodes)
 
     def __call__(self, t: int, run: Run) -> str | None:
         """Save if it is due; request "save" in time, or "output" after a failure."""
@@ -205,9 +184,9 @@ class Checkpoints:
                 self.sync()
             for row, i in enumerate(run.names.tolist()):
                 own = state.choose(slice(row, row + 1), run.incidence.edges_of(row))
-                write(path_of(self.folder, t, i), self._about(t, i), own.flatten())
+                write(path_of(self.root, t, i), self._about(t, i), own.flatten())
             if 0 in run.names:
-                prune(self.folder, self._n_nodes)
+                prune(self.root, self._n_nodes)
         except OutputError as error:
             self.failure = error
         except OSError as error:
@@ -223,14 +202,9 @@ class Checkpoints:
             raise self.failure
 
 
-def place_of(folder: Path, t: int) -> Path:
-    """Return the folder of a checkpoint."""
-    return folder / FOLDER / f"{t:08d}"
-
-
 def path_of(folder: Path, t: int, node: int) -> Path:
-    """Return the file of a node."""
-    return place_of(folder, t) / f"node-{node:05d}.npz"
+    """Return the file of a node, in the folder of its iteration."""
+    return folder / FOLDER / f"{t:08d}" / f"node-{node:05d}.npz"
 
 
 def write(path: Path, about: Mapping[str, Any], arrays: Arrays) -> None:
@@ -256,25 +230,26 @@ def read(path: Path) -> tuple[dict[str, Any], Arrays]:
     body, checksum = data[:-4], data[-4:]
     if len(data) < 4 or zlib.crc32(body).to_bytes(4, "little") != checksum:
         raise CheckpointError(
-            f"the checkpoint {path} is damaged or cut short; remove the folder "
-            f"{path.parent} to resume from the one before it"
+            f"the checkpoint {path} is damaged or cut short; {_remedy(path)}"
         )
     try:
         with np.load(io.BytesIO(body), allow_pickle=False) as file:
             arrays = dict(file)
-        about = json.loads(arrays.pop("about").tobytes())
+        about = dict(json.loads(arrays.pop("about").tobytes()))
     except Exception as error:  # numpy, zipfile and zlib raise many types
-        raise _not_valid(path.parent, error) from None
-    if not isinstance(about, dict):
-        raise _not_valid(path.parent, "its facts are no JSON object")
+        raise _not_valid(path, error) from None
     return about, arrays
 
 
-def _not_valid(place: Path, reason: object) -> CheckpointError:
+def _remedy(path: Path) -> str:
+    return f"remove the folder {path.parent} to resume from the one before it"
+
+
+def _not_valid(path: Path, reason: object) -> CheckpointError:
     why = str(reason).partition("\n")[0].partition(";")[0].rstrip(".")
     return CheckpointError(
-        f"the checkpoint in {place} is not one of this run ({why}); remove that folder "
-        "to resume from the one before it, or start a new run"
+        f"the checkpoint in {path.parent} is not one of this run ({why}); "
+        f"{_remedy(path)}, or start a new run"
     )
 
 
@@ -288,7 +263,7 @@ def restoring(checkpoints: Checkpoints | None) -> Iterator[None]:
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         if checkpoints is None or not checkpoints.start:
             raise
-        place = place_of(checkpoints.folder, checkpoints.start)
+        place = path_of(checkpoints.root, checkpoints.start, 0)
         raise _not_valid(place, error) from None
 
 
@@ -302,14 +277,11 @@ def check(about: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> 
         )
     for name, mine in expected.items():
         if about.get(name) != mine:
-            remedy = "resume with what it was made with, or start a new run"
-            if name in ("iteration", "node"):  # the file was moved
-                remedy = (
-                    f"remove the folder {path.parent} to resume from the one before it"
-                )
+            moved = name in ("iteration", "node")
+            usual = "resume with what it was made with, or start a new run"
             raise CheckpointError(
                 f"the checkpoint {path} is of another {name} ({about.get(name)}, and "
-                f"here it is {mine}); {remedy}"
+                f"here it is {mine}); {_remedy(path) if moved else usual}"
             )
 
 
@@ -332,17 +304,17 @@ def complete(folder: Path, n_nodes: int) -> list[int]:
 
 def latest(folder: Path, n_nodes: int) -> int:
     """Return the iteration of the newest complete checkpoint."""
-    whole, some = complete(folder, n_nodes), kept(folder)
-    if whole:
+    if whole := complete(folder, n_nodes):
         return whole[-1]
-    if not some:
+    if some := kept(folder):
         raise CheckpointError(
-            f"there is no checkpoint in {folder}, so there is nothing to resume; start "
-            "a new run"
+            f"no checkpoint in {folder} is complete: that of iteration {some[-1]} "
+            f"lacks the file of node {missing(folder, some[-1], n_nodes)[0]} of "
+            f"{n_nodes}"
         )
     raise CheckpointError(
-        f"no checkpoint in {folder} is complete: that of iteration {some[-1]} lacks "
-        f"the file of node {missing(folder, some[-1], n_nodes)[0]} of {n_nodes}"
+        f"there is no checkpoint in {folder}, so there is nothing to resume; start a "
+        "new run"
     )
 
 
@@ -359,9 +331,9 @@ def drop(folder: Path, t: int, n_nodes: int) -> None:
 
     Files that cannot be removed stay.
     """
+    paths = [path_of(folder, t, i) for i in range(n_nodes)]
     with suppress(OSError):
-        for i in range(n_nodes):
-            path = path_of(folder, t, i)
+        for path in paths:
             files.remove(path, folder)
             files.remove(path.with_name(files.draft_of(path.name)), folder)
-        files.remove_folder(place_of(folder, t), folder)
+        files.remove_folder(paths[0].parent, folder)

@@ -32,13 +32,7 @@ class Model(NamedTuple):
 
 
 class Rounds:
-    """What the root decides after each round.
-
-    Parameters
-    ----------
-    model : Model
-        At which rows are completed first.
-    """
+    """What the root decides after each round; rows are first completed at a model."""
 
     def __init__(self, model: Model) -> None:
         self._at = model  # at which rows were completed

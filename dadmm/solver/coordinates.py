@@ -31,7 +31,6 @@ FLAT = 1e-7  # singular values below this multiple of the largest give no bound
 MOST_CHANGE = 100.0  # of an eigenvalue, in one change of coordinates
 MOST_LENGTH = 1e140  # of a column; the squares of T and of its inverse are finite
 USUAL = 1e-3  # factor of rows at the usual start, if a run starts elsewhere
-FACTS = 4  # numbers of `_facts`
 OPEN = 1e-8  # smallest component of a coefficient in a dropped direction that counts
 
 Total = Callable[..., Any]  # `Run.total`: merge one value per node over all nodes
@@ -52,28 +51,17 @@ class Coordinates(NamedTuple):
     def changed(
         self, values: Vector, axes: Matrix
     ) -> tuple[Coordinates, Matrix, Matrix]:
-        """Return coordinates with a Hessian near one, given the Hessian in these.
+        """Return coordinates with a Hessian near one, given its eigenvectors in these.
 
-        Parameters
-        ----------
-        values, axes : ndarray of shape (k,) and (k, k)
-            Eigenvalues and eigenvectors (columns) of the Hessian of the mean.
-
-        Returns
-        -------
-        coordinates : Coordinates
-        primal, dual : ndarray of shape (k, k)
-            Rows of z are multiplied by ``primal``, and gradients by ``dual``.
+        Rows of z are then multiplied by ``primal`` (k, k), and gradients by ``dual``,
+        which are returned, too.
         """
         root = np.sqrt(np.clip(values, 1.0 / MOST_CHANGE, MOST_CHANGE))
         primal, dual = axes * root, axes / root
         T = self.map @ dual
         scaled = np.linalg.svd(T / _lengths(T), compute_uv=False)
-        new = self._replace(
-            map=T,
-            inverse=primal.T @ self.inverse,
-            condition=np.array(scaled[0] / scaled[-1]),
-        )
+        inverse, condition = primal.T @ self.inverse, np.array(scaled[0] / scaled[-1])
+        new = self._replace(map=T, inverse=inverse, condition=condition)
         return new, primal, dual
 
 
@@ -87,20 +75,18 @@ def find_coordinates(
     total: Total, problems: Sequence[Any], starts: Sequence[Vector], n_nodes: int
 ) -> Coordinates:
     """Return the coordinates of all nodes, from the problems of this process."""
-    given = [
-        np.append(pack_factor(_first_rows(p, start)), _facts(p))
-        for p, start in zip(problems, starts, strict=True)
-    ]
+    both = zip(problems, starts, strict=True)
+    rows, facts = [_first_rows(p, at) for p, at in both], [_facts(p) for p in problems]
 
-    def merge(mine: Vector, other: Vector) -> Vector:
-        facts = np.minimum(mine[-FACTS:], other[-FACTS:])
-        return np.append(merge_factors(mine[:-FACTS], other[:-FACTS]), facts)
+    def finish(factor: Matrix, facts: Vector) -> Matrix:
+        T, inverse, is_open, *numbers = _coordinates(factor, n_nodes, facts)
+        return np.column_stack([T, inverse.T, is_open, np.tile(numbers, (len(T), 1))])
 
-    def finish(whole: Vector) -> Matrix:
-        factor = unpack_factor(whole[:-FACTS])
-        return _encoded(_coordinates(factor, n_nodes, whole[-FACTS:]))
-
-    found = _decoded(total(given, merge, finish))
+    array = pooled(total, rows, finish, facts, np.minimum)
+    k = (array.shape[1] - 6) // 2
+    T, inverse, is_open, numbers = np.split(array, [k, 2 * k, 2 * k + 1], axis=1)
+    parts = T.copy(), inverse.T.copy(), is_open[:, 0].copy()
+    found = Coordinates(*parts, *map(np.array, numbers[0]))
     if not np.isfinite(found.map).all():
         raise ProblemError(
             "a column of the data, with its penalty, is too large or too small: its "
@@ -112,15 +98,10 @@ def find_coordinates(
 
 def _facts(problem: Any) -> Vector:
     """Return facts of a problem as 0 and 1; the least of all nodes counts."""
-    return np.array(
-        [
-            not getattr(problem, "needs_inverse", False),
-            getattr(problem, "quadratic", False),
-            is_exact(problem),
-            hasattr(problem, "margins"),
-        ],
-        dtype=np.float64,
-    )
+    drops = not getattr(problem, "needs_inverse", False)
+    quadratic = getattr(problem, "quadratic", False)
+    facts = [drops, quadratic, is_exact(problem), hasattr(problem, "margins")]
+    return np.array(facts, dtype=np.float64)
 
 
 def _first_rows(problem: Any, start: Vector) -> Matrix:
@@ -139,13 +120,29 @@ def _first_rows(problem: Any, start: Vector) -> Matrix:
 
 
 def pooled(
-    total: Total, rows: Sequence[Matrix], finish: Callable[[Matrix], Any]
+    total: Total,
+    rows: Sequence[Matrix],
+    finish: Callable[..., Any],
+    numbers: Sequence[Vector] | None = None,
+    merge: Callable[[Vector, Vector], Vector] = np.add,
 ) -> Any:
-    """Return ``finish`` of the factor (p, p) of the rows of all nodes."""
+    """Return ``finish`` of the factor (p, p) of the rows of all nodes.
+
+    If each node gives numbers, too, ``finish`` takes them as well, merged.
+    """
+    packed = [pack_factor(own) for own in rows]
+    if numbers is None:
+        return total(packed, merge_factors, lambda whole: finish(unpack_factor(whole)))
+    n = len(packed[0])
+
+    def merge_both(mine: Vector, other: Vector) -> Vector:
+        factor = merge_factors(mine[:n], other[:n])
+        return np.append(factor, merge(mine[n:], other[n:]))
+
     return total(
-        [pack_factor(own) for own in rows],
-        merge_factors,
-        lambda v: finish(unpack_factor(v)),
+        [np.append(*both) for both in zip(packed, numbers, strict=True)],
+        merge_both,
+        lambda whole: finish(unpack_factor(whole[:n]), whole[n:]),
     )
 
 
@@ -177,24 +174,9 @@ def without(
 ) -> tuple[Vector, float]:
     """Return a gradient without its part along free entries of theta.
 
-    For every d, ``|g . d| <= |h . d| + a |F d|``, and h is zero in the free entries.
-
-    Parameters
-    ----------
-    total : callable
-    rows : sequence of ndarray of shape (r, k)
-        F of each node, in z.
-    inverse : ndarray of shape (k, p)
-        z of theta.
-    g : ndarray of shape (p,)
-        A gradient in theta.
-    free : ndarray of bool, shape (p,)
-
-    Returns
-    -------
-    h : ndarray of shape (p,)
-    a : float
-        inf if the free entries are not determined.
+    The gradient g (p,) is in theta, the rows F (r, k) of each node are in z. For every
+    d, ``|g . d| <= |h . d| + a |F d|``, and h is zero in the free entries. Return h and
+    a, which is inf if the free entries are not determined.
     """
 
     def finish(factor: Matrix) -> Vector:
@@ -248,18 +230,4 @@ def _coordinates(factor: Matrix, n_nodes: int, facts: Vector) -> Coordinates:
         quadratic=facts[1],
         exact=facts[2],
         margins=facts[3],
-    )
-
-
-def _encoded(found: Coordinates) -> Matrix:
-    """Return coordinates as one array (p, 2 k + 6), for a message."""
-    T, inverse, is_open, *numbers = found
-    return np.column_stack([T, inverse.T, is_open, np.tile(numbers, (len(T), 1))])
-
-
-def _decoded(array: Matrix) -> Coordinates:
-    k = (array.shape[1] - 6) // 2
-    T, inverse, is_open, numbers = np.split(array, [k, 2 * k, 2 * k + 1], axis=1)
-    return Coordinates(
-        T.copy(), inverse.T.copy(), is_open[:, 0].copy(), *map(np.array, numbers[0])
     )

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dadmm import penalty
-from dadmm.admm.loop import Run
 from dadmm.admm.rule import CRITERIA, TRAIL, Rule, merge_endings, stride
 from dadmm.core.layout import Matrix, Vector
 from dadmm.penalty import Scheme
 from dadmm.solver.kind import SolveKind
+from dadmm.solver.recovery import LocalRun
 
 if TYPE_CHECKING:
     from dadmm.solver.result import Result
@@ -112,29 +112,21 @@ class Ending:
         }
 
 
-def find_ending(
-    run: Run,
-    kind: SolveKind,
-    scheme: Scheme,
-    init: str,
-    iterations: int,
-    reason: str,
-) -> Ending:
+def find_ending(local: LocalRun, kind: SolveKind, scheme: Scheme, init: str) -> Ending:
     """Return the ending of a run, from the nodes of all processes."""
-    stopping, converged = run.stopping, reason == "converged"
-    log, joint = stopping.log_of_stop(), stopping.is_joint
-    heard = iterations - joint
-    worst = log.last_unmet(heard) if converged else log.unmet
+    run = local.run
+    log, joint = run.stopping.log_of_stop(), run.stopping.is_joint
+    heard = local.iterations - joint
+    worst = log.last_unmet(heard) if local.reason == "converged" else log.unmet
     own = np.array([*worst, *log.trail])
     whole = run.total([own] * len(run.nodes), merge_endings)
     iteration, factor, criterion, part, node = whole[:-TRAIL].tolist()
-    spacing, names = stride(max(heard, 1)), run.layout.names
-    unnamed = part < 0 or not kind.KEEPS_PARTS
+    spacing, unnamed = stride(max(heard, 1)), part < 0 or not kind.KEEPS_PARTS
     return Ending(
         rule=kind.rule,
         met=iteration < heard,
         criterion=CRITERIA[int(criterion)],
-        part=None if unnamed else names[int(part)],
+        part=None if unnamed else run.layout.names[int(part)],
         node=None if joint or node < 0 else int(node),
         iteration=int(iteration),
         factor=factor,
@@ -142,7 +134,7 @@ def find_ending(
         spacing=spacing,
         patience=log.patience,
         delay=log.delay + joint,
-        last=iterations,
+        last=local.iterations,
         scheme=penalty.name_of(scheme),
         eta0=scheme.eta0 if isinstance(scheme.eta0, float | int) else None,
         convex=bool(getattr(run.local.problems[0], "convex", False)),
@@ -150,24 +142,12 @@ def find_ending(
     )
 
 
-class Trend(NamedTuple):
-    """How the worst criterion of all nodes changed in the second half of a run."""
-
-    rate: float  # decrease of its logarithm per iteration; 0 without progress
-    fallen: float  # its value, relative to its largest value
-
-
 def advise(result: Result, rows: Matrix | None = None) -> str:
     """Return why a run likely did not converge, and a remedy; "" if it did.
 
-    Parameters
-    ----------
-    result : Result
-    rows : ndarray of shape (n, d), optional
-        Samples of one node, to compare the scales of their columns.
+    With the samples (n, d) of a node, the scales of their columns are compared.
     """
-    ending = result.ending
-    rule = ending.rule
+    ending, rule = result.ending, result.ending.rule
     if result.converged or result.reason == "output":
         return ""
     if result.reason == "no_minimum":
@@ -195,10 +175,10 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
         )
     if result.iterations <= FEW:
         return f"{result.iterations} iterations are likely too few; raise max_iter"
-    trend = _trend(ending)
+    rate, fallen = _trend(ending)
     scaled = rule.scaled  # then limits may have changed during the run
-    least = min(ending.factor * rule.tolerance, trend.fallen)
-    if not trend.rate and not scaled and least < LIMIT:
+    least = min(ending.factor * rule.tolerance, fallen)
+    if not rate and not scaled and least < LIMIT:
         return (
             "the tolerance is likely too tight for double precision: "
             f"{ending.what} no longer decreases; {_looser(ending)}"
@@ -206,7 +186,7 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
     apart = _units(result, rows) if result.coordinates == "raw" else ""
     if apart:
         return apart
-    more = math.log(ending.factor) / trend.rate if trend.rate else math.inf
+    more = math.log(ending.factor) / rate if rate else math.inf
     if more <= 2 * result.iterations:
         return (
             "max_iter is likely too low: the criteria still approach their limits; "
@@ -229,12 +209,12 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
         )
     if scaled:
         return f"allow more iterations, or {_certifying(result)}"
-    if not ending.convex and not trend.rate:
+    if not ending.convex and not rate:
         return (
             "progress likely stopped because the problem is not convex; use "
             f"{OTHER_START[ending.init]}"
         )
-    if not trend.rate:
+    if not rate:
         return (
             f"{ending.what} no longer decreases; {_looser(ending)} if that is accurate "
             "enough"
@@ -245,18 +225,22 @@ def advise(result: Result, rows: Matrix | None = None) -> str:
     )
 
 
-def _trend(ending: Ending) -> Trend:
-    """Return the change from the third to the last quarter of the trail."""
+def _trend(ending: Ending) -> tuple[float, float]:
+    """Return how the worst criterion changed from the third to the last quarter.
+
+    The decrease of its logarithm per iteration is 0 without progress. The second number
+    is its value, relative to its largest.
+    """
     values = np.log(np.where(ending.trail > 0, ending.trail, np.nan))
     values = np.where(np.isfinite(values), values, np.nan)
     quarter = max(len(values) // 4, 1)
     last, before = values[-quarter:], values[-2 * quarter : -quarter]
     if np.isnan(last).all() or np.isnan(before).all():
-        return Trend(0.0, 1.0)
+        return 0.0, 1.0
     now = float(np.nanmedian(last))
     fall = float(np.nanmedian(before)) - now
     rate = fall / (quarter * ending.spacing) if fall > math.log(FALL) else 0.0
-    return Trend(rate, math.exp(now - float(np.nanmax(values))))
+    return rate, math.exp(now - float(np.nanmax(values)))
 
 
 def _looser(ending: Ending) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -45,16 +44,31 @@ class SolveKind(RunKind):
     KEEPS_PARTS: ClassVar[bool] = True  # whether theta has its parts during the run
     callbacks: tuple[Callback, ...] = ()
     sent: np.ndarray | None = None  # messages and bytes of `prepare`, by edge
+    plan: Plan  # set by `solve`
 
     def prepare(
         self, topology: Topology, comm: Any, saved: Mapping[str, np.ndarray] | None
     ) -> None:
         """Choose coordinates and start by sums over all nodes, or use saved ones."""
+        private = None
         if saved:
             self.enter(self.read(saved))
             return
-        with _sums(self.problems, topology, comm) as (total, self.sent):
-            self.choose(total, topology.n_nodes)
+        if comm is not None:
+            from dadmm.comm.collectives import wait_sleeping
+
+            private, request = comm.Idup()
+            wait_sleeping(request)
+        tree = TreeReduction(topology, private)
+
+        def total(rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
+            values = dict(zip(self.problems, rows, strict=True))
+            return tree.reduce(values, merge, finish)
+
+        self.choose(total, topology.n_nodes)
+        self.sent = tree.sent
+        if private is not None:
+            private.Free()
 
     def read(self, saved: Mapping[str, np.ndarray]) -> Any:
         """Return the record of a checkpoint."""
@@ -68,20 +82,8 @@ class SolveKind(RunKind):
         """Set what the run is made of."""
         raise NotImplementedError
 
-    def conclude(
-        self, run: Run, reason: str, plan: Plan, bound_angle: bool
-    ) -> Statement:
-        """Return the statement about a run that has ended.
-
-        Parameters
-        ----------
-        run : Run
-        reason : str
-            Why the run ended.
-        plan : Plan
-        bound_angle : bool
-            Whether to bound the angle of a subspace, if that is possible.
-        """
+    def conclude(self, run: Run, reason: str) -> Statement:
+        """Return the statement about a run that has ended for this reason."""
         raise NotImplementedError
 
     def slope(self, run: Run) -> Vector | None:
@@ -92,6 +94,10 @@ class SolveKind(RunKind):
         """Return the same model with smaller errors of rounding."""
         return theta
 
+    def own(self, run: Run) -> list[Any]:
+        """Return the problems of this process by row, in the user's coordinates."""
+        return [self.problems[i] for i in run.names.tolist()]
+
     def mean(self, run: Run) -> tuple[Vector, bool, bool]:
         """Return the mean over all nodes, and two facts about all problems.
 
@@ -99,8 +105,7 @@ class SolveKind(RunKind):
         missing entries. Private parts of the mean are NaN.
         """
         layout, n_nodes = run.layout, run.topology.n_nodes
-        own = [self.problems[i] for i in run.names.tolist()]
-        facts = [[is_exact(problem), _is_complete(problem)] for problem in own]
+        facts = [[is_exact(own), _is_complete(own)] for own in self.own(run)]
         shared = layout.shared(run.state.theta)
         total: Vector = run.total(list(np.column_stack([shared, facts])))
         centre = layout.whole(total[:-2] / n_nodes, np.full(layout.size, np.nan))
@@ -165,24 +170,3 @@ def _is_complete(problem: Any) -> bool:
     if not can_merge_axes(type(problem)):
         return False
     return bool((problem.observed_counts == problem.n_samples).all())
-
-
-@contextmanager
-def _sums(
-    hosted: Iterable[int], topology: Topology, comm: Any
-) -> Iterator[tuple[Total, np.ndarray]]:
-    """Yield a function that sums over all nodes, and what was sent by edge."""
-    private = None
-    if comm is not None:
-        from dadmm.comm.collectives import wait_sleeping
-
-        private, request = comm.Idup()
-        wait_sleeping(request)
-    tree = TreeReduction(topology, private)
-
-    def total(rows: Sequence[Any], merge: Any = np.add, finish: Any = None) -> Any:
-        return tree.reduce(dict(zip(hosted, rows, strict=True)), merge, finish)
-
-    yield total, tree.sent
-    if private is not None:
-        private.Free()

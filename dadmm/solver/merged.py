@@ -21,15 +21,10 @@ import numpy as np
 from dadmm.admm.loop import Run
 from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
-from dadmm.core.linalg import (
-    merge_factors,
-    pack_factor,
-    subspace_angle,
-    unpack_factor,
-)
+from dadmm.core.linalg import subspace_angle
 from dadmm.graphs.topology import Topology
 from dadmm.solver.completion import MOST_ROUNDS, Model, Rounds
-from dadmm.solver.coordinates import Total
+from dadmm.solver.coordinates import Total, pooled
 from dadmm.solver.kind import Statement
 from dadmm.solver.subspace import n_axes
 from dadmm.solver.units import NO_UNIT, InUnits
@@ -80,12 +75,12 @@ def find_start(total: Total, problems: Mapping[int, Any]) -> tuple[Start, float]
     own = list(problems.values())
     first = own[0]
     M = first.n_components
-    counts = [p.observed_counts for p in own]
-    facts = [np.array([p.row_count, p.n_degrees]) for p in own]
-    sums = total([
-        np.concatenate([count * p.mean * (not p.zero_mean), count, fact])
-        for p, count, fact in zip(own, counts, facts, strict=True)
-    ])  # fmt: skip
+    given = []
+    for p in own:
+        count = p.observed_counts
+        added, facts = count * p.mean * (not p.zero_mean), [p.row_count, p.n_degrees]
+        given.append(np.concatenate([added, count, facts]))
+    sums = total(given)
     (n, degrees), (added, observed) = sums[-2:], np.split(sums[:-2], 2)
     seen = np.maximum(observed, 1.0)
     mean = np.zeros_like(added) if first.zero_mean else added / seen
@@ -117,16 +112,14 @@ def _completed(
 ) -> Start:
     """Return the start after rounds in which missing entries are completed."""
     layout, D, done = own[0].layout, len(start.mean), 0
-    rounds = Rounds(Model(start.W, float(start.unit), start.mean))
-    pace = 1.0
+    rounds, pace = Rounds(Model(start.W, float(start.unit), start.mean)), 1.0
     while pace > 0.0 and done < MOST_ROUNDS:
         unit, mean = float(start.unit), start.mean
         theta = layout.pack(W=unit * start.W, mu=0.0, a=unit**-2)
         if not own[0].zero_mean:
             within = [p.standardised(mean, 1.0) for p in own]
-            shift = (
-                total([_unless_singular(p.completed_sum, theta, D) for p in within]) / n
-            )
+            sums = [_unless_singular(p.completed_sum, theta, D) for p in within]
+            shift = total(sums) / n
             mean = mean + shift
             theta = layout.pack(W=unit * start.W, mu=-shift, a=unit**-2)
         within = [p.standardised(mean, 1.0) for p in own]
@@ -152,12 +145,10 @@ def merged_axes(total: Total, rows: Sequence[Matrix], k: int) -> Matrix:
     def finish(whole: Matrix) -> Matrix:
         return np.linalg.svd(whole, full_matrices=False)[2].T.copy()
 
-    found: Matrix = total(
-        [longest(own) for own in rows],
-        lambda mine, other: longest(np.vstack([mine, other])),
-        finish,
-    )
-    return found
+    def merge(mine: Matrix, other: Matrix) -> Matrix:
+        return longest(np.vstack([mine, other]))
+
+    return np.asarray(total([longest(own) for own in rows], merge, finish))
 
 
 def _start(
@@ -170,25 +161,18 @@ def _start(
     M: int,
     rounds: Rounds | None,
 ) -> Found:
-    """Return the start within the axes (D, k), the same on all nodes.
+    """Return the start within the axes (D, k) of n rows, the same on all nodes.
 
-    There are n rows, each of so many degrees of freedom. After a round, it is the
-    start of the next one, with the pace that `Rounds` gives.
+    After a round, it is the start of the next one, with the pace that `Rounds` gives.
     """
     D = len(axes)
-    given = []
-    for own in rows:
-        known = np.nan_to_num(own)
-        inside = known @ axes
-        outside = own - inside @ axes.T
-        given.append(np.append(pack_factor(inside), np.vdot(outside, outside)))
+    inside = [np.nan_to_num(own) @ axes for own in rows]
+    both = zip(rows, inside, strict=True)
+    outside = [own - within @ axes.T for own, within in both]
 
-    def merge(mine: Vector, other: Vector) -> Vector:
-        return np.append(merge_factors(mine[:-1], other[:-1]), mine[-1] + other[-1])
-
-    def finish(whole: Vector) -> Vector:
-        _, lengths, turned = np.linalg.svd(unpack_factor(whole[:-1]))
-        values, outside = lengths**2 / n, whole[-1] / n
+    def finish(factor: Matrix, rest: Vector) -> Vector:
+        _, lengths, turned = np.linalg.svd(factor)
+        values, outside = lengths**2 / n, rest[0] / n
         trace, rest = values.sum() + outside, values[M:].sum() + outside
         noise = max(rest / (degrees - M), LEAST_NOISE * trace)
         if not 0.0 < noise < math.inf:  # then no node has W
@@ -206,7 +190,8 @@ def _start(
             more = np.append(next_mean, pace)
         return np.concatenate([W.ravel(), [unit, gap, strictness], more])
 
-    found = total(given, merge, finish)
+    squares = [np.array([np.vdot(own, own)]) for own in outside]
+    found = pooled(total, inside, finish, squares)
     unit, gap, strictness = found[D * M : D * M + 3]
     if not unit:
         raise ProblemError(NO_UNIT if rounds is None else NO_NOISE.format(M))
@@ -232,18 +217,13 @@ class MergedKind(InUnits):
         """Choose start and duals; a run that is resumed has its multipliers."""
         start, n = find_start(total, self.problems)
         self.enter(start)
-        at = next(iter(self.starts.values()))
-        gradients = {
-            i: _unless_singular(own.gradient, at, len(at))
-            for i, own in self.within.items()
-        }
-        whole = total(list(gradients.values()))
+        at, own = next(iter(self.starts.values())), self.within.values()
+        gradients = [_unless_singular(each.gradient, at, len(at)) for each in own]
+        whole = total(gradients)
         if not np.isfinite(whole).all():
             raise ProblemError(NO_NOISE.format(start.W.shape[1]))
-        self.duals = {
-            i: self.problems[i].row_count / n * whole - own
-            for i, own in gradients.items()
-        }
+        known = zip(self.problems.items(), gradients, strict=True)
+        self.duals = {i: p.row_count / n * whole - mine for (i, p), mine in known}
 
     def enter(self, record: Start, strictness: float = 1.0) -> None:
         """Set what the run is made of, except for its curvature and duals."""

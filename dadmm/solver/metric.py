@@ -20,7 +20,6 @@ from dadmm.core.linalg import by_row
 from dadmm.solver.certificate import LIGHT, Certificate, certify
 from dadmm.solver.coordinates import Coordinates, Total, find_coordinates, spectrum
 from dadmm.solver.kind import SolveKind, Statement
-from dadmm.solver.plan import Plan
 
 LOOSE = 0.1  # tolerance at which coordinates are checked first
 FAR = 4.0  # eigenvalues of the Hessian beyond this, or below its inverse
@@ -43,8 +42,8 @@ class MetricKind(SolveKind):
 
     def choose(self, total: Total, n_nodes: int) -> None:
         """Choose coordinates by the curvatures of all nodes at their starts."""
-        own = list(self.problems.values())
         starts = [self.starts[i] for i in self.problems]
+        own = list(self.problems.values())
         self.enter(find_coordinates(total, own, starts, n_nodes))
 
     def read(self, saved: Mapping[str, np.ndarray]) -> Coordinates:
@@ -62,10 +61,9 @@ class MetricKind(SolveKind):
         self.rule = replace(self.rule, scaled=True)
         self.curvature = dict.fromkeys(self.problems, 1.0)
         self._change_to(record)
-        T, inverse = record.map, record.inverse
-        self.starts = {i: inverse @ start for i, start in self.starts.items()}
+        self.starts = {i: record.inverse @ own for i, own in self.starts.items()}
         if self.duals is not None:
-            self.duals = {i: own @ T for i, own in self.duals.items()}
+            self.duals = {i: own @ record.map for i, own in self.duals.items()}
         self.verifies = not record.quadratic
         self.certificate: Certificate | None = None  # of the last review
         self.centre: Vector = np.zeros(0)  # zbar of the last review
@@ -90,6 +88,9 @@ class MetricKind(SolveKind):
         found: Matrix = first.theta_of(self.coordinates.map, rows)
         return found
 
+    def _theta_at(self, centre: Vector) -> Vector:
+        return np.asarray(self.theta_of(centre[None])[0])
+
     def adopt(self, run: Run) -> None:
         """Use the saved coordinates, or save those of a new run."""
         saved = run.state.coordinates
@@ -107,12 +108,11 @@ class MetricKind(SolveKind):
 
     def _save(self, run: Run) -> None:
         more = {
-            "changes": np.array(self.changes),
-            "last": self._last,
-            "best": np.array(self._best),
-            "without": np.array(self._without),
-        }
-        run.state.coordinates = self.coordinates._asdict() | more
+            "changes": self.changes, "last": self._last, "best": self._best,
+            "without": self._without,
+        }  # fmt: skip
+        known = self.coordinates._asdict() | more
+        run.state.coordinates = {name: np.asarray(own) for name, own in known.items()}
 
     def holds_at_start(self, run: Run) -> bool:
         """Return whether the certificate holds before the first iteration."""
@@ -139,7 +139,10 @@ class MetricKind(SolveKind):
         return ""
 
     def _changes_coordinates(self, t: int, run: Run, centre: Vector) -> bool:
-        """Change the coordinates if the Hessian is far from one; return whether so."""
+        """Change the coordinates if the Hessian is far from one; return whether so.
+
+        Then the run continues at a third of the tolerance.
+        """
         if not self.verifies or self.changes >= MOST_CHANGES:
             return False
         problems: Any = run.local.problems
@@ -147,7 +150,14 @@ class MetricKind(SolveKind):
         values, axes = spectrum(run.total, rows, run.topology.n_nodes)
         if values.min() >= 1.0 / FAR and values.max() <= FAR:
             return False
-        self._change(t, run, centre, values, axes)
+        self.changes, self._last = self.changes + 1, self._theta_at(centre)
+        coordinates, primal, dual = self.coordinates.changed(values, axes)
+        self._change_to(coordinates)
+        problems = [self.within[i] for i in run.names.tolist()]
+        run.change_coordinates(t, problems, primal, dual)
+        self._save(run)
+        now = float(run.work.tolerance[0])
+        run.stopping.reopen(max(now / 3.0, self.tolerance))
         return True
 
     def _gives_up(self, run: Run) -> bool:
@@ -170,27 +180,20 @@ class MetricKind(SolveKind):
         run.stopping.reopen(max(now * min(1.0 / 3.0, ratio), LEAST_TOLERANCE))
         return False
 
-    def conclude(
-        self, run: Run, reason: str, plan: Plan, bound_angle: bool
-    ) -> Statement:
+    def conclude(self, run: Run, reason: str) -> Statement:
         """Return the statement; without subgradients it has no certificate."""
         centre, certificate = self._mean(run), None
         if self._is_exact:
-            known = self.certificate is not None and np.array_equal(centre, self.centre)
-            if not known:
+            if self.certificate is None or not np.array_equal(centre, self.centre):
                 self._certify(run, centre)
-            certificate = self.certificate
-        self.centre, why = centre, ""
-        if self.no_minimum:
-            certificate, why = None, self.no_minimum
+            certificate = None if self.no_minimum else self.certificate
         if certificate is not None:
             objective = certificate.objective
             why = "" if certificate.holds else self._why_not(certificate)
         else:
             objective = self.objective_at(run, centre)
-            why = why or NOT_EXACT
-        solution = self.theta_of(centre[None])[0]
-        said = Statement(solution, objective, certificate, why=why)
+            why = self.no_minimum or NOT_EXACT
+        said = Statement(self._theta_at(centre), objective, certificate, why=why)
         return self.with_status(run, reason, said)
 
     def _why_not(self, certificate: Certificate) -> str:
@@ -228,7 +231,7 @@ class MetricKind(SolveKind):
 
     def _lightest(self, run: Run, centre: Vector) -> float:
         """Return the size of the least row over that of the largest, about."""
-        point, found = self.theta_of(centre[None])[0], []
+        point, found = self._theta_at(centre), []
         for i in run.names.tolist():
             own, within = self.problems[i], self.within[i]
             size = np.linalg.norm(within.rows(centre))
@@ -237,25 +240,11 @@ class MetricKind(SolveKind):
         least, most = run.total(list(np.array(found)), np.minimum).tolist()
         return float(min(least / -most, 1.0)) if most else 1.0
 
-    def _change(
-        self, t: int, run: Run, centre: Vector, values: Vector, axes: Matrix
-    ) -> None:
-        """Change the coordinates, and continue at a third of the tolerance."""
-        self.changes, self._last = self.changes + 1, self.theta_of(centre[None])[0]
-        coordinates, primal, dual = self.coordinates.changed(values, axes)
-        self._change_to(coordinates)
-        problems = [self.within[i] for i in run.names.tolist()]
-        run.change_coordinates(t, problems, primal, dual)
-        self._save(run)
-        now = float(run.work.tolerance[0])
-        run.stopping.reopen(max(now / 3.0, self.tolerance))
-
     def _has_no_minimum(self, run: Run, centre: Vector) -> bool:
         """Return whether the objective falls for ever along some direction."""
         if not self.coordinates.margins:
             return False
-        own = [self.problems[i] for i in run.names.tolist()]
-        point = self.theta_of(centre[None])[0]
+        own, point = self.own(run), self._theta_at(centre)
 
         def margins(theta: Vector) -> tuple[float, float]:
             found = np.array([problem.margins(theta) for problem in own]) * [1.0, -1.0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
@@ -12,14 +12,27 @@ from dadmm.admm.stopping import AGREEMENTS
 from dadmm.comm import WAITS
 from dadmm.comm.sending import Sending
 from dadmm.core.errors import ConfigError, shown
-from dadmm.core.layout import Vector
-from dadmm.core.schema import FLAG, check_fields, choice, entry, integer, number
-from dadmm.solver.rows import NODE_COLUMNS
+from dadmm.core.schema import (
+    FLAG,
+    Kind,
+    check_fields,
+    choice,
+    entry,
+    integer,
+    number,
+    of_type,
+)
+from dadmm.solver.rows import NODE_COLUMNS, Observe
 
 FAILURES = ("abort", "continue")
 GATHERS = ("all", "root", "none")
 Option = TypeVar("Option")
 MOST_RECORDED = 1000  # nodes up to which rows are recorded by default
+FUNCTIONS = of_type("a dict of functions by name", Mapping).also(
+    "a dict of functions by name", lambda given: all(map(callable, given.values()))
+)
+IS_COMM = "a communicator of mpi4py, such as MPI.COMM_WORLD, or Ranks"
+COMMUNICATOR = Kind(((IS_COMM, lambda given: hasattr(given, "Iallreduce")),))
 
 
 @dataclass(frozen=True)
@@ -103,21 +116,13 @@ class Record:
     True
     """
 
-    nodes: bool | None = None
-    edges: bool = False
-    observe: Mapping[str, Callable[[Vector], float]] = field(default_factory=dict)
+    nodes: bool | None = entry(None, FLAG)
+    edges: bool = entry(False, FLAG)
+    observe: Observe = field(default_factory=dict, metadata={"kind": FUNCTIONS})
 
     def __post_init__(self) -> None:
-        if self.nodes is not None:
-            FLAG.check("record", self.nodes)
-        FLAG.check("record edges", self.edges)
-        given = self.observe
-        if not isinstance(given, Mapping) or not all(map(callable, given.values())):
-            raise ConfigError(
-                "observe must be a dict of functions of theta by name, got "
-                f"{shown(given)}"
-            )
-        for name in given:
+        check_fields(self, "record ")
+        for name in self.observe:
             if not isinstance(name, str) or name in NODE_COLUMNS:
                 raise ConfigError(
                     f"observe needs names that the history does not have yet, got "
@@ -155,16 +160,11 @@ class Ranks:
     'certified'
     """
 
-    comm: Any = None
+    comm: Any = entry(None, COMMUNICATOR)  # noqa: RUF009
     wait: str = entry("auto", choice(WAITS))
     on_failure: str = entry("abort", choice(FAILURES))
 
     def __post_init__(self) -> None:
-        if self.comm is not None and not hasattr(self.comm, "Iallreduce"):
-            raise ConfigError(
-                "comm must be a communicator of mpi4py, such as MPI.COMM_WORLD, or "
-                f"Ranks, got {shown(self.comm)}"
-            )
         check_fields(self)
 
 

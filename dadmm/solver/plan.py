@@ -39,6 +39,7 @@ class Plan(NamedTuple):
     init: str | Matrix
     why: str = ""  # why the run is raw; "" unless it is
     asked: bool = False  # whether raw coordinates were asked for: then no sums are sent
+    bound_angle: bool = True  # whether to bound the angle of a subspace, if possible
 
     @property
     def is_chosen(self) -> bool:
@@ -64,10 +65,9 @@ def abilities(kind: type, problem: Problem | None = None) -> Abilities:
     """Return what a class of problems allows, and one of its objects if it is given."""
     start = Start.NONE
     if can_merge_axes(kind):
-        start = Start.ANY if can_draw_in_units(kind) else Start.MERGED
+        in_units = _knows_start(kind, "with_log_lengths")
+        start = Start.ANY if in_units else Start.MERGED
     usual = getattr(kind, "usual_init", "shared")
-    if usual == "merged" and start is Start.NONE:  # a subclass that overrides methods
-        usual = "shared"
     many = problem is not None and problem.layout.size > MOST_COLUMNS
     return Abilities(_no_metric(kind, problem), start, usual, many)
 
@@ -75,11 +75,6 @@ def abilities(kind: type, problem: Problem | None = None) -> Abilities:
 def can_merge_axes(kind: type) -> bool:
     """Return whether problems of a class can start from merged axes."""
     return _knows_start(kind, "standardised")
-
-
-def can_draw_in_units(kind: type) -> bool:
-    """Return whether problems run in the unit of all rows from drawn parameters."""
-    return _knows_start(kind, "with_log_lengths")
 
 
 def _knows_start(kind: Any, method: str) -> bool:
@@ -102,13 +97,13 @@ def _no_metric(kind: type, problem: Problem | None) -> str:
 def all_abilities(problems: Iterable[Problem], comm: Any = None) -> Abilities:
     """Return what the problems of all nodes allow, the same on all ranks."""
     own = [abilities(type(problem), problem) for problem in problems]
-    least = min((each.start for each in own), key=lambda start: start.value)
+    least = min(each.start.value for each in own)
     if comm is not None:
         from dadmm.comm.collectives import least_of_all
 
-        least = Start(least_of_all(comm, least.value))
+        least = least_of_all(comm, least)
     why = next((each.no_metric for each in own if each.no_metric), "")
-    return own[0]._replace(no_metric=why, start=least)
+    return own[0]._replace(no_metric=why, start=Start(least))
 
 
 def make_plan(
@@ -118,62 +113,42 @@ def make_plan(
     is_constant: bool = False,
     is_warm: bool = False,
 ) -> Plan:
-    """Return the plan of a run.
+    """Return the plan of a run of problems with these abilities.
 
-    Parameters
-    ----------
-    able : Abilities
-        Of the problems of all nodes.
-    init : str or ndarray, optional
-    coordinates : str
-        One of `COORDINATES`.
-    is_constant : bool
-        Whether penalties never change: such a run never starts from merged axes unless
-        it is asked to.
-    is_warm : bool
-        Whether the run starts from another result.
+    If penalties never change (``is_constant``), or the run starts from another result
+    (``is_warm``), it does not start from merged axes unless it is asked to.
     """
-    given = init is not None and not isinstance(init, str)
-    if coordinates == "raw":
-        if not given and init == "merged":
-            raise ConfigError(
-                'init = "merged" needs sums over the network; leave out coordinates = '
-                '"raw", or use init = "shared"'
-            )
-        usual = "shared" if able.usual_init == "merged" else able.usual_init
-        return Plan(
-            Kind.RAW,
-            usual if init is None else init,
-            "raw coordinates were asked for",
-            True,
-        )
-    usual = able.usual_init
-    if usual == "merged" and (is_constant or is_warm or able.start is Start.NONE):
+    usual, raw = able.usual_init, coordinates == "raw"
+    no_merge = raw or is_constant or is_warm or able.start is Start.NONE
+    if usual == "merged" and no_merge:
         usual = "shared"
-    chosen: str | Matrix = usual if init is None else init
-    plan = _kind(able, chosen, coordinates, given)
-    if coordinates not in ("auto", plan.name):
-        raise ConfigError(f'coordinates = "{coordinates}" is not possible: {plan.why}')
-    return plan
-
-
-def _kind(able: Abilities, init: str | Matrix, coordinates: str, given: bool) -> Plan:
-    if not given and init == "merged":
-        if able.start is Start.NONE:
-            raise ConfigError(
-                'init = "merged" is not possible: this start is for PPCA and structure '
-                "from motion"
-            )
-        if coordinates == "metric":
-            return Plan(Kind.RAW, init, able.no_metric)
-        return Plan(Kind.MERGED, init)
-    if not able.no_metric and coordinates != "units":
-        if able.many and coordinates == "auto":
-            why = f"it has more than {MOST_COLUMNS} parameters"
-            return Plan(Kind.RAW, init, f'{why}, and coordinates is not "metric"')
-        return Plan(Kind.METRIC, init)
-    if not given and able.start is Start.ANY and coordinates != "metric":
-        return Plan(Kind.UNITS, init)
+    start: str | Matrix = usual if init is None else init
+    drawn = isinstance(start, str) and start != "merged"
+    merged = isinstance(start, str) and start == "merged"
+    if raw and merged:
+        raise ConfigError(
+            'init = "merged" needs sums over the network; leave out coordinates = '
+            '"raw", or use init = "shared"'
+        )
+    if raw:
+        return Plan(Kind.RAW, start, "raw coordinates were asked for", asked=True)
+    if merged and able.start is Start.NONE:
+        raise ConfigError(
+            'init = "merged" is not possible: this start is for PPCA and structure '
+            "from motion"
+        )
+    if merged and coordinates != "metric":
+        return Plan(Kind.MERGED, start)
+    if not merged and not able.no_metric and coordinates != "units":
+        if coordinates == "metric" or not able.many:
+            return Plan(Kind.METRIC, start)
+        why = f"it has more than {MOST_COLUMNS} parameters"
+        return Plan(Kind.RAW, start, f'{why}, and coordinates is not "metric"')
+    if drawn and able.start is Start.ANY and coordinates != "metric":
+        return Plan(Kind.UNITS, start)
+    if coordinates == "auto":
+        return Plan(Kind.RAW, start, able.no_metric)
+    why = able.no_metric
     if coordinates == "units":
         why = "they are for PPCA"
         if able.start is not Start.NONE:
@@ -181,5 +156,4 @@ def _kind(able: Abilities, init: str | Matrix, coordinates: str, given: bool) ->
                 "with these starting parameters they are for PPCA without missing "
                 'entries; use init = "merged"'
             )
-        return Plan(Kind.RAW, init, why)
-    return Plan(Kind.RAW, init, able.no_metric)
+    raise ConfigError(f'coordinates = "{coordinates}" is not possible: {why}')

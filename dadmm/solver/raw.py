@@ -35,7 +35,6 @@ from dadmm.core.layout import Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import certify
 from dadmm.solver.kind import SolveKind, Statement, largest
-from dadmm.solver.plan import Plan
 
 TIMES = 10.0  # largest relative error of PPCA, over the tolerance
 NEAR = 3.0  # multiple of its limit up to which an error is likely to be small soon
@@ -85,17 +84,15 @@ class RawKind(SolveKind):
         run.state.held[...] = -(t // (SOON if steepest < NEAR else LATER))
         return ""
 
-    def conclude(
-        self, run: Run, reason: str, plan: Plan, bound_angle: bool
-    ) -> Statement:
+    def conclude(self, run: Run, reason: str) -> Statement:
         """Return the statement; an error is bounded if all problems are exact."""
         (centre, all_exact, _), layout, certificate = self.mean(run), run.layout, None
-        if all_exact and layout.size == layout.shared_size and not plan.asked:
+        if all_exact and layout.size == layout.shared_size and not self.plan.asked:
             certificate = certify(run, centre, run.stopping.rule.tolerance, None)
             objective = certificate.objective
         else:
             objective = self.objective_at(run, centre)
-        said = Statement(centre, objective, certificate, why=plan.why)
+        said = Statement(centre, objective, certificate, why=self.plan.why)
         return self.with_status(run, reason, said)
 
     def slope(self, run: Run) -> Vector | None:
@@ -108,10 +105,9 @@ class RawKind(SolveKind):
         slopes = self._slopes(run)
         if self.judge is Judge.MODEL:
             return self._model_errors(run, slopes)
-        layout, numbers = self.layout, run.work.numbers.copy()
-        now = Numbers(numbers, len(layout.sizes))
-        squares = slopes**2
-        now.parts[4] = np.sqrt(np.add.reduceat(squares, layout.starts, axis=1)).T
+        layout = self.layout
+        now = Numbers(run.work.numbers.copy(), len(layout.sizes))
+        now.parts[4] = np.sqrt(np.add.reduceat(slopes**2, layout.starts, axis=1)).T
         given = run.stopping.rule
         rule = Rule("optimality", given.tolerance, given.absolute_tolerance)
         found = rule.verdict(now, np.sqrt(layout.sizes)[:, None])
@@ -119,9 +115,11 @@ class RawKind(SolveKind):
 
     def _slopes(self, run: Run) -> Matrix:
         """Return the gradient of each node's Lagrangian, as multipliers are (n, m)."""
-        theta, m = run.state.theta, self.layout.shared_size
-        own = zip(run.names.tolist(), theta, strict=True)
-        found = np.array([self.problems[i].gradient(at)[:m] for i, at in own])
+        own, m = (
+            zip(self.own(run), run.state.theta, strict=True),
+            self.layout.shared_size,
+        )
+        found = np.array([problem.gradient(theta)[:m] for problem, theta in own])
         root = np.sqrt(self.layout.pull[:m])
         return np.asarray(found / root + 2.0 * run.work.multiplier)
 
@@ -149,13 +147,13 @@ class RawKind(SolveKind):
     def _model_errors(self, run: Run, slopes: Matrix) -> Vector:
         gaps = run.incidence.spread(run.work.shared) - run.state.received
         limit, found = TIMES * run.stopping.rule.tolerance, []
-        own = list(zip(run.names.tolist(), run.state.theta, strict=True))
-        moments = [self.problems[i].moment(theta) for i, theta in own]
+        own = list(zip(self.own(run), run.state.theta, strict=True))
+        moments = [problem.moment(theta) for problem, theta in own]
         moment = run.total(moments) / run.topology.n_nodes
-        for k, (i, theta) in enumerate(own):
+        for k, (problem, theta) in enumerate(own):
             mine = gaps[run.incidence.node == k]
-            known = self.problems[i], theta, slopes[k], mine, moment
-            found.append(relative_errors(*known).max() / limit if limit else math.inf)
+            errors = relative_errors(problem, theta, slopes[k], mine, moment)
+            found.append(errors.max() / limit if limit else math.inf)
         return np.array(found)
 
 
@@ -171,15 +169,9 @@ def relative_errors(
 ) -> Matrix:
     """Return the errors (2, 3) of differences and of gradients, of W, mu and a.
 
-    Parameters
-    ----------
-    problem : PPCA
-    theta, slope : ndarray of shape (size,)
-        Parameters, and the gradient of the node's Lagrangian.
-    gaps : ndarray of shape (neighbours, size)
-        Differences from the neighbours.
-    moment : ndarray of shape (M, M)
-        The mean of ``E sum z z'`` over all nodes.
+    ``slope`` (size,) is the gradient of the node's Lagrangian, ``gaps`` (neighbours,
+    size) are differences from the neighbours, and ``moment`` (M, M) is the mean of ``E
+    sum z z'`` over all nodes.
     """
     W, _, a = problem.layout.views(theta)
     D, M = W.shape

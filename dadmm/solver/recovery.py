@@ -1,4 +1,4 @@
-"""Recovery from failed nodes: return to a common iteration, and drop their edges.
+"""Run the nodes of this process, and continue without those of failed ranks.
 
 Neighbours wait for each other, so two nodes are at most as many iterations apart as a
 message needs between them. Each node keeps the states of that many iterations in
@@ -10,20 +10,22 @@ remaining nodes' data.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dadmm.admm.loop import Run
+from dadmm.admm.loop import Callback, Run, iterate
 from dadmm.admm.state import State
 from dadmm.admm.stopping import NeighbourStopping
 from dadmm.comm.wire import IDLE
 from dadmm.core.layout import Layout
+from dadmm.graphs import distance
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
+from dadmm.solver.checkpoint import Checkpoints, restoring
 
 
 class NodeFailure(NamedTuple):
@@ -36,55 +38,132 @@ class NodeFailure(NamedTuple):
     kept: NDArray[np.bool_]  # (degree,) edges that are left of this process's node
 
 
-class StateBuffer:
-    """A callback that keeps the states of the last iterations in memory.
+class LocalRun(NamedTuple):
+    """The run of this process, and the failures before it."""
 
-    Parameters
-    ----------
-    reach : int
-        Number of iterations by which another node may be behind.
-    start : int
-    state : State, optional
-        The state after iteration ``start``.
-    """
+    run: Run
+    schedule: Schedule | None
+    names: tuple[int, ...]  # the original number of each node of the graph
+    failures: tuple[NodeFailure, ...] = ()
+    iterations: int = 0
+    reason: str = ""  # why it ended, one of `stopping.REASONS`
+
+    @property
+    def lost(self) -> tuple[int, ...]:
+        """Original numbers of the failed nodes that this process knows of."""
+        return tuple(sorted(i for failure in self.failures for i in failure.lost))
+
+    @property
+    def component_root(self) -> int | None:
+        """The first node of this component; None in the first component."""
+        found = None
+        for failure in self.failures:
+            if failure.component != failure.components[0]:
+                found = failure.component[0]
+        return found
+
+
+class StateBuffer(dict[int, State]):
+    """A callback that keeps the states of the last iterations, one more than reach."""
 
     def __init__(self, reach: int, start: int = 0, state: State | None = None) -> None:
-        self._states: deque[tuple[int, State]] = deque(maxlen=reach + 1)
-        if state is not None:
-            self._states.append((start, state.choose()))
+        super().__init__({} if state is None else {start: state.choose()})
+        self._reach = reach
 
     def __call__(self, t: int, run: Run) -> None:
-        """Copy the state after iteration ``t``."""
-        self._states.append((t, run.snapshot()))
-
-    @property
-    def empty(self) -> bool:
-        """Whether no state has been saved."""
-        return not self._states
-
-    @property
-    def last(self) -> int:
-        """The last saved iteration."""
-        return self._states[-1][0]
-
-    def at(self, t: int) -> State:
-        """Return the state after iteration ``t``."""
-        return next(state for known, state in self._states if known == t)
+        self[t] = run.snapshot()
+        self.pop(t - self._reach - 1, None)
 
 
-def components(graph: Topology, alive: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Return the connected components of the remaining graph."""
-    left, found = set(alive), []
-    while left:
-        part: set[int] = set()
-        frontier = {min(left)}
-        while frontier:
-            part |= frontier
-            near = {j for i in frontier for j in graph.neighbours[i]}
-            frontier = near & left - part
-        found.append(tuple(sorted(part)))
-        left -= part
-    return tuple(found)
+def run_with_recovery(
+    local: LocalRun,
+    max_iter: int,
+    callbacks: Sequence[Callback],
+    checkpoints: Checkpoints | None = None,
+) -> LocalRun:
+    """Return the run that finished.
+
+    After a failure, the method ``rewind`` of each callback that has one is called with
+    the `NodeFailure`. Nothing is saved then, because a checkpoint needs all nodes.
+    """
+    start, state = 0, None
+    last = [] if checkpoints is None else [checkpoints]
+    while True:
+        run, exchange = local.run, local.run.exchange
+        buffer = StateBuffer(run.stopping.reach, start, state)
+        if _open(run):
+            if local.failures:
+                assert state is not None
+                state.traffic[...] = exchange.sent  # with the initial messages
+            with restoring(checkpoints):
+                if checkpoints is not None and not local.failures:
+                    start, state = checkpoints.start, checkpoints.state(run.names)
+                if state is not None:
+                    run.restore(state)
+            called: list[Callback] = [*callbacks, *last]
+            if exchange.rank_failure:
+                buffer = StateBuffer(run.stopping.reach, start, run.snapshot())
+                called.append(buffer)
+            ended = None
+            with suppress(*exchange.rank_failure):
+                ended = iterate(run, max_iter, called, start)
+            if exchange.all_finished(ended is not None):
+                assert ended is not None
+                return local._replace(iterations=ended[0], reason=ended[1])
+        elif not buffer:
+            exchange.raise_failed()
+        local, state, start = _without_failed(local, buffer)
+        for callback in callbacks:
+            if hasattr(callback, "rewind"):
+                callback.rewind(local.failures[-1])
+        if checkpoints is not None:
+            checkpoints.saves = False
+
+
+def _open(run: Run) -> bool:
+    """Exchange initial parameters; return True if no rank failed."""
+    finished = False
+    with suppress(*run.exchange.rank_failure):
+        run.open()
+        finished = True
+    return run.exchange.all_finished(finished)
+
+
+def _without_failed(
+    local: LocalRun, buffer: StateBuffer
+) -> tuple[LocalRun, State, int]:
+    """Return the run without the failed nodes, its state, and the iteration."""
+    before, graph = local.run, local.run.topology
+    (me,) = before.nodes.tolist()
+
+    def plan(alive: Sequence[int]) -> tuple[Sequence[int], Topology]:
+        part = next(part for part in components(graph, alive) if me in part)
+        return part, restrict(graph, local.schedule, part)[0]
+
+    exchange, alive, t = before.exchange.shrink(max(buffer), plan)
+    parts, (part, topology) = components(graph, alive), plan(alive)
+    kept = np.isin(graph.neighbours[me], part)
+
+    def named(nodes: Iterable[int]) -> tuple[int, ...]:
+        return tuple(local.names[i] for i in nodes)
+
+    dead = sorted(set(range(graph.n_nodes)) - set(alive))
+    failure = NodeFailure(t, named(dead), tuple(map(named, parts)), named(part), kept)
+    _, schedule = restrict(graph, local.schedule, part)
+    run = Run(before.setup, exchange, topology, schedule, named(part))
+    state = remove_edges(buffer[t], kept, run.layout)
+    # these counts include the iterations that are repeated
+    exchange.sent[...] = before.exchange.sent[kept]
+    failures = *local.failures, failure
+    return LocalRun(run, schedule, named(part), failures), state, t
+
+
+def components(graph: Topology, alive: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the connected components of the remaining graph, by their first nodes."""
+    i, j = graph.edges[np.isin(graph.edges, alive).all(axis=1)].T
+    roots = distance.components(len(graph), i, j)[list(alive)]
+    nodes = np.array(alive)
+    return [tuple(nodes[roots == root].tolist()) for root in np.unique(roots)]
 
 
 def restrict(
@@ -103,15 +182,9 @@ def restrict(
 
 
 def remove_edges(state: State, kept: NDArray[np.bool_], layout: Layout) -> State:
-    """Return the state of one node without the edges to failed nodes.
+    """Return the state of one node without its edges (degree,) to failed nodes.
 
     The agreement on a stop begins again: it described the network before the failure.
-
-    Parameters
-    ----------
-    state : State
-    kept : ndarray of bool, shape (degree,)
-    layout : Layout
     """
     left = state.choose(edge=kept)
     left.header[...] = IDLE

@@ -16,10 +16,10 @@ from dadmm.core.layout import Layout, Matrix, Vector
 from dadmm.graphs.topology import Topology
 from dadmm.solver.certificate import Certificate
 from dadmm.solver.ending import Ending
-from dadmm.solver.history import History, Recorder
 from dadmm.solver.kind import SolveKind, Statement
 from dadmm.solver.merged import MergedStart
-from dadmm.solver.runner import LocalRun
+from dadmm.solver.recovery import LocalRun
+from dadmm.solver.rows import History, Recorder
 from dadmm.solver.subspace import SubspaceBound
 
 
@@ -203,11 +203,8 @@ class Result:
 def collect(
     local: LocalRun,
     kind: SolveKind,
-    coordinates: str,
-    iterations: int,
-    reason: str,
-    stated: Statement,
     ending: Ending,
+    stated: Statement,
     recorder: Recorder,
     before: Mapping[int, Vector],
     gather: str,
@@ -218,74 +215,67 @@ def collect(
     ``gather`` leaves out returns the results of its own node.
     """
     run, work = local.run, local.run.work
-    topology = run.topology
-    phases = len(PHASES)
-    earlier = np.zeros_like(run.seconds)
-    if before:
-        earlier[...] = [before.get(i, earlier[0]) for i in run.names.tolist()]
+    topology, own_nodes = run.topology, run.names.tolist()
+    earlier = np.array([before.get(i, np.zeros(len(PHASES))) for i in own_nodes])
     own = np.column_stack(
         [run.points, work.objective, run.seconds, run.seconds - earlier,
          work.disagreement, work.residual, work.lag]
     )  # fmt: skip
     history = recorder.tables()
-    by_node, by_edge = [run.by_node(own), history[0]], [_edges(run), history[1]]
-    whole = len(run.nodes) == topology.n_nodes
-    names = np.array(local.names)
+    tables = [run.by_node(own), history[0], _edges(run), history[1]]
+    whole, names = len(run.nodes) == topology.n_nodes, np.array(local.names)
     if not whole and gather != "none":
-        whole, by_node, by_edge = _gathered(run, by_node, by_edge, gather == "all")
-    if not whole:
-        names = names[run.nodes]
-    (table, node_rows), (edges, edge_rows) = by_node, by_edge
+        whole, tables = _gathered(run, tables, gather == "all")
+    table, edges = tables[::2]
     theta, rest = np.split(table, [kind.layout.size], axis=1)
     objectives, *measured = rest.T.copy()
     penalties, counts = np.split(edges.T, [len(EdgePenalties._fields)])
-    penalties, counts = penalties.copy(), counts.astype(np.int64)
     duals = kind.gradients_of(2.0 * work.multiplier, run.state.theta)
+    phases = len(PHASES)
     return Result(
         topology=topology,
         layout=kind.layout,
         theta=theta.copy(),
         objectives=objectives,
-        reason=reason,
-        iterations=iterations,
-        coordinates=coordinates,
+        reason=local.reason,
+        iterations=local.iterations,
+        coordinates=kind.plan.name,
         residuals=Residuals(*measured[2 * phases :]),
         ending=ending,
-        traffic=_traffic(counts, run, whole),
+        traffic=_traffic(counts.astype(np.int64), run, whole),
         seconds=Seconds(*measured[phases : 2 * phases]),
         seconds_of_all_sessions=Seconds(*measured[:phases]),
-        history=recorder.history(node_rows, edge_rows),
-        nodes=names,
-        lost=tuple(local.lost),
+        history=recorder.history(tables[1::2]),
+        nodes=names if whole else names[run.nodes],
+        lost=local.lost,
         component_root=local.component_root,
-        duals=dict(zip(run.names.tolist(), duals, strict=True)),
-        penalties=EdgePenalties(*penalties),
+        duals=dict(zip(own_nodes, duals, strict=True)),
+        penalties=EdgePenalties(*penalties.copy()),
         curvature_seconds=run.curvature_seconds,
         **stated._asdict(),
     )
 
 
 def _gathered(
-    run: Run, by_node: list[Matrix], by_edge: list[Matrix], everywhere: bool
-) -> tuple[bool, list[Matrix], list[Matrix]]:
+    run: Run, tables: list[Matrix], everywhere: bool
+) -> tuple[bool, list[Matrix]]:
     """Return whether this rank has the tables of all ranks, and the tables.
 
-    One collective call gathers all tables.
+    The first two have a row per node, the others a row per edge. One collective call
+    gathers all.
     """
-    tables, topology = [*by_node, *by_edge], run.topology
     flat = np.concatenate([table.ravel() for table in tables])
     received = run.exchange.collect(flat[:, None], everywhere)[:, 0]
     if not len(received):
-        return False, by_node, by_edge
-    ones = np.ones_like(topology.degrees)  # a rank has one node
-    rows = np.array([ones] * len(by_node) + [topology.degrees] * len(by_edge))
-    lengths = (rows.T * [table.shape[1] for table in tables]).ravel()
-    pieces = np.split(received, lengths.cumsum()[:-1])
-    found = [
-        np.concatenate(pieces[k :: len(tables)]).reshape(rows[k].sum(), table.shape[1])
-        for k, table in enumerate(tables)
+        return False, tables
+    degrees, widths = run.topology.degrees, [table.shape[1] for table in tables]
+    ones = np.ones_like(degrees)  # a rank has one node
+    rows = np.array([ones, ones, degrees, degrees])
+    pieces = np.split(received, (rows.T * widths).ravel().cumsum()[:-1])
+    return True, [
+        np.concatenate(pieces[k :: len(tables)]).reshape(rows[k].sum(), width)
+        for k, width in enumerate(widths)
     ]
-    return True, found[: len(by_node)], found[len(by_node) :]
 
 
 def _edges(run: Run) -> Matrix:

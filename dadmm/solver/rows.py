@@ -1,9 +1,13 @@
-"""The rows of a run: one per node and iteration, and optionally one per edge."""
+"""The rows of a run: one per node and iteration, and optionally one per edge.
+
+`NodeRows` and `EdgeRows` are callbacks that pass rows to a sink, in blocks. The sink is
+a file, see `dadmm.runs.row_files`, or memory, from which `History` is made.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Protocol
 
@@ -11,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dadmm.admm.clock import PHASES
-from dadmm.admm.loop import Run
+from dadmm.admm.loop import Callback, Run
 from dadmm.admm.state import Numbers
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.recovery import NodeFailure
@@ -40,7 +44,7 @@ NODE_COLUMNS = (
 # the penalty state after the iteration, and the bytes of the message (0 for none)
 EDGE_COLUMNS = ("eta", "spent", "budget", "raised", "used_up", "bytes")
 
-Observe = Mapping[str, Callable[[Vector], float]]
+Observe = Mapping[str, Callable[[Vector], float]]  # further columns, of theta (size,)
 Mask = NDArray[np.bool_]
 
 
@@ -54,17 +58,32 @@ class Sink(Protocol):
         """Drop iterations after ``t``, and rows that are not ``kept``; None is all."""
 
 
-class RowBuffer:
-    """A block of rows of several iterations, passed to the sink when full or old.
+class MemorySink:
+    """A sink that keeps all blocks."""
 
-    Parameters
-    ----------
-    sink : Sink
-    start : int
-        The iteration before the first.
-    seconds : float
-        A block older than this is passed on even if it is not full.
-    """
+    def __init__(self) -> None:
+        self._blocks: list[NDArray[Any]] = []
+        self._first = 1
+
+    def append(self, first: int, block: NDArray[Any]) -> None:
+        if not self._blocks:
+            self._first = first
+        self._blocks.append(block.copy())
+
+    def rewind(self, t: int, kept: Mask | None) -> None:
+        if self._blocks:
+            whole = np.concatenate(self._blocks)[: t + 1 - self._first]
+            self._blocks = [whole if kept is None else whole[:, kept]]
+
+    def all(self, n_rows: int, n_columns: int) -> NDArray[Any]:
+        """Return all rows, (iterations, n_rows, n_columns)."""
+        return np.concatenate(self._blocks or [np.empty((0, n_rows, n_columns))])
+
+
+class RowBuffer:
+    """A block of rows of the iterations after ``start``, passed on when full or old."""
+
+    columns: Sequence[str] = ()
 
     def __init__(self, sink: Sink, start: int = 0, seconds: float = 2.0) -> None:
         self._sink, self._seconds = sink, seconds
@@ -92,6 +111,10 @@ class RowBuffer:
         self._sink.rewind(t, kept)
         self._first = t + 1
 
+    def rewind(self, failure: NodeFailure) -> None:
+        """Drop the iterations that the remaining nodes repeat."""
+        self.rewind_to(failure.t)
+
     def flush(self) -> None:
         """Pass all rows to the sink."""
         if self._used:
@@ -109,35 +132,20 @@ class NodeRows(RowBuffer):
 
     An iteration copies the numbers of the nodes; columns are computed from many
     iterations at once.
-
-    Parameters
-    ----------
-    sink : Sink
-    observe : dict of str to callable
-        Further columns, each a function of theta (size,).
-    start : int
-        The iteration before the first.
     """
 
     def __init__(
-        self,
-        sink: Sink,
-        observe: Observe = {},  # noqa: B006
-        start: int = 0,
+        self, sink: Sink, observe: Observe | None = None, start: int = 0
     ) -> None:
-        self._observe = tuple(observe.values())
-        self.columns = NODE_COLUMNS + tuple(observe)
-        self._run: Run | None = None
         super().__init__(sink, start)
-
-    def rewind(self, failure: NodeFailure) -> None:
-        """Drop the iterations that the remaining nodes repeat."""
-        self.rewind_to(failure.t)
+        found = observe or {}
+        self._observe = tuple(found.values())
+        self._extra = len(PHASES) + len(found)  # columns beside the numbers
+        self.columns = NODE_COLUMNS + tuple(found)
+        self._run: Run | None = None
 
     def __call__(self, t: int, run: Run) -> None:
-        self._run = run
-        numbers = run.work.numbers
-        extra = len(PHASES) + len(self._observe)
+        self._run, extra, numbers = run, self._extra, run.work.numbers
         rows = self.next_rows(len(numbers) + extra, numbers.shape[1])
         rows[:-extra] = numbers
         for k, seconds in enumerate(run.clock.last):
@@ -147,29 +155,20 @@ class NodeRows(RowBuffer):
             rows[k - extra] = [look(theta) for theta in points]
 
     def _finished(self, block: NDArray[Any]) -> NDArray[Any]:
-        run = self._run
+        run, numbers = self._run, block[:, : -self._extra]
         assert run is not None
-        extra = len(PHASES) + len(self._observe)
-        numbers = block[:, :-extra]
         now = Numbers(numbers, run.work.parts.shape[1])
         columns = [
             now.objective, now.primal, now.dual, now.disagreement, now.residual,
             *run.stopping.verdict(numbers)[:3],
             now.eta_mean, now.quiet, now.messages, now.bytes,
-            *np.moveaxis(block[:, -extra:], 1, 0),
+            *np.moveaxis(block[:, -self._extra :], 1, 0),
         ]  # fmt: skip
         return run.by_node(np.array(columns).transpose(2, 1, 0)).transpose(1, 0, 2)
 
 
 class EdgeRows(RowBuffer):
-    """A callback that records one row per directed edge of this process.
-
-    Parameters
-    ----------
-    sink : Sink
-    start : int
-        The iteration before the first.
-    """
+    """A callback that records one row per directed edge of this process."""
 
     columns = EDGE_COLUMNS
 
@@ -183,3 +182,72 @@ class EdgeRows(RowBuffer):
         for k, name in enumerate(EDGE_COLUMNS[:-1]):
             rows[:, k] = run.by_edge(penalty[name]) if name in penalty else 0.0
         rows[:, -1] = run.by_edge(run.exchange.lengths)
+
+
+class History:
+    """The rows of a run by column: ``history["primal"]`` is (iterations, n_nodes).
+
+    Edge columns, where recorded, are ``history.edges["eta"]``: (iterations, E).
+
+    Parameters
+    ----------
+    columns : sequence of str
+    rows : ndarray of shape (iterations, n_rows, n_columns)
+    """
+
+    def __init__(
+        self, columns: Sequence[str], rows: NDArray[Any], recorded: bool = True
+    ) -> None:
+        self.columns, self.rows, self._recorded = tuple(columns), rows, recorded
+        self.edges: History | None = None
+
+    def __getitem__(self, column: str) -> Matrix:
+        if not self._recorded:
+            raise KeyError(
+                "the history is not recorded; pass record=True, which more than 1,000 "
+                "nodes need"
+            )
+        if column not in self.columns:
+            raise KeyError(f"no column {column!r}; there are {', '.join(self.columns)}")
+        return self.rows[:, :, self.columns.index(column)]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Recorder:
+    """Keeps the rows of a run in memory, for `History`; its callbacks record them."""
+
+    def __init__(
+        self, run: Run, observe: Observe, by_node: bool, by_edge: bool, start: int = 0
+    ) -> None:
+        nodes, edges = MemorySink(), MemorySink()
+        self._kept = by_node, by_edge
+        self._rows = NodeRows(nodes, observe, start), EdgeRows(edges, start)
+        self._sinks = (nodes, len(run.nodes)), (edges, len(run.arcs))
+        self.callbacks: list[Callback] = [self._rows[0]] * by_node
+        self.callbacks += [self._rows[1]] * by_edge
+
+    def tables(self) -> list[Matrix]:
+        """Return the rows of this process, (n_rows, ...) by node and by edge."""
+        found = []
+        for rows, (sink, n_rows) in zip(self._rows, self._sinks, strict=True):
+            rows.flush()
+            whole = sink.all(n_rows, len(rows.columns)).transpose(1, 0, 2)
+            found.append(whole.reshape(len(whole), math.prod(whole.shape[1:])))
+        return found
+
+    def history(self, tables: Sequence[Matrix]) -> History:
+        """Return the history, given the tables of all processes."""
+        history, edges = (
+            History(
+                rows.columns,
+                table.reshape(
+                    len(table), table.shape[1] // len(rows.columns), len(rows.columns)
+                ).transpose(1, 0, 2),
+                kept,
+            )
+            for rows, table, kept in zip(self._rows, tables, self._kept, strict=True)
+        )
+        history.edges = edges if self._kept[1] else None
+        return history

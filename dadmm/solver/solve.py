@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -27,24 +27,17 @@ from dadmm.core.errors import (
 )
 from dadmm.core.interfaces import Problem
 from dadmm.core.layout import Matrix
-from dadmm.core.schema import FLAG, choice
+from dadmm.core.schema import FLAG, choice, of_type
 from dadmm.core.threads import one_blas_thread
 from dadmm.graphs.schedule import Schedule
 from dadmm.graphs.topology import Topology
 from dadmm.penalty import Scheme
 from dadmm.solver.checkpoint import Checkpoints, restoring
 from dadmm.solver.ending import find_ending
-from dadmm.solver.history import Recorder
 from dadmm.solver.kind import SolveKind
 from dadmm.solver.merged import MergedKind
 from dadmm.solver.metric import MetricKind
-from dadmm.solver.options import (
-    GATHERS,
-    Ranks,
-    Record,
-    Stopping,
-    as_option,
-)
+from dadmm.solver.options import GATHERS, Ranks, Record, Stopping, as_option
 from dadmm.solver.plan import (
     COORDINATES,
     INITS,
@@ -52,11 +45,12 @@ from dadmm.solver.plan import (
     abilities,
     all_abilities,
     make_plan,
-)
+)  # fmt: skip
 from dadmm.solver.raw import RawKind
+from dadmm.solver.recovery import LocalRun, run_with_recovery
 from dadmm.solver.result import Result, collect
-from dadmm.solver.runner import LocalRun, run_with_recovery
-from dadmm.solver.starts import draw_starts, starts_of_result
+from dadmm.solver.rows import Recorder
+from dadmm.solver.starts import find_starts
 from dadmm.solver.units import UnitsKind
 
 # fields and arguments that may change when a run is resumed
@@ -64,7 +58,7 @@ MAY_CHANGE = {
     "max_iter", "max_seconds", "wait", "on_failure", "gather", "record", "nodes",
     "edges", "observe", "checkpoints", "bound_angle",
 }  # fmt: skip
-OBJECTS: dict[str, Callable[[Any], Any]] = {
+OPTIONS: dict[str, Callable[[Any], Any]] = {
     "scheme": penalty.build, "stopping": partial(as_option, Stopping),
     "sending": partial(as_option, Sending), "record": partial(as_option, Record),
 }  # fmt: skip
@@ -73,6 +67,13 @@ KINDS: dict[Kind, type[SolveKind]] = {
     Kind.MERGED: MergedKind,
 }  # fmt: skip
 PER_RANK = {"max_seconds"}  # settings that may differ between ranks
+
+GRAPH = of_type("a Topology, such as dadmm.Topology.ring(8)", Topology)
+SCHEDULE = of_type("a Schedule", Schedule, type(None))
+CHECKPOINTS = of_type("dadmm.Checkpoints(folder)", Checkpoints, type(None))
+CALLBACKS = of_type("a list of functions of (t, run)", Sequence).also(
+    "a list of functions of (t, run)", lambda given: all(map(callable, given))
+)
 
 
 def solve(
@@ -193,159 +194,124 @@ def solve(
     >>> result.converged
     True
     """
-    _check_kinds(topology, schedule, checkpoints, callbacks)
+    GRAPH.check("topology", topology, TopologyError)
+    SCHEDULE.check("schedule", schedule, TopologyError)
+    CHECKPOINTS.check("checkpoints", checkpoints)
+    CALLBACKS.check("callbacks", callbacks)
     ranks = as_option(Ranks, comm)
     comm = ranks.comm
-    given = {
-        "scheme": scheme, "stopping": stopping, "sending": sending, "init": init,
-        "coordinates": coordinates, "bound_angle": bound_angle, "seed": seed,
-        "record": record, "comm": ranks, "gather": gather, "checkpoints": checkpoints,
+    given: dict[str, Any] = {
+        "scheme": scheme, "stopping": stopping, "sending": sending,
+        "init": init if warm_start is None else "warm", "coordinates": coordinates,
+        "bound_angle": bound_angle, "seed": seed, "record": record, "wait": ranks.wait,
+        "on_failure": ranks.on_failure, "gather": gather,
+        "checkpoints": checkpoints is not None,
     }  # fmt: skip
-    if warm_start is not None:
-        given["init"] = "warm"
-    if comm is not None:  # first, so that all ranks raise the same errors below
-        _compare(comm, given, topology, schedule, problems)
-    policy, stop = penalty.build(scheme), as_option(Stopping, stopping)
-    messages, records = as_option(Sending, sending), as_option(Record, record)
+    _make_options(given, comm, topology, schedule, problems)
+    policy: Scheme = given["scheme"]
+    stop: Stopping = given["stopping"]
+    messages: Sending = given["sending"]
+    records: Record = given["record"]
+    if warm_start is not None and init is not None:
+        raise ConfigError("give init or warm_start, not both")
     if isinstance(init, str):
         choice(INITS).check("init", init)
     choice(GATHERS).check("gather", gather)
     choice(COORDINATES).check("coordinates", coordinates)
     FLAG.check("bound_angle", bound_angle)
     check_drop(messages, penalty.name_of(policy))
-    hosted = _hosted(problems, topology, comm)
-    layout = next(iter(hosted.values())).layout
-    able = all_abilities(hosted.values(), comm)
-    warm = warm_start is not None
+    hosted, n_nodes = _hosted(problems, topology, comm), topology.n_nodes
+    able, warm = all_abilities(hosted.values(), comm), warm_start is not None
     plan = make_plan(able, init, coordinates, policy.is_constant, warm)
+    plan = plan._replace(bound_angle=bound_angle)
     policy = policy.settled(plan.is_chosen)
+    start, saved = 0, None
     if checkpoints is not None:
-        settings = _settings(given)
-        _open(checkpoints, tuple(hosted), comm, topology, schedule, stop, settings)
+        known = identity.identity(_facts(given, MAY_CHANGE), topology, schedule)
+        world = _world(comm)
+        checkpoints.open(world, tuple(hosted), n_nodes, stop.max_iter, known)
+        collectively(world, checkpoints.tidy, world.rank)
+        start, saved = checkpoints.start, checkpoints.coordinates
     # numpy's warnings are off: an objective that is not finite raises an error
     with one_blas_thread(), np.errstate(all="ignore"):
-        starts, duals = None, None
-        if warm_start is not None:
-            starts, duals = starts_of_result(
-                warm_start, hosted, topology.n_nodes, layout, init
-            )
-        elif plan.kind is not Kind.MERGED:
-            starts = draw_starts(hosted, topology.n_nodes, layout.size, plan.init, seed)
-        saved = None if checkpoints is None else checkpoints.coordinates
+        starts, duals = find_starts(hosted, n_nodes, plan, seed, warm_start)
         kind = KINDS[plan.kind](hosted, stop.criteria, starts, duals)
+        kind.plan = plan
         with restoring(checkpoints):
             kind.prepare(topology, comm, saved)
         setup = Setup(kind, policy, messages, stop.agreement)
         # After an error the exchange stays open: to close it waits for other ranks.
-        exchange = _exchange(topology, kind.within, ranks)
-        run = Run(setup, exchange, topology, schedule)
+        run = Run(setup, _exchange(topology, kind.within, ranks), topology, schedule)
         if kind.sent is not None:
             run.tree.sent += kind.sent
-        local = LocalRun(run, schedule, tuple(range(topology.n_nodes)))
-        start = 0 if checkpoints is None else checkpoints.start
-        recorder = Recorder(
-            run, records.observe, records.records_nodes(topology.n_nodes),
-            bool(records.edges), start,
-        )  # fmt: skip
-        all_callbacks = [*kind.callbacks, *callbacks, *recorder.callbacks]
+        by_node = records.records_nodes(n_nodes)
+        recorder = Recorder(run, records.observe, by_node, bool(records.edges), start)
+        called = [*kind.callbacks, *callbacks, *recorder.callbacks]
         if stop.max_seconds is not None:
-            all_callbacks.append(_deadline(stop.max_seconds))
-        local, iterations, reason = run_with_recovery(
-            local, stop.max_iter, all_callbacks, checkpoints
-        )
+            called.append(_deadline(stop.max_seconds))
+        local = LocalRun(run, schedule, tuple(range(n_nodes)))
+        local = run_with_recovery(local, stop.max_iter, called, checkpoints)
         before = {} if checkpoints is None else checkpoints.seconds_before
-        stated = kind.conclude(local.run, reason, plan, bound_angle)
+        stated = kind.conclude(local.run, local.reason)
         begin = "given" if warm or not isinstance(plan.init, str) else plan.init
-        ending = find_ending(local.run, kind, policy, begin, iterations, reason)
-        result = collect(
-            local, kind, plan.name, iterations, reason, stated, ending, recorder,
-            before, gather,
-        )  # fmt: skip
+        ending = find_ending(local, kind, policy, begin)
+        result = collect(local, kind, ending, stated, recorder, before, gather)
         exchange = local.run.exchange
         left = exchange.comm if local.lost else comm
         exchange.close()
         return replace(result, comm=left)
 
 
-def _check_kinds(
-    topology: Any, schedule: Any, checkpoints: Any, callbacks: Any
-) -> None:
-    """Raise if an argument is of another type."""
-    if not isinstance(topology, Topology):
-        raise TopologyError(
-            "topology must be a Topology, such as dadmm.Topology.ring(8), got "
-            f"{shown(topology)}"
-        )
-    if not isinstance(schedule, Schedule | None):
-        raise TopologyError(f"schedule must be a Schedule, got {shown(schedule)}")
-    if checkpoints is not None and not hasattr(checkpoints, "seconds_before"):
-        raise ConfigError(
-            f"checkpoints must be dadmm.Checkpoints(folder), got {shown(checkpoints)}"
-        )
-    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise ConfigError(
-            f"callbacks must be a list of functions of (t, run), got {shown(callbacks)}"
-        )
-
-
-def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by name: the fields of objects, also of those given by name."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        if name in OBJECTS:
-            with suppress(DadmmError):  # raised later, on all ranks
-                value = OBJECTS[name](value)
-        if isinstance(value, Scheme):
-            found |= {name: penalty.name_of(value), **asdict(value)}
-        elif isinstance(value, Ranks):
-            found |= {"wait": value.wait, "on_failure": value.on_failure}
-        elif is_dataclass(value) and not isinstance(value, type):
-            found |= vars(value)
-        else:
-            found[name] = value
-    return found
-
-
-def _open(
-    checkpoints: Checkpoints,
-    hosted: Sequence[int],
+def _make_options(
+    given: dict[str, Any],
     comm: Any,
-    topology: Topology,
-    schedule: Schedule | None,
-    stopping: Stopping,
-    settings: Mapping[str, Any],
-) -> None:
-    """Read the checkpoint if the run is resumed, and remove outdated files."""
-    world: World = SerialWorld()
-    if comm is not None:
-        from dadmm.comm.mpi_world import MPIWorld
-
-        world = MPIWorld(comm)
-    fixed = {k: v for k, v in settings.items() if k not in MAY_CHANGE}
-    known = identity.identity(fixed, topology, schedule)
-    checkpoints.open(world, hosted, topology.n_nodes, stopping.max_iter, known)
-    collectively(world, checkpoints.tidy, world.rank)
-
-
-def _compare(
-    comm: Any,
-    given: Mapping[str, Any],
     topology: Topology,
     schedule: Schedule | None,
     problem: Any,
 ) -> None:
-    """Raise a DadmmError on all ranks if their arguments differ."""
-    from dadmm.comm.collectives import compare
+    """Replace arguments by the objects in `OPTIONS`; raise if those of ranks differ.
 
-    settings = _settings(given).items()
-    facts = identity.versions()
-    facts |= identity.settings({k: v for k, v in settings if k not in PER_RANK})
-    facts["graph"] = identity.of_graph(topology, schedule)
-    facts["layout"] = repr(getattr(problem, "layout", None))
-    with suppress(Exception):  # raised later, on all ranks
-        able = abilities(type(problem), problem)
-        facts["metric"] = "no" if able.no_metric else "yes"
-    compare(comm, facts)
+    They are compared before an error of one rank is raised, so that all ranks raise.
+    """
+    failure = None
+    for name, make in OPTIONS.items():
+        try:
+            given[name] = make(given[name])
+        except DadmmError as error:
+            failure = failure or error
+    if comm is not None:
+        from dadmm.comm.collectives import compare
+
+        facts = identity.versions() | identity.settings(_facts(given, PER_RANK))
+        facts["graph"] = identity.of_graph(topology, schedule)
+        facts["layout"] = repr(getattr(problem, "layout", None))
+        with suppress(Exception):  # raised later, on all ranks
+            able = abilities(type(problem), problem)
+            facts["metric"] = "no" if able.no_metric else "yes"
+        compare(comm, facts)
+    if failure is not None:
+        raise failure
+
+
+def _facts(given: Mapping[str, Any], left_out: set[str]) -> dict[str, Any]:
+    """Return settings by name, with the fields of objects in place of the objects."""
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, Scheme):
+            found |= {name: penalty.name_of(value), **vars(value)}
+        elif name in OPTIONS and is_dataclass(value):
+            found |= vars(value)
+        else:
+            found[name] = value
+    return {name: value for name, value in found.items() if name not in left_out}
+
+
+def _world(comm: Any) -> World:
+    if comm is None:
+        return SerialWorld()
+    from dadmm.comm.mpi_world import MPIWorld
+
+    return MPIWorld(comm)
 
 
 def _hosted(

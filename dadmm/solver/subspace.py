@@ -56,16 +56,8 @@ def bound_subspace(
 ) -> SubspaceBound:
     """Return the bound, by sums over the nodes.
 
-    Parameters
-    ----------
-    total : callable
-    problems : sequence of PPCA
-        Those of this process, without missing entries.
-    W : ndarray of shape (n, D, M)
-        Of the same nodes.
-    centre : ndarray of shape (D, M)
-        The mean over all nodes.
-    n_nodes : int
+    The problems of this process are PPCA without missing entries, with W (n, D, M).
+    ``centre`` (D, M) is the mean over all nodes.
     """
     first, (D, M) = problems[0], centre.shape
     if not np.isfinite(centre).all():

@@ -21,7 +21,6 @@ from dadmm.core.errors import ProblemError
 from dadmm.core.layout import Matrix, Vector
 from dadmm.solver.coordinates import Total
 from dadmm.solver.kind import SolveKind, Statement
-from dadmm.solver.plan import Plan
 from dadmm.solver.subspace import bound_subspace
 
 if TYPE_CHECKING:
@@ -78,8 +77,7 @@ class InUnits(SolveKind):
         """Set what the run is made of.
 
         Disagreement and residual of W, mu and a are judged by lengths (2, parts), times
-        ``strictness``. The curvature of f_i is about its number of rows. `slope` judges
-        the gradient; the residual of the rule may be `LOOSER` times as large.
+        ``strictness``. The residual of the rule may be `LOOSER` times that of `slope`.
         """
         self.record, unit = record, float(record.unit)
         self.rule = replace(self.rule, scaled=True)
@@ -103,8 +101,7 @@ class InUnits(SolveKind):
     def rotated(self, theta: Vector) -> Vector:
         """Return the same model with orthogonal columns of W, the longest first.
 
-        Its objectives are the same. They have smaller errors of rounding if lengths of
-        components differ much.
+        Rounding is smaller then if lengths of components differ much.
         """
         found = theta.copy()
         W = self.layout.views(found).W
@@ -117,9 +114,8 @@ class InUnits(SolveKind):
 
     def adopt(self, run: Run) -> None:
         """Save the record in the state of the run; it does not change."""
-        run.state.coordinates = {
-            name: np.asarray(value) for name, value in self.record._asdict().items()
-        }
+        known = self.record._asdict().items()
+        run.state.coordinates = {name: np.asarray(value) for name, value in known}
 
     def verdict(self, t: int, run: Run) -> str:
         """Return "converged" if all nodes still meet the stopping rule.
@@ -144,12 +140,13 @@ class InUnits(SolveKind):
         the model is larger than the unit, gradients of W are small for that reason;
         then their limit is smaller, too.
         """
-        duals, scales, found = 2.0 * run.work.multiplier, self._lengths, []
-        for k, i in enumerate(run.names.tolist()):
-            slope = self.within[i].gradient(run.state.theta[k]) / self._root + duals[k]
-            lengths = [np.linalg.norm(part) for part in self.layout.views(slope)]
-            limits = run.stopping.rule.tolerance / self.LOOSER * scales[i][1]
-            precision = float(self.layout.views(run.state.theta[k]).a)
+        duals, views, found = 2.0 * run.work.multiplier, self.layout.views, []
+        known = zip(run.names.tolist(), run.state.theta, duals, strict=True)
+        for i, theta, dual in known:
+            slope = self.within[i].gradient(theta) / self._root + dual
+            lengths = [np.linalg.norm(part) for part in views(slope)]
+            limits = run.stopping.rule.tolerance / self.LOOSER * self._lengths[i][1]
+            precision = float(views(theta).a)
             limits[:2] *= min(math.sqrt(precision), 1.0)
             found.append(float((np.array(lengths) / (limits + TINY)).max()))
         return np.array(found)
@@ -158,18 +155,15 @@ class InUnits(SolveKind):
         """Return where the run started, given its solution, if all nodes know it."""
         return None
 
-    def conclude(
-        self, run: Run, reason: str, plan: Plan, bound_angle: bool
-    ) -> Statement:
+    def conclude(self, run: Run, reason: str) -> Statement:
         """Return the statement; the angle is bounded if no entry is missing."""
         centre, _, self.complete = self.mean(run)
         objective = self.objective_at(run, centre)
         solution, bound = self.theta_of(centre[None])[0], None
         start = self.describe_start(solution)
-        if self.complete and bound_angle:
-            own = [self.problems[i] for i in run.names.tolist()]
-            views, n_nodes = self.layout.views, run.topology.n_nodes
-            W, whole = views(run.points).W, views(solution).W
+        if self.complete and self.plan.bound_angle:
+            W, whole = (self.layout.views(at).W for at in (run.points, solution))
+            own, n_nodes = self.own(run), run.topology.n_nodes
             bound = bound_subspace(run.total, own, W, whole, n_nodes)
         said = Statement(solution, objective, None, start, bound)
         return self.with_status(run, reason, said)
@@ -229,11 +223,9 @@ class UnitsKind(InUnits):
         }
 
     def theta_of(self, rows: Matrix) -> Matrix:
-        """Return rows of theta in the coordinates of the user."""
         return super().theta_of(self._any.outside(rows))
 
     def gradients_of(self, rows: Matrix, theta: Matrix) -> Matrix:
-        """Return rows of gradients at ``theta`` in the coordinates of the user."""
         return super().gradients_of(self._slopes(rows * self._root, theta, True), theta)
 
     def _slopes(self, rows: Matrix, theta: Matrix, out: bool) -> Matrix:

@@ -127,7 +127,6 @@ def test_a_session(file, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(sys, "argv", ["dadmm"])
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "own", raising=False)
     write_files(tmp_path)
     before = file.read_text().splitlines()
     lines = []
@@ -137,6 +136,7 @@ def test_a_session(file, tmp_path, capsys, monkeypatch):
         lines += transcript(line, ended)
         if ended.code == 2 or "--dry-run" in line:  # it leaves everything as it was
             assert contents(tmp_path) == files, line
+    sys.modules.pop("own", None)  # the module of `write_files`
     if os.environ.get("DADMM_SESSIONS") == "write":
         file.write_text("\n".join([*lines, ""]))
 

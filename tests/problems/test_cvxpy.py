@@ -209,9 +209,7 @@ ERRORS = {
     "is unbounded below in its private variables": minimise(SQUARE + cp.sum(z)),
     "but problem.is_dcp() is False": minimise(cp.sum(cp.sqrt(x))),
     "Cvxpy needs a problem with variables, but it has none": minimise(cp.Constant(1)),
-    "Cvxpy needs at least one variable in variables, got none": minimise(
-        SQUARE, variables=()
-    ),
+    "got none for 0 variables": minimise(SQUARE, variables=()),
     "'z' in variables is not a variable of the problem, which has x": minimise(
         SQUARE, variables=[z]
     ),
@@ -221,9 +219,7 @@ ERRORS = {
     "Cvxpy needs a list of variables or a dict from names to variables, got Variable": (
         minimise(SQUARE, variables=x)
     ),
-    "each of variables once and with a name of its own, got x for 2 variables": (
-        minimise(SQUARE, variables=[x, x])
-    ),
+    "got x for 2 variables": (minimise(SQUARE, variables=[x, x])),
     "without a leading underscore, got 'a b'": minimise(SQUARE, variables={"a b": x}),
     "continuous real variables, but n is boolean, integer or complex": minimise(
         cp.sum_squares(whole)

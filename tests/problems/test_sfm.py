@@ -9,7 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import dadmm
 from dadmm import run
 from dadmm.data import datasets, shard
-from dadmm.problems import PPCA, StructureFromMotion, metrics, motion
+from dadmm.problems import PPCA, StructureFromMotion, metrics, sfm
 from tests.support.runs import refused
 from tests.support.solving import solve
 
@@ -29,9 +29,7 @@ def test_the_metric_upgrade_finds_cube_and_cameras():
     u, singular, vt = np.linalg.svd(centred, full_matrices=False)
     mix = np.random.default_rng(0).standard_normal((3, 3))
 
-    found = motion.upgrade(
-        u[:, :3] * singular[:3] @ mix, vt[:3].T @ np.linalg.inv(mix).T
-    )
+    found = sfm.upgrade(u[:, :3] * singular[:3] @ mix, vt[:3].T @ np.linalg.inv(mix).T)
 
     assert found.metric
     assert_allclose(found.motion @ found.structure.T, centred, atol=1e-8)
@@ -46,7 +44,7 @@ def test_too_few_views_leave_the_affine_frame():
     affine = np.zeros((2, 3))
     affine[:, :2] = u * singular
 
-    found = motion.upgrade(affine, vt[:3].T)
+    found = sfm.upgrade(affine, vt[:3].T)
 
     assert not found.metric
     assert_array_equal(found.motion, affine)
@@ -93,7 +91,7 @@ def test_cameras_agree_on_the_cube():
     for i in range(5):
         assert metrics.subspace_angle(result.parts(i).W, best.W) < 0.2
     rows = [c.motion(result.theta[i]) for i, c in enumerate(cameras)]
-    found = motion.upgrade(
+    found = sfm.upgrade(
         np.vstack(rows), result.layout.views(result.theta.mean(axis=0)).W
     )
     assert found.metric

@@ -230,8 +230,8 @@ def fails(x):
 
 
 ERRORS = {
-    "Smooth needs a size of at least 1, got 0": lambda: Smooth(square, 0),
-    "Smooth needs a size of at least 1, got 'x'": lambda: Smooth(square, "x"),
+    "size must be at least 1, got 0": lambda: Smooth(square, 0),
+    "size must be an integer, got 'x'": lambda: Smooth(square, "x"),
     "convex must be true or false, got 'yes'": lambda: Smooth(square, 2, convex="yes"),
     "Smooth: start must have shape (2,), got (3,)": (
         lambda: Smooth(square, 2, start=np.ones(3))
@@ -241,10 +241,10 @@ ERRORS = {
     "Smooth: the gradient of value_and_gradient must have shape (2,), got (1, 2)": (
         lambda: Smooth(lambda x: (0.0, x[None]), 2)
     ),
-    "must return one number as the value, got an array of shape (2,)": (
+    "the value of value_and_gradient must have shape (), got (2,)": (
         lambda: Smooth(lambda x: (x, x), 2)
     ),
-    "must return numbers; the gradient is not": (
+    "the gradient of value_and_gradient must be numbers": (
         lambda: Smooth(lambda x: (0.0, ["a", "b"]), 2)
     ),
     "the value is inf at the start": lambda: Smooth(lambda x: (np.inf, x), 2),

@@ -13,9 +13,9 @@ import pytest
 
 import dadmm
 from dadmm import penalty
+from dadmm.core.errors import ConfigError
 from dadmm.runs import config, settings
 from dadmm.runs.config import RunConfig
-from dadmm.core.errors import ConfigError
 from tests.support.problems import quadratics
 from tests.support.solving import solve
 

@@ -12,10 +12,10 @@ import pytest
 
 from dadmm.core.errors import OutputError
 from dadmm.drawing import plot
-from dadmm.solver import checkpoint
+from dadmm.run import main
 from dadmm.runs import row_files
 from dadmm.runs.folder import KNOWN, RunFolder
-from dadmm.run import main
+from dadmm.solver import checkpoint
 from launch.base import run_folder
 from launch.base.messages import UsageError
 from launch.batch import tasks

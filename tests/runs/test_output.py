@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 
 from dadmm import Topology
-from dadmm.runs.config import RunConfig
 from dadmm.cli.job import check_unseen
 from dadmm.core import files
+from dadmm.core.documents import write_text
 from dadmm.core.errors import OutputError
+from dadmm.runs.config import RunConfig
 from dadmm.runs.folder import RunFolder, names_of_run
 from dadmm.runs.row_files import PARTS, RowFiles
-from dadmm.core.documents import write_text
 from tests.support.problems import quadratics
 from tests.support.runs import run_of
 

@@ -9,10 +9,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from dadmm import Record, Sending, Topology, datasets, problems
-from dadmm.solver.recovery import NodeFailure
-from dadmm.solver.history import Recorder
 from dadmm.runs.row_files import PartFile, merge
-from dadmm.solver.rows import NODE_COLUMNS, RowBuffer
+from dadmm.solver.recovery import NodeFailure
+from dadmm.solver.rows import NODE_COLUMNS, Recorder, RowBuffer
 from tests.support.problems import quadratics
 from tests.support.runs import run_of
 from tests.support.solving import solve
@@ -101,7 +100,7 @@ def test_a_resumed_run_that_loses_nodes_goes_back_by_the_right_rows():
             watch(t, run)
     for watch in recorder.callbacks:
         watch.rewind(loss)
-    history = recorder.history(*recorder.tables())
+    history = recorder.history(recorder.tables())
 
     assert len(history) == len(history.edges) == 5
     assert history.edges["eta"].shape == (5, 1)

@@ -364,15 +364,15 @@ def test_nodes_are_no_more_than_rows_allow():
 @pytest.mark.parametrize(
     ("estimator", "words"),
     [
-        (Ridge(-1.0), "alpha must be a number, not negative, got -1.0"),
-        (Ridge(np.inf), "alpha must be a number, not negative and finite, got inf"),
-        (LogisticRegression(0.0), "C must be a number, positive, got 0.0"),
-        (LogisticRegression("1"), "C must be a number, positive, got '1'"),
+        (Ridge(-1.0), "alpha must be at least 0"),
+        (Ridge(np.inf), "alpha must be at least 0 and finite"),
+        (LogisticRegression(0.0), "C must be above 0"),
+        (LogisticRegression("1"), "C must be a number"),
         (PoissonRegressor(), "PoissonRegression needs y of at least 0, got -1"),
         (Ridge(sending="int8"), "unknown payload 'int8'"),
-        (HuberRegressor(0.0), "delta must be a number, positive"),
-        (ElasticNet(l1_ratio=2.0), "l1_ratio must be a number, from 0 to 1, got 2"),
-        (Ridge(n_nodes=0), "n_nodes must be a positive integer, got 0"),
+        (HuberRegressor(0.0), "delta must be above 0"),
+        (ElasticNet(l1_ratio=2.0), "l1_ratio must be from 0 to 1"),
+        (Ridge(n_nodes=0), "n_nodes must be at least 1"),
         (Ridge(topology="tree"), "unknown graph 'tree'"),
         (
             Ridge(n_nodes=3, topology=dadmm.Topology.ring(4)),
@@ -382,7 +382,7 @@ def test_nodes_are_no_more_than_rows_allow():
         (Ridge(options={"coupling": "none"}), "unknown coupling 'none'"),
         (
             PPCA(4),
-            "n_components must be at least 1 and less than n_features = 4, got 4",
+            "n_components must be less than",
         ),
         (PPCA(1.5), "n_components must be an integer, got 1.5"),
     ],

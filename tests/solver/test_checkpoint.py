@@ -241,7 +241,7 @@ def test_coordinates_of_another_shape_are_refused(capsys):
 def test_facts_that_are_none_are_refused(run):
     file = checkpoint.path_of(run, 20, 5)
     checkpoint.write(file, ["x"], {"theta": np.zeros(3)})
-    assert "its facts are no JSON object" in complaint(run)
+    assert "is not one of this run" in complaint(run)
     checkpoint.write(file, {}, {"theta": np.array([None])})
     assert "is not one of this run (" in complaint(run)
 
