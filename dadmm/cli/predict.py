@@ -48,8 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         "(default: as in the fit)")  # fmt: skip
     for name in FORMAT:
         setting = RunConfig.__dataclass_fields__[name]
-        add(f"--{name}", default=setting.default, choices=setting.metadata["choices"] or None,
-            help=setting.metadata["help"])  # fmt: skip
+        facts = setting.metadata
+        choices = facts["choices"] or None
+        add(f"--{name}", default=setting.default, choices=choices, help=facts["help"])
     try:
         with one_blas_thread():
             print_out(predict(parser.parse_args(argv)))
