@@ -32,7 +32,7 @@ from benchmarks.shared.commands import RESULTS, HostsError, on_hosts, parser_of
 from benchmarks.shared.experiment import write_rows
 from dadmm.timing import calibrate
 from dadmm.timing.network import Network, Overhead
-from dadmm.timing.replay import Replay, replay
+from dadmm.timing.replay import Replay
 from dadmm.timing.trace import Trace
 
 FRAME, HEADERS, PAYLOAD = 1514, 66, 1448  # of Ethernet; IP and TCP with time stamps
@@ -154,7 +154,7 @@ def compare(setting: Setting, network: Network, folder: Path, number: int) -> di
     idle = rest()
     measured = run(setting, folder / f"run-{number}")
     free = run(setting, folder / f"free-{number}", free=True)
-    own, other = (replay(trace, network, observe=True) for trace in (measured, free))
+    own, other = (Replay(trace, network, observe=True) for trace in (measured, free))
     names = ("hosts", "ranks", "rate", "delay")
     return {
         "network": setting.name,

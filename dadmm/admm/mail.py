@@ -27,15 +27,8 @@ from dadmm.graphs.schedule import Schedule
 class Mail:
     """Write and read messages: a codec encodes them, gates decide which are sent.
 
-    Parameters
-    ----------
-    nodes : Nodes
-    edges : Edges
-        They compute what is sent.
-    sending : Sending
-    schedule : Schedule, optional
-    with_eta : bool
-        Whether messages carry the proposed penalties; the initial ones always do.
+    The edges compute what is sent. ``with_eta`` tells whether messages carry the
+    proposed penalties; the initial ones always do.
     """
 
     def __init__(

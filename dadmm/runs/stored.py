@@ -40,8 +40,8 @@ ENTRIES: dict[str, Kind] = {  # of summary.json, as far as they are read
     **dict.fromkeys(("iterations", "bytes", "collectives", "silent_messages"), COUNT),
     "lost_nodes": list_of(COUNT, "a list of integers"),
     "node_hosts": list_of(TEXT, "a list of names"),
-    "mpi_library": TEXT,
-    **dict.fromkeys(("versions", "hosts"), OBJECT),
+    **dict.fromkeys(("mpi_library", "reason"), TEXT),
+    **dict.fromkeys(("versions", "hosts", "seconds", "metrics"), OBJECT),
     "converged": FLAG,
 }
 Columns = dict[str, Matrix]  # of a file of rows, each (iterations, rows)
