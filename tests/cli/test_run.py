@@ -620,7 +620,7 @@ def test_without_a_launcher_there_is_one_process(monkeypatch):
     monkeypatch.setenv("PMIX_SIZE", "many")
 
     assert launch_link.rank_and_size() is None
-    assert isinstance(world.connect(), world.SerialWorld)
+    assert isinstance(world.connect(), world.World)
 
 
 @pytest.mark.parametrize(("rank", "size"), launch_link.LAUNCHERS)

@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.io import savemat
 
 from dadmm.cli import setup
-from dadmm.comm.world import Checks, SerialWorld
+from dadmm.comm.world import Checks, World
 from dadmm.core.errors import ShardError
 from dadmm.data import shard
 from dadmm.graphs.topology import Topology
@@ -55,7 +55,7 @@ def files(tmp_path, monkeypatch):
 def shards(source, n_nodes=3, **settings):
     """Return the data of all nodes, in one process."""
     config = RunConfig(**({"problem": "ridge", "data": source} | settings))
-    world = SerialWorld()
+    world = World()
     checks = Checks(world)
     data = setup.shards(world, config, Topology.ring(n_nodes), checks)
     checks.gather()

@@ -19,7 +19,7 @@ import numpy as np
 import dadmm.run
 from dadmm import Topology
 from dadmm.cli import setup
-from dadmm.comm.world import Checks, SerialWorld
+from dadmm.comm.world import Checks, World
 from dadmm.runs.config import RunConfig
 from tests.campaigns.faults.cases import Case
 from tests.campaigns.faults.jobs import MPI, Ended, Job
@@ -374,7 +374,7 @@ def nodes_of(folder: Path) -> list[int]:
 def distance(case: Case, nodes: list[int], folder: Path) -> float:
     """Return how far the worst node is from the optimum of these nodes' data."""
     config = RunConfig.from_argv([*case.settings, "--nodes", str(case.ranks)]).config
-    alone = SerialWorld()
+    alone = World()
     data = setup.shards(alone, config, Topology.complete(case.ranks), Checks(alone))
     problems = setup.problems(config, data, case.ranks)
     left = [problems[i] for i in nodes]
