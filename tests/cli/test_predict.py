@@ -15,6 +15,7 @@ from dadmm.cli import predict, progress
 from dadmm.data.encoding import Column, Encoding
 from dadmm.models.model import Model, Origin
 from dadmm.predict import main
+from tests.support.processes import python
 from tests.support.runs import contents, refused
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
@@ -55,14 +56,6 @@ def test_labels_and_probabilities_are_written_with_all_digits(capsys):
     assert capsys.readouterr().out == "3 rows predicted by logistic: out.csv\n"
 
 
-def test_values_are_numbers_alone():
-    fit = {"coef": np.array([1.0]), "intercept": np.array(0.1)}
-    columns = (Column("age", "number"),)
-    Model("ridge", Encoding(columns), fit, ORIGIN).save("run/model.json")
-
-    assert run() == [["prediction"], [repr(30.1)], [repr(61.1)], [repr(45.1)]]
-
-
 def test_a_dropped_row_is_an_empty_line(capsys):
     """So the rows are those of the table."""
     logistic(on_missing="drop").save("run/model.json")
@@ -88,77 +81,100 @@ def test_filled_gaps_of_a_subspace_have_the_names_of_their_columns():
     assert_array_equal(np.array([row[2:] for row in rows], float), filled)
 
 
-@pytest.mark.parametrize("kind", ["csv", "npy"])
-def test_many_rows_are_predicted_in_blocks(monkeypatch, capsys, kind):
-    """With the same file as a result, and with progress, here a line a minute."""
+@pytest.fixture
+def many(monkeypatch):
+    """A model of two columns without names, eleven rows, and blocks of four rows."""
     fit = {"coef": np.array([1.0, 2.0]), "intercept": np.array(0.1)}
     Model("ridge", Encoding.plain(2), fit, ORIGIN).save("run/model.json")
     rows = np.random.default_rng(0).standard_normal((11, 2))
     np.save("rows.npy", rows)
-    np.savetxt("rows.csv", rows, delimiter=",", header="x0,x1", comments="")
-    whole = ["run", f"rows.{kind}", "--out"]
-    assert main([*whole, "whole.csv"]) == 0
-    monkeypatch.delenv("DADMM_PROGRESS", raising=False)
+    np.savetxt(
+        "rows.csv", rows, delimiter=",", header="x0,x1", comments="", fmt="%.17g"
+    )
     monkeypatch.setattr(predict, "BLOCK", 4)
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["csv", "npy"])
+def test_many_rows_are_predicted_in_blocks(many, kind):
+    """Values are written with all their digits."""
+    assert main(["run", f"rows.{kind}", "--out", "out.csv"]) == 0
+
+    header, *values = Path("out.csv").read_text().splitlines()
+    assert header == "prediction"
+    assert_array_equal(np.array(values, float), many @ [1.0, 2.0] + 0.1)
+
+
+def test_many_rows_show_progress(many, capsys, monkeypatch):
+    """In a log, if a minute has passed at each block."""
+    monkeypatch.delenv("DADMM_PROGRESS", raising=False)
     minutes = count(step=60)
     monkeypatch.setattr(progress, "monotonic", lambda: next(minutes))
 
-    assert main([*whole, "blocks.csv"]) == 0
-
-    assert Path("blocks.csv").read_bytes() == Path("whole.csv").read_bytes()
-    assert len(Path("whole.csv").read_text().splitlines()) == 12
-    shown = [line[:12] for line in capsys.readouterr().err.splitlines()]
-    assert shown == ["row 4/11 36%", "row 8/11 73%"]
+    assert main(["run", "rows.npy", "--out", "out.csv"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split()[1] for line in lines] == ["4/11", "8/11"]
 
 
-def test_only_the_file_is_written_and_replaced_only_by_force(capsys):
+def test_a_file_is_replaced_only_by_force(capsys):
     Path("out.csv").write_text("mine")
-    before = contents(".")
-    refused(capsys, "run", "new.csv", "--out", "out.csv", main=main)
-    assert contents(".") == before
+
+    said = refused(capsys, "run", "new.csv", "--out", "out.csv", main=main)
+    assert "--force" in said
+    assert Path("out.csv").read_text() == "mine"
     assert len(run("--force")) == 4
+
+
+def test_nothing_else_is_written():
+    before = contents(".")
+    run()
     after = contents(".")
-    assert after.pop("out.csv") != before.pop("out.csv")
+
+    assert after.pop("out.csv")
     assert after == before
 
 
 @pytest.mark.parametrize(
     ("words", "culprit"),
     [
+        (("run", "new.csv"), "--out"),
         (("none", "new.csv"), "none"),
-        ((".", "new.csv"), "model.json"),
         (("new.csv", "new.csv"), "new.csv"),
         (("run", "none.csv"), "none.csv"),
         (("run", "less.csv"), "'sex'"),
         (("run", "other.csv"), "'X'"),
         (("run", "gap.csv"), "'age'"),
-        (("run", "text.csv"), "age"),
+        (("run", "text.csv"), "'age'"),
         (("run", "empty.csv"), "empty.csv"),
-        (("run", "new.csv", "--unknown", "maybe"), "maybe"),
+        (("run", "new.csv", "--unknown", "maybe"), "'maybe'"),
         (("run", "new.csv", "--decimal", "x"), "'x'"),
         (("run", "new.csv", "--separator", "ab"), "new.csv"),
         (("run", "new.csv", "--encoding", "uft"), "uft"),
         (("run", "new.csv", "--on-missing", "mean"), "means"),
-        (("run", "new.csv", "--out", "new.csv"), "new.csv"),
-        (("run", "new.csv", "--out", "none/out.csv"), "none/out.csv"),
-        (("run", "new.csv", "--out", "run"), "run"),
-        (("run", "new.csv", "--out", "link.csv"), "link.csv"),
-        (("run", "new.csv", "--out", "link.csv", "--force"), "link.csv"),
-        (("run", "new.csv", "--out", "run", "--force"), "run"),
-        (("run", "new.csv", "--out", "a\0b"), "NUL"),
     ],
 )
-def test_bad_input_gets_one_sentence(capsys, words, culprit):
-    """And leaves all files as they were; no link is followed, no folder replaced."""
+def test_bad_input_is_refused(capsys, words, culprit):
+    """And leaves no file."""
     Path("less.csv").write_text("age\n1\n")
     Path("other.csv").write_text("age,sex\n1,X\n")
     Path("gap.csv").write_text("age,sex\n,F\n")
     Path("text.csv").write_text("age,sex\nold,F\nyoung,M\n")
     Path("empty.csv").write_text("age,sex\n")
+    before = contents(".")
+    out = () if words == ("run", "new.csv") else ("--out", "out.csv")
+
+    assert culprit in refused(capsys, *words, *out, main=main)
+    assert contents(".") == before
+
+
+@pytest.mark.parametrize("out", ["new.csv", "none/out.csv", "run", "link.csv", "a\0b"])
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_an_output_that_cannot_be_written_is_refused(capsys, out, force):
+    """Links are not followed, and neither folders nor the table are replaced."""
     os.symlink("new.csv", "link.csv")
     before = contents(".")
 
-    assert culprit in refused(capsys, "--out", "out.csv", *words, main=main)
+    refused(capsys, "run", "new.csv", "--out", out, *force, main=main)
     assert contents(".") == before
 
 
@@ -181,12 +197,19 @@ def test_separators_and_commas_can_be_said():
 
 
 def test_a_model_that_has_not_converged_says_so(capsys):
-    """Unless there is an error, which is the only line."""
+    """Once the rows are predicted; an error is the only line."""
     origin = ORIGIN._replace(status="not converged", why="no bound")
     logistic(origin).save("run/model.json")
 
     run()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "after 12 iterations" in line
+    assert "12 iterations" in capsys.readouterr().err
     Path("new.csv").write_text("other\n1\n")
     refused(capsys, "run", "new.csv", "--out", "other.csv", main=main)
+
+
+def test_the_module_is_a_command(tmp_path):
+    words = ("-m", "dadmm.predict", "run", "new.csv", "--out", "out.csv")
+    ended = python(*words, cwd=tmp_path).end()
+
+    assert ended.code == 0, ended.err
+    assert ended.out.startswith("3 rows predicted")
